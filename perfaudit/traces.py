@@ -26,6 +26,7 @@ NOTE_WORDS = {
     "stacks": "Python stacks were recorded, which slows the host: idle time by launching is larger than without them.",
     "part": "The file is too large to be analysed as a whole: some steps from its middle were.",
     "no-steps": "No steps are marked: the window goes from the first to the last piece of work, set-up included.",
+    "repeated-steps": "Several steps have the same number: each counts.",
     "missing-steps": "Some steps between the first and the last are missing.",
     "warm-up": "The first steps are longer and allocate or load: they are warm-up.",
     "sampled": "Only a sample of the events is in the file: times between them are not known.",

@@ -70,7 +70,7 @@ def command(
     export: Annotated[
         Export | None,
         typer.Option(
-            help=f"Also write the step that the report draws as {STEP}, with idle stretches named by their cause."
+            help=f"Also write {STEP}: the events of one step of the rank with the first finding, and why its device was idle."
         ),
     ] = None,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=0, help="Processes; 0: as many as there are cores.")] = 0,
@@ -89,6 +89,7 @@ def command(
     if compare and len(paths) != 2:
         raise UserError(f"--compare takes two paths, before and after; {len(paths)} given")
     by_path = _read(paths, steps, jobs)
+    _check_window(window, [one for results in by_path for one in results])
     if compare is None:
         compare = len(paths) == 2 and are_two_jobs([one for results in by_path for one in results], paths)
     if compare:
@@ -96,11 +97,11 @@ def command(
     else:
         report = _report([one for results in by_path for one in results], rank)
     if source:
-        from perfaudit.cli.trace_source import joined
+        from perfaudit.cli.trace_source import join_with_code
 
-        report = joined(report, source)
+        report = join_with_code(report, source)
     if export is not None:
-        _export(report, Path(STEP))
+        _export(report, paths, by_path[-1] if compare else [one for results in by_path for one in results], rank, steps)
     emit(report, format, output, verbose)
     if report.traces is None:
         for item in report.skipped if format != "text" else ():
@@ -117,6 +118,18 @@ def _window(text: str) -> tuple[int, int] | None:
     if found is None or int(found[2] or found[1]) < int(found[1]):
         raise UserError(f"--window {text}: give the first and the last step, as 2:4")
     return int(found[1]), int(found[2] or found[1])
+
+
+def _check_window(window: str, results: list[FileResult]) -> None:
+    """Raises UserError where no file has a step in it."""
+    outside = [one for one in results if one.is_outside]
+    if not outside or any(not one.problem for one in results):
+        return
+    numbers = [one.steps for one in outside if one.steps is not None]
+    if not numbers:
+        raise UserError(f"--window {window}: no steps are marked in these traces")
+    first, last = min(first for first, _ in numbers), max(last for _, last in numbers)
+    raise UserError(f"--window {window}: no such steps; these traces have {first} to {last}")
 
 
 def _read(paths: list[Path], steps: tuple[int, int] | None, jobs: int) -> list[list[FileResult]]:
@@ -170,18 +183,26 @@ def _report(results: list[FileResult], rank: int | None) -> Report:
 
 
 def _compared(paths: list[Path], by_path: list[list[FileResult]], rank: int | None) -> Report:
-    from perfaudit.trace.report import compared
+    from perfaudit.trace.report import compare_jobs
 
     before, after = (_report(results, rank) for results in by_path)
-    return compared(before, after, (str(paths[0]), str(paths[1])))
+    return compare_jobs(before, after, (str(paths[0]), str(paths[1])))
 
 
-def _export(report: Report, into: Path) -> None:
-    from perfaudit.trace.perfetto import step_as_trace
+def _export(
+    report: Report, paths: list[Path], results: list[FileResult], rank: int | None, window: tuple[int, int] | None
+) -> None:
+    """Write a step of the file that shows the first finding most."""
+    from perfaudit.trace.report import cut_out, file_with_first_finding
+    from perfaudit.trace.trace_files import find_traces
 
-    text = step_as_trace(report)
-    if text is None:
-        say(f"perfaudit: {into}: not written: no trace of a device was read")
+    shown = file_with_first_finding(report, [one for one in results if rank in (None, one.rank)])
+    file = next((file for file in find_traces(paths) if file.name == shown), None)
+    trimmed = None if file is None else cut_out(file, window)
+    if trimmed is None or isinstance(trimmed, str):
+        say(f"perfaudit: {STEP}: not written: {trimmed or 'no trace of a device was read'}")
         return
-    write(text, into)
-    say(f"{into}: written; ui.perfetto.dev and chrome://tracing open it")
+    write(trimmed.text, Path(STEP))
+    what = "the window" if trimmed.step is None else f"step {trimmed.step}"
+    cut = f", without its last {trimmed.left_out:,} events, which are too many" if trimmed.left_out else ""
+    say(f"{STEP}: {what} of {shown}{cut}; ui.perfetto.dev and chrome://tracing open it")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter
 from dataclasses import dataclass
 
@@ -14,7 +13,7 @@ from perfaudit.trace.intervals import Total, clipped, difference, intersection, 
 from perfaudit.trace.matrix_products import products_of
 from perfaudit.trace.read import read_trace
 from perfaudit.trace.recording import COMMUNICATION, MICROSECOND, Recording
-from perfaudit.trace.steps import Step, are_consecutive, steps_of
+from perfaudit.trace.steps import Step, are_consecutive, are_repeated, steps_of
 from perfaudit.trace.timeline import timeline_of
 from perfaudit.trace.trace_files import NotReadable, TraceFile
 from perfaudit.trace.warm_up import warm_up_steps
@@ -22,6 +21,7 @@ from perfaudit.trace.whereabouts import Whereabouts, whereabouts
 from perfaudit.traces import IdleWhere, KernelRow, RankTrace
 
 MOST_KERNELS = 20
+YEAR_2001, YEAR_2100 = 1e9, 4.1e9  # in seconds since 1970
 UNMATCHED = 0.2  # of the work without a call that launched it, from which on the file is said to be filtered
 
 
@@ -41,18 +41,28 @@ class TraceFinding:
 
 @dataclass(frozen=True, slots=True)
 class CollectiveRow:
-    """A collective as one rank saw it, in seconds from the start of its window. key: the same on all ranks for the same one."""
+    """A collective as one rank saw it, in seconds from the start of its window.
+
+    key: operation, group and number, which are the same on all ranks for the same collective. elements: of the rank's part, None
+    where the trace does not say it.
+    """
 
     key: tuple[str, str, int]
     start: float
     end: float
     busy_before: float  # computing since the collective before it
     exposed: float  # of it, the part during which nothing computes
+    elements: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class FileResult:
-    """All that is kept of a file once it was read."""
+    """All that is kept of a file once it was read.
+
+    job: what ranks of one job have in common, "" for unknown. began: seconds since 1970 at the start of the window, None
+    where the file has relative times. steps: numbers of the first and the last marked step. is_outside: nothing of the file
+    lies in the window that was asked for.
+    """
 
     file: str
     devices: tuple[RankTrace, ...] = ()
@@ -62,20 +72,25 @@ class FileResult:
     world_size: int | None = None
     job: str = ""
     problem: str = ""
+    began: float | None = None
+    steps: tuple[int, int] | None = None
+    is_outside: bool = False
 
 
 def analyse(file: TraceFile, window: tuple[int, int] | None = None) -> FileResult:
     """What is in a file; `problem` says why nothing is. window: numbers of the first and the last step to look at."""
     try:
-        recording = read_trace(file)
+        recording = read_trace(file, window)
     except NotReadable as error:
         return FileResult(file.name, problem=str(error))
-    steps = steps_of(recording)
-    if window is not None:
-        known = f"; there are {steps[0].number} to {steps[-1].number}" if steps else ""
-        steps = [step for step in steps if window[0] <= step.number <= window[1]]
-        if not steps:
-            return FileResult(file.name, problem=f"no step between {window[0]} and {window[1]} is marked in it{known}")
+    marked = steps_of(recording)
+    numbers = (marked[0].number, marked[-1].number) if marked else None
+    steps = [step for step in marked if window is None or window[0] <= step.number <= window[1]]
+    if window is not None and not steps:
+        has = f"it has {numbers[0]} to {numbers[1]}" if numbers else "none is marked in it"
+        return FileResult(
+            file.name, problem=f"no step of {window[0]} to {window[1]}: {has}", steps=numbers, is_outside=True
+        )
     recording.notes |= _notes(recording, steps)
     views = views_of(recording, steps)
     if not views:
@@ -88,13 +103,27 @@ def analyse(file: TraceFile, window: tuple[int, int] | None = None) -> FileResul
         recording.rank,
         recording.world_size,
         recording.job,
+        began=began_at(recording, min(view.start for view in views)),
+        steps=numbers,
     )
+
+
+def began_at(recording: Recording, start: float) -> float | None:
+    """Seconds since 1970 of an instant of the recording; None where the file has relative times. Since Kineto writes times from
+    a base of its own, that base stands in the head.
+    """
+    base = recording.head.get("baseTimeNanoseconds")
+    since = base / 1e9 if isinstance(base, int | float) and not isinstance(base, bool) else 0.0
+    seconds = since + (recording.base + start) * MICROSECOND
+    return seconds if YEAR_2001 < seconds < YEAR_2100 else None
 
 
 def _notes(recording: Recording, steps: list[Step]) -> set[str]:
     notes = set()
     if not steps:
         notes.add("no-steps")
+    elif are_repeated(steps):
+        notes.add("repeated-steps")
     elif not are_consecutive(steps):
         notes.add("missing-steps")
     if warm_up_steps(recording, steps):
@@ -175,16 +204,12 @@ def _where(view: DeviceView) -> list[IdleWhere]:
 
 
 def _kernels(view: DeviceView) -> list[KernelRow]:
-    spent: Counter[int] = Counter()
-    calls: Counter[int] = Counter()
+    by_name: dict[int, list[int]] = {}
     for row in view.rows:
-        name = view.recording.work.name[row]
-        spent[name] += view.microseconds(row)  # type: ignore[assignment]  # counts microseconds
-        calls[name] += 1
-    return [
-        KernelRow(view.recording.names[name], microseconds / view.length, calls[name])
-        for name, microseconds in spent.most_common(MOST_KERNELS)
-    ]
+        by_name.setdefault(view.recording.work.name[row], []).append(row)
+    spent = {name: view.busy_with(rows) for name, rows in by_name.items()}
+    longest = sorted(spent, key=lambda name: -spent[name])[:MOST_KERNELS]
+    return [KernelRow(view.recording.names[name], spent[name] / view.length, len(by_name[name])) for name in longest]
 
 
 def _findings(views: list[DeviceView]) -> list[TraceFinding]:
@@ -209,16 +234,22 @@ def _findings(views: list[DeviceView]) -> list[TraceFinding]:
 
 
 def collectives_of(view: DeviceView) -> list[CollectiveRow]:
-    """The collectives of a device in the order of their start, numbered by kind and group."""
+    """The collectives that the steps launched, in the order of their start, numbered by kind and group.
+
+    A trace that does not name groups has its streams instead, by the order in which they are used: each group has its own,
+    and all ranks run the same program.
+    """
     work = view.recording.work
-    rows = [row for row in view.rows if work.kind[row] == COMMUNICATION and work.start[row] >= view.start]
+    rows = [row for row in view.rows if work.kind[row] == COMMUNICATION and _is_of_steps(view, row)]
+    streams: dict[int, int] = {}
     numbers: Counter[tuple[str, str]] = Counter()
     compute = Total(view.compute)
     found = []
     before = view.start
     for row in rows:
         said = work.collectives.get(row)
-        kind = (view.operations[row], said.group if said is not None else "")
+        stream = streams.setdefault(work.stream[row], len(streams))
+        kind = (view.operations[row], said.group if said is not None and said.group else f"stream {stream}")
         computing = compute.between(before, max(before, work.start[row]))
         found.append(
             CollectiveRow(
@@ -227,11 +258,22 @@ def collectives_of(view: DeviceView) -> list[CollectiveRow]:
                 (work.end[row] - view.start) * MICROSECOND,
                 computing * MICROSECOND,
                 (work.end[row] - work.start[row] - compute.between(work.start[row], work.end[row])) * MICROSECOND,
+                said.elements if said is not None else None,
             )
         )
         numbers[kind] += 1
         before = max(before, work.end[row])
     return found
+
+
+def _is_of_steps(view: DeviceView, row: int) -> bool:
+    """Whether a marked step launched it, so that every rank has it; what an earlier step left in the queue runs in the
+    window too.
+    """
+    start, call = view.recording.work.start[row], view.launches.of.get(row)
+    if not view.steps or not view.launches.of:
+        return start >= view.start
+    return call is not None and view.start <= view.recording.calls.start[call] <= view.host_end
 
 
 def _of_host(recording: Recording, steps: list[Step]) -> FileResult:
@@ -294,9 +336,3 @@ def _waits_of_host(recording: Recording, device: RankTrace, data: list[tuple[flo
             whereabouts(recording, [Instant(start, main) for start, _ in data]),
         )
     ]
-
-
-def median_step(steps: list[Step]) -> Step:
-    """The step whose length is nearest to the median."""
-    usual = statistics.median(step.end - step.start for step in steps)
-    return min(steps, key=lambda step: abs(step.end - step.start - usual))

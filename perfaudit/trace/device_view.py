@@ -6,7 +6,9 @@ first piece of work to the end of the last. Times are microseconds since the rec
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -45,6 +47,8 @@ def launches_of(recording: Recording) -> Launches:
                 more.setdefault(correlation, [first[correlation]]).append(row)
             else:
                 first[correlation] = row
+    for rows in more.values():
+        rows.sort(key=calls.start.__getitem__)
     found = Launches(ambiguous=bool(more))
     for row, correlation in enumerate(work.correlation):
         if correlation <= 0:
@@ -53,8 +57,8 @@ def launches_of(recording: Recording) -> Launches:
         if call is None:
             continue
         if correlation in more:
-            before = [one for one in more[correlation] if calls.start[one] <= work.start[row]]
-            call = max(before, key=lambda one: calls.start[one], default=call)
+            several = more[correlation]
+            call = several[max(0, bisect_right(several, work.start[row], key=calls.start.__getitem__) - 1)]
         found.of[row] = call
     return found
 
@@ -236,10 +240,10 @@ class DeviceView:
         """How long a piece of work takes."""
         return self.recording.work.end[row] - self.recording.work.start[row]
 
-    def sum_of(self, rows: list[int]) -> float:
-        """How long the device is busy with these; instants that two share count once."""
+    def busy_with(self, rows: Iterable[int]) -> float:
+        """Microseconds of the window in which the device is busy with these; instants that two share count once."""
         work = self.recording.work
-        return total(union((work.start[row], work.end[row]) for row in rows))
+        return total(clipped(union((work.start[row], work.end[row]) for row in rows), self.start, self.end))
 
 
 def views_of(recording: Recording, steps: list[Step]) -> list[DeviceView]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -56,10 +56,11 @@ def data_wait_spans(recording: Recording, threads: frozenset[int]) -> list[tuple
     ]
     spans = recording.annotations
     by_word = [row for row in range(len(spans)) if worded[spans.name[row]] and spans.thread[row] in threads]
+    launched = _launch_times(recording) if by_word else []
     found += [
         (spans.start[row], spans.end[row], names[spans.name[row]])
         for row in by_word
-        if not _launches_kernels(recording, spans.start[row], spans.end[row])
+        if bisect_left(launched, spans.start[row]) == bisect_left(launched, spans.end[row])
     ]
     if not found and len(recording.frames):
         of_loader = [bool(_FRAME_OF_LOADER.search(name)) for name in names]
@@ -72,11 +73,11 @@ def data_wait_spans(recording: Recording, threads: frozenset[int]) -> list[tuple
     return found
 
 
-def _launches_kernels(recording: Recording, start: float, end: float) -> bool:
+def _launch_times(recording: Recording) -> list[float]:
+    """When each launch of a kernel begins, in the order of time."""
     calls = recording.calls
-    return any(
-        start <= calls.start[row] < end and "Launch" in recording.names[calls.name[row]] for row in range(len(calls))
-    )
+    launches = ["Launch" in name for name in recording.names]
+    return sorted(calls.start[row] for row in range(len(calls)) if launches[calls.name[row]])
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ def _take_device(recording: Recording, given: int | None, number: int, item: dic
     device = number if given is None else given
     name = item.get("name")
     if isinstance(name, str):
-        recording.device_names[device] = name.strip()
+        recording.device_names[device] = name.strip().encode("utf-8", "replace").decode()
     major, minor = _number(item.get("computeMajor")), _number(item.get("computeMinor"))
     if major is not None:
         recording.capabilities[device] = (major, minor or 0)

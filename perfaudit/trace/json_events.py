@@ -41,7 +41,6 @@ class Arguments(msgspec.Struct):
     dtype: Any = None
     group: Any = msgspec.field(default=None, name="Process Group Name")
     group_size: Any = msgspec.field(default=None, name="Group size")
-    group_ranks: Any = msgspec.field(default=None, name="Process Group Ranks")
     name: Any = None
     grid: Any = None
 
@@ -215,9 +214,21 @@ class EventReader:
         except (ValueError, RecursionError):
             return None
         events = [event for value in values if (event := _event_of(value)) is not None]
+        for event in events:
+            if isinstance(event.name, str) and not event.name.isascii():
+                event.name = self._whole(event.name)
         if len(events) < len(values):
             self.notes.add("odd-events")
         return events
+
+    def _whole(self, name: str) -> str:
+        """A name without halves of characters, which no report could be written with."""
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            self.notes.add("damaged-text")
+            return name.encode("utf-8", "replace").decode()
+        return name
 
 
 def _without_event(text: bytes, position: int) -> bytes | None:
@@ -231,7 +242,7 @@ def _without_event(text: bytes, position: int) -> bytes | None:
 
 def _is_plain(text: bytes) -> bool:
     """Whether nothing is in it that only the standard library's decoder takes, so that asking that would be in vain."""
-    if b"NaN" in text or b"Infinity" in text or _CONTROL.search(text):
+    if b"NaN" in text or b"Infinity" in text or _HALF_CHARACTER.search(text) or _CONTROL.search(text):
         return False
     try:
         text.decode()
@@ -241,6 +252,7 @@ def _is_plain(text: bytes) -> bool:
 
 
 _CONTROL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
+_HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")  # a surrogate, which stands alone where a name was cut
 _FIELDS = {field.encode_name: field.name for field in msgspec.structs.fields(Arguments)}
 
 

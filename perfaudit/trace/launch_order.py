@@ -53,46 +53,49 @@ class Graphable:
 def longest_graphable(view: DeviceView) -> Graphable | None:
     """The longest such stretch; None with fewer than two steps, or where no stretch is the same in all of them.
 
-    Criteria of the Mask R-CNN work of NVIDIA and AWS: no synchronisation, no allocation, the same shapes in each step
-    (here: the same
-    kernels; the first step of several does not count, as it may set things up).
+    Criteria of the Mask R-CNN work of NVIDIA and AWS: no synchronisation, no allocation, the same shapes in each step.
+    Here: no call that waits, the same kernels with the same grids; the first step of several does not count, as it may set
+    things up.
     """
     steps = view.steps[1:] if len(view.steps) > 2 else view.steps
     if len(steps) < 2:
         return None
-    blockers = sorted(view.recording.calls.start[row] for kind in ("sync", "allocation") for row in view.calls(kind))
     calls, of = view.recording.calls, view.launches.of
+    blockers = sorted(calls.start[row] for row in {*view.waits, *view.calls("sync"), *view.calls("allocation")})
     launched = sorted((calls.start[of[row]], row) for row in view.rows if row in of)
     segments = []
     for step in steps:
         inside = launched[bisect_left(launched, (step.start, -1)) : bisect_left(launched, (step.end, -1))]
         segments.append(list(_segments(view, inside, blockers)))
-    common = set.intersection(*({names for names, _ in one} for one in segments))
+    common = set.intersection(*({kernels for kernels, _ in one} for one in segments))
     if not common:
         return None
-    longest = max(common, key=lambda names: (len(names), names))
+    longest = max(common, key=lambda kernels: (len(kernels), kernels))
     work = view.recording.work
     places = []
     for one in segments:
-        rows = next(rows for names, rows in one if names == longest)
+        rows = next(rows for kernels, rows in one if kernels == longest)
         places.append((min(work.start[row] for row in rows), max(work.end[row] for row in rows)))
     return Graphable(len(longest), tuple(places))
 
 
 def _segments(
     view: DeviceView, launched: list[tuple[float, int]], blockers: list[float]
-) -> Iterator[tuple[tuple[int, ...], list[int]]]:
-    """Kernels launched between two blockers of a step: their names, and their rows. launched: times and rows of the step."""
-    names: list[int] = []
+) -> Iterator[tuple[tuple[tuple[int, int], ...], list[int]]]:
+    """Kernels launched between two blockers of a step: name and grid of each, and their rows. launched: times and rows of the
+    step.
+    """
+    work = view.recording.work
+    kernels: list[tuple[int, int]] = []
     rows: list[int] = []
     segment = -1
     for time, row in launched:
         here = bisect_right(blockers, time)
         if here != segment and rows:
-            yield tuple(names), rows
-            names, rows = [], []
+            yield tuple(kernels), rows
+            kernels, rows = [], []
         segment = here
-        names.append(view.recording.work.name[row])
+        kernels.append((work.name[row], work.grid[row]))
         rows.append(row)
     if rows:
-        yield tuple(names), rows
+        yield tuple(kernels), rows

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from dataclasses import dataclass
 
 from perfaudit.trace import kernel_names
@@ -22,7 +21,7 @@ _NAMED = (
 
 @dataclass(frozen=True, slots=True)
 class Products:
-    """Microseconds in matrix products, by what they run on. tf32: those on tensor cores that are known to be TF32."""
+    """Microseconds of the window in matrix products, by what they run on. tf32: those on tensor cores that are TF32 by name."""
 
     by_units: dict[str, float]
     tf32: float
@@ -40,19 +39,15 @@ class Products:
 
 def products_of(view: DeviceView) -> Products:
     """Of all kernels in the window."""
-    names = view.recording.names
-    spent: Counter[int] = Counter()
+    by_units: dict[str, list[int]] = {"tensor": [], "float32": [], "other": [], "unknown": []}
+    tf32 = []
     for row in view.rows:
-        if view.recording.work.kind[row] == COMPUTE:
-            spent[view.recording.work.name[row]] += view.microseconds(row)  # type: ignore[assignment]  # counts microseconds
-    by_units = dict.fromkeys(("tensor", "float32", "other", "unknown"), 0.0)
-    tf32 = 0.0
-    for number, microseconds in spent.items():
-        name = names[number]
-        if kernel_names.is_product(name):
-            by_units[kernel_names.units_of(name)] += microseconds
-            tf32 += microseconds * kernel_names.is_tf32(name)
-    return Products(by_units, tf32)
+        name = view.name_of(row)
+        if view.recording.work.kind[row] == COMPUTE and kernel_names.is_product(name):
+            by_units[kernel_names.units_of(name)].append(row)
+            if kernel_names.is_tf32(name):
+                tf32.append(row)
+    return Products({units: view.busy_with(rows) for units, rows in by_units.items()}, view.busy_with(tf32))
 
 
 def capability_of(view: DeviceView) -> tuple[int, int] | None:

@@ -1,37 +1,115 @@
-"""One step of each rank as a small trace: what the device did and why it was idle, for ui.perfetto.dev and chrome://tracing."""
+"""A trace of one step, cut out of the file of one rank, for ui.perfetto.dev and chrome://tracing: its events as they were
+recorded, and a row that says why the device was idle.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
-from perfaudit.report import Report
+from perfaudit.trace.device_view import DeviceView, views_of
+from perfaudit.trace.read import read_trace
+from perfaudit.trace.recording import KINDS, Spans
+from perfaudit.trace.steps import steps_of
+from perfaudit.trace.timeline import median_step
+from perfaudit.trace.trace_files import TraceFile
 from perfaudit.traces import SHARE_WORDS
 
+MOST_EVENTS = 200_000  # of a step; a browser opens so many
+_HOST, _IDLE = 1_000_000, 1_000_001  # process numbers that no device has
+_CATEGORIES = {"compute": "kernel", "communication": "kernel", "memory": "gpu_memcpy"}
+Event = dict[str, Any]  # Any: JSON
 
-def step_as_trace(report: Report) -> str | None:
-    """The step that the report draws, of each rank; None without one."""
-    traces = report.traces
-    if traces is None or not any(rank.timeline for rank in traces.ranks):
+
+@dataclass(frozen=True, slots=True)
+class TrimmedTrace:
+    """The text of a trace; step: the number of its step, None for the whole window; left_out: events that were too many."""
+
+    text: str
+    step: int | None
+    left_out: int
+
+
+def trimmed_trace(file: TraceFile, window: tuple[int, int] | None = None) -> TrimmedTrace | None:
+    """The step nearest to the median of a file, which reports draw; None without work of a device. Raises NotReadable."""
+    recording = read_trace(file, window)
+    steps = [step for step in steps_of(recording) if window is None or window[0] <= step.number <= window[1]]
+    views = views_of(recording, steps)
+    if not views:
         return None
-    events: list[dict[str, Any]] = []  # Any: JSON
-    for number, rank in enumerate(traces.ranks):
-        pid = rank.rank if rank.rank is not None else number
-        name = f"rank {rank.rank}" if rank.rank is not None else rank.file
-        events.append({"ph": "M", "name": "process_name", "pid": pid, "args": {"name": f"{name}, {rank.device}"}})
-        for row, label in ((0, "device"), (1, "idle, by cause")):
-            events.append({"ph": "M", "name": "thread_name", "pid": pid, "tid": row, "args": {"name": label}})
-        events += [
-            {
-                "ph": "X",
-                "cat": one.kind,
-                "name": SHARE_WORDS[one.kind],
-                "pid": pid,
-                "tid": int(one.kind.startswith("idle_")),
-                "ts": 1e6 * one.start,
-                "dur": 1e6 * (one.end - one.start),
-            }
-            for one in rank.timeline
-        ]
-    head = {"displayTimeUnit": "ms", "perfaudit": {"findings": [finding.message for finding in report.findings]}}
-    return json.dumps({**head, "traceEvents": events}) + "\n"
+    step = median_step(steps) if steps else None
+    start = step.start if step else min(view.start for view in views)
+    end = step.end if step else max(view.end for view in views)
+    events = sorted(_events(views, start, end), key=lambda event: float(event["ts"]))
+    kept = events[:MOST_EVENTS]
+    head = {"displayTimeUnit": "ms", "traceName": recording.file, "distributedInfo": {"rank": recording.rank}}
+    text = json.dumps({**head, "traceEvents": [*_labels(views), *kept]})
+    return TrimmedTrace(f"{text}\n", step.number if step else None, len(events) - len(kept))
+
+
+def _labels(views: list[DeviceView]) -> Iterator[Event]:
+    recording = views[0].recording
+    rank = "" if recording.rank is None else f"rank {recording.rank}, "
+    processes = {_HOST: "host", _IDLE: "why devices were idle"}
+    processes |= {view.device: f"{recording.device_kind}:{view.device}" for view in views}
+    for number, name in processes.items():
+        yield {"ph": "M", "name": "process_name", "pid": number, "args": {"name": f"{rank}{name}"}}
+    for number, (_, thread) in enumerate(recording.threads):
+        yield {"ph": "M", "name": "thread_name", "pid": _HOST, "tid": number, "args": {"name": f"thread {thread}"}}
+    for view in views:
+        name = f"{recording.device_kind}:{view.device}"
+        yield {"ph": "M", "name": "thread_name", "pid": _IDLE, "tid": view.device, "args": {"name": name}}
+
+
+def _events(views: list[DeviceView], start: float, end: float) -> Iterator[Event]:
+    """What the host did in the step, what it launched there, and idle stretches until the last of that has ended."""
+    recording = views[0].recording
+    for category, spans in (
+        ("cpu_op", recording.operators),
+        ("user_annotation", recording.annotations),
+        ("python_function", recording.frames),
+        ("cuda_runtime", recording.calls),
+    ):
+        yield from _of_host(recording.names, category, spans, start, end)
+    for view in views:
+        yield from _of_device(view, start, end)
+
+
+def _of_host(names: list[str], category: str, spans: Spans, start: float, end: float) -> Iterator[Event]:
+    for row in range(len(spans)):
+        if start <= spans.start[row] < end:
+            event = _event(category, names[spans.name[row]], _HOST, spans.thread[row], spans.start[row], spans.end[row])
+            if category == "cuda_runtime":
+                event["args"] = {"correlation": spans.correlation[row]}
+            yield event
+
+
+def _of_device(view: DeviceView, start: float, end: float) -> Iterator[Event]:
+    work, calls = view.recording.work, view.recording.calls
+    until = end
+    for row in view.rows:
+        call = view.launches.of.get(row)
+        began = work.start[row] if call is None else calls.start[call]
+        if not start <= began < end:
+            continue
+        until = max(until, work.end[row])
+        category = _CATEGORIES[KINDS[work.kind[row]]]
+        event = _event(category, view.name_of(row), view.device, work.stream[row], work.start[row], work.end[row])
+        event["args"] = {"device": view.device, "stream": work.stream[row], "correlation": work.correlation[row]}
+        yield event
+        if call is not None:  # the arrow from the call to what it launched
+            arrow = {"cat": "ac2g", "name": "ac2g", "id": row}
+            yield {**arrow, "ph": "s", "pid": _HOST, "tid": calls.thread[call], "ts": calls.start[call]}
+            yield {**arrow, "ph": "f", "bp": "e", "pid": view.device, "tid": work.stream[row], "ts": work.start[row]}
+    for one in view.idle:
+        if start <= one.start < until:
+            name = SHARE_WORDS[f"idle_{one.cause}"]
+            yield _event("idle", name, _IDLE, view.device, one.start, min(one.end, until))
+
+
+def _event(category: str, name: str, process: int, thread: int, start: float, end: float) -> Event:
+    """Times are microseconds since the first event of the file."""
+    times = {"ts": round(start, 3), "dur": round(end - start, 3)}
+    return {"ph": "X", "cat": category, "name": name, "pid": process, "tid": thread, **times}

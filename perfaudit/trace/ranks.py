@@ -17,10 +17,11 @@ from perfaudit.traces import CollectiveWaits, Straggler
 
 LEAST_WAIT = 0.1  # of a collective's longest kernel, and LEAST_SECONDS: less is no waiting
 LEAST_SECONDS = 30e-6
+MOST_APART = 600.0  # seconds between the windows of two ranks; clocks of machines differ by less
 LEAST_MATCHED = 5  # collectives; fewer tell nothing about who is late
 LEAST_SHARE = 0.02  # of the window that the others wait
 MOSTLY = 0.5  # of the waiting that one rank causes, from which on it is a straggler
-LONGER = 1.0  # times: the last rank must have computed at least as long as the others since the collective before
+LONGER = 1.05  # times as long as the others computed since the collective before, from which on a rank is said to compute longer
 MOST_SHOWN = 120  # collectives of the map
 
 
@@ -53,6 +54,12 @@ class Meeting:
         return {rank: min(wait, self.exposed[rank]) for rank, wait in self.waits.items()}
 
     @property
+    def last_computed_longer(self) -> bool:
+        """Whether the last rank computed longer than the others did on average since the collective before."""
+        others = [value for rank, value in self.before.items() if rank != self.last]
+        return self.before[self.last] > LONGER * sum(others) / len(others)
+
+    @property
     def is_late(self) -> bool:
         """Whether somebody waits for the last rank."""
         longest, shortest = max(self.took.values()), min(self.took.values())
@@ -61,12 +68,16 @@ class Meeting:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What comparing the ranks showed. waiting: share of its window that each rank waits for others."""
+    """What comparing the ranks showed. waiting: share of its window that each rank waits for others.
+
+    notes: what was not compared, and why.
+    """
 
     stragglers: tuple[Straggler, ...] = ()
     waits: CollectiveWaits = field(default_factory=CollectiveWaits)
     findings: tuple[TraceFinding, ...] = ()
     waiting: dict[int, float] | None = None
+    notes: tuple[str, ...] = ()
 
 
 def compare_ranks(results: Sequence[FileResult]) -> Job:
@@ -74,11 +85,13 @@ def compare_ranks(results: Sequence[FileResult]) -> Job:
     by_rank = {one.rank: one for one in results if one.rank is not None and one.collectives}
     if len(by_rank) < 2:
         return Job()
-    meetings = list(_meetings(by_rank))
+    if why := _not_at_once(by_rank):
+        return Job(notes=(why,))
+    meetings, notes = _meetings(by_rank)
     late = [meeting for meeting in meetings if meeting.is_late]
     waits = _map(sorted(by_rank), meetings)
     if len(meetings) < LEAST_MATCHED:
-        return Job(waits=waits)
+        return Job(waits=waits, notes=notes)
     windows = {rank: max(device.window_seconds for device in one.devices) for rank, one in by_rank.items()}
     waiting = {rank: sum(meeting.exposed_waits.get(rank, 0.0) for meeting in late) / windows[rank] for rank in by_rank}
     caused: Counter[int] = Counter()
@@ -90,7 +103,7 @@ def compare_ranks(results: Sequence[FileResult]) -> Job:
     whole = sum(caused.values())
     share = whole / (sum(windows.values()) / len(windows))
     if share < LEAST_SHARE or not caused:
-        return Job(waits=waits, waiting=waiting)
+        return Job(waits=waits, waiting=waiting, notes=notes)
     stragglers = tuple(
         Straggler(rank, times_last[rank], len(meetings), seconds / (sum(windows.values()) / len(windows)))
         for rank, seconds in caused.most_common()
@@ -100,7 +113,21 @@ def compare_ranks(results: Sequence[FileResult]) -> Job:
     finding = _straggling(stragglers, late, whole, share, steps) or _imbalance(
         by_rank, late, len(meetings), whole, share, steps
     )
-    return Job(stragglers, waits, (finding,), waiting)
+    return Job(stragglers, waits, (finding,), waiting, notes)
+
+
+def _not_at_once(by_rank: dict[int, FileResult]) -> str:
+    """Why the ranks cannot be compared: they were recorded at other times, or in other steps; "" where they can."""
+    began = {rank: one.began for rank, one in by_rank.items() if one.began is not None}
+    if began and max(began.values()) - min(began.values()) > MOST_APART:
+        first, last = min(began, key=lambda rank: began[rank]), max(began, key=lambda rank: began[rank])
+        hours = (began[last] - began[first]) / 3600
+        apart = f"{hours:,.1f} hours" if hours >= 1 else f"{60 * hours:.0f} minutes"
+        return f"Rank {last} was recorded {apart} after rank {first}: who is late is not told."
+    steps = {rank: one.steps for rank, one in by_rank.items() if one.steps is not None}
+    if steps and max(first for first, _ in steps.values()) > min(last for _, last in steps.values()):
+        return "The ranks were recorded in different steps: who is late is not told."
+    return ""
 
 
 def _mostly(ranks: int) -> float:
@@ -108,9 +135,9 @@ def _mostly(ranks: int) -> float:
     return max(MOSTLY, min(0.8, 1.6 / ranks))
 
 
-def _meetings(by_rank: dict[int, FileResult]) -> list[Meeting]:
-    """Collectives that wait for all, matched by kind, group and number; of kinds whose numbers agree on all ranks that
-    have them.
+def _meetings(by_rank: dict[int, FileResult]) -> tuple[list[Meeting], tuple[str, ...]]:
+    """Collectives that wait for all, matched by kind, group and number, and remarks about those that do not match: their number
+    differs over the ranks that have them, or the sizes of what is reduced do.
     """
     rows: dict[tuple[str, str, int], dict[int, CollectiveRow]] = {}
     numbers: dict[tuple[str, str], Counter[int]] = {}
@@ -120,10 +147,16 @@ def _meetings(by_rank: dict[int, FileResult]) -> list[Meeting]:
             numbers.setdefault((operation, group), Counter())[rank] += 1
             if operation in WAIT_FOR_ALL:
                 rows.setdefault(row.key, {})[rank] = row
+    uneven = {kind for kind, counts in numbers.items() if kind[0] in WAIT_FOR_ALL and len(set(counts.values())) > 1}
+    notes = [_not_matched(kind, numbers[kind]) for kind in sorted(uneven)]
     found = []
+    other_sizes = 0
     for (operation, group, _), of_rank in rows.items():
-        counts = set(numbers[operation, group].values())
-        if len(of_rank) < 2 or len(counts) > 1:
+        if len(of_rank) < 2 or (operation, group) in uneven:
+            continue
+        sizes = {row.elements for row in of_rank.values()} - {None}
+        if operation == "all_reduce" and len(sizes) > 1:
+            other_sizes += 1
             continue
         found.append(
             Meeting(
@@ -134,7 +167,19 @@ def _meetings(by_rank: dict[int, FileResult]) -> list[Meeting]:
                 {rank: row.busy_before for rank, row in of_rank.items()},
             )
         )
-    return sorted(found, key=lambda meeting: meeting.start)
+    if other_sizes:
+        notes.append(
+            f"{other_sizes} collectives reduce other sizes on some ranks, so that they are not the same: not compared."
+        )
+    return sorted(found, key=lambda meeting: meeting.start), tuple(notes)
+
+
+def _not_matched(kind: tuple[str, str], counts: Counter[int]) -> str:
+    most, least = counts.most_common()[0], counts.most_common()[-1]
+    return (
+        f"{kind[0]} of {kind[1]} is there {most[1]} times on rank {most[0]} and {least[1]} times on rank {least[0]}: which "
+        "belong together is not known, so they are not compared."
+    )
 
 
 def _straggling(
@@ -150,7 +195,7 @@ def _straggling(
     ]
     own = sum(meeting.before.get(first.rank, 0.0) for meeting in mine)
     why = ""
-    if own > LONGER * sum(others) * 1.05:
+    if own > LONGER * sum(others):
         why = f": before these it computes {own / sum(others):.2f} times as long" if sum(others) else ""
     elif mine:
         why = ", and computes no longer before them: its host, a copy or an exchange with another rank is late"
@@ -173,12 +218,18 @@ def _imbalance(
     by_rank: dict[int, FileResult], late: list[Meeting], meetings: int, whole: float, share: float, steps: int
 ) -> TraceFinding:
     last = Counter(meeting.last for meeting in late)
+    computed = sum(meeting.last_computed_longer for meeting in late)
+    why = (
+        f"In {computed} of these the last one had computed longer than the others"
+        if 2 * computed > len(late)
+        else "The last one most often had computed no longer than the others: its host, a copy or its data is late"
+    )
     words = ", ".join(f"rank {rank} {number} times" for rank, number in last.most_common(3))
     each = f"{1000 * whole / steps:.3g} ms a step" if steps else f"{whole:.3g} s in all"
     return TraceFinding(
         "PA905",
         f"ranks come to collectives at different times, now one and now another last ({words}; {len(late)} of {meetings} "
-        f"collectives): they wait for each other for {100 * share:.0f} % of the time ({each})",
+        f"collectives): they wait for each other for {100 * share:.0f} % of the time ({each}). {why}",
         whole,
         share,
         steps,

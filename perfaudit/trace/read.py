@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import statistics
 from collections.abc import Callable
 from typing import Any
 
@@ -11,19 +10,18 @@ from perfaudit.trace import job, runtime_names
 from perfaudit.trace.json_events import Arguments, Event, EventReader
 from perfaudit.trace.kernel_names import class_of
 from perfaudit.trace.recording import KINDS, MEMORY, Collective, Recording, Spans
-from perfaudit.trace.steps import IS_STEP, chosen_part
-from perfaudit.trace.trace_files import NotReadable, TraceFile, opened
+from perfaudit.trace.steps import IS_STEP, Step, chosen_part
+from perfaudit.trace.trace_files import NotReadable, TraceFile, open_trace
 
-MAX_ROWS = (
-    500_000  # that are kept of a file; a trace of 130 MB has about so many. Of a larger one, some steps are analysed
-)
+# Rows that are kept of a file; a trace of 130 MB has about so many. Of a larger one, some steps are analysed.
+MAX_ROWS = 500_000
 LONGEST = 1e15  # microseconds: 30 years; nanoseconds of eleven days
 ENOUGH_IDS = 200  # of operators, from which on their spread tells something
 _EPOCH_MICROSECONDS = 1e14  # of 1973; relative times are smaller
 _EPOCH_NANOSECONDS = 1e17  # microseconds since 1970 are 1.8e15, nanoseconds 1.8e18
-_CALL_MICROSECONDS = (
-    300.0  # a launch takes 2 to 20 us: where half of the calls take longer, the file counts nanoseconds
-)
+# A launch takes 2 to 20 us. Where the queue is full it takes as long as a kernel, but then others are short: a file in which
+# all of them take longer than this counts nanoseconds.
+_CALL_MICROSECONDS = 300.0
 # Categories, in lower case, by what becomes of their events.
 _CATEGORIES = {
     "kernel": "kernel",
@@ -51,17 +49,20 @@ _CATEGORIES = {
 Row = Callable[[Event, float, float], None]
 
 
-def read_trace(file: TraceFile, max_rows: int = MAX_ROWS) -> Recording:
-    """The recording of one file. Raises NotReadable.
+def read_trace(file: TraceFile, window: tuple[int, int] | None = None, max_rows: int = MAX_ROWS) -> Recording:
+    """The recording of one file. window: numbers of the first and the last step that are asked for. Raises NotReadable.
 
-    Of a file with more than `max_rows` rows, some steps from its middle are kept, and its notes have "part".
+    Of a file with more than `max_rows` rows, some steps from the middle of the window are kept, and its notes have "part".
     """
     builder = _Builder(file.name, max_rows)
     builder.read(file)
     if builder.is_full:
-        part = chosen_part(builder.marks, builder.first, builder.last, max_rows / builder.rows)
-        builder = _Builder(file.name, max_rows, part)
-        builder.read(file)
+        marks, whole, share = builder.marks, builder.whole, max_rows / builder.rows
+        while builder.is_full:  # again where this part of the file has more than its share
+            part = chosen_part(marks, whole, share, window)
+            builder = _Builder(file.name, max_rows, part)
+            builder.read(file)
+            share /= 2
         builder.recording.notes.add("part")
     return builder.finish()
 
@@ -71,8 +72,8 @@ class _Builder:
 
     def __init__(self, name: str, max_rows: int, only: tuple[float, float] | None = None) -> None:
         self.recording = Recording(name, only=only)
-        self.marks: list[tuple[float, float]] = []  # of steps, also when full
-        self.first, self.last = float("inf"), float("-inf")
+        self.marks: list[Step] = []  # also when full
+        self._first, self._last = float("inf"), float("-inf")
         self.rows = 0
         self.is_full = False
         self._max_rows = max_rows
@@ -80,7 +81,7 @@ class _Builder:
         self._base: float | None = None
         self._names: dict[str, int] = {}
         self._threads: dict[tuple[Any, Any], int] = {}  # Any: as the trace has them
-        self._labels: dict[Any, str] = {}  # of processes
+        self._grids: dict[tuple[Any, ...], int] = {}
         self._odd = 0
         self._by_category: dict[Any, Row | None] = {}
         self._times_as_text = False
@@ -88,15 +89,32 @@ class _Builder:
 
     def read(self, file: TraceFile) -> None:
         """Read all of it. Raises NotReadable."""
-        with opened(file) as stream:
+        with open_trace(file) as stream:
             reader = EventReader(stream)
             for events in reader.pieces():
                 self._take(events)
             self.recording.bytes_read = reader.bytes_read
             self.recording.head = reader.head
             self.recording.notes |= reader.notes
-        if not self.recording.events:
-            raise NotReadable("no trace: its list of events is empty")
+        recording = self.recording
+        if not recording.events:
+            none = (
+                "nothing in its list is an event" if "odd-events" in recording.notes else "its list of events is empty"
+            )
+            raise NotReadable(f"no trace: {none}")
+        if self._odd and not self.rows and self._only is None:
+            raise NotReadable(
+                f"none of its {recording.events:,} events has a usable time: durations are negative, or no numbers"
+            )
+
+    @property
+    def whole(self) -> tuple[float, float]:
+        """When the first event begins and the last one ends, kept or not."""
+        recording = self.recording
+        rows = (recording.work, recording.calls, recording.operators, recording.annotations, recording.frames)
+        starts = [min(one.start) for one in rows if len(one)]
+        ends = [max(one.end) for one in rows if len(one)]
+        return min([self._first, *starts]), max([self._last, *ends])
 
     def _take(self, events: list[Event]) -> None:
         self.recording.events += len(events)
@@ -104,8 +122,6 @@ class _Builder:
         only = self._only
         for event in events:
             if event.ph != "X":
-                if event.ph == "M":
-                    self._take_label(event)
                 continue
             start, duration = event.ts, event.dur
             if start.__class__ is str or duration.__class__ is str:
@@ -162,9 +178,8 @@ class _Builder:
 
     def _seen(self, event: Event, start: float, end: float) -> None:
         """An event that is not kept, since there are too many."""
-        self.first, self.last = min(self.first, start), max(self.last, end)
-        if isinstance(event.name, str) and IS_STEP(event.name):
-            self.marks.append((start, end))
+        self._first, self._last = min(self._first, start), max(self._last, end)
+        self._take_mark(event, start, end)
 
     def _kernel(self, event: Event, start: float, end: float) -> None:
         self._work(event, start, end, -1)
@@ -190,6 +205,7 @@ class _Builder:
         work.correlation.append(_integer(args and args.correlation, -1))
         moved = None if args is None else args.bytes if args.bytes is not None else args.bytes_new
         work.bytes.append(_integer(moved, -1))
+        work.grid.append(-1 if args is None or args.grid is None else self._grid(args.grid))
 
     def _call(self, event: Event, start: float, end: float) -> None:
         args = event.args
@@ -205,9 +221,12 @@ class _Builder:
                 self._ids.add(event.args.external_id)
 
     def _annotation(self, event: Event, start: float, end: float) -> None:
-        if isinstance(event.name, str) and IS_STEP(event.name):
-            self.marks.append((start, end))
+        self._take_mark(event, start, end)
         self._span(self.recording.annotations, event, start, end)
+
+    def _take_mark(self, event: Event, start: float, end: float) -> None:
+        if isinstance(event.name, str) and (mark := IS_STEP(event.name)):
+            self.marks.append(Step(start, end, int(mark[1])))
 
     def _frame(self, event: Event, start: float, end: float) -> None:
         self._span(self.recording.frames, event, start, end)
@@ -234,9 +253,12 @@ class _Builder:
             self.recording.names.append(name)
         return index
 
-    def _take_label(self, event: Event) -> None:
-        if event.name == "process_labels" and event.args is not None and isinstance(event.pid, int):
-            self._labels[event.pid] = str(event.args.name)
+    def _grid(self, grid: Any) -> int:  # Any: JSON
+        key = tuple(grid) if grid.__class__ is list else (str(grid),)
+        try:
+            return self._grids.setdefault(key, len(self._grids))
+        except TypeError:  # lists in it
+            return self._grids.setdefault((str(grid),), len(self._grids))
 
     def finish(self) -> Recording:
         """The recording, with times in microseconds and what its head says of rank and devices."""
@@ -307,7 +329,7 @@ def _counts_nanoseconds(recording: Recording) -> bool:
         for row in range(0, len(calls), max(1, len(calls) // 2000))
         if runtime_names.call_of(recording.names[calls.name[row]]) == "launch"
     ]
-    return len(launches) >= 5 and statistics.median(launches) > _CALL_MICROSECONDS
+    return len(launches) >= 5 and min(launches) > _CALL_MICROSECONDS and all(map(float.is_integer, launches))
 
 
 def _scale(recording: Recording, factor: float) -> None:

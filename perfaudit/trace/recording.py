@@ -25,7 +25,7 @@ class Work:
     """Kernels and copies of all devices, one row each, in the order of the file. Times in microseconds since `Recording.base`.
 
     kind: an index of KINDS. correlation: of the call that handed it over, -1 where it is not known. bytes: of a copy, -1 for
-    unknown. collectives: by row.
+    unknown. grid: a number for each grid that kernels are launched with, -1 for unknown. collectives: by row.
     """
 
     start: array[float] = field(default_factory=lambda: array("d"))
@@ -36,6 +36,7 @@ class Work:
     stream: array[int] = field(default_factory=lambda: array("l"))
     correlation: array[int] = field(default_factory=lambda: array("q"))
     bytes: array[int] = field(default_factory=lambda: array("q"))
+    grid: array[int] = field(default_factory=lambda: array("l"))
     collectives: dict[int, Collective] = field(default_factory=dict)
 
     def __len__(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +12,9 @@ from perfaudit.forked_work import Limits, Lost, in_children
 from perfaudit.report import Report, Skipped
 from perfaudit.rules import Rule
 from perfaudit.trace.analyse import FileResult, TraceFinding, analyse
+from perfaudit.trace.perfetto import TrimmedTrace, trimmed_trace
 from perfaudit.trace.ranks import Job, compare_ranks
-from perfaudit.trace.trace_files import TraceFile
+from perfaudit.trace.trace_files import NotReadable, TraceFile
 from perfaudit.traces import SHARE_WORDS, FindingChange, RankTrace, TraceChange, Traces
 
 MOST_FINDINGS = 5
@@ -35,17 +37,32 @@ def read_all(
     return [results[file] for file in files]
 
 
+def cut_out(file: TraceFile, window: tuple[int, int] | None) -> TrimmedTrace | str | None:
+    """One step of a file as a trace of its own, made in a child process; None without work of a device, a text where it
+    cannot be read.
+    """
+    for _, made in in_children(lambda one: _cut_out(one, window), [file], 1, LIMITS):
+        return made.reason if isinstance(made, Lost) else made
+    return None
+
+
+def _cut_out(file: TraceFile, window: tuple[int, int] | None) -> TrimmedTrace | str | None:
+    try:
+        return trimmed_trace(file, window)
+    except NotReadable as error:
+        return str(error)
+
+
 def report_of(results: Sequence[FileResult], rules: dict[str, Rule], rank: int | None = None) -> Report:
     """One job. rank: the only one to look at, None for all."""
     skipped = [Skipped(one.file, one.problem) for one in results if one.problem]
     usable, more, notes = _one_job([one for one in results if not one.problem])
     skipped += more
+    job = compare_ranks(usable)  # all ranks also where one is looked at: how long it waits for others shows beside them
+    notes += job.notes
     if rank is not None:
-        skipped += [
-            Skipped(one.file, f"rank {one.rank}; --rank {rank} was asked for") for one in usable if one.rank != rank
-        ]
         usable = [one for one in usable if one.rank == rank]
-    job = compare_ranks(usable)
+        job = replace(job, findings=tuple(one for one in job.findings if one.rank == rank))
     found = _together([*(finding for one in usable for finding in _without_waiting(one, job)), *job.findings])
     found = [one for one in found if one.share >= LEAST]
     devices = tuple(device for one in usable for device in one.devices)
@@ -65,16 +82,9 @@ def report_of(results: Sequence[FileResult], rules: dict[str, Rule], rank: int |
 
 def _one_job(results: list[FileResult]) -> tuple[list[FileResult], list[Skipped], list[str]]:
     """The files of the job that most are of, those left out, and remarks: ranks of another job, a rank that is there twice."""
-    skipped: list[Skipped] = []
+    results, skipped = _of_usual_job(results)
     notes: list[str] = []
     sizes = {one.world_size for one in results if one.world_size is not None}
-    if len(results) > 1 and len(sizes) > 1:
-        usual = max(sizes, key=lambda size: (sum(one.world_size == size for one in results), size))
-        other = [one for one in results if one.world_size not in (usual, None)]
-        skipped += [
-            Skipped(one.file, f"of another job: {one.world_size} ranks, and {usual} in most files") for one in other
-        ]
-        results = [one for one in results if one not in other]
     kept: dict[int | None, FileResult] = {}
     unknown = []
     for one in results:
@@ -91,6 +101,30 @@ def _one_job(results: list[FileResult]) -> tuple[list[FileResult], list[Skipped]
     if len(ordered) > 1 and len(unknown) == len(ordered):
         notes.append("No file tells its rank: each is looked at by itself.")
     return ordered, skipped, notes
+
+
+def file_with_first_finding(report: Report, results: Sequence[FileResult]) -> str:
+    """Name of the file that shows the first finding most, or of the straggler; without a finding the first that was read, ""
+    where none was.
+    """
+    usable = [one for one in results if one.devices]
+    rule = report.findings[0].rule if report.findings else ""
+    late = {one.rank for one in report.traces.stragglers} if report.traces and rule == "PA904" else set()
+    shown = [(seen.share, one.file) for one in usable for seen in one.findings if seen.rule == rule]
+    shown = shown or [(0.0, one.file) for one in usable if one.rank in late]
+    return max(shown)[1] if shown else usable[0].file if usable else ""
+
+
+def _of_usual_job(results: list[FileResult]) -> tuple[list[FileResult], list[Skipped]]:
+    """Those of the job that most files are of, by what the files say of their jobs; the others with the reason."""
+    jobs = Counter(one.job for one in results if one.job)
+    if len(jobs) < 2:
+        return results, []
+    usual = max(jobs, key=lambda job: (jobs[job], job))
+    other = [one for one in results if one.job not in (usual, "")]
+    return [one for one in results if one not in other], [
+        Skipped(one.file, f"of another job: {one.job}; most files say {usual}") for one in other
+    ]
 
 
 def _without_waiting(result: FileResult, job: Job) -> Iterable[TraceFinding]:
@@ -174,7 +208,7 @@ def verdict(devices: Sequence[RankTrace], findings: Sequence[TraceFinding]) -> s
     return f"{head}; most to save: {findings[0].rule}, at most {100 * findings[0].share:.0f} %"
 
 
-def compared(before: Report, after: Report, names: tuple[str, str]) -> Report:
+def compare_jobs(before: Report, after: Report, names: tuple[str, str]) -> Report:
     """The report of the second, with what changed since the first."""
     first, second = before.traces, after.traces
     if first is None or second is None:

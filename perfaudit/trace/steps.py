@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from perfaudit.trace.recording import Recording
@@ -25,19 +25,23 @@ class Step:
 def steps_of(recording: Recording) -> list[Step]:
     """The steps in the order of their times; [] where none is marked. Of a part, those that lie wholly in it."""
     spans = recording.annotations
-    found: dict[int, Step] = {}
-    for row in range(len(spans)):
-        if mark := IS_STEP(recording.names[spans.name[row]]):
-            step = Step(spans.start[row], spans.end[row], int(mark[1]))
-            earlier = found.get(step.number)
-            if earlier is None or step.end - step.start > earlier.end - earlier.start:
-                found[step.number] = step  # a thread of the optimizer may repeat the mark inside
-    steps = sorted(found.values(), key=lambda step: step.start)
+    numbers = {index: int(mark[1]) for index, name in enumerate(recording.names) if (mark := IS_STEP(name))}
+    rows = [row for row in range(len(spans)) if spans.name[row] in numbers]
+    steps = _outermost(Step(spans.start[row], spans.end[row], numbers[spans.name[row]]) for row in rows)
     if recording.only is not None:
         first, last = recording.only
-        whole = [step for step in steps if step.start >= first and step.end <= last]
-        steps = whole or [Step(max(step.start, first), min(step.end, last), step.number) for step in steps]
+        steps = [step for step in steps if step.start >= first and step.end <= last]
     return steps
+
+
+def _outermost(marks: Iterable[Step]) -> list[Step]:
+    """The marks in the order of time; of one number that lie inside each other the longest."""
+    found: list[Step] = []
+    for step in sorted(marks, key=lambda one: (one.start, -one.end)):
+        inside = any(one.number == step.number and step.start < one.end for one in found[-1:])
+        if not inside:  # a thread of the optimizer may repeat the mark
+            found.append(step)
+    return found
 
 
 def are_consecutive(steps: Sequence[Step]) -> bool:
@@ -45,16 +49,29 @@ def are_consecutive(steps: Sequence[Step]) -> bool:
     return all(later.number == earlier.number + 1 for earlier, later in itertools.pairwise(steps))
 
 
-def chosen_part(marks: Sequence[tuple[float, float]], first: float, last: float, share: float) -> tuple[float, float]:
-    """The part of a file, from its middle, that holds about `share` of its events: whole steps where they are marked."""
-    steps = sorted(set(marks))
-    wanted = int(share * len(steps) * (1 - _MARGIN))
-    if steps and wanted:
-        begin = (len(steps) - wanted) // 2
-        chosen = steps[begin : begin + wanted]
-        return chosen[0][0], chosen[-1][1] + _MARGIN * (chosen[-1][1] - chosen[0][0])
-    if steps:
-        first, last = steps[len(steps) // 2]
+def are_repeated(steps: Sequence[Step]) -> bool:
+    """Whether several steps have one number."""
+    return len({step.number for step in steps}) < len(steps)
+
+
+def chosen_part(
+    marks: Iterable[Step], whole: tuple[float, float], share: float, window: tuple[int, int] | None = None
+) -> tuple[float, float]:
+    """The part of a file that holds about `share` of its events: whole steps where they are marked, from the middle.
+
+    whole: from the first event of the file to the last. window: numbers of the first and the last step that were asked for; the
+    part is taken of these alone, where some are marked.
+    """
+    steps = _outermost(marks)
+    asked = [step for step in steps if window is None or window[0] <= step.number <= window[1]] or steps
+    wanted = min(len(asked), int(share * len(steps) * (1 - _MARGIN)))
+    if wanted:
+        begin = (len(asked) - wanted) // 2
+        chosen = asked[begin : begin + wanted]
+        return chosen[0].start, chosen[-1].end + _MARGIN * (chosen[-1].end - chosen[0].start)
+    first, last = whole
+    if asked:
+        first, last = asked[len(asked) // 2].start, asked[len(asked) // 2].end
         share = min(1.0, share * len(steps))
     middle, half = (first + last) / 2, share * (last - first) / 2
     return middle - half, middle + half

@@ -7,6 +7,7 @@ import statistics
 from perfaudit.trace.device_view import DeviceView
 from perfaudit.trace.intervals import Intervals, clipped, without_short_holes
 from perfaudit.trace.recording import MICROSECOND
+from perfaudit.trace.steps import Step
 from perfaudit.traces import Stretch
 
 FINEST = 1 / 1500  # of the step; shorter stretches cannot be seen in a picture and are joined with their neighbours
@@ -36,12 +37,17 @@ def timeline_of(view: DeviceView) -> list[Stretch]:
     return sorted(found[:MOST], key=lambda one: one.start)
 
 
+def median_step(steps: list[Step]) -> Step:
+    """The step whose length is nearest to the median."""
+    usual = statistics.median(step.end - step.start for step in steps)
+    return min(steps, key=lambda step: abs(step.end - step.start - usual))
+
+
 def _chosen(view: DeviceView) -> tuple[float, float]:
     """From the first piece of work that the step launched to the first of the next one."""
     if not view.steps:
         return view.start, view.end
-    usual = statistics.median(step.end - step.start for step in view.steps)
-    step = min(view.steps, key=lambda one: abs(one.end - one.start - usual))
+    step = median_step(view.steps)
     later = [one.start for one in view.steps if one.start > step.start]
     return step.start, later[0] if later else max(step.end, view.end)
 

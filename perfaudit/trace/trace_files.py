@@ -89,7 +89,7 @@ class NotReadable(Exception):
 
 
 @contextmanager
-def opened(file: TraceFile) -> Iterator[IO[bytes]]:
+def open_trace(file: TraceFile) -> Iterator[IO[bytes]]:
     """The bytes of the trace, decompressed as they are read. Raises NotReadable."""
     try:
         if file.descriptor >= 0:
@@ -97,7 +97,7 @@ def opened(file: TraceFile) -> Iterator[IO[bytes]]:
                 raw.seek(0)
                 yield _plain(raw)
         elif file.member:
-            with _opened_member(file) as stream:
+            with _open_member(file) as stream:
                 yield _plain(stream)
         else:
             path = Path(file.path)
@@ -114,7 +114,7 @@ def opened(file: TraceFile) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def _opened_member(file: TraceFile) -> Iterator[IO[bytes]]:
+def _open_member(file: TraceFile) -> Iterator[IO[bytes]]:
     if file.path.endswith(".zip"):
         with zipfile.ZipFile(file.path) as archive, archive.open(file.member) as stream:
             yield stream

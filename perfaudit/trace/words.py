@@ -14,18 +14,21 @@ def milliseconds(microseconds: float) -> str:
     return f"{microseconds:.3g} us"
 
 
-def a_step(view: DeviceView, microseconds: float) -> str:
-    """A time of the window as one of a step, where steps are known: "12.3 ms a step", else "1.2 s in all"."""
+def a_step(view: DeviceView, microseconds: float, left_out: int = 0) -> str:
+    """A time of the window as one of a step, where steps are known: "12.3 ms a step", else "1.2 s in all".
+
+    left_out: steps at the beginning that it does not come from.
+    """
     if view.steps:
-        return f"{milliseconds(microseconds / len(view.steps))} a step"
+        return f"{milliseconds(microseconds / (len(view.steps) - left_out))} a step"
     return f"{milliseconds(microseconds)} in all"
 
 
-def times_a_step(view: DeviceView, number: int) -> str:
-    """How often something happens: "3 times a step", "12 times"."""
+def times_a_step(view: DeviceView, number: int, left_out: int = 0) -> str:
+    """How often something happens: "3 times a step", "12 times". left_out: steps at the beginning that are not counted."""
     if not view.steps:
         return "once" if number == 1 else f"{number:,} times"
-    rate = number / len(view.steps)
+    rate = number / (len(view.steps) - left_out)
     if 0.95 <= rate <= 1.05:
         return "once a step"
     return f"{rate:,.0f} times a step" if rate >= 100 else f"{rate:.3g} times a step"

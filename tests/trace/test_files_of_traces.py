@@ -299,7 +299,7 @@ def test_steps_that_are_missing(tmp_path: Path) -> None:
 
 def test_only_some_steps_are_looked_at(plain: Path) -> None:
     assert analyse(TraceFile(str(plain)), (2, 3)).devices[0].steps == 2
-    assert analyse(TraceFile(str(plain)), (9, 9)).problem == "no step between 9 and 9 is marked in it; there are 1 to 4"
+    assert analyse(TraceFile(str(plain)), (9, 9)).problem == "no step of 9 to 9: it has 1 to 4"
 
 
 @pytest.mark.parametrize(

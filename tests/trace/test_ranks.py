@@ -14,7 +14,7 @@ from made_traces import GEMM, Job
 from perfaudit.report import Report
 from perfaudit.rules import rule_heads
 from perfaudit.trace.analyse import FileResult, analyse
-from perfaudit.trace.report import are_two_jobs, compared, read_all, report_of
+from perfaudit.trace.report import are_two_jobs, compare_jobs, read_all, report_of
 from perfaudit.trace.trace_files import find_traces
 from perfaudit.traces import Traces
 
@@ -104,13 +104,16 @@ def other(result: FileResult, **changes: object) -> FileResult:
 def test_files_that_do_not_belong_together(tmp_path: Path) -> None:
     results = [analyse(file) for file in find_traces([job_of(lambda *_: 0, ranks=3, steps=2).write(tmp_path)])]
     again = other(results[1], file="again.json")
-    foreign = other(results[0], file="foreign.json", rank=7, world_size=16)
+    foreign = other(results[0], file="foreign.json", rank=7, world_size=16, job="backend=nccl world_size=16")
     broken = FileResult("broken.json", problem="no trace: the file is empty")
     report = report_of([*results, again, foreign, broken], rule_heads())
     assert [one.rank for one in traces_of(report).ranks] == [0, 1, 2]
     reasons = {item.path: item.reason for item in report.skipped}
     assert reasons["again.json"] == f"rank 1 again, which {results[1].file} is already"
-    assert reasons["foreign.json"] == "of another job: 16 ranks, and 3 in most files"
+    assert (
+        reasons["foreign.json"]
+        == "of another job: backend=nccl world_size=16; most files say backend=nccl world_size=3"
+    )
     assert reasons["broken.json"] == "no trace: the file is empty"
 
 
@@ -127,19 +130,19 @@ def test_before_and_after(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     before = report_of_job(job_of(lambda rank, _: 5_000 if rank == 1 else 0), tmp_path / "a")
     after = report_of_job(job_of(lambda *_: 0), tmp_path / "b")
-    change = traces_of(compared(before, after, ("a", "b"))).compared
+    change = traces_of(compare_jobs(before, after, ("a", "b"))).compared
     assert change is not None
     assert change.seconds_per_step_before is not None and change.seconds_per_step_after is not None
     assert change.seconds_per_step_after < change.seconds_per_step_before
     assert sum(change.shares.values()) == pytest.approx(0, abs=1e-9)
-    assert compared(before, after, ("a", "b")).notes == ()
+    assert compare_jobs(before, after, ("a", "b")).notes == ()
     other_device = after.with_(
         traces=replace(
             traces_of(after), ranks=tuple(replace(one, device_name="NVIDIA T4") for one in traces_of(after).ranks)
         )
     )
     assert (
-        compared(before, other_device, ("a", "b"))
+        compare_jobs(before, other_device, ("a", "b"))
         .notes[0]
         .startswith("The traces are of different devices (NVIDIA A100")
     )
@@ -162,6 +165,6 @@ def test_what_can_be_read_of_two_is_reported(tmp_path: Path) -> None:
     good = report_of([result], rule_heads())
     bad = report_of([FileResult("b.json", problem="no trace")], rule_heads())
     for pair in ((good, bad), (bad, good)):
-        both = compared(*pair, ("a", "b"))
+        both = compare_jobs(*pair, ("a", "b"))
         assert both.traces is not None
         assert [item.path for item in both.skipped] == ["b.json"]

@@ -49,8 +49,8 @@ def look(view: DeviceView) -> Iterator[Seen]:
     at = sorted(rows, key=lambda row: calls.start[row] - calls.end[row])
     yield Seen(
         "PA906",
-        f"{why} ({', '.join(f'`{name}`' for name in names[:3])}, {times_a_step(view, len(rows))}): the device is idle for "
-        f"{percent(view, lost)} of the time ({a_step(view, lost)})",
+        f"{why} ({', '.join(f'`{name}`' for name in names[:3])}, {times_a_step(view, len(rows), warm_up)}): the device is idle "
+        f"for {percent(view, lost)} of the time ({a_step(view, lost, warm_up)})",
         lost,
         tuple(Instant(calls.start[row], calls.thread[row]) for row in at[:200]),
     )

@@ -6,6 +6,7 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator
+from itertools import accumulate
 
 from perfaudit.trace import kernel_names
 from perfaudit.trace.checks import Seen
@@ -42,9 +43,9 @@ def look(view: DeviceView) -> Iterator[Seen]:
     lost: Counter[str] = Counter()
     whats: dict[str, Counter[str]] = {}
     at: dict[str, list[tuple[float, Instant]]] = {}
-    starts = [calls.start[row] for row in waits]
+    before = _WaitBefore(view, waits)
     for stretch in stretches:
-        row = _wait_before(view, stretch, waits, starts)
+        row = before(stretch)
         rule, what = kinds[row]
         length = stretch.end - stretch.start
         lost[rule] += length  # type: ignore[assignment]  # counts microseconds
@@ -63,16 +64,25 @@ def look(view: DeviceView) -> Iterator[Seen]:
         )
 
 
-def _wait_before(view: DeviceView, stretch: Idle, waits: list[int], starts: list[float]) -> int:
-    """The wait that a stretch is due to: the last one that began before its gap, else the one inside."""
-    gap = view.gaps[stretch.gap]
-    calls = view.recording.calls
-    for index in range(bisect_right(starts, gap.start + BEGAN_BUSY) - 1, -1, -1):
-        if calls.end[waits[index]] >= gap.start - BEGAN_BUSY:
-            return waits[index]
-        if starts[index] < gap.start - 60e6:  # a minute
-            break
-    return waits[min(bisect_right(starts, stretch.start), len(waits) - 1)]
+class _WaitBefore:
+    """The wait that a stretch is due to: the last one that began before its gap and lasts into it, else the one inside."""
+
+    def __init__(self, view: DeviceView, waits: list[int]) -> None:
+        calls = view.recording.calls
+        self._gaps = view.gaps
+        self._waits = waits
+        self._starts = [calls.start[row] for row in waits]
+        self._ends = [calls.end[row] for row in waits]
+        self._reach = list(accumulate(self._ends, max))  # the latest end of all up to here
+
+    def __call__(self, stretch: Idle) -> int:
+        gap = self._gaps[stretch.gap]
+        index = bisect_right(self._starts, gap.start + BEGAN_BUSY) - 1
+        while index >= 0 and self._reach[index] >= gap.start - BEGAN_BUSY:
+            if self._ends[index] >= gap.start - BEGAN_BUSY:
+                return self._waits[index]
+            index -= 1
+        return self._waits[min(bisect_right(self._starts, stretch.start), len(self._waits) - 1)]
 
 
 def _kind(view: DeviceView, call: int, stack: list[int], copies: dict[int, list[int]]) -> tuple[str, str]:

@@ -27,7 +27,7 @@ def look(view: DeviceView) -> Iterator[Seen]:
     rows = [row for row in view.rows if kernel_names.is_layout_change(view.name_of(row))]
     if not rows or not _has_convolutions(view):
         return
-    lost = view.sum_of(rows)
+    lost = view.busy_with(rows)
     longest = max(rows, key=view.microseconds)
     yield Seen(
         "PA211",

@@ -41,7 +41,7 @@ def look(view: DeviceView) -> Iterator[Seen]:
             at,
         )
     elif together >= PASSES * len(updates) and optimizer in _CAN_FUSE and not _is_fused(view, rows):
-        busy = view.sum_of([row for row in rows if kernel_names.is_foreach(view.name_of(row))])
+        busy = view.busy_with([row for row in rows if kernel_names.is_foreach(view.name_of(row))])
         yield Seen(
             "PA402",
             f"{optimizer} passes over the parameters several times ({times_a_step(view, together)} a kernel over "
@@ -83,7 +83,7 @@ def _launched_in(view: DeviceView, updates: list[tuple[float, float, str, int]])
             stretches.append((min(work.start[row] for row in mine), max(work.end[row] for row in mine)))
             rows += mine
     idle = union((one.start, one.end) for one in view.idle if one.cause == "launch")
-    return rows, view.sum_of(rows) + total(intersection(idle, union(stretches)))
+    return rows, view.busy_with(rows) + total(intersection(idle, union(stretches)))
 
 
 def _is_fused(view: DeviceView, rows: list[int]) -> bool:

@@ -18,10 +18,11 @@ SHARE = 0.05  # of the window that they take
 
 def look(view: DeviceView) -> Iterator[Seen]:
     runs = [run for run in _runs(view, _of_optimizer(view)) if len(run) >= LEAST and _differ(view, run)]
-    taken = sum(view.microseconds(row) for run in runs for row in run)
+    taken = view.busy_with(row for run in runs for row in run)
     if taken < SHARE * view.length:
         return
-    lost = sum(sum(times) - max(times) for times in ([view.microseconds(row) for row in run] for run in runs))
+    longest_of_each = [max(run, key=view.microseconds) for run in runs]
+    lost = max(0.0, taken - view.busy_with(longest_of_each))
     calls, of = view.recording.calls, view.launches.of
     longest = sorted(runs, key=lambda run: sum(view.microseconds(row) for row in run), reverse=True)[:200]
     yield Seen(

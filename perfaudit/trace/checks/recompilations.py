@@ -32,9 +32,7 @@ def look(view: DeviceView) -> Iterator[Seen]:
         yield Seen(
             "PA909" if usual else "PA908",
             f"code is compiled {'on usual steps, not only on the first' if usual else 'inside the trace'}: the device is idle "
-            f"meanwhile for "
-            f"{percent(view, lost)} of the "
-            f"time ({a_step(view, lost)})",
+            f"meanwhile for {percent(view, lost)} of the time ({a_step(view, lost, warm_up)})",
             lost,
             tuple(Instant(begin, thread) for begin, _, thread in compiling[:200]),
         )
@@ -46,9 +44,8 @@ def look(view: DeviceView) -> Iterator[Seen]:
     lost = total(between)
     yield Seen(
         "PA909",
-        f"the compiled model has graph breaks ({times_a_step(view, len(regions))} a compiled region is called): "
-        "between the regions "
-        f"the device is idle for {percent(view, lost)} of the time ({a_step(view, lost)})",
+        f"the compiled model has graph breaks ({times_a_step(view, len(regions), warm_up)} a compiled region is called): "
+        f"between the regions the device is idle for {percent(view, lost)} of the time ({a_step(view, lost, warm_up)})",
         lost,
         tuple(Instant(begin, thread) for begin, _, thread in regions[:200]),
     )

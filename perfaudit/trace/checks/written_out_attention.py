@@ -40,7 +40,7 @@ def look(view: DeviceView) -> Iterator[Seen]:
     forward = [rows[index] for index, _, _ in places if not _BACKWARD.search(view.name_of(rows[index]))]
     if not forward:
         return
-    lost = view.sum_of(spent)
+    lost = view.busy_with(spent)
     calls, of = view.recording.calls, view.launches.of
     yield Seen(
         "PA203",
