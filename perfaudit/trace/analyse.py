@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import statistics
+from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 from perfaudit.trace.checks import look_at
 from perfaudit.trace.device_view import SAMPLED, DeviceView, views_of
 from perfaudit.trace.host_threads import Instant, data_waits, main_thread
 from perfaudit.trace.idle import CAUSES, longest_first, microseconds_by_cause
-from perfaudit.trace.intervals import Total, clipped, difference, intersection, total, union
+from perfaudit.trace.intervals import Total, clipped, intersection, total
 from perfaudit.trace.matrix_products import products_of
 from perfaudit.trace.read import read_trace
 from perfaudit.trace.recording import COMMUNICATION, MICROSECOND, Recording
@@ -21,7 +24,13 @@ from perfaudit.trace.whereabouts import Whereabouts, whereabouts
 from perfaudit.traces import IdleWhere, KernelRow, RankTrace
 
 MOST_KERNELS = 20
+OTHER_DEVICES = ("mtia", "npu")  # whose events overlap or have no category, so that shares of them mean nothing
 YEAR_2001, YEAR_2100 = 1e9, 4.1e9  # in seconds since 1970
+UNSEEN_SHARE = (
+    0.02  # of the window in which the host waits for work that is not in the file, from which on that is said
+)
+UNEVEN = 1.3  # times the median, from which on the slowest step is said to be slow
+LEAST_STEPS = 5  # fewer tell no median
 UNMATCHED = 0.2  # of the work without a call that launched it, from which on the file is said to be filtered
 
 
@@ -91,6 +100,13 @@ def analyse(file: TraceFile, window: tuple[int, int] | None = None) -> FileResul
         return FileResult(
             file.name, problem=f"no step of {window[0]} to {window[1]}: {has}", steps=numbers, is_outside=True
         )
+    if recording.device_kind in OTHER_DEVICES:
+        kind = recording.device_kind.upper()
+        return FileResult(
+            file.name,
+            problem=f"of {kind} devices: only work of CUDA, ROCm and XPU devices is read",
+            rank=recording.rank,
+        )
     recording.notes |= _notes(recording, steps)
     views = views_of(recording, steps)
     if not views:
@@ -147,6 +163,10 @@ def _device(view: DeviceView) -> RankTrace:
         notes.add("sampled")
     if "no-host" not in notes and launched < (1 - UNMATCHED) * len(view.rows):
         notes.add("filtered")
+    if view.is_excerpt or total(view.unseen) > UNSEEN_SHARE * view.length:
+        notes.add("unseen-work")
+    if _is_uneven(view):
+        notes.add("uneven-steps")
     communication = total(view.communication)
     lengths = [(step.end - step.start) * MICROSECOND for step in view.steps]
     return RankTrace(
@@ -169,6 +189,25 @@ def _device(view: DeviceView) -> RankTrace:
         kernels=tuple(_kernels(view)),
         timeline=tuple(timeline_of(view)),
     )
+
+
+def _is_uneven(view: DeviceView) -> bool:
+    """Whether a usual step takes the device much longer than most, from the end of the step before's work to that of its own.
+
+    The host's steps tell less: it runs ahead of the device until the queue is full.
+    """
+    starts = [step.start for step in view.steps]
+    if len(starts) < LEAST_STEPS:
+        return False
+    calls, work = view.recording.calls, view.recording.work
+    ends = list(starts)
+    for row in view.rows:
+        call = view.launches.of.get(row)
+        if call is not None and (step := bisect_right(starts, calls.start[call]) - 1) >= 0:
+            ends[step] = max(ends[step], work.end[row])
+    ends = list(accumulate(ends, max))
+    lengths = [later - earlier for earlier, later in pairwise(ends)][warm_up_steps(view.recording, view.steps) :]
+    return len(lengths) >= LEAST_STEPS - 1 and max(lengths) > UNEVEN * statistics.median(lengths)
 
 
 def _shares(view: DeviceView) -> dict[str, float]:
@@ -285,17 +324,17 @@ def _of_host(recording: Recording, steps: list[Step]) -> FileResult:
     mine = [
         (operators.start[row], operators.end[row]) for row in range(len(operators)) if operators.thread[row] == main
     ]
-    busy = union((operators.start[row], operators.end[row]) for row in range(len(operators)))
     start, end = (steps[0].start, steps[-1].end) if steps else (min(mine)[0], max(pair[1] for pair in mine))
     if end <= start:
         return FileResult(recording.file, problem="its operators take no time", rank=recording.rank)
     data = clipped(data_waits(recording, frozenset({main})), start, end)
-    computing = difference(clipped(busy, start, end), data)
     length = end - start
     shares = dict.fromkeys(("compute", "communication_exposed", "memory_exposed"), 0.0)
     shares |= {f"idle_{cause}": 0.0 for cause in CAUSES}
-    shares["compute"], shares["idle_data"] = total(computing) / length, total(data) / length
-    shares["idle_other"] = max(0.0, 1.0 - shares["compute"] - shares["idle_data"])
+    shares["idle_data"] = total(data) / length
+    shares["compute"] = (
+        1.0 - shares["idle_data"]
+    )  # Python between operators is work too: nothing else is known to be idle
     device = RankTrace(
         recording.file,
         recording.rank,

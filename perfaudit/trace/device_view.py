@@ -15,14 +15,23 @@ from functools import cached_property
 from perfaudit.trace import kernel_names, runtime_names
 from perfaudit.trace.host_threads import Instant, around, data_waits, main_thread
 from perfaudit.trace.idle import Gap, Host, Idle, causes_of
-from perfaudit.trace.intervals import Intervals, clipped, difference, total, union, without_short_holes
+from perfaudit.trace.intervals import Intervals, Total, clipped, difference, total, union, without_short_holes
 from perfaudit.trace.recording import COMMUNICATION, COMPUTE, MEMORY, Recording
 from perfaudit.trace.steps import Step
+from perfaudit.trace.warm_up import LONG_CALL
 
 PYTHON_BETWEEN = 1000.0  # microseconds of Python between two operators that still count as work towards the next launch
+MANY_LATER = 15  # calls like those of a set-up in the second half of the work, from which on they are no set-up
+OF_SET_UP = 0.3  # of the time until the end of a set-up that its calls take
 MIN_LAUNCHES = 0.01  # of a device's launches, from which on a thread counts as one that trains
 SAMPLED = 3.0  # ids for each operator that is there; whole traces have 1.0 to 1.1, as each operator takes the next
 SHORT_CALL = 20.0  # microseconds; a copy that returns sooner has waited for nothing
+# A wait on a device that has nothing to do returns at once. One that takes longer waits for work that is not in the file.
+UNSEEN = 1000.0  # microseconds
+MOST_SEEN = 0.05  # of such a wait in which the device works, on what ends it
+SLOWEST_COPY = (
+    100.0  # bytes a microsecond, for copies from pageable memory, which the host reads first: it may be swapped out
+)
 
 
 @dataclass(slots=True)
@@ -75,6 +84,7 @@ class DeviceView:
     end: float
     host_end: float  # of the last step, or of the window
     rows: list[int]
+    is_excerpt: bool = False  # the window begins later than the file, in which the host waits for work of before
 
     @property
     def length(self) -> float:
@@ -97,6 +107,11 @@ class DeviceView:
         work = self.recording.work
         pairs = ((work.start[row], work.end[row]) for row in self.rows if work.kind[row] == kind)
         return clipped(union(pairs), self.start, self.end)
+
+    @cached_property
+    def busy(self) -> Intervals:
+        """Where the device does anything."""
+        return union([*self.compute, *self.communication, *self.memory])
 
     @cached_property
     def exposed_communication(self) -> Intervals:
@@ -136,9 +151,45 @@ class DeviceView:
 
     @cached_property
     def waits(self) -> list[int]:
-        """Rows of calls in which the host waits for the device, in the order of start: synchronisations, and copies that
-        block.
+        """Rows of calls in which the host waits for work of the device that is in the file, in the order of start:
+        synchronisations, and copies that block.
         """
+        unseen = set(self._waits_for_unseen)
+        return [row for row in self._all_waits if row not in unseen]
+
+    @cached_property
+    def unseen(self) -> Intervals:
+        """Where the host waits for work that is not in the file: the device is idle in the record alone."""
+        calls = self.recording.calls
+        waits = union((calls.start[row], calls.end[row]) for row in self._waits_for_unseen)
+        return clipped(waits, self.start, self.end)
+
+    @cached_property
+    def _waits_for_unseen(self) -> list[int]:
+        calls, work = self.recording.calls, self.recording.work
+        busy = Total(self._busy_of_all)
+        copied: Counter[int] = Counter()
+        for row, call in self.launches.of.items():
+            if work.kind[row] == MEMORY and kernel_names.direction_of(self.recording.names[work.name[row]]) == "HtoD":
+                copied[call] += max(0, work.bytes[row])
+        found = []
+        for row in self._all_waits:
+            start, end = calls.start[row], calls.end[row]
+            at_work = busy.between(start - SHORT_CALL, end)
+            if end - start - at_work > UNSEEN + copied[row] / SLOWEST_COPY and at_work < MOST_SEEN * (end - start):
+                found.append(row)
+        return found
+
+    @property
+    def _busy_of_all(self) -> Intervals:
+        """Where any device of the file works: the host may wait for another one."""
+        work = self.recording.work
+        if len(set(work.device)) == 1:
+            return self.busy
+        return union(zip(work.start, work.end, strict=True))
+
+    @cached_property
+    def _all_waits(self) -> list[int]:
         calls, work = self.recording.calls, self.recording.work
         blocking = {
             call
@@ -174,6 +225,7 @@ class DeviceView:
             waits=[(calls.start[row], calls.end[row]) for row in self.waits],
             allocations=[(calls.start[row], calls.end[row]) for row in self.calls("allocation")],
             active=self._active(),
+            unseen=self.unseen,
         )
 
     def _active(self) -> Intervals:
@@ -208,6 +260,47 @@ class DeviceView:
     def idle(self) -> list[Idle]:
         """The same by cause."""
         return causes_of(self.gaps, self.host)
+
+    @cached_property
+    def usual_idle(self) -> list[Idle]:
+        """The same after the set-up of a trace without steps."""
+        return [one for one in self.idle if one.start >= self.set_up_end]
+
+    @cached_property
+    def set_up_end(self) -> float:
+        """Where a trace without steps has done what a program does once: taken memory, loaded kernels, created streams.
+
+        The last such call of its first half, if these calls are what the device waits for until there. Where about as many come
+        later, they belong to the program's usual work.
+        """
+        calls, of = self.recording.calls, self.launches.of
+        rows = self.set_up_calls
+        launched = sorted(calls.start[of[row]] for row in self.rows if row in of)
+        if self.steps or not rows or not launched:
+            return self.start
+        middle = launched[len(launched) // 2]
+        early = [row for row in rows if calls.start[row] <= middle]
+        if len(rows) - len(early) >= MANY_LATER:
+            return self.start
+        end = self.start
+        spent = 0.0
+        for row in early:
+            spent += calls.end[row] - max(calls.start[row], self.start)
+            if spent >= OF_SET_UP * (calls.end[row] - self.start):
+                end = max(end, calls.end[row])
+        return min(end, self.end)
+
+    @cached_property
+    def set_up_calls(self) -> list[int]:
+        """Rows of calls that take memory of the device, and of long calls on an idle device, in the order of start."""
+        calls, names = self.recording.calls, self.recording.names
+        busy = Total(self.busy)
+        found = [row for row in self.calls("allocation") if runtime_names.is_device_memory(names[calls.name[row]])]
+        for row in (*self.calls("launch"), *self.calls("other")):
+            start, end = calls.start[row], calls.end[row]
+            if end - start > LONG_CALL and busy.between(start, end) < 0.5 * (end - start):
+                found.append(row)
+        return sorted(found, key=calls.start.__getitem__)
 
     @cached_property
     def operations(self) -> dict[int, str]:
@@ -258,13 +351,24 @@ def views_of(recording: Recording, steps: list[Step]) -> list[DeviceView]:
         rows.sort(key=lambda row: (work.start[row], work.end[row]))
         view = _view(recording, device, steps, launches, rows)
         if view is not None:
-            views.append(view)
-    busiest = max((_busy(view) for view in views), default=0.0)
-    return [view for view in views if _busy(view) >= busiest / 100]
+            views.append(view if steps else _without_beginning(view))
+    busiest = max((total(view.busy) for view in views), default=0.0)
+    return [view for view in views if total(view.busy) >= busiest / 100]
 
 
-def _busy(view: DeviceView) -> float:
-    return total(view.compute) + total(view.communication) + total(view.memory)
+def _without_beginning(view: DeviceView) -> DeviceView:
+    """The view of a file without steps from where its work begins: an excerpt may begin with a wait for work of before."""
+    first = next(iter(view.unseen), None)
+    if first is None or total(clipped(view.busy, view.start, first[0])) > MOST_SEEN * total(view.busy):
+        return view
+    work = view.recording.work
+    rows = [row for row in view.rows if work.end[row] > first[1]]
+    if not rows:
+        return view
+    start = max(first[0], min(work.start[row] for row in rows))
+    return DeviceView(
+        view.recording, view.device, view.steps, view.launches, start, view.end, view.host_end, rows, is_excerpt=True
+    )
 
 
 def _view(

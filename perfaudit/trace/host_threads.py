@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from perfaudit.trace.intervals import Intervals, union
 from perfaudit.trace.recording import Recording, Spans
+from perfaudit.trace.runtime_names import call_of
 from perfaudit.trace.steps import IS_STEP
 
 # PyTorch marks each `next` of a DataLoader; Lightning, Ignite and others mark theirs.
@@ -56,7 +57,7 @@ def data_wait_spans(recording: Recording, threads: frozenset[int]) -> list[tuple
     ]
     spans = recording.annotations
     by_word = [row for row in range(len(spans)) if worded[spans.name[row]] and spans.thread[row] in threads]
-    launched = _launch_times(recording) if by_word else []
+    launched = launch_times(recording) if by_word else []
     found += [
         (spans.start[row], spans.end[row], names[spans.name[row]])
         for row in by_word
@@ -73,10 +74,10 @@ def data_wait_spans(recording: Recording, threads: frozenset[int]) -> list[tuple
     return found
 
 
-def _launch_times(recording: Recording) -> list[float]:
-    """When each launch of a kernel begins, in the order of time."""
+def launch_times(recording: Recording) -> list[float]:
+    """When each call begins that hands over a kernel or a copy, in the order of time."""
     calls = recording.calls
-    launches = ["Launch" in name for name in recording.names]
+    launches = [call_of(name) in ("launch", "copy") for name in recording.names]
     return sorted(calls.start[row] for row in range(len(calls)) if launches[calls.name[row]])
 
 

@@ -4,18 +4,18 @@ Between two pieces of work the device waits for the next one. Who looks at the c
 
 1. `data`: a thread that trains waits for a batch.
 2. `sync`: the host has waited until the device had done all it was given (the wait began while the device worked), so
-that nothing
-   was queued: until the next piece of work arrives, the device is idle because of that wait.
+that nothing was queued: until the next piece of work arrives, the device is idle because of that wait.
 3. `allocation`: the host takes or gives back memory, or has waited for the device to do so.
 4. `launch`: the host is at work on operators and calls of the runtime, and hands the next piece over too late.
-5. `other`: none of these: the host does something that is not recorded, or the work was queued and the device itself was late.
+5. `other`: none of these: the host does something that is not recorded, or the work was queued and the device itself was
+late. So is waiting for work that is not in the file, which goes before `sync`.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from perfaudit.trace.intervals import Intervals, difference, intersection, union
 
@@ -42,13 +42,15 @@ class Gap:
 class Host:
     """What the threads that train did. waits, allocations: calls in the order of their start; the others are sets of instants.
 
-    waits: for the device. active: in operators and calls of the runtime, with the Python between them.
+    waits: for the device. active: in operators and calls of the runtime, with the Python between them. unseen: waits for work of
+    the device that is not in the file.
     """
 
     data: Intervals
     waits: Sequence[tuple[float, float]]
     allocations: Sequence[tuple[float, float]]
     active: Intervals
+    unseen: Intervals = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +66,13 @@ class Idle:
 def causes_of(gaps: Sequence[Gap], host: Host) -> list[Idle]:
     """The stretches of all gaps, which add up to them, in the order of time within each gap's causes."""
     waits, allocations = _ByTime(host.waits), _ByTime(host.allocations)
-    data, active = _ByTime(host.data), _ByTime(host.active)
+    data, active, unseen = _ByTime(host.data), _ByTime(host.active), _ByTime(host.unseen)
     found: list[Idle] = []
     for number, gap in enumerate(gaps):
         left: Intervals = [(gap.start, gap.end)]
         for cause, taken in (
             ("data", data.within(gap.start, gap.end)),
+            ("other", unseen.within(gap.start, gap.end)),
             ("sync", _shadow(gap, waits)),
             ("allocation", _shadow(gap, allocations)),
             ("launch", _launching(gap, active)),

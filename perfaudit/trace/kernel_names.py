@@ -13,10 +13,10 @@ Units = Literal["tensor", "float32", "other", "unknown"]  # of a matrix product
 
 # NCCL, RCCL, oneCCL and HCCL; DeepEP; custom reductions of vLLM, SGLang and FlashInfer; symmetric memory of PyTorch.
 _COMMUNICATION = re.compile(
-    r"nccl|rccl|oneccl|hccl_|nvshmem|deep_ep::|cross_device_reduce|(one|two)_shot_all_?reduce|multimem_|mscclpp|"
+    r"nccl|rccl|oneccl|hccl_|nvshmem|deep_ep::|\bep::(inter|intra)node|cross_device_reduce|(one|two)_shot_all_?reduce|multimem_|mscclpp|"
     r"all_?reduce_kernel|AllReduce|AllGather|ReduceScatter|AllToAll|all_?to_?all",
 )
-_NOT_COMMUNICATION = re.compile(r"at::native|reduce_kernel<")
+_NOT_COMMUNICATION = re.compile(r"at::native|(?<!all_)reduce_kernel<")
 _PRODUCT = re.compile(
     r"gemm|gemv|\bgemvx|cutlass|cublas|xmma|wgrad|dgrad|fprop|conv\d?d|convolve|scudnn|cudnn.*conv|winograd|Cijk_|nvjet|"
     r"fmha|flash_?(fwd|bwd|attn|attention)|flash::|attention_kernel|miopen.*conv|naive_conv|dot_kernel|hgemm|wgmma",
@@ -92,7 +92,7 @@ def is_foreach(name: str) -> bool:
 
 
 _OPERATIONS = (
-    ("all_to_all", re.compile(r"all_?to_?all|sendrecv.*alltoall", re.I)),
+    ("all_to_all", re.compile(r"all_?to_?all|sendrecv.*alltoall|\bep::.*(dispatch|combine)", re.I)),
     ("reduce_scatter", re.compile(r"reduce_?scatter", re.I)),
     ("all_gather", re.compile(r"all_?gather", re.I)),
     ("all_reduce", re.compile(r"all_?reduce|cross_device_reduce|(one|two)_shot", re.I)),

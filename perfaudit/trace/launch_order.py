@@ -13,30 +13,38 @@ from perfaudit.trace.recording import MEMORY
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """Kernels, those whose launch is known, and those of them that came when the device had nothing left to do."""
+    """Kernels, those whose launch is known, the launches of these, and launches that came when the device had nothing left to do.
+
+    A CUDA graph launches many kernels at once.
+    """
 
     kernels: int
     known: int
+    launches: int
     at_empty_queue: int
 
     @property
     def share(self) -> float:
-        return self.at_empty_queue / self.known if self.known else 0.0
+        """Of the launches, those that came late."""
+        return self.at_empty_queue / self.launches if self.launches else 0.0
 
 
 def arrivals(view: DeviceView) -> Arrivals:
-    """A kernel arrives at an empty queue where all work before it had ended when its launch returned."""
+    """A launch comes to an empty queue where all work before its first kernel had ended when it returned."""
     work, calls = view.recording.work, view.recording.calls
     kernels = known = empty = 0
+    launched: set[int] = set()
     reached = view.start
     for row in view.rows:
         call = view.launches.of.get(row)
         kernels += work.kind[row] != MEMORY
         if call is not None and work.kind[row] != MEMORY:
             known += 1
-            empty += reached <= calls.end[call] and work.start[row] - calls.end[call] <= 4 * LATENCY
+            if call not in launched:
+                launched.add(call)
+                empty += reached <= calls.end[call] and work.start[row] - calls.end[call] <= 4 * LATENCY
         reached = max(reached, work.end[row])
-    return Arrivals(kernels, known, empty)
+    return Arrivals(kernels, known, len(launched), empty)
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,8 @@ class Job:
 
 def compare_ranks(results: Sequence[FileResult]) -> Job:
     """Stragglers and imbalance over the ranks of one job; nothing for fewer than two, or without collectives that match."""
-    by_rank = {one.rank: one for one in results if one.rank is not None and one.collectives}
+    complete = [one for one in results if not any("sampled" in device.notes for device in one.devices)]
+    by_rank = {one.rank: one for one in complete if one.rank is not None and one.collectives}
     if len(by_rank) < 2:
         return Job()
     if why := _not_at_once(by_rank):

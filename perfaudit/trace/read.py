@@ -163,9 +163,9 @@ class _Builder:
             kind = {"CPU functions": "operator", "CUDA functions": "kernel"}.get(str(event.pid))
         if kind is not None and self.is_full:
             return self._seen
-        for name in ("mtia", "xpu", "npu"):
+        for name in ("mtia", "xpu", "npu", "enqueue"):
             if isinstance(category, str) and name in category.lower():
-                self.recording.device_kind = name
+                self.recording.device_kind = "npu" if name == "enqueue" else name
         rows: dict[str | None, Row] = {
             "kernel": self._kernel,
             "copy": self._copy,

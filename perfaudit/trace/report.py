@@ -195,8 +195,12 @@ def verdict(devices: Sequence[RankTrace], findings: Sequence[TraceFinding]) -> s
     mean = {name: sum(device.shares[name] for device in devices) / len(devices) for name in SHARE_WORDS}
     times = [device.seconds_per_step for device in devices if device.seconds_per_step]
     step = f"{1000 * sum(times) / len(times):.4g} ms a step; " if times else ""
-    is_host = all("no-device" in device.notes for device in devices)
-    what = "the host computes" if is_host else "the device computes" if len(devices) == 1 else "devices compute"
+    if all("no-device" in device.notes for device in devices):
+        waits = f"the host waits for data for {100 * mean['idle_data']:.0f} % of the time"
+        return (
+            f"{step}no work of a device is in the trace; {waits}{'' if findings else ': nothing worth doing was found'}"
+        )
+    what = "the device computes" if len(devices) == 1 else "devices compute"
     head = f"{step}{what} for {100 * mean['compute']:.0f} % of the time"
     lost = {name: share for name, share in mean.items() if name != "compute"}
     worst = max(lost, key=lambda name: lost[name])

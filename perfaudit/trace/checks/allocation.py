@@ -19,10 +19,9 @@ OF_ALL = 0.3  # of the tensors that are made; so many calls of the driver mean t
 
 def look(view: DeviceView) -> Iterator[Seen]:
     warm_up = warm_up_steps(view.recording, view.steps)
-    usual_start = view.steps[warm_up].start if warm_up else view.start
-    if not view.steps and (set_up := _set_up(view)):
-        yield set_up
-        return
+    usual_start = view.steps[warm_up].start if warm_up else view.set_up_end
+    if not view.steps and view.set_up_end > view.start:
+        yield _set_up(view)
     if warm_up:
         lengths = [step.end - step.start for step in view.steps]
         usual = statistics.median(lengths[warm_up:])
@@ -37,7 +36,7 @@ def look(view: DeviceView) -> Iterator[Seen]:
     lost = sum(one.end - one.start for one in view.idle if one.cause == "allocation" and one.start >= usual_start)
     calls = view.recording.calls
     rows = [row for row in view.calls("allocation") if calls.start[row] >= usual_start]
-    if not lost or not rows:
+    if not lost or not _is_usual(view, rows, warm_up):
         return
     taking = [row for row in rows if runtime_names.is_device_memory(view.recording.names[calls.name[row]])]
     names = sorted({view.recording.names[calls.name[row]] for row in rows})
@@ -56,24 +55,31 @@ def look(view: DeviceView) -> Iterator[Seen]:
     )
 
 
-def _set_up(view: DeviceView) -> Seen | None:
-    """Of a trace without steps: memory that is no longer taken in the second half of the work belongs to the program's start."""
-    calls, of = view.recording.calls, view.launches.of
-    rows = view.calls("allocation")
-    launched = sorted(calls.start[of[row]] for row in view.rows if row in of)
-    if not rows or not launched:
-        return None
-    middle = launched[len(launched) // 2]
-    if sum(calls.start[row] > middle for row in rows) >= MANY / 2:
-        return None
-    lost = sum(one.end - one.start for one in view.idle if one.cause == "allocation")
+def _set_up(view: DeviceView) -> Seen:
+    """Of a trace without steps: what a program does once, at its start."""
+    calls = view.recording.calls
+    early = [row for row in view.set_up_calls if calls.start[row] < view.set_up_end]
+    taking = sum(runtime_names.is_device_memory(view.recording.names[calls.name[row]]) for row in early)
+    lost = sum(one.end - one.start for one in view.idle if one.start < view.set_up_end and one.cause != "data")
+    others = len(early) - taking
+    words = [f"memory is taken {taking:,} times"] if taking else []
+    words += [f"{others:,} calls load code or create something"] if others else []
     return Seen(
         "PA908",
-        f"set-up is inside the trace: memory is taken {len(rows)} times, nearly all of it before the second half of "
-        "the work, and "
-        f"the device is idle meanwhile for {percent(view, lost)} of the time ({milliseconds(lost)})",
+        f"set-up is inside the trace, until {milliseconds(view.set_up_end - view.start)} after its first work: "
+        f"{' and '.join(words)}, and the device is idle meanwhile for {percent(view, lost)} of the time ({milliseconds(lost)})",
         lost,
     )
+
+
+def _is_usual(view: DeviceView, rows: list[int], warm_up: int) -> bool:
+    """Whether these calls go on as the training does: in most usual steps, or very often where no steps tell."""
+    usual = view.steps[warm_up:]
+    if len(rows) >= MANY or len(usual) < 2:
+        return len(rows) >= MANY
+    calls = view.recording.calls
+    with_calls = sum(any(step.start <= calls.start[row] < step.end for row in rows) for step in usual)
+    return with_calls > len(usual) / 2
 
 
 def _keeps_nothing(view: DeviceView, taking: list[int], start: float) -> bool:

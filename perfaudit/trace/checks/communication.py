@@ -7,14 +7,17 @@ from collections.abc import Iterator
 
 from perfaudit.trace.checks import Seen
 from perfaudit.trace.device_view import DeviceView
-from perfaudit.trace.host_threads import Instant
+from perfaudit.trace.host_threads import Instant, around
 from perfaudit.trace.intervals import intersection, total
 from perfaudit.trace.recording import COMMUNICATION
 from perfaudit.trace.words import a_step, percent, times_a_step
 
 RULES = ("PA903", "PA708")
 SMALL = 256 << 10  # bytes of an all-reduce; buckets of DistributedDataParallel have 25 MiB
+WELL = 0.9  # of communication overlapped, and LITTLE of the window exposed: as good as it gets
+LITTLE = 0.05
 MANY = 30  # of them in a step: one for each parameter
+MANY_OF_UNKNOWN = 100  # of them, where no sizes are known: so many buckets would be 2.5 GiB of gradients
 _BYTES = {
     "float": 4,
     "float32": 4,
@@ -35,6 +38,8 @@ def look(view: DeviceView) -> Iterator[Seen]:
     if not rows or not exposed:
         return
     overlap = total(intersection(view.communication, view.compute)) / total(view.communication)
+    if overlap >= WELL and exposed < LITTLE * view.length:
+        return  # no schedule hides all of it
     calls, of = view.recording.calls, view.launches.of
     at = tuple(
         Instant(calls.start[of[row]], calls.thread[of[row]])
@@ -43,10 +48,11 @@ def look(view: DeviceView) -> Iterator[Seen]:
     )
     lost = f"{percent(view, exposed)} of the time ({a_step(view, exposed)})"
     if _one_by_one(view, rows):
+        sizes = _sizes(view, rows)
         yield Seen(
             "PA708",
-            f"gradients are reduced one by one ({times_a_step(view, len(rows))}, {_sizes(view, rows)}): the device communicates "
-            f"and does not compute for {lost}",
+            f"gradients are reduced one by one ({times_a_step(view, len(rows))}{f', {sizes}' if sizes else ''}): the device "
+            f"communicates and does not compute for {lost}",
             exposed,
             at,
         )
@@ -61,9 +67,22 @@ def look(view: DeviceView) -> Iterator[Seen]:
 
 
 def _one_by_one(view: DeviceView, rows: list[int]) -> bool:
-    sizes = [_bytes(view, row) for row in rows if view.operations[row] == "all_reduce"]
-    known = [size for size in sizes if size is not None]
-    return len(known) >= MANY * max(1, len(view.steps)) and sum(size <= SMALL for size in known) > 0.8 * len(known)
+    reduced = [row for row in rows if view.operations[row] == "all_reduce"]
+    steps = max(1, len(view.steps))
+    known = [size for row in reduced if (size := _bytes(view, row)) is not None]
+    if known:
+        return len(known) >= MANY * steps and sum(size <= SMALL for size in known) > 0.8 * len(known)
+    return len(reduced) >= MANY_OF_UNKNOWN * steps and _are_in_backward(view, reduced)
+
+
+def _are_in_backward(view: DeviceView, rows: list[int]) -> bool:
+    """Whether nearly all were handed over in the backward pass; those of a model split over devices are in both passes."""
+    calls, of, operators = view.recording.calls, view.launches.of, view.recording.operators
+    at = [Instant(calls.start[of[row]], calls.thread[of[row]]) for row in rows if row in of]
+    stacks = around(operators, at)
+    backward = [name.startswith("autograd::engine::evaluate_function") for name in view.recording.names]
+    inside = sum(any(backward[operators.name[one]] for one in stacks[instant]) for instant in at)
+    return inside > 0.9 * len(rows)
 
 
 def _pattern(view: DeviceView, rows: list[int]) -> str:

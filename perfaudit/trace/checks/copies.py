@@ -59,7 +59,9 @@ def _exposed(view: DeviceView, rows: list[int]) -> float:
 def _idle_before(view: DeviceView, rows: list[int]) -> float:
     """Idle time by launching that ends with one of these."""
     starts = {view.recording.work.start[row] for row in rows}
-    return sum(one.end - one.start for one in view.idle if one.cause == "launch" and view.gaps[one.gap].end in starts)
+    return sum(
+        one.end - one.start for one in view.usual_idle if one.cause == "launch" and view.gaps[one.gap].end in starts
+    )
 
 
 def _launched_at(view: DeviceView, rows: list[int]) -> tuple[Instant, ...]:

@@ -32,7 +32,7 @@ _WORDS = {
 
 
 def look(view: DeviceView) -> Iterator[Seen]:
-    stretches = [one for one in view.idle if one.cause == "sync"]
+    stretches = [one for one in view.usual_idle if one.cause == "sync"]
     waits = view.waits
     if not stretches or not waits:
         return

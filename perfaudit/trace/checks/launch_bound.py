@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from perfaudit.trace.checks import Seen
 from perfaudit.trace.device_view import SAMPLED, DeviceView
 from perfaudit.trace.host_threads import Instant
+from perfaudit.trace.host_work import host_work
 from perfaudit.trace.idle import longest_first
 from perfaudit.trace.intervals import clipped, total, union
 from perfaudit.trace.launch_order import arrivals, longest_graphable
@@ -18,18 +19,24 @@ FEW = 20  # kernels, of which nothing can be said
 SHARE = 0.1  # of them that arrive when the device has nothing to do; fewer are the start of a step
 LONGEST = 10_000.0  # microseconds of one gap; a launch that takes longer loads code, or the host does something else
 LEAST = 5  # of them that arrive late, or one long pause would make a program launch-bound
+OF_GRAPH = 0.1  # of the idle time, or a graph would not help
 KNOWN = 0.5  # of the kernels of which the launch must be known
 
 
 def look(view: DeviceView) -> Iterator[Seen]:
-    stretches = [one for one in longest_first(view.idle, "launch") if one.end - one.start <= LONGEST]
+    elsewhere = {one.stretch for one in host_work(view)}
+    stretches = [
+        one
+        for one in longest_first(view.usual_idle, "launch")
+        if one.end - one.start <= LONGEST and one not in elsewhere
+    ]
     lost = sum(one.end - one.start for one in stretches)
     seen = arrivals(view)
-    if seen.kernels < FEW or seen.at_empty_queue < LEAST or seen.known < KNOWN * seen.kernels or seen.share < SHARE:
+    if seen.launches < FEW or seen.at_empty_queue < LEAST or seen.known < KNOWN * seen.kernels or seen.share < SHARE:
         return
     if not lost or view.recording.spread_of_ids > SAMPLED:
         return  # events are missing: what the host did in between is not known
-    kernels = f"{times_a_step(view, seen.known)} a kernel is launched"
+    kernels = f"{times_a_step(view, seen.launches)} a kernel{' or a graph' * (seen.launches < seen.known)} is launched"
     said = (
         f"the device waits for launches for {percent(view, lost)} of the time ({a_step(view, lost)}): {kernels}, and "
         f"{100 * seen.share:.0f} % of them arrive when the device has nothing to do"
@@ -37,12 +44,14 @@ def look(view: DeviceView) -> Iterator[Seen]:
     graph = longest_graphable(view)
     if graph is not None and graph.kernels >= 10:
         idle = union((one.start, one.end) for one in stretches)
-        inside = sum(total(clipped(idle, start, end)) for start, end in graph.places) / len(graph.places)
-        said += (
-            f"; {graph.kernels:,} kernels in a row are the same in every step, without a wait or an allocation "
-            "between them: a CUDA "
-            f"graph could hold them ({a_step(view, inside * len(view.steps))} of the idle time)"
+        inside = (
+            sum(total(clipped(idle, start, end)) for start, end in graph.places) / len(graph.places) * len(view.steps)
         )
+        if inside >= OF_GRAPH * lost:
+            said += (
+                f"; {graph.kernels:,} kernels in a row are the same in every step, without a wait or an allocation between them: "
+                f"a CUDA graph could hold them ({a_step(view, inside)} of the idle time)"
+            )
     at = []
     for one in stretches[:MOST]:
         gap = view.gaps[one.gap]

@@ -82,7 +82,7 @@ def _launched_in(view: DeviceView, updates: list[tuple[float, float, str, int]])
         if mine:
             stretches.append((min(work.start[row] for row in mine), max(work.end[row] for row in mine)))
             rows += mine
-    idle = union((one.start, one.end) for one in view.idle if one.cause == "launch")
+    idle = union((one.start, one.end) for one in view.usual_idle if one.cause == "launch")
     return rows, view.busy_with(rows) + total(intersection(idle, union(stretches)))
 
 

@@ -23,7 +23,7 @@ _RESUME = re.compile(r"torch_dynamo_resume_in_")
 
 def look(view: DeviceView) -> Iterator[Seen]:
     warm_up = warm_up_steps(view.recording, view.steps)
-    start = view.steps[warm_up].start if warm_up else view.start
+    start = view.steps[warm_up].start if warm_up else view.set_up_end
     idle = union((one.start, one.end) for one in view.idle if one.cause in ("launch", "other") and one.end > start)
     compiling = _spans(view, _COMPILE, start)
     lost = total(intersection(idle, union((begin, end) for begin, end, _ in compiling)))
