@@ -255,3 +255,31 @@ def test_nothing_heavy_is_imported_and_nothing_is_run(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_window_without_steps_is_wrong_use(perfaudit: Run, tmp_path: Path) -> None:
+    for rank in range(3):
+        trace(tmp_path / f"rank{rank}.json", rank=rank)
+    done = perfaudit("trace", str(tmp_path), "--window", "7:9")
+    assert done.code == 2
+    assert done.err.strip() == "perfaudit: --window 7:9: no such steps; these traces have 1 to 4"
+
+
+def test_a_finding_in_another_function_is_only_named(perfaudit: Run, tmp_path: Path) -> None:
+    """The trace shows line 9, in `main`; the scanner finds a loader in another function of the same file."""
+    code = tmp_path / "project"
+    code.mkdir()
+    (code / "train.py").write_text(
+        "import torch\nfrom torch.utils.data import DataLoader\nfrom data import Pictures\n\n"
+        "def loaders():\n    return DataLoader(Pictures(), batch_size=64), DataLoader(Pictures(), batch_size=8)\n\n"
+        "def main(model, optimizer):\n    for x, y in loaders()[0]:\n"
+        "        loss = model(x.cuda(), y.cuda())\n        loss.backward()\n        optimizer.step()\n"
+    )
+    (code / "data.py").write_text(
+        "from PIL import Image\n\nclass Pictures:\n    def __len__(self):\n        return 9\n"
+        "    def __getitem__(self, i):\n        return Image.open(str(i)).load(), i\n"
+    )
+    done = perfaudit("trace", str(trace(tmp_path / "a.json")), "--source", str(code), "--format", "json")
+    (finding,) = in_json(done)["findings"]
+    assert "the scanner finds in the code" in finding["note"]
+    assert (finding["line"], finding.get("fix")) == (9, None)

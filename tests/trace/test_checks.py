@@ -246,3 +246,62 @@ def test_one_finding_a_rule(tmp_path: Path) -> None:
     assert "; " in finding.message
     shares = result.devices[0].shares
     assert finding.share == pytest.approx(shares["memory_exposed"] + shares["idle_sync"], abs=0.01)
+
+
+def test_a_graph_holds_kernels_of_the_same_shape(tmp_path: Path) -> None:
+    def story(host: Host, grids: list[int]) -> None:
+        for grid in grids:
+            host.kernel(RELU, 2.0, "aten::relu", host=12.0, grid=[grid, 1, 1])
+
+    same, other = Host(), Host()
+    for number in range(4):
+        with same.step():
+            story(same, [8] * 60)
+        with other.step():
+            story(other, [8 + number] * 60)
+    said = [
+        next(
+            one.message
+            for one in analyse(TraceFile(str(host.write(tmp_path / "a.json")))).findings
+            if one.rule == "PA902"
+        )
+        for host in (same, other)
+    ]
+    assert "60 kernels in a row are the same in every step" in said[0]
+    assert "a CUDA graph could hold them" not in said[1]
+
+
+def test_a_graph_is_one_launch(tmp_path: Path) -> None:
+    """Kernels of a graph run while the call that launches it is still under way: they do not come late."""
+    host = Host()
+    for _ in range(4):
+        with host.step():
+            for _ in range(3):
+                correlation = host._call("cudaGraphLaunch", 500)
+                for kernel in range(100):
+                    start = host.now - 490 + 5 * kernel
+                    at = {"device": 0, "stream": 7, "correlation": correlation}
+                    host.event("kernel", RELU, start, start + 3, thread=7, **at)
+            host.python(100)
+    assert "PA902" not in [one.rule for one in analyse(TraceFile(str(host.write(tmp_path / "a.json")))).findings]
+
+
+def test_gradients_of_unknown_size_that_are_reduced_one_by_one(tmp_path: Path) -> None:
+    def story(host: Host, passes: list[str]) -> None:
+        for name in passes:
+            for _ in range(60):
+                with host.operator(name):
+                    host.kernel("ncclKernel_AllReduce_RING_LL_Sum_float", 50, "nccl:all_reduce", stream=13)
+        host.catch_up()
+
+    backward = "autograd::engine::evaluate_function: AddmmBackward0"
+    assert "PA708" in rules_of(lambda host: story(host, [backward, backward]), tmp_path)
+    assert "PA708" not in rules_of(lambda host: story(host, ["MyLayer", backward]), tmp_path)
+
+
+def test_communication_that_is_hidden_well_is_no_finding(tmp_path: Path) -> None:
+    def story(host: Host) -> None:
+        host.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 10_000, "nccl:all_reduce", stream=13)
+        host.kernel(GEMM, 9_700)
+
+    assert rules_of(story, tmp_path) == []

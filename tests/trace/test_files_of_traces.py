@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_traces import Host, step_of_training
+from made_traces import GEMM, Host, step_of_training
 
 from perfaudit.errors import UserError
 from perfaudit.trace.analyse import analyse
 from perfaudit.trace.job import rank_in_name
 from perfaudit.trace.json_events import EventReader
 from perfaudit.trace.read import read_trace
+from perfaudit.trace.steps import steps_of
 from perfaudit.trace.trace_files import NotReadable, TraceFile, find_traces
 
 Json = dict[str, Any]
@@ -258,6 +259,66 @@ def test_of_a_file_that_is_too_large_some_steps_are_kept(tmp_path: Path) -> None
     assert 0 < len(part.work) + len(part.calls) + len(part.operators) <= len(whole.work)
     result = analyse(TraceFile(str(path)))
     assert result.devices[0].steps == 40
+
+
+def test_of_a_large_file_the_steps_that_are_asked_for_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = TraceFile(str(written(tmp_path, made(steps=40))))
+    monkeypatch.setattr("perfaudit.trace.read.read_trace.__defaults__", (None, 800))
+    result = analyse(path, (3, 6))
+    assert result.devices[0].steps == 4
+    assert "part" in result.devices[0].notes
+    assert result.steps == (3, 6)
+
+
+def test_of_a_step_that_is_too_large_no_step_is_told(tmp_path: Path) -> None:
+    path = TraceFile(str(written(tmp_path, made(steps=3))))
+    part = read_trace(path, max_rows=60)
+    assert "part" in part.notes and len(part.work) > 0
+    assert steps_of(part) == []
+
+
+def test_steps_with_one_number_each_count(tmp_path: Path) -> None:
+    trace = made(steps=6)
+    for event in trace["traceEvents"]:
+        event["name"] = {"ProfilerStep#5": "ProfilerStep#1", "ProfilerStep#6": "ProfilerStep#2"}.get(
+            event["name"], event["name"]
+        )
+    (device,) = analyse(TraceFile(str(written(tmp_path, trace)))).devices
+    assert device.steps == 6
+    assert "repeated-steps" in device.notes
+
+
+def test_half_a_character_in_a_name(tmp_path: Path) -> None:
+    host = Host()
+    for _ in range(3):
+        with host.step(), host.annotation("cut \ud83d here"):
+            host.next_batch(5_000)
+            host.kernel(GEMM, 5_000)
+    path = host.write(tmp_path / "trace.json")
+    (device,) = analyse(TraceFile(str(path))).devices
+    assert "damaged-text" in device.notes and "odd-events" not in device.notes
+    assert "cut ? here" in read_trace(TraceFile(str(path))).names
+
+
+def test_launches_that_take_long_are_no_nanoseconds(tmp_path: Path) -> None:
+    """A queue that is full makes launches wait as long as kernels take."""
+    host = Host()
+    with host.step():
+        for number in range(50):
+            host.kernel(GEMM, 700.5, host=5 if number < 10 else 1401)
+    result = analyse(TraceFile(str(host.write(tmp_path / "trace.json"))))
+    assert "nanoseconds" not in result.devices[0].notes
+    assert result.devices[0].window_seconds > 0.03
+
+
+@pytest.mark.parametrize("category", ["mtia_ccp_events", "enqueue"])
+def test_other_devices_are_not_read(category: str, tmp_path: Path) -> None:
+    trace = made()
+    for event in trace["traceEvents"]:
+        if event["cat"] == "kernel":
+            event["cat"] = category
+    problem = analyse(TraceFile(str(written(tmp_path, trace)))).problem
+    assert "devices: only work of CUDA, ROCm and XPU devices is read" in problem
 
 
 def test_a_trace_without_a_device_tells_where_the_host_waits(tmp_path: Path) -> None:

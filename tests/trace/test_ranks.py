@@ -16,7 +16,7 @@ from perfaudit.rules import rule_heads
 from perfaudit.trace.analyse import FileResult, analyse
 from perfaudit.trace.report import are_two_jobs, compare_jobs, read_all, report_of
 from perfaudit.trace.trace_files import find_traces
-from perfaudit.traces import Traces
+from perfaudit.traces import RankTrace, Traces
 
 Extra = Callable[[int, int], float]  # microseconds that a rank computes longer in a step
 
@@ -168,3 +168,86 @@ def test_what_can_be_read_of_two_is_reported(tmp_path: Path) -> None:
         both = compare_jobs(*pair, ("a", "b"))
         assert both.traces is not None
         assert [item.path for item in both.skipped] == ["b.json"]
+
+
+def results_of(job: Job, folder: Path) -> list[FileResult]:
+    return [analyse(file) for file in find_traces([job.write(folder)])]
+
+
+def late_second() -> Job:
+    return job_of(lambda rank, _: 5_000 if rank == 1 else 0)
+
+
+def notes_without_comparison(results: list[FileResult]) -> tuple[str, ...]:
+    report = report_of(results, rule_heads())
+    assert traces_of(report).stragglers == ()
+    assert not {"PA904", "PA905"} & {finding.rule for finding in report.findings}
+    return report.notes
+
+
+def test_ranks_of_other_times_are_not_compared(tmp_path: Path) -> None:
+    results = results_of(late_second(), tmp_path)
+    began = [other(one, began=1.7e9 + 7200 * (one.rank == 2)) for one in results]
+    assert notes_without_comparison(began) == ("Rank 2 was recorded 2.0 hours after rank 0: who is late is not told.",)
+    assert traces_of(report_of([other(one, began=1.7e9) for one in results], rule_heads())).stragglers
+
+
+def test_ranks_of_other_steps_are_not_compared(tmp_path: Path) -> None:
+    results = results_of(late_second(), tmp_path)
+    moved = [other(one, steps=(20, 24)) if one.rank == 2 else one for one in results]
+    assert notes_without_comparison(moved) == ("The ranks were recorded in different steps: who is late is not told.",)
+
+
+def test_a_sample_of_events_tells_nobody_late(tmp_path: Path) -> None:
+    results = results_of(late_second(), tmp_path)
+    sampled = [other(one, devices=(other_device(one.devices[0], notes=("sampled",)),)) for one in results]
+    assert notes_without_comparison(sampled) == ()
+
+
+def other_device(device: RankTrace, **changes: object) -> RankTrace:
+    return replace(device, **changes)  # type: ignore[arg-type]  # fields of a row
+
+
+def test_collectives_that_do_not_match_are_said(tmp_path: Path) -> None:
+    results = results_of(late_second(), tmp_path)
+    short = [other(one, collectives=one.collectives[:-1]) if one.rank == 3 else one for one in results]
+    (note,) = notes_without_comparison(short)
+    assert note.startswith("all_reduce of stream 0 is there 10 times on rank 0 and 9 times on rank 3")
+
+
+def test_collectives_of_other_sizes_do_not_match(tmp_path: Path) -> None:
+    results = results_of(late_second(), tmp_path)
+    sizes = [
+        other(one, collectives=tuple(replace(row, elements=100 + (one.rank == 0)) for row in one.collectives))
+        for one in results
+    ]
+    (note,) = notes_without_comparison(sizes)
+    assert note.startswith("10 collectives reduce other sizes on some ranks")
+
+
+def test_one_rank_knows_how_long_it_waits_for_others(tmp_path: Path) -> None:
+    results = results_of(late_second(), tmp_path)
+    whole, alone = report_of(results, rule_heads()), report_of(results, rule_heads(), rank=0)
+    assert [one.rank for one in traces_of(alone).ranks] == [0]
+    assert alone.skipped == ()
+    exposed = traces_of(alone).ranks[0].shares["communication_exposed"]
+    bounds = traces_of(alone).upper_bounds
+    assert bounds.get("PA903", 0.0) < exposed / 2  # the rest is waiting for rank 1
+    assert "PA904" in traces_of(whole).upper_bounds and "PA904" not in bounds
+
+
+def test_collectives_of_an_earlier_step_are_not_counted(tmp_path: Path) -> None:
+    """What was launched before the first step and runs in it is there on a rank whose device lags, and not on others."""
+    job = Job.of(2)
+    for host in job.ranks:
+        host.kernel(GEMM, 3_000 if host.rank else 10)
+    job.all_reduce()
+    for _ in range(6):
+        with ExitStack() as stack:
+            for host in job.ranks:
+                stack.enter_context(host.step())
+                host.kernel(GEMM, 1_000)
+            job.all_reduce()
+            for host in job.ranks:
+                host.catch_up()
+    assert [len(one.collectives) for one in results_of(job, tmp_path)] == [6, 6]
