@@ -10,6 +10,7 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, cast
 
@@ -38,7 +39,8 @@ class TraceFile:
 
 
 def find_traces(paths: list[Path]) -> list[TraceFile]:
-    """All traces in these files and folders, in the order of their names. Links to folders are not followed.
+    """All traces in these files and folders, in the order of their names, those of a tar as they lie in it. Links to folders are
+    not followed.
 
     Raises UserError for a path that does not exist, and for more than MAX_FILES files.
     """
@@ -80,7 +82,8 @@ def _members(path: Path) -> list[str]:
             return [""]
     except (OSError, EOFError, zipfile.BadZipFile, tarfile.TarError):
         return [""]  # reading it says what is wrong
-    traces = [name for name in sorted(names) if name.endswith((".json", ".json.gz", ".gz")) and "__MACOSX/" not in name]
+    in_order = sorted(names) if path.name.endswith(".zip") else names  # of a tar as they lie in it: see _TarInOrder
+    traces = [name for name in in_order if name.endswith((".json", ".json.gz", ".gz")) and "__MACOSX/" not in name]
     return traces or [""]
 
 
@@ -119,11 +122,43 @@ def _open_member(file: TraceFile) -> Iterator[IO[bytes]]:
         with zipfile.ZipFile(file.path) as archive, archive.open(file.member) as stream:
             yield stream
         return
-    with tarfile.open(file.path) as tar:
-        stream_of_member = tar.extractfile(file.member)
-        if stream_of_member is None:
-            raise NotReadable("not a regular file")
-        yield stream_of_member
+    yield _tar_in_order(file.path).member(file.member)
+
+
+class _TarInOrder:
+    """Members of an archive that can only be decompressed from its start: those that are asked for in the order in which they lie
+    there are read in one pass.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._tar: tarfile.TarFile | None = None
+
+    def member(self, name: str) -> IO[bytes]:
+        """The bytes of a member, until the next one is asked for. Raises NotReadable."""
+        for is_new in (self._tar is None, True):
+            if is_new:
+                self._begin()
+            assert self._tar is not None
+            while (item := self._tar.next()) is not None:
+                if item.name == name:
+                    stream = self._tar.extractfile(item)
+                    if stream is None:
+                        raise NotReadable("not a regular file")
+                    return stream
+            if is_new:
+                break
+        raise NotReadable("no longer in its archive")
+
+    def _begin(self) -> None:
+        if self._tar is not None:
+            self._tar.close()
+        self._tar = tarfile.open(self._path, "r|*")  # noqa: SIM115  # stays open for the members that follow
+
+
+@lru_cache(maxsize=1)
+def _tar_in_order(path: str) -> _TarInOrder:
+    return _TarInOrder(path)
 
 
 def _plain(stream: IO[bytes]) -> IO[bytes]:

@@ -389,3 +389,27 @@ def test_a_special_file_is_not_opened(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.json")
     with pytest.raises(NotReadable, match="not a regular file"):
         read_trace(TraceFile(str(tmp_path / "pipe.json")))
+
+
+def test_members_of_a_tar_are_read_in_one_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "ranks.tar.gz"
+    with tarfile.open(path, "w:gz") as tar:
+        for name in ("c.json", "a.json", "b.json"):
+            packed = json.dumps(made()).encode()
+            info = tarfile.TarInfo(name)
+            info.size = len(packed)
+            tar.addfile(info, io.BytesIO(packed))
+    files = find_traces([path])
+    assert [file.member for file in files] == ["c.json", "a.json", "b.json"]
+    passes = []
+    really = tarfile.open
+
+    def count(*args: Any, **kwargs: Any) -> tarfile.TarFile:
+        passes.append(args)
+        return really(*args, **kwargs)
+
+    monkeypatch.setattr(tarfile, "open", count)
+    assert [analyse(file).problem for file in files] == ["", "", ""]
+    assert len(passes) == 1
+    assert analyse(files[0]).devices  # from the start again
+    assert len(passes) == 2
