@@ -46,8 +46,8 @@ from perfaudit.gate.decision import LIMIT, LOOKS, TOLERATED, judged
 from perfaudit.gate.gitref import Reference
 from perfaudit.gate.records import OneTraining, Quad, TargetRecord, pair_from_json, pair_to_json
 from perfaudit.gate.timing import time_targets
+from perfaudit.machine.limits import usable_cores
 from perfaudit.measure.child import Child
-from perfaudit.measure.environment import usable_cores
 from perfaudit.measure.nursery import child_environment
 from perfaudit.target.names import parse
 

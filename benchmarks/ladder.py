@@ -45,8 +45,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from perfaudit.machine.limits import load_average, usable_cores
 from perfaudit.measure.clock import Deadline, WallClock
-from perfaudit.measure.environment import load_average, usable_cores
 from perfaudit.measure.generations import measure
 from perfaudit.measure.judge import comparison
 from perfaudit.measure.lab import ChildLab

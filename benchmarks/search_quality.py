@@ -41,8 +41,8 @@ from batch_limits import MODELS, batch_run, batch_table
 from records import keep, read
 
 from perfaudit.knobs.dataloader import KNOB
+from perfaudit.machine.limits import load_average, usable_cores
 from perfaudit.measure.clock import Deadline, WallClock
-from perfaudit.measure.environment import load_average, usable_cores
 from perfaudit.measure.generations import measure
 from perfaudit.measure.judge import comparison
 from perfaudit.measure.lab import ChildLab

@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfaudit.measure.environment import load_average, usable_cores
+from perfaudit.machine.limits import load_average, usable_cores
 from perfaudit.measure.stats import TooFewRounds, ratio_interval
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from perfaudit import __version__
 from perfaudit.findings import Edit, Finding, Fix, Location, Saving
 
 if TYPE_CHECKING:  # a plain scan has none of them
+    from perfaudit.machine_facts import MachineFact
     from perfaudit.measurements import Calibration, Comparison, Environment, Ladder, NotApplicable, Trial, Winner
     from perfaudit.runs import Run
     from perfaudit.traces import Traces
@@ -79,6 +80,7 @@ class Report:
     gate: Gate | None = None
     run: Run | None = None
     traces: Traces | None = None
+    machine: tuple[MachineFact, ...] = ()
 
     def with_(self, **changes: Any) -> Report:  # Any: one type per field
         """A copy with some fields replaced."""
@@ -115,6 +117,7 @@ def to_json(report: Report) -> Json:
         "gate": _gate(report.gate) if report.gate else None,
         "run": _plain(dataclasses.asdict(report.run)) if report.run else None,
         "trace": _trace(report.traces) if report.traces else None,
+        "doctor": [dataclasses.asdict(fact) for fact in report.machine] if report.command == "doctor" else None,
     }
 
 

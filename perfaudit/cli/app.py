@@ -7,7 +7,7 @@ from pathlib import Path
 
 import typer
 
-from perfaudit.cli import apply, explain, gate, history, migrate_checkpoint, rules, scan, tune
+from perfaudit.cli import apply, doctor, explain, gate, history, migrate_checkpoint, rules, scan, tune
 from perfaudit.cli import run as run_script
 from perfaudit.cli import trace as read_trace
 from perfaudit.cli.output import say
@@ -27,6 +27,7 @@ HELP = """Find out why PyTorch training is slow, prove it, and get the patch.
     perfaudit history                        what was measured here before
     perfaudit migrate-checkpoint OLD NEW     old checkpoints for a model whose biases are gone
     perfaudit explain PA201                  why a rule exists
+    perfaudit doctor                         the machine: what it gives a training, and what would spoil a measurement
 
 Exit codes: 0 nothing to report · 1 findings, or the gate found a regression · 2 wrong use · 3 nothing could be looked at or
 measured · 130 interrupted.
@@ -50,6 +51,7 @@ app.add_typer(gate.app, name="gate", help=gate.HELP)
 app.command("history", help=history.HELP)(history.command)
 app.command("migrate-checkpoint", help=migrate_checkpoint.HELP)(migrate_checkpoint.command)
 app.add_typer(rules.app, name="rules", help=rules.HELP)
+app.command("doctor", help=doctor.HELP)(doctor.command)
 app.command("explain", help=explain.HELP)(explain.command)
 
 

@@ -28,8 +28,9 @@ from perfaudit.gate.settings import BASELINE
 from perfaudit.gate.targets_there import former_files, gone_targets, is_new
 from perfaudit.gate.timing import time_targets
 from perfaudit.gate.working_files import differing
+from perfaudit.machine.limits import usable_cores
 from perfaudit.measure.child import ChildFailed
-from perfaudit.measure.environment import host, usable_cores
+from perfaudit.measure.environment import host
 from perfaudit.measure.journal import SETTINGS, Json, file_digest
 from perfaudit.measure.watch import Watch
 from perfaudit.report import SCHEMA as REPORT_SCHEMA

@@ -10,8 +10,9 @@ from typing import Any
 
 from perfaudit.gate.checkout import Checkout
 from perfaudit.gate.counted import Counted, Spot
+from perfaudit.machine.limits import usable_cores
 from perfaudit.measure.child import Child
-from perfaudit.measure.environment import may_have_accelerator, usable_cores
+from perfaudit.measure.environment import may_have_accelerator
 from perfaudit.measure.facts import from_json
 from perfaudit.measure.lab import build_command
 from perfaudit.measure.ledger import Variant

@@ -14,9 +14,10 @@ from typing import Any
 from perfaudit.errors import TargetError
 from perfaudit.gate.checkout import Checkout
 from perfaudit.gate.records import Blocks, Side, TimedBlock, Typical
+from perfaudit.machine.limits import usable_cores
 from perfaudit.measure.child import Child, ChildFailed
 from perfaudit.measure.child_subject import TimedChild
-from perfaudit.measure.environment import may_have_accelerator, usable_cores
+from perfaudit.measure.environment import may_have_accelerator
 from perfaudit.measure.facts import Facts, Loader, from_json
 from perfaudit.measure.lab import build_command
 from perfaudit.measure.ledger import Variant

@@ -22,8 +22,8 @@ from perfaudit.gate.records import (
     pair_from_json,
     pair_to_json,
 )
+from perfaudit.machine.limits import load_average
 from perfaudit.measure.clock import Clock, Deadline, WallClock
-from perfaudit.measure.environment import load_average
 from perfaudit.measure.facts import Facts
 from perfaudit.measure.journal import Journal, Kept
 from perfaudit.measure.ledger import Json

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from perfaudit.machine.limits import load_average, total_memory, usable_cores
 from perfaudit.measure.facts import Facts
 from perfaudit.measurements import Environment
 
@@ -16,62 +17,11 @@ _DEVICES = Path("/dev")
 _ACCELERATORS = ("nvidia[0-9]*", "dxg", "kfd", "dri/renderD*", "accel/*")
 
 
-def usable_cores() -> int:
-    """Cores this process may use: the affinity mask, cut by the cgroup's CPU quota (rounded up)."""
-    try:
-        cores = len(os.sched_getaffinity(0))
-    except AttributeError:  # not on this system
-        cores = os.cpu_count() or 1
-    quota = _cgroup_quota()
-    return max(1, min(cores, quota)) if quota else cores
-
-
-def _cgroup_quota() -> int | None:
-    try:
-        limit, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-    except (OSError, ValueError):
-        return None
-    return None if limit == "max" else -(-int(limit) // int(period))
-
-
-def free_memory() -> int:
-    """Bytes a new process can take without swapping: MemAvailable, cut by what the cgroup leaves; 0 if unknown."""
-    available = 0
-    try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                available = int(line.split()[1]) * 1024
-    except (OSError, ValueError):
-        available = total_memory() // 2
-    try:
-        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
-        used = int(Path("/sys/fs/cgroup/memory.current").read_text())
-    except (OSError, ValueError):
-        return available
-    return available if limit == "max" else max(0, min(available, int(limit) - used))
-
-
 def may_have_accelerator() -> bool:
     """Whether a training may choose another device than the CPU here; asked of the system, without touching a driver."""
     if sys.platform != "linux":
         return True
     return any(True for pattern in _ACCELERATORS for _ in _DEVICES.glob(pattern))
-
-
-def total_memory() -> int:
-    """Bytes of memory of the machine; 0 if unknown."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError, AttributeError):
-        return 0
-
-
-def load_average() -> float | None:
-    """Processes that wanted a core over the last minute; None where the system does not say."""
-    try:
-        return round(os.getloadavg()[0], 2)
-    except (OSError, AttributeError):
-        return None
 
 
 def host(device: str = "cpu", torch: str = "", driver: str = "", threads: int = 0) -> Environment:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from perfaudit.measure.environment import usable_cores
+from perfaudit.machine.limits import physical_cores, usable_cores
 from perfaudit.measure.facts import CallSite, Device, Facts, Host, Loader, Model, Optimizer, Script, Trainer
 from perfaudit.target.accelerator import Accelerator, accelerator_of
 from perfaudit.target.blocks import repeated_blocks
@@ -92,7 +92,7 @@ def _host() -> Host:
         torch=torch.__version__,
         threads=torch.get_num_threads(),
         cores=usable_cores(),
-        physical_cores=_physical_cores(),
+        physical_cores=physical_cores(),
         cxx=_cxx(),
     )
 
@@ -113,17 +113,6 @@ def _project_files() -> tuple[str, ...]:
         if ours and Path(path).is_file():  # torch.ops says that it is in "_ops.py"
             found.add(os.path.relpath(path, here))
     return tuple(sorted(found))
-
-
-def _physical_cores() -> int:
-    """Cores of silicon this process may use: hyper-threads of one core count once. All usable ones where nothing says."""
-    cores = usable_cores()
-    topology = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
-    try:
-        siblings = {Path(topology.format(number)).read_text() for number in os.sched_getaffinity(0)}
-    except (OSError, AttributeError):
-        return cores
-    return min(cores, len(siblings)) or cores
 
 
 def _loader(training: Any) -> Loader:

@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from perfaudit.machine.limits import usable_cores
 from perfaudit.measure.child import Child, ChildFailed
 from perfaudit.measure.child_subject import ChildSubject, failed
-from perfaudit.measure.environment import may_have_accelerator, usable_cores
+from perfaudit.measure.environment import may_have_accelerator
 from perfaudit.measure.facts import Facts, from_json
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.nursery import START_SECONDS

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from perfaudit.measure.environment import free_memory
+from perfaudit.machine.limits import free_memory
 from perfaudit.target.accelerator import Accelerator, accelerator_of
 from perfaudit.target.batches import tensors_in
 from perfaudit.training.code_change import NotSwappable

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from perfaudit.errors import NoBatches, TargetError
-from perfaudit.measure.environment import free_memory
+from perfaudit.machine.limits import free_memory
 from perfaudit.measure.pace import Pace, block_steps, pace_of
 from perfaudit.measure.preparation import (
     DIVERGES,

@@ -23,6 +23,7 @@ SHARED = {
     "html_style",
     "ladder",
     "ladder_details",
+    "machine",
     "markup",
     "page",
     "paint",

@@ -26,6 +26,10 @@ def render(report: Report) -> str:
         from perfaudit.render import trace_markdown  # which writes with what is here
 
         return _within(LIMIT, *trace_markdown.parts(report, _text, _code))
+    if report.command == "doctor":
+        from perfaudit.render.machine import markdown_parts
+
+        return _within(LIMIT, *markdown_parts(report, _text))
     gate = report.gate
     head = [f"## perfaudit {report.command}\n\n{_total(report)}\n"]
     if gate is not None:

@@ -41,6 +41,10 @@ def render(report: Report, in_colour: bool = False, width: int = 100, verbose: b
         from perfaudit.render.trace import trace_page
 
         return trace_page(report, paint, width, verbose)
+    if report.command == "doctor":
+        from perfaudit.render.machine import machine_page
+
+        return machine_page(report, paint, width)
     if report.run is not None:
         from perfaudit.render.run import run_page
 

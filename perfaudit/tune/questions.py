@@ -11,9 +11,9 @@ from functools import partial
 from pathlib import Path
 
 from perfaudit.knobs._rounded import rounded_variant
+from perfaudit.machine.limits import free_memory
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.child_subject import HANGING
-from perfaudit.measure.environment import free_memory
 from perfaudit.measure.exchange import exchange_folder
 from perfaudit.measure.ledger import Variant
 from perfaudit.tune.profile import Profile

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from perfaudit.errors import TargetError, UserError
 from perfaudit.knobs import knob
 from perfaudit.knobs._code import inside_project
+from perfaudit.machine.limits import free_memory
 from perfaudit.measure.clock import Clock, Deadline, WallClock
-from perfaudit.measure.environment import free_memory
 from perfaudit.measure.nursery import refusal
 from perfaudit.measure.watch import Watch
 from perfaudit.measurements import DOES_NOT_LEARN, NotApplicable, Winner

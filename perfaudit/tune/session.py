@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from perfaudit.machine.limits import usable_cores
 from perfaudit.measure.clock import Clock, Deadline, WallClock
-from perfaudit.measure.environment import usable_cores
 from perfaudit.measure.watch import Watch
 from perfaudit.target.names import Target
 from perfaudit.tune.questions import Questions

@@ -10,9 +10,10 @@ from functools import partial
 from typing import Any
 
 from perfaudit.errors import NothingMeasured, TargetError, UserError
+from perfaudit.machine.limits import free_memory
 from perfaudit.measure.child import Child, ChildFailed
 from perfaudit.measure.engine import ChildEngine
-from perfaudit.measure.environment import free_memory, may_have_accelerator
+from perfaudit.measure.environment import may_have_accelerator
 from perfaudit.measure.facts import Facts
 from perfaudit.measure.lab import ChildLab, StartOf, build_command, no_start
 from perfaudit.measure.ledger import Variant

@@ -9,7 +9,7 @@ from surveys import survey_of
 
 from perfaudit.knobs import Bench, Probe, Survey, Told, threads
 from perfaudit.knobs._code import Code
-from perfaudit.measure.gather_facts import _physical_cores
+from perfaudit.machine.limits import physical_cores, usable_cores
 from perfaudit.measurements import Settings
 from perfaudit.target.flags import flags
 
@@ -95,6 +95,4 @@ def test_workers_share_the_cores(workers: int, winner: Settings | None, said: st
 
 
 def test_physical_cores_are_among_the_usable_ones() -> None:
-    from perfaudit.measure.environment import usable_cores
-
-    assert 1 <= _physical_cores() <= usable_cores()
+    assert 1 <= physical_cores() <= usable_cores()

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfaudit.errors import TargetError
+from perfaudit.machine.limits import free_memory
 from perfaudit.measure import layout
 from perfaudit.measure.attribute_names import find_named
-from perfaudit.measure.environment import free_memory
 from perfaudit.measure.facts import to_json
 from perfaudit.measure.gather_facts import facts_of
 from perfaudit.measure.holder import Holder, refusal
