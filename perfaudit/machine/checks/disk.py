@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import tempfile
 import time
@@ -33,9 +34,8 @@ def look(place: Place) -> Iterator[MachineFact]:
 
 def _read(place: Place) -> Iterator[MachineFact]:
     try:
-        with tempfile.NamedTemporaryFile(prefix=".perfaudit-disk-", dir=place.folder) as file:
-            written = _write(file.fileno())
-            speed = _speed(file.name, written)
+        with tempfile.TemporaryFile(dir=place.folder, buffering=0) as file:  # without a name
+            speed = _speed(file.fileno(), _write(file.fileno()))
     except OSError as error:
         yield MachineFact(AREA, "read here", None, state="unknown", advice=f"not timed: {error.strerror}")
         return
@@ -66,28 +66,20 @@ def _write(descriptor: int) -> int:
     return written
 
 
-def _speed(name: str, size: int) -> float | None:
+def _speed(descriptor: int, size: int) -> float | None:
     """Bytes a second past the page cache; None where that is not allowed, since memory would answer."""
-    import mmap
+    try:
+        import fcntl
 
-    direct = getattr(os, "O_DIRECT", None)
-    if direct is None:
-        return None
-    try:
-        descriptor = os.open(name, os.O_RDONLY | direct)
-    except OSError:
-        return None
-    try:
+        flags = fcntl.fcntl(descriptor, fcntl.F_GETFL) | os.O_DIRECT
+        fcntl.fcntl(descriptor, fcntl.F_SETFL, flags)
         with mmap.mmap(-1, BLOCK) as buffer:  # aligned to a page, as direct reads ask for
             begin, read = time.monotonic(), 0
             while read + BLOCK <= size and time.monotonic() - begin < SECONDS:
-                got = os.readv(descriptor, [buffer])
-                if got <= 0:
+                if not (got := os.preadv(descriptor, [buffer], read)):
                     break
                 read += got
             taken = time.monotonic() - begin
-    except OSError:
+    except (OSError, AttributeError, ModuleNotFoundError):  # another system, or a file system in memory
         return None
-    finally:
-        os.close(descriptor)
     return read / taken if read and taken > 0 else None
