@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "reading": set(),
     "decoding": set(),
     "errors": set(),
-    "__init__": {"static", "rank", "report", "target", "tune"},
+    "__init__": {"static", "rank", "report", "target", "tune", "trace", "rules", "machine"},
     "__main__": {"cli"},
     "files": set(),
     "user_folder": {"files"},
