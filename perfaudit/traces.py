@@ -27,6 +27,7 @@ NOTE_WORDS = {
     "part": "The file is too large to be analysed as a whole: some steps from its middle were.",
     "no-steps": "No steps are marked: the window goes from the first to the last piece of work, set-up included.",
     "repeated-steps": "Several steps have the same number: each counts.",
+    "graph-capture": "A CUDA graph is captured in it: its kernels do not run then.",
     "uneven-steps": "At least one usual step takes the device 1.3 times as long as most.",
     "unseen-work": "The host waits for work of the device that is not in the file: an excerpt, or work that was not recorded.",
     "missing-steps": "Some steps between the first and the last are missing.",
@@ -64,7 +65,7 @@ class KernelRow:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A stretch of one step: seconds from the step's start; kind: a name of SHARE_WORDS; row: the stream it is drawn at."""
+    """A stretch of one step: seconds from the step's start; kind: a name of SHARE_WORDS, that of most of it."""
 
     start: float
     end: float
@@ -79,7 +80,8 @@ class RankTrace:
     last one launched.
     steps: how many are marked. shares: of the window, named as in SHARE_WORDS, adding up to 1. communication_overlap: the part of
     communication during which the device computes; None without communication. tensor_core_share: of the time in matrix products,
-    the part on tensor cores; None where names do not tell. timeline: of the step that is nearest to the median.
+    the part on tensor cores; None where names do not tell. timeline: of the step that is nearest to the median, as fine as a
+    picture shows it; timeline_seconds: what each kind takes of that step.
     """
 
     file: str
@@ -98,6 +100,7 @@ class RankTrace:
     where: tuple[IdleWhere, ...] = ()
     kernels: tuple[KernelRow, ...] = ()
     timeline: tuple[Stretch, ...] = ()
+    timeline_seconds: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -177,8 +177,9 @@ def _report(results: list[FileResult], rank: int | None) -> Report:
 
     report = report_of(results, rule_heads(), rank)
     ranks = sorted({one.rank for one in results if one.rank is not None})
-    if rank is not None and report.traces is None and ranks:
-        raise UserError(f"--rank {rank}: no such rank; there are {', '.join(map(str, ranks))}")
+    if rank is not None and report.traces is None and any(one.devices for one in results):
+        there = f"there are {', '.join(map(str, ranks))}" if ranks else "no file tells its rank"
+        raise UserError(f"--rank {rank}: no such rank; {there}")
     return report
 
 
@@ -193,12 +194,12 @@ def _export(
     report: Report, paths: list[Path], results: list[FileResult], rank: int | None, window: tuple[int, int] | None
 ) -> None:
     """Write a step of the file that shows the first finding most."""
-    from perfaudit.trace.report import cut_out, file_with_first_finding
+    from perfaudit.trace.report import cut_out, place_of_first_finding
     from perfaudit.trace.trace_files import find_traces
 
-    shown = file_with_first_finding(report, [one for one in results if rank in (None, one.rank)])
+    shown, step = place_of_first_finding(report, [one for one in results if rank in (None, one.rank)])
     file = next((file for file in find_traces(paths) if file.name == shown), None)
-    trimmed = None if file is None else cut_out(file, window)
+    trimmed = None if file is None else cut_out(file, window, step)
     if trimmed is None or isinstance(trimmed, str):
         say(f"perfaudit: {STEP}: not written: {trimmed or 'no trace of a device was read'}")
         return

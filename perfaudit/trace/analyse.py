@@ -6,29 +6,32 @@ import statistics
 from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import pairwise
 
-from perfaudit.trace.checks import look_at
+from perfaudit.trace.checks import LEAST, look_at
 from perfaudit.trace.device_view import SAMPLED, DeviceView, views_of
-from perfaudit.trace.host_threads import Instant, data_waits, main_thread
+from perfaudit.trace.host_threads import SINGLE_PROCESS, Instant, data_wait_spans, data_waits, main_thread
 from perfaudit.trace.idle import CAUSES, longest_first, microseconds_by_cause
 from perfaudit.trace.intervals import Total, clipped, intersection, total
 from perfaudit.trace.matrix_products import products_of
-from perfaudit.trace.read import read_trace
+from perfaudit.trace.read import LARGEST, read_trace
 from perfaudit.trace.recording import COMMUNICATION, MICROSECOND, Recording
 from perfaudit.trace.steps import Step, are_consecutive, are_repeated, steps_of
 from perfaudit.trace.timeline import timeline_of
 from perfaudit.trace.trace_files import NotReadable, TraceFile
 from perfaudit.trace.warm_up import warm_up_steps
+from perfaudit.trace.whereabouts import MOST as MOST_INSTANTS
 from perfaudit.trace.whereabouts import Whereabouts, whereabouts
 from perfaudit.traces import IdleWhere, KernelRow, RankTrace
 
 MOST_KERNELS = 20
+LEAST_WHERE = 0.005  # of the window; where less is lost, nobody asks where
 OTHER_DEVICES = ("mtia", "npu")  # whose events overlap or have no category, so that shares of them mean nothing
 YEAR_2001, YEAR_2100 = 1e9, 4.1e9  # in seconds since 1970
 UNSEEN_SHARE = (
     0.02  # of the window in which the host waits for work that is not in the file, from which on that is said
 )
+LATE_SHARE = 0.05  # of the window that queued work may come late, as one stream waits for another
 UNEVEN = 1.3  # times the median, from which on the slowest step is said to be slow
 LEAST_STEPS = 5  # fewer tell no median
 UNMATCHED = 0.2  # of the work without a call that launched it, from which on the file is said to be filtered
@@ -46,17 +49,22 @@ class TraceFinding:
     rank: int | None
     device: str
     where: Whereabouts
+    file: str = ""
+    step: int | None = None  # the number of the step in which most of it lies
+
+
+Key = tuple[str, str, int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class CollectiveRow:
     """A collective as one rank saw it, in seconds from the start of its window.
 
-    key: operation, group and number, which are the same on all ranks for the same collective. elements: of the rank's part, None
-    where the trace does not say it.
+    key: operation, group, step and number in the step, which are the same on all ranks for the same collective. elements: of
+    the rank's part, None where the trace does not say it.
     """
 
-    key: tuple[str, str, int]
+    key: Key
     start: float
     end: float
     busy_before: float  # computing since the collective before it
@@ -107,6 +115,8 @@ def analyse(file: TraceFile, window: tuple[int, int] | None = None) -> FileResul
             problem=f"of {kind} devices: only work of CUDA, ROCm and XPU devices is read",
             rank=recording.rank,
         )
+    if "truncated" in recording.notes:
+        steps = _with_work(recording, steps)
     recording.notes |= _notes(recording, steps)
     views = views_of(recording, steps)
     if not views:
@@ -124,12 +134,20 @@ def analyse(file: TraceFile, window: tuple[int, int] | None = None) -> FileResul
     )
 
 
+def _with_work(recording: Recording, steps: list[Step]) -> list[Step]:
+    """The steps of a file that ends in the middle of which all work is there: kernels stand behind what launched them."""
+    last = max(recording.work.end, default=float("inf"))
+    return [step for step in steps if step.end <= last] or steps[:1]
+
+
 def began_at(recording: Recording, start: float) -> float | None:
     """Seconds since 1970 of an instant of the recording; None where the file has relative times. Since Kineto writes times from
     a base of its own, that base stands in the head.
     """
     base = recording.head.get("baseTimeNanoseconds")
-    since = base / 1e9 if isinstance(base, int | float) and not isinstance(base, bool) else 0.0
+    if not isinstance(base, int | float) or isinstance(base, bool) or not abs(base) < LARGEST:
+        base = 0
+    since = base / 1e9
     seconds = since + (recording.base + start) * MICROSECOND
     return seconds if YEAR_2001 < seconds < YEAR_2100 else None
 
@@ -163,8 +181,11 @@ def _device(view: DeviceView) -> RankTrace:
         notes.add("sampled")
     if "no-host" not in notes and launched < (1 - UNMATCHED) * len(view.rows):
         notes.add("filtered")
-    if view.is_excerpt or total(view.unseen) > UNSEEN_SHARE * view.length:
+    lacks = max(total(view.unseen), view.late_by_itself - LATE_SHARE * view.length)
+    if view.is_excerpt or lacks > UNSEEN_SHARE * view.length:
         notes.add("unseen-work")
+    if view.captures:
+        notes.add("graph-capture")
     if _is_uneven(view):
         notes.add("uneven-steps")
     communication = total(view.communication)
@@ -182,7 +203,7 @@ def _device(view: DeviceView) -> RankTrace:
         tensor_core_share=products_of(view).tensor_core_share,
         notes=tuple(sorted(notes)),
         device_name=recording.device_names.get(view.device, ""),
-        seconds_per_step=(view.host_end - view.start) * MICROSECOND / len(view.steps) if view.steps else None,
+        seconds_per_step=_seconds_per_step(view),
         step_seconds=tuple(lengths),
         events=recording.events,
         where=tuple(_where(view)),
@@ -196,22 +217,24 @@ def _is_uneven(view: DeviceView) -> bool:
 
     The host's steps tell less: it runs ahead of the device until the queue is full.
     """
-    starts = [step.start for step in view.steps]
-    if len(starts) < LEAST_STEPS:
-        return False
-    calls, work = view.recording.calls, view.recording.work
-    ends = list(starts)
-    for row in view.rows:
-        call = view.launches.of.get(row)
-        if call is not None and (step := bisect_right(starts, calls.start[call]) - 1) >= 0:
-            ends[step] = max(ends[step], work.end[row])
-    ends = list(accumulate(ends, max))
+    ends = [view.start, *view.step_ends]
     lengths = [later - earlier for earlier, later in pairwise(ends)][warm_up_steps(view.recording, view.steps) :]
-    return len(lengths) >= LEAST_STEPS - 1 and max(lengths) > UNEVEN * statistics.median(lengths)
+    return len(lengths) >= LEAST_STEPS and max(lengths) > UNEVEN * statistics.median(lengths)
+
+
+def _seconds_per_step(view: DeviceView) -> float | None:
+    """Of a device: from the end of the first step's work to that of the last one's, since its host may run ahead; of one
+    step, all of its window.
+    """
+    if not view.steps:
+        return None
+    ends = view.step_ends
+    whole = ends[-1] - ends[0] if len(ends) > 1 and view.launches.of else view.length
+    return whole * MICROSECOND / max(1, len(ends) - 1 if whole != view.length else len(ends))
 
 
 def _shares(view: DeviceView) -> dict[str, float]:
-    """Shares of the window; the last one takes what rounding leaves, so that they add up to 1."""
+    """Shares of the window, divided by their sum, so that they add up to 1."""
     idle = microseconds_by_cause(view.idle)
     parts = {
         "compute": total(view.compute),
@@ -227,12 +250,14 @@ def _where(view: DeviceView) -> list[IdleWhere]:
     """Of each cause, where in the program most of it lies."""
     lost = microseconds_by_cause(view.idle)
     main = main_thread(view.recording)
-    found = []
+    found: list[IdleWhere] = []
+    if view.recording.spread_of_ids > SAMPLED:
+        return found
     for cause in CAUSES:
-        if lost[cause] < 0.005 * view.length:
+        if lost[cause] < LEAST_WHERE * view.length:
             continue
         instants = []
-        for one in longest_first(view.idle, cause)[:200]:
+        for one in longest_first(view.idle, cause)[:MOST_INSTANTS]:
             gap = view.gaps[one.gap]
             thread = gap.thread if cause == "launch" and gap.thread is not None else main
             if thread is not None:
@@ -268,8 +293,16 @@ def _findings(views: list[DeviceView]) -> list[TraceFinding]:
                 view.recording.rank,
                 f"{view.recording.device_kind}:{view.device}",
                 whereabouts(view.recording, seen.at),
+                view.recording.file,
+                _step_of(view, seen.at),
             )
     return sorted(found.values(), key=lambda one: -one.share)
+
+
+def _step_of(view: DeviceView, instants: tuple[Instant, ...]) -> int | None:
+    """The number of the step that holds the costliest of some instants."""
+    at = bisect_right([step.start for step in view.steps], instants[0].time) - 1 if instants else -1
+    return view.steps[at].number if at >= 0 else None
 
 
 def collectives_of(view: DeviceView) -> list[CollectiveRow]:
@@ -281,14 +314,18 @@ def collectives_of(view: DeviceView) -> list[CollectiveRow]:
     work = view.recording.work
     rows = [row for row in view.rows if work.kind[row] == COMMUNICATION and _is_of_steps(view, row)]
     streams: dict[int, int] = {}
-    numbers: Counter[tuple[str, str]] = Counter()
+    numbers: Counter[tuple[str, str, int]] = Counter()
+    starts = [step.start for step in view.steps]
     compute = Total(view.compute)
     found = []
     before = view.start
     for row in rows:
         said = work.collectives.get(row)
         stream = streams.setdefault(work.stream[row], len(streams))
-        kind = (view.operations[row], said.group if said is not None and said.group else f"stream {stream}")
+        group = said.group if said is not None and said.group else f"stream {stream}"
+        call = view.launches.of.get(row)
+        step = bisect_right(starts, view.recording.calls.start[call]) - 1 if call is not None else -1
+        kind = (view.operations[row], group, view.steps[step].number if step >= 0 else -1)
         computing = compute.between(before, max(before, work.start[row]))
         found.append(
             CollectiveRow(
@@ -352,11 +389,9 @@ def _of_host(recording: Recording, steps: list[Step]) -> FileResult:
 
 def _waits_of_host(recording: Recording, device: RankTrace, data: list[tuple[float, float]]) -> list[TraceFinding]:
     """The one finding that a trace without a device allows: the training waits for its data."""
-    from perfaudit.trace.host_threads import SINGLE_PROCESS, data_wait_spans
-
     share = device.shares["idle_data"]
     main = main_thread(recording)
-    if share < 0.02 or main is None:
+    if share < LEAST or main is None:
         return []
     spans = data_wait_spans(recording, frozenset({main}))
     is_alone = sum(SINGLE_PROCESS in name for _, _, name in spans) > len(spans) / 2

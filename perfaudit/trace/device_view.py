@@ -1,7 +1,7 @@
 """What one device did in the window of a trace: busy by kind of work, idle by cause, and the calls that handed the work over.
 
-The window goes from the start of the first marked step to the end of the work that the last one launched; without marks from the
-first piece of work to the end of the last. Times are microseconds since the recording's base.
+The window goes from the start of the first marked step to the end of the last one, or of the work that it launched, whichever
+comes later; without marks from the first piece of work to the end of the last. Times are microseconds since the recording's base.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate
 
 from perfaudit.trace import kernel_names, runtime_names
 from perfaudit.trace.host_threads import Instant, around, data_waits, main_thread
@@ -258,8 +259,43 @@ class DeviceView:
 
     @cached_property
     def idle(self) -> list[Idle]:
-        """The same by cause."""
+        """The same by cause; "other" where most events are not in the file, so that what the host did is not known."""
+        if self.recording.spread_of_ids > SAMPLED:
+            return [Idle(gap.start, gap.end, "other", number) for number, gap in enumerate(self.gaps)]
         return causes_of(self.gaps, self.host)
+
+    @cached_property
+    def captures(self) -> Intervals:
+        """Where a CUDA graph is captured: its kernels do not run, and what the host does then belongs to the program's start."""
+        calls, names = self.recording.calls, self.recording.names
+        found = []
+        begun: float | None = None
+        for row in self.calls("other"):
+            name = names[calls.name[row]]
+            if name.endswith("StreamBeginCapture"):
+                begun = calls.start[row]
+            elif name.endswith("StreamEndCapture") and begun is not None:
+                found.append((begun, calls.end[row]))
+                begun = None
+        return union(found)
+
+    @cached_property
+    def step_ends(self) -> list[float]:
+        """When the work of each step and of all before it has ended; the step's start where it launched nothing."""
+        starts = [step.start for step in self.steps]
+        ends = list(starts)
+        calls, work = self.recording.calls, self.recording.work
+        for row in self.rows:
+            call = self.launches.of.get(row)
+            if call is not None and (step := bisect_right(starts, calls.start[call]) - 1) >= 0:
+                ends[step] = max(ends[step], work.end[row])
+        return list(accumulate(ends, max))
+
+    @cached_property
+    def late_by_itself(self) -> float:
+        """Microseconds in long gaps before work that was queued already: the device waited for something that the file lacks."""
+        queued = [gap for gap in self.gaps if gap.launch is not None and gap.launch[1] <= gap.start]
+        return sum(gap.end - gap.start for gap in queued if gap.end - gap.start >= UNSEEN)
 
     @cached_property
     def usual_idle(self) -> list[Idle]:
@@ -392,5 +428,5 @@ def _view(
     inside = [row for row in rows if launched(row) <= host_end and work.end[row] > start]
     if not inside:
         return None
-    end = max(work.end[row] for row in inside)
+    end = max(host_end, max(work.end[row] for row in inside))
     return DeviceView(recording, device, steps, launches, start, end, host_end, inside)

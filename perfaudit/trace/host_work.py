@@ -10,8 +10,10 @@ from perfaudit.trace.device_view import SAMPLED, DeviceView
 from perfaudit.trace.host_threads import Instant, around, launch_times, main_thread
 from perfaudit.trace.idle import Idle
 from perfaudit.trace.recording import Spans
+from perfaudit.trace.wait_before import WaitBefore
 
 LONG = 1000.0  # microseconds; shorter ones are the usual cost of operators and launches
+BEYOND = 3.0  # times the wait before it, from which on a stretch is longer than the wait explains
 COVERS = 0.5  # of the stretch that one operator must take, to be what the host does
 LONGER = 1.5  # times the stretch; an operator that takes longer holds much else, as the forward of a model does
 _COMPILES = re.compile(r"compile|dynamo|inductor|CompiledFxGraph", re.IGNORECASE)
@@ -34,14 +36,16 @@ def host_work(view: DeviceView) -> list[HostWork]:
         return []  # what the host did is not in the file
     main = main_thread(view.recording)
     launched = launch_times(view.recording)
+    before = WaitBefore(view, view.waits) if view.waits else None
     asked: list[tuple[Idle, Instant]] = []
     for one in view.usual_idle:
         length = one.end - one.start
-        launch, thread = view.gaps[one.gap].launch, view.gaps[one.gap].thread
-        if one.cause not in ("launch", "other") or length < LONG or launch is None or launch[1] <= one.start:
+        gap = view.gaps[one.gap]
+        thread = gap.thread
+        if length < LONG or not _is_the_hosts(view, one, before):
             continue
         if main is not None:
-            of_main = thread is None or one.cause == "other"
+            of_main = thread is None or one.cause != "launch"
             asked.append(
                 (one, Instant((one.start + one.end) / 2, main if of_main or thread is None else thread, length))
             )
@@ -59,13 +63,28 @@ def host_work(view: DeviceView) -> list[HostWork]:
     return sorted(found, key=lambda one: one.stretch.start - one.stretch.end)
 
 
+def _is_the_hosts(view: DeviceView, stretch: Idle, before: WaitBefore | None) -> bool:
+    """Whether the device is idle because the host does other things: it launches what comes next later, or nothing any more.
+
+    After a wait for the device, only what goes far beyond that wait.
+    """
+    gap = view.gaps[stretch.gap]
+    is_tail = gap.end >= view.end and bool(view.steps)
+    if not is_tail and (gap.launch is None or gap.launch[1] <= stretch.start):
+        return False
+    if stretch.cause == "sync" and before is not None:
+        calls, row = view.recording.calls, before.wait(stretch)
+        return stretch.end - stretch.start > BEYOND * (calls.end[row] - calls.start[row])
+    return stretch.cause in ("launch", "other")
+
+
 def _idle_operator(view: DeviceView, stretch: Idle, rows: list[int], launched: list[float]) -> str | None:
     """The operator that takes most of the stretch and launches nothing; "" where the host is in none, None where it is in many.
 
     launched: when kernels and copies are handed over, in the order of time.
     """
     if not rows:
-        return "" if stretch.cause == "other" else None
+        return "" if stretch.cause != "launch" else None
     operators: Spans = view.recording.operators
     length = stretch.end - stretch.start
     for row in rows:  # the outermost first

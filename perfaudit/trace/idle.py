@@ -13,11 +13,10 @@ late. So is waiting for work that is not in the file, which goes before `sync`.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from perfaudit.trace.intervals import Intervals, difference, intersection, union
+from perfaudit.trace.intervals import ByTime, Intervals, difference, intersection, union
 
 CAUSES = ("data", "sync", "allocation", "launch", "other")
 # microseconds from the return of a launch to the kernel's start on an idle device: 4 to 8 in traces of V100 to H100
@@ -65,8 +64,8 @@ class Idle:
 
 def causes_of(gaps: Sequence[Gap], host: Host) -> list[Idle]:
     """The stretches of all gaps, which add up to them, in the order of time within each gap's causes."""
-    waits, allocations = _ByTime(host.waits), _ByTime(host.allocations)
-    data, active, unseen = _ByTime(host.data), _ByTime(host.active), _ByTime(host.unseen)
+    waits, allocations = _Calls(host.waits), _Calls(host.allocations)
+    data, active, unseen = _Calls(host.data), _Calls(host.active), _Calls(host.unseen)
     found: list[Idle] = []
     for number, gap in enumerate(gaps):
         left: Intervals = [(gap.start, gap.end)]
@@ -87,7 +86,7 @@ def causes_of(gaps: Sequence[Gap], host: Host) -> list[Idle]:
     return found
 
 
-def _shadow(gap: Gap, calls: _ByTime) -> Intervals:
+def _shadow(gap: Gap, calls: _Calls) -> Intervals:
     """Where these calls keep the device idle: to the gap's end after one that began while the device worked, else while
     they last.
     """
@@ -100,7 +99,7 @@ def _shadow(gap: Gap, calls: _ByTime) -> Intervals:
     return _merged(taken)
 
 
-def _launching(gap: Gap, active: _ByTime) -> Intervals:
+def _launching(gap: Gap, active: _Calls) -> Intervals:
     """Where the host works towards the next piece of work; nothing where that was queued before the gap began."""
     if gap.launch is None:
         return active.within(gap.start, gap.end)
@@ -115,23 +114,16 @@ def _merged(pairs: list[tuple[float, float]]) -> Intervals:
     return union(pairs) if len(pairs) > 1 else [pair for pair in pairs if pair[1] > pair[0]]
 
 
-class _ByTime:
-    """Stretches in the order of their start, of which those around a gap are found without looking at all."""
+class _Calls:
+    """Stretches of the host around a gap."""
 
     def __init__(self, pairs: Sequence[tuple[float, float]]) -> None:
         self._pairs = pairs
-        self._starts = [start for start, _ in pairs]
-        self._reach: list[float] = []  # the latest end of all up to here
-        latest = float("-inf")
-        for _, end in pairs:
-            latest = max(latest, end)
-            self._reach.append(latest)
+        self._by_time = ByTime(pairs)
 
     def touching(self, start: float, end: float) -> list[tuple[float, float]]:
-        """Those that overlap the stretch, or touch it within BEGAN_BUSY."""
-        first = bisect_left(self._reach, start - BEGAN_BUSY)
-        last = bisect_right(self._starts, end)
-        return [pair for pair in self._pairs[first:last] if pair[1] >= start - BEGAN_BUSY]
+        """Those that overlap the stretch, or touch its start within BEGAN_BUSY."""
+        return [self._pairs[index] for index in self._by_time.touching(start - BEGAN_BUSY, end)]
 
     def within(self, start: float, end: float) -> Intervals:
         """The instants of them in the stretch, of pairs that do not overlap."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from math import frexp
 
 Intervals = list[tuple[float, float]]
 
@@ -101,3 +103,34 @@ def without_short_holes(intervals: Sequence[tuple[float, float]], longest: float
         else:
             closed.append((start, end))
     return closed
+
+
+class ByTime:
+    """Stretches that may overlap, in the order of their start; those around an instant are found without looking at all.
+
+    Stretches of about one length lie together: only those that begin at most that long before the instant can reach it.
+    """
+
+    def __init__(self, pairs: Sequence[tuple[float, float]]) -> None:
+        by_length: dict[int, list[int]] = {}
+        reached = float("-inf")
+        for index, (start, end) in enumerate(pairs):
+            # Those that do not overlap an earlier one need no class: the one before an instant alone can reach it.
+            length = frexp(end - start)[1] if start < reached else 0
+            reached = max(reached, end)
+            by_length.setdefault(length, []).append(index)
+        self._pairs = pairs
+        self._classes = []
+        for rows in by_length.values():
+            longest = max(pairs[row][1] - pairs[row][0] for row in rows)
+            is_apart = all(pairs[later][0] >= pairs[earlier][1] for earlier, later in pairwise(rows))
+            self._classes.append((rows, [pairs[row][0] for row in rows], longest, is_apart))
+
+    def touching(self, start: float, end: float) -> list[int]:
+        """Indices of those that share an instant with the stretch, ends included, in the order of their start."""
+        found: list[int] = []
+        for rows, starts, longest, is_apart in self._classes:
+            last = bisect_right(starts, end)
+            first = max(0, bisect_left(starts, start) - 1) if is_apart else bisect_left(starts, start - longest)
+            found += [row for row in rows[first:last] if self._pairs[row][1] >= start]
+        return sorted(found) if len(self._classes) > 1 else found

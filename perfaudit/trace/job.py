@@ -9,6 +9,8 @@ from typing import Any
 from perfaudit.trace.recording import Recording
 
 _RANK_IN_NAME = re.compile(r"(?:rank|worker|gpu|proc|process)[-_.]?(\d{1,5})(?!\d)", re.IGNORECASE)
+# What torch.profiler's tensorboard_trace_handler calls a file: host, process, time.
+_OF_HANDLER = re.compile(r"_\d+\.\d{8,}\.pt\.trace\.json", re.IGNORECASE)
 _ONLY_NUMBER = re.compile(r"^(\d{1,5})(?:[-_.]trace)?(?:\.pt)?(?:\.trace)?\.json(?:\.gz)?$", re.IGNORECASE)
 
 
@@ -37,6 +39,8 @@ def rank_in_name(name: str) -> int | None:
     `worker3.pt.trace.json`, `3.json`.
     """
     stem = PurePosixPath(name.replace("\\", "/").replace(":", "/")).name
+    if _OF_HANDLER.search(stem):
+        return None  # host and process, whatever the host is called
     for pattern in (_RANK_IN_NAME, _ONLY_NUMBER):
         if found := pattern.search(stem):
             return int(next(group for group in found.groups() if group is not None))

@@ -40,7 +40,6 @@ class Arguments(msgspec.Struct):
     elements: Any = msgspec.field(default=None, name="In msg nelems")
     dtype: Any = None
     group: Any = msgspec.field(default=None, name="Process Group Name")
-    group_size: Any = msgspec.field(default=None, name="Group size")
     name: Any = None
     grid: Any = None
 
@@ -135,13 +134,20 @@ class EventReader:
         tail = _TAIL
         while True:
             start = max(0, len(self._buffer) - tail)
-            for found in reversed(list(_BETWEEN.finditer(self._buffer, start))):
-                events = self._decoded(self._buffer[: found.start() + 1])
+            ends = list(_BETWEEN.finditer(self._buffer, start))[-MOST_TRIES:]
+            for found in reversed(ends):
+                events = self._decode(self._buffer[: found.start() + 1])
                 if events is not None:
                     self._buffer = self._buffer[found.end() :]
                     return events
             if start:
                 tail *= 16
+            elif (
+                len(ends) == MOST_TRIES
+            ):  # none of so many ends is the end of an event: this piece is no list of events
+                self.notes.add("odd-events")
+                self._buffer = self._buffer[ends[-1].end() :]
+                return []
             elif len(self._buffer) > MAX_EVENT:
                 raise NotReadable(f"damaged: no event ends in {MAX_EVENT >> 20} MiB")
             elif not self._read_more():
@@ -154,15 +160,18 @@ class EventReader:
             self._take_head(b'{"":0' + text[1:].lstrip())
             return
         ends = {found.end() - 1 for found in list(_LIST_END.finditer(text))[-MOST_TRIES:]} | {text.rfind(b"]")}
-        for end in sorted(ends - {-1}, reverse=True):
-            events = self._decoded(text[:end].rstrip().rstrip(b","))
-            if events is not None:
-                self._take_head(b'{"":0' + text[end + 1 :].lstrip())
-                yield events
-                return
+        in_order = sorted(ends - {-1}, reverse=True)
+        # What stands behind the list may hold lists of objects too, so that nothing is left out before all ends were tried.
+        for may_leave_out in (False, True):
+            for end in in_order:
+                events = self._decode(text[:end].rstrip().rstrip(b","), may_leave_out)
+                if events is not None:
+                    self._take_head(b'{"":0' + text[end + 1 :].lstrip())
+                    yield events
+                    return
         # The list may lack its end: the format allows that, and a job that was killed leaves it so.
         text = text.rstrip(b",")
-        events = self._decoded(text)
+        events = self._decode(text)
         if events is None:
             self.notes.add("truncated")
             events = self._up_to_last_whole(text)
@@ -170,65 +179,78 @@ class EventReader:
 
     def _up_to_last_whole(self, text: bytes) -> list[Event]:
         for found in reversed(list(_BETWEEN.finditer(text))[-MOST_TRIES:]):
-            events = self._decoded(text[: found.start() + 1])
+            events = self._decode(text[: found.start() + 1])
             if events is not None:
                 return events
         return []
 
-    def _decoded(self, text: bytes) -> list[Event] | None:
-        """The events of a piece of the list; None where it ends inside one. Events that are damaged are left out."""
-        for _ in range(MOST_DAMAGED):
-            events, damaged = self._decoded_once(b"[" + text + b"]")
-            if events is not None or damaged < 0:
+    def _decode(self, text: bytes, may_leave_out: bool = True) -> list[Event] | None:
+        """The events of a piece of the list; None where it ends inside one, or is no list of events.
+
+        may_leave_out: whether events that are damaged are left out.
+        """
+        try:
+            return _DECODER.decode(b"[" + text + b"]")
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            pass
+        text, is_damaged = _repaired(text)
+        for _ in range(MOST_DAMAGED if may_leave_out else 1):
+            events, damaged = self._decode_repaired(b"[" + text + b"]")
+            if events is not None:
+                self.notes |= {"damaged-text"} if is_damaged else set()
                 return events
-            rest = _without_event(text, damaged - 1)
+            rest = _without_event(text, damaged - 1) if damaged >= 0 and may_leave_out else None
             if rest is None:
                 return None
             self.notes.add("odd-events")
             text = rest
         return None
 
-    def _decoded_once(self, listed: bytes) -> tuple[list[Event] | None, int]:
+    def _decode_repaired(self, listed: bytes) -> tuple[list[Event] | None, int]:
         """The events of a list; else None, with the byte at which it is damaged, -1 where it only ends too early."""
         try:
             return _DECODER.decode(listed), -1
         except msgspec.ValidationError:
-            pass  # an event with a list for arguments, or no object: the slow way takes what is usable
-        except (msgspec.DecodeError, RecursionError) as error:
+            return self._decode_slowly(
+                listed
+            )  # an event with a list for arguments, or no object: what is usable of it is taken
+        except msgspec.DecodeError as error:
             place = _BYTE.search(str(error))
-            if place is None or _is_plain(listed):
-                return None, int(place[1]) if place else -1
-        except UnicodeDecodeError:
-            pass
-        return self._decoded_slowly(listed), -1
+            return None, int(place[1]) if place else -1
+        except RecursionError:
+            return None, -1
 
-    def _decoded_slowly(self, text: bytes) -> list[Event] | None:
-        """With the decoder of the standard library, which takes NaN and control characters; bytes that are no UTF-8 are
-        replaced.
-        """
-        words = text.decode("utf-8", "replace")
-        if "\ufffd" in words:
-            self.notes.add("damaged-text")
+    def _decode_slowly(self, listed: bytes) -> tuple[list[Event] | None, int]:
+        """The same with the decoder of the standard library, which takes values of any kind."""
+        words = listed.decode("utf-8", "replace")
         try:
-            values = json.loads(words, strict=False)
+            values = json.loads(words)
+        except json.JSONDecodeError as error:
+            is_end = error.pos >= len(words) - 1
+            return None, -1 if is_end else len(words[: error.pos].encode())
         except (ValueError, RecursionError):
-            return None
+            return None, -1
         events = [event for value in values if (event := _event_of(value)) is not None]
-        for event in events:
-            if isinstance(event.name, str) and not event.name.isascii():
-                event.name = self._whole(event.name)
         if len(events) < len(values):
             self.notes.add("odd-events")
-        return events
+        return events, -1
 
-    def _whole(self, name: str) -> str:
-        """A name without halves of characters, which no report could be written with."""
-        try:
-            name.encode()
-        except UnicodeEncodeError:
-            self.notes.add("damaged-text")
-            return name.encode("utf-8", "replace").decode()
-        return name
+
+def _repaired(text: bytes) -> tuple[bytes, bool]:
+    """The text as JSON that every decoder takes, and whether some of its letters could not be kept.
+
+    Bytes that are no UTF-8 and halves of characters become the sign for that; control characters become spaces, and NaN and
+    Infinity null: an event with such a time is left out.
+    """
+    is_damaged = False
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        text, is_damaged = text.decode("utf-8", "replace").encode(), True
+    if _HALF_CHARACTER.search(text):
+        text, is_damaged = _HALF_CHARACTER.sub(rb"\\ufffd", text), True
+    text = _NO_NUMBER.sub(b"null", text)
+    return _CONTROL.sub(b" ", text), is_damaged
 
 
 def _without_event(text: bytes, position: int) -> bytes | None:
@@ -240,19 +262,12 @@ def _without_event(text: bytes, position: int) -> bytes | None:
     return text[: before[-1].end() if before else 0] + text[after.end() :]
 
 
-def _is_plain(text: bytes) -> bool:
-    """Whether nothing is in it that only the standard library's decoder takes, so that asking that would be in vain."""
-    if b"NaN" in text or b"Infinity" in text or _HALF_CHARACTER.search(text) or _CONTROL.search(text):
-        return False
-    try:
-        text.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-_CONTROL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
-_HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")  # a surrogate, which stands alone where a name was cut
+_CONTROL = re.compile(rb"[\x00-\x1f]")
+# A first half without a second, or a second without a first, as names that were cut have them.
+_HALF_CHARACTER = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+)
+_NO_NUMBER = re.compile(rb"(?<=[:,\[\s])-?(?:NaN|Infinity)(?=[\s,}\]])")
 _FIELDS = {field.encode_name: field.name for field in msgspec.structs.fields(Arguments)}
 
 

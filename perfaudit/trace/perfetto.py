@@ -1,5 +1,5 @@
-"""A trace of one step, cut out of the file of one rank, for ui.perfetto.dev and chrome://tracing: its events as they were
-recorded, and a row that says why the device was idle.
+"""A trace of one step, cut out of the file of one rank, for ui.perfetto.dev and chrome://tracing: its events, with the
+arguments that are kept of them, and a row that says why the device was idle.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from perfaudit.trace.device_view import DeviceView, views_of
 from perfaudit.trace.read import read_trace
-from perfaudit.trace.recording import KINDS, Spans
+from perfaudit.trace.recording import KINDS, Recording, Spans
 from perfaudit.trace.steps import steps_of
 from perfaudit.trace.timeline import median_step
 from perfaudit.trace.trace_files import TraceFile
@@ -32,21 +32,37 @@ class TrimmedTrace:
     left_out: int
 
 
-def trimmed_trace(file: TraceFile, window: tuple[int, int] | None = None) -> TrimmedTrace | None:
-    """The step nearest to the median of a file, which reports draw; None without work of a device. Raises NotReadable."""
+def trimmed_trace(
+    file: TraceFile, window: tuple[int, int] | None = None, number: int | None = None
+) -> TrimmedTrace | None:
+    """The step of this number, else the one nearest to the median; None without work of a device. Raises NotReadable."""
     recording = read_trace(file, window)
     steps = [step for step in steps_of(recording) if window is None or window[0] <= step.number <= window[1]]
     views = views_of(recording, steps)
     if not views:
         return None
-    step = median_step(steps) if steps else None
+    step = next((one for one in steps if one.number == number), median_step(steps)) if steps else None
     start = step.start if step else min(view.start for view in views)
     end = step.end if step else max(view.end for view in views)
     events = sorted(_events(views, start, end), key=lambda event: float(event["ts"]))
     kept = events[:MOST_EVENTS]
-    head = {"displayTimeUnit": "ms", "traceName": recording.file, "distributedInfo": {"rank": recording.rank}}
+    head = {
+        "displayTimeUnit": "ms",
+        "traceName": recording.file,
+        "distributedInfo": {"rank": recording.rank},
+        "deviceProperties": _properties(recording),
+    }
     text = json.dumps({**head, "traceEvents": [*_labels(views), *kept]})
     return TrimmedTrace(f"{text}\n", step.number if step else None, len(events) - len(kept))
+
+
+def _properties(recording: Recording) -> list[dict[str, Any]]:  # Any: JSON
+    found = []
+    for device in sorted({*recording.device_names, *recording.capabilities}):
+        major, minor = recording.capabilities.get(device, (None, None))
+        name = recording.device_names.get(device, "")
+        found.append({"id": device, "name": name, "computeMajor": major, "computeMinor": minor})
+    return found
 
 
 def _labels(views: list[DeviceView]) -> Iterator[Event]:
@@ -79,8 +95,10 @@ def _events(views: list[DeviceView], start: float, end: float) -> Iterator[Event
 
 def _of_host(names: list[str], category: str, spans: Spans, start: float, end: float) -> Iterator[Event]:
     for row in range(len(spans)):
-        if start <= spans.start[row] < end:
-            event = _event(category, names[spans.name[row]], _HOST, spans.thread[row], spans.start[row], spans.end[row])
+        if spans.end[row] > start and spans.start[row] < end:
+            # What reaches beyond the step is cut at its edges: the loop around it, an operator of the profiler.
+            begun, ended = max(start, spans.start[row]), min(end, spans.end[row])
+            event = _event(category, names[spans.name[row]], _HOST, spans.thread[row], begun, ended)
             if category == "cuda_runtime":
                 event["args"] = {"correlation": spans.correlation[row]}
             yield event
@@ -98,6 +116,8 @@ def _of_device(view: DeviceView, start: float, end: float) -> Iterator[Event]:
         category = _CATEGORIES[KINDS[work.kind[row]]]
         event = _event(category, view.name_of(row), view.device, work.stream[row], work.start[row], work.end[row])
         event["args"] = {"device": view.device, "stream": work.stream[row], "correlation": work.correlation[row]}
+        if work.bytes[row] >= 0:
+            event["args"]["bytes"] = work.bytes[row]
         yield event
         if call is not None:  # the arrow from the call to what it launched
             arrow = {"cat": "ac2g", "name": "ac2g", "id": row}

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from perfaudit.trace.analyse import CollectiveRow, FileResult, TraceFinding
+from perfaudit.trace.analyse import CollectiveRow, FileResult, Key, TraceFinding
 from perfaudit.trace.kernel_names import WAIT_FOR_ALL
 from perfaudit.trace.whereabouts import Whereabouts
 from perfaudit.traces import CollectiveWaits, Straggler
@@ -95,18 +95,20 @@ def compare_ranks(results: Sequence[FileResult]) -> Job:
         return Job(waits=waits, notes=notes)
     windows = {rank: max(device.window_seconds for device in one.devices) for rank, one in by_rank.items()}
     waiting = {rank: sum(meeting.exposed_waits.get(rank, 0.0) for meeting in late) / windows[rank] for rank in by_rank}
-    caused: Counter[int] = Counter()
+    caused: Counter[int] = Counter()  # seconds that each rank lets the others wait, on average over all others
     times_last: Counter[int] = Counter()
     for meeting in late:
-        others = [wait for rank, wait in meeting.waits.items() if rank != meeting.last]
-        caused[meeting.last] += sum(others) / len(others)  # type: ignore[assignment]  # counts seconds
+        waited = sum(meeting.exposed_waits.values())
+        caused[meeting.last] += waited / (len(by_rank) - 1)  # type: ignore[assignment]  # counts seconds
         times_last[meeting.last] += 1
+    window = sum(windows.values()) / len(windows)
     whole = sum(caused.values())
-    share = whole / (sum(windows.values()) / len(windows))
+    share = whole / window
     if share < LEAST_SHARE or not caused:
         return Job(waits=waits, waiting=waiting, notes=notes)
+    taken_part = Counter(rank for meeting in meetings for rank in meeting.took)
     stragglers = tuple(
-        Straggler(rank, times_last[rank], len(meetings), seconds / (sum(windows.values()) / len(windows)))
+        Straggler(rank, times_last[rank], taken_part[rank], seconds / window)
         for rank, seconds in caused.most_common()
         if seconds >= _mostly(len(by_rank)) * whole
     )
@@ -137,23 +139,26 @@ def _mostly(ranks: int) -> float:
 
 
 def _meetings(by_rank: dict[int, FileResult]) -> tuple[list[Meeting], tuple[str, ...]]:
-    """Collectives that wait for all, matched by kind, group and number, and remarks about those that do not match: their number
-    differs over the ranks that have them, or the sizes of what is reduced do.
+    """Collectives that wait for all, matched by kind, group, step and number in the step, and remarks about those that do not
+    match: their number differs over the ranks that have them, or the sizes of what is reduced do. Of steps that all ranks have.
     """
-    rows: dict[tuple[str, str, int], dict[int, CollectiveRow]] = {}
-    numbers: dict[tuple[str, str], Counter[int]] = {}
+    rows: dict[Key, dict[int, CollectiveRow]] = {}
+    numbers: dict[tuple[str, str, int], Counter[int]] = {}
+    shared = set.intersection(*({row.key[2] for row in result.collectives} for result in by_rank.values()))
     for rank, result in by_rank.items():
         for row in result.collectives:
-            operation, group, _ = row.key
-            numbers.setdefault((operation, group), Counter())[rank] += 1
-            if operation in WAIT_FOR_ALL:
+            operation, _, step, _ = row.key
+            if operation in WAIT_FOR_ALL and step in shared:
+                numbers.setdefault(row.key[:3], Counter())[rank] += 1
                 rows.setdefault(row.key, {})[rank] = row
-    uneven = {kind for kind, counts in numbers.items() if kind[0] in WAIT_FOR_ALL and len(set(counts.values())) > 1}
-    notes = [_not_matched(kind, numbers[kind]) for kind in sorted(uneven)]
+    uneven = {kind for kind, counts in numbers.items() if len(set(counts.values())) > 1}
+    by_kind = {kind[:2]: numbers[kind] for kind in sorted(uneven)}
+    notes = [_not_matched(kind, counts) for kind, counts in by_kind.items()]
     found = []
     other_sizes = 0
-    for (operation, group, _), of_rank in rows.items():
-        if len(of_rank) < 2 or (operation, group) in uneven:
+    for key, of_rank in rows.items():
+        operation = key[0]
+        if len(of_rank) < 2 or key[:3] in uneven:
             continue
         sizes = {row.elements for row in of_rank.values()} - {None}
         if operation == "all_reduce" and len(sizes) > 1:
@@ -178,8 +183,8 @@ def _meetings(by_rank: dict[int, FileResult]) -> tuple[list[Meeting], tuple[str,
 def _not_matched(kind: tuple[str, str], counts: Counter[int]) -> str:
     most, least = counts.most_common()[0], counts.most_common()[-1]
     return (
-        f"{kind[0]} of {kind[1]} is there {most[1]} times on rank {most[0]} and {least[1]} times on rank {least[0]}: which "
-        "belong together is not known, so they are not compared."
+        f"In a step {kind[0]} of {kind[1]} is there {most[1]} times on rank {most[0]} and {least[1]} times on rank {least[0]}: "
+        "which belong together is not known, so they are not compared."
     )
 
 

@@ -15,6 +15,9 @@ from perfaudit.trace.trace_files import NotReadable, TraceFile, open_trace
 
 # Rows that are kept of a file; a trace of 130 MB has about so many. Of a larger one, some steps are analysed.
 MAX_ROWS = 500_000
+LONGEST_NUMBER = 40  # letters of a time that is written as a text
+MOST_PARTS = 8  # that are tried, each half as long as the one before
+LARGEST = 1e19  # a time; nanoseconds since 1970 are 1.8e18
 LONGEST = 1e15  # microseconds: 30 years; nanoseconds of eleven days
 ENOUGH_IDS = 200  # of operators, from which on their spread tells something
 _EPOCH_MICROSECONDS = 1e14  # of 1973; relative times are smaller
@@ -58,11 +61,14 @@ def read_trace(file: TraceFile, window: tuple[int, int] | None = None, max_rows:
     builder.read(file)
     if builder.is_full:
         marks, whole, share = builder.marks, builder.whole, max_rows / builder.rows
-        while builder.is_full:  # again where this part of the file has more than its share
-            part = chosen_part(marks, whole, share, window)
-            builder = _Builder(file.name, max_rows, part)
+        for _ in range(MOST_PARTS):  # a part of the file may have more than its share
+            builder = _Builder(file.name, max_rows, chosen_part(marks, whole, share, window))
             builder.read(file)
+            if not builder.is_full:
+                break
             share /= 2
+        else:
+            raise NotReadable(f"more than {max_rows:,} events at one time")
         builder.recording.notes.add("part")
     return builder.finish()
 
@@ -128,14 +134,16 @@ class _Builder:
                 self._times_as_text = True
                 start, duration = _number(start), _number(duration)
             try:
-                if self._base is None:
+                if self._base is None and -LARGEST < start < LARGEST and 0 <= duration < LONGEST:
                     self._base = start + 0
-                start = start - self._base
+                start = start - (self._base or 0)
                 end = start + duration
-            except TypeError:
+                # A negative duration, NaN, or no duration of this world.
+                is_usable = -LARGEST < start <= end < start + LONGEST
+            except (TypeError, OverflowError):
                 self._odd += duration is not None or start is None
                 continue
-            if not start <= end < start + LONGEST:  # a negative duration, NaN, or no duration of this world
+            if not is_usable:
                 self._odd += 1
                 continue
             category = event.cat
@@ -283,13 +291,11 @@ def _collective(name: str, args: Arguments | None) -> Collective:
     if args is None:
         return Collective(name)
     elements = _integer(args.elements, -1)
-    size = _integer(args.group_size, -1)
     return Collective(
         str(args.collective) if args.collective else name,
         elements if elements >= 0 else None,
         str(args.dtype or ""),
         str(args.group or ""),
-        size if size > 0 else None,
     )
 
 
@@ -310,6 +316,8 @@ def _number(value: Any) -> Any:  # Any: JSON
     """A time that is written as a text; None where it is no number."""
     if not isinstance(value, str):
         return value
+    if len(value) > LONGEST_NUMBER:
+        return None
     try:
         return int(value)
     except ValueError:

@@ -17,7 +17,6 @@ class Collective:
     elements: int | None = None
     dtype: str = ""
     group: str = ""
-    group_size: int | None = None
 
 
 @dataclass(slots=True)
@@ -67,7 +66,7 @@ class Recording:
     """A trace file as it was read.
 
     names: texts that rows have by their index. threads: process and thread, as the trace names them, by index. device_names: by
-    device, where the trace has properties. tensor_capability: of each device, its compute capability as (major, minor).
+    device, where the trace has properties. capabilities: of each device, its compute capability as (major, minor).
     notes: words of the report's `notes`. events: how many there were in the file, kept or not.
     """
 
@@ -91,4 +90,5 @@ class Recording:
     bytes_read: int = 0
     notes: set[str] = field(default_factory=set)
     head: dict[str, Any] = field(default_factory=dict)  # Any: JSON
+    set_up: object = None  # `warm_up.SetUp` of these calls, once somebody has asked for it
     only: tuple[float, float] | None = None  # microseconds since `base` of what was kept of a file that is too large

@@ -29,7 +29,7 @@ def read_all(
 ) -> list[FileResult]:
     """What is in each file, in the order given; in child processes with a bound on memory where there are several."""
     results: dict[TraceFile, FileResult] = {}
-    work = in_children(lambda file: analyse(file, window), files, processes, LIMITS)
+    work = in_children(lambda file: _analyse(file, window), files, processes, LIMITS)
     for number, (file, result) in enumerate(work, start=1):
         results[file] = FileResult(file.name, problem=result.reason) if isinstance(result, Lost) else result
         if progress is not None:
@@ -37,18 +37,26 @@ def read_all(
     return [results[file] for file in files]
 
 
-def cut_out(file: TraceFile, window: tuple[int, int] | None) -> TrimmedTrace | str | None:
+def _analyse(file: TraceFile, window: tuple[int, int] | None) -> FileResult:
+    """What is in a file. What nobody has foreseen in one file must not cost the others."""
+    try:
+        return analyse(file, window)
+    except Exception as error:
+        return FileResult(file.name, problem=f"cannot be analysed: {type(error).__name__}: {str(error)[:200]}")
+
+
+def cut_out(file: TraceFile, window: tuple[int, int] | None, step: int | None) -> TrimmedTrace | str | None:
     """One step of a file as a trace of its own, made in a child process; None without work of a device, a text where it
     cannot be read.
     """
-    for _, made in in_children(lambda one: _cut_out(one, window), [file], 1, LIMITS):
+    for _, made in in_children(lambda one: _cut_out(one, window, step), [file], 1, LIMITS):
         return made.reason if isinstance(made, Lost) else made
     return None
 
 
-def _cut_out(file: TraceFile, window: tuple[int, int] | None) -> TrimmedTrace | str | None:
+def _cut_out(file: TraceFile, window: tuple[int, int] | None, step: int | None) -> TrimmedTrace | str | None:
     try:
-        return trimmed_trace(file, window)
+        return trimmed_trace(file, window, step)
     except NotReadable as error:
         return str(error)
 
@@ -90,6 +98,9 @@ def _one_job(results: list[FileResult]) -> tuple[list[FileResult], list[Skipped]
     for one in results:
         if one.rank is None:
             unknown.append(one)
+        elif one.rank in kept and "rank-from-name" in one.devices[0].notes:
+            # A name tells too little to leave a file out.
+            unknown.append(replace(one, rank=None, devices=tuple(replace(each, rank=None) for each in one.devices)))
         elif one.rank in kept:
             skipped.append(Skipped(one.file, f"rank {one.rank} again, which {kept[one.rank].file} is already"))
         else:
@@ -103,16 +114,19 @@ def _one_job(results: list[FileResult]) -> tuple[list[FileResult], list[Skipped]
     return ordered, skipped, notes
 
 
-def file_with_first_finding(report: Report, results: Sequence[FileResult]) -> str:
-    """Name of the file that shows the first finding most, or of the straggler; without a finding the first that was read, ""
-    where none was.
+def place_of_first_finding(report: Report, results: Sequence[FileResult]) -> tuple[str, int | None]:
+    """The file that shows the first finding most, or that of the straggler, and the number of the step that holds most of it.
+
+    Without a finding the first file that was read, "" where none was; None for no step in particular.
     """
     usable = [one for one in results if one.devices]
     rule = report.findings[0].rule if report.findings else ""
     late = {one.rank for one in report.traces.stragglers} if report.traces and rule == "PA904" else set()
-    shown = [(seen.share, one.file) for one in usable for seen in one.findings if seen.rule == rule]
-    shown = shown or [(0.0, one.file) for one in usable if one.rank in late]
-    return max(shown)[1] if shown else usable[0].file if usable else ""
+    shown = [(seen.share, one.file, seen.step) for one in usable for seen in one.findings if seen.rule == rule]
+    if shown:
+        _, file, step = max(shown, key=lambda each: each[0])
+        return file, step
+    return next((one.file for one in usable if one.rank in late), usable[0].file if usable else ""), None
 
 
 def _of_usual_job(results: list[FileResult]) -> tuple[list[FileResult], list[Skipped]]:
@@ -179,7 +193,7 @@ def _finding(found: TraceFinding, rules: dict[str, Rule]) -> Finding:
     return Finding(
         rule=rule.id,
         name=rule.name,
-        severity="warning",
+        severity=rule.severity,
         message=found.message,
         location=location,
         saving=Saving("profiled", 0.0, found.share, seconds_per_step=each),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import re
+import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from perfaudit.trace.recording import Recording
 
-IS_STEP = re.compile(r"ProfilerStep\s*#\s*(\d+)").match
+IS_STEP = re.compile(r"ProfilerStep\s*#\s*(\d{1,12})(?!\d)").match
+HOLE = 0.5  # of a usual step, between two steps, from which on something is missing there
 _MARGIN = 0.1  # of the part kept of a large file: what the last steps have launched may run behind their end
 
 
@@ -23,7 +25,10 @@ class Step:
 
 
 def steps_of(recording: Recording) -> list[Step]:
-    """The steps in the order of their times; [] where none is marked. Of a part, those that lie wholly in it."""
+    """The steps in the order of their times; [] where none is marked. Of a part, those that lie wholly in it.
+
+    Where steps are missing in between, the longest row of steps without a hole: what the device did in a hole is not known.
+    """
     spans = recording.annotations
     numbers = {index: int(mark[1]) for index, name in enumerate(recording.names) if (mark := IS_STEP(name))}
     rows = [row for row in range(len(spans)) if spans.name[row] in numbers]
@@ -31,7 +36,22 @@ def steps_of(recording: Recording) -> list[Step]:
     if recording.only is not None:
         first, last = recording.only
         steps = [step for step in steps if step.start >= first and step.end <= last]
-    return steps
+    whole = _without_holes(steps)
+    if len(whole) < len(steps):
+        recording.notes.add("missing-steps")
+    return whole
+
+
+def _without_holes(steps: list[Step]) -> list[Step]:
+    if len(steps) < 2:
+        return steps
+    usual = statistics.median(step.end - step.start for step in steps)
+    rows = [[steps[0]]]
+    for earlier, later in itertools.pairwise(steps):
+        if later.start - earlier.end > HOLE * usual and later.number != earlier.number + 1:
+            rows.append([])
+        rows[-1].append(later)
+    return max(rows, key=len)
 
 
 def _outermost(marks: Iterable[Step]) -> list[Step]:

@@ -17,6 +17,7 @@ from typing import IO, cast
 from perfaudit.errors import UserError, refusal
 
 SUFFIXES = (".json", ".json.gz", ".gz", ".zip", ".tar.gz", ".tgz", ".tar")
+OURS = "perfaudit."  # what `--export` writes, and saved reports, are no traces of the job in whose folder they lie
 MAX_FILES = 8192  # of one command; a job of so many ranks is analysed by part
 _GZIP = b"\x1f\x8b"
 
@@ -58,7 +59,7 @@ def find_traces(paths: list[Path]) -> list[TraceFile]:
 
 def _below(folder: Path) -> Iterator[Path]:
     for here, _, names in os.walk(folder):
-        yield from (Path(here) / name for name in names if name.endswith(SUFFIXES) and not name.startswith("."))
+        yield from (Path(here) / name for name in names if name.endswith(SUFFIXES) and not name.startswith((".", OURS)))
 
 
 def _shown(path: Path) -> str:

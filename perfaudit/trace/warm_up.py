@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 import statistics
+from bisect import bisect_left
 
 from perfaudit.trace import runtime_names
 from perfaudit.trace.recording import Recording
 from perfaudit.trace.steps import Step
 
-LONG_CALL = (
-    5000.0  # microseconds; a call of the runtime that takes longer on an idle device loads code or creates something
-)
+# Microseconds; a call of the runtime that takes longer on an idle device loads code or creates something.
+LONG_CALL = 5000.0
 LONGER = 1.3  # times the median of the other steps
 MOST = 0.5  # of the steps; if more are long, the others are the odd ones
 _LOADING = re.compile(r"ModuleLoad|LibraryLoad|ModuleGetFunction|LazyLoad")
@@ -26,38 +26,53 @@ def warm_up_steps(recording: Recording, steps: list[Step]) -> int:
         return 0
     lengths = [step.end - step.start for step in steps]
     usual = statistics.median(lengths[len(lengths) // 2 :])
+    set_up = set_up_of(recording)
     number = 0
-    while number < len(steps) * MOST and lengths[number] > LONGER * usual and _sets_up(recording, steps[number]):
+    while number < len(steps) * MOST and lengths[number] > LONGER * usual and set_up.is_in(steps[number]):
         number += 1
     return number
 
 
-def _sets_up(recording: Recording, step: Step) -> bool:
-    names = recording.names
-    for spans, pattern in (
-        (recording.calls, _LOADING),
-        (recording.operators, _COMPILING),
-        (recording.annotations, _COMPILING),
-    ):
-        known = [bool(pattern.search(name)) for name in names]
-        if any(known[spans.name[row]] and step.start <= spans.start[row] < step.end for row in range(len(spans))):
+class SetUp:
+    """When a program sets something up, and when it launches, sorted, so that each step is looked at without looking at all."""
+
+    def __init__(self, recording: Recording) -> None:
+        calls, names = recording.calls, recording.names
+        takes = [runtime_names.is_device_memory(name) or bool(_LOADING.search(name)) for name in names]
+        compiles = [bool(_COMPILING.search(name)) for name in names]
+        launches = [runtime_names.call_of(name) == "launch" for name in names]
+        self._times = sorted(
+            [calls.start[row] for row in range(len(calls)) if takes[calls.name[row]]]
+            + [
+                spans.start[row]
+                for spans in (recording.operators, recording.annotations)
+                for row in range(len(spans))
+                if compiles[spans.name[row]]
+            ]
+        )
+        self._launches = sorted(
+            (calls.start[row], calls.end[row]) for row in range(len(calls)) if launches[calls.name[row]]
+        )
+
+    def is_in(self, step: Step) -> bool:
+        """Whether memory is taken or code loaded or compiled in a step.
+
+        A first launch that takes long loads the code of its kernel. A full queue makes launches wait too, but not the first one
+        of a step.
+        """
+        at = bisect_left(self._times, step.start)
+        if at < len(self._times) and self._times[at] < step.end:
             return True
-    return allocations_in(recording, step) > 0 or _has_long_launch(recording, step)
+        first = bisect_left(self._launches, (step.start, 0.0))
+        if first == len(self._launches):
+            return False
+        start, end = self._launches[first]
+        return start < step.end and end - start > LONG_CALL
 
 
-def _has_long_launch(recording: Recording, step: Step) -> bool:
-    """Whether a launch takes so long that it loads the code of its kernel; a full queue makes launches wait, but not on a device
-    that has nothing to do, as here: the first launch of the step.
-    """
-    calls = recording.calls
-    launches = [runtime_names.call_of(name) == "launch" for name in recording.names]
-    rows = (row for row in range(len(calls)) if launches[calls.name[row]] and step.start <= calls.start[row] < step.end)
-    first = min(rows, key=calls.start.__getitem__, default=None)
-    return first is not None and calls.end[first] - calls.start[first] > LONG_CALL
-
-
-def allocations_in(recording: Recording, step: Step) -> int:
-    """Calls that take device memory from the driver, or give it back, in a step."""
-    calls = recording.calls
-    takes = [runtime_names.is_device_memory(name) for name in recording.names]
-    return sum(takes[calls.name[row]] and step.start <= calls.start[row] < step.end for row in range(len(calls)))
+def set_up_of(recording: Recording) -> SetUp:
+    """The set-up calls of a recording, sorted once."""
+    if recording.set_up is None:
+        recording.set_up = SetUp(recording)
+    assert isinstance(recording.set_up, SetUp)
+    return recording.set_up

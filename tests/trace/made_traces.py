@@ -177,18 +177,25 @@ class Job:
         # Clocks of machines differ: by seconds here.
         return cls([Host(rank=rank, world_size=number, now=1e6 * (1 + rank)) for rank in range(number)])
 
-    def all_reduce(self, microseconds: float = 500.0, name: str = ALL_REDUCE) -> None:
+    def all_reduce(self, microseconds: float = 500.0, name: str = ALL_REDUCE, group: str = "") -> None:
         """A collective on the stream of the model: each rank's kernel runs from its coming to the common end."""
         for host in self.ranks:
             host.now += 5
         ready = [
-            max(host.free.get(7, 0.0), host.now + 5 + LATENCY) - 1e6 * (1 + rank)
-            for rank, host in enumerate(self.ranks)
+            max(host.free.get(7, 0.0), host.now + 5 + LATENCY) - 1e6 * (1 + (host.rank or 0)) for host in self.ranks
         ]
         end = max(ready) + microseconds
         for begin, host in zip(ready, self.ranks, strict=True):
             with host.operator("nccl:all_reduce"):
-                host._launch("cudaLaunchKernel", "kernel", name, end - begin, 7, 5, {})
+                host._launch(
+                    "cudaLaunchKernel",
+                    "kernel",
+                    name,
+                    end - begin,
+                    7,
+                    5,
+                    {"Process Group Name": group} if group else {},
+                )
 
     def write(self, folder: Path) -> Path:
         for host in self.ranks:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -225,3 +226,89 @@ def test_a_device_without_tensor_cores_is_asked_for_nothing(tmp_path: Path) -> N
 def test_what_could_be_held_by_a_cuda_graph(tmp_path: Path) -> None:
     (finding, *_) = result_of(launches_slowly, tmp_path).findings
     assert "200 kernels in a row are the same in every step" in finding.message
+
+
+def test_the_window_holds_the_end_of_the_last_step(tmp_path: Path) -> None:
+    """What the host does after its last launch belongs to the step, and the device is idle meanwhile."""
+    host = Host()
+    with host.step():
+        host.kernel(GEMM, 1_000)
+        host.catch_up()
+        with host.operator("aten::randn"):
+            host.python(9_000)
+    result = analyse(TraceFile(str(host.write(tmp_path / "trace.json"))))
+    device = device_of(result)
+    assert device.window_seconds == pytest.approx(10e-3, rel=0.01)
+    assert device.shares["compute"] == pytest.approx(0.1, abs=0.01)
+    assert [one.rule for one in result.findings] == ["PA910"]
+
+
+def test_a_step_takes_as_long_as_the_device_needs(tmp_path: Path) -> None:
+    """The host runs ahead: its steps take a moment, those of the device 50 ms."""
+
+    def story(host: Host) -> None:
+        for _ in range(10):
+            host.kernel(GEMM, 5_000)
+
+    device = device_of(result_of(story, tmp_path, steps=6))
+    assert max(device.step_seconds) < 1e-3
+    assert device.seconds_per_step == pytest.approx(50e-3, rel=0.01)
+
+
+def test_work_that_is_late_although_it_was_queued_is_said(tmp_path: Path) -> None:
+    def story(host: Host) -> None:
+        for _ in range(10):
+            host.kernel(GEMM, 2_000)
+        for stream in host.free:
+            host.free[stream] += 20_000  # the device does something that is not recorded
+        host.kernel(GEMM, 2_000)
+        host.synchronize()
+
+    assert "unseen-work" in device_of(result_of(story, tmp_path)).notes
+
+
+def test_of_a_sample_no_cause_is_told(tmp_path: Path) -> None:
+    host = Host()
+    for _ in range(4):
+        with host.step():
+            waits_for_workers(host)
+    trace = host.trace()
+    for number, event in enumerate(event for event in trace["traceEvents"] if event["cat"] == "cpu_op"):
+        event["args"]["External id"] = 1 + 10 * number
+    extra = [
+        {
+            "ph": "X",
+            "cat": "cpu_op",
+            "name": "a",
+            "pid": 1,
+            "tid": 9,
+            "ts": 5e5,
+            "dur": 0,
+            "args": {"External id": 9000 + 40 * n},
+        }
+        for n in range(300)
+    ]
+    trace["traceEvents"] += extra
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(trace))
+    result = analyse(TraceFile(str(path)))
+    shares = device_of(result).shares
+    assert "sampled" in device_of(result).notes
+    assert {name for name, share in shares.items() if name.startswith("idle") and share} == {"idle_other"}
+    assert (device_of(result).where, result.findings) == ((), ())
+
+
+def test_of_a_file_that_is_cut_off_the_steps_count_whose_work_is_there(tmp_path: Path) -> None:
+    host = Host()
+    for _ in range(10):
+        with host.step():
+            step_of_training(host)
+            host.catch_up()
+    events = sorted(host.events, key=lambda event: (event["cat"] == "kernel", event["ts"]))
+    text = json.dumps({"traceEvents": events})
+    path = tmp_path / "trace.json"
+    path.write_text(text[: text.index('"cat": "kernel"') + (len(text) - text.index('"cat": "kernel"')) // 2])
+    device = device_of(analyse(TraceFile(str(path))))
+    assert "truncated" in device.notes
+    assert 3 <= device.steps <= 5
+    assert device.seconds_per_step == pytest.approx(24.4e-3, rel=0.05)

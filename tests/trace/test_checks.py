@@ -160,9 +160,54 @@ def graph_breaks(host: Host) -> None:
         host.python(900)
 
 
+def compiled_without_breaks(host: Host) -> None:
+    """Regions inside each other are one, and the backward pass is none of its own."""
+    for name in ("forward", "CompiledFunctionBackward"):
+        with host.operator("Torch-Compiled Region: 0/0"), host.operator(f"## Call CompiledFxGraph {name} ##"):
+            for _ in range(5):
+                host.kernel(GEMM, 100, "triton_poi_fused")
+        host.catch_up()
+        host.python(900)
+
+
+def compiled_block_by_block(host: Host) -> None:
+    for _ in range(6):
+        with host.operator("Torch-Compiled Region: 0/0"):
+            for _ in range(5):
+                host.kernel(GEMM, 100, "triton_poi_fused")
+        host.catch_up()
+        host.python(900)
+
+
+def update_of_many_tensors(host: Host) -> None:
+    """One pass, cut into launches of one kernel."""
+    step_of_training(host, layers=2)
+    with host.annotation("Optimizer.step#SGD.step"):
+        for _ in range(12):
+            host.kernel("multi_tensor_apply_kernel<BinaryOpListAlphaFunctor>", 400, "aten::_foreach_add_")
+
+
+def multiplies_by_vectors(host: Host) -> None:
+    for _ in range(30):
+        host.kernel("void gemv2T_kernel_val<int, int, float, float, float, float, 128, 16, 4>", 500)
+        host.kernel("volta_fp16_sgemm_fp16_128x64_nn", 500)
+
+
+def converts_boxes(host: Host) -> None:
+    step_of_training(host, layers=4)
+    with host.operator("mylib::convert_boxes"):
+        host.synchronize()
+    host.python(3_000)
+
+
 @pytest.mark.parametrize(
     ("story", "rules"),
     [
+        (compiled_without_breaks, []),
+        (compiled_block_by_block, []),
+        (update_of_many_tensors, []),
+        (multiplies_by_vectors, []),
+        (converts_boxes, ["PA602"]),
         (pointwise_rows, ["PA306"]),
         (same_kernel_for_each_tensor, []),
         (layout_changes, ["PA211"]),
@@ -305,3 +350,43 @@ def test_communication_that_is_hidden_well_is_no_finding(tmp_path: Path) -> None
         host.kernel(GEMM, 9_700)
 
     assert rules_of(story, tmp_path) == []
+
+
+def test_a_wait_costs_at_most_as_long_as_the_host_waits(tmp_path: Path) -> None:
+    """Without the wait, all that follows would begin earlier by as much as the host has waited, and by no more."""
+
+    def story(host: Host) -> None:
+        host.kernel(GEMM, 2_000)
+        host.item()
+        with host.frame("train.py(50): plot"):
+            host.python(50_000)
+
+    found = {one.rule: one for one in result_of(story, tmp_path).findings}
+    assert found["PA601"].share == pytest.approx(2 / 52, rel=0.1)
+    assert found["PA910"].share == pytest.approx(50 / 52, rel=0.1)
+    assert "train.py:50" in found["PA910"].message
+
+
+def test_capturing_a_graph_is_the_start_of_a_program(tmp_path: Path) -> None:
+    host = Host()
+    host.kernel(GEMM, 10)
+    host._call("cudaStreamBeginCapture", 10)
+    host.python(50_000)
+    for _ in range(100):
+        host.kernel(RELU, 2.0, "aten::relu", host=30.0)
+    host._call("cudaStreamEndCapture", 10)
+    host.kernel(GEMM, 10)
+    result = analyse(TraceFile(str(host.write(tmp_path / "trace.json"))))
+    assert [one.rule for one in result.findings] == ["PA908"]
+    assert "graph-capture" in result.devices[0].notes
+
+
+def test_no_finding_could_save_more_than_all(tmp_path: Path) -> None:
+    for story, _ in (
+        (pointwise_rows, 0),
+        (update_in_a_loop, 0),
+        (tiny_copies, 0),
+        (chooses_algorithms, 0),
+        (graph_breaks, 0),
+    ):
+        assert all(0 < one.share <= 1 for one in result_of(story, tmp_path).findings)

@@ -297,7 +297,7 @@ def test_half_a_character_in_a_name(tmp_path: Path) -> None:
     path = host.write(tmp_path / "trace.json")
     (device,) = analyse(TraceFile(str(path))).devices
     assert "damaged-text" in device.notes and "odd-events" not in device.notes
-    assert "cut ? here" in read_trace(TraceFile(str(path))).names
+    assert "cut \ufffd here" in read_trace(TraceFile(str(path))).names
 
 
 def test_launches_that_take_long_are_no_nanoseconds(tmp_path: Path) -> None:
@@ -413,3 +413,103 @@ def test_members_of_a_tar_are_read_in_one_pass(tmp_path: Path, monkeypatch: pyte
     assert len(passes) == 1
     assert analyse(files[0]).devices  # from the start again
     assert len(passes) == 2
+
+
+def with_events(tmp_path: Path, *more: dict[str, Any], front: bool = False) -> Path:
+    trace = made()
+    trace["traceEvents"] = [*more, *trace["traceEvents"]] if front else [*trace["traceEvents"], *more]
+    return written(tmp_path, trace)
+
+
+HUGE = int("9" * 400)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"ts": HUGE, "dur": 1}, {"ts": 1, "dur": HUGE}, {"ts": str(HUGE), "dur": 1}, {"ts": "1e999", "dur": 1},
+        {"ts": -1e300, "dur": 1}, {"ts": float("nan"), "dur": 1}, {"ts": None, "dur": 1},
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("front", [True, False])
+def test_times_of_no_world_cost_their_event_alone(event: dict[str, Any], front: bool, tmp_path: Path) -> None:
+    path = with_events(
+        tmp_path, {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, **event}, front=front
+    )
+    (device,) = analyse(TraceFile(str(path))).devices
+    assert device.steps == 4
+    assert "odd-events" in device.notes
+
+
+def test_a_step_number_of_no_world(tmp_path: Path) -> None:
+    mark = {
+        "ph": "X",
+        "cat": "user_annotation",
+        "name": f"ProfilerStep#{HUGE}",
+        "pid": 1,
+        "tid": 1,
+        "ts": 1e6,
+        "dur": 5,
+    }
+    (device,) = analyse(TraceFile(str(with_events(tmp_path, mark)))).devices
+    assert device.steps == 4
+
+
+def test_a_base_of_no_world(tmp_path: Path) -> None:
+    assert analyse(TraceFile(str(written(tmp_path, {"baseTimeNanoseconds": HUGE, **made()})))).began is None
+
+
+def test_damage_of_two_kinds_costs_the_damaged_event_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An event that is cut, and elsewhere a byte that is no UTF-8, NaN, and a control character, in pieces of a large file."""
+    monkeypatch.setattr("perfaudit.trace.json_events.PIECE", 20_000)
+    text = written(tmp_path, made(steps=30)).read_bytes()
+    whole = text.count(b'"ph": "X"')
+    cut = text.index(b'{"ph": "X"', 60_000)
+    text = text[:cut] + b'{"ph": "X", "name": "cut, ' + text[cut:]
+    text = text.replace(b"aten::_fused_adamw_", b"aten::_fused\xff\x01adamw_", 3)
+    reader = EventReader(io.BytesIO(text))
+    events = [event for piece in reader.pieces() for event in piece]
+    assert whole - 2 <= len(events) <= whole
+    assert reader.notes == {"odd-events", "damaged-text"}
+
+
+def test_several_properties_behind_the_events(tmp_path: Path) -> None:
+    trace = made()
+    events = trace.pop("traceEvents")
+    trace.pop("deviceProperties", None)
+    path = written(
+        tmp_path, {**trace, "traceEvents": events, "deviceProperties": [{"id": n, "name": "A"} for n in range(8)]}
+    )
+    reader = EventReader(io.BytesIO(path.read_bytes()))
+    assert sum(len(piece) for piece in reader.pieces()) == len(events)
+    assert len(reader.head["deviceProperties"]) == 8
+    assert reader.notes == set()
+
+
+def test_more_events_at_one_time_than_are_kept(tmp_path: Path) -> None:
+    event = {"ph": "X", "cat": "cpu_op", "name": "a", "pid": 1, "tid": 1, "ts": 5.0, "dur": 1.0}
+    path = written(tmp_path, {"traceEvents": [event] * 1_500})
+    with pytest.raises(NotReadable, match="more than 1,000 events at one time"):
+        read_trace(TraceFile(str(path)), max_rows=1_000)
+
+
+def test_a_hole_between_steps_is_not_idle(tmp_path: Path) -> None:
+    host = Host()
+    for number in range(6):
+        if number == 2:
+            host.python(2_000_000)
+            host.steps += 20
+        with host.step():
+            step_of_training(host)
+            host.catch_up()
+    result = analyse(TraceFile(str(host.write(tmp_path / "trace.json"))))
+    (device,) = result.devices
+    assert "missing-steps" in device.notes
+    assert (device.steps, device.shares["compute"] > 0.99) == (4, True)
+
+
+def test_what_we_export_is_no_trace_of_the_job(tmp_path: Path) -> None:
+    written(tmp_path, made()).rename(tmp_path / "rank0.json")
+    written(tmp_path, made()).rename(tmp_path / "perfaudit.step.json")
+    assert [Path(file.path).name for file in find_traces([tmp_path])] == ["rank0.json"]
+    assert len(find_traces([tmp_path / "perfaudit.step.json"])) == 1

@@ -9,13 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from made_traces import GEMM, Job
+from made_traces import ALL_REDUCE, GEMM, Host, Job
 
 from perfaudit.report import Report
 from perfaudit.rules import rule_heads
 from perfaudit.trace.analyse import FileResult, analyse
 from perfaudit.trace.report import are_two_jobs, compare_jobs, read_all, report_of
-from perfaudit.trace.trace_files import find_traces
+from perfaudit.trace.trace_files import TraceFile, find_traces
 from perfaudit.traces import RankTrace, Traces
 
 Extra = Callable[[int, int], float]  # microseconds that a rank computes longer in a step
@@ -211,8 +211,11 @@ def other_device(device: RankTrace, **changes: object) -> RankTrace:
 def test_collectives_that_do_not_match_are_said(tmp_path: Path) -> None:
     results = results_of(late_second(), tmp_path)
     short = [other(one, collectives=one.collectives[:-1]) if one.rank == 3 else one for one in results]
-    (note,) = notes_without_comparison(short)
-    assert note.startswith("all_reduce of stream 0 is there 10 times on rank 0 and 9 times on rank 3")
+    report = report_of(short, rule_heads())
+    (note,) = report.notes
+    assert note.startswith("In a step all_reduce of stream 0 is there 2 times on rank 0 and 1 times on rank 3")
+    (straggler,) = traces_of(report).stragglers  # in the other steps
+    assert (straggler.rank, straggler.of) == (1, 8)
 
 
 def test_collectives_of_other_sizes_do_not_match(tmp_path: Path) -> None:
@@ -251,3 +254,83 @@ def test_collectives_of_an_earlier_step_are_not_counted(tmp_path: Path) -> None:
             for host in job.ranks:
                 host.catch_up()
     assert [len(one.collectives) for one in results_of(job, tmp_path)] == [6, 6]
+
+
+def test_waiting_that_computing_hides_is_no_loss(tmp_path: Path) -> None:
+    """The usual layout: all-reduces on a stream of their own, under the backward pass."""
+    job = Job.of(4)
+    for _ in range(6):
+        with ExitStack() as stack:
+            for host in job.ranks:
+                stack.enter_context(host.step())
+                for _ in range(20):
+                    host.kernel(GEMM, 1_000)
+                start = host.now
+                late = 8_000 if host.rank == 1 else 0
+                host._launch("cudaLaunchKernel", "kernel", ALL_REDUCE, 14_000 - late, 13, 5 + late, {})
+                host.now = start + 5
+            for host in job.ranks:
+                host.catch_up()
+    report = report_of_job(job, tmp_path)
+    assert traces_of(report).ranks[0].shares["compute"] > 0.98
+    assert not {"PA904", "PA905"} & {finding.rule for finding in report.findings}
+
+
+def test_who_waits_in_groups_is_not_added_up(tmp_path: Path) -> None:
+    """Four pairs, in each of which the second comes late: each rank waits at most once at a time."""
+    job = Job.of(8)
+    for _ in range(6):
+        with ExitStack() as stack:
+            for host in job.ranks:
+                stack.enter_context(host.step())
+                host.kernel(GEMM, 10_000 if (host.rank or 0) % 2 else 2_000)
+            for pair in range(4):
+                Job(job.ranks[2 * pair : 2 * pair + 2]).all_reduce(group=f"pair {pair}")
+            for host in job.ranks:
+                host.catch_up()
+    report = report_of_job(job, tmp_path)
+    bounds = traces_of(report).upper_bounds
+    assert all(0 < share <= 1 for share in bounds.values())
+    assert bounds["PA905"] == pytest.approx(
+        4 * 8.0 / 7 / 10.5, rel=0.1
+    )  # four of eight wait, on average over seven others
+
+
+def test_steps_that_only_some_ranks_have_are_not_compared(tmp_path: Path) -> None:
+    job = job_of(lambda rank, step: 0.0, ranks=2, steps=10)
+    path = job.write(tmp_path)
+    results = [analyse(file, window) for file, window in zip(find_traces([path]), ((1, 8), (3, 10)), strict=True)]
+    report = report_of(results, rule_heads())
+    assert not {"PA904", "PA905"} & {finding.rule for finding in report.findings}
+    assert report.notes == ()
+
+
+def test_two_files_whose_names_seem_to_have_one_rank(tmp_path: Path) -> None:
+    host = Host()
+    with host.step():
+        host.kernel(GEMM, 1_000)
+    for process in (1000, 1001):
+        host.write(tmp_path / f"gpu01_{process}.1679055439000.pt.trace.json")
+    host.write(tmp_path / "rank1_a.json")
+    host.write(tmp_path / "rank1_b.json")
+    report = report_of([analyse(file) for file in find_traces([tmp_path])], rule_heads())
+    assert [one.rank for one in traces_of(report).ranks] == [1, None, None, None]
+    assert report.skipped == ()
+
+
+def test_a_file_that_nobody_foresaw_costs_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = find_traces([job_of(lambda *_: 0, ranks=3).write(tmp_path)])
+    really = analyse
+
+    def fails(file: TraceFile, window: tuple[int, int] | None = None) -> FileResult:
+        if "rank1" in file.path:
+            raise OverflowError("int too large to convert to float")
+        return really(file, window)
+
+    monkeypatch.setattr("perfaudit.trace.report.analyse", fails)
+    results = read_all(files, None, 1)
+    assert [one.problem for one in results] == [
+        "",
+        "cannot be analysed: OverflowError: int too large to convert to float",
+        "",
+    ]

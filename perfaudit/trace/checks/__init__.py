@@ -10,8 +10,10 @@ from functools import cache
 
 from perfaudit.trace.device_view import DeviceView
 from perfaudit.trace.host_threads import Instant
+from perfaudit.trace.intervals import total
 
 WARM_UP = "PA908"
+CAPTURING = 0.3  # of the window, from which on it shows the start of a program and nothing else
 LEAST = 0.02  # of the window; what could save less is not worth a line
 
 
@@ -43,6 +45,10 @@ def all_checks() -> tuple[tuple[tuple[str, ...], Look], ...]:
 
 def look_at(view: DeviceView) -> Iterator[Seen]:
     """What all checks see of a device and what is worth a line; what two of them see for one rule is one thing."""
+    if view.captures and (not view.steps or total(view.captures) > CAPTURING * view.length):
+        lost = sum(one.end - one.start for one in view.idle)
+        yield Seen(WARM_UP, "a CUDA graph is captured inside the trace, which belongs to the start of a program", lost)
+        return
     by_rule: dict[str, list[Seen]] = {}
     for _, look in all_checks():
         for seen in look(view):

@@ -6,19 +6,19 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator
-from itertools import accumulate
 
 from perfaudit.trace import kernel_names
 from perfaudit.trace.checks import Seen
 from perfaudit.trace.device_view import DeviceView
 from perfaudit.trace.host_threads import Instant, around
-from perfaudit.trace.idle import BEGAN_BUSY, Idle
 from perfaudit.trace.recording import MEMORY
+from perfaudit.trace.wait_before import WaitBefore
 from perfaudit.trace.words import a_step, percent, times_a_step
 
 RULES = ("PA601", "PA602", "PA604", "PA104", "PA102", "PA908")
 _SHAPE_FROM_DATA = re.compile(r"^aten::(nonzero|masked_select|_?unique\w*|argwhere|repeat_interleave|bincount)$")
-_CHOOSES = re.compile(r"conv|Convolution", re.IGNORECASE)  # cuDNN and MIOpen time algorithms inside it, which waits
+# cuDNN and MIOpen time algorithms inside these, which waits.
+_CHOOSES = re.compile(r"convolution|conv(_transpose)?[123]d|cudnn|miopen", re.IGNORECASE)
 _READS = ("aten::item", "aten::_local_scalar_dense", "aten::is_nonzero")
 JUST_BEFORE = 50.0  # microseconds from a copy to the wait for its stream, in the same operator
 _WORDS = {
@@ -43,14 +43,20 @@ def look(view: DeviceView) -> Iterator[Seen]:
     lost: Counter[str] = Counter()
     whats: dict[str, Counter[str]] = {}
     at: dict[str, list[tuple[float, Instant]]] = {}
-    before = _WaitBefore(view, waits)
+    before = WaitBefore(view, waits)
+    due_to: Counter[int] = Counter()
     for stretch in stretches:
-        row = before(stretch)
+        row = before.wait(stretch)
         rule, what = kinds[row]
         length = stretch.end - stretch.start
         lost[rule] += length  # type: ignore[assignment]  # counts microseconds
+        due_to[row] += length  # type: ignore[assignment]  # the same
         whats.setdefault(rule, Counter())[what] += length  # type: ignore[assignment]  # the same
         at.setdefault(rule, []).append((length, Instant(calls.start[row], calls.thread[row], length)))
+    # Without the wait the host would go on by as much earlier as it has waited, and by no more.
+    saved: Counter[str] = Counter()
+    for row, length in due_to.items():
+        saved[kinds[row][0]] += min(length, calls.end[row] - calls.start[row])  # type: ignore[assignment]  # the same
     for rule, microseconds in lost.items():
         number = sum(kind[0] == rule for kind in kinds.values())
         what = ", ".join(f"`{name}`" for name, _ in whats[rule].most_common(2))
@@ -59,30 +65,9 @@ def look(view: DeviceView) -> Iterator[Seen]:
             rule,
             f"{said}; until the next kernel arrives the device is idle, for {percent(view, microseconds)} of the time "
             f"({a_step(view, microseconds)})",
-            microseconds,
+            saved[rule],
             tuple(instant for _, instant in sorted(at[rule], key=lambda pair: -pair[0])),
         )
-
-
-class _WaitBefore:
-    """The wait that a stretch is due to: the last one that began before its gap and lasts into it, else the one inside."""
-
-    def __init__(self, view: DeviceView, waits: list[int]) -> None:
-        calls = view.recording.calls
-        self._gaps = view.gaps
-        self._waits = waits
-        self._starts = [calls.start[row] for row in waits]
-        self._ends = [calls.end[row] for row in waits]
-        self._reach = list(accumulate(self._ends, max))  # the latest end of all up to here
-
-    def __call__(self, stretch: Idle) -> int:
-        gap = self._gaps[stretch.gap]
-        index = bisect_right(self._starts, gap.start + BEGAN_BUSY) - 1
-        while index >= 0 and self._reach[index] >= gap.start - BEGAN_BUSY:
-            if self._ends[index] >= gap.start - BEGAN_BUSY:
-                return self._waits[index]
-            index -= 1
-        return self._waits[min(bisect_right(self._starts, stretch.start), len(self._waits) - 1)]
 
 
 def _kind(view: DeviceView, call: int, stack: list[int], copies: dict[int, list[int]]) -> tuple[str, str]:

@@ -10,14 +10,14 @@ from perfaudit.trace.checks import Seen
 from perfaudit.trace.device_view import DeviceView
 from perfaudit.trace.host_threads import Instant
 from perfaudit.trace.intervals import intersection, total, union
-from perfaudit.trace.words import a_step, percent, times_a_step
+from perfaudit.trace.words import a_step, percent
 
 RULES = ("PA403", "PA402")
 IS_UPDATE = re.compile(r"^Optimizer\.step#(\w+)")
 _CAN_FUSE = ("Adam", "AdamW", "SGD", "Adagrad")  # with fused=True
 MANY = 60  # kernels of one update; foreach Adam has about 10 to 40, whatever the model
 OF_MANY_TENSORS = 0.2  # of the kernels, below which the update is a loop
-PASSES = 3  # kernels over the same parameters, which fused=True makes one of
+PASSES = 3  # kinds of kernels over the same parameters, which fused=True makes one of
 
 
 def look(view: DeviceView) -> Iterator[Seen]:
@@ -30,6 +30,8 @@ def look(view: DeviceView) -> Iterator[Seen]:
     at = tuple(Instant(start, thread) for start, _, _, thread in updates)
     each = len(rows) / len(updates)
     together = sum(kernel_names.is_foreach(view.name_of(row)) for row in rows)
+    # A large model takes several launches of one kernel for one pass.
+    passes = len({view.name_of(row) for row in rows if kernel_names.is_foreach(view.name_of(row))})
     took = f"{percent(view, lost)} of the time ({a_step(view, lost)})"
     if each >= MANY and together < OF_MANY_TENSORS * len(rows):
         yield Seen(
@@ -40,14 +42,13 @@ def look(view: DeviceView) -> Iterator[Seen]:
             lost,
             at,
         )
-    elif together >= PASSES * len(updates) and optimizer in _CAN_FUSE and not _is_fused(view, rows):
+    elif together and passes >= PASSES and optimizer in _CAN_FUSE and not _is_fused(view, rows):
         busy = view.busy_with([row for row in rows if kernel_names.is_foreach(view.name_of(row))])
         yield Seen(
             "PA402",
-            f"{optimizer} passes over the parameters several times ({times_a_step(view, together)} a kernel over "
-            "many tensors), for "
+            f"{optimizer} passes over the parameters several times ({passes} kinds of kernels over many tensors), for "
             f"{percent(view, busy)} of the time ({a_step(view, busy)}); fused=True passes once",
-            busy * (1 - len(updates) / together),
+            busy * (1 - 1 / passes),
             at,
         )
 

@@ -18,6 +18,8 @@ _COMPILE = re.compile(
     r"convert_frame_assert|\(dynamo_timed\)"
 )
 _REGION = re.compile(r"Torch-Compiled Region|CompiledFxGraph\b|^## Call CompiledFxGraph")
+_FRAME = re.compile(r"Torch-Compiled Region: (\d+)/")
+MANY_FRAMES = 3  # in a model; one break makes two of one function
 _RESUME = re.compile(r"torch_dynamo_resume_in_")
 
 
@@ -38,17 +40,27 @@ def look(view: DeviceView) -> Iterator[Seen]:
         )
         return
     regions = _spans(view, _REGION, start)
-    if not view.steps or (not _spans(view, _RESUME, start) and len(regions) < 3 * len(view.steps)):
+    has_breaks = bool(_spans(view, _RESUME, start))
+    if not view.steps or not (has_breaks or _frames(view) >= MANY_FRAMES):
         return
     between = intersection(idle, _between(regions, [(step.start, step.end) for step in view.steps[warm_up:]]))
     lost = total(between)
+    what = "has graph breaks" if has_breaks else "has graph breaks, or parts that are compiled one by one"
     yield Seen(
         "PA909",
-        f"the compiled model has graph breaks ({times_a_step(view, len(regions), warm_up)} a compiled region is called): "
+        f"the compiled model {what} ({times_a_step(view, len(regions), warm_up)} a compiled region is called): "
         f"between the regions the device is idle for {percent(view, lost)} of the time ({a_step(view, lost, warm_up)})",
         lost,
         tuple(Instant(begin, thread) for begin, _, thread in regions[:200]),
     )
+
+
+def _frames(view: DeviceView) -> int:
+    """How many functions were compiled: `Torch-Compiled Region: 3/1` is the second compilation of the fourth.
+
+    Forward and backward of one function, and parts of one kind that are compiled once, count once.
+    """
+    return len({found[1] for name in view.recording.names if (found := _FRAME.match(name))})
 
 
 def _spans(view: DeviceView, pattern: re.Pattern[str], start: float) -> list[tuple[float, float, int]]:
