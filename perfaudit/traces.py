@@ -133,7 +133,10 @@ class FindingChange:
 
 @dataclass(frozen=True, slots=True)
 class TraceChange:
-    """What changed from one trace to another. shares: differences in points of the window, by name."""
+    """What changed from one trace to another.
+
+    shares: differences in points of the window, by name. seconds: of each of them in a step, before and after; {} without steps.
+    """
 
     before: str
     after: str
@@ -141,6 +144,7 @@ class TraceChange:
     seconds_per_step_after: float | None
     shares: dict[str, float]
     findings: tuple[FindingChange, ...] = ()
+    seconds: dict[str, tuple[float, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,7 @@ _SAME_CAUSE = {  # rules of traces whose cause other rules find in code
 def join_with_code(report: Report, source: list[Path]) -> Report:
     """The report with, for each finding, what a scan of these files finds for the same cause; nothing of the files is run.
 
-    What the scan finds in the function that the trace names takes the trace's place, with its patch. Elsewhere it is named, and
-    becomes the place where it is the only one.
+    What the scan finds in the function that the trace names takes the trace's place, with its patch. Elsewhere it is only named.
     """
     from perfaudit.cli.scanning import Plan
 
@@ -47,10 +46,10 @@ def _with_code(finding: Finding, found: tuple[Finding, ...]) -> Finding:
     words = "; ".join(f"{one.location} {one.rule} {one.name}{_patch(one)}" for one in chosen)
     more = len(here or same) - len(chosen)
     words += f"; and {more} more" if more else ""
-    how = "the scanner finds in this function" if here else "the scanner finds in the code"
+    how = "The scanner finds in this function" if here else "The scanner finds in the code"
     note = ". ".join(part for part in (finding.note, f"{how}: {words}") if part)
-    if not here and (finding.location is not None or len(same) > 1):
-        return finding.with_(note=note)  # which of several places the trace shows is not known
+    if not here:
+        return finding.with_(note=note)  # whether the trace shows this place is not known
     best = chosen[0]
     return finding.with_(note=note, location=best.location, fix=best.fix)
 

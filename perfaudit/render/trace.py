@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from perfaudit.findings import Finding
 from perfaudit.render.paint import Paint, wrapped
-from perfaudit.render.words import count, fix_title
+from perfaudit.render.words import count, fix_title, one_line, step_time
 from perfaudit.report import Report
 from perfaudit.traces import NOTE_WORDS, SHARE_WORDS, RankTrace, TraceChange, Traces
 
 BAR = 30  # characters of a bar of 100 %
+LONGEST_NAME = 32  # of a file beside its bar; head and end are shown of a longer one
 MOST_BARS = 16  # ranks that are shown without --verbose
 _STYLES = {
     "compute": ("█", "green"),
@@ -37,7 +38,8 @@ def trace_page(report: Report, paint: Paint, width: int, verbose: bool = False) 
     traces = report.traces
     if traces is None:
         parts = [f"{item.path}: {item.reason}\n" for item in report.skipped]
-        return "".join([*parts, paint("Nothing could be read.", "bold red"), "\n"])
+        said = " ".join(report.notes) or "Nothing could be read."
+        return "".join([*parts, paint(said, "bold red"), "\n"])
     parts = [wrapped(paint(traces.verdict, "bold"), width, "") + "\n"]
     if traces.compared is not None:
         parts.append(_changes(traces.compared, paint, width))
@@ -71,7 +73,9 @@ def _bars(traces: Traces, paint: Paint, verbose: bool) -> str:
 
 
 def _label(rank: RankTrace) -> str:
-    name = f"rank {rank.rank}" if rank.rank is not None else rank.file.rpartition("/")[2][-24:]
+    file = rank.file.rpartition("/")[2]
+    short = file if len(file) <= LONGEST_NAME else f"{file[: LONGEST_NAME // 2 - 1]}..{file[-LONGEST_NAME // 2 + 1 :]}"
+    name = f"rank {rank.rank}" if rank.rank is not None else short
     return f"{name} {rank.device}"
 
 
@@ -121,12 +125,15 @@ def _where(rank: RankTrace, width: int) -> str:
     if rank.tensor_core_share is not None:
         lines.append(f"  matrix products on tensor cores: {100 * rank.tensor_core_share:.0f} % of their time")
     for one in rank.where:
-        place = ", ".join(part for part in (one.annotation, one.operator, one.source) if part)
+        place = one_line(", ".join(part for part in (one.annotation, one.operator, one.source) if part))
         lines.append(
             f"  {SHARE_WORDS[f'idle_{one.cause}']}: {100 * one.share:.1f} %, mostly {place or 'outside what is marked'}"
         )
     room = width - 26
-    lines += [f"  {row.name[:room]:<{room}}  {100 * row.share:>4.1f} %  {row.calls:>7,} x" for row in rank.kernels[:10]]
+    lines += [
+        f"  {one_line(row.name)[:room]:<{room}}  {100 * row.share:>4.1f} %  {row.calls:>7,} x"
+        for row in rank.kernels[:10]
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -150,7 +157,9 @@ def _changes(change: TraceChange, paint: Paint, width: int) -> str:
         lines.append(f"  {1000 * before:.4g} ms -> {1000 * after:.4g} ms a step ({after / before:.3f})")
     for name, points in sorted(change.shares.items(), key=lambda item: -abs(item[1])):
         if abs(points) >= 0.005:
-            lines.append(f"  {SHARE_WORDS[name]:<40}{100 * points:>+6.1f} points")
+            times = change.seconds.get(name)
+            each = f"  {step_time(times[0])} -> {step_time(times[1])} a step" if times else ""
+            lines.append(f"  {SHARE_WORDS[name]:<40}{100 * points:>+6.1f} points{each}")
     for one in change.findings:
         was = "-" if one.before is None else f"{100 * one.before:.0f} %"
         now = "gone" if one.after is None else f"{100 * one.after:.0f} %"

@@ -82,7 +82,9 @@ def _changes(change: TraceChange, text: Written, code: Written) -> str:
         lines.append(f"- {step_time(before)} → {step_time(after)} a step ({after / before:.3f})\n")
     for name, points in sorted(change.shares.items(), key=lambda item: -abs(item[1])):
         if abs(points) >= LEAST:
-            lines.append(f"- {SHARE_WORDS[name]}: {100 * points:+.1f} points\n")
+            times = change.seconds.get(name)
+            each = f", {step_time(times[0])} → {step_time(times[1])} a step" if times else ""
+            lines.append(f"- {SHARE_WORDS[name]}: {100 * points:+.1f} points{each}\n")
     for one in change.findings:
         was = "none" if one.before is None else share(one.before)
         lines.append(f"- {text(one.rule)}: {was} → {'gone' if one.after is None else share(one.after)}\n")

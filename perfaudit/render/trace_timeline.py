@@ -19,14 +19,17 @@ def timelines(traces: Traces) -> Markup:
     if not shown:
         return Markup()
     length = max(stretch.end for rank in shown for stretch in rank.timeline)
-    what = "The step that is nearest to the median: from its first piece of work to that of the next step."
+    what = (
+        "The step that is nearest to the median, from the end of the work before it to the end of its own. "
+        "Each instant of the picture shows what takes most of it; the times beside it are exact."
+    )
     drawn = (_step(rank, length, number == 0) for number, rank in enumerate(shown))
     return together(element("p", what, class_="dim"), drawn, left_out(len(shown), len(ranks)))
 
 
 def _step(rank: RankTrace, length: float, is_open: bool) -> Markup:
     whole = max(stretch.end for stretch in rank.timeline)
-    rows = [_lane(rank, kind, length) for kind in SHARE_WORDS if any(one.kind == kind for one in rank.timeline)]
+    rows = [_lane(rank, kind, length) for kind in SHARE_WORDS if kind in _kinds(rank)]
     scale = element(
         "li",
         element("span"),
@@ -42,6 +45,10 @@ def _step(rank: RankTrace, length: float, is_open: bool) -> Markup:
     return element("details", summary, lanes, _longest(rank), open=is_open)
 
 
+def _kinds(rank: RankTrace) -> set[str]:
+    return {one.kind for one in rank.timeline} | set(rank.timeline_seconds)
+
+
 def _lane(rank: RankTrace, kind: str, length: float) -> Markup:
     """A name, the stretches of one kind, and how long they are together."""
     stretches = [one for one in rank.timeline if one.kind == kind]
@@ -54,7 +61,7 @@ def _lane(rank: RankTrace, kind: str, length: float) -> Markup:
         aria_hidden="true",
         focusable="false",
     )
-    total = sum(one.end - one.start for one in stretches)
+    total = rank.timeline_seconds.get(kind, sum(one.end - one.start for one in stretches))
     return element("li", element("span", SHARE_WORDS[kind]), picture, element("span", step_time(total)))
 
 

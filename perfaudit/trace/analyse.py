@@ -12,7 +12,7 @@ from perfaudit.trace.checks import LEAST, look_at
 from perfaudit.trace.device_view import SAMPLED, DeviceView, views_of
 from perfaudit.trace.host_threads import SINGLE_PROCESS, Instant, data_wait_spans, data_waits, main_thread
 from perfaudit.trace.idle import CAUSES, longest_first, microseconds_by_cause
-from perfaudit.trace.intervals import Total, clipped, intersection, total
+from perfaudit.trace.intervals import Total, clip, intersection, total
 from perfaudit.trace.matrix_products import products_of
 from perfaudit.trace.read import LARGEST, read_trace
 from perfaudit.trace.recording import COMMUNICATION, MICROSECOND, Recording
@@ -189,6 +189,7 @@ def _device(view: DeviceView) -> RankTrace:
     if _is_uneven(view):
         notes.add("uneven-steps")
     communication = total(view.communication)
+    timeline, timeline_seconds = timeline_of(view)
     lengths = [(step.end - step.start) * MICROSECOND for step in view.steps]
     return RankTrace(
         file=recording.file,
@@ -208,7 +209,8 @@ def _device(view: DeviceView) -> RankTrace:
         events=recording.events,
         where=tuple(_where(view)),
         kernels=tuple(_kernels(view)),
-        timeline=tuple(timeline_of(view)),
+        timeline=tuple(timeline),
+        timeline_seconds=timeline_seconds,
     )
 
 
@@ -364,7 +366,7 @@ def _of_host(recording: Recording, steps: list[Step]) -> FileResult:
     start, end = (steps[0].start, steps[-1].end) if steps else (min(mine)[0], max(pair[1] for pair in mine))
     if end <= start:
         return FileResult(recording.file, problem="its operators take no time", rank=recording.rank)
-    data = clipped(data_waits(recording, frozenset({main})), start, end)
+    data = clip(data_waits(recording, frozenset({main})), start, end)
     length = end - start
     shares = dict.fromkeys(("compute", "communication_exposed", "memory_exposed"), 0.0)
     shares |= {f"idle_{cause}": 0.0 for cause in CAUSES}

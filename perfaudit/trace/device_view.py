@@ -16,7 +16,7 @@ from itertools import accumulate
 from perfaudit.trace import kernel_names, runtime_names
 from perfaudit.trace.host_threads import Instant, around, data_waits, main_thread
 from perfaudit.trace.idle import Gap, Host, Idle, causes_of
-from perfaudit.trace.intervals import Intervals, Total, clipped, difference, total, union, without_short_holes
+from perfaudit.trace.intervals import Intervals, Total, clip, difference, total, union, without_short_holes
 from perfaudit.trace.recording import COMMUNICATION, COMPUTE, MEMORY, Recording
 from perfaudit.trace.steps import Step
 from perfaudit.trace.warm_up import LONG_CALL
@@ -107,7 +107,7 @@ class DeviceView:
     def _busy(self, kind: int) -> Intervals:
         work = self.recording.work
         pairs = ((work.start[row], work.end[row]) for row in self.rows if work.kind[row] == kind)
-        return clipped(union(pairs), self.start, self.end)
+        return clip(union(pairs), self.start, self.end)
 
     @cached_property
     def busy(self) -> Intervals:
@@ -163,7 +163,7 @@ class DeviceView:
         """Where the host waits for work that is not in the file: the device is idle in the record alone."""
         calls = self.recording.calls
         waits = union((calls.start[row], calls.end[row]) for row in self._waits_for_unseen)
-        return clipped(waits, self.start, self.end)
+        return clip(waits, self.start, self.end)
 
     @cached_property
     def _waits_for_unseen(self) -> list[int]:
@@ -222,7 +222,7 @@ class DeviceView:
         """What its threads did."""
         calls = self.recording.calls
         return Host(
-            data=clipped(data_waits(self.recording, self.threads), self.start, self.end),
+            data=clip(data_waits(self.recording, self.threads), self.start, self.end),
             waits=[(calls.start[row], calls.end[row]) for row in self.waits],
             allocations=[(calls.start[row], calls.end[row]) for row in self.calls("allocation")],
             active=self._active(),
@@ -372,7 +372,7 @@ class DeviceView:
     def busy_with(self, rows: Iterable[int]) -> float:
         """Microseconds of the window in which the device is busy with these; instants that two share count once."""
         work = self.recording.work
-        return total(clipped(union((work.start[row], work.end[row]) for row in rows), self.start, self.end))
+        return total(clip(union((work.start[row], work.end[row]) for row in rows), self.start, self.end))
 
 
 def views_of(recording: Recording, steps: list[Step]) -> list[DeviceView]:
@@ -395,7 +395,7 @@ def views_of(recording: Recording, steps: list[Step]) -> list[DeviceView]:
 def _without_beginning(view: DeviceView) -> DeviceView:
     """The view of a file without steps from where its work begins: an excerpt may begin with a wait for work of before."""
     first = next(iter(view.unseen), None)
-    if first is None or total(clipped(view.busy, view.start, first[0])) > MOST_SEEN * total(view.busy):
+    if first is None or total(clip(view.busy, view.start, first[0])) > MOST_SEEN * total(view.busy):
         return view
     work = view.recording.work
     rows = [row for row in view.rows if work.end[row] > first[1]]

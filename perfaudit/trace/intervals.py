@@ -61,7 +61,7 @@ def difference(first: Sequence[tuple[float, float]], second: Sequence[tuple[floa
     return left
 
 
-def clipped(intervals: Sequence[tuple[float, float]], start: float, end: float) -> Intervals:
+def clip(intervals: Sequence[tuple[float, float]], start: float, end: float) -> Intervals:
     """The instants between start and end."""
     return intersection(intervals, [(start, end)]) if start < end else []
 

@@ -18,7 +18,7 @@ from perfaudit.traces import CollectiveWaits, Straggler
 LEAST_WAIT = 0.1  # of a collective's longest kernel, and LEAST_SECONDS: less is no waiting
 LEAST_SECONDS = 30e-6
 MOST_APART = 600.0  # seconds between the windows of two ranks; clocks of machines differ by less
-LEAST_MATCHED = 5  # collectives; fewer tell nothing about who is late
+LEAST_MATCHED = 3  # collectives; fewer tell nothing about who is late
 LEAST_SHARE = 0.02  # of the window that the others wait
 MOSTLY = 0.5  # of the waiting that one rank causes, from which on it is a straggler
 LONGER = 1.05  # times as long as the others computed since the collective before, from which on a rank is said to compute longer
@@ -91,10 +91,10 @@ def compare_ranks(results: Sequence[FileResult]) -> Job:
     meetings, notes = _meetings(by_rank)
     late = [meeting for meeting in meetings if meeting.is_late]
     waits = _map(sorted(by_rank), meetings)
-    if len(meetings) < LEAST_MATCHED:
-        return Job(waits=waits, notes=notes)
     windows = {rank: max(device.window_seconds for device in one.devices) for rank, one in by_rank.items()}
     waiting = {rank: sum(meeting.exposed_waits.get(rank, 0.0) for meeting in late) / windows[rank] for rank in by_rank}
+    if len(meetings) < LEAST_MATCHED:
+        return Job(waits=waits, waiting=waiting, notes=notes)
     caused: Counter[int] = Counter()  # seconds that each rank lets the others wait, on average over all others
     times_last: Counter[int] = Counter()
     for meeting in late:
@@ -182,8 +182,9 @@ def _meetings(by_rank: dict[int, FileResult]) -> tuple[list[Meeting], tuple[str,
 
 def _not_matched(kind: tuple[str, str], counts: Counter[int]) -> str:
     most, least = counts.most_common()[0], counts.most_common()[-1]
+    of_group = "" if kind[1].startswith("stream ") else f" of {kind[1]}"
     return (
-        f"In a step {kind[0]} of {kind[1]} is there {most[1]} times on rank {most[0]} and {least[1]} times on rank {least[0]}: "
+        f"In a step {kind[0]}{of_group} is there {most[1]} times on rank {most[0]} and {least[1]} times on rank {least[0]}: "
         "which belong together is not known, so they are not compared."
     )
 

@@ -19,6 +19,15 @@ from perfaudit.traces import SHARE_WORDS, FindingChange, RankTrace, TraceChange,
 
 MOST_FINDINGS = 5
 LEAST = 0.02  # of the window
+# How the verdict says why a device is idle.
+_IDLE_BY = {
+    "idle_data": "waiting for data",
+    "idle_sync": "because the host waited for it",
+    "idle_allocation": "while memory is allocated",
+    "idle_launch": "because launches come late",
+    "idle_other": "for other reasons",
+}
+ALL = 0.95  # of idle time, from which on one cause is said to be that of all
 MUCH = 0.1  # of the window; so much loss without a finding is said
 LIMITS = Limits(cpu_seconds=3600, wall_seconds=7200, memory_bytes=3 << 30, doing="read")
 Progress = Callable[[int, int, str], None]
@@ -158,9 +167,12 @@ def _without_waiting(result: FileResult, job: Job) -> Iterable[TraceFinding]:
 
 
 def _together(findings: Iterable[TraceFinding]) -> list[TraceFinding]:
-    """One finding a rule, that of the rank where it could save most; it says which other ranks have it. The largest first."""
+    """One finding a rule, that of the rank where it could save most; it says which other ranks, or how many files, have it. The
+    largest first.
+    """
     by_rule: dict[str, list[TraceFinding]] = {}
-    for finding in findings:
+    everything = list(findings)
+    for finding in everything:
         by_rule.setdefault(finding.rule, []).append(finding)
     found = []
     for several in by_rule.values():
@@ -168,6 +180,8 @@ def _together(findings: Iterable[TraceFinding]) -> list[TraceFinding]:
         ranks = sorted({one.rank for one in several if one.rank is not None})
         if len(several) > 1 and len(ranks) > 1:
             most = replace(most, message=f"{most.message} (rank {most.rank}; {ranks_in_words(ranks)} have it)")
+        elif most.rank is None and most.file and len({one.file for one in everything}) > 1:
+            most = replace(most, message=f"{most.message} ({most.file})")
         found.append(most)
     return sorted(found, key=lambda one: -one.share)
 
@@ -214,12 +228,18 @@ def verdict(devices: Sequence[RankTrace], findings: Sequence[TraceFinding]) -> s
         return (
             f"{step}no work of a device is in the trace; {waits}{'' if findings else ': nothing worth doing was found'}"
         )
-    what = "the device computes" if len(devices) == 1 else "devices compute"
-    head = f"{step}{what} for {100 * mean['compute']:.0f} % of the time"
+    one = len(devices) == 1
+    head = f"{step}{'the device computes' if one else 'devices compute'} for {100 * mean['compute']:.0f} % of the time"
     lost = {name: share for name, share in mean.items() if name != "compute"}
     worst = max(lost, key=lambda name: lost[name])
-    if lost[worst] >= LEAST:
-        head += f", {100 * lost[worst]:.0f} % {SHARE_WORDS[worst].replace('idle: ', 'idle, ')}"
+    idle = sum(share for name, share in lost.items() if name.startswith("idle_"))
+    if any("sampled" in device.notes for device in devices):
+        return f"{head}, as far as a sample of the events tells; why {'it is' if one else 'they are'} idle is not known"
+    if lost[worst] >= LEAST and worst.startswith("idle_"):
+        mostly = f"most of it ({100 * lost[worst]:.0f} %) " if lost[worst] < ALL * idle else ""
+        head += f" and {'is' if one else 'are'} idle for {100 * idle:.0f} %, {mostly}{_IDLE_BY[worst]}"
+    elif lost[worst] >= LEAST:
+        head += f", and for {100 * lost[worst]:.0f} % {SHARE_WORDS[worst]}"
     if not findings:
         is_idle = lost[worst] >= MUCH
         return f"{head}: no cause is known to a rule" if is_idle else f"{head}: nothing worth doing was found"
@@ -230,8 +250,9 @@ def compare_jobs(before: Report, after: Report, names: tuple[str, str]) -> Repor
     """The report of the second, with what changed since the first."""
     first, second = before.traces, after.traces
     if first is None or second is None:
-        readable = after if first is None else before
-        return readable.with_(skipped=(*before.skipped, *after.skipped))
+        readable, name = (after, names[0]) if first is None else (before, names[1])
+        said = f"Nothing is compared: {name} could not be read. This is the report of the other one alone."
+        return readable.with_(skipped=(*before.skipped, *after.skipped), notes=(said, *readable.notes))
     mean = [
         {name: sum(one.shares[name] for one in traces.ranks) / len(traces.ranks) for name in SHARE_WORDS}
         for traces in (first, second)
@@ -246,7 +267,17 @@ def compare_jobs(before: Report, after: Report, names: tuple[str, str]) -> Repor
         _step(second.ranks),
         {name: mean[1][name] - mean[0][name] for name in SHARE_WORDS},
         tuple(FindingChange(rule, savings[0].get(rule), savings[1].get(rule)) for rule in rules),
+        {
+            name: (mean[0][name] * (_length(first.ranks) or 0.0), mean[1][name] * (_length(second.ranks) or 0.0))
+            for name in SHARE_WORDS
+        }
+        if _length(first.ranks) and _length(second.ranks)
+        else {},
     )
+    sizes = [
+        (len(traces.ranks), sorted({one.rank for one in traces.ranks if one.rank is not None}))
+        for traces in (first, second)
+    ]
     devices = [sorted({one.device_name for one in traces.ranks if one.device_name}) for traces in (first, second)]
     notes = after.notes
     if all(devices) and devices[0] != devices[1]:
@@ -255,7 +286,15 @@ def compare_jobs(before: Report, after: Report, names: tuple[str, str]) -> Repor
             f"The traces are of different devices ({words}): times do not tell what a change of the code did.",
             *notes,
         )
+    if sizes[0] != sizes[1]:
+        notes = ("The traces are not of the same ranks: what differs may be theirs, and not the code's.", *notes)
     return after.with_(traces=replace(second, compared=change), skipped=(*before.skipped, *after.skipped), notes=notes)
+
+
+def _length(ranks: Sequence[RankTrace]) -> float | None:
+    """Seconds of the window for each step, on average; None without steps."""
+    lengths = [device.window_seconds / device.steps for device in ranks if device.steps]
+    return sum(lengths) / len(lengths) if lengths else None
 
 
 def _step(ranks: Sequence[RankTrace]) -> float | None:

@@ -3,38 +3,25 @@
 from __future__ import annotations
 
 import statistics
+from itertools import groupby
 
 from perfaudit.trace.device_view import DeviceView
-from perfaudit.trace.intervals import Intervals, clipped, without_short_holes
+from perfaudit.trace.intervals import Intervals, clip, total
 from perfaudit.trace.recording import MICROSECOND
 from perfaudit.trace.steps import Step
 from perfaudit.traces import Stretch
 
-FINEST = 1 / 1500  # of the step; shorter stretches cannot be seen in a picture and are joined with their neighbours
-MOST = 1500  # stretches of one picture
+CELLS = 1500  # of a picture; each shows what takes most of its time
 
 
-def timeline_of(view: DeviceView) -> list[Stretch]:
-    """The step nearest to the median, or the whole window where no steps are marked."""
-    start, end = _chosen(view)
-    length = end - start
-    if length <= 0:
-        return []
-    found: list[Stretch] = []
-    for kind, intervals in (
-        ("compute", view.compute),
-        ("communication_exposed", view.exposed_communication),
-        ("memory_exposed", view.exposed_memory),
-    ):
-        found += _stretches(kind, clipped(intervals, start, end), start, length)
-    causes: dict[str, Intervals] = {}
-    for one in view.idle:
-        if one.end > start and one.start < end:
-            causes.setdefault(one.cause, []).append((max(one.start, start), min(one.end, end)))
-    for cause, intervals in causes.items():
-        found += _stretches(f"idle_{cause}", sorted(intervals), start, length)
-    found.sort(key=lambda one: one.start - one.end)
-    return sorted(found[:MOST], key=lambda one: one.start)
+def timeline_of(view: DeviceView) -> tuple[list[Stretch], dict[str, float]]:
+    """The step nearest to the median, or the whole window where no steps are marked; and seconds of each kind in it, exactly."""
+    start, end = _drawn_part(view)
+    if end <= start:
+        return [], {}
+    kinds = {kind: clip(intervals, start, end) for kind, intervals in _by_kind(view).items()}
+    seconds = {kind: total(intervals) * MICROSECOND for kind, intervals in kinds.items() if intervals}
+    return _stretches(_largest_of_cells(kinds, start, end), (end - start) * MICROSECOND / CELLS), seconds
 
 
 def median_step(steps: list[Step]) -> Step:
@@ -43,19 +30,46 @@ def median_step(steps: list[Step]) -> Step:
     return min(steps, key=lambda step: abs(step.end - step.start - usual))
 
 
-def _chosen(view: DeviceView) -> tuple[float, float]:
-    """From the first piece of work that the step launched to the first of the next one."""
+def _drawn_part(view: DeviceView) -> tuple[float, float]:
+    """From the end of the work of the step before to that of its own: the host may run ahead of the device by several steps."""
     if not view.steps:
         return view.start, view.end
-    step = median_step(view.steps)
-    later = [one.start for one in view.steps if one.start > step.start]
-    return step.start, later[0] if later else max(step.end, view.end)
+    number = view.steps.index(median_step(view.steps))
+    ends = [view.start, *view.step_ends[:-1], view.end]
+    return ends[number], ends[number + 1]
 
 
-def _stretches(kind: str, intervals: Intervals, start: float, length: float) -> list[Stretch]:
-    joined = without_short_holes(intervals, FINEST * length) if kind == "compute" else intervals
-    return [
-        Stretch((begin - start) * MICROSECOND, (end - start) * MICROSECOND, kind)
-        for begin, end in joined
-        if end - begin >= FINEST * length
-    ]
+def _by_kind(view: DeviceView) -> dict[str, Intervals]:
+    kinds = {
+        "compute": view.compute,
+        "communication_exposed": view.exposed_communication,
+        "memory_exposed": view.exposed_memory,
+    }
+    for one in view.idle:
+        kinds.setdefault(f"idle_{one.cause}", []).append((one.start, one.end))
+    return {kind: sorted(intervals) for kind, intervals in kinds.items()}
+
+
+def _largest_of_cells(kinds: dict[str, Intervals], start: float, end: float) -> list[str]:
+    """The kind that takes most of each cell."""
+    width = (end - start) / CELLS
+    names = list(kinds)
+    taken = [[0.0] * len(names) for _ in range(CELLS)]
+    for column, name in enumerate(names):
+        for begin, stop in kinds[name]:
+            first, last = int((begin - start) / width), min(CELLS - 1, int((stop - start) / width))
+            for cell in range(first, last + 1):
+                left = start + cell * width
+                taken[cell][column] += max(0.0, min(stop, left + width) - max(begin, left))
+    return [names[max(range(len(names)), key=row.__getitem__)] if any(row) else "" for row in taken]
+
+
+def _stretches(cells: list[str], width: float) -> list[Stretch]:
+    found = []
+    at = 0
+    for kind, run in groupby(cells):
+        length = len(list(run))
+        if kind:
+            found.append(Stretch(at * width, (at + length) * width, kind))
+        at += length
+    return found

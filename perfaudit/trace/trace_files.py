@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import os
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -166,5 +166,38 @@ def _plain(stream: IO[bytes]) -> IO[bytes]:
     """The stream, decompressed where its first bytes say that it is a gzip file, whatever its name."""
     buffered = stream if isinstance(stream, io.BufferedReader) else io.BufferedReader(stream)  # type: ignore[type-var]  # readable
     if buffered.peek(2)[:2] == _GZIP:
-        return cast(IO[bytes], gzip.GzipFile(fileobj=buffered))
+        return cast(IO[bytes], _Gunzip(buffered))
     return buffered
+
+
+class _Gunzip:
+    """A gzip file as it is read. One that ends in the middle gives all that can be decompressed, and then raises EOFError;
+    `gzip.GzipFile` keeps what it has of the last part for itself.
+    """
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self._unzip = zlib.decompressobj(_GZIP_WINDOW)
+        self._packed = b""
+        self._has_begun = False
+
+    def read(self, size: int) -> bytes:
+        """At most so many bytes, b"" at the end. Raises EOFError and zlib.error."""
+        while True:
+            if self._unzip.eof:  # one file may consist of several
+                self._packed = (self._unzip.unused_data + self._packed).lstrip(b"\0")
+                self._packed = self._packed or self._stream.read(_PACKED)
+                if not self._packed:
+                    return b""
+                self._unzip = zlib.decompressobj(_GZIP_WINDOW)
+            packed = self._unzip.unconsumed_tail or self._packed or self._stream.read(_PACKED)
+            self._packed = b""
+            if not packed and self._has_begun:
+                raise EOFError("it ends in the middle")
+            self._has_begun = True
+            if data := self._unzip.decompress(packed, size):
+                return data
+
+
+_GZIP_WINDOW = 31  # as zlib calls the format of gzip with its largest window
+_PACKED = 1 << 16  # bytes of the file that are read at once; of damaged ones so many are lost

@@ -40,6 +40,14 @@ def percent(view: DeviceView, microseconds: float) -> str:
     return f"{share:.0f} %" if share >= 9.5 else f"{share:.1f} %"
 
 
+def size_in_words(size: float) -> str:
+    """Bytes: "200 bytes", "1.5 KiB", "25 MiB"."""
+    for unit, factor in (("MiB", 2**20), ("KiB", 2**10)):
+        if size >= factor:
+            return f"{size / factor:.3g} {unit}"
+    return f"{size:.0f} bytes"
+
+
 def short_name(name: str, longest: int = 60) -> str:
     """A kernel's name without its parameters, cut where it is long."""
     head = name.removeprefix("void ").partition("(")[0]

@@ -41,7 +41,7 @@ def test_a_report(perfaudit: Run, tmp_path: Path) -> None:
     assert (done.code, done.err) == (1, "")
     lines = done.out.splitlines()
     assert lines[0].startswith(
-        "36.41 ms a step; the device computes for 67 % of the time, 33 % idle, waiting for data; most"
+        "36.41 ms a step; the device computes for 67 % of the time and is idle for 33 %, waiting for data;"
     )
     assert "  1  at most 33 %  PA101 dataloader-no-workers" in done.out
     assert "do not add up" in done.out
@@ -197,7 +197,7 @@ def test_findings_are_joined_with_those_of_the_scanner(perfaudit: Run, tmp_path:
     (finding,) = in_json(done)["findings"]
     assert finding["path"].endswith("project/train.py")
     assert finding["line"] == 6
-    assert "the scanner finds in this function" in finding["note"]
+    assert "The scanner finds in this function" in finding["note"]
     assert "num_workers" in finding["fix"]["diff"]
 
 
@@ -281,5 +281,5 @@ def test_a_finding_in_another_function_is_only_named(perfaudit: Run, tmp_path: P
     )
     done = perfaudit("trace", str(trace(tmp_path / "a.json")), "--source", str(code), "--format", "json")
     (finding,) = in_json(done)["findings"]
-    assert "the scanner finds in the code" in finding["note"]
+    assert "The scanner finds in the code" in finding["note"]
     assert (finding["line"], finding.get("fix")) == (9, None)

@@ -40,6 +40,7 @@ REPORT = {
     "gate",
     "run",
     "trace",
+    "doctor",
     "not_applicable",
     "skipped",
     "notes",
@@ -212,6 +213,7 @@ def test_a_whole_report() -> None:
         "gate": None,
         "run": None,
         "trace": None,
+        "doctor": None,
     }
 
 

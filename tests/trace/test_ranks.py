@@ -168,6 +168,7 @@ def test_what_can_be_read_of_two_is_reported(tmp_path: Path) -> None:
         both = compare_jobs(*pair, ("a", "b"))
         assert both.traces is not None
         assert [item.path for item in both.skipped] == ["b.json"]
+        assert both.notes[0].startswith("Nothing is compared: ")
 
 
 def results_of(job: Job, folder: Path) -> list[FileResult]:
@@ -213,7 +214,7 @@ def test_collectives_that_do_not_match_are_said(tmp_path: Path) -> None:
     short = [other(one, collectives=one.collectives[:-1]) if one.rank == 3 else one for one in results]
     report = report_of(short, rule_heads())
     (note,) = report.notes
-    assert note.startswith("In a step all_reduce of stream 0 is there 2 times on rank 0 and 1 times on rank 3")
+    assert note.startswith("In a step all_reduce is there 2 times on rank 0 and 1 times on rank 3")
     (straggler,) = traces_of(report).stragglers  # in the other steps
     assert (straggler.rank, straggler.of) == (1, 8)
 

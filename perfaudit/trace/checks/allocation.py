@@ -62,8 +62,12 @@ def _set_up(view: DeviceView) -> Seen:
     taking = sum(runtime_names.is_device_memory(view.recording.names[calls.name[row]]) for row in early)
     lost = sum(one.end - one.start for one in view.idle if one.start < view.set_up_end and one.cause != "data")
     others = len(early) - taking
-    words = [f"memory is taken {taking:,} times"] if taking else []
-    words += [f"{others:,} calls load code or create something"] if others else []
+    words = [f"memory is taken {'once' if taking == 1 else f'{taking:,} times'}"] if taking else []
+    words += (
+        [f"{others:,} calls load code or create something" if others > 1 else "a call loads code or creates something"]
+        if others
+        else []
+    )
     return Seen(
         "PA908",
         f"set-up is inside the trace, until {milliseconds(view.set_up_end - view.start)} after its first work: "

@@ -10,7 +10,7 @@ from perfaudit.trace.device_view import DeviceView
 from perfaudit.trace.host_threads import Instant, around
 from perfaudit.trace.intervals import intersection, total
 from perfaudit.trace.recording import COMMUNICATION
-from perfaudit.trace.words import a_step, percent, times_a_step
+from perfaudit.trace.words import a_step, percent, size_in_words, times_a_step
 
 RULES = ("PA903", "PA708")
 SMALL = 256 << 10  # bytes of an all-reduce; buckets of DistributedDataParallel have 25 MiB
@@ -90,14 +90,14 @@ def _pattern(view: DeviceView, rows: list[int]) -> str:
     numbers = Counter(view.operations[row] or "other" for row in rows)
     words = ", ".join(f"{name} {times_a_step(view, number)}" for name, number in numbers.most_common(3))
     sizes = _sizes(view, rows)
-    return f"{words[:1].upper()}{words[1:]}{f' ({sizes})' if sizes else ''}"
+    return f"Collectives: {words}{f' ({sizes})' if sizes else ''}"
 
 
 def _sizes(view: DeviceView, rows: list[int]) -> str:
     sizes = sorted(size for row in rows if (size := _bytes(view, row)) is not None)
     if not sizes:
         return ""
-    small, large = (f"{size / 2**20:.3g} MiB" for size in (sizes[0], sizes[-1]))
+    small, large = (size_in_words(size) for size in (sizes[0], sizes[-1]))
     return f"{small} each" if small == large else f"{small} to {large} each"
 
 

@@ -9,7 +9,7 @@ from perfaudit.trace.device_view import SAMPLED, DeviceView
 from perfaudit.trace.host_threads import Instant
 from perfaudit.trace.host_work import host_work
 from perfaudit.trace.idle import longest_first
-from perfaudit.trace.intervals import clipped, total, union
+from perfaudit.trace.intervals import clip, total, union
 from perfaudit.trace.launch_order import arrivals, longest_graphable
 from perfaudit.trace.whereabouts import MOST
 from perfaudit.trace.words import a_step, percent, times_a_step
@@ -44,9 +44,7 @@ def look(view: DeviceView) -> Iterator[Seen]:
     graph = longest_graphable(view)
     if graph is not None and graph.kernels >= 10:
         idle = union((one.start, one.end) for one in stretches)
-        inside = (
-            sum(total(clipped(idle, start, end)) for start, end in graph.places) / len(graph.places) * len(view.steps)
-        )
+        inside = sum(total(clip(idle, start, end)) for start, end in graph.places) / len(graph.places) * len(view.steps)
         if inside >= OF_GRAPH * lost:
             said += (
                 f"; {graph.kernels:,} kernels in a row are the same in every step, without a wait or an allocation between them: "

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from perfaudit.trace.checks import Seen
 from perfaudit.trace.device_view import DeviceView
 from perfaudit.trace.host_threads import Instant
-from perfaudit.trace.intervals import Intervals, clipped, difference, intersection, total, union, without_short_holes
+from perfaudit.trace.intervals import Intervals, clip, difference, intersection, total, union, without_short_holes
 from perfaudit.trace.warm_up import warm_up_steps
 from perfaudit.trace.words import a_step, percent, times_a_step
 
@@ -82,6 +82,6 @@ def _between(regions: list[tuple[float, float, int]], steps: list[tuple[float, f
     inside = union((begin, end) for begin, end, _ in regions)
     found: Intervals = []
     for start, end in steps:
-        mine = clipped(inside, start, end)
+        mine = clip(inside, start, end)
         found += difference(without_short_holes(mine, end - start), mine)
     return found
