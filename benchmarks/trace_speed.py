@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
 import resource
 import statistics
 import subprocess
@@ -40,7 +41,7 @@ analysis.get_idle_time_breakdown(ranks=[0], visualize=False)
 
 @dataclass(frozen=True)
 class Row:
-    """One command over some files: medians of the runs."""
+    """One command over some files: medians of the runs; fastest, slowest: wall seconds of single ones."""
 
     what: str
     tool: str
@@ -50,6 +51,8 @@ class Row:
     cpu_seconds: float
     peak_mib: float
     runs: int
+    fastest: float
+    slowest: float
 
 
 def step(host: Host) -> None:
@@ -125,6 +128,8 @@ def measure(what: str, commands: dict[str, list[str]], files: list[Path], runs: 
             size,
             *(round(statistics.median(column), 2) for column in zip(*used[tool], strict=True)),
             runs,
+            round(min(wall for wall, *_ in used[tool]), 2),
+            round(max(wall for wall, *_ in used[tool]), 2),
         )
         for tool in commands
     ]
@@ -165,25 +170,42 @@ def perfaudit(path: Path) -> list[str]:
     return [sys.executable, "-m", "perfaudit", "trace", str(path), "--format", "json"]
 
 
-def page(rows: list[Row], load: tuple[float, float]) -> str:
+def page(rows: list[Row], load: tuple[float, float], versions: str) -> str:
     lines = [
         "# How fast traces are read",
         "",
-        f"Printed by `python benchmarks/trace_speed.py --write`, on {os.cpu_count()} cores, load {load[0]:.1f} "
-        f"before and {load[1]:.1f} after.",
-        "Each row is the median of its runs, and the runs of two tools take turns. Memory is the peak of the process, of several",
-        "the largest child's. HTA computes its temporal breakdown and the idle time of one rank, which is part of what",
-        "`perfaudit trace` does.",
+        f"Printed by `python benchmarks/trace_speed.py --write`, on {os.cpu_count()} cores ({processor()}), load {load[0]:.1f} "
+        f"before and {load[1]:.1f} after; {versions}.",
+        "",
+        "Each row is the median of its runs, with the fastest and the slowest in brackets; the runs of two tools take turns. Memory is",
+        "the peak of the process, of several the largest child's. HTA computes its temporal breakdown and the idle time of one rank,",
+        "which is part of what `perfaudit trace` does.",
         "",
         "| traces | tool | files | MiB | wall, s | CPU, s | peak, MiB | runs |",
         "|---|---|---:|---:|---:|---:|---:|---:|",
     ]
     lines += [
-        f"| {row.what} | {row.tool} | {row.files} | {row.megabytes:,.0f} | {row.wall_seconds:.2f} | {row.cpu_seconds:.2f} | "
-        f"{row.peak_mib:.0f} | {row.runs} |"
+        f"| {row.what} | {row.tool} | {row.files} | {row.megabytes:,.0f} | {row.wall_seconds:.2f} "
+        f"[{row.fastest:.2f}, {row.slowest:.2f}] | {row.cpu_seconds:.2f} | {row.peak_mib:.0f} | {row.runs} |"
         for row in rows
     ]
     return "\n".join(lines) + "\n"
+
+
+def processor() -> str:
+    """What the system calls its processor."""
+    told = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    names = [line.partition(":")[2].strip() for line in told.splitlines() if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def versions_of(hta: str) -> str:
+    """Python's, and HTA's with its Python where there is one."""
+    found = f"Python {platform.python_version()}"
+    if hta:
+        asks = "import importlib.metadata as m, platform; print(m.version('HolisticTraceAnalysis'), 'on Python', platform.python_version())"
+        found += f", HTA {subprocess.run([hta, '-c', asks], capture_output=True, text=True, check=True).stdout.strip()}"
+    return found
 
 
 def main() -> None:
@@ -196,7 +218,7 @@ def main() -> None:
     before = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:
         rows = rows_of(Path(folder), options.hta, options.runs, options.large)
-    text = page(rows, (before, os.getloadavg()[0]))
+    text = page(rows, (before, os.getloadavg()[0]), versions_of(options.hta))
     print(text, end="")
     if options.write:
         PAGE.write_text(text)

@@ -270,9 +270,7 @@ def _where(view: DeviceView) -> list[IdleWhere]:
 
 
 def _kernels(view: DeviceView) -> list[KernelRow]:
-    by_name: dict[int, list[int]] = {}
-    for row in view.rows:
-        by_name.setdefault(view.recording.work.name[row], []).append(row)
+    by_name = view.rows_by_name
     spent = {name: view.busy_with(rows) for name, rows in by_name.items()}
     longest = sorted(spent, key=lambda name: -spent[name])[:MOST_KERNELS]
     return [KernelRow(view.recording.names[name], spent[name] / view.length, len(by_name[name])) for name in longest]

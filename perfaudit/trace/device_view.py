@@ -361,6 +361,14 @@ class DeviceView:
             )
         return found
 
+    @cached_property
+    def rows_by_name(self) -> dict[int, list[int]]:
+        """Its work in the window by the index of its name."""
+        found: dict[int, list[int]] = {}
+        for row in self.rows:
+            found.setdefault(self.recording.work.name[row], []).append(row)
+        return found
+
     def name_of(self, row: int) -> str:
         """The name of a piece of work."""
         return self.recording.names[self.recording.work.name[row]]

@@ -39,14 +39,14 @@ class Products:
 
 def products_of(view: DeviceView) -> Products:
     """Of all kernels in the window."""
+    work = view.recording.work
     by_units: dict[str, list[int]] = {"tensor": [], "float32": [], "other": [], "unknown": []}
     tf32 = []
-    for row in view.rows:
-        name = view.name_of(row)
-        if view.recording.work.kind[row] == COMPUTE and kernel_names.is_product(name):
-            by_units[kernel_names.units_of(name)].append(row)
-            if kernel_names.is_tf32(name):
-                tf32.append(row)
+    for name, rows in view.rows_by_name.items():
+        text = view.recording.names[name]
+        if work.kind[rows[0]] == COMPUTE and kernel_names.is_product(text):
+            by_units[kernel_names.units_of(text)] += rows
+            tf32 += rows if kernel_names.is_tf32(text) else []
     return Products({units: view.busy_with(rows) for units, rows in by_units.items()}, view.busy_with(tf32))
 
 
@@ -55,7 +55,7 @@ def capability_of(view: DeviceView) -> tuple[int, int] | None:
     given = view.recording.capabilities.get(view.device)
     if given is not None:
         return given
-    names = {view.recording.work.name[row] for row in view.rows}
+    names = view.rows_by_name
     for pattern, capability in _NAMED:
         if any(pattern.search(view.recording.names[name]) for name in names):
             return capability

@@ -55,11 +55,13 @@ def _runs(view: DeviceView, left_out: Intervals) -> Iterator[list[int]]:
     inside = Total(left_out)
     work = view.recording.work
     open_runs: dict[int, list[int]] = {}
+    pointwise = {name for name in view.rows_by_name if kernel_names.is_pointwise(view.recording.names[name])}
     for row in view.rows:
         stream = work.stream[row]
-        launch = of.get(row)
-        is_left_out = launch is not None and inside.between(calls.start[launch], calls.end[launch]) > 0
-        if kernel_names.is_pointwise(view.name_of(row)) and not is_left_out:
+        is_one = work.name[row] in pointwise
+        if is_one and left_out and (launch := of.get(row)) is not None:
+            is_one = inside.between(calls.start[launch], calls.end[launch]) <= 0
+        if is_one:
             open_runs.setdefault(stream, []).append(row)
         elif run := open_runs.pop(stream, None):
             yield run
