@@ -49,9 +49,7 @@ def application(only: str = "") -> typer.Typer:
     )
     app.callback()(root)
     for name in COMMANDS if not only else (only,):
-        module: Any = importlib.import_module(
-            f"perfaudit.cli.{name.replace('-', '_')}"
-        )  # Any: HELP, and command or app
+        module: Any = importlib.import_module(f"perfaudit.cli.{name.replace('-', '_')}")  # HELP, and command or app
         if name in ("gate", "rules"):
             app.add_typer(module.app, name=name, help=module.HELP)
         elif name in ("scan", "run", "tune"):

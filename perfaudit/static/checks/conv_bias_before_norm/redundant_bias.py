@@ -11,6 +11,7 @@ from perfaudit.static import edit
 from perfaudit.static.checks.conv_bias_before_norm.bias_uses import (
     freezes_norms,
     needs_bias,
+    sets_biases,
     sets_biases_of,
     unseen_initialiser,
 )
@@ -270,8 +271,8 @@ def _initialised_elsewhere(source: Source, kind: str) -> str:
     """
     if source.neighbours is None:
         return ""
-    any_model = source.neighbours.some_file("bias", sets_biases_of(kind, of_own=False))
-    return any_model or source.neighbours.some_relative("bias", sets_biases_of(kind, of_own=True))
+    any_model = source.neighbours.some_file("bias", sets_biases_of(kind, of_own=False), sets_biases)
+    return any_model or source.neighbours.some_relative("bias", sets_biases_of(kind, of_own=True), sets_biases)
 
 
 def _as_written(source: Source, layer: Layer) -> str:
