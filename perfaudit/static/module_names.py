@@ -36,7 +36,7 @@ class ModuleNames:
         self.stars: list[str] = []
         self._classes: dict[str, list[str | ast.ClassDef]] = {}
         self._bases: dict[tuple[str, bool], str] = {}
-        bare = bare_code(NEWLINE.sub("\n", text))
+        bare = bare_code(NEWLINE.sub("\n", text) if "\r" in text else text)
         try:
             if not bare.is_sure:
                 raise SyntaxError

@@ -107,6 +107,7 @@ class Source:
         self._by_type: dict[type, list[ast.AST]] = {}
         self._parents: dict[int, ast.AST] = {}  # by id; attributes of the nodes would make cycles of every tree
         self._mentioned: dict[str, bool] = {}  # by word, which some ask for at every node
+        self._called: dict[str, list[ast.Call]] = {}  # by documented name, which several checks ask for
         self._variables: dict[str, list[tuple[list[ast.AST], list[ast.Name]]]] = {}  # by name: what binds it, its reads
         self._index()
 
@@ -237,14 +238,20 @@ class Source:
 
     def calls(self, name: str) -> list[ast.Call]:
         """Calls of a documented dotted name ("torch.nn.Conv2d"), or of any method of a name (".item")."""
-        candidates = self._calls_by_last_name.get(name.rpartition(".")[2], [])
+        candidates = self._calls_by_last_name.get(name.rpartition(".")[2])
+        if candidates is None:
+            candidates = []
+            if name not in PLAIN_BASES:
+                return candidates
         if name.startswith("."):
             return [call for call in candidates if isinstance(call.func, ast.Attribute)]
-        found = [call for call in candidates if self.qualified(call.func) == name]
-        if name not in PLAIN_BASES:
-            return found
-        partly = [call for call, made in self._partials.values() if self.qualified(made.args[0]) == name]
-        return found + self._super_inits.get(name, []) + partly
+        if name not in self._called:
+            found = [call for call in candidates if self.qualified(call.func) == name]
+            if name in PLAIN_BASES:
+                found += self._super_inits.get(name, [])
+                found += [call for call, made in self._partials.values() if self.qualified(made.args[0]) == name]
+            self._called[name] = found
+        return self._called[name][:]
 
     def partial_behind(self, call: ast.Call) -> ast.Call | None:
         """The `functools.partial(DataLoader, ...)` for whose name a call stands, None for any other call."""
@@ -458,6 +465,11 @@ class Source:
         return [node for node in self.nodes(ast.Name) if node.ctx.__class__ is not ast.Load]
 
     @cached_property
+    def names_stored(self) -> frozenset[str]:
+        """Names that are assigned or looped over somewhere in the file."""
+        return frozenset(node.id for node in self._names_bound if isinstance(node.ctx, ast.Store))
+
+    @cached_property
     def _binders(self) -> Counter[str]:
         """How often each name is bound in the file, by something else than an import."""
         found = Counter(node.id for node in self._names_bound)
@@ -614,6 +626,8 @@ class Source:
 
     def lookup(self, name: ast.Name) -> list[ast.AST]:
         """The nodes that bind this name in the nearest scope that binds it (classes are skipped, as Python does)."""
+        if name.id not in self.assigned_names:
+            return []
         for scope in self.ancestors(name):
             if isinstance(scope, (*FUNCTIONS, ast.Lambda, ast.Module)):
                 bound = self.bound_in(scope).get(name.id)

@@ -103,8 +103,7 @@ def _default_kind(source: Source, call: ast.Call) -> str:
 def _norms_built(source: Source) -> frozenset[int]:
     """Ids of the calls that may build a norm that subtracts a mean over the batch or the positions."""
     named = {id(call) for kind in _NORMS for call in source.calls(kind)}
-    bound = {node.id for node in source.nodes(ast.Name) if isinstance(node.ctx, ast.Store)}
-    bound |= {node.arg for node in source.nodes(ast.arg)}
+    bound = source.names_stored | {node.arg for node in source.nodes(ast.arg)}
     others = (call for call in source.nodes(ast.Call) if isinstance(call.func, ast.Name) and call.func.id in bound)
     return frozenset(named | {id(call) for call in others if _may_be_norm(source, call)})
 
