@@ -31,7 +31,7 @@ def read_bytes(path: str | Path, limit: int = MAX_FILE_BYTES) -> bytes:
     can do something, and again of what was opened, because it may be another file by then; the limit counts what is
     read, because a file may grow, and files in /proc say that they hold nothing.
     """
-    _refuse_special(Path(path).stat())
+    _refuse_special(os.stat(path))  # noqa: PTH116  # a third faster than by way of a Path
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | _QUIET)
     try:
         status = os.fstat(handle)

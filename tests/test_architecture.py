@@ -157,6 +157,7 @@ BY_NAME = {
     "trace/checks/__init__.py": "a check of traces, by its file's name in this folder",
     "machine/checks/__init__.py": "a check of the machine, by its file's name in this folder",
     "render/__init__.py": "a format, by its file's name in this folder",
+    "cli/app.py": "a command, by its file's name in this folder",
     "static/registry.py": "the checks, by their files' names in a folder of this one",
     "static/rule_importer.py": "rules of the user's own",
     "target/load.py": "the user's own modules",
@@ -200,11 +201,12 @@ def test_what_only_reads_imports_neither_torch_nor_pandas_nor_rich(tmp_path: Pat
         "except SystemExit as leave: assert not leave.code, leave.code\n"
         "print([m for m in ('torch', 'pandas', 'numpy', 'rich', 'pydantic') if m in sys.modules])\n"
         "print([m for m in sys.modules if m.startswith('perfaudit.knobs.') and '._' not in m])\n"
+        "print('perfaudit.cli.tune' in sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert "PA101" in done.stdout
-    *_, heavy, knobs = done.stdout.splitlines()
-    assert heavy == "[]"
+    *_, heavy, knobs, has_tune = done.stdout.splitlines()
+    assert (heavy, has_tune) == ("[]", "False")  # a command imports no other
     assert (knobs == "[]") == (command[0] == "scan" or command == ["rules"])  # `settled_by` asks each knob
 
 

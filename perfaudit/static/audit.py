@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import bisect
 import hashlib
 import re
 from collections import Counter
@@ -78,7 +79,7 @@ def _reported(
     comments = suppressions(source.text, selected)
     if not findings and not comments:
         return [], []
-    statements = _statement_by_line(source) if findings else {}
+    statements = _statement_by_line(source, findings)
     marked = _with_fingerprints(source, findings, statements)
     if not comments:
         return marked, []
@@ -172,15 +173,20 @@ def _blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
     return blocks + [part.body for name in ("handlers", "cases") for part in getattr(statement, name, [])]
 
 
-def _statement_by_line(source: Source) -> Statements:
-    """For each line, the innermost statement that covers it, and the name of its scope."""
+def _statement_by_line(source: Source, findings: list[Finding]) -> Statements:
+    """For each line on which a finding begins or ends, the innermost statement that covers it, and the name of its scope."""
+    places = [finding.location for finding in findings if finding.location is not None]
+    wanted = sorted({line for place in places for line in (place.line, place.end_line)})
     table: Statements = {}
-    waiting = [(source.tree.body, "")]
+    waiting = [(source.tree.body, "")] if wanted else []
     while waiting:  # outer statements first, so that inner ones replace them
         body, scope = waiting.pop()
         for statement in body:
-            for line in range(statement.lineno, (statement.end_lineno or statement.lineno) + 1):
-                table[line] = (statement, scope)
+            first = bisect.bisect_left(wanted, statement.lineno)
+            covered = wanted[first : bisect.bisect_right(wanted, statement.end_lineno or statement.lineno)]
+            if not covered:
+                continue
+            table.update((line, (statement, scope)) for line in covered)
             inside = f"{scope}.{statement.name}" if isinstance(statement, (*FUNCTIONS, ast.ClassDef)) else scope
             waiting += [(block, inside) for block in _blocks(statement)]
     return table

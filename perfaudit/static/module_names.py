@@ -20,6 +20,7 @@ _IS_FUNCTION = re.compile(r"(?:@[^\0]*\n)?(?:async[ \t]+)?def\b")
 _CLASS = re.compile(r"(?:@[^\0]*\n)?class[ \t]+(\w+)")
 _HEAD = re.compile(r"class[ \t]+\w+[ \t]*\([ \t]*([\w.]+)[ \t]*\)[ \t]*:")
 _CHANGES = re.compile(rf"\bdef[ \t\\\n]+(?:{'|'.join(sorted(CHANGES_ARGUMENTS))})\b")
+_FIRST_STATEMENT = re.compile(r"[ \t]*\n\s*?^([ \t]+)(?=\S)", re.MULTILINE)
 _MAY_BIND = re.compile(r"\b(?:import|class)\b")
 
 
@@ -35,7 +36,7 @@ class ModuleNames:
         self.stars: list[str] = []
         self._classes: dict[str, list[str | ast.ClassDef]] = {}
         self._bases: dict[tuple[str, bool], str] = {}
-        bare = bare_code(NEWLINE.sub("\n", text))
+        bare = bare_code(NEWLINE.sub("\n", text) if "\r" in text else text)
         try:
             if not bare.is_sure:
                 raise SyntaxError
@@ -58,8 +59,13 @@ class ModuleNames:
 
     def _base_of(self, name: str, plain: bool) -> str:
         for written in reversed(self._classes.get(name, ())):
-            if isinstance(written, str) and (head := _HEAD.match(written)) and not (plain and _CHANGES.search(written)):
-                return head[1]
+            if plain and isinstance(written, str) and written.startswith("@"):
+                continue  # a decorator may change anything
+            if isinstance(written, str) and (head := _HEAD.match(written)):
+                if not plain or not _CHANGES.search(written):
+                    return head[1]
+                if _changes_surely(written[head.end() :]):
+                    continue
             definition = written if isinstance(written, ast.ClassDef) else _class_in(written)
             if definition is not None and len(definition.bases) == 1 and (not plain or same_signature(definition)):
                 return ast.unparse(definition.bases[0])
@@ -109,6 +115,19 @@ def _statements(code: str) -> Iterator[str]:
         decorated = code[start] == "@"
     if begin is not None:
         yield code[begin:]
+
+
+def _changes_surely(body: str) -> bool:
+    """Whether a class in bare code, from behind its head, surely defines what changes its base, without a tree of it.
+
+    A function at the indentation of the first statement is the class's own. A constructor may hand on all that it is given.
+    """
+    first = _FIRST_STATEMENT.match(body)
+    if first is None:
+        return False
+    own = re.finditer(rf"^{first[1]}(?:async[ \t]+)?def[ \t]+(\w+)[ \t]*\(([^()]*\))?", body, re.MULTILINE)
+    names = {match[1] for match in own if match[1] != "__init__" or (match[2] and "**" not in match[2])}
+    return not names.isdisjoint(CHANGES_ARGUMENTS)
 
 
 def _class_in(text: str) -> ast.ClassDef | None:

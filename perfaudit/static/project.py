@@ -552,8 +552,17 @@ class Project:
     def _files_where(self, holds: Callable[[str], bool]) -> FileSet:
         return int("".join("1" if holds(file) else "0" for file in reversed(self.files)) or "0", 2)
 
-    def first_where(self, fact: Callable[[Source], bool], files: FileSet) -> str:
-        """The first of these files of which something is true, "" if it is of none; each file is read once for a fact."""
+    def first_where(
+        self, fact: Callable[[Source], bool], files: FileSet, needed: Callable[[Source], bool] | None = None
+    ) -> str:
+        """The first of these files of which something is true, "" if it is of none; each file is read once for a fact.
+
+        needed: another fact, which holds wherever this one does, and which several questions share.
+        """
+        if needed is not None:
+            return next(
+                (file for file in self._all_where(needed, files) if self.first_where(fact, self.only(file))), ""
+            )
         false, true = self._facts.get(fact, (0, 0))
         for number in numbers_in(files & ~false):
             if not true >> number & 1:
@@ -565,6 +574,12 @@ class Project:
             return self.files[number]
         self._facts[fact] = false, true
         return ""
+
+    def _all_where(self, fact: Callable[[Source], bool], files: FileSet) -> Iterator[str]:
+        """Those of some files of which something is true, in order."""
+        while file := self.first_where(fact, files):
+            yield file
+            files &= ~((self.only(file) << 1) - 1)  # it, and those before it, of which it is not true
 
     def _holds(self, fact: Callable[[Source], bool], path: str) -> bool:
         """Whether something is true of a file; False for one that does not parse."""
@@ -746,10 +761,13 @@ class Neighbours:
         self.asked.imports = self.asked.importers = True
         return self._project.calls(self._project.graph.importers(self._path), name)
 
-    def some_file(self, mark: str, fact: Callable[[Source], bool]) -> str:
+    def some_file(
+        self, mark: str, fact: Callable[[Source], bool], needed: Callable[[Source], bool] | None = None
+    ) -> str:
         """The path of another file of this project that carries the mark and of which the fact holds; "" if none.
 
-        Of the same program, or below the same top; a scan may hold projects that know nothing of each other.
+        Of the same program, or below the same top; a scan may hold projects that know nothing of each other. needed: see
+        `Project.first_where`.
         """
         self.asked.marks.add(mark)
         self.asked.imports = True
@@ -759,9 +777,11 @@ class Neighbours:
             return ""
         together = project.graph.importers(self._path) | project.graph.program(self._path)
         together |= project.below_top_of(self._folder)
-        return project.first_where(fact, marked & together & ~project.only(self._path))
+        return project.first_where(fact, marked & together & ~project.only(self._path), needed)
 
-    def some_relative(self, mark: str, fact: Callable[[Source], bool]) -> str:
+    def some_relative(
+        self, mark: str, fact: Callable[[Source], bool], needed: Callable[[Source], bool] | None = None
+    ) -> str:
         """The path of a file that imports this one or that this one imports, directly or not, marked, and of which the fact
         holds; "" if none. Of a file that nobody imports and that imports nobody's, another one of this project.
         """
@@ -772,7 +792,8 @@ class Neighbours:
         if not graph.importers(self._path) & ~self._project.only(self._path):
             related |= self._project.below_top_of(self._folder)  # it may be imported by its name in a text
         marked = self._project.marked(mark)
-        return self._project.first_where(fact, marked & related & ~self._project.only(self._path)) if marked else ""
+        others = marked & related & ~self._project.only(self._path)
+        return self._project.first_where(fact, others, needed) if marked else ""
 
     def some_importer(self, fact: Callable[[Source], bool]) -> str:
         """The path of a file of the scan that imports this one, directly or not, and of which the fact holds; "" if none."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import functools
 import importlib
 import pkgutil
@@ -70,7 +69,6 @@ class Check:
 
 
 _CHECKS: list[Check] = []
-_FREELY = contextlib.nullcontext  # our own checks are not watched for what they import
 
 
 def check(rule: str, *kinds: type[ast.AST], call: str | Iterable[str] = ()) -> Callable[[CheckFunction], CheckFunction]:
@@ -184,16 +182,14 @@ def run_what_works(
         if item.rule not in wanted:
             continue
         ours = not item.function.__module__.startswith(USER_RULES)
-        running = _FREELY if ours else rule_is_running
         for node in _wanted(source, item):
             try:
-                with running():
-                    here: list[Finding] = []
-                    for seen in item.function(source, node):
-                        finding = finding_of(source, rules[item.rule], Seen(*seen))
-                        room -= sum(len(f.fix.diff) for f in (finding, finding.instead) if f is not None and f.fix)
-                        here.append(finding if room >= 0 else _without_patch(finding))
-                    found += here
+                here: list[Finding] = []
+                for seen in item.function(source, node) if ours else _seen_by_theirs(item, source, node):
+                    finding = finding_of(source, rules[item.rule], Seen(*seen))
+                    room -= sum(len(f.fix.diff) for f in (finding, finding.instead) if f is not None and f.fix)
+                    here.append(finding if room >= 0 else _without_patch(finding))
+                found += here
             except (RecursionError, MemoryError):
                 raise
             except Exception as error:  # a bug of that check: it is named, and the other rules are run
@@ -203,6 +199,12 @@ def run_what_works(
                 break
     found.sort(key=lambda f: (f.location.line, f.location.column, f.rule) if f.location else (0, 0, f.rule))
     return _without_doubles(found), failures
+
+
+def _seen_by_theirs(item: Check, source: Source, node: ast.AST) -> list[Seen]:
+    """What a rule of the user's sees, which is watched for what it imports."""
+    with rule_is_running():
+        return [Seen(*seen) for seen in item.function(source, node)]
 
 
 def _without_patch(finding: Finding) -> Finding:

@@ -11,8 +11,9 @@ import re
 import tokenize
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -105,38 +106,45 @@ class Source:
             raise Unreadable("nested too deeply to parse") from error
         self._by_type: dict[type, list[ast.AST]] = {}
         self._parents: dict[int, ast.AST] = {}  # by id; attributes of the nodes would make cycles of every tree
+        self._mentioned: dict[str, bool] = {}  # by word, which some ask for at every node
+        self._called: dict[str, list[ast.Call]] = {}  # by documented name, which several checks ask for
         self._variables: dict[str, list[tuple[list[ast.AST], list[ast.Name]]]] = {}  # by name: what binds it, its reads
         self._index()
 
     def _index(self) -> None:
-        """One walk in document order: every node by type, and the parent of each."""
-        by_type, parents = self._by_type, self._parents
+        """One walk in document order: every node by type, and the parent of each. A fifth of a scan: mind each line."""
+        parents = self._parents
+        known: dict[type, tuple[Callable[[ast.AST], None], tuple[str, ...]]] = {}  # where a kind is noted; its fields
         stack: list[ast.AST] = [self.tree]
+        take, put = stack.pop, stack.append
         while stack:
-            node = stack.pop()
+            node = take()
             kind = node.__class__
-            if (bucket := by_type.get(kind)) is None:
-                bucket = by_type[kind] = []
-            bucket.append(node)
-            if (fields := _CHILD_FIELDS.get(kind)) is None:
-                fields = _CHILD_FIELDS[kind] = tuple(
-                    name for name in reversed(kind._fields) if name not in _NOT_CHILDREN
-                )
-            for name in fields:
+            if kind not in known:
+                bucket = self._by_type[kind] = []
+                if kind not in _CHILD_FIELDS:
+                    fields = (name for name in reversed(kind._fields) if name not in _NOT_CHILDREN)
+                    _CHILD_FIELDS[kind] = tuple(fields)
+                known[kind] = bucket.append, _CHILD_FIELDS[kind]
+            note, names = known[kind]
+            note(node)
+            for name in names:
                 value = getattr(node, name, None)
                 if value.__class__ is list:
-                    for child in reversed(value):
+                    for child in value[::-1]:
                         if isinstance(child, ast.AST):
                             parents[id(child)] = node
-                            stack.append(child)
+                            put(child)
                 elif isinstance(value, ast.AST):
                     parents[id(value)] = node
-                    stack.append(value)
+                    put(value)
 
     # ---- tree ------------------------------------------------------------------------------------------------------
 
     def nodes(self, *kinds: type[N]) -> list[N]:
         """Every node of these exact types, in document order within each type."""
+        if len(kinds) == 1:
+            return self._by_type.get(kinds[0], [])[:]  # type: ignore[return-value]  # of the type by which it is kept
         return [node for kind in kinds for node in self._by_type.get(kind, ())]  # type: ignore[misc]
 
     def parent(self, node: ast.AST) -> ast.AST | None:
@@ -215,11 +223,14 @@ class Source:
 
         The cheapest question about a file; other files of the project may lend it names of torch's that it never spells.
         """
-        if word in self.text or self.neighbours is None:
-            return word in self.text
-        return any(word in name for name in self.aliases.values()) or any(
-            word in name for name in self._calls_by_last_name
-        )
+        if word not in self._mentioned:
+            self._mentioned[word] = word in self.text or (self.neighbours is not None and word in self._names_meant)
+        return self._mentioned[word]
+
+    @cached_property
+    def _names_meant(self) -> str:
+        """What imported names stand for, and the last names of what is called, one a line."""
+        return "\n".join([*self.aliases.values(), *self._calls_by_last_name])
 
     def calls_named(self, pattern: re.Pattern[str]) -> list[ast.Call]:
         """Calls whose last name, as in `_calls_by_last_name`, the pattern finds; each name is searched once."""
@@ -227,14 +238,20 @@ class Source:
 
     def calls(self, name: str) -> list[ast.Call]:
         """Calls of a documented dotted name ("torch.nn.Conv2d"), or of any method of a name (".item")."""
-        candidates = self._calls_by_last_name.get(name.rpartition(".")[2], [])
+        candidates = self._calls_by_last_name.get(name.rpartition(".")[2])
+        if candidates is None:
+            candidates = []
+            if name not in PLAIN_BASES:
+                return candidates
         if name.startswith("."):
             return [call for call in candidates if isinstance(call.func, ast.Attribute)]
-        found = [call for call in candidates if self.qualified(call.func) == name]
-        if name not in PLAIN_BASES:
-            return found
-        partly = [call for call, made in self._partials.values() if self.qualified(made.args[0]) == name]
-        return found + self._super_inits.get(name, []) + partly
+        if name not in self._called:
+            found = [call for call in candidates if self.qualified(call.func) == name]
+            if name in PLAIN_BASES:
+                found += self._super_inits.get(name, [])
+                found += [call for call, made in self._partials.values() if self.qualified(made.args[0]) == name]
+            self._called[name] = found
+        return self._called[name][:]
 
     def partial_behind(self, call: ast.Call) -> ast.Call | None:
         """The `functools.partial(DataLoader, ...)` for whose name a call stands, None for any other call."""
@@ -306,7 +323,7 @@ class Source:
     @cached_property
     def lines(self) -> list[str]:
         """Lines without their ends; index 0 is line 1."""
-        return NEWLINE.split(self.text)
+        return self.text.split("\n") if "\r" not in self.text else NEWLINE.split(self.text)
 
     @property
     def newline(self) -> str:
@@ -443,9 +460,19 @@ class Source:
         return found
 
     @cached_property
+    def _names_bound(self) -> list[ast.Name]:
+        """Names that are assigned, deleted or looped over, in document order."""
+        return [node for node in self.nodes(ast.Name) if node.ctx.__class__ is not ast.Load]
+
+    @cached_property
+    def names_stored(self) -> frozenset[str]:
+        """Names that are assigned or looped over somewhere in the file."""
+        return frozenset(node.id for node in self._names_bound if isinstance(node.ctx, ast.Store))
+
+    @cached_property
     def _binders(self) -> Counter[str]:
         """How often each name is bound in the file, by something else than an import."""
-        found = Counter(node.id for node in self.nodes(ast.Name) if not isinstance(node.ctx, ast.Load))
+        found = Counter(node.id for node in self._names_bound)
         found.update(argument.arg for argument in self.nodes(ast.arg))
         found.update(definition.name for definition in self.definitions)
         return found
@@ -540,7 +567,7 @@ class Source:
     @cached_property
     def assigned_names(self) -> frozenset[str]:
         """Every name bound in the file by something else than an import: assigned, looped over, a parameter, defined."""
-        names = {node.id for node in self.nodes(ast.Name) if not isinstance(node.ctx, ast.Load)}
+        names = {node.id for node in self._names_bound}
         names.update(argument.arg for argument in self.nodes(ast.arg))
         names.update(definition.name for definition in self.definitions)
         return frozenset(names)
@@ -586,12 +613,11 @@ class Source:
             elsewhere.update(((id(scope), name), outer or self.tree) for name in statement.names)
 
         def bind(scope: ast.AST, name: str, node: ast.AST) -> None:
-            owner = elsewhere.get((id(scope), name), scope)
+            owner = elsewhere.get((id(scope), name), scope) if elsewhere else scope
             table.setdefault(id(owner), {}).setdefault(name, []).append(node)
 
-        for name in self.nodes(ast.Name):
-            if not isinstance(name.ctx, ast.Load):
-                bind(self.scope(name), name.id, name)
+        for name in self._names_bound:
+            bind(self.scope(name), name.id, name)
         for argument in self.nodes(ast.arg):
             bind(self.scope(argument), argument.arg, argument)
         for definition in self.definitions:
@@ -600,6 +626,8 @@ class Source:
 
     def lookup(self, name: ast.Name) -> list[ast.AST]:
         """The nodes that bind this name in the nearest scope that binds it (classes are skipped, as Python does)."""
+        if name.id not in self.assigned_names:
+            return []
         for scope in self.ancestors(name):
             if isinstance(scope, (*FUNCTIONS, ast.Lambda, ast.Module)):
                 bound = self.bound_in(scope).get(name.id)
@@ -611,7 +639,7 @@ class Source:
     def _loads(self) -> dict[str, list[ast.Name]]:
         table: dict[str, list[ast.Name]] = {}
         for name in self.nodes(ast.Name):
-            if isinstance(name.ctx, ast.Load):
+            if name.ctx.__class__ is ast.Load:
                 table.setdefault(name.id, []).append(name)
         return table
 
@@ -681,6 +709,8 @@ def read_source(path: Path, shown_as: str) -> Source:
 @functools.lru_cache(maxsize=1)  # asked for by each edit of a file
 def line_starts(text: str) -> list[int]:
     """Where the lines of a text begin."""
+    if "\r" not in text:
+        return [0, *accumulate(len(line) + 1 for line in text.split("\n")[:-1])]
     return [0, *(match.end() for match in NEWLINE.finditer(text))]
 
 

@@ -21,9 +21,9 @@ Run = Callable[..., Done]
 def options_of_tune() -> set[str]:
     from typer.main import get_command
 
-    from perfaudit.cli.app import app
+    from perfaudit.cli.app import application
 
-    tune: Any = get_command(app).commands["tune"]  # type: ignore[attr-defined]  # a group of typer
+    tune: Any = get_command(application()).commands["tune"]  # type: ignore[attr-defined]  # a group of typer
     return {option for parameter in tune.params for option in parameter.opts}
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from perfaudit.cli.app import app
+from perfaudit.cli.app import application
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ from perfaudit.cli.app import app
 )
 def test_an_option_of_the_script(typed: str, said: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    done = CliRunner(env={"TERMINAL_WIDTH": "300"}).invoke(app, typed.split(), prog_name="perfaudit")
+    done = CliRunner(env={"TERMINAL_WIDTH": "300"}).invoke(application(), typed.split(), prog_name="perfaudit")
     text = " ".join(done.output.replace("│", " ").split())
     assert done.exit_code == 2
     assert "No such option: --" in text

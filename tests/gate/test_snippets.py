@@ -164,9 +164,9 @@ def gate_options() -> set[str]:
     """The options that `perfaudit gate` takes, asked from the command itself."""
     from typer.main import get_command
 
-    from perfaudit.cli.app import app
+    from perfaudit.cli.app import application
 
-    gate: Any = get_command(app).commands["gate"]  # type: ignore[attr-defined]  # a group of typer
+    gate: Any = get_command(application()).commands["gate"]  # type: ignore[attr-defined]  # a group of typer
     check = getattr(gate, "commands", {}).get("check", gate)
     return {name for parameter in check.params for name in (*parameter.opts, *parameter.secondary_opts)}
 

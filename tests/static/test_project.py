@@ -278,6 +278,28 @@ def test_some_file(project: Folder) -> None:
     assert Project([folder / "b.py"]).seen_from(folder / "b.py").some_file("bias", zeroes) == ""  # not of itself
 
 
+def test_questions_share_what_they_need(project: Folder) -> None:
+    """A file of which the shared fact does not hold is read once, whatever is asked besides."""
+    folder = project(**{"a.py": "m.bias", "b.py": "m.bias", "c.py": "zero_(m.bias)", "d.py": "zero_(m.bias, 1)"})
+    neighbours = Project(sorted(folder.glob("*.py"))).seen_from(folder / "a.py")
+    read: list[str] = []
+
+    def calls_something(source: Source) -> bool:
+        read.append(Path(source.path).name)
+        return bool(source.nodes(ast.Call))
+
+    def passes_two(source: Source) -> bool:
+        return any(len(call.args) == 2 for call in source.nodes(ast.Call))
+
+    def passes_three(source: Source) -> bool:
+        return any(len(call.args) == 3 for call in source.nodes(ast.Call))
+
+    assert Path(neighbours.some_file("bias", passes_two, calls_something)).name == "d.py"
+    assert neighbours.some_file("bias", passes_three, calls_something) == ""
+    assert neighbours.some_relative("bias", passes_three, calls_something) == ""
+    assert read == ["b.py", "c.py", "d.py"]
+
+
 NET = "from torch import nn\nnet = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8))"
 SETS = "from torch import nn\ndef init(net):\n    for m in net.modules():\n        m.bias.data.zero_()"
 

@@ -31,8 +31,14 @@ _CONVOLUTION = re.compile(
 TITLE = "keep it where runs must be equal bit for bit; elsewhere leave it out (seeds stay)"
 
 
-@check("PA302", ast.Assign)
-def deterministic_flag_on(source: Source, statement: ast.Assign) -> Iterator[Seen]:
+@check("PA302", ast.Module)
+def deterministic_flag_on(source: Source, module: ast.Module) -> Iterator[Seen]:
+    if any(f".{name.rpartition('.')[2]}" in source.text for name in FLAGS):  # most files are passed by
+        for statement in source.nodes(ast.Assign):
+            yield from _flag_set(source, statement)
+
+
+def _flag_set(source: Source, statement: ast.Assign) -> Iterator[Seen]:
     if len(statement.targets) != 1 or not isinstance(statement.targets[0], ast.Attribute):
         return
     name = source.qualified(statement.targets[0]) if statement.targets[0].attr in ("deterministic", "enabled") else None

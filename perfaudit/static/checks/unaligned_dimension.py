@@ -98,14 +98,19 @@ def _default(source: Source, name: ast.Name) -> ast.expr | None:
 
 def _field(source: Source, name: str) -> ast.expr | None:
     """The value of `vocab_size: int = 50257` in a class body, if nothing in the file sets another."""
-    fields = [
-        statement.value
-        for definition in source.nodes(ast.ClassDef)
-        for statement in definition.body
-        if isinstance(statement, ast.AnnAssign)
-        and isinstance(statement.target, ast.Name)
-        and statement.target.id == name
-    ]
+    fields = _fields(source).get(name, [])
+    if len(fields) != 1 or any(keyword.arg == name for keyword in source.nodes(ast.keyword)):
+        return None
     is_set = any(isinstance(node.ctx, ast.Store) for node in attributes(source).get(name, []))
-    passed = any(keyword.arg == name for keyword in source.nodes(ast.keyword))
-    return fields[0] if len(fields) == 1 and not is_set and not passed else None
+    return fields[0] if not is_set else None
+
+
+@lru_cache(maxsize=2)
+def _fields(source: Source) -> dict[str, list[ast.expr | None]]:
+    """The values of the annotated names in class bodies."""
+    table: dict[str, list[ast.expr | None]] = {}
+    for definition in source.nodes(ast.ClassDef):
+        for statement in definition.body:
+            if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+                table.setdefault(statement.target.id, []).append(statement.value)
+    return table

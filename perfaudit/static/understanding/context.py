@@ -219,8 +219,8 @@ def called_function(source: Source, call: ast.Call) -> Function | None:
         candidates = _method(source, _class_of(source, func.value), func.attr)
     else:
         return None
-    functions = [item for item in candidates if isinstance(item, FUNCTIONS)]
-    return functions[0] if len(functions) == 1 == len(candidates) else None
+    only = candidates[0] if len(candidates) == 1 else None  # a name may have thousands
+    return only if isinstance(only, FUNCTIONS) else None
 
 
 @functools.lru_cache(maxsize=4)  # asked for every call of a file

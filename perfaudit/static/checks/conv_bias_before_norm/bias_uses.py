@@ -277,11 +277,21 @@ def sets_biases_of(kind: str, of_own: bool | None = None) -> Callable[[Source], 
     for what may be given any model; None for both.
     """
 
-    def sets_biases(source: Source) -> bool:
+    def holds(source: Source) -> bool:
         return _sets_biases(source, kind, of_own)
 
-    sets_biases.__qualname__ = f"sets_biases_of({kind}, {of_own})"
-    return sets_biases
+    holds.__qualname__ = f"sets_biases_of({kind}, {of_own})"
+    return holds
+
+
+def sets_biases(source: Source) -> bool:
+    """Whether a file sets the biases of layers of any kind that it did not build: it does wherever `sets_biases_of` holds."""
+    return any(
+        isinstance(owner, ast.Name)
+        and _may_be(source, owner, ANY_LAYER)
+        and (_is_set(source, read) or _decides_more(source, read, owner))
+        for read, owner in _bias_reads(source)[0]
+    )
 
 
 def _sets_biases(source: Source, kind: str, of_own: bool | None) -> bool:

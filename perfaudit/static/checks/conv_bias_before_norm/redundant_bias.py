@@ -11,6 +11,7 @@ from perfaudit.static import edit
 from perfaudit.static.checks.conv_bias_before_norm.bias_uses import (
     freezes_norms,
     needs_bias,
+    sets_biases,
     sets_biases_of,
     unseen_initialiser,
 )
@@ -102,8 +103,7 @@ def _default_kind(source: Source, call: ast.Call) -> str:
 def _norms_built(source: Source) -> frozenset[int]:
     """Ids of the calls that may build a norm that subtracts a mean over the batch or the positions."""
     named = {id(call) for kind in _NORMS for call in source.calls(kind)}
-    bound = {node.id for node in source.nodes(ast.Name) if isinstance(node.ctx, ast.Store)}
-    bound |= {node.arg for node in source.nodes(ast.arg)}
+    bound = source.names_stored | {node.arg for node in source.nodes(ast.arg)}
     others = (call for call in source.nodes(ast.Call) if isinstance(call.func, ast.Name) and call.func.id in bound)
     return frozenset(named | {id(call) for call in others if _may_be_norm(source, call)})
 
@@ -270,8 +270,8 @@ def _initialised_elsewhere(source: Source, kind: str) -> str:
     """
     if source.neighbours is None:
         return ""
-    any_model = source.neighbours.some_file("bias", sets_biases_of(kind, of_own=False))
-    return any_model or source.neighbours.some_relative("bias", sets_biases_of(kind, of_own=True))
+    any_model = source.neighbours.some_file("bias", sets_biases_of(kind, of_own=False), sets_biases)
+    return any_model or source.neighbours.some_relative("bias", sets_biases_of(kind, of_own=True), sets_biases)
 
 
 def _as_written(source: Source, layer: Layer) -> str:

@@ -21,6 +21,7 @@ from perfaudit.static.understanding.context import (
     runs_every_step,
     runs_rarely,
 )
+from perfaudit.static.understanding.members import attributes
 from perfaudit.static.understanding.values import constant, resolve
 
 WALKS = {"parameters", "named_parameters", "state_dict", "buffers", "named_buffers"}
@@ -83,7 +84,8 @@ def _walks_parameters(source: Source, iterable: ast.expr) -> bool:
     iterable = _without_numbers(iterable)
     if isinstance(iterable, (ast.Name, ast.Attribute)) and STATE.search(last_name(iterable)):
         return True
-    for node in ast.walk(iterable):
+    has_walks = not WALKS.isdisjoint(attributes(source))
+    for node in ast.walk(iterable) if has_walks else ():
         if isinstance(node, ast.Name):
             value = resolve(source, node)
             made = value if isinstance(value, (ast.Call, ast.IfExp, ast.ListComp)) else None
@@ -94,7 +96,8 @@ def _walks_parameters(source: Source, iterable: ast.expr) -> bool:
     if isinstance(iterable, ast.Call) and isinstance(iterable.func, ast.Attribute):
         if iterable.func.attr in ("items", "keys") and STATE.search(last_name(iterable.func.value)):
             return True
-        function = called_function(source, iterable)  # a method that chains parameters and buffers
+        # A method that chains parameters and buffers.
+        function = called_function(source, iterable) if has_walks else None
         if function is not None:
             return any(isinstance(n, ast.Attribute) and n.attr in WALKS for n in ast.walk(function))
     if isinstance(iterable, ast.Call) and isinstance(iterable.func, ast.Name) and iterable.func.id == "zip":

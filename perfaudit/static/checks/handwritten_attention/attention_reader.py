@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import replace
+from functools import lru_cache
 
 from perfaudit.static.checks.handwritten_attention.attention_axes import (
     equation,
@@ -571,14 +572,21 @@ class Reader:
 
 def _may_matter(source: Source, function: Function, given: bool) -> bool:
     """Whether following a call may tell something: it gets scores, or makes products itself; generators are not read."""
-    nodes = list(ast.walk(function))
-    if any(isinstance(n, (ast.Yield, ast.YieldFrom)) for n in nodes):
-        return False
-    if given:
-        return True
-    names = {last_name(n.func) for n in nodes if isinstance(n, ast.Call)}
-    names = {name for name in names if name} | {"@" for n in nodes if isinstance(n, ast.MatMult)}
-    return bool(names & (_PRODUCTS | {"einsum", "baddbmm", "@", "transpose", "permute"}))
+    known = _read_before(source)
+    if function not in known:
+        nodes = list(ast.walk(function))
+        names = {last_name(n.func) for n in nodes if isinstance(n, ast.Call)}
+        names |= {"@" for n in nodes if isinstance(n, ast.MatMult)}
+        makes = not names.isdisjoint(_PRODUCTS | {"einsum", "baddbmm", "@", "transpose", "permute"})
+        known[function] = any(isinstance(n, (ast.Yield, ast.YieldFrom)) for n in nodes), makes
+    is_generator, makes_products = known[function]
+    return not is_generator and (given or makes_products)
+
+
+@lru_cache(maxsize=2)
+def _read_before(source: Source) -> dict[Function, tuple[bool, bool]]:
+    """Whether functions of a file are generators, and make products, of those that were asked about."""
+    return {}
 
 
 def _is_static(function: Function) -> bool:
