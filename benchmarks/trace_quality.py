@@ -151,8 +151,8 @@ def against_hta(done: list[Outcome]) -> list[str]:
         "",
         f"HolisticTraceAnalysis reads {len(both)} of them. Of {len(apart)} without marked steps it looks at the same window:",
         f"its idle share differs by at most 0.1 points on {near} of these, and by {max(apart, default=0.0):.1f} at most.",
-        "It counts whole microseconds. Where steps are marked it leaves out the last one and what comes before the first kernel: its",
-        "shares are of another window.",
+        "It counts whole microseconds. Where steps are marked it leaves out the last one and what comes before the first",
+        "kernel: its shares are of another window.",
     ]
 
 

@@ -177,9 +177,9 @@ def page(rows: list[Row], load: tuple[float, float], versions: str) -> str:
         f"Printed by `python benchmarks/trace_speed.py --write`, on {os.cpu_count()} cores ({processor()}), load {load[0]:.1f} "
         f"before and {load[1]:.1f} after; {versions}.",
         "",
-        "Each row is the median of its runs, with the fastest and the slowest in brackets; the runs of two tools take turns. Memory is",
-        "the peak of the process, of several the largest child's. HTA computes its temporal breakdown and the idle time of one rank,",
-        "which is part of what `perfaudit trace` does.",
+        "Each row is the median of its runs, with the fastest and the slowest in brackets; the runs of two tools take turns.",
+        "Memory is the peak of the process, of several the largest child's. HTA computes its temporal breakdown and the idle",
+        "time of one rank, which is part of what `perfaudit trace` does.",
         "",
         "| traces | tool | files | MiB | wall, s | CPU, s | peak, MiB | runs |",
         "|---|---|---:|---:|---:|---:|---:|---:|",
@@ -203,8 +203,9 @@ def versions_of(hta: str) -> str:
     """Python's, and HTA's with its Python where there is one."""
     found = f"Python {platform.python_version()}"
     if hta:
-        asks = "import importlib.metadata as m, platform; print(m.version('HolisticTraceAnalysis'), 'on Python', platform.python_version())"
-        found += f", HTA {subprocess.run([hta, '-c', asks], capture_output=True, text=True, check=True).stdout.strip()}"
+        asks = "import importlib.metadata as m, platform as p; print(m.version('HolisticTraceAnalysis'), p.python_version())"
+        told = subprocess.run([hta, "-c", asks], capture_output=True, text=True, check=True).stdout.split()
+        found += f", HTA {told[0]} on Python {told[1]}"
     return found
 
 

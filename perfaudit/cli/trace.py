@@ -16,7 +16,7 @@ from perfaudit.errors import FOUND, NOTHING_MEASURED, OK, UserError
 
 if TYPE_CHECKING:
     from perfaudit.report import Report
-    from perfaudit.trace.analyse import FileResult
+    from perfaudit.trace.file_result import FileResult
 
 HELP = """Read traces of torch.profiler, of one rank or many: why devices were idle, and what could be saved. Nothing is run.
 

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import statistics
 from bisect import bisect_right
-from collections import Counter
-from dataclasses import dataclass
 from itertools import pairwise
 
-from perfaudit.trace.checks import LEAST, look_at
+from perfaudit.trace.checks import look_at
+from perfaudit.trace.collectives import collectives_of
 from perfaudit.trace.device_view import SAMPLED, DeviceView, views_of
-from perfaudit.trace.host_threads import SINGLE_PROCESS, Instant, data_wait_spans, data_waits, main_thread
+from perfaudit.trace.file_result import FileResult, TraceFinding
+from perfaudit.trace.host_only import result_of_host
+from perfaudit.trace.host_threads import Instant, main_thread
 from perfaudit.trace.idle import CAUSES, longest_first, microseconds_by_cause
-from perfaudit.trace.intervals import Total, clip, intersection, total
+from perfaudit.trace.intervals import intersection, total
 from perfaudit.trace.matrix_products import products_of
 from perfaudit.trace.read import LARGEST, read_trace
-from perfaudit.trace.recording import COMMUNICATION, MICROSECOND, Recording
+from perfaudit.trace.recording import MICROSECOND, Recording
 from perfaudit.trace.steps import Step, are_consecutive, are_repeated, steps_of
 from perfaudit.trace.timeline import timeline_of
 from perfaudit.trace.trace_files import NotReadable, TraceFile
 from perfaudit.trace.warm_up import warm_up_steps
 from perfaudit.trace.whereabouts import MOST as MOST_INSTANTS
-from perfaudit.trace.whereabouts import Whereabouts, whereabouts
+from perfaudit.trace.whereabouts import whereabouts
 from perfaudit.traces import IdleWhere, KernelRow, RankTrace
 
 MOST_KERNELS = 20
@@ -35,63 +36,6 @@ LATE_SHARE = 0.05  # of the window that queued work may come late, as one stream
 UNEVEN = 1.3  # times the median, from which on the slowest step is said to be slow
 LEAST_STEPS = 5  # fewer tell no median
 UNMATCHED = 0.2  # of the work without a call that launched it, from which on the file is said to be filtered
-
-
-@dataclass(frozen=True, slots=True)
-class TraceFinding:
-    """What a check saw on one device: seconds is the most it could save of the window, share the same as a part of it."""
-
-    rule: str
-    message: str
-    seconds: float
-    share: float
-    steps: int
-    rank: int | None
-    device: str
-    where: Whereabouts
-    file: str = ""
-    step: int | None = None  # the number of the step in which most of it lies
-
-
-Key = tuple[str, str, int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class CollectiveRow:
-    """A collective as one rank saw it, in seconds from the start of its window.
-
-    key: operation, group, step and number in the step, which are the same on all ranks for the same collective. elements: of
-    the rank's part, None where the trace does not say it.
-    """
-
-    key: Key
-    start: float
-    end: float
-    busy_before: float  # computing since the collective before it
-    exposed: float  # of it, the part during which nothing computes
-    elements: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class FileResult:
-    """All that is kept of a file once it was read.
-
-    job: what ranks of one job have in common, "" for unknown. began: seconds since 1970 at the start of the window, None
-    where the file has relative times. steps: numbers of the first and the last marked step. is_outside: nothing of the file
-    lies in the window that was asked for.
-    """
-
-    file: str
-    devices: tuple[RankTrace, ...] = ()
-    findings: tuple[TraceFinding, ...] = ()
-    collectives: tuple[CollectiveRow, ...] = ()
-    rank: int | None = None
-    world_size: int | None = None
-    job: str = ""
-    problem: str = ""
-    began: float | None = None
-    steps: tuple[int, int] | None = None
-    is_outside: bool = False
 
 
 def analyse(file: TraceFile, window: tuple[int, int] | None = None) -> FileResult:
@@ -120,7 +64,7 @@ def analyse(file: TraceFile, window: tuple[int, int] | None = None) -> FileResul
     recording.notes |= _notes(recording, steps)
     views = views_of(recording, steps)
     if not views:
-        return _of_host(recording, steps)
+        return result_of_host(recording, steps)
     return FileResult(
         file.name,
         tuple(_device(view) for view in views),
@@ -303,110 +247,3 @@ def _step_of(view: DeviceView, instants: tuple[Instant, ...]) -> int | None:
     """The number of the step that holds the costliest of some instants."""
     at = bisect_right([step.start for step in view.steps], instants[0].time) - 1 if instants else -1
     return view.steps[at].number if at >= 0 else None
-
-
-def collectives_of(view: DeviceView) -> list[CollectiveRow]:
-    """The collectives that the steps launched, in the order of their start, numbered by kind and group.
-
-    A trace that does not name groups has its streams instead, by the order in which they are used: each group has its own,
-    and all ranks run the same program.
-    """
-    work = view.recording.work
-    rows = [row for row in view.rows if work.kind[row] == COMMUNICATION and _is_of_steps(view, row)]
-    streams: dict[int, int] = {}
-    numbers: Counter[tuple[str, str, int]] = Counter()
-    starts = [step.start for step in view.steps]
-    compute = Total(view.compute)
-    found = []
-    before = view.start
-    for row in rows:
-        said = work.collectives.get(row)
-        stream = streams.setdefault(work.stream[row], len(streams))
-        group = said.group if said is not None and said.group else f"stream {stream}"
-        call = view.launches.of.get(row)
-        step = bisect_right(starts, view.recording.calls.start[call]) - 1 if call is not None else -1
-        kind = (view.operations[row], group, view.steps[step].number if step >= 0 else -1)
-        computing = compute.between(before, max(before, work.start[row]))
-        found.append(
-            CollectiveRow(
-                (*kind, numbers[kind]),
-                (work.start[row] - view.start) * MICROSECOND,
-                (work.end[row] - view.start) * MICROSECOND,
-                computing * MICROSECOND,
-                (work.end[row] - work.start[row] - compute.between(work.start[row], work.end[row])) * MICROSECOND,
-                said.elements if said is not None else None,
-            )
-        )
-        numbers[kind] += 1
-        before = max(before, work.end[row])
-    return found
-
-
-def _is_of_steps(view: DeviceView, row: int) -> bool:
-    """Whether a marked step launched it, so that every rank has it; what an earlier step left in the queue runs in the
-    window too.
-    """
-    start, call = view.recording.work.start[row], view.launches.of.get(row)
-    if not view.steps or not view.launches.of:
-        return start >= view.start
-    return call is not None and view.start <= view.recording.calls.start[call] <= view.host_end
-
-
-def _of_host(recording: Recording, steps: list[Step]) -> FileResult:
-    """A trace without work of a device: the thread that trains is looked at instead."""
-    main = main_thread(recording)
-    operators = recording.operators
-    if main is None or not len(operators):
-        return FileResult(recording.file, problem="no operators and no work of a device in it", rank=recording.rank)
-    mine = [
-        (operators.start[row], operators.end[row]) for row in range(len(operators)) if operators.thread[row] == main
-    ]
-    start, end = (steps[0].start, steps[-1].end) if steps else (min(mine)[0], max(pair[1] for pair in mine))
-    if end <= start:
-        return FileResult(recording.file, problem="its operators take no time", rank=recording.rank)
-    data = clip(data_waits(recording, frozenset({main})), start, end)
-    length = end - start
-    shares = dict.fromkeys(("compute", "communication_exposed", "memory_exposed"), 0.0)
-    shares |= {f"idle_{cause}": 0.0 for cause in CAUSES}
-    shares["idle_data"] = total(data) / length
-    shares["compute"] = (
-        1.0 - shares["idle_data"]
-    )  # Python between operators is work too: nothing else is known to be idle
-    device = RankTrace(
-        recording.file,
-        recording.rank,
-        "cpu",
-        length * MICROSECOND,
-        len(steps),
-        shares,
-        notes=tuple(sorted(recording.notes)),
-        seconds_per_step=length * MICROSECOND / len(steps) if steps else None,
-        step_seconds=tuple((step.end - step.start) * MICROSECOND for step in steps),
-        events=recording.events,
-    )
-    return FileResult(recording.file, (device,), tuple(_waits_of_host(recording, device, data)), rank=recording.rank)
-
-
-def _waits_of_host(recording: Recording, device: RankTrace, data: list[tuple[float, float]]) -> list[TraceFinding]:
-    """The one finding that a trace without a device allows: the training waits for its data."""
-    share = device.shares["idle_data"]
-    main = main_thread(recording)
-    if share < LEAST or main is None:
-        return []
-    spans = data_wait_spans(recording, frozenset({main}))
-    is_alone = sum(SINGLE_PROCESS in name for _, _, name in spans) > len(spans) / 2
-    how = "loads it in the training process" if is_alone else "does not have it ready"
-    seconds = share * device.window_seconds
-    each = f"{1000 * seconds / device.steps:.3g} ms a step" if device.steps else f"{seconds:.3g} s in all"
-    return [
-        TraceFinding(
-            "PA101" if is_alone else "PA901",
-            f"the training waits for its next batch for {100 * share:.0f} % of the time ({each}): the loader {how}",
-            seconds,
-            share,
-            device.steps,
-            recording.rank,
-            "cpu",
-            whereabouts(recording, [Instant(start, main) for start, _ in data]),
-        )
-    ]

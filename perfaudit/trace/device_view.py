@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 
@@ -17,6 +17,7 @@ from perfaudit.trace import kernel_names, runtime_names
 from perfaudit.trace.host_threads import Instant, around, data_waits, main_thread
 from perfaudit.trace.idle import Gap, Host, Idle, causes_of
 from perfaudit.trace.intervals import Intervals, Total, clip, difference, total, union, without_short_holes
+from perfaudit.trace.launches import Launches, launches_of
 from perfaudit.trace.recording import COMMUNICATION, COMPUTE, MEMORY, Recording
 from perfaudit.trace.steps import Step
 from perfaudit.trace.warm_up import LONG_CALL
@@ -33,44 +34,6 @@ MOST_SEEN = 0.05  # of such a wait in which the device works, on what ends it
 SLOWEST_COPY = (
     100.0  # bytes a microsecond, for copies from pageable memory, which the host reads first: it may be swapped out
 )
-
-
-@dataclass(slots=True)
-class Launches:
-    """Which call handed each piece of work over: the row of `Recording.calls` by the row of `Recording.work`."""
-
-    of: dict[int, int] = field(default_factory=dict)
-    ambiguous: bool = False  # several calls have one correlation
-
-
-def launches_of(recording: Recording) -> Launches:
-    """By correlation; of several calls with the same one, the latest that began before the work."""
-    calls, work = recording.calls, recording.work
-    first: dict[int, int] = {}
-    more: dict[int, list[int]] = {}
-    handing_over = [
-        runtime_names.call_of(name) in ("launch", "copy", "sync") for name in recording.names
-    ]  # a synchronous cudaMemcpy waits, and hands over too
-    for row, correlation in enumerate(calls.correlation):
-        if correlation > 0 and handing_over[calls.name[row]]:
-            if correlation in first:
-                more.setdefault(correlation, [first[correlation]]).append(row)
-            else:
-                first[correlation] = row
-    for rows in more.values():
-        rows.sort(key=calls.start.__getitem__)
-    found = Launches(ambiguous=bool(more))
-    for row, correlation in enumerate(work.correlation):
-        if correlation <= 0:
-            continue
-        call = first.get(correlation)
-        if call is None:
-            continue
-        if correlation in more:
-            several = more[correlation]
-            call = several[max(0, bisect_right(several, work.start[row], key=calls.start.__getitem__) - 1)]
-        found.of[row] = call
-    return found
 
 
 @dataclass(eq=False)

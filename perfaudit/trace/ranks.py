@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from perfaudit.trace.analyse import CollectiveRow, FileResult, Key, TraceFinding
+from perfaudit.trace.file_result import CollectiveRow, FileResult, Key, TraceFinding
 from perfaudit.trace.kernel_names import WAIT_FOR_ALL
 from perfaudit.trace.whereabouts import Whereabouts
 from perfaudit.traces import CollectiveWaits, Straggler

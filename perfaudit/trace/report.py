@@ -11,7 +11,8 @@ from perfaudit.findings import Finding, Location, Saving
 from perfaudit.forked_work import Limits, Lost, in_children
 from perfaudit.report import Report, Skipped
 from perfaudit.rules import Rule
-from perfaudit.trace.analyse import FileResult, TraceFinding, analyse
+from perfaudit.trace.analyse import analyse
+from perfaudit.trace.file_result import FileResult, TraceFinding
 from perfaudit.trace.perfetto import TrimmedTrace, trimmed_trace
 from perfaudit.trace.ranks import Job, compare_ranks
 from perfaudit.trace.trace_files import NotReadable, TraceFile

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from made_traces import GEMM, RELU, SGEMM, Host, step_of_training
 
-from perfaudit.trace.analyse import FileResult, analyse
+from perfaudit.trace.analyse import analyse
+from perfaudit.trace.file_result import FileResult
 from perfaudit.trace.trace_files import TraceFile
 from perfaudit.traces import RankTrace
 

@@ -9,8 +9,9 @@ import pytest
 from made_traces import ALL_REDUCE, GEMM, RELU, Host, step_of_training
 
 from perfaudit.rules import all_rules
-from perfaudit.trace.analyse import FileResult, analyse
+from perfaudit.trace.analyse import analyse
 from perfaudit.trace.checks import all_checks
+from perfaudit.trace.file_result import FileResult
 from perfaudit.trace.trace_files import TraceFile
 
 Story = Callable[[Host], None]

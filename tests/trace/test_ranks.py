@@ -13,7 +13,8 @@ from made_traces import ALL_REDUCE, GEMM, Host, Job
 
 from perfaudit.report import Report
 from perfaudit.rules import rule_heads
-from perfaudit.trace.analyse import FileResult, analyse
+from perfaudit.trace.analyse import analyse
+from perfaudit.trace.file_result import FileResult
 from perfaudit.trace.report import are_two_jobs, compare_jobs, read_all, report_of
 from perfaudit.trace.trace_files import TraceFile, find_traces
 from perfaudit.traces import RankTrace, Traces
