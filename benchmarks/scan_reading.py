@@ -29,9 +29,9 @@ def page(records: dict[str, Any]) -> str:
             "",
             "Printed by `python benchmarks/scan_reading.py --write` from the labels in `scan_reading.json`. Four readers, who",
             "wrote no rule, chose public repositories that no earlier reading, rule or test had used, scanned them with",
-            f"perfaudit at {records['perfaudit']} at its default severity, and labelled findings in their source. Labels are those",
-            "of `scan_quality.md`: right, arguable (true, but it hardly matters there, or the advice fits badly), wrong (not",
-            "true, of no use, or the patch breaks something).",
+            f"perfaudit at {records['perfaudit']} at its default severity, and labelled findings in their source. Labels are",
+            "those of `scan_quality.md`: right, arguable (true, but it hardly matters there, or the advice fits badly), wrong",
+            "(not true, of no use, or the patch breaks something).",
             "",
             f"**{len(labels)} findings in {len(repositories)} repositories "
             f"({sum(one['files'] for one in repositories):,} files): {share(numbers, 'right')} right,",
