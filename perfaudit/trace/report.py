@@ -240,7 +240,11 @@ def verdict(devices: Sequence[RankTrace], findings: Sequence[TraceFinding]) -> s
         mostly = f"most of it ({100 * lost[worst]:.0f} %) " if lost[worst] < ALL * idle else ""
         head += f" and {'is' if one else 'are'} idle for {100 * idle:.0f} %, {mostly}{_IDLE_BY[worst]}"
     elif lost[worst] >= LEAST:
-        head += f", and for {100 * lost[worst]:.0f} % {SHARE_WORDS[worst]}"
+        does = {"communication_exposed": "communicate{s} and compute{s} nothing", "memory_exposed": "only cop{ies}"}[
+            worst
+        ]
+        does = does.format(s="s", ies="ies") if one else does.format(s="", ies="y")
+        head += f"; for {100 * lost[worst]:.0f} % {'it' if one else 'they'} {does}"
     if not findings:
         is_idle = lost[worst] >= MUCH
         return f"{head}: no cause is known to a rule" if is_idle else f"{head}: nothing worth doing was found"
