@@ -118,6 +118,12 @@ _PINS = re.compile(
     rb"pin_memory\s*=\s*(?:True\b|torch\.cuda\.is_available\(\)|(?:self\.|args\.)?(?:use_|is_)?(?:cuda|gpu)\b)"
 )
 _PINS_BY_KEY = re.compile(rb"[\"']pin_memory[\"']\s*(?::|\]\s*=)\s*(\w+)")
+# A function that makes batches, and in it the length of the longest sample.
+_PADS = re.compile(
+    rb"def \w{0,40}(?:pad|batch)\w{0,40}\((?:(?!\ndef |\nclass )[^\x00]){0,1500}?max\(\[?(?:len\(|map\(len|\w+\.(?:size|shape))"
+)
+# Imports of what no torch from 2.0 on has; indented, they may be one of two ways.
+_OLD_TORCH = re.compile(rb"(?:from|import)[ \t]+(?:torchtext\.legacy|torch\._six|torch\.utils\.ffi)\b")
 _HOOK_WORDS = (b"register_forward", b"register_full_backward", b"register_backward")
 
 
@@ -258,6 +264,10 @@ def _said_to_program(data: bytes, imports: Iterable[str]) -> frozenset[str]:
         marks.add("wide convolutions")
     if b"timm.create_model" in data or ("convolutions" in marks and (b"torchvision" in data or _finds(_WIDE, data))):
         marks.add("wide convolutions")
+    if b"max(" in data and _PADS.search(data):
+        marks.add("sizes change")
+    if any(_at_lines_with(b"import", _OLD_TORCH, data)):
+        marks.add("old torch")
     if b".backward(" in data and b".step(" in data:
         marks.add("steps" if b"__main__" not in data else "steps of a script")
     return frozenset(marks)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from perfaudit.errors import RuleFileError
 from perfaudit.findings import SEVERITIES, Edit, Finding, Fix, Location, Safety, Severity
 from perfaudit.rules import Rule, read_folder, rule_heads
-from perfaudit.static import edit
+from perfaudit.static import edit, old_torch
 from perfaudit.static.rule_folder import RuleFolder
 from perfaudit.static.rule_importer import USER_RULES, import_rule, rule_is_running
 from perfaudit.static.source import Source
@@ -279,12 +279,17 @@ def _cut(line: str) -> str:
 def _fix(source: Source, rule: Rule, proposal: Proposal | None) -> Fix | None:
     if proposal is None:
         return None
-    if not proposal.edits:
+    if not proposal.edits or _is_too_new(source, proposal.edits):
         return Fix(proposal.title, "manual")
     safety = proposal.safety or ("manual" if rule.fix == "none" else rule.fix)
     changes = proposal.changes if proposal.changes is not None else (rule.changes if safety == "unsafe" else ())
     edits = tuple(proposal.edits)
     return Fix(proposal.title, safety, changes, edits, edit.diff_of(source.path, source.text, edits))
+
+
+def _is_too_new(source: Source, edits: tuple[Edit, ...]) -> bool:
+    """Whether a patch writes what the torch of this program does not have."""
+    return any(old_torch.NEW.search(e.text) for e in edits) and old_torch.needs_old_torch(source)
 
 
 def _without_doubles(found: list[Finding]) -> list[Finding]:

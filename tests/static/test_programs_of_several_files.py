@@ -215,3 +215,27 @@ def test_the_words_fit_what_is_shown(tmp_path: Path) -> None:
     folder = write(tmp_path, {"net.py": NET, "train.py": script})
     (finding,) = findings_in(folder, "train.py", {"PA304"})
     assert finding.message.startswith("`loss.backward()` and the forward pass before it run in float32")
+
+
+@pytest.mark.parametrize(
+    ("imported", "is_old"),
+    [
+        ("from torch._six import inf\n", True),
+        ("try:\n    from torch._six import inf\nexcept ImportError: pass\n", False),
+    ],
+)
+def test_a_patch_writes_nothing_that_the_torch_of_the_program_lacks(
+    tmp_path: Path, imported: str, is_old: bool
+) -> None:
+    script = "import misc\nimport torch\n\noptimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)\n"
+    folder = write(tmp_path, {"misc.py": imported, "train.py": script})
+    assert (findings_in(folder, "train.py", {"PA402"}) == []) == is_old
+
+
+def test_a_cure_that_an_old_torch_lacks_is_advice() -> None:
+    step = "import torch\nfrom torch.nn import functional as F\n\ndef forward(x):\n    return x * torch.tanh(F.softplus(x))\n"
+    (finding,) = run_checks(Source("a.py", step), all_rules(), frozenset({"PA205"}))
+    assert finding.fix is not None and "F.mish(x)" in apply(step, finding.fix.edits)
+    old = "from torchtext.legacy import data\n" + step
+    (finding,) = run_checks(Source("a.py", old), all_rules(), frozenset({"PA205"}))
+    assert finding.fix is not None and (finding.fix.safety, finding.fix.edits) == ("manual", ())

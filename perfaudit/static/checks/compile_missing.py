@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from perfaudit.static.old_torch import needs_old_torch
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.entry import is_module_class, module_classes, own_layer, parts_of, script_loops
@@ -29,7 +30,7 @@ _POINTWISE_FUNCTION = re.compile(
 
 @check("PA306", ast.Module)
 def compile_missing(source: Source, module: ast.Module) -> Iterator[Seen]:
-    if not script_loops(source) or source.says(_DECIDED):
+    if not script_loops(source) or source.says(_DECIDED) or needs_old_torch(source):
         return
     blocks = [definition for definition in module_classes(source) if _is_repeated(source, definition)]
     counted = [(block, _pointwise_operations(source, block)) for block in blocks]

@@ -9,8 +9,15 @@ from collections.abc import Iterator
 from perfaudit.static import edit
 from perfaudit.static.project import FRAMEWORKS
 from perfaudit.static.registry import Proposal, Seen, check
-from perfaudit.static.source import Source
-from perfaudit.static.understanding.context import StepLoop, called_function, step_loops
+from perfaudit.static.source import Function, Source
+from perfaudit.static.understanding.context import (
+    StepLoop,
+    called_function,
+    callers,
+    last_name,
+    runs_often,
+    step_loops,
+)
 from perfaudit.static.understanding.devices import uses_cuda
 from perfaudit.static.understanding.entry import (
     CONVOLUTIONS,
@@ -24,7 +31,7 @@ from perfaudit.static.understanding.entry import (
     starts_training,
     whole_models,
 )
-from perfaudit.static.understanding.values import enclosing_function
+from perfaudit.static.understanding.values import constant, default, enclosing_function
 
 FLAG = "torch.backends.cudnn.benchmark"
 TITLE = "let cuDNN time its algorithms once per input size"
@@ -38,6 +45,8 @@ _SIZES_CHANGE = re.compile(
     re.IGNORECASE,
 )
 _BATCH_OF_ONE = re.compile(r"batch_?size\W[^\n]{0,60}\bdefault\s*=\s*1\b", re.IGNORECASE)
+_SEEDS = re.compile(r"seed|determinis|reproducib")
+_MAKES_BATCHES = re.compile(r"pad|collate|batch")
 _NO_CONVOLUTIONS = re.compile(r"vit|swin")
 _SET_NO_FLAG = {"apex", "flash"}  # frameworks that run no training: they leave cuDNN as it is
 _AUDIO = {"torchaudio", "librosa"}  # clips differ in length
@@ -54,14 +63,18 @@ def cudnn_benchmark_off(source: Source, module: ast.Module) -> Iterator[Seen]:
     if _sizes_change(source, loops) or _seeds_elsewhere(source):
         return
     is_small = has_small_convolutions_only(source)
-    mentions = _DECIDED.findall(source.text)
+    mentions = [match.start() for match in _DECIDED.finditer(source.text)]
+    place = start or place_of_setting(source, loops[0])
+    if mentions and all(_only_when_seeded(source, offset) for offset in mentions):
+        fix = Proposal(f"{TITLE}, where no seed is given")
+        yield Seen(place, f"without `{FLAG}` {COST}", fix, hint=is_small)
+        return
     if mentions:
         off = _switched_off(source)
         if off is not None and len(mentions) == 1 and not _is_deliberate(source, off):
             fix = Proposal(TITLE, edit.replace(source, off.value, "True"))
             yield Seen(off, f"with `{source.brief(off)}` {COST}", fix, hint=is_small)
         return
-    place = start or place_of_setting(source, loops[0])
     if start is not None and starts_processes(source):
         yield Seen(place, f"without `{FLAG}` {COST}", Proposal(f"{TITLE}, in each process"), hint=is_small)
         return
@@ -102,17 +115,77 @@ def _is_deliberate(source: Source, off: ast.Assign) -> bool:
     return any("seed" in _last_name(call) for call in calls)
 
 
+def _only_when_seeded(source: Source, offset: int) -> bool:
+    """Whether a place of the text is reached only where the user asks for a seed, which by default nobody does.
+
+    In a branch of `if args.seed is not None`, or in a function by the name of seeding that is called in such branches alone.
+    """
+    around: list[ast.If | Function] = [*source.nodes(ast.If), *source.nodes(ast.FunctionDef)]
+    inside = [node for node in around if source.span(node).start <= offset < source.span(node).end]
+    return any(
+        _is_asked(source, node.test) and source.span(node.test).end <= offset and not node.orelse
+        if isinstance(node, ast.If)
+        else _SEEDS.search(node.name.lower()) is not None and _is_called_when_seeded(source, node)
+        for node in inside
+    )
+
+
+def _is_called_when_seeded(source: Source, function: Function) -> bool:
+    calls = callers(source, function)
+    conditions = [[a.test for a in source.ancestors(call) if isinstance(a, ast.If)] for call in calls]
+    return bool(calls) and all(any(_is_asked(source, test) for test in tests) for tests in conditions)
+
+
+def _is_asked(source: Source, test: ast.expr) -> bool:
+    """Whether a condition asks for an option of seeding that is off as far as the file says: `args.seed is not None`."""
+    asked = test.left if isinstance(test, ast.Compare) else test
+    if not _SEEDS.search(last_name(asked).lower()):
+        return False
+    option = default(source, asked)
+    if option is None:
+        return isinstance(asked, ast.Attribute) and _is_off_if_left_out(source, asked)
+    if isinstance(test, ast.Compare):
+        compared = constant(source, test.comparators[0])
+        return isinstance(test.ops[0], (ast.IsNot, ast.NotEq, ast.GtE, ast.Gt)) and option.value in (compared, -1, None)
+    return not option.value
+
+
+def _is_off_if_left_out(source: Source, asked: ast.Attribute) -> bool:
+    """Whether an option without a default is declared in this file, or comes from a configuration that is not in sight."""
+    flags = {f"--{asked.attr}", f"--{asked.attr.replace('_', '-')}"}
+    declared = [c for c in source.calls(".add_argument") if any(constant(source, a) in flags for a in c.args)]
+    stores = [n for n in source.nodes(ast.Attribute) if n.attr == asked.attr and isinstance(n.ctx, ast.Store)]
+    given = [keyword for call in declared for keyword in call.keywords if keyword.arg in ("default", "action")]
+    return not stores and all(constant(source, keyword.value) == "store_true" for keyword in given)
+
+
 def _sizes_change(source: Source, loops: tuple[StepLoop, ...]) -> bool:
     """Whether something shows that batches differ in size: collation, padding, rescaling inside the loop, audio."""
     if imported_files_say(source, "sizes change") or _BATCH_OF_ONE.search(source.text):
         return True
     if _SIZES_CHANGE.search(source.text) or any(n.partition(".")[0] in _AUDIO for n in source.aliases.values()):
         return True
+    if any(_pads_to_longest(source, call) for call in source.nodes(ast.Call)):
+        return True
     if any("torchvision.models.detection" in name for name in source.aliases.values()):  # images keep their sizes
         return True
     inside = {id(node) for step in loops for node in (step.loop, *step.helpers)}
     resizes = source.calls("torch.nn.functional.interpolate")
     return any(id(ancestor) in inside for call in resizes for ancestor in source.ancestors(call))
+
+
+def _pads_to_longest(source: Source, call: ast.Call) -> bool:
+    """Whether a call is `max(len(s) for s in batch)`, or of sizes, in a function that makes batches."""
+    if last_name(call.func) != "max" or len(call.args) != 1:
+        return False
+    lengths = [node for node in ast.walk(call.args[0]) if last_name(node) in ("len", "size", "shape")]
+    is_of_each = isinstance(call.args[0], (ast.ListComp, ast.GeneratorExp)) or last_name(
+        getattr(call.args[0], "func", call)
+    ) in ("map", "list")
+    function = enclosing_function(source, call)
+    if not lengths or not is_of_each or function is None:
+        return False
+    return _MAKES_BATCHES.search(function.name.lower()) is not None or runs_often(source, call)
 
 
 def _seeds_elsewhere(source: Source) -> bool:

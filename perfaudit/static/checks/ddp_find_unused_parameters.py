@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
+from perfaudit.static.understanding.context import called_function, last_name
 from perfaudit.static.understanding.distributed import DDP
 from perfaudit.static.understanding.values import ABSENT, argument, is_true
 
@@ -17,6 +19,9 @@ LIGHTNING = tuple(
 )
 ACCELERATE = ("accelerate.DistributedDataParallelKwargs", "accelerate.utils.DistributedDataParallelKwargs")
 
+_FREEZES = re.compile(r"(^|_)(un_?)?freez|set_(requires_grad|trainable)")  # methods of a model, and functions
+_PICKS_PARTS = re.compile(r"layer_?drop|supernet|num_experts|n_experts", re.IGNORECASE)  # each step runs other layers
+
 
 @check("PA702", call=(DDP, *LIGHTNING, *ACCELERATE))
 def ddp_find_unused_parameters(source: Source, call: ast.Call) -> Iterator[Seen]:
@@ -24,6 +29,8 @@ def ddp_find_unused_parameters(source: Source, call: ast.Call) -> Iterator[Seen]
     if not is_true(source, value):
         return
     if argument(source, call, "static_graph") is not ABSENT:  # looks in the first step only
+        return
+    if source.says(_PICKS_PARTS) or _freezes_later(source, call):
         return
     yield Seen(
         call,
@@ -35,3 +42,28 @@ def ddp_find_unused_parameters(source: Source, call: ast.Call) -> Iterator[Seen]
         ),
         hot=True,
     )
+
+
+def _freezes_later(source: Source, wrapping: ast.Call) -> bool:
+    """Whether parameters are frozen or freed behind the wrapping, or in a function that is called there.
+
+    DistributedDataParallel waits for the gradients of all that had `requires_grad` when it was made.
+    """
+    later = [call for call in source.nodes(ast.Call) if call.lineno > wrapping.lineno]
+    if any(_FREEZES.search(last_name(call.func).lower()) for call in later):
+        return True
+    called = [function for call in later if (function := called_function(source, call)) is not None]
+    stores = [n for n in source.nodes(ast.Attribute) if n.attr == "requires_grad" and isinstance(n.ctx, ast.Store)]
+    places: list[ast.expr] = [*stores, *source.calls(".requires_grad_")]
+    return any(place.lineno > wrapping.lineno and not _of_input(source, place) for place in places) or any(
+        ancestor is function for place in places for ancestor in source.ancestors(place) for function in called
+    )
+
+
+def _of_input(source: Source, place: ast.expr) -> bool:
+    """Whether it is `images.requires_grad_()` or `x.requires_grad = True` in a loop: gradients of data, not of weights."""
+    held = place.func if isinstance(place, ast.Call) else place
+    name = held.value if isinstance(held, ast.Attribute) else None
+    loop = source.enclosing(place, ast.For)
+    lists = isinstance(loop, ast.For) and "parameters" in source.text_of(loop.iter)
+    return isinstance(name, ast.Name) and not lists and not re.search(r"model|net|param", name.id)

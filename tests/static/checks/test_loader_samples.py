@@ -187,3 +187,32 @@ for x in loader:
     assert run_checks(Source("a.py", on_gpu), all_rules(), frozenset(["PA102"]))
     on_tpu = "import torch\nimport torch_xla.core.xla_model as xm\n" + text
     assert not run_checks(Source("a.py", on_tpu), all_rules(), frozenset(["PA102"]))
+
+
+def test_what_a_notebook_defines_is_moved_to_a_file_first() -> None:
+    """A spawned worker has no notebook to import its functions and classes from."""
+    text = HEAD + "def join(samples):\n    return read(samples)\n\nloader = DataLoader(paths, collate_fn=join)\n"
+    (of_file,) = run_checks(Source("a.py", text), all_rules(), frozenset(["PA101"]))
+    (of_notebook,) = run_checks(Source("a.ipynb", text), all_rules(), frozenset(["PA101"]))
+    assert of_file.fix is not None and of_file.fix.edits
+    assert of_notebook.fix is not None and not of_notebook.fix.edits
+    assert of_notebook.fix.title.startswith("move `join` to a file that the notebook imports, then load with 2 workers")
+
+
+STREAM = """from torch.utils.data import IterableDataset, get_worker_info
+
+class Shards(IterableDataset):
+    def __iter__(self):
+        yield from read(self.paths[get_worker_info().id])
+"""
+
+
+def test_a_stream_of_another_file_is_not_patched(tmp_path: Path) -> None:
+    """How many workers share the files decides which samples are seen."""
+    loader = "from data import Shards\nfrom torch.utils.data import DataLoader\n\nloader = DataLoader(Shards(), 64)\n"
+    for name, text in (("data.py", STREAM), ("train.py", loader)):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    neighbours = Project(sorted(tmp_path.glob("*.py"))).seen_from(tmp_path / "train.py")
+    (finding,) = run_checks(Source("train.py", loader, neighbours), all_rules(), frozenset(["PA101"]))
+    assert finding.fix is not None and not finding.fix.edits
+    assert "may depend on how many there are: `Shards` or a part of it shares its samples out" in finding.fix.title

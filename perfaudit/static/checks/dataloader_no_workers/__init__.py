@@ -16,7 +16,7 @@ from perfaudit.static.checks.dataloader_no_workers.datasets import (
     shards_itself,
     writes_to_itself,
 )
-from perfaudit.static.checks.dataloader_no_workers.samples import unpicklable
+from perfaudit.static.checks.dataloader_no_workers.samples import Found, of_notebook, unpicklable
 from perfaudit.static.hoist import hoist
 from perfaudit.static.registry import Joined, Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
@@ -76,7 +76,7 @@ def dataloader_no_workers(source: Source, call: ast.Call) -> Iterator[Seen]:
     if (
         isinstance(dataset, ast.expr)
         and (stream := is_iterable(source, dataset))
-        and _CHANGES.search(source.text_of(stream))
+        and _CHANGES.search(stream[0].text_of(stream[1]))
     ):
         return
     if is_on_device(source, call):  # a forked worker cannot use the device
@@ -164,12 +164,8 @@ def _proposal(
     source: Source, call: ast.Call, workers: Argument, unless: Default | None, dataset: Argument
 ) -> Proposal | None:
     if isinstance(dataset, ast.expr):
-        stream = is_iterable(source, dataset)
-        if stream is not None and not shards_itself(source, stream):
-            return Proposal(
-                f"let `{stream.name}` share out its samples by `get_worker_info()`, then load with workers: "
-                "as it is, every worker would yield every sample"
-            )
+        if (stream := is_iterable(source, dataset)) is not None:
+            return Proposal(_about_stream(stream))
         if written := writes_to_itself(source, dataset):
             return Proposal(
                 f"load with {START_WITH} workers, if `{written}` is only for the worker: each writes to its own copy, which "
@@ -195,9 +191,13 @@ def _proposal(
         )
     title = f"load with {START_WITH} workers (`perfaudit tune --dataloader` finds the number)"
     edits = _start_workers(source, call, workers, unless)
-    if (kept := unpicklable(source, call)) is None:
-        return Proposal(title, edits)
     where = "where workers are spawned (Windows, macOS, Linux from Python 3.14 on) it cannot be sent to them"
+    if (kept := unpicklable(source, call)) is None:
+        if name := of_notebook(source, call):
+            return Proposal(
+                f"move `{name}` to a file that the notebook imports, then load with {START_WITH} workers: {where}"
+            )
+        return Proposal(title, edits)
     if (
         kept.function is not None
         and (moved := hoist(source, kept.function, kept.name)) is not None
@@ -205,6 +205,20 @@ def _proposal(
     ):
         return Proposal(f"{title}, with {kept.words} moved to the module: {where}", edit.together(moved, edits))
     return Proposal(f"move {kept.words} to the module, then load with {START_WITH} workers: {where}")
+
+
+def _about_stream(stream: Found) -> str:
+    """What to do where samples come from one stream: no patch, for how many workers share it decides what is seen."""
+    name = stream[1].name
+    if shards_itself(stream):
+        return (
+            f"load with workers, if which samples come, and in which order, may depend on how many there are: `{name}` or a "
+            "part of it shares its samples out among them"
+        )
+    return (
+        f"let `{name}` share out its samples by `get_worker_info()`, then load with workers: "
+        "as it is, every worker would yield every sample"
+    )
 
 
 def _imports_jax(source: Source) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 
-from perfaudit.static.checks.dataloader_no_workers.samples import only_looks_up
+from perfaudit.static.checks.dataloader_no_workers.samples import Found, class_of_samples, only_looks_up
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
 from perfaudit.static.understanding.context import called_function, dotted_name, last_name
 from perfaudit.static.understanding.devices import device_text, moves_to_device
@@ -166,19 +166,32 @@ def _is_made_by_torch(source: Source, value: ast.expr) -> bool:
     return False
 
 
-def is_iterable(source: Source, dataset: ast.expr) -> ast.ClassDef | None:
-    """The class of the dataset where it is an IterableDataset of this file, else None."""
+def is_iterable(source: Source, dataset: ast.expr) -> Found | None:
+    """The class of the dataset where it is an IterableDataset, of this file or another one of the project, and its file."""
     definition = local_class(source, dataset)
-    if definition is None:
-        return None
-    bases = {source.qualified(base) for base in definition.bases}
-    return definition if "torch.utils.data.IterableDataset" in bases else None
+    elsewhere = class_of_samples(source, dataset) if definition is None else None
+    found = (source, definition) if definition is not None else elsewhere and elsewhere[0]
+    return found if found is not None and _is_stream(*found) else None
 
 
-def shards_itself(source: Source, definition: ast.ClassDef) -> bool:
-    """Whether an iterable dataset asks which worker it is; else every worker yields every sample."""
-    asks = "torch.utils.data.get_worker_info"
-    return any(source.qualified(n) == asks for n in ast.walk(definition) if isinstance(n, (ast.Name, ast.Attribute)))
+def _is_stream(source: Source, definition: ast.ClassDef, depth: int = FOLLOW) -> bool:
+    """Whether a class is derived from IterableDataset, directly or through classes of its file."""
+    for base in definition.bases if depth else ():
+        if source.qualified(base) == "torch.utils.data.IterableDataset":
+            return True
+        above = source.lookup(base) if isinstance(base, ast.Name) else []
+        if len(above) == 1 and isinstance(above[0], ast.ClassDef) and _is_stream(source, above[0], depth - 1):
+            return True
+    return False
+
+
+def shards_itself(found: Found) -> bool:
+    """Whether an iterable dataset asks which worker it is, or another one of its file does, of which it may consist.
+
+    Else every worker yields every sample.
+    """
+    source, _ = found
+    return bool(source.calls("torch.utils.data.get_worker_info"))
 
 
 def writes_to_itself(source: Source, dataset: ast.expr) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from perfaudit.static import edit
 from perfaudit.static.checks.eval_without_no_grad.escape import graph_escapes, proves_no_graph
 from perfaudit.static.registry import Proposal, Seen, check
-from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
+from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Loop, Source
 from perfaudit.static.understanding.context import (
     NO_GRAD,
     SET_GRAD,
@@ -153,7 +153,7 @@ def _put_in_eval_mode(source: Source, call: ast.Call) -> str:
     return dotted_name(statement.targets[0])
 
 
-def _loops_behind(source: Source, statement: ast.stmt, model: str) -> Iterator[ast.For]:
+def _loops_behind(source: Source, statement: ast.stmt, model: str) -> Iterator[Loop]:
     """The outermost loops behind a statement in its block, as long as the model stays in eval mode."""
     block = source.block(statement)
     after = block[next(n for n, item in enumerate(block) if item is statement) + 1 :]
@@ -163,13 +163,13 @@ def _loops_behind(source: Source, statement: ast.stmt, model: str) -> Iterator[a
             return
 
 
-def _evaluations(source: Source, statement: ast.stmt, model: str) -> Iterator[tuple[ast.For, str]]:
+def _evaluations(source: Source, statement: ast.stmt, model: str) -> Iterator[tuple[Loop, str]]:
     """The loops in which the model is in eval mode, with its name there.
 
     Behind the statement, around it where each turn puts the model into eval mode, and in functions that are handed the model.
     """
     around = source.parent(statement)
-    if isinstance(around, ast.For) and not _ends_eval_mode(around, model):
+    if isinstance(around, LOOPS) and not _ends_eval_mode(around, model):
         yield around, model
     block = source.block(statement)
     for item in block[next(n for n, item in enumerate(block) if item is statement) + 1 :]:
@@ -179,7 +179,7 @@ def _evaluations(source: Source, statement: ast.stmt, model: str) -> Iterator[tu
         yield from _evaluations_by_call(source, item, model)
 
 
-def _evaluations_by_call(source: Source, statement: ast.stmt, model: str) -> Iterator[tuple[ast.For, str]]:
+def _evaluations_by_call(source: Source, statement: ast.stmt, model: str) -> Iterator[tuple[Loop, str]]:
     """The loops of functions of this file that a statement calls with the model."""
     if not isinstance(statement, (ast.Expr, ast.Assign, ast.AugAssign, ast.Return)):
         return
@@ -191,7 +191,7 @@ def _evaluations_by_call(source: Source, statement: ast.stmt, model: str) -> Ite
             yield from ((loop, name) for loop in _in_eval_mode_still(function, name))
 
 
-def _in_eval_mode_still(function: Function, model: str) -> Iterator[ast.For]:
+def _in_eval_mode_still(function: Function, model: str) -> Iterator[Loop]:
     for item in function.body:
         yield from _outermost_loops(item)
         if any(_ends_eval_mode(node, model) for node in ast.walk(item)):
@@ -241,8 +241,8 @@ def _is_under(source: Source, node: ast.AST, test: ast.expr, in_body: bool) -> b
     return False
 
 
-def _outermost_loops(statement: ast.stmt) -> Iterator[ast.For]:
-    if isinstance(statement, ast.For):
+def _outermost_loops(statement: ast.stmt) -> Iterator[Loop]:
+    if isinstance(statement, LOOPS):
         yield statement
     if isinstance(statement, (*LOOPS, *FUNCTIONS, ast.ClassDef)):
         return
@@ -382,7 +382,7 @@ def _switches_gradients(source: Source, function: Function) -> bool:
     return any(source.qualified(node) in NO_GRAD | SET_GRAD or GRADIENT.search(last_name(node)) for node in nodes)
 
 
-def _needs_gradients(source: Source, loop: ast.For, model: str) -> bool:
+def _needs_gradients(source: Source, loop: Loop, model: str) -> bool:
     """Whether something in the loop, or in a function of this file that it calls, speaks of gradients or training."""
     calls = [node for node in ast.walk(loop) if isinstance(node, ast.Call)]
     if any(_hands_model_out(source, call, model) for call in calls):
@@ -413,7 +413,7 @@ def _hands_model_out(source: Source, call: ast.Call, model: str) -> bool:
     return isinstance(made, ast.Call) and called_function(source, made) is None and _gets(made, model)
 
 
-def _unseen_call(source: Source, loop: ast.For, runs: list[ast.Call], model: str) -> ast.Call | None:
+def _unseen_call(source: Source, loop: Loop, runs: list[ast.Call], model: str) -> ast.Call | None:
     """A call in the loop that may differentiate in code this file does not show; the model's own call if it may."""
     if any(_wraps_a_model(source, made) for run in runs for made in made_of(source, run.func)):
         return runs[0]

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from perfaudit.static.source import FUNCTIONS, Source
+from perfaudit.static.source import FUNCTIONS, Loop, Source
 from perfaudit.static.understanding.context import dotted_name, last_name
 
 _FREE = re.compile(  # attributes and functions behind which there is no graph
@@ -20,10 +20,10 @@ _GROWS = {"append", "extend", "add", "update", "insert", "push", "put", "store",
 _WITH_INDICES = {"max", "min", "topk", "sort", "kthvalue", "median", "mode"}  # return values and indices
 
 
-def graph_escapes(source: Source, loop: ast.For, runs: list[ast.Call]) -> bool:
+def graph_escapes(source: Source, loop: Loop, runs: list[ast.Call]) -> bool:
     """Whether gradients of what the loop computes may be used behind it."""
     flow = _Flow(loop, runs)
-    for holder in flow.holders():
+    for holder in flow.holders(source):
         if not isinstance(holder, ast.Name) or any(isinstance(a, ast.Lambda) for a in source.ancestors(holder)):
             return True
         if any(not _is_number_only(source, use) for use in _read_behind(source, loop, holder)):
@@ -31,15 +31,18 @@ def graph_escapes(source: Source, loop: ast.For, runs: list[ast.Call]) -> bool:
     return any(flow.carries(node.value) for node in ast.walk(loop) if isinstance(node, ast.Return) and node.value)
 
 
-def proves_no_graph(loop: ast.For, runs: list[ast.Call]) -> bool:
-    """Whether the loop says `model(x).numpy()`: it raises where gradients are recorded, so something switches them off."""
+def proves_no_graph(loop: Loop, runs: list[ast.Call]) -> bool:
+    """Whether the loop says `model(x).numpy()`: it raises where gradients are recorded, so something switches them off.
+
+    Of a value that surely is part of the graph: not of `output` where it is also the index of the largest.
+    """
     return _Flow(loop, runs).proves_no_graph()
 
 
 class _Flow:
     """Which names in the loop carry a graph, whatever the order of the statements."""
 
-    def __init__(self, loop: ast.For, runs: list[ast.Call]) -> None:
+    def __init__(self, loop: Loop, runs: list[ast.Call]) -> None:
         self.loop = loop
         self.runs = {id(run) for run in runs}
         self.names: set[str] = set()
@@ -100,12 +103,31 @@ class _Flow:
 
     def proves_no_graph(self) -> bool:
         calls = (node for node in ast.walk(self.loop) if isinstance(node, ast.Call))
+        sure = self.surely_named()
         return any(
-            isinstance(call.func, ast.Attribute) and call.func.attr == "numpy" and self.carries(call.func.value)
+            isinstance(call.func, ast.Attribute) and call.func.attr == "numpy" and self._is_sure(call.func.value, sure)
             for call in calls
         )
 
-    def holders(self) -> Iterator[ast.expr]:
+    def surely_named(self) -> set[str]:
+        """Names of which no assignment in the loop gives something without a graph, nor something made of such a name."""
+        sure = set(self.names)
+        before = -1
+        while before != len(sure):
+            before = len(sure)
+            for target, value in self.assignments():
+                for name in {dotted_name(part) for part in ast.walk(target)} & sure:
+                    if not self._is_sure(value, sure):
+                        sure.discard(name)
+        return sure
+
+    def _is_sure(self, node: ast.expr, sure: set[str]) -> bool:
+        """Whether all names that carry a graph into an expression do so surely; one that may not, ends it."""
+        inner = (part for part in ast.walk(node) if isinstance(part, (ast.Name, ast.Attribute)))
+        carrying = {name for part in inner if (name := dotted_name(part)) in self.names}
+        return carrying <= sure and self.carries(node)
+
+    def holders(self, source: Source) -> Iterator[ast.expr]:
         """What is set in the loop, or grown there, and carries a graph; each as the expression that stands there."""
         for target, value in self.assignments():
             for node in ast.walk(target):
@@ -116,14 +138,28 @@ class _Flow:
         for node in ast.walk(self.loop):
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _GROWS):
                 continue
-            if any(self.carries(argument) for argument in (*node.args, *(k.value for k in node.keywords))):
+            given = (*node.args, *(k.value for k in node.keywords))
+            if any(self.carries(argument) and not self._is_dropped_before(source, argument) for argument in given):
                 yield node.func.value
+
+    def _is_dropped_before(self, source: Source, node: ast.expr) -> bool:
+        """Whether a name got a value without a graph before its use, in the same block: `x = x.detach()`, `all.append(x)`."""
+        statement = source.statement(node)
+        if not isinstance(node, ast.Name) or not isinstance(statement, ast.Expr):
+            return False
+        for earlier in reversed(source.before(statement)):
+            targets = earlier.targets if isinstance(earlier, ast.Assign) else []
+            if len(targets) == 1 and dotted_name(targets[0]) == node.id and isinstance(earlier, ast.Assign):
+                return not self.carries(earlier.value)
+            if any(_binds(part, node.id) for part in ast.walk(earlier) if isinstance(part, ast.expr)):
+                return False
+        return False
 
 
 # ---- reads behind the loop -----------------------------------------------------------------------------------------
 
 
-def _read_behind(source: Source, loop: ast.For, holder: ast.Name) -> Iterator[ast.Name]:
+def _read_behind(source: Source, loop: Loop, holder: ast.Name) -> Iterator[ast.Name]:
     """Reads of a name outside the loop that may see what the loop has left in it."""
     inside = {id(node) for node in ast.walk(loop)}
     bindings = source.lookup(holder)
@@ -132,7 +168,7 @@ def _read_behind(source: Source, loop: ast.For, holder: ast.Name) -> Iterator[as
             yield use
 
 
-def _is_set_anew(source: Source, loop: ast.For, use: ast.Name) -> bool:
+def _is_set_anew(source: Source, loop: Loop, use: ast.Name) -> bool:
     """Whether an assignment between the loop and the read gives the name another value on every way to the read."""
     around_loop = {id(loop), *(id(ancestor) for ancestor in source.ancestors(loop))}
     child: ast.AST = use

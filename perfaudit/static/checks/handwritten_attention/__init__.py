@@ -11,6 +11,7 @@ from perfaudit.static.checks.handwritten_attention.attention_call import plain_c
 from perfaudit.static.checks.handwritten_attention.attention_hooks import place_of_hooks
 from perfaudit.static.checks.handwritten_attention.attention_values import Chain
 from perfaudit.static.checks.handwritten_attention.second_derivatives import place_of_second_derivatives
+from perfaudit.static.old_torch import needs_old_torch
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.context import runs_every_step
@@ -22,7 +23,7 @@ TURNED = {"transpose", "permute", "swapaxes", "t", "T", "mT", "contiguous"}
 
 @check("PA203", ast.Module)
 def handwritten_attention(source: Source, module: ast.Module) -> Iterator[Seen]:
-    for chain in written_out(source):
+    for chain in () if needs_old_torch(source) else written_out(source):  # before 2.0 there is no such operator
         output, _ = chain.outputs[0]
         places = tuple(node for node in (chain.softmax, output) if node is not None)
         yield Seen(

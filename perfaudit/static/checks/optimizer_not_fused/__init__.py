@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from perfaudit.static import edit
 from perfaudit.static.checks.optimizer_not_fused.model_size import has_large_model
+from perfaudit.static.old_torch import needs_old_torch
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.context import is_test
@@ -40,6 +41,8 @@ def optimizer_not_fused(source: Source, call: ast.Call) -> Iterator[Seen]:
     is_adagrad = name == "torch.optim.Adagrad"
     places = {"fused": None, "foreach": FOREACH_OF_ADAGRAD if is_adagrad else None, "differentiable": None}
     if any(argument(source, call, option, place) is not ABSENT for option, place in places.items()):
+        return
+    if needs_old_torch(source):  # whose optimizers take no `fused`
         return
     if _updates_few_tensors(source, call) or _never_gets_gradients(source, call) or _has_unfused_parameters(source):
         return

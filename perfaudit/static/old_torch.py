@@ -1,0 +1,59 @@
+"""Whether a program runs only with a torch from before 2.0, by what it imports: what came later is no cure for it."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+
+from perfaudit.static.source import FUNCTIONS, Source
+
+_GONE = {
+    "torchtext.legacy",
+    "torch._six",
+    "torch.utils.ffi",
+}  # modules that no torch from 2.0 on, nor a torchtext for it, has
+_OF_TORCHTEXT = {  # left `torchtext.data` with torchtext 0.9, for torch 1.8
+    *("Field", "LabelField", "RawField", "NestedField", "ReversibleField", "BucketIterator", "BPTTIterator"),
+    *("TabularDataset", "Iterator"),
+}
+# What torch 1.x lacks, or has only in its last versions, as it stands in a patch.
+NEW = re.compile(
+    r"\bfused=|\bforeach=|_foreach_|scaled_dot_product_attention|\bcompile\(|autocast|approximate=|\bmish\b|use_reentrant"
+    r"|matmul_precision|rms_norm|RMSNorm|get_total_norm"
+)
+
+
+@functools.lru_cache(maxsize=4)  # several rules ask for the same file
+def needs_old_torch(source: Source) -> bool:
+    """Whether this file, or one of the project that it imports, imports what is only there beside a torch before 2.0.
+
+    Not where a `try` around the import says that it may fail.
+    """
+    if any(_is_gone(name) and not _may_fail(source, s) for s in _imports(source) for name in _imported(s)):
+        return True
+    if "torchtext" in source.text and any(_is_gone(source.qualified(n) or "") for n in source.nodes(ast.Attribute)):
+        return True
+    return source.neighbours is not None and source.neighbours.imports_carry("old torch")
+
+
+def _imports(source: Source) -> list[ast.Import | ast.ImportFrom]:
+    return [*source.nodes(ast.Import), *source.nodes(ast.ImportFrom)]
+
+
+def _imported(statement: ast.Import | ast.ImportFrom) -> list[str]:
+    if isinstance(statement, ast.Import):
+        return [alias.name for alias in statement.names]
+    return [f"{statement.module}.{alias.name}" for alias in statement.names] if not statement.level else []
+
+
+def _is_gone(dotted: str) -> bool:
+    if any(dotted == name or dotted.startswith(f"{name}.") for name in _GONE):
+        return True
+    module, _, name = dotted.rpartition(".")
+    return module == "torchtext.data" and name in _OF_TORCHTEXT
+
+
+def _may_fail(source: Source, statement: ast.stmt) -> bool:
+    """Whether the import is one of several ways: in a `try`, under a condition, or in a function that need not run."""
+    return source.enclosing(statement, ast.Try, ast.If, *FUNCTIONS) is not None
