@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
-from perfaudit.static.understanding.distributed import DDP
+from perfaudit.static.understanding.distributed import DDP, only_evaluates
 from perfaudit.static.understanding.values import ABSENT, argument, is_true
 
 LIGHTNING = tuple(
@@ -15,6 +16,7 @@ LIGHTNING = tuple(
     for package in ("lightning.pytorch", "pytorch_lightning", "lightning.fabric", "lightning_fabric")
     for name in ("DDPStrategy", "ddp.DDPStrategy")
 )
+_REASON = re.compile(r"unused|not (actually )?used|n't (actually )?used|need(ed|s)|necessary|required", re.IGNORECASE)
 ACCELERATE = ("accelerate.DistributedDataParallelKwargs", "accelerate.utils.DistributedDataParallelKwargs")
 
 
@@ -24,6 +26,8 @@ def ddp_find_unused_parameters(source: Source, call: ast.Call) -> Iterator[Seen]
     if not is_true(source, value):
         return
     if argument(source, call, "static_graph") is not ABSENT:  # looks in the first step only
+        return
+    if only_evaluates(source, call) or _says_why(source, call):
         return
     yield Seen(
         call,
@@ -35,3 +39,9 @@ def ddp_find_unused_parameters(source: Source, call: ast.Call) -> Iterator[Seen]
         ),
         hot=True,
     )
+
+
+def _says_why(source: Source, call: ast.Call) -> bool:
+    """Whether a comment in the call, or on the line above it, says that the option is needed."""
+    lines = source.text.split("\n")[max(0, call.lineno - 2) : call.end_lineno]
+    return any(_REASON.search(line.partition("#")[2]) for line in lines)
