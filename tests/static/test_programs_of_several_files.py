@@ -215,3 +215,12 @@ def test_the_words_fit_what_is_shown(tmp_path: Path) -> None:
     folder = write(tmp_path, {"net.py": NET, "train.py": script})
     (finding,) = findings_in(folder, "train.py", {"PA304"})
     assert finding.message.startswith("`loss.backward()` and the forward pass before it run in float32")
+
+
+def test_ddp_gradients_that_another_file_detaches_in_place_are_left_alone(tmp_path: Path) -> None:
+    script = "from torch.nn.parallel import DistributedDataParallel as DDP\nimport clear\n\nmodel = DDP(model)\n"
+    helper = "def zero_grad(parameters):\n    for p in parameters:\n        p.grad.detach_()\n        p.grad.zero_()\n"
+    folder = write(tmp_path, {"train.py": script, "clear.py": helper})
+    assert findings_in(folder, "train.py", {"PA704"}) == []
+    (folder / "clear.py").write_text(helper.replace("        p.grad.detach_()\n", ""), encoding="utf-8")
+    assert [f.rule for f in findings_in(folder, "train.py", {"PA704"})] == ["PA704"]
