@@ -227,6 +227,8 @@ def _marks(data: bytes) -> frozenset[str]:
         marks += _marks_of_loaders(data)
     if any(word in data for word in _SECOND_WORDS) or b"innerloop_ctx" in data:
         marks.append("second derivatives")
+    if b".grad.detach_(" in data:
+        marks.append("gradients detached in place")
     return frozenset(marks)
 
 

@@ -239,3 +239,12 @@ def test_a_cure_that_an_old_torch_lacks_is_advice() -> None:
     old = "from torchtext.legacy import data\n" + step
     (finding,) = run_checks(Source("a.py", old), all_rules(), frozenset({"PA205"}))
     assert finding.fix is not None and (finding.fix.safety, finding.fix.edits) == ("manual", ())
+
+
+def test_ddp_gradients_that_another_file_detaches_in_place_are_left_alone(tmp_path: Path) -> None:
+    script = "from torch.nn.parallel import DistributedDataParallel as DDP\nimport clear\n\nmodel = DDP(model)\n"
+    helper = "def zero_grad(parameters):\n    for p in parameters:\n        p.grad.detach_()\n        p.grad.zero_()\n"
+    folder = write(tmp_path, {"train.py": script, "clear.py": helper})
+    assert findings_in(folder, "train.py", {"PA704"}) == []
+    (folder / "clear.py").write_text(helper.replace("        p.grad.detach_()\n", ""), encoding="utf-8")
+    assert [f.rule for f in findings_in(folder, "train.py", {"PA704"})] == ["PA704"]

@@ -23,7 +23,7 @@ def checkpoint_reentrant(source: Source, call: ast.Call) -> Iterator[Seen]:
     if reentrant is not ABSENT and constant(source, reentrant) is not True:
         return
     how = "without `use_reentrant`" if reentrant is ABSENT else "with `use_reentrant=True`"
-    if _has_branch(source, call):
+    if _has_branch(source, call) or _returns_dict(source, call) or _is_left_out_on_purpose(source, call):
         return
     written_here = isinstance(reentrant, ast.Constant) and any(a is call for a in source.ancestors(reentrant))
     if reentrant is ABSENT:
@@ -44,3 +44,21 @@ def _has_branch(source: Source, call: ast.Call) -> bool:
         k.arg == "use_reentrant" and source.scope(k.value) is function and constant(source, k.value) is not True
         for k in source.nodes(ast.keyword)
     )
+
+
+def _returns_dict(source: Source, call: ast.Call) -> bool:
+    """Whether the result is read by text keys: the reentrant form gives tensors in a dict no gradient, the other form does."""
+    parent = source.parent(call)
+    reads: list[ast.AST | None] = [parent]
+    if isinstance(parent, ast.Assign) and isinstance(target := parent.targets[0], ast.Name):
+        reads += [source.parent(use) for use in source.uses_of(target, target.id)]
+    return any(
+        isinstance(r, ast.Subscript) and isinstance(r.slice, ast.Constant) and isinstance(r.slice.value, str)
+        for r in reads
+    )
+
+
+def _is_left_out_on_purpose(source: Source, call: ast.Call) -> bool:
+    """Whether a comment in the call, or behind it, speaks of the argument: `# use_reentrant=False`."""
+    lines = source.text.split("\n")[call.lineno - 1 : call.end_lineno]
+    return any("use_reentrant" in line.partition("#")[2] for line in lines)

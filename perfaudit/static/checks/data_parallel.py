@@ -32,7 +32,7 @@ def derived_data_parallel(source: Source, module: ast.Module) -> Iterator[Seen]:
 
 
 def _reported(source: Source, call: ast.Call) -> Iterator[Seen]:
-    if only_evaluates(source, call):
+    if only_evaluates(source, call) or _runs_without_cuda(source, call):
         return
     is_function = (source.qualified(call.func) or "").endswith(".data_parallel")
     devices = argument(source, call, "device_ids", 2 if is_function else 1)
@@ -43,7 +43,7 @@ def _reported(source: Source, call: ast.Call) -> Iterator[Seen]:
     message = f"`{source.brief(call)}` copies `{model}` to every GPU on each step, all driven by one Python process"
     if wraps_otherwise(source):
         advice = "start one process per GPU (`torchrun --nproc_per_node=gpu`), for which this file has a branch already"
-        yield Seen(call, message, Proposal(advice))
+        yield Seen(call, message, Proposal(advice), hint=wraps_otherwise(source, source.scope(call)))
         return
     yield Seen(
         call,
@@ -53,3 +53,15 @@ def _reported(source: Source, call: ast.Call) -> Iterator[Seen]:
             f"`torch.nn.parallel.DistributedDataParallel({model}, device_ids=[local_rank])`"
         ),
     )
+
+
+def _runs_without_cuda(source: Source, call: ast.Call) -> bool:
+    """Whether the call stands in the branch of a program for machines without CUDA, where it does nothing."""
+    child: ast.AST = call
+    for ancestor in source.ancestors(call):
+        if isinstance(ancestor, ast.If) and isinstance(ancestor.test, ast.Call):
+            is_else = any(item is child for item in ancestor.orelse)
+            if is_else and source.qualified(ancestor.test.func) == "torch.cuda.is_available":
+                return True
+        child = ancestor
+    return False

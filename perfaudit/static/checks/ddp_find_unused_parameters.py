@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.context import called_function, last_name
-from perfaudit.static.understanding.distributed import DDP
+from perfaudit.static.understanding.distributed import DDP, only_evaluates
 from perfaudit.static.understanding.values import ABSENT, argument, is_true
 
 LIGHTNING = tuple(
@@ -17,6 +17,7 @@ LIGHTNING = tuple(
     for package in ("lightning.pytorch", "pytorch_lightning", "lightning.fabric", "lightning_fabric")
     for name in ("DDPStrategy", "ddp.DDPStrategy")
 )
+_REASON = re.compile(r"unused|not (actually )?used|n't (actually )?used|need(ed|s)|necessary|required", re.IGNORECASE)
 ACCELERATE = ("accelerate.DistributedDataParallelKwargs", "accelerate.utils.DistributedDataParallelKwargs")
 
 _FREEZES = re.compile(r"(^|_)(un_?)?freez|set_(requires_grad|trainable)")  # methods of a model, and functions
@@ -31,6 +32,8 @@ def ddp_find_unused_parameters(source: Source, call: ast.Call) -> Iterator[Seen]
     if argument(source, call, "static_graph") is not ABSENT:  # looks in the first step only
         return
     if source.says(_PICKS_PARTS) or _freezes_later(source, call):
+        return
+    if only_evaluates(source, call) or _says_why(source, call):
         return
     yield Seen(
         call,
@@ -67,3 +70,9 @@ def _of_input(source: Source, place: ast.expr) -> bool:
     loop = source.enclosing(place, ast.For)
     lists = isinstance(loop, ast.For) and "parameters" in source.text_of(loop.iter)
     return isinstance(name, ast.Name) and not lists and not re.search(r"model|net|param", name.id)
+
+
+def _says_why(source: Source, call: ast.Call) -> bool:
+    """Whether a comment in the call, or on the line above it, says that the option is needed."""
+    lines = source.text.split("\n")[max(0, call.lineno - 2) : call.end_lineno]
+    return any(_REASON.search(line.partition("#")[2]) for line in lines)

@@ -22,6 +22,8 @@ _NO_GRADIENTS = re.compile(r"teacher|target|(^|_)ema(_|$)|momentum", re.IGNORECA
 def ddp_gradients_copied(source: Source, call: ast.Call) -> Iterator[Seen]:
     if argument(source, call, "gradient_as_bucket_view") is not ABSENT or only_evaluates(source, call):
         return
+    if _are_detached_in_place(source):
+        return
     model = call.args[0] if call.args else call
     if any(_NO_GRADIENTS.search(last_name(node)) for node in ast.walk(model)):
         return
@@ -33,6 +35,13 @@ def ddp_gradients_copied(source: Source, call: ast.Call) -> Iterator[Seen]:
         "and keeps memory for both",
         Proposal(title, edits),
     )
+
+
+def _are_detached_in_place(source: Source) -> bool:
+    """Whether this file or one that runs with it calls `p.grad.detach_()`, which raises on views of a bucket."""
+    if ".grad.detach_(" in source.text:
+        return True
+    return source.neighbours is not None and source.neighbours.program_carries("gradients detached in place")
 
 
 def _handles_gradients(source: Source) -> bool:

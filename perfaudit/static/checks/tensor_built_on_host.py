@@ -37,10 +37,22 @@ def tensor_built_on_host(source: Source, call: ast.Call) -> Iterator[Seen]:
     edits = _edits(source, call, built, device) if device else None
     fix = Proposal("build it on the device", edits, "unsafe" if changes else "safe", changes)
     hot = not runs_seldom(source, call) and runs_often(source, call)
-    often = ", on every step" if hot else ""
+    often = ", on every step" if hot and not _is_in_rare_branch(source, call) else ""
     message = f"`{source.brief(built)}` is filled in host memory and then copied to the device{often}"
     is_hint = runs_seldom(source, call) or not (hot or _goes_where_given_tensor_is(source, call))
     yield Seen(call, message, fix, hot=hot, hint=is_hint)
+
+
+def _is_in_rare_branch(source: Source, call: ast.Call) -> bool:
+    """Whether a condition on the way holds now and then: a count is nothing, a step is the tenth."""
+    tests = [ancestor.test for ancestor in source.ancestors(call) if isinstance(ancestor, ast.If)]
+    return any(
+        isinstance(test, ast.Compare)
+        and isinstance(test.ops[0], ast.Eq)
+        and isinstance(test.comparators[0], ast.Constant)
+        and type(test.comparators[0].value) is int
+        for test in tests
+    )
 
 
 def _goes_where_given_tensor_is(source: Source, call: ast.Call) -> bool:

@@ -59,9 +59,13 @@ def ddp_calls(source: Source) -> list[ast.Call]:
     return source.calls(DDP)
 
 
-def wraps_otherwise(source: Source) -> bool:
-    """Whether the file calls something, of torch or not, that runs one process per device by its name."""
-    return any(_WRAPS.search(last_name(call.func)) or _stands_for_ddp(source, call) for call in source.nodes(ast.Call))
+def wraps_otherwise(source: Source, scope: ast.AST | None = None) -> bool:
+    """Whether the file, or one function of it, calls something that runs one process per device by its name."""
+    return any(
+        _WRAPS.search(last_name(call.func)) or _stands_for_ddp(source, call)
+        for call in source.nodes(ast.Call)
+        if scope is None or source.scope(call) is scope
+    )
 
 
 def _stands_for_ddp(source: Source, call: ast.Call) -> bool:

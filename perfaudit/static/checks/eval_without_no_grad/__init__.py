@@ -8,7 +8,14 @@ import re
 from collections.abc import Iterator
 
 from perfaudit.static import edit
+from perfaudit.static.checks.eval_without_no_grad.callers import calls_elsewhere
 from perfaudit.static.checks.eval_without_no_grad.escape import graph_escapes, proves_no_graph
+from perfaudit.static.checks.eval_without_no_grad.surroundings import (
+    functions_around,
+    gradients_are_off,
+    plain_decorators,
+    plain_surroundings,
+)
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Loop, Source
 from perfaudit.static.understanding.context import (
@@ -17,26 +24,17 @@ from perfaudit.static.understanding.context import (
     backward_calls,
     called_function,
     dotted_name,
-    in_no_grad,
     last_name,
 )
 from perfaudit.static.understanding.models import is_visible
 from perfaudit.static.understanding.opaque import is_opaque, made_of, reports
 from perfaudit.static.understanding.values import argument, assigned_value, enclosing_function, is_false, resolve
 
-HOOK = re.compile(  # functions that a framework calls, without gradients as a rule
-    r"(training|validation|test|predict)_step|(on_|configure_).*|.*_epoch_(end|start)|forward"
-)
 GRADIENT = re.compile(
     r"grad(?!_fn)|backward|optim|attack|adversar|perturb|fgsm|pgd|saliency|explain|captum|(^|_)shap(ley)?($|_)|(^|_)cam($|_)|jacobian|hessian|"
     r"forces?$|energy|potential|stress|langevin|pinn|pde($|_)|influence"  # models that differentiate in `forward`
 )
-DIFFERENTIATES = ("torch.autograd.grad", "torch.autograd.functional.", "torch.func.", "functorch.")
 EVALUATION = re.compile(r"_?(test|eval|evaluate|evaluation|validate|validation)(_(epoch|one_epoch|loop|model|set))?")
-PLAIN_CONTEXT = re.compile(
-    r"(^|[._])(autocast|nullcontext|suppress|open|tqdm|trange|progress\w*|\w*bar|timer?|record_function|profile\w*)$"
-)
-PLAIN_DECORATORS = {"staticmethod", "classmethod", "wraps", "record", "main", "command", "option", "argument"}
 MODEL = re.compile(r"model|net(work)?$|encoder|decoder|backbone", re.IGNORECASE)
 MODEL_METHODS = {
     "eval",
@@ -48,6 +46,7 @@ MODEL_METHODS = {
     "named_parameters",
     "state_dict",
     "modules",
+    "zero_grad",
 }
 FAST_PATHS = {
     f"torch.nn.{name}"
@@ -65,57 +64,81 @@ FAST_PATHS = {
 
 @check("PA801", call=".eval")
 def eval_without_no_grad(source: Source, call: ast.Call) -> Iterator[Seen]:
+    yield from _seen_in(source).get(id(call), ())
+
+
+@functools.lru_cache(maxsize=4)  # two models that are put into eval mode for one loop make one finding
+def _seen_in(source: Source) -> dict[int, list[Seen]]:
+    """What is said of each `eval()` of a file; each loop once, for the first model that it evaluates."""
+    found: dict[int, list[Seen]] = {}
+    known: set[int] = set()
+    for call in source.calls(".eval"):
+        for loop, seen in _unrecorded_evaluations(source, call):
+            if id(loop) not in known:
+                known.add(id(loop))
+                found.setdefault(id(call), []).append(seen)
+    return found
+
+
+def _unrecorded_evaluations(source: Source, call: ast.Call) -> Iterator[tuple[ast.For, Seen]]:
     model = _put_in_eval_mode(source, call)
-    if not model or not source.imports_torch or _gradients_are_off(source, call) or _may_be_frozen(source, model):
+    if not model or not source.imports_torch or gradients_are_off(source, call) or _may_be_frozen(source, model):
         return
     statement = source.statement(call)
+    for loop, seen in (
+        *_trained_or_evaluated(source, statement, model),
+        *_evaluated_only(source, call, statement, model),
+    ):
+        elsewhere = calls_elsewhere(source, functions_around(source, call) or [])
+        if not elsewhere.off:
+            yield loop, seen
+        elif elsewhere.on:  # the reader may look at the call that is as it should be
+            yield loop, seen._replace(message=f"{seen.message}, where {elsewhere.on} calls it outside of `no_grad`")
+
+
+def _evaluated_only(source: Source, call: ast.Call, statement: ast.stmt, model: str) -> Iterator[tuple[ast.For, Seen]]:
+    """Loops that evaluate the model and no more."""
     value = statement.value if isinstance(statement, ast.Assign) else call.func
-    yield from _trained_or_evaluated(source, statement, model)
     for loop, name in _evaluations(source, statement, model):
         runs = [node for node in ast.walk(loop) if isinstance(node, ast.Call) and _runs_model(source, node, name)]
         if not runs or not all(_records_graph(source, run) for run in runs):
             continue
         if _needs_gradients(source, loop, name) or proves_no_graph(loop, runs):
             continue
-        first = min(runs, key=lambda run: (run.lineno, run.col_offset))
-        if graph_escapes(source, loop, runs):
-            if _only_evaluates(source, enclosing_function(source, loop)):
-                yield Seen(
-                    first,
-                    f"`{source.brief(first)}` runs in eval mode, but records a graph, and what is kept of it holds on to it",
-                    Proposal("run the function under `torch.no_grad()`, if nothing differentiates what it returns"),
-                )
-            continue
-        unseen = _unseen_call(source, loop, runs, name)
-        if unseen is not None:
-            yield Seen(
-                first,
-                f"`{source.brief(first)}` runs in eval mode, but records a graph, which no backward pass in this file uses",
-                Proposal(f"run the loop under `torch.no_grad()`, if `{source.brief(unseen)}` differentiates nothing"),
-            )
-            continue
-        if _keeps_results(source):
-            yield Seen(
-                first,
-                f"`{source.brief(first)}` runs in eval mode, but records a graph, which no backward pass uses",
-                Proposal(
-                    "run the loop under `torch.no_grad()`, if training does not use what `forward` keeps on `self`"
-                ),
-            )
-            continue
-        no_grad, imported = edit.name_for(source, "torch.no_grad")
-        exact = is_visible(source, value) and not any(source.calls(name) for name in FAST_PATHS)
-        changes = () if exact else ("rounding",)
-        yield Seen(
+        if (seen := _seen(source, loop, runs, name, value)) is not None:
+            yield loop, seen
+
+
+def _seen(source: Source, loop: ast.For, runs: list[ast.Call], name: str, value: ast.expr) -> Seen | None:
+    first = min(runs, key=lambda run: (run.lineno, run.col_offset))
+    message = f"`{source.brief(first)}` runs in eval mode, but records a graph, which no backward pass"
+    if graph_escapes(source, loop, runs):
+        if not _only_evaluates(source, enclosing_function(source, loop)):
+            return None
+        return Seen(
             first,
-            f"`{source.brief(first)}` runs in eval mode, but records a graph, which no backward pass uses",
-            Proposal(
-                f"run the loop under `{no_grad}()`",
-                edit.together(edit.wrap_block(source, [loop], f"with {no_grad}():"), imported),
-                "unsafe" if changes else "safe",  # without gradients, attention and recurrent layers take other kernels
-                changes,
-            ),
+            f"`{source.brief(first)}` runs in eval mode, but records a graph, and what is kept of it holds on to it",
+            Proposal("run the function under `torch.no_grad()`, if nothing differentiates what it returns"),
         )
+    if (unseen := _unseen_call(source, loop, runs, name)) is not None:
+        advice = f"run the loop under `torch.no_grad()`, if `{source.brief(unseen)}` differentiates nothing"
+        return Seen(first, f"{message} in this file uses", Proposal(advice))
+    if _keeps_results(source):
+        advice = "run the loop under `torch.no_grad()`, if training does not use what `forward` keeps on `self`"
+        return Seen(first, f"{message} uses", Proposal(advice))
+    no_grad, imported = edit.name_for(source, "torch.no_grad")
+    exact = is_visible(source, value) and not any(source.calls(path) for path in FAST_PATHS)
+    changes = () if exact else ("rounding",)
+    return Seen(
+        first,
+        f"{message} uses",
+        Proposal(
+            f"run the loop under `{no_grad}()`",
+            edit.together(edit.wrap_block(source, [loop], f"with {no_grad}():"), imported),
+            "unsafe" if changes else "safe",  # without gradients, attention and recurrent layers take other kernels
+            changes,
+        ),
+    )
 
 
 def _keeps_results(source: Source) -> bool:
@@ -185,7 +208,7 @@ def _evaluations_by_call(source: Source, statement: ast.stmt, model: str) -> Ite
         return
     for call in (node for node in ast.walk(statement) if isinstance(node, ast.Call)):
         function = called_function(source, call)
-        if function is None or not _plain_decorators(function) or not _plain_surroundings(source, call):
+        if function is None or not plain_decorators(function) or not plain_surroundings(source, call):
             continue
         for name in _names_given(call, function, {model}):
             yield from ((loop, name) for loop in _in_eval_mode_still(function, name))
@@ -198,7 +221,7 @@ def _in_eval_mode_still(function: Function, model: str) -> Iterator[Loop]:
             return
 
 
-def _trained_or_evaluated(source: Source, statement: ast.stmt, model: str) -> Iterator[Seen]:
+def _trained_or_evaluated(source: Source, statement: ast.stmt, model: str) -> Iterator[tuple[ast.For, Seen]]:
     """Loops that train or evaluate, as a flag says that also chose the mode: `if train: model.train() else: model.eval()`."""
     choice = source.parent(statement)
     if not isinstance(choice, ast.If) or not choice.orelse:
@@ -221,11 +244,9 @@ def _trained_or_evaluated(source: Source, statement: ast.stmt, model: str) -> It
             continue
         if not any(_is_under(source, run, choice.test, other is choice.body) for run in runs):
             first = min(runs, key=lambda run: (run.lineno, run.col_offset))
-            yield Seen(
-                first,
-                f"`{source.brief(first)}` also evaluates, in eval mode, and records a graph then, which no backward pass uses",
-                Proposal(f"run the forward pass and the loss under `torch.set_grad_enabled({flag})`"),
-            )
+            message = f"`{source.brief(first)}` also evaluates, in eval mode, and records a graph then"
+            advice = f"run the forward pass and the loss under `torch.set_grad_enabled({flag})`"
+            yield loop, Seen(first, f"{message}, which no backward pass uses", Proposal(advice))
 
 
 def _is_under(source: Source, node: ast.AST, test: ast.expr, in_body: bool) -> bool:
@@ -280,14 +301,6 @@ def _runs_model(source: Source, call: ast.Call, model: str) -> bool:
 # ---- what may need or forbid gradients -----------------------------------------------------------------------------
 
 
-@functools.lru_cache(maxsize=4)  # the same for every loop of a file
-def _program_sets_gradients(source: Source) -> bool:
-    """Whether the file switches gradients off in general, or differentiates by itself."""
-    if any(isinstance(source.parent(c), ast.Expr) for name in SET_GRAD for c in source.calls(name)):
-        return True
-    return any((source.qualified(c.func) or "").startswith(DIFFERENTIATES) for c in source.nodes(ast.Call))
-
-
 @functools.lru_cache(maxsize=4)
 def _frozen(source: Source) -> frozenset[str] | None:
     """The modules whose parameters the file freezes, as they are written; None where it is not clear whose it sets."""
@@ -326,55 +339,12 @@ def _may_be_frozen(source: Source, model: str) -> bool:
     return any(m == model or model.startswith(f"{m}.") or m.rpartition(".")[2] == last for m in frozen)
 
 
-def _gradients_are_off(source: Source, call: ast.Call) -> bool:
-    """Whether gradients are switched off for the program, for the parameters, or by who calls the function around."""
-    if _program_sets_gradients(source):
-        return True
-    pending, known = [enclosing_function(source, call)], set()
-    while pending:
-        function = pending.pop()
-        if function is None or function.name in known:
-            continue
-        if HOOK.fullmatch(function.name):
-            return True
-        known.add(function.name)
-        for use in source.nodes(ast.Call):
-            if last_name(use.func) == function.name:
-                if not _plain_surroundings(source, use):
-                    return True
-                pending.append(enclosing_function(source, use))
-    return False
-
-
 def _records_graph(source: Source, run: ast.Call) -> bool:
     """Whether the forward pass provably records gradients, in this place and inside the function that is called."""
     function = called_function(source, run)
-    if function is not None and (not _plain_decorators(function) or _switches_gradients(source, function)):
+    if function is not None and (not plain_decorators(function) or _switches_gradients(source, function)):
         return False
-    return _plain_surroundings(source, run)
-
-
-def _plain_surroundings(source: Source, node: ast.AST) -> bool:
-    """Whether nothing around the node can switch gradients off: no `no_grad`, no context or decorator unknown here."""
-    if in_no_grad(source, node):
-        return False
-    for ancestor in source.ancestors(node):
-        if isinstance(ancestor, (ast.With, ast.AsyncWith)):
-            if not all(_is_plain_context(source, item.context_expr) for item in ancestor.items):
-                return False
-        elif isinstance(ancestor, FUNCTIONS) and not _plain_decorators(ancestor):
-            return False
-    return True
-
-
-def _is_plain_context(source: Source, node: ast.expr) -> bool:
-    name = source.qualified(node.func) if isinstance(node, ast.Call) else None
-    return bool(PLAIN_CONTEXT.search(name or (last_name(node.func) if isinstance(node, ast.Call) else last_name(node))))
-
-
-def _plain_decorators(function: Function) -> bool:
-    called = [d.func if isinstance(d, ast.Call) else d for d in function.decorator_list]
-    return all(last_name(decorator) in PLAIN_DECORATORS for decorator in called)
+    return plain_surroundings(source, run)
 
 
 def _switches_gradients(source: Source, function: Function) -> bool:
@@ -388,10 +358,13 @@ def _needs_gradients(source: Source, loop: Loop, model: str) -> bool:
     if any(_hands_model_out(source, call, model) for call in calls):
         return True
     functions = [function for call in calls if (function := called_function(source, call))]
+    around = enclosing_function(source, loop)
+    is_evaluation = around is not None and bool(EVALUATION.fullmatch(around.name))
     for node in [n for root in (loop, *functions) for n in ast.walk(root)]:
         if isinstance(node, (ast.Yield, ast.YieldFrom, ast.Await)):  # the caller would run under no_grad in between
             return True
-        if isinstance(node, (ast.Name, ast.Attribute)) and GRADIENT.search(last_name(node).lower()):
+        is_habit = is_evaluation and dotted_name(node) == f"{model}.zero_grad"  # nothing fills them there
+        if isinstance(node, (ast.Name, ast.Attribute)) and GRADIENT.search(last_name(node).lower()) and not is_habit:
             return True
         if isinstance(node, ast.keyword) and GRADIENT.search(node.arg or ""):
             return True

@@ -1,0 +1,60 @@
+"""How other files of the project call an evaluation: with gradients, or where they are off."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfaudit.static.checks.eval_without_no_grad.surroundings import gradients_may_be_off
+from perfaudit.static.source import FUNCTIONS, Function, Source
+from perfaudit.static.understanding.context import called_function, last_name
+
+_TRAINS = re.compile(r"train|(^|_)fit($|_)|__init__|__call__")  # names of many things, most of them no evaluation
+_MAX_FUNCTIONS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class CallsElsewhere:
+    """A file that calls an evaluation with gradients on and one that calls it with gradients off; "" where there is none."""
+
+    on: str
+    off: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Calls:
+    """Whether a file calls one of these functions or methods, with gradients on or where they may be off."""
+
+    functions: frozenset[str]
+    methods: frozenset[str]
+    is_off: bool
+
+    def __call__(self, source: Source) -> bool:
+        return any(gradients_may_be_off(source, call) is self.is_off for call in self._calls(source))
+
+    def _calls(self, source: Source) -> Iterator[ast.Call]:
+        names = self.functions | self.methods
+        for call in source.nodes(ast.Call):
+            if last_name(call.func) not in names or called_function(source, call) is not None:
+                continue
+            is_imported = bool(source.qualified(call.func))
+            if is_imported or (isinstance(call.func, ast.Attribute) and call.func.attr in self.methods):
+                yield call
+
+
+def calls_elsewhere(source: Source, functions: list[Function]) -> CallsElsewhere:
+    """How files that import this one call some of its functions; they are found by name, and a method by that alone."""
+    known = [f for f in functions if not _TRAINS.search(f.name)][:_MAX_FUNCTIONS]
+    if source.neighbours is None or not known:
+        return CallsElsewhere("", "")
+    methods = frozenset(f.name for f in known if isinstance(source.parent(f), ast.ClassDef))
+    plain = frozenset(
+        f.name for f in known if not any(isinstance(a, (*FUNCTIONS, ast.ClassDef)) for a in source.ancestors(f))
+    )
+    some_importer: Callable[[Callable[[Source], bool]], str] = source.neighbours.some_importer
+    off = some_importer(_Calls(plain, methods, is_off=True))
+    on = some_importer(_Calls(plain, methods, is_off=False)) if off else ""
+    return CallsElsewhere(Path(on).name, Path(off).name)

@@ -1,0 +1,84 @@
+"""What stands around an evaluation that may switch gradients off: contexts, decorators, and who calls it in this file."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+
+from perfaudit.static.source import FUNCTIONS, Function, Source
+from perfaudit.static.understanding.context import SET_GRAD, in_no_grad, last_name
+from perfaudit.static.understanding.values import enclosing_function
+
+HOOK = re.compile(  # functions that a framework calls, without gradients as a rule
+    r"(training|validation|test|predict)_step|(on_|configure_).*|.*_epoch_(end|start)|forward"
+)
+DIFFERENTIATES = ("torch.autograd.grad", "torch.autograd.functional.", "torch.func.", "functorch.")
+PLAIN_CONTEXT = re.compile(
+    r"(^|[._])(autocast|nullcontext|suppress|open|tqdm|trange|progress\w*|\w*bar|timer?|record_function|profile\w*)$"
+)
+PLAIN_DECORATORS = {"staticmethod", "classmethod", "wraps", "record", "main", "command", "option", "argument"}
+
+
+@functools.lru_cache(maxsize=4)  # the same for every loop of a file
+def _program_sets_gradients(source: Source) -> bool:
+    """Whether the file switches gradients off in general, or differentiates by itself."""
+    if any(isinstance(source.parent(c), ast.Expr) for name in SET_GRAD for c in source.calls(name)):
+        return True
+    return any((source.qualified(c.func) or "").startswith(DIFFERENTIATES) for c in source.nodes(ast.Call))
+
+
+def gradients_are_off(source: Source, call: ast.Call) -> bool:
+    """Whether gradients are switched off for the program, for the parameters, or by who calls the function around."""
+    return _program_sets_gradients(source) or functions_around(source, call) is None
+
+
+def gradients_may_be_off(source: Source, call: ast.Call) -> bool:
+    """Whether gradients are or may be off where a call stands, or for all who call the function around it in this file."""
+    return gradients_are_off(source, call) or not plain_surroundings(source, call)
+
+
+def functions_around(source: Source, call: ast.Call) -> list[Function] | None:
+    """The function around a call and those of this file that call it, nearest first.
+
+    None where one of them may run without gradients, as what a framework calls does.
+    """
+    pending, found = [enclosing_function(source, call)], []
+    known: set[str] = set()
+    while pending:
+        function = pending.pop(0)
+        if function is None or function.name in known:
+            continue
+        if HOOK.fullmatch(function.name):
+            return None
+        known.add(function.name)
+        found.append(function)
+        for use in source.nodes(ast.Call):
+            if last_name(use.func) == function.name:
+                if not plain_surroundings(source, use):
+                    return None
+                pending.append(enclosing_function(source, use))
+    return found
+
+
+def plain_surroundings(source: Source, node: ast.AST) -> bool:
+    """Whether nothing around the node can switch gradients off: no `no_grad`, no context or decorator unknown here."""
+    if in_no_grad(source, node):
+        return False
+    for ancestor in source.ancestors(node):
+        if isinstance(ancestor, (ast.With, ast.AsyncWith)):
+            if not all(_is_plain_context(source, item.context_expr) for item in ancestor.items):
+                return False
+        elif isinstance(ancestor, FUNCTIONS) and not plain_decorators(ancestor):
+            return False
+    return True
+
+
+def _is_plain_context(source: Source, node: ast.expr) -> bool:
+    name = source.qualified(node.func) if isinstance(node, ast.Call) else None
+    return bool(PLAIN_CONTEXT.search(name or (last_name(node.func) if isinstance(node, ast.Call) else last_name(node))))
+
+
+def plain_decorators(function: Function) -> bool:
+    called = [d.func if isinstance(d, ast.Call) else d for d in function.decorator_list]
+    return all(last_name(decorator) in PLAIN_DECORATORS for decorator in called)
