@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import bisect
-import difflib
 import functools
 import os
 import re
@@ -16,6 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from perfaudit.findings import Edit, Span
+from perfaudit.static.line_diff import hunks
 from perfaudit.static.source import Source
 
 Edits = tuple[Edit, ...]
@@ -398,10 +398,10 @@ def diff(path: str, before: str, after: str, above: int = 0) -> str:
         return ""
     start, end, other_end = _changed_lines(before, after)
     a, b = _split_keepends(before[start:end]), _split_keepends(after[start:other_end])
-    lines = difflib.unified_diff(a, b, _name_in_diff(f"a/{path}"), _name_in_diff(f"b/{path}"))
     above += before.count("\n", 0, start)
-    moved = (_moved(line, above) if line.startswith("@@") else line for line in lines)
-    return "".join(line if line.endswith("\n") else line + "\n\\ No newline at end of file\n" for line in moved)
+    head = f"--- {_name_in_diff(f'a/{path}')}\n+++ {_name_in_diff(f'b/{path}')}\n"
+    lines = hunks(a, b, CONTEXT_LINES, above)
+    return head + "".join(line if line.endswith("\n") else line + "\n\\ No newline at end of file\n" for line in lines)
 
 
 def plain(encoding: str) -> str:
@@ -453,11 +453,6 @@ def _alike(a: str, b: str) -> int:
         else:
             high = middle - 1
     return low
-
-
-def _moved(header: str, lines: int) -> str:
-    """The header of a hunk, `@@ -1,7 +1,7 @@`, for a hunk that stands so many lines further down."""
-    return re.sub(r"(?<=[-+])\d+", lambda match: str(int(match.group()) + lines), header)
 
 
 def _split_keepends(text: str) -> list[str]:
