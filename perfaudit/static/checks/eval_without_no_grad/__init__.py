@@ -80,7 +80,7 @@ def _seen_in(source: Source) -> dict[int, list[Seen]]:
     return found
 
 
-def _unrecorded_evaluations(source: Source, call: ast.Call) -> Iterator[tuple[ast.For, Seen]]:
+def _unrecorded_evaluations(source: Source, call: ast.Call) -> Iterator[tuple[Loop, Seen]]:
     model = _put_in_eval_mode(source, call)
     if not model or not source.imports_torch or gradients_are_off(source, call) or _may_be_frozen(source, model):
         return
@@ -96,7 +96,7 @@ def _unrecorded_evaluations(source: Source, call: ast.Call) -> Iterator[tuple[as
             yield loop, seen._replace(message=f"{seen.message}, where {elsewhere.on} calls it outside of `no_grad`")
 
 
-def _evaluated_only(source: Source, call: ast.Call, statement: ast.stmt, model: str) -> Iterator[tuple[ast.For, Seen]]:
+def _evaluated_only(source: Source, call: ast.Call, statement: ast.stmt, model: str) -> Iterator[tuple[Loop, Seen]]:
     """Loops that evaluate the model and no more."""
     value = statement.value if isinstance(statement, ast.Assign) else call.func
     for loop, name in _evaluations(source, statement, model):
@@ -109,7 +109,7 @@ def _evaluated_only(source: Source, call: ast.Call, statement: ast.stmt, model: 
             yield loop, seen
 
 
-def _seen(source: Source, loop: ast.For, runs: list[ast.Call], name: str, value: ast.expr) -> Seen | None:
+def _seen(source: Source, loop: Loop, runs: list[ast.Call], name: str, value: ast.expr) -> Seen | None:
     first = min(runs, key=lambda run: (run.lineno, run.col_offset))
     message = f"`{source.brief(first)}` runs in eval mode, but records a graph, which no backward pass"
     if graph_escapes(source, loop, runs):
@@ -221,7 +221,7 @@ def _in_eval_mode_still(function: Function, model: str) -> Iterator[Loop]:
             return
 
 
-def _trained_or_evaluated(source: Source, statement: ast.stmt, model: str) -> Iterator[tuple[ast.For, Seen]]:
+def _trained_or_evaluated(source: Source, statement: ast.stmt, model: str) -> Iterator[tuple[Loop, Seen]]:
     """Loops that train or evaluate, as a flag says that also chose the mode: `if train: model.train() else: model.eval()`."""
     choice = source.parent(statement)
     if not isinstance(choice, ast.If) or not choice.orelse:
