@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from perfaudit.static import edit
 from perfaudit.static.checks.transfer_blocks_host.host_writes import host_may_write
 from perfaudit.static.registry import Proposal, Seen, check
-from perfaudit.static.source import Source
+from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.context import only_evaluates, runs_every_step
 from perfaudit.static.understanding.devices import device_text, names_accelerator, uses_cuda
-from perfaudit.static.understanding.loaders import LOADER, Part, batch_part, unseen_passes
+from perfaudit.static.understanding.loaders import LOADER, Part, batch_part, is_made_on_host, unseen_passes
 from perfaudit.static.understanding.values import (
     ABSENT,
     argument,
@@ -87,10 +87,23 @@ def _pins_tensors(source: Source, call: ast.Call) -> bool:
             return False
     elif pinned is ABSENT or not _is_pinned_by_key(source, call):
         return False
-    if argument(source, call, "collate_fn", COLLATE) is not ABSENT:
+    collate = argument(source, call, "collate_fn", COLLATE)
+    if collate is not ABSENT and not (isinstance(collate, ast.expr) and _returns_tensors(source, collate)):
         return False
     batch_size = argument(source, call, "batch_size", BATCH_SIZE)
     return constant(source, batch_size) is not None
+
+
+def _returns_tensors(source: Source, collate: ast.expr) -> bool:
+    """Whether a collate function of this file returns a tuple of tensors that it makes itself."""
+    found = source.lookup(collate) if isinstance(collate, ast.Name) else []
+    if len(found) != 1 or not isinstance(found[0], FUNCTIONS):
+        return False
+    returned = [n.value for n in ast.walk(found[0]) if isinstance(n, ast.Return) and source.scope(n) is found[0]]
+    return bool(returned) and all(
+        isinstance(value, ast.Tuple) and bool(value.elts) and all(is_made_on_host(source, e) for e in value.elts)
+        for value in returned
+    )
 
 
 def _is_pinned_by_key(source: Source, call: ast.Call) -> bool:
