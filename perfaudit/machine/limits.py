@@ -7,9 +7,8 @@ from pathlib import Path
 
 ROOT = Path("/")
 _NO_LIMIT = 1 << 60  # bytes; version 1 says "none" by a number near the largest
-# The files of version 2, then those of version 1, below the root of the file system.
-_LIMIT = ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory/memory.limit_in_bytes")
-_USED = ("sys/fs/cgroup/memory.current", "sys/fs/cgroup/memory/memory.usage_in_bytes")
+# The files of version 2, and those of version 1, in the folder of a control group.
+_MEMORY = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
 
 
 def usable_cores(root: Path = ROOT) -> int:
@@ -23,16 +22,29 @@ def usable_cores(root: Path = ROOT) -> int:
 
 
 def core_quota(root: Path = ROOT) -> float | None:
-    """Cores that the control group gives; None without a limit."""
-    both = (text_of(root / "sys/fs/cgroup/cpu.max") or "").split()
-    if len(both) != 2:
-        folder = root / "sys/fs/cgroup/cpu"
-        both = [(text_of(folder / f"cpu.cfs_{name}_us") or "").strip() for name in ("quota", "period")]
-    try:
-        limit, period = (int(word) for word in both)
-    except ValueError:  # "max", or no such file
-        return None
-    return limit / period if limit > 0 and period > 0 else None
+    """Cores that the control groups give, the one of this process and those around it; None without a limit."""
+    quotas = []
+    for folder in _groups(root, "cpu"):
+        both = (text_of(folder / "cpu.max") or "").split()
+        if len(both) != 2:
+            both = [(text_of(folder / f"cpu.cfs_{name}_us") or "").strip() for name in ("quota", "period")]
+        if all(word.isdigit() for word in both) and int(both[0]) > 0 and int(both[1]) > 0:  # not "max", and not -1
+            quotas.append(int(both[0]) / int(both[1]))
+    return min(quotas, default=None)
+
+
+def _groups(root: Path, controller: str) -> list[Path]:
+    """Folders of the control group of this process and of those around it, of version 2, and of a controller of version 1."""
+    found = []
+    for line in (text_of(root / "proc/self/cgroup") or "0::/\n0:cpu,memory:/").splitlines():
+        _, _, rest = line.partition(":")
+        names, _, path = rest.partition(":")
+        top = root / "sys/fs/cgroup" / (controller if controller in names.split(",") else "")
+        if names and controller not in names.split(","):
+            continue
+        parts = [part for part in path.split("/") if part and part != ".."]
+        found += [top.joinpath(*parts[:length]) for length in range(len(parts), -1, -1)]
+    return [*found, root / "sys/fs/cgroup", root / "sys/fs/cgroup" / controller]
 
 
 def physical_cores(root: Path = ROOT) -> int:
@@ -47,9 +59,8 @@ def physical_cores(root: Path = ROOT) -> int:
 
 
 def memory_limit(root: Path = ROOT) -> int | None:
-    """Bytes that the control group gives; None without a limit."""
-    limit = _first_number(root, _LIMIT)
-    return limit if limit is not None and limit < _NO_LIMIT else None
+    """Bytes that the control groups give, the one of this process and those around it; None without a limit."""
+    return min((limit for limit, _ in _memory(root)), default=None)
 
 
 def free_memory(root: Path = ROOT) -> int:
@@ -57,8 +68,7 @@ def free_memory(root: Path = ROOT) -> int:
     available = memory_line("MemAvailable", root)
     if available is None:
         available = total_memory() // 2
-    limit, used = memory_limit(root), _first_number(root, _USED)
-    return available if limit is None or used is None else max(0, min(available, limit - used))
+    return max(0, min([available, *(limit - used for limit, used in _memory(root) if used is not None)]))
 
 
 def memory_line(name: str, root: Path = ROOT) -> int | None:
@@ -96,9 +106,12 @@ def text_of(path: Path) -> str | None:
         return None
 
 
-def _first_number(root: Path, names: tuple[str, ...]) -> int | None:
-    for name in names:
-        text = text_of(root / name)
-        if text is not None:
-            return int(text) if text.strip().isdigit() else None
-    return None
+def _memory(root: Path) -> list[tuple[int, int | None]]:
+    """Limit and use of each control group that has a limit, in bytes."""
+    found = []
+    for folder in _groups(root, "memory"):
+        for limit_name, used_name in _MEMORY:
+            limit, used = ((text_of(folder / name) or "").strip() for name in (limit_name, used_name))
+            if limit.isdigit() and int(limit) < _NO_LIMIT:
+                found.append((int(limit), int(used) if used.isdigit() else None))
+    return found

@@ -17,7 +17,7 @@ from perfaudit.trace.intervals import intersection, total
 from perfaudit.trace.matrix_products import products_of
 from perfaudit.trace.read import LARGEST, read_trace
 from perfaudit.trace.recording import MICROSECOND, Recording
-from perfaudit.trace.steps import Step, are_consecutive, are_repeated, steps_of
+from perfaudit.trace.steps import Step, are_consecutive, are_repeated, marked_steps, steps_of
 from perfaudit.trace.timeline import timeline_of
 from perfaudit.trace.trace_files import NotReadable, TraceFile
 from perfaudit.trace.warm_up import warm_up_steps
@@ -44,22 +44,22 @@ def analyse(file: TraceFile, window: tuple[int, int] | None = None) -> FileResul
         recording = read_trace(file, window)
     except NotReadable as error:
         return FileResult(file.name, problem=str(error))
-    marked = steps_of(recording)
+    marked = marked_steps(recording)
     numbers = (marked[0].number, marked[-1].number) if marked else None
-    steps = [step for step in marked if window is None or window[0] <= step.number <= window[1]]
+    steps = steps_of(recording, window)
     if window is not None and not steps:
         has = f"it has {numbers[0]} to {numbers[1]}" if numbers else "none is marked in it"
         return FileResult(
             file.name, problem=f"no step of {window[0]} to {window[1]}: {has}", steps=numbers, is_outside=True
         )
-    if recording.device_kind in OTHER_DEVICES:
+    if recording.device_kind in OTHER_DEVICES and not recording.has_known_devices:
         kind = recording.device_kind.upper()
         return FileResult(
             file.name,
             problem=f"of {kind} devices: only work of CUDA, ROCm and XPU devices is read",
             rank=recording.rank,
         )
-    if "truncated" in recording.notes:
+    if recording.notes & {"truncated", "part"}:
         steps = _with_work(recording, steps)
     recording.notes |= _notes(recording, steps)
     views = views_of(recording, steps)
@@ -79,7 +79,9 @@ def analyse(file: TraceFile, window: tuple[int, int] | None = None) -> FileResul
 
 
 def _with_work(recording: Recording, steps: list[Step]) -> list[Step]:
-    """The steps of a file that ends in the middle of which all work is there: kernels stand behind what launched them."""
+    """The steps of which all work is there, of a file that ends in the middle or of which a part was kept: a device runs behind
+    its host.
+    """
     last = max(recording.work.end, default=float("inf"))
     return [step for step in steps if step.end <= last] or steps[:1]
 
@@ -163,9 +165,11 @@ def _is_uneven(view: DeviceView) -> bool:
 
     The host's steps tell less: it runs ahead of the device until the queue is full.
     """
-    ends = [view.start, *view.step_ends]
-    lengths = [later - earlier for earlier, later in pairwise(ends)][warm_up_steps(view.recording, view.steps) :]
-    return len(lengths) >= LEAST_STEPS and max(lengths) > UNEVEN * statistics.median(lengths)
+    # When the step before the first one ended is not known.
+    lengths = [later - earlier for earlier, later in pairwise(view.step_ends)][
+        warm_up_steps(view.recording, view.steps) :
+    ]
+    return len(lengths) >= LEAST_STEPS - 1 and max(lengths) > UNEVEN * statistics.median(lengths)
 
 
 def _seconds_per_step(view: DeviceView) -> float | None:

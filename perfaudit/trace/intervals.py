@@ -112,11 +112,11 @@ class ByTime:
     """
 
     def __init__(self, pairs: Sequence[tuple[float, float]]) -> None:
-        by_length: dict[int, list[int]] = {}
+        by_length: dict[int | None, list[int]] = {}
         reached = float("-inf")
         for index, (start, end) in enumerate(pairs):
             # Those that do not overlap an earlier one need no class: the one before an instant alone can reach it.
-            length = frexp(end - start)[1] if start < reached else 0
+            length = frexp(end - start)[1] if start < reached else None
             reached = max(reached, end)
             by_length.setdefault(length, []).append(index)
         self._pairs = pairs

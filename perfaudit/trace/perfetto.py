@@ -37,7 +37,7 @@ def trimmed_trace(
 ) -> TrimmedTrace | None:
     """The step of this number, else the one nearest to the median; None without work of a device. Raises NotReadable."""
     recording = read_trace(file, window)
-    steps = [step for step in steps_of(recording) if window is None or window[0] <= step.number <= window[1]]
+    steps = steps_of(recording, window)
     views = views_of(recording, steps)
     if not views:
         return None
@@ -124,9 +124,9 @@ def _of_device(view: DeviceView, start: float, end: float) -> Iterator[Event]:
             yield {**arrow, "ph": "s", "pid": _HOST, "tid": calls.thread[call], "ts": calls.start[call]}
             yield {**arrow, "ph": "f", "bp": "e", "pid": view.device, "tid": work.stream[row], "ts": work.start[row]}
     for one in view.idle:
-        if start <= one.start < until:
+        if one.end > start and one.start < until:
             name = SHARE_WORDS[f"idle_{one.cause}"]
-            yield _event("idle", name, _IDLE, view.device, one.start, min(one.end, until))
+            yield _event("idle", name, _IDLE, view.device, max(one.start, start), min(one.end, until))
 
 
 def _event(category: str, name: str, process: int, thread: int, start: float, end: float) -> Event:

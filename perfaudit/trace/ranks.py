@@ -19,6 +19,7 @@ LEAST_WAIT = 0.1  # of a collective's longest kernel, and LEAST_SECONDS: less is
 LEAST_SECONDS = 30e-6
 MOST_APART = 600.0  # seconds between the windows of two ranks; clocks of machines differ by less
 LEAST_MATCHED = 3  # collectives; fewer tell nothing about who is late
+LEAST_LATE = 3  # collectives to which somebody comes late; one is a hiccup
 LEAST_SHARE = 0.02  # of the window that the others wait
 MOSTLY = 0.5  # of the waiting that one rank causes, from which on it is a straggler
 LONGER = 1.05  # times as long as the others computed since the collective before, from which on a rank is said to compute longer
@@ -104,13 +105,13 @@ def compare_ranks(results: Sequence[FileResult]) -> Job:
     window = sum(windows.values()) / len(windows)
     whole = sum(caused.values())
     share = whole / window
-    if share < LEAST_SHARE or not caused:
+    if share < LEAST_SHARE or len(late) < LEAST_LATE:
         return Job(waits=waits, waiting=waiting, notes=notes)
     taken_part = Counter(rank for meeting in meetings for rank in meeting.took)
     stragglers = tuple(
         Straggler(rank, times_last[rank], taken_part[rank], seconds / window)
         for rank, seconds in caused.most_common()
-        if seconds >= _mostly(len(by_rank)) * whole
+        if seconds >= _mostly(len(by_rank)) * whole and times_last[rank] >= LEAST_LATE
     )
     steps = max((device.steps for one in by_rank.values() for device in one.devices), default=0)
     finding = _straggling(stragglers, late, whole, share, steps) or _imbalance(

@@ -49,6 +49,13 @@ _CATEGORIES = {
     "python_function": "frame",
     "python": "frame",
 }
+
+
+def kind_of_category(category: str) -> str | None:
+    """What becomes of the events of a category."""
+    return _CATEGORIES.get(category.lower())
+
+
 Row = Callable[[Event, float, float], None]
 
 
@@ -171,9 +178,12 @@ class _Builder:
             kind = {"CPU functions": "operator", "CUDA functions": "kernel"}.get(str(event.pid))
         if kind is not None and self.is_full:
             return self._seen
-        for name in ("mtia", "xpu", "npu", "enqueue"):
-            if isinstance(category, str) and name in category.lower():
-                self.recording.device_kind = "npu" if name == "enqueue" else name
+        if isinstance(category, str):
+            words = set(re.split(r"[^a-z]+", category.lower()))
+            for word, device in (("mtia", "mtia"), ("xpu", "xpu"), ("npu", "npu"), ("enqueue", "npu")):
+                if word in words:
+                    self.recording.device_kind = device
+            self.recording.has_known_devices |= kind_of_category(category) == "kernel" and "mtia" not in words
         rows: dict[str | None, Row] = {
             "kernel": self._kernel,
             "copy": self._copy,

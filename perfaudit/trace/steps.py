@@ -24,11 +24,20 @@ class Step:
     number: int
 
 
-def steps_of(recording: Recording) -> list[Step]:
-    """The steps in the order of their times; [] where none is marked. Of a part, those that lie wholly in it.
+def steps_of(recording: Recording, window: tuple[int, int] | None = None) -> list[Step]:
+    """The steps in the order of their times, of a window of numbers; [] where none is marked.
 
     Where steps are missing in between, the longest row of steps without a hole: what the device did in a hole is not known.
     """
+    steps = [step for step in marked_steps(recording) if window is None or window[0] <= step.number <= window[1]]
+    whole = _without_holes(steps)
+    if len(whole) < len(steps):
+        recording.notes.add("missing-steps")
+    return whole
+
+
+def marked_steps(recording: Recording) -> list[Step]:
+    """All steps that are marked, in the order of their times. Of a part, those that lie wholly in it."""
     spans = recording.annotations
     numbers = {index: int(mark[1]) for index, name in enumerate(recording.names) if (mark := IS_STEP(name))}
     rows = [row for row in range(len(spans)) if spans.name[row] in numbers]
@@ -36,10 +45,7 @@ def steps_of(recording: Recording) -> list[Step]:
     if recording.only is not None:
         first, last = recording.only
         steps = [step for step in steps if step.start >= first and step.end <= last]
-    whole = _without_holes(steps)
-    if len(whole) < len(steps):
-        recording.notes.add("missing-steps")
-    return whole
+    return steps
 
 
 def _without_holes(steps: list[Step]) -> list[Step]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from itertools import groupby
+from itertools import groupby, pairwise
 
 from perfaudit.trace.device_view import DeviceView
 from perfaudit.trace.intervals import Intervals, clip, total
@@ -34,9 +34,12 @@ def _drawn_part(view: DeviceView) -> tuple[float, float]:
     """From the end of the work of the step before to that of its own: the host may run ahead of the device by several steps."""
     if not view.steps:
         return view.start, view.end
-    number = view.steps.index(median_step(view.steps))
-    ends = [view.start, *view.step_ends[:-1], view.end]
-    return ends[number], ends[number + 1]
+    if len(view.steps) == 1:
+        return view.start, view.end
+    # When the step before the first one ended is not known, so that it is not drawn.
+    parts = list(pairwise([*view.step_ends[:-1], view.end]))
+    usual = statistics.median(end - start for start, end in parts)
+    return min(parts, key=lambda part: abs(part[1] - part[0] - usual))
 
 
 def _by_kind(view: DeviceView) -> dict[str, Intervals]:

@@ -72,17 +72,19 @@ def _shown(path: Path) -> str:
 
 def _members(path: Path) -> list[str]:
     """Names of the traces in an archive; [""] for a file that is none, or that cannot be read as what it is named."""
+    names: list[str] = []
     try:
         if path.name.endswith(".zip"):
             with zipfile.ZipFile(path) as archive:
                 names = [item.filename for item in archive.infolist() if not item.is_dir()]
         elif path.name.endswith((".tar.gz", ".tgz", ".tar")):
-            with tarfile.open(path) as tar:
-                names = [item.name for item in tar if item.isfile()]
+            with tarfile.open(path, "r|*") as tar:
+                for item in tar:
+                    names += [item.name] if item.isfile() else []
         else:
             return [""]
-    except (OSError, EOFError, zipfile.BadZipFile, tarfile.TarError):
-        return [""]  # reading it says what is wrong
+    except (OSError, EOFError, zipfile.BadZipFile, tarfile.TarError, zlib.error):
+        pass  # members before the damage can be read; reading the others says what is wrong
     in_order = sorted(names) if path.name.endswith(".zip") else names  # of a tar as they lie in it: see _TarInOrder
     traces = [name for name in in_order if name.endswith((".json", ".json.gz", ".gz")) and "__MACOSX/" not in name]
     return traces or [""]
@@ -134,14 +136,16 @@ class _TarInOrder:
     def __init__(self, path: str) -> None:
         self._path = path
         self._tar: tarfile.TarFile | None = None
+        self._passed: set[str] = set()
 
     def member(self, name: str) -> IO[bytes]:
         """The bytes of a member, until the next one is asked for. Raises NotReadable."""
-        for is_new in (self._tar is None, True):
+        for is_new in (self._tar is None or name in self._passed, True):
             if is_new:
                 self._begin()
             assert self._tar is not None
             while (item := self._tar.next()) is not None:
+                self._passed.add(item.name)
                 if item.name == name:
                     stream = self._tar.extractfile(item)
                     if stream is None:
@@ -154,6 +158,7 @@ class _TarInOrder:
     def _begin(self) -> None:
         if self._tar is not None:
             self._tar.close()
+        self._passed.clear()
         self._tar = tarfile.open(self._path, "r|*")  # noqa: SIM115  # stays open for the members that follow
 
 
@@ -186,9 +191,11 @@ class _Gunzip:
         while True:
             if self._unzip.eof:  # one file may consist of several
                 self._packed = (self._unzip.unused_data + self._packed).lstrip(b"\0")
-                self._packed = self._packed or self._stream.read(_PACKED)
-                if not self._packed:
-                    return b""
+                while not self._packed:  # zeros may follow, of whatever length
+                    more = self._stream.read(_PACKED)
+                    if not more:
+                        return b""
+                    self._packed = more.lstrip(b"\0")
                 self._unzip = zlib.decompressobj(_GZIP_WINDOW)
             packed = self._unzip.unconsumed_tail or self._packed or self._stream.read(_PACKED)
             self._packed = b""

@@ -20,6 +20,7 @@ class WaitBefore:
         self._gaps = view.gaps
         self._waits = waits
         self._starts = [calls.start[row] for row in waits]
+        self._ends = [calls.end[row] for row in waits]
         self._by_time = ByTime([(calls.start[row], calls.end[row]) for row in waits])
 
     def wait(self, stretch: Idle) -> int:
@@ -29,4 +30,9 @@ class WaitBefore:
         before = [index for index in around if self._starts[index] <= begun + BEGAN_BUSY]
         if before:
             return self._waits[max(before)]
+        inside = [
+            one for one in self._by_time.touching(stretch.start, stretch.start) if self._ends[one] > stretch.start
+        ]
+        if inside:
+            return self._waits[max(inside)]
         return self._waits[min(bisect_right(self._starts, stretch.start), len(self._waits) - 1)]

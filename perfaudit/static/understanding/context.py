@@ -17,6 +17,7 @@ _RARE_NAME = re.compile(
     r"(?<![a-z])(debug|verbose|log(?!it|in|ic)|print|profil|last|first|save|report|vis|plot|should|dump|display|summar|every)"
 )
 _TROUBLE = re.compile(r"debug|verbose|profil", re.IGNORECASE)
+_EPOCH = re.compile(r"(?<!per_)epoch")  # the number of one: `epoch`, not `step_per_epoch`
 _EPOCHS = re.compile(r"(?<!per_)epochs?$")  # a number of them: `n_epochs`, not `iters_per_epoch`
 _FEW_STEPS = 100  # with a wait of some 50 microseconds in each, 5 ms in all
 _MAX_BASES = 4  # base classes looked through for a method
@@ -41,7 +42,10 @@ _OFTEN = {*STEP_METHODS, "__getitem__", "__call__", "collate", "collate_fn"}
 _ONCE = {"__init__", "__post_init__", "main", "setup"}
 _ITERATED = (*LOOPS, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _CALLS_OUTWARDS = 4
-EVALUATION_NAME = re.compile(r"(^|_)(eval|evaluate|evaluation|val|valid|validate|validation|test|sample|generate)(_|$)")
+EVALUATION_NAME = re.compile(
+    r"(^|_)(eval|evaluate|evaluation|val|valid|validate|validation|test|sample"
+    r"|generate(?!_(?:model|net|network|backbone|classifier)(?:_|$)))(_|$)"  # `generate_model` builds one
+)
 NO_GRAD = {
     f"torch.{module}{name}"
     for module in ("", "autograd.", "autograd.grad_mode.")
@@ -318,7 +322,7 @@ def counts_epochs(loop: Loop) -> bool:
         return False
     counts = isinstance(loop.iter, ast.Call) and last_name(loop.iter.func) in ("range", "trange")
     limits = {last_name(node).lower() for node in ast.walk(loop.iter)} if counts else set()
-    return any("epoch" in last_name(node).lower() for node in ast.walk(loop.target)) or any(
+    return any(_EPOCH.search(last_name(node).lower()) for node in ast.walk(loop.target)) or any(
         _EPOCHS.search(name) for name in limits
     )
 

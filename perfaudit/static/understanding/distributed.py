@@ -21,7 +21,7 @@ _LOOKS = {"eval", "to", "cuda", "module", "load_state_dict", "state_dict"}  # of
 _MAKES_OPTIMIZER = re.compile(r"\boptim\.[A-Z]|\btorch\.optim\b")
 _NO_TRAINING = re.compile(
     r"(^|_)(test|tests|eval|evaluate|evaluation|val|valid|validate|validation|verify|infer|inference|predict|demo|sample"
-    r"|generate|fid|benchmark)(_|$|\d)"
+    r"|generate(?!_(?:model|net|network|backbone|classifier)(?:_|$))|fid|benchmark)(_|$|\d)"
 )
 
 

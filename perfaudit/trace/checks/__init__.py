@@ -45,8 +45,8 @@ def all_checks() -> tuple[tuple[tuple[str, ...], Look], ...]:
 
 def look_at(view: DeviceView) -> Iterator[Seen]:
     """What all checks see of a device and what is worth a line; what two of them see for one rule is one thing."""
-    if view.captures and (not view.steps or total(view.captures) > CAPTURING * view.length):
-        lost = sum(one.end - one.start for one in view.idle)
+    if total(view.captures) > CAPTURING * view.length:
+        lost = sum(one.end - one.start for one in view.idle if one.start < view.captures[-1][1])
         yield Seen(WARM_UP, "a CUDA graph is captured inside the trace, which belongs to the start of a program", lost)
         return
     by_rule: dict[str, list[Seen]] = {}

@@ -158,7 +158,8 @@ def test_what_a_spawned_worker_cannot_be_sent(arguments: str, words: str) -> Non
 
 @pytest.mark.parametrize("line", ["import jax", "from jax import numpy as jnp"])
 def test_no_workers_beside_jax(line: str) -> None:
-    text = "from torch.utils.data import DataLoader\nfrom torchvision.datasets import ImageFolder\nDataLoader(ImageFolder('x'))\n"
+    head = "from torch.utils.data import DataLoader\nfrom torchvision.datasets import ImageFolder\n"
+    text = f"{head}loader = DataLoader(ImageFolder('x'))\n"
     assert run_checks(Source("a.py", text), all_rules(), frozenset(["PA101"]))
     assert not run_checks(Source("a.py", f"{line}\n{text}"), all_rules(), frozenset(["PA101"]))
 
@@ -191,7 +192,10 @@ for x in loader:
 
 def test_what_a_notebook_defines_is_moved_to_a_file_first() -> None:
     """A spawned worker has no notebook to import its functions and classes from."""
-    text = HEAD + "def join(samples):\n    return read(samples)\n\nloader = DataLoader(paths, collate_fn=join)\n"
+    text = (
+        HEAD
+        + "def join(samples):\n    return read(samples)\n\nloader = DataLoader(paths, collate_fn=join)\n\ndef fit():\n    train(loader)\n"
+    )
     (of_file,) = run_checks(Source("a.py", text), all_rules(), frozenset(["PA101"]))
     (of_notebook,) = run_checks(Source("a.ipynb", text), all_rules(), frozenset(["PA101"]))
     assert of_file.fix is not None and of_file.fix.edits
