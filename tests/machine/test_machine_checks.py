@@ -58,6 +58,15 @@ def fact(check: ModuleType, place: Place, name: str) -> MachineFact:
         ({"sys/fs/cgroup/cpu.max": "max 100000\n"}, None),
         ({"sys/fs/cgroup/cpu/cpu.cfs_quota_us": "50000", "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000"}, 0.5),
         ({"sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1", "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000"}, None),
+        ({"proc/self/cgroup": "0::/slurm/job_7\n", "sys/fs/cgroup/slurm/job_7/cpu.max": "300000 100000"}, 3.0),
+        (
+            {
+                "proc/self/cgroup": "0::/a/b\n",
+                "sys/fs/cgroup/a/cpu.max": "200000 100000",
+                "sys/fs/cgroup/a/b/cpu.max": "max 1",
+            },
+            2.0,
+        ),
         ({}, None),
     ],
 )

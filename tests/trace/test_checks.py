@@ -391,3 +391,33 @@ def test_no_finding_could_save_more_than_all(tmp_path: Path) -> None:
         (graph_breaks, 0),
     ):
         assert all(0 < one.share <= 1 for one in result_of(story, tmp_path).findings)
+
+
+def test_a_short_capture_hides_nothing(tmp_path: Path) -> None:
+    host = Host()
+    host.kernel(GEMM, 10)
+    host._call("cudaStreamBeginCapture", 10)
+    host.python(1_000)
+    host._call("cudaStreamEndCapture", 10)
+    for _ in range(200):
+        host.kernel(GEMM, 4_000)
+        host.item()
+        host.python(3_000)
+    result = analyse(TraceFile(str(host.write(tmp_path / "trace.json"))))
+    assert "PA601" in [one.rule for one in result.findings]
+
+
+def test_each_wait_has_what_follows_it(tmp_path: Path) -> None:
+    """A wait on an idle device is not that of the next one."""
+
+    def story(host: Host) -> None:
+        host.kernel(GEMM, 500)
+        host.catch_up()
+        host.python(500)
+        with host.operator("aten::nonzero"):
+            host._call("cudaStreamSynchronize", 900)
+        host.kernel(GEMM, 500)
+        host.item()
+
+    found = {one.rule: one.share for one in result_of(story, tmp_path, steps=6).findings}
+    assert found["PA604"] > 0.1

@@ -513,3 +513,47 @@ def test_what_we_export_is_no_trace_of_the_job(tmp_path: Path) -> None:
     written(tmp_path, made()).rename(tmp_path / "perfaudit.step.json")
     assert [Path(file.path).name for file in find_traces([tmp_path])] == ["rank0.json"]
     assert len(find_traces([tmp_path / "perfaudit.step.json"])) == 1
+
+
+def test_a_window_beside_a_hole(tmp_path: Path) -> None:
+    host = Host()
+    for number in range(6):
+        if number == 2:
+            host.python(2_000_000)
+            host.steps += 20
+        with host.step():
+            step_of_training(host)
+            host.catch_up()
+    path = TraceFile(str(host.write(tmp_path / "trace.json")))
+    assert analyse(path, (1, 2)).devices[0].steps == 2
+    assert analyse(path).devices[0].steps == 4
+
+
+def test_a_category_with_these_letters_is_no_npu(tmp_path: Path) -> None:
+    trace = made()
+    trace["traceEvents"].append(
+        {"ph": "X", "cat": "input_pipeline", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 1}
+    )
+    trace["traceEvents"].append({"ph": "X", "cat": "enqueue", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 1})
+    assert analyse(TraceFile(str(written(tmp_path, trace)))).problem == ""
+
+
+def test_a_tar_that_ends_in_the_middle_gives_its_first_members(tmp_path: Path) -> None:
+    whole = tmp_path / "whole.tar.gz"
+    with tarfile.open(whole, "w:gz") as tar:
+        for number in range(6):
+            packed = json.dumps(made(steps=2 + number)).encode()
+            info = tarfile.TarInfo(f"rank{number}.json")
+            info.size = len(packed)
+            tar.addfile(info, io.BytesIO(packed))
+    cut = tmp_path / "cut.tar.gz"
+    cut.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
+    files = find_traces([cut])
+    assert 1 <= len(files) < 6
+    assert analyse(files[0]).devices[0].steps == 2
+
+
+def test_zeros_behind_a_compressed_file(tmp_path: Path) -> None:
+    packed = gzip.compress(json.dumps(made()).encode()) + bytes(200_000)
+    (tmp_path / "a.json.gz").write_bytes(packed)
+    assert "truncated" not in notes_of(tmp_path / "a.json.gz")

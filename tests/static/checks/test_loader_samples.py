@@ -192,10 +192,8 @@ for x in loader:
 
 def test_what_a_notebook_defines_is_moved_to_a_file_first() -> None:
     """A spawned worker has no notebook to import its functions and classes from."""
-    text = (
-        HEAD
-        + "def join(samples):\n    return read(samples)\n\nloader = DataLoader(paths, collate_fn=join)\n\ndef fit():\n    train(loader)\n"
-    )
+    functions = "def join(samples):\n    return read(samples)\n\ndef fit():\n    train(loader)\n"
+    text = f"{HEAD}{functions}\nloader = DataLoader(paths, collate_fn=join)\n"
     (of_file,) = run_checks(Source("a.py", text), all_rules(), frozenset(["PA101"]))
     (of_notebook,) = run_checks(Source("a.ipynb", text), all_rules(), frozenset(["PA101"]))
     assert of_file.fix is not None and of_file.fix.edits
