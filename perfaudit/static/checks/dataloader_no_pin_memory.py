@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 
 from perfaudit.static.checks.dataloader_no_workers.datasets import is_in_memory, is_on_device, may_be_on_device
+from perfaudit.static.checks.dataloader_no_workers.loader_uses import is_asked_for_batches, stays_on_host
 from perfaudit.static.checks.dataloader_no_workers.samples import has_nothing_to_pin
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
@@ -48,6 +49,8 @@ def dataloader_no_pin_memory(source: Source, call: ast.Call) -> Iterator[Seen]:
         if unless is None or unless.value is not False:
             return
     if not _goes_to_gpu(source, call) or changes_default_device(source) or is_on_device(source, call):
+        return
+    if not is_asked_for_batches(source, call) or stays_on_host(source, call):
         return
     if _runs_on_tpu(source) or has_nothing_to_pin(source, call):
         return

@@ -158,7 +158,8 @@ def test_what_a_spawned_worker_cannot_be_sent(arguments: str, words: str) -> Non
 
 @pytest.mark.parametrize("line", ["import jax", "from jax import numpy as jnp"])
 def test_no_workers_beside_jax(line: str) -> None:
-    text = "from torch.utils.data import DataLoader\nfrom torchvision.datasets import ImageFolder\nDataLoader(ImageFolder('x'))\n"
+    imports = "from torch.utils.data import DataLoader\nfrom torchvision.datasets import ImageFolder\n"
+    text = f"{imports}loader = DataLoader(ImageFolder('x'))\n"
     assert run_checks(Source("a.py", text), all_rules(), frozenset(["PA101"]))
     assert not run_checks(Source("a.py", f"{line}\n{text}"), all_rules(), frozenset(["PA101"]))
 

@@ -16,6 +16,7 @@ from perfaudit.static.checks.dataloader_no_workers.datasets import (
     shards_itself,
     writes_to_itself,
 )
+from perfaudit.static.checks.dataloader_no_workers.loader_uses import is_asked_for_batches, only_looks_at_batches
 from perfaudit.static.checks.dataloader_no_workers.samples import unpicklable
 from perfaudit.static.hoist import hoist
 from perfaudit.static.registry import Joined, Proposal, Seen, check
@@ -71,7 +72,7 @@ def dataloader_no_workers(source: Source, call: ast.Call) -> Iterator[Seen]:
     is_ready = isinstance(dataset, ast.expr) and is_in_memory(source, dataset)
     if is_ready and collate is ABSENT:
         return
-    if _imports_jax(source):
+    if _imports_jax(source) or not is_asked_for_batches(source, call) or only_looks_at_batches(source, call):
         return
     if (
         isinstance(dataset, ast.expr)

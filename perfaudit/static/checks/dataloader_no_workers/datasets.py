@@ -149,7 +149,20 @@ def _is_bound_in_memory(source: Source, binding: ast.AST, depth: int) -> bool:
     if value is None and isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call):
         is_split = source.qualified(statement.value.func) == "torch.utils.data.random_split"
         value = statement.value if is_split else None
+    elif value is None and isinstance(statement, ast.Assign):
+        value = _value_in_row(statement, binding)
     return value is not None and is_in_memory(source, value, depth)
+
+
+def _value_in_row(statement: ast.Assign, binding: ast.AST) -> ast.expr | None:
+    """What a name gets of `train, val = TensorDataset(a), TensorDataset(b)`; None where the two sides do not fit."""
+    target, value = statement.targets[0], statement.value
+    if not isinstance(target, (ast.Tuple, ast.List)) or not isinstance(value, (ast.Tuple, ast.List)):
+        return None
+    is_starred = any(isinstance(element, ast.Starred) for element in (*target.elts, *value.elts))
+    if is_starred or len(target.elts) != len(value.elts):
+        return None
+    return next((v for t, v in zip(target.elts, value.elts, strict=True) if t is binding), None)
 
 
 def _is_made_by_torch(source: Source, value: ast.expr) -> bool:

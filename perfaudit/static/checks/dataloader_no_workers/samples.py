@@ -130,9 +130,20 @@ class _Reads:
         if isinstance(node, ast.Name):
             if node.id == self._index:
                 return True
-            values = [assigned_value(self._source, binding) for binding in self._source.lookup(node)]
+            values = [self._given(binding) for binding in self._source.lookup(node)]
             return bool(values) and all(value is not None and self.is_plain(value, depth - 1) for value in values)
         return False
+
+    def _given(self, binding: ast.AST) -> ast.expr | None:
+        """What a name is bound to; of `row, column = self.places[i]`, the right side."""
+        value = assigned_value(self._source, binding)
+        if value is not None or not isinstance(binding, ast.Name):
+            return value
+        statement = self._source.statement(binding)
+        return statement.value if isinstance(statement, ast.Assign) and self._is_row(statement) else None
+
+    def _is_row(self, statement: ast.Assign) -> bool:
+        return len(statement.targets) == 1 and isinstance(statement.targets[0], ast.Tuple)
 
     def _is_taken(self, call: ast.Call, depth: int) -> bool:
         name = last_name(call.func)
@@ -141,14 +152,25 @@ class _Reads:
         return name in _TAKES and bool(call.args) and self.is_plain(call.args[0], depth - 1)
 
     def _is_looked_up(self, node: ast.Subscript) -> bool:
-        """`self.x[i]`, `self.x[i][0]`, `self.x[i : i + self.length]`, `self.x.iloc[i]`."""
-        if isinstance(node.value, ast.Subscript):
-            return self._is_looked_up(node.value)
-        name = dotted_name(node.value)
-        if not name.startswith("self.") or any(isinstance(n, ast.Call) for n in ast.walk(node.slice)):
+        """`self.x[i]`, `self.x[i][0]`, `self.x[i : i + self.length]`, `self.x.iloc[i]`, `self.x["states"][row][i]`."""
+        slices = [node.slice]
+        held = node.value
+        while isinstance(held, ast.Subscript):
+            slices.append(held.slice)
+            held = held.value
+        name = dotted_name(held)
+        nodes = [n for part in slices for n in ast.walk(part)]
+        if not name.startswith("self.") or any(isinstance(n, ast.Call) for n in nodes):
             return False
         self.held.add(name.split(".")[1])
-        return any(isinstance(n, ast.Name) and n.id == self._index for n in ast.walk(node.slice))
+        return any(isinstance(n, ast.Name) and self._is_place(n) for n in nodes)
+
+    def _is_place(self, name: ast.Name) -> bool:
+        """Whether a name is the index, or what the object holds for it."""
+        if name.id == self._index:
+            return True
+        values = [self._given(binding) for binding in self._source.lookup(name)]
+        return bool(values) and all(isinstance(v, ast.Subscript) and self._is_looked_up(v) for v in values)
 
 
 def _is_held(source: Source, definition: ast.ClassDef, name: str) -> bool:

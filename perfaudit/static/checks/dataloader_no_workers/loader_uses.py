@@ -1,0 +1,117 @@
+"""Who takes batches from a DataLoader, as far as one file shows: a loop, a function it is handed to, or nobody."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from perfaudit.static.source import FUNCTIONS, Source
+from perfaudit.static.understanding.context import backward_calls, last_name
+from perfaudit.static.understanding.loaders import Pass, passes
+from perfaudit.static.understanding.values import enclosing_function
+
+FOLLOW = 6  # expressions from the call outwards; real code needs two or three
+
+_PASSES_ON = {"enumerate", "tqdm", "trange", "cycle", "zip", "islice", "track", "progress_bar", "reversed"}
+_ONLY_LOOKS = {"len", "print", "isinstance", "type", "id", "repr", "str", "display"}
+_HOLDERS = (ast.Dict, ast.Tuple, ast.List, ast.IfExp, ast.DictComp, ast.ListComp, ast.NamedExpr, ast.Starred)
+_DEVICE = re.compile(r"cuda|device|gpu|\.to\(|accelerat|fabric|half\(")
+# What trains, or what it trains on: a file without any of these words only looks at its batches.
+_TRAINS = re.compile(
+    r"backward|cuda|device|gpu|\bmps\b|\.to\(|accelerat|trainer|optim|model|net\b|\.fit\(|\.step\(|lightning",
+    re.IGNORECASE,
+)
+
+
+def is_asked_for_batches(source: Source, call: ast.Call) -> bool:
+    """Whether a loop runs over a loader, or may: it is returned, kept in an object or handed to somebody.
+
+    Not one that is built and never used, or of which `next(iter(loader))` takes one batch. A variable of a module may be
+    imported by another file, a variable of a notebook may not.
+    """
+    return _is_asked(source, call, FOLLOW)
+
+
+def only_looks_at_batches(source: Source, call: ast.Call) -> bool:
+    """Whether loops of a notebook alone take the batches, without a model or a device: they count, print or draw."""
+    if _TRAINS.search(source.text) or _may_be_imported(source) or source.scope(call) is not source.tree:
+        return False
+    return any(any(loader is call for loader in item.loaders) for item in passes(source))
+
+
+def stays_on_host(source: Source, call: ast.Call) -> bool:
+    """Whether the one function that runs over a loader never names a device and builds its model itself: it works on the CPU."""
+    function = enclosing_function(source, call)
+    own = [item for item in passes(source) if any(loader is call for loader in item.loaders)]
+    if function is None or not own or _DEVICE.search(source.text_of(function)):
+        return False
+    is_local = all(enclosing_function(source, item.loop) is function for item in own)
+    return is_local and not _is_handed_on(source, call) and all(_uses_own_names(source, item, function) for item in own)
+
+
+def _uses_own_names(source: Source, item: Pass, function: ast.AST) -> bool:
+    """Whether everything that a loop calls by a name is a variable of its function, an import or a definition of the file."""
+    for called in (node.func for node in ast.walk(item.loop) if isinstance(node, ast.Call)):
+        if not isinstance(called, ast.Name):
+            continue
+        for binding in source.lookup(called):
+            is_variable = isinstance(binding, (ast.Name, ast.arg))
+            if isinstance(binding, ast.arg) or (is_variable and source.scope(binding) is not function):
+                return False
+            if isinstance(binding, FUNCTIONS) and _DEVICE.search(source.text_of(binding)):
+                return False
+    return not backward_calls(source) or not any(
+        any(ancestor is item.loop for ancestor in source.ancestors(call)) for call in backward_calls(source)
+    )
+
+
+def _is_handed_on(source: Source, call: ast.Call) -> bool:
+    """Whether somebody else than loops where it is made gets the loader."""
+    return _is_asked(source, call, FOLLOW, by_loops=False)
+
+
+def _is_asked(source: Source, node: ast.AST, depth: int, by_loops: bool = True) -> bool:
+    parent = source.parent(node)
+    if not depth or parent is None:
+        return True
+    if isinstance(parent, (ast.For, ast.AsyncFor, ast.comprehension)):
+        return by_loops and parent.iter is node
+    if isinstance(parent, ast.Call) and parent.func is not node:
+        return _is_asked_by(source, parent, depth, by_loops)
+    if isinstance(parent, (*_HOLDERS, ast.withitem)):
+        return _is_asked(source, parent, depth - 1, by_loops)
+    if isinstance(parent, ast.Expr):  # written alone: shown by a notebook, or built for nothing
+        return isinstance(node, ast.Call) and last_name(node.func) == "__init__"
+    if isinstance(parent, ast.Attribute):  # `loader.dataset`; `loader.__iter__()` and methods of one's own are uses
+        around = source.parent(parent)
+        return isinstance(around, ast.Call) and around.func is parent and parent.attr not in ("__len__", "__next__")
+    if isinstance(parent, (ast.Assign, ast.AnnAssign)):
+        targets = parent.targets if isinstance(parent, ast.Assign) else [parent.target]
+        return any(_is_asked_by_name(source, target, depth, by_loops) for target in targets)
+    return True
+
+
+def _is_asked_by(source: Source, call: ast.Call, depth: int, by_loops: bool) -> bool:
+    name = last_name(call.func)
+    if name == "iter":
+        around = source.parent(call)
+        taken = around.func if isinstance(around, ast.Call) else around
+        return last_name(taken) not in ("next", "__next__") if taken is not None else True
+    if name in _ONLY_LOOKS:
+        return False
+    return _is_asked(source, call, depth - 1, by_loops) if name in _PASSES_ON else True
+
+
+def _is_asked_by_name(source: Source, target: ast.expr, depth: int, by_loops: bool) -> bool:
+    if isinstance(target, (ast.Tuple, ast.List)):
+        return any(_is_asked_by_name(source, element, depth, by_loops) for element in target.elts)
+    if not isinstance(target, ast.Name):
+        return True
+    if source.scope(target) is source.tree and _may_be_imported(source):
+        return True
+    return any(_is_asked(source, use, depth - 1, by_loops) for use in source.uses_of(target, target.id))
+
+
+def _may_be_imported(source: Source) -> bool:
+    """Whether another file, of this scan or not, may import what a file binds; nobody imports a notebook."""
+    return not source.path.endswith(".ipynb")
