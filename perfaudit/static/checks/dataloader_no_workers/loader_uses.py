@@ -33,7 +33,7 @@ def is_asked_for_batches(source: Source, call: ast.Call) -> bool:
 
 
 def only_looks_at_batches(source: Source, call: ast.Call) -> bool:
-    """Whether loops of this file alone take the batches, in a file without a model or a device: they count, print or draw."""
+    """Whether loops of a notebook alone take the batches, without a model or a device: they count, print or draw."""
     if _TRAINS.search(source.text) or _may_be_imported(source) or source.scope(call) is not source.tree:
         return False
     return any(any(loader is call for loader in item.loaders) for item in passes(source))
@@ -83,7 +83,8 @@ def _is_asked(source: Source, node: ast.AST, depth: int, by_loops: bool = True) 
     if isinstance(parent, ast.Expr):  # written alone: shown by a notebook, or built for nothing
         return isinstance(node, ast.Call) and last_name(node.func) == "__init__"
     if isinstance(parent, ast.Attribute):  # `loader.dataset`; `loader.__iter__()` and methods of one's own are uses
-        return isinstance(source.parent(parent), ast.Call) and parent.attr not in ("next", "__next__", "__len__")
+        around = source.parent(parent)
+        return isinstance(around, ast.Call) and around.func is parent and parent.attr not in ("__len__", "__next__")
     if isinstance(parent, (ast.Assign, ast.AnnAssign)):
         targets = parent.targets if isinstance(parent, ast.Assign) else [parent.target]
         return any(_is_asked_by_name(source, target, depth, by_loops) for target in targets)
@@ -112,5 +113,5 @@ def _is_asked_by_name(source: Source, target: ast.expr, depth: int, by_loops: bo
 
 
 def _may_be_imported(source: Source) -> bool:
-    """Whether another file may import what a file binds: nobody can of a notebook."""
+    """Whether another file, of this scan or not, may import what a file binds; nobody imports a notebook."""
     return not source.path.endswith(".ipynb")
