@@ -45,14 +45,23 @@ def tensor_built_on_host(source: Source, call: ast.Call) -> Iterator[Seen]:
 
 def _is_in_rare_branch(source: Source, call: ast.Call) -> bool:
     """Whether a condition on the way holds now and then: a count is nothing, a step is the tenth."""
-    tests = [ancestor.test for ancestor in source.ancestors(call) if isinstance(ancestor, ast.If)]
-    return any(
-        isinstance(test, ast.Compare)
-        and isinstance(test.ops[0], ast.Eq)
-        and isinstance(test.comparators[0], ast.Constant)
-        and type(test.comparators[0].value) is int
-        for test in tests
-    )
+    child: ast.AST = call
+    for ancestor in source.ancestors(call):
+        if (
+            isinstance(ancestor, ast.If)
+            and any(item is child for item in ancestor.body)
+            and _is_one_number(ancestor.test)
+        ):
+            return True
+        child = ancestor
+    return False
+
+
+def _is_one_number(test: ast.expr) -> bool:
+    match test:
+        case ast.Compare(ops=[ast.Eq()], comparators=[ast.Constant(value=int(number))]):
+            return type(number) is int
+    return False
 
 
 def _goes_where_given_tensor_is(source: Source, call: ast.Call) -> bool:

@@ -11,7 +11,7 @@ from perfaudit.static.checks.optimizer_not_fused.model_size import has_large_mod
 from perfaudit.static.old_torch import needs_old_torch
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
-from perfaudit.static.understanding.context import is_test
+from perfaudit.static.understanding.context import backward_calls, is_main_guard, is_test, last_name
 from perfaudit.static.understanding.entry import ARGUMENTS_OF_TRAINER
 from perfaudit.static.understanding.values import (
     ABSENT,
@@ -34,6 +34,8 @@ _LOADS_LITTLE = re.compile(
 )  # few parameters are trained; no kernel for the device
 NO_FUSED = {"torch_xla", "torch_directml", "higher"}  # devices without the kernel; differentiable optimizers
 
+_MAY_TRAIN = re.compile(r"train|fit|run|main|epoch|learn", re.IGNORECASE)
+
 
 @check("PA402", call=("torch.optim.Adam", "torch.optim.AdamW", "torch.optim.SGD", "torch.optim.Adagrad"))
 def optimizer_not_fused(source: Source, call: ast.Call) -> Iterator[Seen]:
@@ -45,6 +47,8 @@ def optimizer_not_fused(source: Source, call: ast.Call) -> Iterator[Seen]:
     if needs_old_torch(source):  # whose optimizers take no `fused`
         return
     if _updates_few_tensors(source, call) or _never_gets_gradients(source, call) or _has_unfused_parameters(source):
+        return
+    if _only_plots_a_schedule(source, call):
         return
     if name == "torch.optim.SGD" and _DTENSORS.search(source.text):
         return
@@ -58,6 +62,15 @@ def optimizer_not_fused(source: Source, call: ast.Call) -> Iterator[Seen]:
     else:
         fix = Proposal("update all parameters in a fused kernel", edit.add_keyword(source, call, "fused", "True"))
     yield Seen(call, message, fix, hint=not has_large_model(source) or _freezes_layers(source))
+
+
+def _only_plots_a_schedule(source: Source, call: ast.Call) -> bool:
+    """Whether a demonstration makes the optimizer to draw its learning rates: nothing in the file trains, or calls what may."""
+    guard = next((a for a in source.ancestors(call) if is_main_guard(a)), None)
+    if guard is None or backward_calls(source):
+        return False
+    names = [last_name(node.func) for node in ast.walk(guard) if isinstance(node, ast.Call)]
+    return "plot" in names and not any(_MAY_TRAIN.search(name) for name in names)
 
 
 def _freezes_layers(source: Source) -> bool:
