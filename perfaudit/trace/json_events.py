@@ -22,7 +22,8 @@ _BYTE = re.compile(
     r"\(byte (\d+)\)"
 )  # in what msgspec says of malformed text; of text that ends too early it says none
 MOST_TRIES = 20  # ends of the list, or of its last whole event, that are tried
-MOST_DAMAGED = 50  # events of one piece; a file with more is no trace any more
+MOST_ENDS = 2000  # the same of a short text
+MOST_DAMAGED = 1000  # events of one piece; a file with more is no trace any more
 _TAIL = 1 << 16  # bytes at the end of a piece in which the end of an event is looked for first
 
 
@@ -162,8 +163,9 @@ class EventReader:
         ends = {found.end() - 1 for found in list(_LIST_END.finditer(text))[-MOST_TRIES:]} | {text.rfind(b"]")}
         in_order = sorted(ends - {-1}, reverse=True)
         # What stands behind the list may hold lists of objects too, so that nothing is left out before all ends were tried.
+        # Then the first end that serves: what is left out must not hold the end of the list.
         for may_leave_out in (False, True):
-            for end in in_order:
+            for end in reversed(in_order) if may_leave_out else in_order:
                 events = self._decode(text[:end].rstrip().rstrip(b","), may_leave_out)
                 if events is not None:
                     self._take_head(b'{"":0' + text[end + 1 :].lstrip())
@@ -178,7 +180,8 @@ class EventReader:
         yield events
 
     def _up_to_last_whole(self, text: bytes) -> list[Event]:
-        for found in reversed(list(_BETWEEN.finditer(text))[-MOST_TRIES:]):
+        most = max(MOST_TRIES, min(MOST_ENDS, MAX_EVENT // max(1, len(text))))  # an event may hold many objects
+        for found in reversed(list(_BETWEEN.finditer(text))[-most:]):
             events = self._decode(text[: found.start() + 1])
             if events is not None:
                 return events
@@ -194,17 +197,21 @@ class EventReader:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             pass
         text, is_damaged = _repaired(text)
-        for _ in range(MOST_DAMAGED if may_leave_out else 1):
-            events, damaged = self._decode_repaired(b"[" + text + b"]")
-            if events is not None:
+        events: list[Event] = []
+        left_out = 0
+        while True:
+            found, damaged = self._decode_repaired(b"[" + text + b"]")
+            if found is not None:
                 self.notes |= {"damaged-text"} if is_damaged else set()
-                return events
-            rest = _without_event(text, damaged - 1) if damaged >= 0 and may_leave_out else None
-            if rest is None:
+                self.notes |= {"odd-events"} if left_out else set()
+                return events + found
+            around = _around(text, damaged - 1) if damaged >= 0 and may_leave_out else None
+            if around is None or left_out == MOST_DAMAGED:
                 return None
-            self.notes.add("odd-events")
-            text = rest
-        return None
+            # What stands before the damaged event is whole, and what follows is decoded by itself: each byte once more.
+            events += self._decode_repaired(b"[" + text[: around[0]].rstrip().rstrip(b",") + b"]")[0] or []
+            text = text[around[1] :]
+            left_out += 1
 
     def _decode_repaired(self, listed: bytes) -> tuple[list[Event] | None, int]:
         """The events of a list; else None, with the byte at which it is damaged, -1 where it only ends too early."""
@@ -253,21 +260,19 @@ def _repaired(text: bytes) -> tuple[bytes, bool]:
     return _CONTROL.sub(b" ", text), is_damaged
 
 
-def _without_event(text: bytes, position: int) -> bytes | None:
-    """The text without the event at a position, which is damaged; None where no whole event follows it."""
+def _around(text: bytes, position: int) -> tuple[int, int] | None:
+    """Where the event at a position begins, and where the one behind it does; None where no whole event follows it."""
     before = list(_BETWEEN.finditer(text, max(0, position - (1 << 20)), position))
     after = _BETWEEN.search(text, position)
-    if after is None:
-        return None
-    return text[: before[-1].end() if before else 0] + text[after.end() :]
+    return None if after is None else (before[-1].end() if before else 0, after.end())
 
 
 _CONTROL = re.compile(rb"[\x00-\x1f]")
 # A first half without a second, or a second without a first, as names that were cut have them.
 _HALF_CHARACTER = re.compile(
-    rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    rb"(?<!\\)\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\)(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 )
-_NO_NUMBER = re.compile(rb"(?<=[:,\[\s])-?(?:NaN|Infinity)(?=[\s,}\]])")
+_NO_NUMBER = re.compile(rb'(?<=":)\s*-?(?:NaN|Infinity)(?=\s*[,}\]])')
 _FIELDS = {field.encode_name: field.name for field in msgspec.structs.fields(Arguments)}
 
 

@@ -557,3 +557,51 @@ def test_zeros_behind_a_compressed_file(tmp_path: Path) -> None:
     packed = gzip.compress(json.dumps(made()).encode()) + bytes(200_000)
     (tmp_path / "a.json.gz").write_bytes(packed)
     assert "truncated" not in notes_of(tmp_path / "a.json.gz")
+
+
+def test_many_damaged_events_cost_themselves_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perfaudit.trace.json_events.PIECE", 50_000)
+    text = written(tmp_path, made(steps=20)).read_bytes()
+    whole = text.count(b'"ph": "X"')
+    parts = text.split(b'"name": "aten::mm"')
+    text = b"".join(
+        part + (b'"name": "aten"mm"' if number % 7 == 3 else b'"name": "aten::mm"')
+        for number, part in enumerate(parts[:-1])
+    )
+    damaged = text.count(b'aten"mm')
+    reader = EventReader(io.BytesIO(text + parts[-1]))
+    events = sum(len(piece) for piece in reader.pieces())
+    assert damaged > 60
+    assert whole - 2 * damaged <= events <= whole - damaged
+    assert reader.notes == {"odd-events"}
+
+
+def test_damage_does_not_cost_the_head_behind_the_events(tmp_path: Path) -> None:
+    trace = made()
+    events = trace.pop("traceEvents")
+    head = {"distributedInfo": {"rank": 3}, "deviceProperties": [{"id": n, "name": "A"} for n in range(8)]}
+    text = (
+        written(tmp_path, {"traceEvents": events, **head})
+        .read_bytes()
+        .replace(b'"name": "aten::mm"', b'"name": "aten"mm"', 1)
+    )
+    reader = EventReader(io.BytesIO(text))
+    assert sum(len(piece) for piece in reader.pieces()) == len(events) - 1
+    assert len(reader.head["deviceProperties"]) == 8
+    assert reader.head["distributedInfo"] == {"rank": 3}
+
+
+def test_a_last_event_of_many_objects_that_is_cut_off(tmp_path: Path) -> None:
+    events = [{"ph": "X", "name": "a", "ts": 1, "dur": 1}] * 3
+    big = {"ph": "X", "name": "b", "ts": 1, "dur": 1, "args": {"stack": [{"f": n} for n in range(60)]}}
+    text = json.dumps({"traceEvents": [*events, big]}).encode()
+    reader = EventReader(io.BytesIO(text[:-12]))
+    assert sum(len(piece) for piece in reader.pieces()) == 3
+    assert "truncated" in reader.notes
+
+
+def test_a_backslash_before_a_u_is_no_half_character(tmp_path: Path) -> None:
+    event = {"ph": "X", "name": "C:\\udabc, x: NaN, y", "ts": 1, "dur": 1}
+    other = {"ph": "X", "name": "c", "ts": float("nan"), "dur": 1}
+    reader = EventReader(io.BytesIO(json.dumps({"traceEvents": [event, other]}).encode()))
+    assert [one.name for piece in reader.pieces() for one in piece] == ["C:\\udabc, x: NaN, y", "c"]

@@ -30,10 +30,10 @@ def look(place: Place) -> Iterator[MachineFact]:
     printed = place.output_of("nvidia-smi", f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader,nounits")
     for row in csv.reader((printed or "").splitlines(), skipinitialspace=True):
         if len(row) == len(_FIELDS):
-            yield from _gpu(dict(zip(_FIELDS, (cell.strip() for cell in row), strict=True)))
+            yield from _gpu(dict(zip(_FIELDS, (cell.strip() for cell in row), strict=True)), place.has_bandwidth)
 
 
-def _gpu(said: dict[str, str]) -> Iterator[MachineFact]:
+def _gpu(said: dict[str, str], has_copied: bool) -> Iterator[MachineFact]:
     gpu = f"GPU {said['index']}"
 
     def fact(name: str, value: float | str, unit: str = "", advice: str = "", is_grave: bool = True) -> MachineFact:
@@ -43,7 +43,8 @@ def _gpu(said: dict[str, str]) -> Iterator[MachineFact]:
     yield fact("name", f"{said['name']}, driver {said['driver_version']}")
     used, busy = _number(said["memory.used"]), _number(said["utilization.gpu"])
     if used is not None:
-        taken = used > _MEMORY or (busy or 0) > _BUSY
+        # Copies that this command has timed just before count as use, too.
+        taken = used > _MEMORY or (not has_copied and (busy or 0) > _BUSY)
         advice = (
             "another process uses it: what fits and how long it takes depends on that (`nvidia-smi`)" if taken else ""
         )
