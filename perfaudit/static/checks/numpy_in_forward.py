@@ -14,6 +14,13 @@ FORWARD = {"forward", "training_step"}
 FROM_NUMPY = {"torch.from_numpy"}
 COPIES = {"torch.tensor", "torch.as_tensor", "torch.Tensor", "torch.FloatTensor", "torch.LongTensor"}
 SIZES = {"shape", "size", "ndim", "dtype", "device", "dim", "numel"}
+LOOKS = {  # at a type or a size only: nothing is computed or copied
+    f"numpy.{name}"
+    for name in (
+        *("isscalar", "ndim", "shape", "size", "iscomplexobj", "isrealobj", "issubdtype", "result_type"),
+        *("can_cast", "dtype", "iterable", "isfortran"),
+    )
+}
 AFTERWARDS = re.compile(r"post_?process|visuali|export|metric|evaluat", re.IGNORECASE)  # what follows the model
 
 
@@ -58,7 +65,7 @@ def _goes_through_numpy(source: Source, function: Function, call: ast.Call) -> b
     elif name is None and isinstance(call.func, ast.Attribute) and call.func.attr == "numpy":
         found = not call.args and not _feeds_another_library(source, call)
     else:
-        found = name is not None and name.startswith("numpy.") and _takes_input(function, call)
+        found = name is not None and name.startswith("numpy.") and name not in LOOKS and _takes_input(function, call)
     return found and not in_no_grad(source, call) and not _is_conditional(source, function, call)
 
 
