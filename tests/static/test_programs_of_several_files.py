@@ -215,3 +215,32 @@ def test_the_words_fit_what_is_shown(tmp_path: Path) -> None:
     folder = write(tmp_path, {"net.py": NET, "train.py": script})
     (finding,) = findings_in(folder, "train.py", {"PA304"})
     assert finding.message.startswith("`loss.backward()` and the forward pass before it run in float32")
+
+
+ACCUMULATING = """
+from torch.nn.parallel import DistributedDataParallel as DDP
+from sync import only_at
+
+model = DDP(model)
+while True:
+    for micro_step in range(accumulate):
+        with only_at(micro_step == accumulate - 1):
+            criterion(model(x), y).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+@pytest.mark.parametrize(("entered", "lines"), [("MODEL.no_sync()", []), ("timer()", [9])])
+def test_a_context_of_another_file_that_enters_no_sync(tmp_path: Path, entered: str, lines: list[int]) -> None:
+    helper = f"""
+from contextlib import contextmanager
+
+@contextmanager
+def only_at(is_last):
+    with {entered}:
+        yield
+"""
+    folder = write(tmp_path, {"sync.py": helper, "train.py": ACCUMULATING})
+    found = findings_in(folder, "train.py", {"PA703"})
+    assert [f.location.line for f in found if f.location] == lines

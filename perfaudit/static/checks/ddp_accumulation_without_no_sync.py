@@ -8,7 +8,14 @@ from collections.abc import Iterator
 
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Loop, Source
-from perfaudit.static.understanding.context import backward_calls, last_name, rare_when, runs_rarely, step_loops
+from perfaudit.static.understanding.context import (
+    backward_calls,
+    dotted_name,
+    last_name,
+    rare_when,
+    runs_rarely,
+    step_loops,
+)
 from perfaudit.static.understanding.distributed import ddp_calls
 from perfaudit.static.understanding.losses import backward_operand
 
@@ -23,7 +30,8 @@ def ddp_accumulation_without_no_sync(source: Source, _: ast.Module) -> Iterator[
     if not ddp_calls(source) or source.says(_SYNCED_BY_HAND):
         return
     for step in step_loops(source):
-        backward = [call for call in backward_calls(source) if _stands_in(source, call, step.loop)]
+        inside = [call for call in backward_calls(source) if _stands_in(source, call, step.loop)]
+        backward = [call for call in inside if not _is_synced_by_helper(source, call)]
         for call in (*_before_a_rare_step(source, step.loop, backward), *_in_parts(source, step.loop, backward)):
             loss = source.brief(backward_operand(source, call), 30)
             yield Seen(
@@ -33,6 +41,33 @@ def ddp_accumulation_without_no_sync(source: Source, _: ast.Module) -> Iterator[
                 Proposal(ADVICE),
                 hot=True,
             )
+
+
+def _is_synced_by_helper(source: Source, call: ast.Call) -> bool:
+    """Whether a backward pass stands under a `with` of the project's own that may enter `no_sync`.
+
+    It gets the wrapped model (`with ddp_sync(ddp, is_last):`), or its text in another file says `no_sync`.
+    """
+    contexts = [item.context_expr for a in source.ancestors(call) if isinstance(a, ast.With) for item in a.items]
+    return any(
+        _gets_wrapped_model(source, context) or _switches_elsewhere(source, context)
+        for context in contexts
+        if isinstance(context, ast.Call) and not (source.qualified(context.func) or "").startswith("torch.")
+    )
+
+
+def _gets_wrapped_model(source: Source, context: ast.Call) -> bool:
+    places = [parent for wrap in ddp_calls(source) if isinstance(parent := source.parent(wrap), ast.Assign)]
+    wrapped = {dotted_name(target) for place in places for target in place.targets} - {""}
+    return any(dotted_name(given) in wrapped for given in (*context.args, *(k.value for k in context.keywords)))
+
+
+def _switches_elsewhere(source: Source, context: ast.Call) -> bool:
+    name = source.qualified(context.func)
+    if name is None or source.neighbours is None:
+        return False
+    found = source.neighbours.defined(name)
+    return found is not None and bool(_SYNCED_BY_HAND.search(found[0].text_of(found[1])))
 
 
 def _before_a_rare_step(source: Source, loop: Loop, backward: list[ast.Call]) -> Iterator[ast.Call]:
