@@ -248,3 +248,32 @@ def test_ddp_gradients_that_another_file_detaches_in_place_are_left_alone(tmp_pa
     assert findings_in(folder, "train.py", {"PA704"}) == []
     (folder / "clear.py").write_text(helper.replace("        p.grad.detach_()\n", ""), encoding="utf-8")
     assert [f.rule for f in findings_in(folder, "train.py", {"PA704"})] == ["PA704"]
+
+
+ACCUMULATING = """
+from torch.nn.parallel import DistributedDataParallel as DDP
+from sync import only_at
+
+model = DDP(model)
+while True:
+    for micro_step in range(accumulate):
+        with only_at(micro_step == accumulate - 1):
+            criterion(model(x), y).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+@pytest.mark.parametrize(("entered", "lines"), [("MODEL.no_sync()", []), ("timer()", [9])])
+def test_a_context_of_another_file_that_enters_no_sync(tmp_path: Path, entered: str, lines: list[int]) -> None:
+    helper = f"""
+from contextlib import contextmanager
+
+@contextmanager
+def only_at(is_last):
+    with {entered}:
+        yield
+"""
+    folder = write(tmp_path, {"sync.py": helper, "train.py": ACCUMULATING})
+    found = findings_in(folder, "train.py", {"PA703"})
+    assert [f.location.line for f in found if f.location] == lines
