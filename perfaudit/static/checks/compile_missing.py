@@ -30,12 +30,12 @@ _POINTWISE_FUNCTION = re.compile(
 
 @check("PA306", ast.Module)
 def compile_missing(source: Source, module: ast.Module) -> Iterator[Seen]:
-    if not script_loops(source) or source.says(_DECIDED) or needs_old_torch(source):
+    if not script_loops(source) or source.says(_DECIDED):
         return
     blocks = [definition for definition in module_classes(source) if _is_repeated(source, definition)]
     counted = [(block, _pointwise_operations(source, block)) for block in blocks]
     block, count = max(counted, key=lambda item: item[1], default=(None, 0))
-    if block is None or count < POINTWISE:
+    if block is None or count < POINTWISE or needs_old_torch(source):
         return
     built = _model_with(source, block)
     if built is None or not is_visible(source, built):

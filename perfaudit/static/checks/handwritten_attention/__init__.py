@@ -23,7 +23,9 @@ TURNED = {"transpose", "permute", "swapaxes", "t", "T", "mT", "contiguous"}
 
 @check("PA203", ast.Module)
 def handwritten_attention(source: Source, module: ast.Module) -> Iterator[Seen]:
-    for chain in () if needs_old_torch(source) else written_out(source):  # before 2.0 there is no such operator
+    for chain in written_out(source):
+        if needs_old_torch(source):  # asked last, since it asks other files: before 2.0 there is no such operator
+            return
         output, _ = chain.outputs[0]
         places = tuple(node for node in (chain.softmax, output) if node is not None)
         yield Seen(
