@@ -169,7 +169,8 @@ def _is_uneven(view: DeviceView) -> bool:
     lengths = [later - earlier for earlier, later in pairwise(view.step_ends)][
         warm_up_steps(view.recording, view.steps) :
     ]
-    return len(lengths) >= LEAST_STEPS - 1 and max(lengths) > UNEVEN * statistics.median(lengths)
+    is_told = len(view.steps_with_work) == len(view.steps) and len(lengths) >= LEAST_STEPS - 1
+    return is_told and max(lengths) > UNEVEN * statistics.median(lengths)
 
 
 def _seconds_per_step(view: DeviceView) -> float | None:
@@ -178,9 +179,11 @@ def _seconds_per_step(view: DeviceView) -> float | None:
     """
     if not view.steps:
         return None
-    ends = view.step_ends
-    whole = ends[-1] - ends[0] if len(ends) > 1 and view.launches.of else view.length
-    return whole * MICROSECOND / max(1, len(ends) - 1 if whole != view.length else len(ends))
+    worked = view.steps_with_work
+    if len(worked) < 2:
+        return view.length * MICROSECOND / len(view.steps)
+    first, last = worked[0], worked[-1]  # a last mark may hold nothing but the end of the profile
+    return (view.step_ends[last] - view.step_ends[first]) * MICROSECOND / (last - first)
 
 
 def _shares(view: DeviceView) -> dict[str, float]:

@@ -255,6 +255,16 @@ class DeviceView:
         return list(accumulate(ends, max))
 
     @cached_property
+    def steps_with_work(self) -> list[int]:
+        """Indices of the steps that launched something, as far as the file tells."""
+        starts = [step.start for step in self.steps]
+        calls = self.recording.calls
+        launched = {
+            bisect_right(starts, calls.start[self.launches.of[row]]) - 1 for row in self.rows if row in self.launches.of
+        }
+        return sorted(launched - {-1})
+
+    @cached_property
     def late_by_itself(self) -> float:
         """Microseconds in long gaps before work that was queued already: the device waited for something that the file lacks."""
         queued = [gap for gap in self.gaps if gap.launch is not None and gap.launch[1] <= gap.start]

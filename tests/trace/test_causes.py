@@ -313,3 +313,18 @@ def test_of_a_file_that_is_cut_off_the_steps_count_whose_work_is_there(tmp_path:
     assert "truncated" in device.notes
     assert 3 <= device.steps <= 5
     assert device.seconds_per_step == pytest.approx(24.4e-3, rel=0.05)
+
+
+def test_a_mark_without_work_is_no_step_of_the_device(tmp_path: Path) -> None:
+    """A last `profiler.step()` leaves a mark that holds nothing."""
+    host = Host()
+    for _ in range(5):
+        with host.step():
+            step_of_training(host)
+            host.catch_up()
+    usual = device_of(analyse(TraceFile(str(host.write(tmp_path / "a.json"))))).seconds_per_step
+    with host.step():
+        host.python(50)
+    closed = device_of(analyse(TraceFile(str(host.write(tmp_path / "b.json")))))
+    assert closed.seconds_per_step == pytest.approx(usual)
+    assert "uneven-steps" not in closed.notes
