@@ -27,7 +27,10 @@ from perfaudit.training.factory_training import FactoryTraining
 PACKAGE = Path(__file__).parents[2] / "perfaudit"
 
 # Where else the package may speak of a device's interface, and why.
-MAY_ASK: dict[str, str] = {"target/accelerator.py": "this is its place"}
+MAY_ASK: dict[str, str] = {
+    "target/accelerator.py": "this is its place",
+    "machine/tell_torch.py": "a script of its own process, which imports nothing of ours and only asks what is there",
+}
 APIS = {"cuda", "mps", "xpu", "accelerator", "mtia", "hpu"}
 
 
