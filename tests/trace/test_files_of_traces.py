@@ -493,7 +493,8 @@ def test_more_events_at_one_time_than_are_kept(tmp_path: Path) -> None:
         read_trace(TraceFile(str(path)), max_rows=1_000)
 
 
-def test_a_hole_between_steps_is_not_idle(tmp_path: Path) -> None:
+def with_a_hole() -> Host:
+    """Steps 1 and 2, two seconds without a mark, and steps 23 to 26."""
     host = Host()
     for number in range(6):
         if number == 2:
@@ -502,7 +503,11 @@ def test_a_hole_between_steps_is_not_idle(tmp_path: Path) -> None:
         with host.step():
             step_of_training(host)
             host.catch_up()
-    result = analyse(TraceFile(str(host.write(tmp_path / "trace.json"))))
+    return host
+
+
+def test_a_hole_between_steps_is_not_idle(tmp_path: Path) -> None:
+    result = analyse(TraceFile(str(with_a_hole().write(tmp_path / "trace.json"))))
     (device,) = result.devices
     assert "missing-steps" in device.notes
     assert (device.steps, device.shares["compute"] > 0.99) == (4, True)
@@ -516,15 +521,7 @@ def test_what_we_export_is_no_trace_of_the_job(tmp_path: Path) -> None:
 
 
 def test_a_window_beside_a_hole(tmp_path: Path) -> None:
-    host = Host()
-    for number in range(6):
-        if number == 2:
-            host.python(2_000_000)
-            host.steps += 20
-        with host.step():
-            step_of_training(host)
-            host.catch_up()
-    path = TraceFile(str(host.write(tmp_path / "trace.json")))
+    path = TraceFile(str(with_a_hole().write(tmp_path / "trace.json")))
     assert analyse(path, (1, 2)).devices[0].steps == 2
     assert analyse(path).devices[0].steps == 4
 
