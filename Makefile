@@ -1,11 +1,12 @@
-# `make demo` audits and measures a sample model; `make test` checks and tests everything. Both create .venv when needed.
+# `make demo` audits and measures a sample model; `make test` checks and tests everything; `make docs` builds the site in build/site.
+# Each creates the environment that it needs.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test trainers check gate mutants install clean
+.PHONY: demo test docs trainers check gate mutants install clean
 
 demo: $(STAMP)
 	$(BIN)/perfaudit scan sample_models/digits_cnn.py --measure --exit-zero
@@ -20,6 +21,13 @@ trainers: pyproject.toml constraints.txt
 	test -d $(VENV)-trainers || $(PYTHON) -m venv $(VENV)-trainers
 	$(VENV)-trainers/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,samples,trainers,dev]'
 	$(VENV)-trainers/bin/python -m pytest tests/training/test_trainers.py
+
+# The site, from docs/, with every warning an error; an environment of its own, without torch, in ten seconds.
+docs: pyproject.toml constraints.txt
+	test -d $(VENV)-docs || $(PYTHON) -m venv $(VENV)-docs
+	$(VENV)-docs/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	$(VENV)-docs/bin/python -m sphinx --quiet --fail-on-warning --keep-going -b html -c docs . build/site
+	@echo "the site is in build/site: open build/site/index.html"
 
 # The sample models against the previous commit: what its step counts, and what the scanner says of it.
 gate: $(STAMP)
@@ -51,4 +59,4 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $(STAMP)
 
 clean:
-	rm -rf $(VENV) $(VENV)-trainers
+	rm -rf $(VENV) $(VENV)-trainers $(VENV)-docs build

@@ -25,7 +25,7 @@ HELP = """Show one rule: what it sees, why it costs, what the fix changes, examp
 
 def command(
     rule: Annotated[str, typer.Argument(metavar="RULE", help="Id or name of a rule.")],
-    format: Annotated[str, format_option("text", "json", what="page")] = "text",
+    format: Annotated[str, format_option("text", "json", "markdown", what="page")] = "text",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the page to a file.")] = None,
     folders: FurtherRules = None,
 ) -> None:
@@ -47,6 +47,11 @@ def command(
     knob = settled_by().get(found.id, "")
     if format == "json":
         write(json_text(_public(found) | {"settled_by": knob}), output)
+        return
+    if format == "markdown":
+        from perfaudit.render import catalogue
+
+        write(catalogue.render_one(found, knob), output)
         return
     in_colour = output is None and is_terminal(sys.stdout)
     write(page.render(found, colour if in_colour else plain, knob), output)

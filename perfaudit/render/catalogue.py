@@ -1,4 +1,4 @@
-"""Every rule in Markdown, as `docs/rules.md` has it: a table, then one section for each."""
+"""Rules in Markdown: all of them, as `docs/rules.md` has it (a table, then a section for each), or one with all its examples."""
 
 from __future__ import annotations
 
@@ -53,6 +53,38 @@ def render(rules: Iterable[Rule], knobs: Mapping[str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def render_one(rule: Rule, knob: str = "") -> str:
+    """The page of one rule, with every example; its links are to pages on the web, so that it can stand anywhere.
+
+    knob: the name of the one that measures its findings, "" for none.
+    """
+    lines = [f"# {rule.id}: {rule.name}", "", f"{rule.title}.", "", "| | |", "|---|---|"]
+    rows = [("severity", rule.severity), ("tier", reading_text(rule)), ("fix", _fix(rule))]
+    rows += [("saving", saving_text(saving)) for saving in (rule.benchmarked, rule.saving) if saving is not None]
+    rows += [("measured by", _measured(rule, knob))]
+    lines += [f"| {name} | {text.replace('|', chr(92) + '|')} |" for name, text in rows]
+    lines += ["", "## Why", "", rule.why]
+    for heading, examples in (
+        ("Reported", [example for example in rule.examples if example.lines]),
+        ("Silent", [example for example in rule.examples if not example.is_bad]),
+        ("Known misses", [example for example in rule.examples if example.missed]),
+    ):
+        if examples:
+            lines += ["", f"## {heading}", *(line for example in examples for line in _example(example))]
+    lines += ["", "## Sources", "", *_sources(rule)]
+    if rule.found_in == "trace":
+        lines += ["", "Found in traces, by `perfaudit trace`."]
+    else:
+        silenced = f"a comment on its line, `# perfaudit: ignore[{rule.id}] reason`, silences one place"
+        lines += ["", f"`perfaudit explain {rule.id}` prints this page in a terminal; {silenced}."]
+    return "\n".join(lines) + "\n"
+
+
+def _example(example: Example) -> list[str]:
+    lines = ["", *_code(example.text)]
+    return [*lines, "", "after the fix:", "", *_code(example.fixed)] if example.fixed is not None else lines
+
+
 def _row(rule: Rule, knob: str) -> str:
     link = f"[{rule.id}](#{rule.id.lower()})"
     ours = rule.benchmarked
@@ -92,11 +124,11 @@ def _section(rule: Rule) -> list[str]:
         lines += ["", "Found in traces, by [`perfaudit trace`](trace.md)."]
     else:
         lines += ["", f"Silent on {quiet} kind{'' if quiet == 1 else 's'} of code in its examples{_missed(missed)}."]
-    lines += [
-        "",
-        *(f"- <{source}>" if "://" in source and " " not in source else f"- {source}" for source in rule.sources),
-    ]
-    return lines
+    return [*lines, "", *_sources(rule)]
+
+
+def _sources(rule: Rule) -> list[str]:
+    return [f"- <{source}>" if "://" in source and " " not in source else f"- {source}" for source in rule.sources]
 
 
 def _missed(missed: list[Example]) -> str:

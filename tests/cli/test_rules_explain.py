@@ -141,3 +141,9 @@ def test_wrong_use(perfaudit: Run, arguments: list[str]) -> None:
     done = perfaudit(*arguments)
     assert done.code == 2
     assert done.err.startswith("Usage: ")
+
+
+def test_a_rule_as_markdown(perfaudit: Run) -> None:
+    done = perfaudit("explain", "PA204", "--format", "markdown")
+    assert (done.code, done.out) == (0, catalogue.render_one(all_rules()["PA204"], "fusion"))
+    assert "| measured by | `scan --measure`, `tune --fusion` |" in done.out
