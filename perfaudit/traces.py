@@ -21,6 +21,7 @@ NOTE_WORDS = {
     "truncated": "The file ends in the middle: what comes after is missing.",
     "damaged-text": "Some texts of the file are not UTF-8 and are read with replaced characters.",
     "odd-events": "Some events have no usable time (negative durations, texts) and are left out.",
+    "deep-nesting": "Values that are nested more than 64 levels deep are left out.",
     "times-as-text": "The file writes times as texts.",
     "nanoseconds": "The file counts nanoseconds.",
     "stacks": "Python stacks were recorded, which slows the host: idle time by launching is larger than without them.",

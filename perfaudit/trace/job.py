@@ -12,6 +12,7 @@ _RANK_IN_NAME = re.compile(r"(?:rank|worker|gpu|proc|process)[-_.]?(\d{1,5})(?!\
 # What torch.profiler's tensorboard_trace_handler calls a file: host, process, time.
 _OF_HANDLER = re.compile(r"_\d+\.\d{8,}\.pt\.trace\.json", re.IGNORECASE)
 _ONLY_NUMBER = re.compile(r"^(\d{1,5})(?:[-_.]trace)?(?:\.pt)?(?:\.trace)?\.json(?:\.gz)?$", re.IGNORECASE)
+LONGEST_VALUE = 40  # letters of what a file says of its job
 
 
 def take_head(recording: Recording) -> None:
@@ -61,8 +62,8 @@ def _take_device(recording: Recording, given: int | None, number: int, item: dic
 
 def _job_of(info: dict[str, Any]) -> str:  # Any: JSON
     """What all ranks of a job have in common in `distributedInfo`."""
-    common = [f"{key}={info[key]}" for key in ("backend", "world_size", "nccl_version") if key in info]
-    return " ".join(common)
+    common = [(key, info.get(key)) for key in ("backend", "world_size", "nccl_version")]
+    return " ".join(f"{key}={str(value)[:LONGEST_VALUE]}" for key, value in common if isinstance(value, str | int))
 
 
 def _number(value: Any) -> int | None:  # Any: JSON

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import IO, Any
 
 import msgspec
@@ -25,6 +26,7 @@ MOST_TRIES = 20  # ends of the list, or of its last whole event, that are tried
 MOST_ENDS = 2000  # the same of a short text
 MOST_DAMAGED = 1000  # events of one piece; a file with more is no trace any more
 _TAIL = 1 << 16  # bytes at the end of a piece in which the end of an event is looked for first
+DEEPEST = 64  # levels of nesting that are kept; profilers write about five, and decoders fail at a thousand
 
 
 class Arguments(msgspec.Struct):
@@ -65,7 +67,8 @@ class EventReader:
     """Reads one stream. `head` and `notes` are complete when `pieces` has come to its end.
 
     head: what stands beside the events, as plain data. notes: "truncated" where the file ends in the middle, "damaged-text" for
-    bytes that are no UTF-8, "odd-events" where the list holds what is no event.
+    bytes that are no UTF-8, "odd-events" where the list holds what is no event, "deep-nesting" where values were too deep for
+    the decoders.
     """
 
     def __init__(self, stream: IO[bytes]) -> None:
@@ -83,9 +86,33 @@ class EventReader:
             while len(self._buffer) < PIECE and self._read_more():
                 pass
             if self._has_ended:
-                yield from self._last_piece()
+                yield self._shallow_piece(self._last_piece)
                 return
-            yield self._next_piece()
+            yield self._shallow_piece(self._next_piece)
+
+    def _shallow_piece(self, piece: Callable[[], list[Event]]) -> list[Event]:
+        """A piece; where values in it are nested too deep for the decoders, these are left out first."""
+        try:
+            return piece()
+        except RecursionError:
+            self._leave_out_deep_values()
+        try:
+            return piece()
+        except RecursionError as error:
+            raise NotReadable("no trace: its values are nested too deep") from error
+
+    def _leave_out_deep_values(self) -> None:
+        """Null in the buffer for what lies below DEEPEST levels. One that goes on behind the buffer is read up to its end."""
+        self.notes.add("deep-nesting")
+        while True:
+            self._buffer, begin = _without_deep_values(self._buffer)
+            if begin < 0:
+                return
+            if len(self._buffer) > MAX_EVENT:
+                raise NotReadable(f"damaged: no event ends in {MAX_EVENT >> 20} MiB")
+            if not self._read_more():
+                self._buffer = self._buffer[:begin]
+                return
 
     def _read_more(self) -> bool:
         """Whether there was more; a file that is cut off inside its compression ends there."""
@@ -123,15 +150,19 @@ class EventReader:
                 raise NotReadable(f"no trace: no list of events in its first {MAX_HEAD >> 20} MiB")
 
     def _take_head(self, text: bytes) -> None:
+        words = text.decode("utf-8", "replace")
         try:
-            value = json.loads(text.decode("utf-8", "replace"), strict=False)
-        except (ValueError, RecursionError):
+            value = json.loads(words, strict=False)
+        except RecursionError:
+            self.notes.add("deep-nesting")
+            value = _shallow_json(text)
+        except ValueError:
             return
         if isinstance(value, dict):
             self.head.update({key: item for key, item in value.items() if key})
 
     def _next_piece(self) -> list[Event]:
-        """Events up to the last one that ends in the buffer; more is read where none does."""
+        """Events up to the last one that ends in the buffer; more is read where none does. Raises RecursionError."""
         tail = _TAIL
         while True:
             start = max(0, len(self._buffer) - tail)
@@ -154,30 +185,34 @@ class EventReader:
             elif not self._read_more():
                 return []
 
-    def _last_piece(self) -> Iterator[list[Event]]:
-        """What is left when the stream has ended: the last events, the end of the list, and what stands behind it."""
+    def _last_piece(self) -> list[Event]:
+        """What is left when the stream has ended: the last events; the end of the list and what stands behind it are taken.
+
+        Raises RecursionError.
+        """
         text = self._buffer.strip()
         if text.startswith(b"]"):  # a list without events
             self._take_head(b'{"":0' + text[1:].lstrip())
-            return
+            return []
         ends = {found.end() - 1 for found in list(_LIST_END.finditer(text))[-MOST_TRIES:]} | {text.rfind(b"]")}
         in_order = sorted(ends - {-1}, reverse=True)
         # What stands behind the list may hold lists of objects too, so that nothing is left out before all ends were tried.
         # Then the first end that serves: what is left out must not hold the end of the list.
         for may_leave_out in (False, True):
-            for end in reversed(in_order) if may_leave_out else in_order:
+            # The brackets are counted only where many lists end behind the events: it takes long, and damage misleads it.
+            tries = reversed(in_order) if may_leave_out else itertools.chain(in_order, _end_of_list(text))
+            for end in tries:
                 events = self._decode(text[:end].rstrip().rstrip(b","), may_leave_out)
                 if events is not None:
                     self._take_head(b'{"":0' + text[end + 1 :].lstrip())
-                    yield events
-                    return
+                    return events
         # The list may lack its end: the format allows that, and a job that was killed leaves it so.
         text = text.rstrip(b",")
         events = self._decode(text)
         if events is None:
             self.notes.add("truncated")
             events = self._up_to_last_whole(text)
-        yield events
+        return events
 
     def _up_to_last_whole(self, text: bytes) -> list[Event]:
         most = max(MOST_TRIES, min(MOST_ENDS, MAX_EVENT // max(1, len(text))))  # an event may hold many objects
@@ -190,11 +225,11 @@ class EventReader:
     def _decode(self, text: bytes, may_leave_out: bool = True) -> list[Event] | None:
         """The events of a piece of the list; None where it ends inside one, or is no list of events.
 
-        may_leave_out: whether events that are damaged are left out.
+        may_leave_out: whether events that are damaged are left out. Raises RecursionError.
         """
         try:
             return _DECODER.decode(b"[" + text + b"]")
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except (msgspec.DecodeError, UnicodeDecodeError):
             pass
         text, is_damaged = _repaired(text)
         events: list[Event] = []
@@ -224,8 +259,6 @@ class EventReader:
         except msgspec.DecodeError as error:
             place = _BYTE.search(str(error))
             return None, int(place[1]) if place else -1
-        except RecursionError:
-            return None, -1
 
     def _decode_slowly(self, listed: bytes) -> tuple[list[Event] | None, int]:
         """The same with the decoder of the standard library, which takes values of any kind."""
@@ -235,7 +268,7 @@ class EventReader:
         except json.JSONDecodeError as error:
             is_end = error.pos >= len(words) - 1
             return None, -1 if is_end else len(words[: error.pos].encode())
-        except (ValueError, RecursionError):
+        except ValueError:
             return None, -1
         events = [event for value in values if (event := _event_of(value)) is not None]
         if len(events) < len(values):
@@ -285,11 +318,54 @@ def _event_of(value: Any) -> Event | None:  # Any: JSON
     return Event(**known, args=Arguments(**named))
 
 
+def _without_deep_values(text: bytes) -> tuple[bytes, int]:
+    """The text with null for each value below DEEPEST levels, and where in it one begins that does not end, -1 for nowhere."""
+    parts = []
+    depth = kept = begin = 0
+    for token in _TOKENS.finditer(text):
+        character = token[0][:1]
+        if character in b"[{":
+            depth += 1
+            if depth == DEEPEST + 1:
+                begin = token.start()
+        elif character in b"]}":
+            if depth == DEEPEST + 1:
+                parts += [text[kept:begin], b"null"]
+                kept = token.end()
+            depth = max(0, depth - 1)
+    at = sum(map(len, parts)) + begin - kept if depth > DEEPEST else -1
+    return b"".join([*parts, text[kept:]]), at
+
+
+def _end_of_list(text: bytes) -> Iterator[int]:
+    """Where the list whose first bracket stands before the text ends, if it does."""
+    depth = 0
+    for token in _TOKENS.finditer(text):
+        character = token[0][:1]
+        depth += (character in b"[{") - (character in b"]}")
+        if depth < 0:
+            yield token.start()
+            return
+
+
+_TOKENS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
+
+
+def _shallow_json(text: bytes) -> Any:  # Any: JSON
+    """The value without what is nested too deep; None where it is no JSON."""
+    try:
+        return json.loads(_without_deep_values(text)[0].decode("utf-8", "replace"), strict=False)
+    except (ValueError, RecursionError):
+        return None
+
+
 def _why_no_events(text: bytes) -> str:
     if not text:
         return "no trace: the file is empty"
     try:
         json.loads(text.decode("utf-8", "replace"), strict=False)
-    except (ValueError, RecursionError):
+    except ValueError:
         return "no trace: not JSON, or cut off before its first event"
+    except RecursionError:
+        return "no trace: its values are nested too deep"
     return "no trace: JSON without traceEvents"

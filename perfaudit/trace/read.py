@@ -111,10 +111,7 @@ class _Builder:
             self.recording.notes |= reader.notes
         recording = self.recording
         if not recording.events:
-            none = (
-                "nothing in its list is an event" if "odd-events" in recording.notes else "its list of events is empty"
-            )
-            raise NotReadable(f"no trace: {none}")
+            raise NotReadable(f"no trace: {_why_empty(recording.notes)}")
         if self._odd and not self.rows and self._only is None:
             raise NotReadable(
                 f"none of its {recording.events:,} events has a usable time: durations are negative, or no numbers"
@@ -295,6 +292,12 @@ class _Builder:
             _scale(recording, 1e-3)
         job.take_head(recording)
         return recording
+
+
+def _why_empty(notes: set[str]) -> str:
+    if "odd-events" in notes:
+        return "nothing in its list is an event"
+    return "cut off inside its first event" if "truncated" in notes else "its list of events is empty"
 
 
 def _collective(name: str, args: Arguments | None) -> Collective:

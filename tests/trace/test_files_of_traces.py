@@ -190,14 +190,12 @@ def test_large_ids(plain: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("part", [0.5, 0.9])
 def test_a_file_that_ends_in_the_middle(part: float, compress: bool, plain: Path, tmp_path: Path) -> None:
     text = plain.read_bytes()
-    data = gzip.compress(text)[: int(part * len(gzip.compress(text)))] if compress else text[: int(part * len(text))]
+    data = gzip.compress(text) if compress else text
     path = tmp_path / "cut.json"
-    path.write_bytes(data)
-    result = analyse(TraceFile(str(path)))
-    if result.devices:
-        assert "truncated" in result.devices[0].notes
-    else:
-        assert result.problem
+    path.write_bytes(data[: int(part * len(data))])
+    assert "truncated" in notes_of(path)
+    whole = read_trace(TraceFile(str(plain))).events
+    assert (part - 0.2) * whole < read_trace(TraceFile(str(path))).events < (part + 0.2) * whole
 
 
 @pytest.mark.parametrize(
@@ -208,6 +206,10 @@ def test_a_file_that_ends_in_the_middle(part: float, compress: bool, plain: Path
         (b'{"loss": [1, 2, 3]}', "no trace: JSON without traceEvents"),
         (b'{"traceEvents": []}', "no trace: its list of events is empty"),
         (b'{"traceEve', "no trace: not JSON, or cut off before its first event"),
+        (b'{"traceEvents": [{"ph": "X", "na', "no trace: cut off inside its first event"),
+        (b"[" * 5_000, "no trace: cut off inside its first event"),
+        (b"[" * 5_000 + b"]" * 5_000, "no trace: nothing in its list is an event"),
+        (b'{"a": ' * 5_000 + b"1" + b"}" * 5_000, "no trace: its values are nested too deep"),
         (b"\x1f\x8b\x08garbage-garbage", "cannot be decompressed"),
         (b'{"traceEvents": [{"ph": "M", "name": "process_name"}]}', "no operators and no work of a device in it"),
     ],
@@ -602,3 +604,41 @@ def test_a_backslash_before_a_u_is_no_half_character(tmp_path: Path) -> None:
     other = {"ph": "X", "name": "c", "ts": float("nan"), "dur": 1}
     reader = EventReader(io.BytesIO(json.dumps({"traceEvents": [event, other]}).encode()))
     assert [one.name for piece in reader.pieces() for one in piece] == ["C:\\udabc, x: NaN, y", "c"]
+
+
+@pytest.mark.parametrize("levels", [100, 5_000])
+@pytest.mark.parametrize("deep", ["[", '{"a": ', '[{"a": '])
+def test_values_that_are_nested_deep_cost_themselves_alone(levels: int, deep: str, plain: Path, tmp_path: Path) -> None:
+    """In the head, in an event, among the events and behind them; decoders give up at about a thousand levels."""
+    closing = {"[": "]", '{"a": ': "}", '[{"a": ': "}]"}[deep]
+    nested = f"{deep * levels}1{closing * levels}"
+    before, events = json.dumps(made(rank=1)).split('"traceEvents": [')
+    odd = f'{{"ph": "i", "name": "a", "args": {{"x": {nested}}}}}, {nested}, '
+    path = written(tmp_path, f'{before}"x": {nested}, "traceEvents": [{odd}{events[:-1]}, "y": {nested}}}')
+    (device,) = analyse(TraceFile(str(path))).devices
+    assert (device.rank, device.steps) == (1, 4)
+    assert device.shares == pytest.approx(analyse(TraceFile(str(plain))).devices[0].shares)
+    assert ("deep-nesting" in device.notes) == (levels > 1_000)
+    assert "truncated" not in device.notes
+
+
+@pytest.mark.parametrize("size", [300, 7_919])
+def test_a_deep_value_that_spans_pieces(size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perfaudit.trace.json_events.PIECE", size)
+    plain = {"ph": "X", "name": 'a ]}, {" \\', "ts": 1, "dur": 1}
+    deep = '{"ph": "X", "name": "b", "args": {"x": ' + '[{"a": [], "b": ' * 2_000 + "1" + "}, {}]" * 2_000 + "}}"
+    text = '{"traceEvents": [' + ", ".join([json.dumps(plain)] * 9 + [deep] + [json.dumps(plain)] * 9) + '], "rank": 2}'
+    reader = EventReader(io.BytesIO(text.encode()))
+    assert [event.name for piece in reader.pieces() for event in piece] == [plain["name"]] * 9 + ["b"] + [
+        plain["name"]
+    ] * 9
+    assert reader.notes == {"deep-nesting"}
+    assert reader.head["rank"] == 2
+    cut = EventReader(io.BytesIO(text[: text.index("1}, {}]")].encode()))
+    assert sum(len(piece) for piece in cut.pieces()) == 9
+    assert cut.notes == {"deep-nesting", "truncated"}
+
+
+def test_what_a_file_says_of_its_job_is_short(tmp_path: Path) -> None:
+    trace = {**made(rank=0), "distributedInfo": {"rank": 0, "world_size": [[1]], "backend": "n" * 999}}
+    assert analyse(TraceFile(str(written(tmp_path, trace)))).job == f"backend={'n' * 40}"
