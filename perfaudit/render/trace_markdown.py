@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from perfaudit.findings import Finding
-from perfaudit.render.trace_ranks import chosen, label, share
+from perfaudit.render.html.trace_ranks import chosen, label, share
 from perfaudit.render.words import count, fix_title, step_time
 from perfaudit.report import Report
 from perfaudit.traces import NOTE_WORDS, SHARE_WORDS, TraceChange, Traces

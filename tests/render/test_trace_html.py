@@ -10,8 +10,9 @@ import pytest
 from trace_reports import EVIL, SHARES, made_report
 
 from perfaudit.render import all_formats
-from perfaudit.render.html import LIMIT, render
-from perfaudit.render.html_style import DARK, KINDS, LIGHT, WAITS
+from perfaudit.render.html import render
+from perfaudit.render.html.page import LIMIT
+from perfaudit.render.html.style import DARK, KINDS, LIGHT, WAITS
 from perfaudit.report import Report, Skipped, to_json
 
 VOID = {"meta", "link"}

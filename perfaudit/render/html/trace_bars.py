@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from perfaudit.render.html_style import KINDS
-from perfaudit.render.markup import Markup, element, table, together
-from perfaudit.render.trace_ranks import chosen, label, left_out, share
+from perfaudit.render.html.markup import Markup, element, table, together
+from perfaudit.render.html.style import KINDS
+from perfaudit.render.html.trace_ranks import chosen, label, left_out, share
 from perfaudit.traces import SHARE_WORDS, RankTrace, Traces
 
 MOST_BARS = 64

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 
-from perfaudit.render.html_style import WAITS
-from perfaudit.render.markup import Markup, element, table, together
-from perfaudit.render.trace_ranks import chosen, left_out
+from perfaudit.render.html.markup import Markup, element, table, together
+from perfaudit.render.html.style import WAITS
+from perfaudit.render.html.trace_ranks import chosen, left_out
 from perfaudit.render.words import step_time
 from perfaudit.traces import CollectiveWaits, Traces
 

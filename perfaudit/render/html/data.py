@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from perfaudit.render.markup import Markup, element
+from perfaudit.render.html.markup import Markup, element
 from perfaudit.report import Report, to_json
 from perfaudit.traces import CollectiveWaits, Traces
 

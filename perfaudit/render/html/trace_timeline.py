@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from perfaudit.render.markup import Markup, Part, element, table, together
-from perfaudit.render.trace_ranks import chosen, label, left_out
+from perfaudit.render.html.markup import Markup, Part, element, table, together
+from perfaudit.render.html.trace_ranks import chosen, label, left_out
 from perfaudit.render.words import step_time
 from perfaudit.traces import SHARE_WORDS, RankTrace, Stretch, Traces
 

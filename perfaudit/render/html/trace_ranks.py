@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfaudit.render.markup import Markup, element, shortened, words
+from perfaudit.render.html.markup import Markup, element, shortened, words
 from perfaudit.traces import RankTrace, Traces
 
 

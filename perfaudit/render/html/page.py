@@ -11,10 +11,10 @@ import base64
 import hashlib
 
 from perfaudit.findings import Finding
-from perfaudit.render.html_data import data_element
-from perfaudit.render.html_style import style
-from perfaudit.render.markup import Markup, Part, element, shortened, together, words
-from perfaudit.render.trace_html import after_findings, before_findings, titled
+from perfaudit.render.html.data import data_element
+from perfaudit.render.html.markup import Markup, Part, element, shortened, together, words
+from perfaudit.render.html.style import style
+from perfaudit.render.html.trace import after_findings, before_findings, titled
 from perfaudit.render.words import count, fix_title, printable, saving_text
 from perfaudit.report import Report
 from perfaudit.rules import Rule, rule_heads
@@ -24,7 +24,7 @@ MOST_FINDINGS = 100
 MOST_PATCH = 6000  # characters of a patch
 
 
-def render(report: Report) -> str:
+def report_page(report: Report) -> str:
     """The page, `LIMIT` bytes at most."""
     shown = printable(report)
     traces = shown.traces

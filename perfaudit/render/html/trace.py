@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from perfaudit.render.markup import Markup, Part, element, shortened, table, together, words
-from perfaudit.render.trace_bars import bars, patterns
-from perfaudit.render.trace_map import waits_map
-from perfaudit.render.trace_ranks import chosen, label, left_out, share
-from perfaudit.render.trace_timeline import timelines
+from perfaudit.render.html.markup import Markup, Part, element, shortened, table, together, words
+from perfaudit.render.html.trace_bars import bars, patterns
+from perfaudit.render.html.trace_map import waits_map
+from perfaudit.render.html.trace_ranks import chosen, label, left_out, share
+from perfaudit.render.html.trace_timeline import timelines
 from perfaudit.render.words import step_time
 from perfaudit.report import Report
 from perfaudit.traces import NOTE_WORDS, SHARE_WORDS, KernelRow, RankTrace, TraceChange, Traces
