@@ -75,6 +75,7 @@ def analyse(file: TraceFile, window: tuple[int, int] | None = None) -> FileResul
         recording.job,
         began=began_at(recording, min(view.start for view in views)),
         steps=numbers,
+        export_of=recording.export_of,
     )
 
 

@@ -49,7 +49,7 @@ class FileResult:
 
     job: what ranks of one job have in common, "" for unknown. began: seconds since 1970 at the start of the window, None
     where the file has relative times. steps: numbers of the first and the last marked step. is_outside: nothing of the file
-    lies in the window that was asked for.
+    lies in the window that was asked for. export_of: the file that `--export` cut this one out of, "" for a whole trace.
     """
 
     file: str
@@ -63,3 +63,4 @@ class FileResult:
     began: float | None = None
     steps: tuple[int, int] | None = None
     is_outside: bool = False
+    export_of: str = ""

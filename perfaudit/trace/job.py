@@ -12,6 +12,7 @@ _RANK_IN_NAME = re.compile(r"(?:rank|worker|gpu|proc|process)[-_.]?(\d{1,5})(?!\
 # What torch.profiler's tensorboard_trace_handler calls a file: host, process, time.
 _OF_HANDLER = re.compile(r"_\d+\.\d{8,}\.pt\.trace\.json", re.IGNORECASE)
 _ONLY_NUMBER = re.compile(r"^(\d{1,5})(?:[-_.]trace)?(?:\.pt)?(?:\.trace)?\.json(?:\.gz)?$", re.IGNORECASE)
+EXPORT_OF = "perfauditExportOf"  # in the head of what `--export` writes: the file that the step was cut out of
 LONGEST_VALUE = 40  # letters of what a file says of its job
 
 
@@ -29,6 +30,9 @@ def take_head(recording: Recording) -> None:
         recording.rank = _number(head.get("rank"))
     if recording.rank is None:
         recording.rank = rank_in_name(recording.file)
+    if isinstance(whole := head.get(EXPORT_OF), str):
+        recording.export_of = whole
+        recording.notes.add("export")
     properties = head.get("deviceProperties")
     for number, item in enumerate(properties if isinstance(properties, list) else []):
         if isinstance(item, dict):

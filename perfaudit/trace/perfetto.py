@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perfaudit.trace.device_view import DeviceView, views_of
+from perfaudit.trace.job import EXPORT_OF
 from perfaudit.trace.read import read_trace
 from perfaudit.trace.recording import KINDS, Recording, Spans
 from perfaudit.trace.steps import steps_of
@@ -49,6 +50,7 @@ def trimmed_trace(
     head = {
         "displayTimeUnit": "ms",
         "traceName": recording.file,
+        EXPORT_OF: recording.file,
         "distributedInfo": {"rank": recording.rank},
         "deviceProperties": _properties(recording),
     }

@@ -19,6 +19,7 @@ LONGEST_NUMBER = 40  # letters of a time that is written as a text
 MOST_PARTS = 8  # that are tried, each half as long as the one before
 LARGEST = 1e19  # a time; nanoseconds since 1970 are 1.8e18
 LONGEST = 1e15  # microseconds: 30 years; nanoseconds of eleven days
+MOST_OPEN = 10_000  # events of one thread that have begun and not ended; Python's deepest stack has a thousand
 ENOUGH_IDS = 200  # of operators, from which on their spread tells something
 _EPOCH_MICROSECONDS = 1e14  # of 1973; relative times are smaller
 _EPOCH_NANOSECONDS = 1e17  # microseconds since 1970 are 1.8e15, nanoseconds 1.8e18
@@ -56,6 +57,7 @@ def kind_of_category(category: str) -> str | None:
     return _CATEGORIES.get(category.lower())
 
 
+_HALVES = ("B", "E")  # events that are written when they begin, and again when they end
 Row = Callable[[Event, float, float], None]
 
 
@@ -99,6 +101,8 @@ class _Builder:
         self._by_category: dict[Any, Row | None] = {}
         self._times_as_text = False
         self._ids: set[int] = set()  # of operators
+        self._begun: dict[tuple[Any, Any], list[Event]] = {}  # by process and thread; the innermost last
+        self._unpaired = 0
 
     def read(self, file: TraceFile) -> None:
         """Read all of it. Raises NotReadable."""
@@ -131,7 +135,7 @@ class _Builder:
         categories = self._by_category
         only = self._only
         for event in events:
-            if event.ph != "X":
+            if event.ph != "X" and (event.ph not in _HALVES or not self._pair(event)):
                 continue
             start, duration = event.ts, event.dur
             if start.__class__ is str or duration.__class__ is str:
@@ -164,6 +168,37 @@ class _Builder:
                 self.is_full = True
                 self._by_category = categories = {key: value and self._seen for key, value in categories.items()}
             row(event, start, end)
+
+    def _pair(self, event: Event) -> bool:
+        """Whether an event that has its beginning or its end alone is the end of one; it becomes the whole of it then."""
+        try:
+            begun = self._begun.setdefault((event.pid, event.tid), [])
+        except TypeError:
+            return False
+        if event.ph == "B":
+            if len(begun) < MOST_OPEN:
+                begun.append(event)
+            else:
+                self._unpaired += 1
+            return False
+        at = len(begun) - 1
+        while at >= 0 and event.name not in (None, "", begun[at].name):
+            at -= 1
+        if at < 0:
+            self._unpaired += 1
+            return False
+        self._unpaired += len(begun) - at - 1  # those inside have no end
+        first = begun[at]
+        del begun[at:]
+        start, end = _number(first.ts), _number(event.ts)
+        self._times_as_text |= isinstance(first.ts, str)
+        try:
+            event.dur = end - start
+        except TypeError:
+            event.dur = None
+        event.ts, event.name, event.cat = start, first.name, first.cat or event.cat
+        event.args = first.args or event.args
+        return True
 
     def _row_of(self, category: Any, event: Event) -> Row | None:  # Any: as the trace has it
         """What takes the events of a category; None for what is not kept: flows, annotations repeated for the device,
@@ -281,6 +316,8 @@ class _Builder:
         recording.base = float(self._base or 0.0)
         if self._odd:
             recording.notes.add("odd-events")
+        if self._unpaired or any(self._begun.values()):
+            recording.notes.add("unpaired")
         if self._times_as_text:
             recording.notes.add("times-as-text")
         if len(recording.frames):

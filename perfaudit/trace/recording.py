@@ -83,6 +83,7 @@ class Recording:
     rank: int | None = None
     world_size: int | None = None
     job: str = ""  # what ranks of one job have in common, where the trace says it
+    export_of: str = ""  # the file that `--export` cut this one out of
     device_kind: str = "cuda"  # as PyTorch calls it; ROCm's is "cuda" too
     has_known_devices: bool = False  # kernels of CUDA, ROCm or XPU devices are in it
     spread_of_ids: float = 1.0  # of operators: how far their ids are apart for each that is there

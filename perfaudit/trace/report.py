@@ -100,21 +100,30 @@ def report_of(results: Sequence[FileResult], rules: dict[str, Rule], rank: int |
 
 def _one_job(results: list[FileResult]) -> tuple[list[FileResult], list[Skipped], list[str]]:
     """The files of the job that most are of, those left out, and remarks: ranks of another job, a rank that is there twice."""
-    results, skipped = _of_usual_job(results)
-    notes: list[str] = []
+    results, skipped, notes = _of_usual_job(results)
+    results, exports = _without_exports(results)
+    skipped += exports
     sizes = {one.world_size for one in results if one.world_size is not None}
     kept: dict[int | None, FileResult] = {}
     unknown = []
-    for one in results:
+    for one in sorted(results, key=_is_ranked_by_name):
         if one.rank is None:
             unknown.append(one)
-        elif one.rank in kept and "rank-from-name" in one.devices[0].notes:
+        elif one.rank in kept and _is_ranked_by_name(one):
             # A name tells too little to leave a file out.
+            notes.append(
+                f"{one.file} is named like rank {one.rank}, and so is {kept[one.rank].file}: it is looked at by itself."
+                if _is_ranked_by_name(kept[one.rank])
+                else f"{one.file} is named like rank {one.rank}, but {kept[one.rank].file} says that it is rank {one.rank}: "
+                "it is looked at by itself."
+            )
             unknown.append(replace(one, rank=None, devices=tuple(replace(each, rank=None) for each in one.devices)))
         elif one.rank in kept:
-            skipped.append(Skipped(one.file, f"rank {one.rank} again, which {kept[one.rank].file} is already"))
+            skipped.append(Skipped(one.file, f"of rank {one.rank} too, which is read from {kept[one.rank].file}"))
         else:
             kept[one.rank] = one
+    places = {one.file: place for place, one in enumerate(results)}
+    unknown.sort(key=lambda one: places[one.file])
     ordered = [*(kept[rank] for rank in sorted(kept, key=lambda rank: rank or 0)), *unknown]
     size = next(iter(sizes), None) if len(sizes) == 1 else None
     if size is not None and 1 < len(kept) < size:
@@ -139,16 +148,44 @@ def place_of_first_finding(report: Report, results: Sequence[FileResult]) -> tup
     return next((one.file for one in usable if one.rank in late), usable[0].file if usable else ""), None
 
 
-def _of_usual_job(results: list[FileResult]) -> tuple[list[FileResult], list[Skipped]]:
-    """Those of the job that most files are of, by what the files say of their jobs; the others with the reason."""
-    jobs = Counter(one.job for one in results if one.job)
+def _of_usual_job(results: list[FileResult]) -> tuple[list[FileResult], list[Skipped], list[str]]:
+    """Those of the job that most files are of, by what the files say of their jobs; the others with the reason, and a remark
+    where as many files are of several jobs: then it is the job of the first file.
+    """
+    jobs = Counter(one.job for one in results if one.job)  # in the order of the files
     if len(jobs) < 2:
-        return results, []
-    usual = max(jobs, key=lambda job: (jobs[job], job))
-    other = [one for one in results if one.job not in (usual, "")]
-    return [one for one in results if one not in other], [
-        Skipped(one.file, f"of another job: {one.job}; most files say {usual}") for one in other
+        return results, [], []
+    usual = max(jobs, key=lambda job: jobs[job])  # of several the first
+    others = [one for one in results if one.job not in (usual, "")]
+    kept = [one for one in results if one not in others]
+    is_tied = sum(number == jobs[usual] for number in jobs.values()) > 1
+    first = next(one.file for one in kept if one.job)
+    chosen = f"{first}, the first file, is of {usual}" if is_tied else f"most files are of {usual}"
+    notes = [
+        f"The files are of {len(jobs)} jobs, and no job has most of them. This is the report of the job of the first file, "
+        f"{first}. Name the files of another job to read that."
     ]
+    return kept, [Skipped(one.file, f"of another job: {one.job}; {chosen}") for one in others], notes if is_tied else []
+
+
+def _without_exports(results: list[FileResult]) -> tuple[list[FileResult], list[Skipped]]:
+    """The files without steps that `--export` cut out of them, whatever these are called now. One whose rank no other file has
+    is read.
+    """
+    whole = {one.rank: one.file for one in results if not one.export_of}
+    kept, skipped = [], []
+    for one in results:
+        if one.export_of and (one.rank in whole or (one.rank is None and whole)):
+            of_whom = f"rank {one.rank} is read from {whole[one.rank]}" if one.rank in whole else "the others are whole"
+            skipped.append(Skipped(one.file, f"one step that --export cut out of {one.export_of}; {of_whom}"))
+        else:
+            kept.append(one)
+    return kept, skipped
+
+
+def _is_ranked_by_name(result: FileResult) -> bool:
+    """Whether the rank of a file is taken from its name, which a copy may have lost or another file may have too."""
+    return any("rank-from-name" in device.notes for device in result.devices)
 
 
 def _without_waiting(result: FileResult, job: Job) -> Iterable[TraceFinding]:
@@ -311,4 +348,5 @@ def are_two_jobs(results: Sequence[FileResult], paths: Sequence[Path]) -> bool:
     """Whether two files are traces of one rank before and after, and not of two ranks of a job."""
     usable = [one for one in results if not one.problem]
     sizes = {one.world_size for one in usable if one.world_size is not None}
-    return len(paths) == len(usable) == 2 and (len({one.rank for one in usable}) == 1 or len(sizes) > 1)
+    is_pair = len(paths) == len(usable) == 2 and len({bool(one.export_of) for one in usable}) == 1
+    return is_pair and (len({one.rank for one in usable}) == 1 or len(sizes) > 1)

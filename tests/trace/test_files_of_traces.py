@@ -642,3 +642,34 @@ def test_a_deep_value_that_spans_pieces(size: int, tmp_path: Path, monkeypatch: 
 def test_what_a_file_says_of_its_job_is_short(tmp_path: Path) -> None:
     trace = {**made(rank=0), "distributedInfo": {"rank": 0, "world_size": [[1]], "backend": "n" * 999}}
     assert analyse(TraceFile(str(written(tmp_path, trace)))).job == f"backend={'n' * 40}"
+
+
+def in_halves(trace: Json, named: bool) -> list[Json]:
+    """The events of a trace as their beginnings and ends, in the order of time. named: ends have names, as they may."""
+    halves = []
+    for event in trace["traceEvents"]:
+        end = {"ph": "E", "pid": event["pid"], "tid": event["tid"], "ts": event["ts"] + event["dur"]}
+        begin = {key: value for key, value in event.items() if key != "dur"} | {"ph": "B"}
+        halves += [(event["ts"], 1, -event["dur"], begin), (end["ts"], 0, event["dur"], end)]
+        if named:
+            end["name"] = event["name"]
+    return [half for *_, half in sorted(halves, key=lambda half: half[:3])]
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_beginnings_and_ends_are_whole_events(named: bool, plain: Path, tmp_path: Path) -> None:
+    trace = made(rank=1)
+    path = written(tmp_path, {**trace, "traceEvents": in_halves(trace, named)})
+    assert shares_of(path) == shares_of(plain)
+    assert "unpaired" not in notes_of(path)
+    (device,) = analyse(TraceFile(str(path))).devices
+    assert (device.rank, device.steps) == (1, 4)
+
+
+def test_beginnings_without_ends_and_ends_without_beginnings_are_left_out(plain: Path, tmp_path: Path) -> None:
+    halves = in_halves(made(), named=True)
+    lost = {**halves[0], "name": "lost"}
+    path = written(tmp_path, {"traceEvents": [{**lost, "ph": "E"}, *halves[:5], lost, *halves[5:]]})
+    assert shares_of(path) == pytest.approx(shares_of(plain), abs=1e-3)
+    assert "unpaired" in notes_of(path)
+    assert "lost" not in read_trace(TraceFile(str(path))).names

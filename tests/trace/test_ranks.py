@@ -15,6 +15,7 @@ from perfaudit.report import Report
 from perfaudit.rules import rule_heads
 from perfaudit.trace.analyse import analyse
 from perfaudit.trace.file_result import FileResult
+from perfaudit.trace.perfetto import trimmed_trace
 from perfaudit.trace.report import are_two_jobs, compare_jobs, read_all, report_of
 from perfaudit.trace.trace_files import TraceFile, find_traces
 from perfaudit.traces import RankTrace, Traces
@@ -105,15 +106,20 @@ def other(result: FileResult, **changes: object) -> FileResult:
 def test_files_that_do_not_belong_together(tmp_path: Path) -> None:
     results = [analyse(file) for file in find_traces([job_of(lambda *_: 0, ranks=3, steps=2).write(tmp_path)])]
     again = other(results[1], file="again.json")
+    renamed = other(results[2], file="a.json", export_of=results[2].file)
     foreign = other(results[0], file="foreign.json", rank=7, world_size=16, job="backend=nccl world_size=16")
     broken = FileResult("broken.json", problem="no trace: the file is empty")
-    report = report_of([*results, again, foreign, broken], rule_heads())
+    report = report_of([renamed, *results, again, foreign, broken], rule_heads())
     assert [one.rank for one in traces_of(report).ranks] == [0, 1, 2]
     reasons = {item.path: item.reason for item in report.skipped}
-    assert reasons["again.json"] == f"rank 1 again, which {results[1].file} is already"
+    assert reasons["again.json"] == f"of rank 1 too, which is read from {results[1].file}"
+    assert (
+        reasons["a.json"]
+        == f"one step that --export cut out of {results[2].file}; rank 2 is read from {results[2].file}"
+    )
     assert (
         reasons["foreign.json"]
-        == "of another job: backend=nccl world_size=16; most files say backend=nccl world_size=3"
+        == "of another job: backend=nccl world_size=16; most files are of backend=nccl world_size=3"
     )
     assert reasons["broken.json"] == "no trace: the file is empty"
 
@@ -318,6 +324,8 @@ def test_two_files_whose_names_seem_to_have_one_rank(tmp_path: Path) -> None:
     report = report_of([analyse(file) for file in find_traces([tmp_path])], rule_heads())
     assert [one.rank for one in traces_of(report).ranks] == [1, None, None, None]
     assert report.skipped == ()
+    first, second = tmp_path / "rank1_a.json", tmp_path / "rank1_b.json"
+    assert report.notes == (f"{second} is named like rank 1, and so is {first}: it is looked at by itself.",)
 
 
 def test_a_file_that_nobody_foresaw_costs_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -342,3 +350,55 @@ def test_one_hiccup_is_no_straggler(tmp_path: Path) -> None:
     report = report_of_job(job_of(lambda rank, step: 20_000 if (rank, step) == (1, 2) else 0), tmp_path)
     assert traces_of(report).stragglers == ()
     assert not {"PA904", "PA905"} & {finding.rule for finding in report.findings}
+
+
+def test_a_rank_that_a_file_tells_beats_one_that_is_in_a_name(tmp_path: Path) -> None:
+    named, told = Host(), Host(rank=1, world_size=2)
+    for host in (named, told):
+        with host.step():
+            host.kernel(GEMM, 1_000)
+    named.write(tmp_path / "a_rank1.json")
+    told.write(tmp_path / "b.json")
+    report = report_of([analyse(file) for file in find_traces([tmp_path])], rule_heads())
+    assert [(one.rank, Path(one.file).name) for one in traces_of(report).ranks] == [
+        (1, "b.json"),
+        (None, "a_rank1.json"),
+    ]
+    (note,) = report.notes
+    assert note.startswith(
+        f"{tmp_path}/a_rank1.json is named like rank 1, but {tmp_path}/b.json says that it is rank 1"
+    )
+
+
+def test_of_jobs_with_as_many_files_that_of_the_first_file_is_reported(tmp_path: Path) -> None:
+    results = results_of(job_of(lambda *_: 0, ranks=4, steps=2), tmp_path)
+    foreign = [other(one, file=f"other{one.rank}.json", job="backend=nccl world_size=9") for one in results[2:]]
+    for mixed, usual in (([*results[:2], *foreign], [0, 1]), ([*foreign, *results[:2]], [2, 3])):
+        report = report_of(mixed, rule_heads())
+        assert [one.rank for one in traces_of(report).ranks] == usual
+        assert report.notes[0] == (
+            "The files are of 2 jobs, and no job has most of them. This is the report of the job of the first file, "
+            f"{mixed[0].file}. Name the files of another job to read that."
+        )
+        assert [item.path for item in report.skipped] == [one.file for one in mixed[2:]]
+        assert (
+            report.skipped[0].reason
+            == f"of another job: {mixed[2].job}; {mixed[0].file}, the first file, is of {mixed[0].job}"
+        )
+
+
+def test_an_export_displaces_no_rank_whatever_it_is_called(tmp_path: Path) -> None:
+    job_of(lambda *_: 0, ranks=2).write(tmp_path)
+    cut = trimmed_trace(find_traces([tmp_path])[1])
+    assert cut is not None
+    (tmp_path / "copy.json").write_text(cut.text)
+    results = [analyse(file) for file in find_traces([tmp_path])]
+    report = report_of(results, rule_heads())
+    assert [Path(one.file).name for one in traces_of(report).ranks] == ["rank0.json", "rank1.json"]
+    (skipped,) = report.skipped
+    whole = tmp_path / "rank1.json"
+    assert skipped.reason == f"one step that --export cut out of {whole}; rank 1 is read from {whole}"
+    assert not are_two_jobs([results[0], results[2]], [tmp_path / "copy.json", whole])
+    alone = report_of([results[0], results[1]], rule_heads())  # the trace that it was cut out of is not there
+    assert [one.rank for one in traces_of(alone).ranks] == [0, 1]
+    assert "export" in traces_of(alone).ranks[1].notes
