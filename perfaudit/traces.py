@@ -34,7 +34,7 @@ NOTE_WORDS = {
     "uneven-steps": "At least one usual step takes the device 1.3 times as long as most.",
     "unseen-work": "The host waits for work of the device that is not in the file: an excerpt, or work that was not recorded.",
     "missing-steps": "Some steps between the first and the last are missing.",
-    "warm-up": "The first steps are longer and allocate or load: they are warm-up.",
+    "warm-up": "The first steps are longer and allocate or load: they are warm-up. Findings are of the steps behind them.",
     "sampled": "Only a sample of the events is in the file: times between them are not known.",
     "filtered": "Calls that launched part of the work are missing: why the device was idle is known less well.",
     "overlapping-ids": "Several calls have the same correlation id: each piece of work is matched to the latest call before it.",
@@ -81,7 +81,8 @@ class RankTrace:
 
     device: as PyTorch calls it ("cuda:0", "cpu"). window_seconds: from the first step to the end of the work that the
     last one launched.
-    steps: how many are marked. shares: of the window, named as in SHARE_WORDS, adding up to 1. communication_overlap: the part of
+    steps: how many are marked. shares: of the window, named as in SHARE_WORDS, adding up to 1. usual_shares: the same of what is
+    behind the warm-up, {} for unknown. communication_overlap: the part of
     communication during which the device computes; None without communication. tensor_core_share: of the time in matrix products,
     the part on tensor cores; None where names do not tell. timeline: of the step that is nearest to the median, as fine as a
     picture shows it; timeline_seconds: what each kind takes of that step.
@@ -104,6 +105,7 @@ class RankTrace:
     kernels: tuple[KernelRow, ...] = ()
     timeline: tuple[Stretch, ...] = ()
     timeline_seconds: dict[str, float] = field(default_factory=dict)
+    usual_shares: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from perfaudit.trace.checks import look_at
 from perfaudit.trace.collectives import collectives_of
-from perfaudit.trace.device_view import SAMPLED, DeviceView, views_of
+from perfaudit.trace.device_view import SAMPLED, DeviceView
 from perfaudit.trace.file_result import FileResult, TraceFinding
 from perfaudit.trace.host_only import result_of_host
 from perfaudit.trace.host_threads import Instant, main_thread
@@ -20,6 +20,7 @@ from perfaudit.trace.recording import MICROSECOND, Recording
 from perfaudit.trace.steps import Step, are_consecutive, are_repeated, marked_steps, steps_of
 from perfaudit.trace.timeline import timeline_of
 from perfaudit.trace.trace_files import NotReadable, TraceFile
+from perfaudit.trace.views import views_of
 from perfaudit.trace.warm_up import warm_up_steps
 from perfaudit.trace.whereabouts import MOST as MOST_INSTANTS
 from perfaudit.trace.whereabouts import whereabouts
@@ -138,6 +139,7 @@ def _device(view: DeviceView) -> RankTrace:
     communication = total(view.communication)
     timeline, timeline_seconds = timeline_of(view)
     lengths = [(step.end - step.start) * MICROSECOND for step in view.steps]
+    each = view.usual.step_times.microseconds
     return RankTrace(
         file=recording.file,
         rank=recording.rank,
@@ -145,13 +147,14 @@ def _device(view: DeviceView) -> RankTrace:
         window_seconds=view.length * MICROSECOND,
         steps=len(view.steps),
         shares=_shares(view),
+        usual_shares=_shares(view.usual) if view.usual.rows else {},
         communication_overlap=(
             total(intersection(view.communication, view.compute)) / communication if communication else None
         ),
         tensor_core_share=products_of(view).tensor_core_share,
         notes=tuple(sorted(notes)),
         device_name=recording.device_names.get(view.device, ""),
-        seconds_per_step=_seconds_per_step(view),
+        seconds_per_step=None if each is None else each * MICROSECOND,
         step_seconds=tuple(lengths),
         events=recording.events,
         where=tuple(_where(view)),
@@ -167,24 +170,10 @@ def _is_uneven(view: DeviceView) -> bool:
     The host's steps tell less: it runs ahead of the device until the queue is full.
     """
     # When the step before the first one ended is not known.
-    lengths = [later - earlier for earlier, later in pairwise(view.step_ends)][
-        warm_up_steps(view.recording, view.steps) :
-    ]
-    is_told = len(view.steps_with_work) == len(view.steps) and len(lengths) >= LEAST_STEPS - 1
+    times = view.usual.step_times
+    lengths = [later - earlier for earlier, later in pairwise(times.ends)]
+    is_told = len(times.with_work) == len(times.ends) and len(lengths) >= LEAST_STEPS - 1
     return is_told and max(lengths) > UNEVEN * statistics.median(lengths)
-
-
-def _seconds_per_step(view: DeviceView) -> float | None:
-    """Of a device: from the end of the first step's work to that of the last one's, since its host may run ahead; of one
-    step, all of its window.
-    """
-    if not view.steps:
-        return None
-    worked = view.steps_with_work
-    if len(worked) < 2:
-        return view.length * MICROSECOND / len(view.steps)
-    first, last = worked[0], worked[-1]  # a last mark may hold nothing but the end of the profile
-    return (view.step_ends[last] - view.step_ends[first]) * MICROSECOND / (last - first)
 
 
 def _shares(view: DeviceView) -> dict[str, float]:
@@ -233,7 +222,8 @@ def _findings(views: list[DeviceView]) -> list[TraceFinding]:
     found: dict[str, TraceFinding] = {}
     for view in views:
         for seen in look_at(view):
-            share = min(1.0, seen.microseconds / view.length)
+            share = seen.share(view)
+            each = view.usual.step_times.in_one(seen.microseconds)
             if seen.rule in found and found[seen.rule].share >= share:
                 continue
             found[seen.rule] = TraceFinding(
@@ -241,7 +231,7 @@ def _findings(views: list[DeviceView]) -> list[TraceFinding]:
                 seen.message,
                 seen.microseconds * MICROSECOND,
                 share,
-                len(view.steps),
+                None if each is None or not seen.recurs else each * MICROSECOND,
                 view.recording.rank,
                 f"{view.recording.device_kind}:{view.device}",
                 whereabouts(view.recording, seen.at),

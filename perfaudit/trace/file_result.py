@@ -10,13 +10,17 @@ from perfaudit.traces import RankTrace
 
 @dataclass(frozen=True, slots=True)
 class TraceFinding:
-    """What a check saw on one device: seconds is the most it could save of the window, share the same as a part of it."""
+    """What a check saw on one device: seconds is the most it could save of the window, share the same as a part of the usual
+    steps, or of the window where no steps are marked.
+
+    seconds_per_step: the same of one step; None where no steps are known, or for what does not recur.
+    """
 
     rule: str
     message: str
     seconds: float
     share: float
-    steps: int
+    seconds_per_step: float | None
     rank: int | None
     device: str
     where: Whereabouts

@@ -58,14 +58,15 @@ def _waits_of_host(recording: Recording, device: RankTrace, data: list[tuple[flo
     is_alone = sum(SINGLE_PROCESS in name for _, _, name in spans) > len(spans) / 2
     how = "loads it in the training process" if is_alone else "does not have it ready"
     seconds = share * device.window_seconds
-    each = f"{1000 * seconds / device.steps:.3g} ms a step" if device.steps else f"{seconds:.3g} s in all"
+    each = None if device.seconds_per_step is None else share * device.seconds_per_step
+    often = f"{seconds:.3g} s in all" if each is None else f"{1000 * each:.3g} ms a step"
     return [
         TraceFinding(
             "PA101" if is_alone else "PA901",
-            f"the training waits for its next batch for {100 * share:.0f} % of the time ({each}): the loader {how}",
+            f"the training waits for its next batch for {100 * share:.0f} % of the time ({often}): the loader {how}",
             seconds,
             share,
-            device.steps,
+            each,
             recording.rank,
             "cpu",
             whereabouts(recording, [Instant(start, main) for start, _ in data]),

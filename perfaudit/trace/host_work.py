@@ -38,7 +38,7 @@ def host_work(view: DeviceView) -> list[HostWork]:
     launched = launch_times(view.recording)
     before = WaitBefore(view, view.waits) if view.waits else None
     asked: list[tuple[Idle, Instant]] = []
-    for one in view.usual_idle:
+    for one in view.idle:
         length = one.end - one.start
         gap = view.gaps[one.gap]
         thread = gap.thread

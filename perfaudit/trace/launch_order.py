@@ -21,6 +21,7 @@ class Arrivals:
     kernels: int
     known: int
     launches: int
+    in_a_step: float  # launches
     at_empty_queue: int
 
     @property
@@ -44,7 +45,7 @@ def arrivals(view: DeviceView) -> Arrivals:
                 launched.add(call)
                 empty += reached <= calls.end[call] and work.start[row] - calls.end[call] <= 4 * LATENCY
         reached = max(reached, work.end[row])
-    return Arrivals(kernels, known, len(launched), empty)
+    return Arrivals(kernels, known, len(launched), view.step_times.called_in_one(launched), empty)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from perfaudit.trace.device_view import DeviceView, views_of
+from perfaudit.trace.device_view import DeviceView
 from perfaudit.trace.job import EXPORT_OF
 from perfaudit.trace.read import read_trace
 from perfaudit.trace.recording import KINDS, Recording, Spans
 from perfaudit.trace.steps import steps_of
 from perfaudit.trace.timeline import median_step
 from perfaudit.trace.trace_files import TraceFile
+from perfaudit.trace.views import views_of
 from perfaudit.traces import SHARE_WORDS
 
 MOST_EVENTS = 200_000  # of a step; a browser opens so many

@@ -113,9 +113,10 @@ def compare_ranks(results: Sequence[FileResult]) -> Job:
         for rank, seconds in caused.most_common()
         if seconds >= _mostly(len(by_rank)) * whole and times_last[rank] >= LEAST_LATE
     )
-    steps = max((device.steps for one in by_rank.values() for device in one.devices), default=0)
-    finding = _straggling(stragglers, late, whole, share, steps) or _imbalance(
-        by_rank, late, len(meetings), whole, share, steps
+    times = [device.seconds_per_step for one in by_rank.values() for device in one.devices if device.seconds_per_step]
+    step = sum(times) / len(times) if times else None
+    finding = _straggling(stragglers, late, whole, share, step) or _imbalance(
+        by_rank, late, len(meetings), whole, share, step
     )
     return Job(stragglers, waits, (finding,), waiting, notes)
 
@@ -191,7 +192,7 @@ def _not_matched(kind: tuple[str, str], counts: Counter[int]) -> str:
 
 
 def _straggling(
-    stragglers: tuple[Straggler, ...], late: list[Meeting], whole: float, share: float, steps: int
+    stragglers: tuple[Straggler, ...], late: list[Meeting], whole: float, share: float, step: float | None
 ) -> TraceFinding | None:
     if not stragglers:
         return None
@@ -208,14 +209,15 @@ def _straggling(
     elif mine:
         why = ", and computes no longer before them: its host, a copy or an exchange with another rank is late"
     seconds = whole * first.share / share
-    each = f"{1000 * seconds / steps:.3g} ms a step" if steps else f"{seconds:.3g} s in all"
+    each = None if step is None else first.share * step
+    often = f"{seconds:.3g} s in all" if each is None else f"{1000 * each:.3g} ms a step"
     return TraceFinding(
         "PA904",
         f"rank {first.rank} comes last to {first.last} of {first.of} collectives{why}; the other ranks wait for it for "
-        f"{100 * first.share:.0f} % of the time ({each})",
+        f"{100 * first.share:.0f} % of the time ({often})",
         seconds,
         first.share,
-        steps,
+        each,
         first.rank,
         "",
         Whereabouts(),
@@ -223,7 +225,7 @@ def _straggling(
 
 
 def _imbalance(
-    by_rank: dict[int, FileResult], late: list[Meeting], meetings: int, whole: float, share: float, steps: int
+    by_rank: dict[int, FileResult], late: list[Meeting], meetings: int, whole: float, share: float, step: float | None
 ) -> TraceFinding:
     last = Counter(meeting.last for meeting in late)
     computed = sum(meeting.last_computed_longer for meeting in late)
@@ -233,14 +235,15 @@ def _imbalance(
         else "The last one most often had computed no longer than the others: its host, a copy or its data is late"
     )
     words = ", ".join(f"rank {rank} {number} times" for rank, number in last.most_common(3))
-    each = f"{1000 * whole / steps:.3g} ms a step" if steps else f"{whole:.3g} s in all"
+    each = None if step is None else share * step
+    often = f"{whole:.3g} s in all" if each is None else f"{1000 * each:.3g} ms a step"
     return TraceFinding(
         "PA905",
         f"ranks come to collectives at different times, now one and now another last ({words}; {len(late)} of {meetings} "
-        f"collectives): they wait for each other for {100 * share:.0f} % of the time ({each}). {why}",
+        f"collectives): they wait for each other for {100 * share:.0f} % of the time ({often}). {why}",
         whole,
         share,
-        steps,
+        each,
         None,
         "",
         Whereabouts(),

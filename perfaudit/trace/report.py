@@ -241,14 +241,13 @@ def _finding(found: TraceFinding, rules: dict[str, Rule]) -> Finding:
         parts.append(f"under `{where.annotation}`")
     if where.operator and where.operator not in found.message:
         parts.append(f"in `{where.operator}`")
-    each = found.seconds / found.steps if found.steps else None
     return Finding(
         rule=rule.id,
         name=rule.name,
         severity=rule.severity,
         message=found.message,
         location=location,
-        saving=Saving("profiled", 0.0, found.share, seconds_per_step=each),
+        saving=Saving("profiled", 0.0, found.share, seconds_per_step=found.seconds_per_step),
         note=f"mostly {' '.join(parts)}" if parts else "",
         hot=True,
     )
@@ -309,11 +308,8 @@ def compare_jobs(before: Report, after: Report, names: tuple[str, str]) -> Repor
         _step(second.ranks),
         {name: mean[1][name] - mean[0][name] for name in SHARE_WORDS},
         tuple(FindingChange(rule, savings[0].get(rule), savings[1].get(rule)) for rule in rules),
-        {
-            name: (mean[0][name] * (_length(first.ranks) or 0.0), mean[1][name] * (_length(second.ranks) or 0.0))
-            for name in SHARE_WORDS
-        }
-        if _length(first.ranks) and _length(second.ranks)
+        {name: (_in_a_step(first.ranks, name), _in_a_step(second.ranks, name)) for name in SHARE_WORDS}
+        if _step(first.ranks) and _step(second.ranks)
         else {},
     )
     sizes = [
@@ -333,10 +329,14 @@ def compare_jobs(before: Report, after: Report, names: tuple[str, str]) -> Repor
     return after.with_(traces=replace(second, compared=change), skipped=(*before.skipped, *after.skipped), notes=notes)
 
 
-def _length(ranks: Sequence[RankTrace]) -> float | None:
-    """Seconds of the window for each step, on average; None without steps."""
-    lengths = [device.window_seconds / device.steps for device in ranks if device.steps]
-    return sum(lengths) / len(lengths) if lengths else None
+def _in_a_step(ranks: Sequence[RankTrace], name: str) -> float:
+    """Seconds of a step that a share is, on average over the ranks with steps."""
+    times = [
+        device.seconds_per_step * (device.usual_shares or device.shares)[name]
+        for device in ranks
+        if device.seconds_per_step
+    ]
+    return sum(times) / len(times)
 
 
 def _step(ranks: Sequence[RankTrace]) -> float | None:

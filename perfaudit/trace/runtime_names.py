@@ -9,7 +9,7 @@ from typing import Literal
 Call = Literal["launch", "copy", "sync", "allocation", "other"]
 
 # They return when the device has done what was asked of it; `cudaMemcpyAsync` of pageable memory often does too, which its
-# duration shows (`device_view`). cudaStreamWaitEvent and cudaEventQuery do not wait.
+# duration shows (`waits`). cudaStreamWaitEvent and cudaEventQuery do not wait.
 _SYNC = re.compile(
     r"^(cuda|hip|cu|mu|acl|ze)\w*Synchronize|^(cuda|hip)Memcpy(2D|3D|ToSymbol|FromSymbol|WithStream|DtoH|HtoD)?(_ptds)?$|"
     r"^cuMemcpy(HtoD|DtoH|DtoD)?(_v2)?$|^(cuda|hip)EventSynchronize|^cuCtxSynchronize"

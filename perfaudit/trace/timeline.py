@@ -37,7 +37,7 @@ def _drawn_part(view: DeviceView) -> tuple[float, float]:
     if len(view.steps) == 1:
         return view.start, view.end
     # When the step before the first one ended is not known, so that it is not drawn.
-    parts = list(pairwise([*view.step_ends[:-1], view.end]))
+    parts = list(pairwise([*view.step_times.ends[:-1], view.end]))
     usual = statistics.median(end - start for start, end in parts)
     return min(parts, key=lambda part: abs(part[1] - part[0] - usual))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from perfaudit.trace.device_view import DeviceView
 
 
@@ -14,29 +16,34 @@ def milliseconds(microseconds: float) -> str:
     return f"{microseconds:.3g} us"
 
 
-def a_step(view: DeviceView, microseconds: float, left_out: int = 0) -> str:
-    """A time of the window as one of a step, where steps are known: "12.3 ms a step", else "1.2 s in all".
-
-    left_out: steps at the beginning that it does not come from.
-    """
-    if view.steps:
-        return f"{milliseconds(microseconds / (len(view.steps) - left_out))} a step"
-    return f"{milliseconds(microseconds)} in all"
+def a_step(view: DeviceView, microseconds: float) -> str:
+    """A time of the window as one of a step, where steps are known: "12.3 ms a step", else "1.2 s in all"."""
+    each = view.step_times.in_one(microseconds)
+    return f"{milliseconds(microseconds)} in all" if each is None else f"{milliseconds(each)} a step"
 
 
-def times_a_step(view: DeviceView, number: int, left_out: int = 0) -> str:
-    """How often something happens: "3 times a step", "12 times". left_out: steps at the beginning that are not counted."""
+def launched_a_step(view: DeviceView, rows: Collection[int]) -> str:
+    """How often such work is launched: "3 times a step", "12 times"."""
+    return times_a_step(view, len(rows), view.step_times.launched_in_one(rows))
+
+
+def called_a_step(view: DeviceView, rows: Collection[int]) -> str:
+    """How often the host makes such calls: "3 times a step", "12 times"."""
+    return times_a_step(view, len(rows), view.step_times.called_in_one(rows))
+
+
+def times_a_step(view: DeviceView, number: int, rate: float) -> str:
+    """How often something happens. number: in all, which is said where no steps are known. rate: in a step."""
     if not view.steps:
         return "once" if number == 1 else f"{number:,} times"
-    rate = number / (len(view.steps) - left_out)
     if 0.95 <= rate <= 1.05:
         return "once a step"
     return f"{rate:,.0f} times a step" if rate >= 100 else f"{rate:.3g} times a step"
 
 
 def percent(view: DeviceView, microseconds: float) -> str:
-    """A time as a share of the window: "12 %"."""
-    share = 100 * microseconds / view.length
+    """A time as a share of what findings are of: "12 %"."""
+    share = 100 * microseconds / view.shares_are_of
     return f"{share:.0f} %" if share >= 9.5 else f"{share:.1f} %"
 
 

@@ -21,6 +21,7 @@ LEAST = 0.02  # of the window; what could save less is not worth a line
 class Seen:
     """What a check saw: the rule, what is there, and what it could save at most, in microseconds of the window.
 
+    recurs: whether steps have it again and again, so that it can be told as a time of a step.
     at: instants of the host that belong to it, for its annotation and source line; the costliest first.
     """
 
@@ -28,6 +29,11 @@ class Seen:
     message: str
     microseconds: float
     at: tuple[Instant, ...] = field(default=())
+    recurs: bool = True
+
+    def share(self, view: DeviceView) -> float:
+        """The same as a part of the usual steps; of warm-up, and without marked steps, of the window."""
+        return min(1.0, self.microseconds / (view.length if self.rule == WARM_UP else view.usual.shares_are_of))
 
 
 Look = Callable[[DeviceView], Iterable[Seen]]
@@ -44,25 +50,31 @@ def all_checks() -> tuple[tuple[tuple[str, ...], Look], ...]:
 
 
 def look_at(view: DeviceView) -> Iterator[Seen]:
-    """What all checks see of a device and what is worth a line; what two of them see for one rule is one thing."""
+    """What all checks see of a device and what is worth a line; what two of them see for one rule is one thing.
+
+    They look at what is behind the warm-up or the set-up, which has a check of its own.
+    """
     if total(view.captures) > CAPTURING * view.length:
         lost = sum(one.end - one.start for one in view.idle if one.start < view.captures[-1][1])
-        yield Seen(WARM_UP, "a CUDA graph is captured inside the trace, which belongs to the start of a program", lost)
+        said = "a CUDA graph is captured inside the trace, which belongs to the start of a program"
+        yield Seen(WARM_UP, said, lost, recurs=False)
         return
     by_rule: dict[str, list[Seen]] = {}
-    for _, look in all_checks():
-        for seen in look(view):
+    for rules, look in all_checks():
+        for seen in look(view.usual) if view.usual.rows or rules == (WARM_UP,) else ():
             by_rule.setdefault(seen.rule, []).append(seen)
     for rule, several in by_rule.items():
         several.sort(key=lambda seen: -seen.microseconds)
-        worth = [seen for seen in several if seen.microseconds >= LEAST * view.length / 2]
+        worth = [seen for seen in several if seen.share(view) >= LEAST / 2]
         parts = [seen.microseconds for seen in several]
         whole = max(parts) if rule == WARM_UP else sum(parts)  # what warm-up steps take longer holds its parts
-        if whole >= LEAST * view.length:
-            shown = worth or several[:1]
-            yield Seen(
-                rule,
-                "; ".join(seen.message for seen in shown),
-                min(whole, view.length),
-                tuple(at for seen in shown for at in seen.at),
-            )
+        shown = worth or several[:1]
+        together = Seen(
+            rule,
+            "; ".join(seen.message for seen in shown),
+            min(whole, view.length if rule == WARM_UP else view.usual.length),
+            tuple(at for seen in shown for at in seen.at),
+            rule != WARM_UP and all(seen.recurs for seen in shown),
+        )
+        if together.share(view) >= LEAST:
+            yield together

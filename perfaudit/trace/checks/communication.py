@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from perfaudit.trace.checks import Seen
 from perfaudit.trace.device_view import DeviceView
 from perfaudit.trace.host_threads import Instant, around
 from perfaudit.trace.intervals import intersection, total
 from perfaudit.trace.recording import COMMUNICATION
-from perfaudit.trace.words import a_step, percent, size_in_words, times_a_step
+from perfaudit.trace.words import a_step, launched_a_step, percent, size_in_words
 
 RULES = ("PA903", "PA708")
 SMALL = 256 << 10  # bytes of an all-reduce; buckets of DistributedDataParallel have 25 MiB
@@ -51,7 +50,7 @@ def look(view: DeviceView) -> Iterator[Seen]:
         sizes = _sizes(view, rows)
         yield Seen(
             "PA708",
-            f"gradients are reduced one by one ({times_a_step(view, len(rows))}{f', {sizes}' if sizes else ''}): the device "
+            f"gradients are reduced one by one ({launched_a_step(view, rows)}{f', {sizes}' if sizes else ''}): the device "
             f"communicates and does not compute for {lost}",
             exposed,
             at,
@@ -68,11 +67,15 @@ def look(view: DeviceView) -> Iterator[Seen]:
 
 def _one_by_one(view: DeviceView, rows: list[int]) -> bool:
     reduced = [row for row in rows if view.operations[row] == "all_reduce"]
-    steps = max(1, len(view.steps))
-    known = [size for row in reduced if (size := _bytes(view, row)) is not None]
+    known = {row: size for row in reduced if (size := _bytes(view, row)) is not None}
     if known:
-        return len(known) >= MANY * steps and sum(size <= SMALL for size in known) > 0.8 * len(known)
-    return len(reduced) >= MANY_OF_UNKNOWN * steps and _are_in_backward(view, reduced)
+        return _often(view, known) >= MANY and sum(size <= SMALL for size in known.values()) > 0.8 * len(known)
+    return _often(view, reduced) >= MANY_OF_UNKNOWN and _are_in_backward(view, reduced)
+
+
+def _often(view: DeviceView, rows: Collection[int]) -> float:
+    """How many of these a step launches; of a trace without steps how many there are."""
+    return view.step_times.launched_in_one(rows) if view.steps else len(rows)
 
 
 def _are_in_backward(view: DeviceView, rows: list[int]) -> bool:
@@ -87,8 +90,11 @@ def _are_in_backward(view: DeviceView, rows: list[int]) -> bool:
 
 def _pattern(view: DeviceView, rows: list[int]) -> str:
     """How many collectives of which kind a step has, and how large they are."""
-    numbers = Counter(view.operations[row] or "other" for row in rows)
-    words = ", ".join(f"{name} {times_a_step(view, number)}" for name, number in numbers.most_common(3))
+    by_name: dict[str, list[int]] = {}
+    for row in rows:
+        by_name.setdefault(view.operations[row] or "other", []).append(row)
+    most = sorted(by_name, key=lambda name: -len(by_name[name]))[:3]
+    words = ", ".join(f"{name} {launched_a_step(view, by_name[name])}" for name in most)
     sizes = _sizes(view, rows)
     return f"Collectives: {words}{f' ({sizes})' if sizes else ''}"
 

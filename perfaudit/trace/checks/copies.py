@@ -10,7 +10,7 @@ from perfaudit.trace.device_view import DeviceView
 from perfaudit.trace.host_threads import Instant
 from perfaudit.trace.intervals import intersection, total, union
 from perfaudit.trace.recording import MEMORY
-from perfaudit.trace.words import a_step, percent, times_a_step
+from perfaudit.trace.words import a_step, launched_a_step, percent
 
 RULES = ("PA102", "PA907")
 TINY = 4096  # bytes; a copy of less takes as long as its launch
@@ -26,11 +26,11 @@ def look(view: DeviceView) -> Iterator[Seen]:
     ]
     if pageable:
         exposed = _exposed(view, pageable)
-        moved = sum(max(0, view.recording.work.bytes[row]) for row in pageable)
-        size = f", {moved / 2**20 / max(1, len(view.steps)):.3g} MiB" if moved else ""
+        moved = sum(max(0, view.recording.work.bytes[row]) for row in pageable) / len(pageable) * _often(view, pageable)
+        size = f", {moved / 2**20:.3g} MiB" if moved else ""
         yield Seen(
             "PA102",
-            f"copies to the device come from memory that is not pinned ({times_a_step(view, len(pageable))}{size}); the device "
+            f"copies to the device come from memory that is not pinned ({launched_a_step(view, pageable)}{size}); the device "
             f"does nothing else for {percent(view, exposed)} of the time ({a_step(view, exposed)})",
             exposed,
             _launched_at(view, pageable),
@@ -39,16 +39,21 @@ def look(view: DeviceView) -> Iterator[Seen]:
 
 
 def _tiny(view: DeviceView, tiny: list[int]) -> Iterator[Seen]:
-    if len(tiny) < MANY * max(1, len(view.steps)):
+    if _often(view, tiny) < MANY:
         return
     lost = _exposed(view, tiny) + _idle_before(view, tiny)
     yield Seen(
         "PA907",
-        f"copies of at most {TINY >> 10} KiB ({times_a_step(view, len(tiny))}): with the idle time before each they take "
+        f"copies of at most {TINY >> 10} KiB ({launched_a_step(view, tiny)}): with the idle time before each they take "
         f"{percent(view, lost)} of the time ({a_step(view, lost)})",
         lost,
         _launched_at(view, tiny),
     )
+
+
+def _often(view: DeviceView, rows: list[int]) -> float:
+    """How many of these a step launches; of a trace without steps how many there are."""
+    return view.step_times.launched_in_one(rows) if view.steps else len(rows)
 
 
 def _exposed(view: DeviceView, rows: list[int]) -> float:
@@ -59,9 +64,7 @@ def _exposed(view: DeviceView, rows: list[int]) -> float:
 def _idle_before(view: DeviceView, rows: list[int]) -> float:
     """Idle time by launching that ends with one of these."""
     starts = {view.recording.work.start[row] for row in rows}
-    return sum(
-        one.end - one.start for one in view.usual_idle if one.cause == "launch" and view.gaps[one.gap].end in starts
-    )
+    return sum(one.end - one.start for one in view.idle if one.cause == "launch" and view.gaps[one.gap].end in starts)
 
 
 def _launched_at(view: DeviceView, rows: list[int]) -> tuple[Instant, ...]:

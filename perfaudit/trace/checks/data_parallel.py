@@ -18,7 +18,7 @@ def look(view: DeviceView) -> Iterator[Seen]:
         return
     if "DataParallel.forward" not in names and not {"Broadcast", "Gather"} <= names:
         return
-    lost = sum(one.end - one.start for one in view.usual_idle if one.cause in ("launch", "sync", "other"))
+    lost = sum(one.end - one.start for one in view.idle if one.cause in ("launch", "sync", "other"))
     said = ", ".join(f"`{name}`" for name in ("DataParallel.forward", *_ITS_FUNCTIONS) if name in names)
     yield Seen(
         "PA701",

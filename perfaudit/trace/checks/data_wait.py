@@ -14,13 +14,13 @@ RULES = ("PA101", "PA901")
 
 
 def look(view: DeviceView) -> Iterator[Seen]:
-    lost = microseconds_by_cause(view.usual_idle)["data"]
+    lost = microseconds_by_cause(view.idle)["data"]
     if not lost:
         return
     spans = [
         span
         for span in data_wait_spans(view.recording, view.threads)
-        if span[1] > view.set_up_end and span[0] < view.host_end
+        if span[1] > view.host_start and span[0] < view.host_end
     ]
     alone = sum(end - start for start, end, name in spans if SINGLE_PROCESS in name)
     is_alone = alone > 0.5 * sum(end - start for start, end, _ in spans)
@@ -29,8 +29,7 @@ def look(view: DeviceView) -> Iterator[Seen]:
         ()
         if thread is None
         else tuple(
-            Instant((one.start + one.end) / 2, thread, one.end - one.start)
-            for one in longest_first(view.usual_idle, "data")
+            Instant((one.start + one.end) / 2, thread, one.end - one.start) for one in longest_first(view.idle, "data")
         )
     )
     how = "loads it in the training process" if is_alone else "does not have it ready"

@@ -13,7 +13,7 @@ from perfaudit.trace.device_view import DeviceView
 from perfaudit.trace.host_threads import Instant, around
 from perfaudit.trace.recording import MEMORY
 from perfaudit.trace.wait_before import WaitBefore
-from perfaudit.trace.words import a_step, percent, times_a_step
+from perfaudit.trace.words import a_step, called_a_step, percent
 
 RULES = ("PA601", "PA602", "PA604", "PA104", "PA102", "PA908")
 _SHAPE_FROM_DATA = re.compile(r"^aten::(nonzero|masked_select|_?unique\w*|argwhere|repeat_interleave|bincount)$")
@@ -32,7 +32,7 @@ _WORDS = {
 
 
 def look(view: DeviceView) -> Iterator[Seen]:
-    stretches = [one for one in view.usual_idle if one.cause == "sync"]
+    stretches = [one for one in view.idle if one.cause == "sync"]
     waits = view.waits
     if not stretches or not waits:
         return
@@ -58,9 +58,9 @@ def look(view: DeviceView) -> Iterator[Seen]:
     for row, length in due_to.items():
         saved[kinds[row][0]] += min(length, calls.end[row] - calls.start[row])  # type: ignore[assignment]  # the same
     for rule, microseconds in lost.items():
-        number = sum(kind[0] == rule for kind in kinds.values())
+        of_rule = [row for row, kind in kinds.items() if kind[0] == rule]
         what = ", ".join(f"`{name}`" for name, _ in whats[rule].most_common(2))
-        said = _WORDS[rule].format(what=what, often=times_a_step(view, number))
+        said = _WORDS[rule].format(what=what, often=called_a_step(view, of_rule))
         yield Seen(
             rule,
             f"{said}; until the next kernel arrives the device is idle, for {percent(view, microseconds)} of the time "

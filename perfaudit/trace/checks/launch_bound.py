@@ -12,7 +12,7 @@ from perfaudit.trace.idle import longest_first
 from perfaudit.trace.intervals import clip, total, union
 from perfaudit.trace.launch_order import arrivals, longest_graphable
 from perfaudit.trace.whereabouts import MOST
-from perfaudit.trace.words import a_step, percent, times_a_step
+from perfaudit.trace.words import a_step, milliseconds, percent, times_a_step
 
 RULES = ("PA902",)
 FEW = 20  # kernels, of which nothing can be said
@@ -26,9 +26,7 @@ KNOWN = 0.5  # of the kernels of which the launch must be known
 def look(view: DeviceView) -> Iterator[Seen]:
     elsewhere = {one.stretch for one in host_work(view)}
     stretches = [
-        one
-        for one in longest_first(view.usual_idle, "launch")
-        if one.end - one.start <= LONGEST and one not in elsewhere
+        one for one in longest_first(view.idle, "launch") if one.end - one.start <= LONGEST and one not in elsewhere
     ]
     lost = sum(one.end - one.start for one in stretches)
     seen = arrivals(view)
@@ -36,7 +34,8 @@ def look(view: DeviceView) -> Iterator[Seen]:
         return
     if not lost or view.recording.spread_of_ids > SAMPLED:
         return  # events are missing: what the host did in between is not known
-    kernels = f"{times_a_step(view, seen.launches)} a kernel{' or a graph' * (seen.launches < seen.known)} is launched"
+    often = times_a_step(view, seen.launches, seen.in_a_step)
+    kernels = f"{often} a kernel{' or a graph' * (seen.launches < seen.known)} is launched"
     said = (
         f"the device waits for launches for {percent(view, lost)} of the time ({a_step(view, lost)}): {kernels}, and "
         f"{100 * seen.share:.0f} % of them arrive when the device has nothing to do"
@@ -44,11 +43,12 @@ def look(view: DeviceView) -> Iterator[Seen]:
     graph = longest_graphable(view)
     if graph is not None and graph.kernels >= 10:
         idle = union((one.start, one.end) for one in stretches)
-        inside = sum(total(clip(idle, start, end)) for start, end in graph.places) / len(graph.places) * len(view.steps)
-        if inside >= OF_GRAPH * lost:
+        inside = sum(total(clip(idle, start, end)) for start, end in graph.places) / len(graph.places)
+        lost_in_one = view.step_times.in_one(lost) or 0.0
+        if inside >= OF_GRAPH * lost_in_one:
             said += (
                 f"; {graph.kernels:,} kernels in a row are the same in every step, without a wait or an allocation between them: "
-                f"a CUDA graph could hold them ({a_step(view, inside)} of the idle time)"
+                f"a CUDA graph could hold them ({milliseconds(min(inside, lost_in_one))} a step of the idle time)"
             )
     at = []
     for one in stretches[:MOST]:

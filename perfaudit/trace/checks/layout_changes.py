@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from perfaudit.trace import kernel_names
 from perfaudit.trace.checks import Seen
 from perfaudit.trace.device_view import DeviceView
-from perfaudit.trace.words import a_step, percent, short_name, times_a_step
+from perfaudit.trace.words import a_step, launched_a_step, percent, short_name
 
 RULES = ("PA211",)
 
@@ -32,6 +32,6 @@ def look(view: DeviceView) -> Iterator[Seen]:
     yield Seen(
         "PA211",
         f"kernels that only change the layout of tensors for convolutions (`{short_name(view.name_of(longest), 40)}`, "
-        f"{times_a_step(view, len(rows))}) take {percent(view, lost)} of the time ({a_step(view, lost)})",
+        f"{launched_a_step(view, rows)}) take {percent(view, lost)} of the time ({a_step(view, lost)})",
         lost,
     )

@@ -61,7 +61,7 @@ def _updates(view: DeviceView) -> list[tuple[float, float, str, int]]:
         found += [
             (spans.start[row], spans.end[row], view.recording.names[spans.name[row]], spans.thread[row])
             for row in range(len(spans))
-            if updates[spans.name[row]] and view.start <= spans.start[row] < view.host_end
+            if updates[spans.name[row]] and view.host_start <= spans.start[row] < view.host_end
         ]
     return sorted(found)
 
@@ -83,7 +83,7 @@ def _launched_in(view: DeviceView, updates: list[tuple[float, float, str, int]])
         if mine:
             stretches.append((min(work.start[row] for row in mine), max(work.end[row] for row in mine)))
             rows += mine
-    idle = union((one.start, one.end) for one in view.usual_idle if one.cause == "launch")
+    idle = union((one.start, one.end) for one in view.idle if one.cause == "launch")
     return rows, view.busy_with(rows) + total(intersection(idle, union(stretches)))
 
 

@@ -9,7 +9,7 @@ from perfaudit.trace.checks import Seen
 from perfaudit.trace.device_view import DeviceView
 from perfaudit.trace.host_threads import Instant
 from perfaudit.trace.intervals import Intervals, Total, union
-from perfaudit.trace.words import a_step, percent, times_a_step
+from perfaudit.trace.words import a_step, launched_a_step, percent
 
 RULES = ("PA306",)
 LEAST = 3  # in a row; two are an activation and its bias, which other kernels take in often
@@ -27,7 +27,7 @@ def look(view: DeviceView) -> Iterator[Seen]:
     longest = sorted(runs, key=lambda run: sum(view.microseconds(row) for row in run), reverse=True)[:200]
     yield Seen(
         "PA306",
-        f"pointwise kernels in rows of {LEAST} and more ({times_a_step(view, len(runs))} such a row) take "
+        f"pointwise kernels in rows of {LEAST} and more ({launched_a_step(view, [run[0] for run in runs])} such a row) take "
         f"{percent(view, taken)} of "
         f"the time ({a_step(view, taken)}); fused, each row is one kernel that reads and writes once",
         lost,

@@ -9,7 +9,6 @@ from perfaudit.trace.checks import Seen
 from perfaudit.trace.device_view import DeviceView
 from perfaudit.trace.host_threads import Instant
 from perfaudit.trace.intervals import Intervals, clip, difference, intersection, total, union, without_short_holes
-from perfaudit.trace.warm_up import warm_up_steps
 from perfaudit.trace.words import a_step, percent, times_a_step
 
 RULES = ("PA909", "PA908")
@@ -24,32 +23,31 @@ _RESUME = re.compile(r"torch_dynamo_resume_in_")
 
 
 def look(view: DeviceView) -> Iterator[Seen]:
-    warm_up = warm_up_steps(view.recording, view.steps)
-    start = view.steps[warm_up].start if warm_up else view.set_up_end
-    idle = union((one.start, one.end) for one in view.idle if one.cause in ("launch", "other") and one.end > start)
-    compiling = _spans(view, _COMPILE, start)
+    idle = union((one.start, one.end) for one in view.idle if one.cause in ("launch", "other"))
+    compiling = _spans(view, _COMPILE)
     lost = total(intersection(idle, union((begin, end) for begin, end, _ in compiling)))
     if lost:
-        usual = len(view.steps) > 1
+        usual = len(view.whole.steps) > 1
         yield Seen(
             "PA909" if usual else "PA908",
             f"code is compiled {'on usual steps, not only on the first' if usual else 'inside the trace'}: the device is idle "
-            f"meanwhile for {percent(view, lost)} of the time ({a_step(view, lost, warm_up)})",
+            f"meanwhile for {percent(view, lost)} of the time ({a_step(view, lost)})",
             lost,
             tuple(Instant(begin, thread) for begin, _, thread in compiling[:200]),
         )
         return
-    regions = _spans(view, _REGION, start)
-    has_breaks = bool(_spans(view, _RESUME, start))
+    regions = _spans(view, _REGION)
+    has_breaks = bool(_spans(view, _RESUME))
     if not view.steps or not (has_breaks or _frames(view) >= MANY_FRAMES):
         return
-    between = intersection(idle, _between(regions, [(step.start, step.end) for step in view.steps[warm_up:]]))
+    between = intersection(idle, _between(regions, [(step.start, step.end) for step in view.steps]))
     lost = total(between)
+    often = times_a_step(view, len(regions), len(regions) / view.step_times.number)
     what = "has graph breaks" if has_breaks else "has graph breaks, or parts that are compiled one by one"
     yield Seen(
         "PA909",
-        f"the compiled model {what} ({times_a_step(view, len(regions), warm_up)} a compiled region is called): "
-        f"between the regions the device is idle for {percent(view, lost)} of the time ({a_step(view, lost, warm_up)})",
+        f"the compiled model {what} ({often} a compiled region is called): "
+        f"between the regions the device is idle for {percent(view, lost)} of the time ({a_step(view, lost)})",
         lost,
         tuple(Instant(begin, thread) for begin, _, thread in regions[:200]),
     )
@@ -63,7 +61,7 @@ def _frames(view: DeviceView) -> int:
     return len({found[1] for name in view.recording.names if (found := _FRAME.match(name))})
 
 
-def _spans(view: DeviceView, pattern: re.Pattern[str], start: float) -> list[tuple[float, float, int]]:
+def _spans(view: DeviceView, pattern: re.Pattern[str]) -> list[tuple[float, float, int]]:
     """Start, end and thread of what a host thread does under such a name, the order of time."""
     names = [bool(pattern.search(name)) for name in view.recording.names]
     if not any(names):
@@ -72,7 +70,7 @@ def _spans(view: DeviceView, pattern: re.Pattern[str], start: float) -> list[tup
         (spans.start[row], spans.end[row], spans.thread[row])
         for spans in (view.recording.operators, view.recording.annotations, view.recording.frames)
         for row in range(len(spans))
-        if names[spans.name[row]] and start <= spans.start[row] < view.host_end
+        if names[spans.name[row]] and view.host_start <= spans.start[row] < view.host_end
     ]
     return sorted(found)
 

@@ -10,7 +10,7 @@ from perfaudit.trace.checks import Seen
 from perfaudit.trace.device_view import DeviceView
 from perfaudit.trace.host_threads import Instant, around
 from perfaudit.trace.recording import COMPUTE
-from perfaudit.trace.words import a_step, percent, times_a_step
+from perfaudit.trace.words import a_step, launched_a_step, percent
 
 RULES = ("PA203",)
 _SOFTMAX = re.compile(r"soft_?max", re.IGNORECASE)
@@ -44,7 +44,7 @@ def look(view: DeviceView) -> Iterator[Seen]:
     calls, of = view.recording.calls, view.launches.of
     yield Seen(
         "PA203",
-        f"attention is written out ({times_a_step(view, len(forward))}): softmax, masks and scaling between its two "
+        f"attention is written out ({launched_a_step(view, forward)}): softmax, masks and scaling between its two "
         f"products take {percent(view, lost)} of the time ({a_step(view, lost)}); scaled_dot_product_attention does all of "
         "it in one kernel",
         lost,

@@ -1,0 +1,59 @@
+"""What the first steps of a trace, or the start of a program without marked steps, do besides training."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+
+from perfaudit.trace import runtime_names
+from perfaudit.trace.checks import Seen
+from perfaudit.trace.device_view import DeviceView
+from perfaudit.trace.set_up import set_up_calls
+from perfaudit.trace.words import milliseconds, percent
+
+RULES = ("PA908",)
+
+
+def look(view: DeviceView) -> Iterator[Seen]:
+    whole, usual = view.whole, view.whole.usual
+    if usual is whole:
+        return
+    yield _warm_up(whole) if whole.steps else _set_up(whole)
+
+
+def _warm_up(whole: DeviceView) -> Seen:
+    """Of the first steps: what they take longer than the others."""
+    lengths = [step.end - step.start for step in whole.steps]
+    number = len(lengths) - len(whole.usual.steps)
+    usual = statistics.median(lengths[number:])
+    extra = sum(lengths[:number]) - number * usual
+    which = f"the first {number} of {len(lengths)} steps are" if number > 1 else f"the first of {len(lengths)} steps is"
+    return Seen(
+        "PA908",
+        f"{which} warm-up: memory, kernels or compiled code are prepared, which takes {milliseconds(extra)} longer than usual "
+        f"steps ({milliseconds(usual)} each)",
+        extra,
+        recurs=False,
+    )
+
+
+def _set_up(whole: DeviceView) -> Seen:
+    """Of a trace without steps: what a program does once, at its start."""
+    calls, end = whole.recording.calls, whole.usual.start
+    early = [row for row in set_up_calls(whole) if calls.start[row] < end]
+    taking = sum(runtime_names.is_device_memory(whole.recording.names[calls.name[row]]) for row in early)
+    lost = sum(one.end - one.start for one in whole.idle if one.start < end and one.cause != "data")
+    others = len(early) - taking
+    words = [f"memory is taken {'once' if taking == 1 else f'{taking:,} times'}"] if taking else []
+    words += (
+        [f"{others:,} calls load code or create something" if others > 1 else "a call loads code or creates something"]
+        if others
+        else []
+    )
+    return Seen(
+        "PA908",
+        f"set-up is inside the trace, until {milliseconds(end - whole.start)} after its first work: "
+        f"{' and '.join(words)}, and the device is idle meanwhile for {percent(whole, lost)} of the time ({milliseconds(lost)})",
+        lost,
+        recurs=False,
+    )

@@ -1,0 +1,95 @@
+"""Figures "a step": all of them are of usual steps, and all are divided by the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from made_traces import GEMM, SGEMM, Host, step_of_training
+
+from perfaudit.trace.analyse import analyse
+from perfaudit.trace.file_result import FileResult
+from perfaudit.trace.trace_files import TraceFile
+
+
+def result_of(host: Host, tmp_path: Path) -> FileResult:
+    return analyse(TraceFile(str(host.write(tmp_path / "trace.json"))))
+
+
+def waits_and_multiplies(host: Host) -> None:
+    """12 ms without a batch, 24.4 ms of products in float32, 1 ms of pageable copies that are waited for, 2 ms of Python."""
+    host.next_batch(12_000)
+    host.copy(1_000, blocking=True)
+    step_of_training(host, name=SGEMM)
+    host.item()
+    host.python(2_000)
+
+
+@pytest.mark.parametrize("warm_up", [0, 1, 3])
+def test_findings_are_of_usual_steps_whatever_the_warm_up_takes(warm_up: int, tmp_path: Path) -> None:
+    host = Host()
+    for number in range(warm_up + 6):
+        with host.step():
+            if number < warm_up:
+                host.next_batch(700_000)
+                for _ in range(10):
+                    host.allocate(30_000)
+            waits_and_multiplies(host)
+    result = result_of(host, tmp_path)
+    (device,) = result.devices
+    assert device.steps == warm_up + 6
+    assert device.seconds_per_step == pytest.approx(39.4e-3, rel=0.02)
+    found = {one.rule: one for one in result.findings}
+    assert (found["PA901"].seconds_per_step or 0) == pytest.approx(12e-3, rel=0.02)
+    assert (found["PA303"].seconds_per_step or 0) == pytest.approx(24e-3 * 7 / 8, rel=0.02)
+    assert (found["PA601"].seconds_per_step or 0) == pytest.approx(2e-3, rel=0.1)
+    assert f"({1000 * (found['PA901'].seconds_per_step or 0):.3g} ms a step)" in found["PA901"].message
+    assert "once a step" in found["PA601"].message
+    assert ("PA908" in found) == bool(warm_up)
+    for one in found.values():  # of a usual step too
+        if one.rule != "PA908":
+            assert one.share == pytest.approx((one.seconds_per_step or 0) / device.seconds_per_step)
+    assert device.usual_shares["idle_data"] == pytest.approx(12 / 39.4, rel=0.02)
+
+
+def test_a_warm_up_is_no_time_of_a_step(tmp_path: Path) -> None:
+    host = Host()
+    for number in range(6):
+        with host.step():
+            for _ in range(10 if number == 0 else 0):
+                host.allocate(4_000)
+            step_of_training(host, layers=5)
+            host.catch_up()
+    (finding,) = result_of(host, tmp_path).findings
+    assert (finding.rule, finding.seconds_per_step) == ("PA908", None)
+
+
+def test_a_part_of_a_step_is_the_same_part_of_its_time(tmp_path: Path) -> None:
+    """Work of before the first mark runs inside the window, which holds more than the marked steps."""
+    host = Host()
+    for number in range(6):
+        if number == 2:
+            host.steps = 0
+        with host.step() if number >= 2 else host.annotation("not profiled"):
+            for _ in range(10):
+                host.kernel(SGEMM, 3_000)
+    (device,) = (result := result_of(host, tmp_path)).devices
+    assert device.seconds_per_step == pytest.approx(30e-3, rel=0.01)
+    assert device.window_seconds > 0.17  # of 4 steps of 30 ms
+    (finding,) = result.findings
+    assert finding.seconds_per_step == pytest.approx(30e-3 * 7 / 8, rel=0.01)
+    assert "(30 ms a step)" in finding.message
+
+
+def test_a_last_mark_without_work_is_no_step_of_any_figure(tmp_path: Path) -> None:
+    host = Host()
+    for _ in range(4):
+        with host.step():
+            for _ in range(2):
+                host.kernel(GEMM, 5_000)
+                host.item()
+                host.python(3_000)
+    with host.step():
+        host.python(50)
+    (finding,) = (one for one in result_of(host, tmp_path).findings if one.rule == "PA601")
+    assert "2 times a step" in finding.message
