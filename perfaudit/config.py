@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from perfaudit.decoding import Damaged, Value
 from perfaudit.errors import ConfigError, refusal
+from perfaudit.expressions import regex
 from perfaudit.findings import SEVERITIES, Finding, Severity, only
 from perfaudit.ownership import folders_above, is_ours, not_ours
 from perfaudit.patterns import MAX_PATTERNS, is_pattern, spec_of
@@ -21,7 +21,7 @@ from perfaudit.rules import Rule, line_of
 _LISTS = ("select", "ignore", "exclude", "rules")
 _KEYS = {*_LISTS, "per-file-ignores", "severity", "tests", "target", "targets", "gate"}
 TARGET_KEYS = ("file", "model", "dataloader", "optimizer", "step", "ema")
-_NAME = re.compile(r"\w[\w.-]*(?<!\.py)")  # of a target: nothing that is typed for a file or an option
+_NAME = regex(r"\w[\w.-]*(?<!\.py)")  # of a target: nothing that is typed for a file or an option
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +198,7 @@ def _table(of: Value, key: str) -> dict[str, Value]:
 
 
 def selected(
-    rules: dict[str, Rule], select: Iterable[str] = (), ignore: Iterable[str] = (), config: Config | None = None
+    rules: Mapping[str, Rule], select: Iterable[str] = (), ignore: Iterable[str] = (), config: Config | None = None
 ) -> frozenset[str]:
     """Ids of the rules that are on.
 
@@ -217,13 +217,17 @@ def selected(
     return left
 
 
-def named_in_full(rules: dict[str, Rule], select: Iterable[str] = (), config: Config | None = None) -> frozenset[str]:
+def named_in_full(
+    rules: Mapping[str, Rule], select: Iterable[str] = (), config: Config | None = None
+) -> frozenset[str]:
     """Ids of the rules that a selection names one by one, by id or name: of these, hints are reported too."""
     names = {name.lower() for name in (*select, *(config.select if config else ()))}
+    if not names:
+        return frozenset()
     return frozenset(rule.id for rule in rules.values() if {rule.id.lower(), rule.name} & names)
 
 
-def _matching(rules: dict[str, Rule], names: Iterable[str], where: str) -> frozenset[str]:
+def _matching(rules: Mapping[str, Rule], names: Iterable[str], where: str) -> frozenset[str]:
     found: set[str] = set()
     for name in names:
         hits = {rule.id for rule in rules.values() if rule.id.startswith(name.upper()) or rule.name == name.lower()}
@@ -233,7 +237,7 @@ def _matching(rules: dict[str, Rule], names: Iterable[str], where: str) -> froze
     return frozenset(found)
 
 
-def configured(findings: Iterable[Finding], config: Config, rules: dict[str, Rule]) -> tuple[Finding, ...]:
+def configured(findings: Iterable[Finding], config: Config, rules: Mapping[str, Rule]) -> tuple[Finding, ...]:
     """The findings that the configuration does not ignore in their file, with the severity it gives them.
 
     The most precise name decides the severity: a rule's own id or name before the beginning of ids. A hint stays one.

@@ -5,20 +5,20 @@ findings[3].fix.edits[0].start must be a whole number of at least 0, it is -1
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from perfaudit.expressions import regex
 from perfaudit.reading import json_of, toml_of, value_in_words
 
 T = TypeVar("T", bound=str)
 
 LARGEST = sys.float_info.max
 _MISSING = object()
-_PLAIN = re.compile(r"[\w-]+")
-_DIGEST = re.compile(r"[0-9a-f]{64}")
+_PLAIN = regex(r"[\w-]+")
+_DIGEST = regex(r"[0-9a-f]{64}")
 
 
 class Damaged(ValueError):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
 from perfaudit.errors import RuleFileError, refusal
+from perfaudit.expressions import regex
 from perfaudit.findings import CHANGES, SEVERITIES, Saving, Severity
 from perfaudit.reading import MAX_SETTINGS_BYTES, read_bytes, toml_of
 
@@ -20,7 +21,7 @@ AREAS = ("input", "model", "backend", "optimizer", "debugging", "host", "distrib
 
 _REQUIRED = {"id", "name", "title", "area", "severity", "fix", "why", "sources", "example"}
 _OPTIONAL = {"accelerator_only", "found_in", "benchmarked", "changes", "reading", "saving", "tier"}
-_RULE_FILE = re.compile(r"[^/]*\.toml")
+_RULE_FILE = regex(r"[^/]*\.toml")
 _EXAMPLE_KEYS = {"bad", "good", "lines", "hints", "fixed", "missed"}
 _DOCUMENTED = {"low", "high", "source", "says"}  # of a saving
 _BENCHMARKED = {"low", "high", "command", "device", "versions"}
@@ -118,10 +119,34 @@ def all_rules() -> dict[str, Rule]:
     return read_folder(rules_folder())
 
 
+class RuleHeads(Mapping[str, Rule]):
+    """Rules by id without their examples. A file is read when its rule is asked for: a scan asks for those that report."""
+
+    def __init__(self, folder: Path) -> None:
+        self._paths = {path.stem.partition("-")[0]: path for path in sorted(folder.glob("*.toml"))}
+        self._read: dict[str, Rule] = {}
+        if not self._paths:
+            raise _no_rules(folder)
+
+    def __getitem__(self, id: str) -> Rule:
+        if id not in self._read:
+            self._read[id] = read_rule(self._paths[id], examples=False)
+        return self._read[id]
+
+    def __contains__(self, id: object) -> bool:  # a mapping's own would read the file
+        return id in self._paths
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._paths)
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+
 @functools.cache
-def rule_heads() -> dict[str, Rule]:
-    """Every rule by id without its examples, which are most of a file and which a scan does not need (25 ms for all)."""
-    return read_folder(rules_folder(), examples=False)
+def rule_heads() -> RuleHeads:
+    """Every rule by id without its examples, which are most of a file and which a scan does not need."""
+    return RuleHeads(rules_folder())
 
 
 def read_folder(folder: Path, examples: bool = True, files: Mapping[str, bytes] | None = None) -> dict[str, Rule]:
@@ -137,10 +162,14 @@ def read_folder(folder: Path, examples: bool = True, files: Mapping[str, bytes] 
             raise RuleFileError(f"{path.name}: id {rule.id!r} is used by {Path(rules[rule.id].path).name} already")
         rules[rule.id] = rule
     if not rules:
-        what = "the installation is incomplete, install perfaudit again"
-        hint = what if folder == rules_folder() else "a rule is a TOML file and a Python file, see docs/scan.md"
-        raise RuleFileError(f"no rule files in {folder}: {hint}")
+        raise _no_rules(folder)
     return rules
+
+
+def _no_rules(folder: Path) -> RuleFileError:
+    what = "the installation is incomplete, install perfaudit again"
+    hint = what if folder == rules_folder() else "a rule is a TOML file and a Python file, see docs/scan.md"
+    return RuleFileError(f"no rule files in {folder}: {hint}")
 
 
 def read_rule(path: Path, examples: bool = True, content: bytes | None = None) -> Rule:

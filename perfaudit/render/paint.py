@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
+
+from perfaudit.expressions import regex
 
 Paint = Callable[[str, str], str]
 
@@ -18,8 +19,8 @@ _CODES = {
     "bold red": "1;31",
 }
 
-_ESCAPES = re.compile("\x1b\\[[0-9;]*m")
-_WORDS = re.compile(r"(?:`[^`\n]*`|\S)+")  # "(`a b`," is one
+_ESCAPES = regex("\x1b\\[[0-9;]*m")
+_WORDS = regex(r"(?:`[^`\n]*`|\S)+")  # "(`a b`," is one
 
 
 def colour(text: str, style: str) -> str:

@@ -6,8 +6,6 @@ from collections import Counter
 
 from perfaudit import rank
 from perfaudit.findings import SEVERITIES, Finding
-from perfaudit.render import tables
-from perfaudit.render.ladder import climb
 from perfaudit.render.paint import Paint, colour, painted_diff, plain, wrapped
 from perfaudit.render.words import (
     count,
@@ -36,6 +34,8 @@ def render(report: Report, in_colour: bool = False, width: int = 100, verbose: b
     if report.gate is not None:
         return _gate(report, paint, width)
     if report.ladder is not None:
+        from perfaudit.render.ladder import climb
+
         return "\n".join(climb(report, paint, width, verbose))
     if report.command == "trace":
         from perfaudit.render.trace import trace_page
@@ -51,12 +51,7 @@ def render(report: Report, in_colour: bool = False, width: int = 100, verbose: b
         return run_page(report, report.run, paint, width)
     if doubt := distrust(report):
         parts.append(wrapped(paint(doubt, "bold red"), width, "") + "\n")
-    if report.environment is not None:
-        parts.append(tables.environment(report, paint))
-    if report.calibration is not None:
-        parts.append(tables.calibration(report, paint, width, verbose))
-    if report.trials or report.comparisons or report.not_applicable or report.winners:
-        parts += tables.knobs(report, paint, width)
+    parts += _measured(report, paint, width, verbose)
     timed_any = any(rank.group(f) != rank.NOT_MEASURED for f in report.findings)
     previous = None
     seen: set[str] = set()  # rules whose documented or benchmarked saving was said already
@@ -70,6 +65,21 @@ def render(report: Report, in_colour: bool = False, width: int = 100, verbose: b
     parts += [wrapped(f"note: {note}", width, "") + "\n" for note in report.notes]
     parts.append(_closing(report, paint, width))
     return "\n".join(part for part in parts if part)
+
+
+def _measured(report: Report, paint: Paint, width: int, verbose: bool) -> list[str]:
+    """The machine, a step's time and what knobs gave, as far as the report has it; a plain scan has none of it."""
+    has_knobs = report.trials or report.comparisons or report.not_applicable or report.winners
+    if report.environment is None and report.calibration is None and not has_knobs:
+        return []
+    from perfaudit.render import tables
+
+    parts = []
+    if report.environment is not None:
+        parts.append(tables.environment(report, paint))
+    if report.calibration is not None:
+        parts.append(tables.calibration(report, paint, width, verbose))
+    return parts + tables.knobs(report, paint, width) if has_knobs else parts
 
 
 def _gate(report: Report, paint: Paint, width: int) -> str:

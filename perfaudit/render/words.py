@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
+from perfaudit.expressions import regex
 from perfaudit.findings import Finding, Fix, Location, Saving
 from perfaudit.render.paint import Paint, plain
 from perfaudit.report import Report, UnusedSuppression
@@ -17,13 +18,13 @@ from perfaudit.rules import Rule
 # Control characters, and what no UTF-8 stream and no XML can hold: halves of surrogate pairs, two that are no characters.
 # Also what changes the direction of the text behind it, so that code reads as other code (https://trojansource.codes), and
 # the ends of lines and paragraphs of Unicode.
-_CONTROL = re.compile(
+_CONTROL = regex(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]|\r(?!\n)"
 )
 # Where a line of a log is a command: of GitHub behind any white space, of Azure, TeamCity and older runners of GitHub
 # anywhere (github.com/actions/runner, ActionCommand.cs).
-_LOG_COMMAND = re.compile(r"^(?P<space>[^\S\n]*)::|##(?=\[|vso\[|teamcity\[)", re.MULTILINE)
-_COLOUR = re.compile("(\x1b\\[[0-7;]{0,5}m)")  # as `paint` and rich write them; none that hides text
+_LOG_COMMAND = regex(r"^(?P<space>[^\S\n]*)::|##(?=\[|vso\[|teamcity\[)", re.MULTILINE)
+_COLOUR = regex("(\x1b\\[[0-7;]{0,5}m)")  # as `paint` and rich write them; none that hides text
 
 
 def printable(report: Report) -> Report:

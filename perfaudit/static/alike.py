@@ -10,7 +10,6 @@ from dataclasses import replace
 
 from perfaudit.findings import Finding, Fix, Location
 from perfaudit.static.document import Document, read_again
-from perfaudit.static.fix import patch
 
 Reading = Callable[[str], Document | None]
 
@@ -71,6 +70,8 @@ def _fix_of_all(group: list[Finding], fix: Fix, document: Reading) -> Fix | None
     found = document(path)
     if found is None or not fix.before or found.digest != fix.before:
         return None
+    from perfaudit.static.fix import patch
+
     done = patch(path, found.text, group, found.encoding)
     if not done.applied:
         return None

@@ -7,6 +7,7 @@ import bisect
 import hashlib
 import re
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -36,7 +37,7 @@ class Audited:
 
 
 def audit_file(
-    path: Path, shown_as: str, rules: dict[str, Rule], selected: frozenset[str], project: Project | None = None
+    path: Path, shown_as: str, rules: Mapping[str, Rule], selected: frozenset[str], project: Project | None = None
 ) -> Audited:
     """Findings of one file, or why it could not be audited."""
     try:
@@ -49,7 +50,7 @@ def audit(
     document: Document,
     path: Path,
     shown_as: str,
-    rules: dict[str, Rule],
+    rules: Mapping[str, Rule],
     selected: frozenset[str],
     project: Project | None = None,
 ) -> Audited:
@@ -74,7 +75,7 @@ def audit(
 
 
 def _reported(
-    source: Source, findings: list[Finding], rules: dict[str, Rule], selected: frozenset[str]
+    source: Source, findings: list[Finding], rules: Mapping[str, Rule], selected: frozenset[str]
 ) -> tuple[list[Finding], list[UnusedSuppression]]:
     comments = suppressions(source.text, selected)
     if not findings and not comments:

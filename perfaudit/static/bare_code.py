@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
+
+from perfaudit.expressions import regex
 
 # A comment, or a text from its first quote on; the letters before it stay in the code.
-_TEXT = re.compile(
+_TEXT = regex(
     r"#[^\n]*+"
     r'|"""[^"\\]*+(?:(?:\\.|"(?!""))[^"\\]*+)*+"""'
     r"|'''[^'\\]*+(?:(?:\\.|'(?!''))[^'\\]*+)*+'''"
@@ -16,8 +18,7 @@ _TEXT = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class BareCode:
+class BareCode(NamedTuple):
     """The code; the f-strings that were in it, from their first quote on; whether it is sure that nothing else was taken out.
 
     Where it is not sure, only a tree tells what is code. It never is where names are not ASCII, which the parser spells anew.

@@ -12,13 +12,13 @@ import hashlib
 import hmac
 import json
 import os
-import re
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 from perfaudit import __version__, files
+from perfaudit.expressions import regex
 from perfaudit.files import Folder
 from perfaudit.findings import Finding, Fix, Location, Saving
 from perfaudit.report import Skipped, UnusedSuppression
@@ -30,7 +30,7 @@ from perfaudit.user_folder import NoUserFolder, cache_folder, secret
 FOLDER = "scan"  # in the user's cache folder of perfaudit
 KEEP_SECONDS = 30 * 24 * 3600  # entries that no scan has written for this long go
 _SWEEP_MARK = "swept"
-_ENTRY = re.compile(r"[0-9a-f]{40}\.json")
+_ENTRY = regex(r"[0-9a-f]{40}\.json")
 _SEAL_BYTES = hashlib.sha256().digest_size
 
 Json = dict[str, Any]  # Any: nested JSON

@@ -12,11 +12,12 @@ import re
 import unicodedata
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from keyword import iskeyword, issoftkeyword
 from pathlib import Path
+from typing import NamedTuple
 
+from perfaudit.expressions import regex
 from perfaudit.reading import read_bytes
 from perfaudit.static.bare_code import bare_code
 from perfaudit.static.import_graph import FileSet, numbers_in
@@ -24,12 +25,12 @@ from perfaudit.static.source import NEWLINE, Unreadable, decoded, read_text
 
 # What may stand between a name and the bracket of its call. Nothing is tried twice (`+` behind a repetition).
 _GAP = r"(?:[\s\\)]|#[^\n]*+\n)*+"
-_TO_BRACKET = re.compile(rf"{_GAP}\(")
-_CALLED = re.compile(rf"\b(\w++){_GAP}\(")
-_BRACKET = re.compile(rf"{_GAP}\(")
-_CALLED = re.compile(rf"\b(\w++){_GAP}\(")
+_TO_BRACKET = regex(rf"{_GAP}\(")
+_CALLED = regex(rf"\b(\w++){_GAP}\(")
+_BRACKET = regex(rf"{_GAP}\(")
+_CALLED = regex(rf"\b(\w++){_GAP}\(")
 # A comment, or a text from its first quote on; the letters before it stay in the code.
-_TEXT = re.compile(
+_TEXT = regex(
     r"#[^\n]*+"
     r'|"""[^"\\]*+(?:(?:\\.|"(?!""))[^"\\]*+)*+"""'
     r"|'''[^'\\]*+(?:(?:\\.|'(?!''))[^'\\]*+)*+'''"
@@ -37,19 +38,18 @@ _TEXT = re.compile(
     r"|'[^'\\\n]*+(?:\\.[^'\\\n]*+)*+'",
     re.DOTALL,
 )
-_BRACKET = re.compile(r"[()\[\]{}]")
-_DEFINED = re.compile(r"(?<![\w.])(?:def|class)[ \t]+$")
+_BRACKET = regex(r"[()\[\]{}]")
+_DEFINED = regex(r"(?<![\w.])(?:def|class)[ \t]+$")
 _LOOKED_BACK = 100  # characters before a bracket or a name; what is longer than that is looked at in whole
 _SPACE = b" \t\r\n\f\v\\)"
 MANY = 4  # looks at each file, which take as long as noting all names of all files
 _WORD = b"_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 # Letters and digits stay, what may stand between a name and its bracket is a space, and everything else is a dot.
 _WORDS_AND_REST = bytes(c if c in _WORD or c in b"(" else 32 if c in _SPACE else 46 for c in range(256))
-_FIRST_ON_LINE = re.compile(rb"\n[ \t]*\(")
+_FIRST_ON_LINE = regex(rb"\n[ \t]*\(")
 
 
-@dataclass(frozen=True, slots=True)
-class CallShape:
+class CallShape(NamedTuple):
     """How much a call passes: so many arguments by position, these names, and whether it unpacks (`*a`, `**k`)."""
 
     positional: int

@@ -7,9 +7,8 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from perfaudit.errors import UserError, refusal
 from perfaudit.ownership import folders_above, is_ours
@@ -39,8 +38,7 @@ SUFFIXES = (".py", ".ipynb")
 MARKS_OF_ENVIRONMENTS = {"pyvenv.cfg", "conda-meta"}
 
 
-@dataclass(frozen=True, slots=True)
-class File:
+class File(NamedTuple):
     """A file to audit; `named` when the user wrote its path, `shown_as` is the path in reports.
 
     `inside` is the path below the folder in which it was found, which may be called "tests" itself. `problem` says why it

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from perfaudit.findings import Edit, Fix, Location
 from perfaudit.reading import MAX_FILE_BYTES
@@ -17,8 +18,7 @@ from perfaudit.static.source import MAX_BYTES, Unreadable, location, read_text
 MAX_DIFF = 20_000  # characters; a notebook that is saved on one line has itself twice in its diff
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(NamedTuple):
     """text: the Python that is audited. raw: the file's own text, the same unless it is a notebook."""
 
     raw: str

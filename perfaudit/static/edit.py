@@ -12,8 +12,9 @@ import os
 import re
 import tokenize
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
+from perfaudit.expressions import regex
 from perfaudit.findings import Edit, Span
 from perfaudit.static.line_diff import hunks
 from perfaudit.static.source import Source
@@ -23,9 +24,9 @@ Edits = tuple[Edit, ...]
 _MARKED = "utf-8-sig"  # what Python calls UTF-8 behind a byte-order mark
 CONTEXT_LINES = 3  # around a change in a diff, as `diff -u` shows them
 
-_SPACE = re.compile(r"(?:[\s\\]|#[^\r\n]*)*")  # what may stand before an argument
-_BETWEEN = re.compile(r"#[^\r\n]*|[,)]")  # what counts behind one: a comment, its own closing bracket, the comma
-_REST_OF_LINE = re.compile(r"[ \t\f]*(#[^\r\n]*)?")
+_SPACE = regex(r"(?:[\s\\]|#[^\r\n]*)*")  # what may stand before an argument
+_BETWEEN = regex(r"#[^\r\n]*|[,)]")  # what counts behind one: a comment, its own closing bracket, the comma
+_REST_OF_LINE = regex(r"[ \t\f]*(#[^\r\n]*)?")
 _OPERATORS = (ast.Attribute, ast.Subscript, ast.Call, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.Await)
 # Parents that bind tighter than some child.
 _BINDING = (*_OPERATORS, ast.IfExp, ast.Starred, ast.comprehension, ast.NamedExpr)
@@ -148,8 +149,7 @@ def _removals(source: Source, arguments: list[_Argument], place: int) -> list[Sp
     return spans
 
 
-@dataclass(frozen=True, slots=True)
-class _Argument:
+class _Argument(NamedTuple):
     """Where an argument stands, brackets around it included, and the comma behind it (None if there is none)."""
 
     start: int

@@ -11,16 +11,15 @@ import bisect
 import difflib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 MAX_PAIRS = (
     1_000_000  # of equal lines in a part without an anchor; comparing them takes a second, more could take hours
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """Lines `start` to `end` of one text that are lines `new_start` to `new_end` of the other, counted from 0."""
 
     start: int

@@ -11,17 +11,18 @@ import re
 import warnings
 from collections.abc import Iterable, Iterator
 
+from perfaudit.expressions import regex
 from perfaudit.static.bare_code import bare_code
 from perfaudit.static.source import CHANGES_ARGUMENTS, NEWLINE, same_signature
 
-_BEGINS = re.compile(r"^[^\s)\]}'\\]", re.MULTILINE)  # at a statement, a decorator or a further branch of one
-_GOES_ON = re.compile(r"(?:elif|else|except|finally)\b")
-_IS_FUNCTION = re.compile(r"(?:@[^\0]*\n)?(?:async[ \t]+)?def\b")
-_CLASS = re.compile(r"(?:@[^\0]*\n)?class[ \t]+(\w+)")
-_HEAD = re.compile(r"class[ \t]+\w+[ \t]*\([ \t]*([\w.]+)[ \t]*\)[ \t]*:")
-_CHANGES = re.compile(rf"\bdef[ \t\\\n]+(?:{'|'.join(sorted(CHANGES_ARGUMENTS))})\b")
-_FIRST_STATEMENT = re.compile(r"[ \t]*\n\s*?^([ \t]+)(?=\S)", re.MULTILINE)
-_MAY_BIND = re.compile(r"\b(?:import|class)\b")
+_BEGINS = regex(r"^[^\s)\]}'\\]", re.MULTILINE)  # at a statement, a decorator or a further branch of one
+_GOES_ON = regex(r"(?:elif|else|except|finally)\b")
+_IS_FUNCTION = regex(r"(?:@[^\0]*\n)?(?:async[ \t]+)?def\b")
+_CLASS = regex(r"(?:@[^\0]*\n)?class[ \t]+(\w+)")
+_HEAD = regex(r"class[ \t]+\w+[ \t]*\([ \t]*([\w.]+)[ \t]*\)[ \t]*:")
+_CHANGES = regex(rf"\bdef[ \t\\\n]+(?:{'|'.join(sorted(CHANGES_ARGUMENTS))})\b")
+_FIRST_STATEMENT = regex(r"[ \t]*\n\s*?^([ \t]+)(?=\S)", re.MULTILINE)
+_MAY_BIND = regex(r"\b(?:import|class)\b")
 
 
 class ModuleNames:

@@ -7,22 +7,23 @@ import json
 import re
 import warnings
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
+from perfaudit.expressions import regex
 from perfaudit.findings import Edit, Location, Span
 from perfaudit.static import edit
 from perfaudit.static.source import NEWLINE, Unreadable
 
 # A line of IPython's own: `%matplotlib inline`, `!pip install x`, `files = !ls`, `?name`, `name?`, `name??`.
-_MAGIC = re.compile(r"^(?P<before>[ \t]*(?:[\w., ]+=[ \t]*)?)(?P<sign>[%!?])(?P<rest>.*)$|^[ \t]*[\w.]+\?{1,2}[ \t]*$")
+_MAGIC = regex(r"^(?P<before>[ \t]*(?:[\w., ]+=[ \t]*)?)(?P<sign>[%!?])(?P<rest>.*)$|^[ \t]*[\w.]+\?{1,2}[ \t]*$")
 # Cell magics whose body is Python all the same; under every other one the cell is another language, or hidden.
 _PYTHON_CELLS = {"time", "timeit", "capture", "prun"}
-_SPACE = re.compile(r"[ \t\r\n]*")
+_SPACE = regex(r"[ \t\r\n]*")
 _DECODER = json.JSONDecoder()
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(NamedTuple):
     """One code cell: its number from 1 over all cells, its text, where that begins in the joint text, and its JSON value."""
 
     number: int
@@ -32,8 +33,7 @@ class Cell:
     value: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Notebook:
+class Notebook(NamedTuple):
     """raw: the JSON as it is in the file. text: the code cells as one Python text, character for character in place, with
     lines that only IPython understands blanked out. problems: cells that are not Python, with the reason.
     """

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 import functools
-import re
 
+from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, Source
 
 _GONE = {
@@ -18,7 +18,7 @@ _OF_TORCHTEXT = {  # left `torchtext.data` with torchtext 0.9, for torch 1.8
     *("TabularDataset", "Iterator"),
 }
 # What torch 1.x lacks, or has only in its last versions, as it stands in a patch.
-NEW = re.compile(
+NEW = regex(
     r"\bfused=|\bforeach=|_foreach_|scaled_dot_product_attention|\bcompile\(|autocast|approximate=|\bmish\b|use_reentrant"
     r"|matmul_precision|rms_norm|RMSNorm|get_total_norm"
 )

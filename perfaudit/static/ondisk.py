@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from perfaudit.errors import UserError, refusal
+from perfaudit.expressions import regex
 from perfaudit.files import Kept, Refused, forget, keep, put_back, reason, replace_source, source_place, sweep
 from perfaudit.reading import MAX_FILE_BYTES, TooLarge, read_bytes
 from perfaudit.static.discover import SUFFIXES
 from perfaudit.static.document import digest, is_notebook
 from perfaudit.static.source import MAX_BYTES, Unreadable, decoded
 
-_UNUSUAL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")  # in a path: nothing that a terminal obeys
+_UNUSUAL = regex("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")  # in a path: nothing that a terminal obeys
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,6 @@ from perfaudit.static.discover import shown
 from perfaudit.static.registry import catalogue
 from perfaudit.static.rule_folder import RuleFolder, read_rule_folder
 from perfaudit.static.scan import Options
-from perfaudit.static.trusted_rules import NOT_TRUSTED, trust
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +58,14 @@ def own_rules(config: Config, named: Iterable[Path] = ()) -> OwnRules:
     folders = [read_rule_folder(folder) for folder in named]
     places = {os.path.realpath(folder.path) for folder in folders}
     left: dict[Path, str] = {}
-    known = trust() if (of_project := config.own_rule_folders()) else None
+    of_project = config.own_rule_folders()
+    if not of_project:
+        return OwnRules(tuple(folders))
+    from perfaudit.static.trusted_rules import NOT_TRUSTED, trust
+
+    known = trust()
     for path in of_project:
-        if known is None or os.path.realpath(path) in places:
+        if os.path.realpath(path) in places:
             continue
         try:
             folder = read_rule_folder(path) if known.may_know(path) else None
@@ -149,7 +153,7 @@ def _names_in(folder: Path) -> list[tuple[str, str]]:
     return [(stem[:at], stem[at + 1 :]) for stem in stems for at, sign in enumerate(stem) if sign == "-"]
 
 
-def _left(known: dict[str, Rule], select: Iterable[str], ignore: Iterable[str]) -> bool:
+def _left(known: Mapping[str, Rule], select: Iterable[str], ignore: Iterable[str]) -> bool:
     """Whether a rule is selected and not ignored; also where a name is wrong, which is said elsewhere."""
     chosen = tuple(select)
     wrong = any(not _any_called(name, known) for name in chosen)
@@ -157,7 +161,7 @@ def _left(known: dict[str, Rule], select: Iterable[str], ignore: Iterable[str]) 
     return wrong or any(not any(_is_called(name, rule.id, rule.name) for name in ignore) for rule in on)
 
 
-def _any_called(name: str, rules: dict[str, Rule]) -> bool:
+def _any_called(name: str, rules: Mapping[str, Rule]) -> bool:
     return any(_is_called(name, rule.id, rule.name) for rule in rules.values())
 
 

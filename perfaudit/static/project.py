@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
+from perfaudit.expressions import regex
 from perfaudit.reading import read_bytes
 from perfaudit.static.call_index import CallIndex, CallShape
 from perfaudit.static.import_graph import FileSet, ImportGraph, numbers_in
@@ -28,9 +30,9 @@ MAX_GLANCED = 10_000  # imports, and classes, of one file that a first look take
 
 # No two repetitions that meet may take the same characters: of 80 kB of dots, `\.*[\w.]*` tried every split for minutes,
 # and a first look has no limit of time.
-_IMPORT = re.compile(rb"[ \t]*(?:from[ \t]+([\w.]{1,250})[ \t]+import[ \t]+([^\n#]*)|import[ \t]+([\w., \t]+))")
-_NAME = re.compile(rb"[\w.]+|\*")
-_SUBCLASS = re.compile(rb"class[ \t]+(\w+)[ \t]*\([ \t]*([\w.]+)[ \t]*\)")
+_IMPORT = regex(rb"[ \t]*(?:from[ \t]+([\w.]{1,250})[ \t]+import[ \t]+([^\n#]*)|import[ \t]+([\w., \t]+))")
+_NAME = regex(rb"[\w.]+|\*")
+_SUBCLASS = regex(rb"class[ \t]+(\w+)[ \t]*\([ \t]*([\w.]+)[ \t]*\)")
 _NOT_PLAIN = {
     "Module",
     "object",
@@ -52,10 +54,10 @@ FRAMEWORKS = {
 }  # fmt: skip
 _PLAIN = {name.rpartition(".")[2] for name in PLAIN_BASES}
 # Only such names are worth opening another file for: classes, and the names under which torch's modules are known.
-_MAY_BE_TORCH = re.compile(r"(?:^|\.)(?:[A-Z]\w*|torch|nn|F|optim|functional|data|cuda|amp|init)$")
+_MAY_BE_TORCH = regex(r"(?:^|\.)(?:[A-Z]\w*|torch|nn|F|optim|functional|data|cuda|amp|init)$")
 # Each begins with letters that stand for themselves: such an expression is looked for ten times as fast as a choice of several.
 _TO_ACCELERATOR = tuple(
-    re.compile(pattern)
+    regex(pattern)
     for pattern in (
         *(rb"%s%s\b" % (quote, name) for name in (b"cuda", b"mps", b"xpu") for quote in (b'"', b"'")),
         *(rb"\.cuda\(", rb"\.to\(\s*(?:\w+\.)*device\b", rb"accelerator\.prepare", rb"accelerator=[\"']gpu[\"']"),
@@ -64,7 +66,7 @@ _TO_ACCELERATOR = tuple(
 _ACCELERATOR_WORDS = (b"cuda", b"device", b"accelerator", b"mps", b"xpu")
 _SECOND_WORDS = (b"create_graph", b"autograd", b"torch.func", b"functorch", b"learn2learn", b"pyhessian", b"torchopt")
 _MIXED_TYPES = tuple(
-    re.compile(pattern)
+    regex(pattern)
     for pattern in (
         *(rb"\.half\(\s*\)", rb"\.bfloat16\(\s*\)", rb"\.to\((?:(?!\.to\()[^)\n])*?(?:float16|half\b|dtype)"),
         *(rb"FullyShardedDataParallel", rb"fully_shard", rb"deepspeed"),
@@ -107,23 +109,23 @@ _SAID_BY_WORDS = {  # a mark, and the words of which one is enough
     ),
 }
 _WIDE = tuple(  # numbers of channels that keep a GPU busy, beside a convolution
-    re.compile(pattern) for pattern in (rb"512\b", rb"1024\b", rb"256, ?(?:128|256)\b", rb"128, ?256\b")
+    regex(pattern) for pattern in (rb"512\b", rb"1024\b", rb"256, ?(?:128|256)\b", rb"128, ?256\b")
 )
-_WIDE_1D = re.compile(rb"Conv1d\(\s*(?:\d+,\s*)?(?:512|1024|2048)\b")
-_LIBRARY_MODEL = re.compile(rb"(?:Model|For\w{1,60})\.from_(?:pretrained|config)\(")
-_SEARCH_PATH = re.compile(rb"sys\.path\.(?:append\(|insert\(\s*\d+\s*,)\s*[\"']([\w./-]+)[\"']\s*\)")
+_WIDE_1D = regex(rb"Conv1d\(\s*(?:\d+,\s*)?(?:512|1024|2048)\b")
+_LIBRARY_MODEL = regex(rb"(?:Model|For\w{1,60})\.from_(?:pretrained|config)\(")
+_SEARCH_PATH = regex(rb"sys\.path\.(?:append\(|insert\(\s*\d+\s*,)\s*[\"']([\w./-]+)[\"']\s*\)")
 # The arguments of a loader, with brackets in brackets; what lies deeper is not read.
-_LOADER_CALL = re.compile(rb"DataLoader\(((?:[^()]++|\((?:[^()]++|\([^()]*+\))*+\))*+)\)")
-_PINS = re.compile(
+_LOADER_CALL = regex(rb"DataLoader\(((?:[^()]++|\((?:[^()]++|\([^()]*+\))*+\))*+)\)")
+_PINS = regex(
     rb"pin_memory\s*=\s*(?:True\b|torch\.cuda\.is_available\(\)|(?:self\.|args\.)?(?:use_|is_)?(?:cuda|gpu)\b)"
 )
-_PINS_BY_KEY = re.compile(rb"[\"']pin_memory[\"']\s*(?::|\]\s*=)\s*(\w+)")
+_PINS_BY_KEY = regex(rb"[\"']pin_memory[\"']\s*(?::|\]\s*=)\s*(\w+)")
 # A function that makes batches, and in it the length of the longest sample.
-_PADS = re.compile(
+_PADS = regex(
     rb"def \w{0,40}(?:pad|batch)\w{0,40}\((?:(?!\ndef |\nclass )[^\x00]){0,1500}?max\(\[?(?:len\(|map\(len|\w+\.(?:size|shape))"
 )
 # Imports of what no torch from 2.0 on has; indented, they may be one of two ways.
-_OLD_TORCH = re.compile(rb"(?:from|import)[ \t]+(?:torchtext\.legacy|torch\._six|torch\.utils\.ffi)\b")
+_OLD_TORCH = regex(rb"(?:from|import)[ \t]+(?:torchtext\.legacy|torch\._six|torch\.utils\.ffi)\b")
 _HOOK_WORDS = (b"register_forward", b"register_full_backward", b"register_backward")
 
 
@@ -246,8 +248,7 @@ def _marks_of_loaders(data: bytes) -> set[str]:
     return marks
 
 
-@dataclass(frozen=True, slots=True)
-class BehindStars:
+class BehindStars(NamedTuple):
     """Names that star imports may bind, and the modules that were looked at, by folder and name as in `module_file`."""
 
     names: frozenset[str]

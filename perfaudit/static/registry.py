@@ -6,8 +6,7 @@ import ast
 import functools
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,13 +14,11 @@ from perfaudit.errors import RuleFileError
 from perfaudit.findings import SEVERITIES, Edit, Finding, Fix, Location, Safety, Severity
 from perfaudit.rules import Rule, read_folder, rule_heads
 from perfaudit.static import edit, old_torch
-from perfaudit.static.rule_folder import RuleFolder
-from perfaudit.static.rule_importer import USER_RULES, import_rule, rule_is_running
+from perfaudit.static.rule_folder import USER_RULES, RuleFolder
 from perfaudit.static.source import Source
 
 
-@dataclass(frozen=True, slots=True)
-class Proposal:
+class Proposal(NamedTuple):
     """What a check offers to do. Empty `safety` and `changes` mean: as the rule file says.
 
     Without edits it is advice: the finding's fix is manual, whatever the rule file says.
@@ -33,8 +30,7 @@ class Proposal:
     changes: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Joined:
+class Joined(NamedTuple):
     """What a check yields in place of its own words and fix where another rule reports the same node: one finding for both."""
 
     rule: str
@@ -58,8 +54,7 @@ class Seen(NamedTuple):
 CheckFunction = Callable[[Source, Any], Iterable[Seen]]  # Any: each check takes the node type it registered for
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(NamedTuple):
     """A function and the nodes it wants to see: calls of these names, or nodes of these types."""
 
     rule: str
@@ -102,11 +97,10 @@ def _load_ours() -> None:
         importlib.import_module(f"{checks.__name__}.{module.name}")
 
 
-@dataclass(frozen=True, slots=True)
-class Catalogue:
+class Catalogue(NamedTuple):
     """The rules that a scan knows, and a digest of the user's own rule files."""
 
-    rules: dict[str, Rule]
+    rules: Mapping[str, Rule]
     digest: str = ""
 
 
@@ -117,6 +111,8 @@ def catalogue(folders: tuple[RuleFolder, ...] = ()) -> Catalogue:
     A user's rule is a TOML file and, beside it, a Python file or folder named as the rule with underscores, as ours are.
     Raises RuleFileError for a rule file that is wrong, an id of ours, or a missing or broken Python file.
     """
+    if not folders:
+        return Catalogue(rule_heads())
     rules = dict(rule_heads())
     for folder in folders:
         for rule in read_folder(folder.path, files=folder.files).values():
@@ -128,6 +124,8 @@ def catalogue(folders: tuple[RuleFolder, ...] = ()) -> Catalogue:
 
 
 def _load_check(rule: Rule, folder: RuleFolder) -> None:
+    from perfaudit.static.rule_importer import import_rule  # most scans have no rules of the user's own
+
     stem = rule.name.replace("-", "_")
     name = next((name for name in (f"{stem}/__init__.py", f"{stem}.py") if name in folder.files), f"{stem}.py")
     path = folder.path / name
@@ -159,7 +157,7 @@ class CheckFailed(Exception):
         super().__init__(f"{rule} failed at line {line} ({detail}): a bug of {whose}; --ignore {rule} goes around it")
 
 
-def run_checks(source: Source, rules: dict[str, Rule], selected: frozenset[str] | None = None) -> list[Finding]:
+def run_checks(source: Source, rules: Mapping[str, Rule], selected: frozenset[str] | None = None) -> list[Finding]:
     """Findings of all selected rules in one file, in order of place. `selected` None means every rule.
 
     Raises CheckFailed for a check that raises, RecursionError for a file nested too deeply.
@@ -171,7 +169,7 @@ def run_checks(source: Source, rules: dict[str, Rule], selected: frozenset[str] 
 
 
 def run_what_works(
-    source: Source, rules: dict[str, Rule], selected: frozenset[str] | None = None
+    source: Source, rules: Mapping[str, Rule], selected: frozenset[str] | None = None
 ) -> tuple[list[Finding], list[CheckFailed]]:
     """As `run_checks`, with the checks that failed beside the findings of the others."""
     found: list[Finding] = []
@@ -203,6 +201,8 @@ def run_what_works(
 
 def _seen_by_theirs(item: Check, source: Source, node: ast.AST) -> list[Seen]:
     """What a rule of the user's sees, which is watched for what it imports."""
+    from perfaudit.static.rule_importer import rule_is_running
+
     with rule_is_running():
         return [Seen(*seen) for seen in item.function(source, node)]
 

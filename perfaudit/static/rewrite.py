@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import ast
 import builtins
-import re
 from collections.abc import Sequence
 
+from perfaudit.expressions import regex
 from perfaudit.findings import Edit, Span
 from perfaudit.static import edit
 from perfaudit.static.edit import Edits
 from perfaudit.static.source import FUNCTIONS, Source
 
 _RETURN = len("return")
-_SPACE = re.compile(r"[\s\\]*")
+_SPACE = regex(r"[\s\\]*")
 _IMPORTS = (ast.Import, ast.ImportFrom)
 _CHANGES_ENVIRONMENT = (
     *(f"os.environ.{verb}" for verb in ("update", "setdefault", "pop", "clear")),

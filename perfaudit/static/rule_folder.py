@@ -12,6 +12,7 @@ from pathlib import Path
 
 from perfaudit.errors import RuleFileError, refusal
 
+USER_RULES = "perfaudit_user_rules"  # the package under which rule folders are packages of their own
 # A rule is two files, and ours are 100. More is a folder of something else, whose files change all the time.
 MAX_FILES = 500
 MAX_BYTES = 8 << 20

@@ -22,9 +22,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 
-from perfaudit.static.rule_folder import RuleFolder
+from perfaudit.static.rule_folder import USER_RULES, RuleFolder
 
-USER_RULES = "perfaudit_user_rules"  # the package under which rule folders are packages of their own
 _NEVER_FILES = ("built-in", "frozen")  # the origin of modules that no file holds
 _folders: dict[str, RuleFolder] = {}  # by the name of the package
 _here = threading.local()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from perfaudit.expressions import regex
 from perfaudit.findings import Finding
 from perfaudit.forked_work import Lost, in_children
 from perfaudit.reading import read_bytes
@@ -15,9 +16,7 @@ from perfaudit.report import Report, Skipped, UnusedSuppression
 from perfaudit.rules import Rule
 from perfaudit.static import discover
 from perfaudit.static.audit import Audited, audit, audit_file
-from perfaudit.static.cache import open_cache
 from perfaudit.static.document import Document, document, is_notebook
-from perfaudit.static.fix import unfixed
 from perfaudit.static.project import Project
 from perfaudit.static.registry import all_checks, catalogue
 from perfaudit.static.rule_folder import RuleFolder
@@ -26,11 +25,11 @@ from perfaudit.static.source import Unreadable, decoded
 STRAY_LINK = "a link, whose target is left as it is; name this very file to patch it"
 POOL_BYTES = 1_500_000  # of Python text; below it two processes took longer than one (93 files against 497)
 MAX_PROCESSES = 8
-_TEST_NAME = re.compile(r"(^|/)(tests?/.*|testing/.*|test_[^/]*|[^/]*_test|conftest)\.(py|ipynb)$")
+_TEST_NAME = regex(r"(^|/)(tests?/.*|testing/.*|test_[^/]*|[^/]*_test|conftest)\.(py|ipynb)$")
 # What tests are written with: nobody trains it, whatever its text imports.
-_TEST_HELPER = re.compile(r"(^|/)(test(ing)?_?(utils?|helpers?|common)|mocks?|mock_[^/]*|[^/]*_mocks?)(\.py$|/)")
-_TEST_FOLDER = re.compile(r"(^|/)tests/")
-_TEST_TEXT = re.compile(rb"^[ \t]*(?:(?:import|from)[ \t]+(?:unittest|pytest)\b|def test_)|TestCase\b", re.MULTILINE)
+_TEST_HELPER = regex(r"(^|/)(test(ing)?_?(utils?|helpers?|common)|mocks?|mock_[^/]*|[^/]*_mocks?)(\.py$|/)")
+_TEST_FOLDER = regex(r"(^|/)tests/")
+_TEST_TEXT = regex(rb"^[ \t]*(?:(?:import|from)[ \t]+(?:unittest|pytest)\b|def test_)|TestCase\b", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,11 @@ def scan(
     selected = frozenset(known.rules) if options.selected is None else options.selected
     found = discover.python_files(paths, options.exclude, options.base, options.exclude_named, options.seen_from)
     project = Project(file.path for file in found if not file.problem and not is_notebook(file.path))
-    cache = open_cache(selected, known.digest) if options.cache else None
+    cache = None
+    if options.cache:
+        from perfaudit.static.cache import open_cache
+
+        cache = open_cache(selected, known.digest)
     files = [file for file in found if options.tests or not _is_test(file, options.exclude_named)]
     results: dict[discover.File, Audited] = {}
     waiting: list[discover.File] = []
@@ -125,14 +128,19 @@ def _report(results: list[tuple[discover.File, Audited]], left_out: int) -> Repo
     skipped: list[Skipped] = []
     unused: list[UnusedSuppression] = []
     for file, result in results:
-        stray = file.is_stray_link
-        findings += [unfixed(f, STRAY_LINK) for f in result.findings] if stray else result.findings
+        findings += _without_fixes(result.findings) if file.is_stray_link else result.findings
         skipped += result.skipped
         unused += result.unused
     looked_at = sum(result.looked_at for _, result in results)
     return Report(
         "scan", tuple(findings), tuple(skipped), looked_at, tests_left_out=left_out, unused_suppressions=tuple(unused)
     )
+
+
+def _without_fixes(findings: Iterable[Finding]) -> list[Finding]:
+    from perfaudit.static.fix import unfixed
+
+    return [unfixed(finding, STRAY_LINK) for finding in findings]
 
 
 def _is_test(file: discover.File, named_too: bool) -> bool:
@@ -167,7 +175,7 @@ def _cannot_matter(file: discover.File, project: Project) -> bool:
 
 
 def _audited(
-    files: list[discover.File], project: Project, rules: dict[str, Rule], selected: frozenset[str], options: Options
+    files: list[discover.File], project: Project, rules: Mapping[str, Rule], selected: frozenset[str], options: Options
 ) -> Iterator[tuple[discover.File, Audited]]:
     """Each file with its result, as they come; why there is none where its audit ended the process it ran in."""
     sizes = {file: seen.size for file in files if (seen := project.glance(project.absolute(file.path)))}

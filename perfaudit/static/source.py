@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from perfaudit.errors import refusal
+from perfaudit.expressions import regex
 from perfaudit.findings import Location, Span
 from perfaudit.reading import TooLarge, read_bytes
 
@@ -30,7 +31,7 @@ MAX_BYTES = 4 << 20  # a generated 13 MB list costs ast.parse 6 s and 1.8 GB; no
 
 SLOW_CODECS = {"punycode", "idna"}  # 200 kB in the first take 14 s, four times as long for twice as much
 
-NEWLINE = re.compile(r"\r\n|\r|\n")
+NEWLINE = regex(r"\r\n|\r|\n")
 _NOT_CHILDREN = {
     "ctx",
     "op",
@@ -53,15 +54,15 @@ Loop = ast.For | ast.AsyncFor | ast.While
 
 # Where torch defines a name against where it is documented; the second is the one rules use.
 _CANONICAL = (
-    (re.compile(r"^torch\.nn\.modules(?:\.[a-z_]+)?\.(?=[A-Z])"), "torch.nn."),
-    (re.compile(r"^torch\.utils\.data\.(?:dataloader|dataset|sampler|distributed)\.(?=[A-Z])"), "torch.utils.data."),
-    (re.compile(r"^torch\.optim\.(?!lr_scheduler|swa_utils|_multi_tensor)[a-z_0-9]+\.(?=[A-Z])"), "torch.optim."),
-    (re.compile(r"^torch\.nn\.parallel\.data_parallel\.(?=D)"), "torch.nn.parallel."),
-    (re.compile(r"^torch\.nn\.parallel\.distributed\.(?=D)"), "torch.nn.parallel."),
-    (re.compile(r"^torch\.autograd\.anomaly_mode\."), "torch.autograd."),
+    (regex(r"^torch\.nn\.modules(?:\.[a-z_]+)?\.(?=[A-Z])"), "torch.nn."),
+    (regex(r"^torch\.utils\.data\.(?:dataloader|dataset|sampler|distributed)\.(?=[A-Z])"), "torch.utils.data."),
+    (regex(r"^torch\.optim\.(?!lr_scheduler|swa_utils|_multi_tensor)[a-z_0-9]+\.(?=[A-Z])"), "torch.optim."),
+    (regex(r"^torch\.nn\.parallel\.data_parallel\.(?=D)"), "torch.nn.parallel."),
+    (regex(r"^torch\.nn\.parallel\.distributed\.(?=D)"), "torch.nn.parallel."),
+    (regex(r"^torch\.autograd\.anomaly_mode\."), "torch.autograd."),
     # It takes the arguments of DataLoader, in the same places, and keeps its position between runs besides.
     (
-        re.compile(r"^torchdata\.stateful_dataloader(?:\.stateful_dataloader)?\.StatefulDataLoader$"),
+        regex(r"^torchdata\.stateful_dataloader(?:\.stateful_dataloader)?\.StatefulDataLoader$"),
         "torch.utils.data.DataLoader",
     ),
 )

@@ -5,20 +5,20 @@ from __future__ import annotations
 import io
 import re
 import tokenize
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
+from perfaudit.expressions import regex
 from perfaudit.findings import Finding
 from perfaudit.report import UnusedSuppression
 from perfaudit.rules import Rule
 
-OURS = re.compile(r"#\s*perfaudit:\s*(?P<kind>ignore-file|ignore)(?:\s*\[(?P<rules>[^\]]*)\]|(?![\w-]|\s*\[))")
+OURS = regex(r"#\s*perfaudit:\s*(?P<kind>ignore-file|ignore)(?:\s*\[(?P<rules>[^\]]*)\]|(?![\w-]|\s*\[))")
 # A noqa comment without codes was written for another linter, usually because a line is long, and silences nothing here.
-_NOQA = re.compile(r"#\s*noqa:\s*(?P<rules>[A-Z]+[0-9]+(?:[\s,]+[A-Z]+[0-9]+)*)", re.IGNORECASE)
+_NOQA = regex(r"#\s*noqa:\s*(?P<rules>[A-Z]+[0-9]+(?:[\s,]+[A-Z]+[0-9]+)*)", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Suppression:
+class Suppression(NamedTuple):
     """One comment. `rules` are ids, beginnings of ids or names in capitals; empty means every rule."""
 
     line: int
@@ -79,7 +79,7 @@ def silence(
     findings: Iterable[tuple[Finding, Iterable[int]]],
     comments: list[Suppression],
     path: str,
-    rules: dict[str, Rule],
+    rules: Mapping[str, Rule],
     ran: frozenset[str],
 ) -> tuple[list[Finding], list[UnusedSuppression]]:
     """The findings that no comment silences, and the comments that silence none.
@@ -106,12 +106,12 @@ def silence(
     return kept, unused
 
 
-def _is_idle(name: str, rules: dict[str, Rule], ran: frozenset[str], foreign: bool) -> bool:
+def _is_idle(name: str, rules: Mapping[str, Rule], ran: frozenset[str], foreign: bool) -> bool:
     """Whether a name that silenced nothing may be called unused: all its rules ran, or there are none of that name."""
     meant = _meant(name, rules)
     return meant <= ran if meant else not foreign
 
 
-def _meant(name: str, rules: dict[str, Rule]) -> set[str]:
+def _meant(name: str, rules: Mapping[str, Rule]) -> set[str]:
     """Ids of the rules that a name in a comment means; every rule for no name."""
     return {rule.id for rule in rules.values() if rule.id.startswith(name) or rule.name.upper() == name}

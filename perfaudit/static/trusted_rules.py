@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from perfaudit.errors import UserError
+from perfaudit.expressions import regex
 from perfaudit.files import Folder, reason
 from perfaudit.static.rule_folder import RuleFolder
 from perfaudit.user_folder import NoUserFolder, config_folder
@@ -18,7 +18,7 @@ TRUSTED = "trusted-rules.json"
 VARIABLE = "PERFAUDIT_TRUST_RULES"  # digests of folders, for CI, where nobody has a configuration folder
 SCHEMA = "perfaudit.trusted-rules/1"
 _LOCK = "trusted-rules.lock"
-_DIGEST = re.compile(r"\b[0-9a-f]{64}\b")
+_DIGEST = regex(r"\b[0-9a-f]{64}\b")
 
 
 NOT_TRUSTED = "they are Python that would run, and nobody here has trusted it"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -71,7 +71,7 @@ def _cut_out(file: TraceFile, window: tuple[int, int] | None, step: int | None) 
         return str(error)
 
 
-def report_of(results: Sequence[FileResult], rules: dict[str, Rule], rank: int | None = None) -> Report:
+def report_of(results: Sequence[FileResult], rules: Mapping[str, Rule], rank: int | None = None) -> Report:
     """One job. rank: the only one to look at, None for all."""
     skipped = [Skipped(one.file, one.problem) for one in results if one.problem]
     usable, more, notes = _one_job([one for one in results if not one.problem])
@@ -232,7 +232,7 @@ def ranks_in_words(ranks: Sequence[int]) -> str:
     return f"ranks {', '.join(words[:-1])} and {words[-1]}" if len(words) < 9 else f"{len(words)} ranks"
 
 
-def _finding(found: TraceFinding, rules: dict[str, Rule]) -> Finding:
+def _finding(found: TraceFinding, rules: Mapping[str, Rule]) -> Finding:
     rule = rules[found.rule]
     where = found.where
     location = Location(where.source, where.line, 1, where.line, 1) if where.source else None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from perfaudit.findings import Finding, Location
@@ -43,7 +41,7 @@ def comment(line: int, *rules: str, whole_file: bool = False, foreign: bool = Fa
     ],
 )
 def test_suppressions(text: str, found: list[Suppression]) -> None:
-    assert [replace(item, text="") for item in suppressions(text)] == found
+    assert [item._replace(text="") for item in suppressions(text)] == found
 
 
 FINDING = Finding("PA101", "dataloader-no-workers", "warning", "slow", Location("a.py", 3, 1, 5, 2))

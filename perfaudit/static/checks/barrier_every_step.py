@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
+from perfaudit.expressions import regex
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.context import (
@@ -22,8 +22,8 @@ from perfaudit.static.understanding.values import ABSENT, argument, resolve
 
 _ACCELERATOR = "accelerate.Accelerator"
 # What a barrier may be for: a measurement, or files and messages of one process that the others read.
-_MEASURES = re.compile(r"perf_counter|time\.time\(|monotonic\(|elapsed_time|profile|timers?\b|\btic\b|\btoc\b")
-_EXCHANGES = re.compile(r"\.send\(|\.recv\(|isend|irecv|broadcast_object|\brpc\b|torch\.load|store\.(set|get)|gossip")
+_MEASURES = regex(r"perf_counter|time\.time\(|monotonic\(|elapsed_time|profile|timers?\b|\btic\b|\btoc\b")
+_EXCHANGES = regex(r"\.send\(|\.recv\(|isend|irecv|broadcast_object|\brpc\b|torch\.load|store\.(set|get)|gossip")
 
 
 @check("PA709", ast.Module)

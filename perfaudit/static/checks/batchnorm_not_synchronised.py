@@ -6,14 +6,15 @@ import ast
 import re
 from collections.abc import Iterator
 
+from perfaudit.expressions import regex
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.distributed import ddp_calls
 from perfaudit.static.understanding.values import argument, constant
 
 SMALL = 16  # samples per process; below about that the error of batch norm grows fast (Wu & He, 2018, figure 1)
-_HANDLED = re.compile(r"sync_?b|sync_batch|Frozen|freeze_bn|bn_freeze|GroupNorm|accelerat|lightning", re.IGNORECASE)
-_NO_TRAINING = re.compile(r"val|test|eval|calib", re.IGNORECASE)
+_HANDLED = regex(r"sync_?b|sync_batch|Frozen|freeze_bn|bn_freeze|GroupNorm|accelerat|lightning", re.IGNORECASE)
+_NO_TRAINING = regex(r"val|test|eval|calib", re.IGNORECASE)
 
 
 @check("PA705", call=tuple(f"torch.nn.BatchNorm{n}d" for n in (2, 3)))

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
@@ -18,9 +19,9 @@ COSTS = {
     "TORCH_DISTRIBUTED_DEBUG": "every collective is preceded by a check that all ranks make the same call",
 }
 SLOW = {  # values that switch it on
-    "CUDA_LAUNCH_BLOCKING": re.compile(r"[1-9]\d*$"),
-    "PYTORCH_NO_CUDA_MEMORY_CACHING": re.compile(r""),  # only looked for, never read: "0" switches it on as well
-    "TORCH_DISTRIBUTED_DEBUG": re.compile(r"detail$", re.IGNORECASE),
+    "CUDA_LAUNCH_BLOCKING": regex(r"[1-9]\d*$"),
+    "PYTORCH_NO_CUDA_MEMORY_CACHING": regex(r""),  # only looked for, never read: "0" switches it on as well
+    "TORCH_DISTRIBUTED_DEBUG": regex(r"detail$", re.IGNORECASE),
 }
 _STARTS = (
     "subprocess",
@@ -33,9 +34,9 @@ _STARTS = (
     "submitit",
     "pexpect",
 )
-_STARTING = re.compile(r"^(system|popen|fork|forkpty|startfile|(posix_)?spawn\w*|exec[lv]\w*)$|launch|(^|_)spawn(_|$)")
+_STARTING = regex(r"^(system|popen|fork|forkpty|startfile|(posix_)?spawn\w*|exec[lv]\w*)$|launch|(^|_)spawn(_|$)")
 _WHOLE = {"copy", "clear", "items", "keys", "values"}
-_IS_DEBUGGING = re.compile(r"^test|debug|profil")
+_IS_DEBUGGING = regex(r"^test|debug|profil")
 
 
 @check("PA504", ast.Module)

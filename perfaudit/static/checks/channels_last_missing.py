@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
+from perfaudit.expressions import regex
 from perfaudit.findings import Edit, Span
 from perfaudit.static import edit
 from perfaudit.static.registry import Proposal, Seen, check
@@ -18,13 +18,13 @@ from perfaudit.static.understanding.values import assigned_value
 CONVOLUTIONS = ("torch.nn.Conv2d", "torch.nn.ConvTranspose2d")
 AUTOCASTS = ("torch.autocast", "torch.amp.autocast", "torch.cuda.amp.autocast")
 TITLE = "keep the model's convolutions in channels-last layout"
-_OTHER_LAYOUTS = re.compile(
+_OTHER_LAYOUTS = regex(
     r"memory_format|channels_last|Conv(Transpose)?3d|ipex|\.stride\(|as_strided|is_contiguous|data_ptr"
 )
-_NEEDS_CONTIGUOUS = re.compile(r"\.view\(|\.view_as\(|\.(unflatten|unfold)\(|einops|jit\.|onnx|compile|DataParallel")
+_NEEDS_CONTIGUOUS = regex(r"\.view\(|\.view_as\(|\.(unflatten|unfold)\(|einops|jit\.|onnx|compile|DataParallel")
 # Functions of torch that flatten weights or gradients by `view`, which raises where they are channels-last.
-_FLATTENS = re.compile(r"parameters_to_vector|vector_to_parameters|orthogonal|LBFGS")
-_KNOWN_GOOD = re.compile(
+_FLATTENS = regex(r"parameters_to_vector|vector_to_parameters|orthogonal|LBFGS")
+_KNOWN_GOOD = regex(
     r"torchvision\.models\.((resnet|efficientnet|mobilenetv[23]|convnext|regnet)\.)?"
     r"(resnet\d+|resnext\d+\w+|wide_resnet\w+|efficientnet_\w+|mobilenet_v\w+|convnext_\w+|regnet_\w+)$"
 )

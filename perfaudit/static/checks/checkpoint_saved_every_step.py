@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from perfaudit.expressions import regex
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Loop, Source
 from perfaudit.static.understanding.context import (
@@ -20,11 +21,11 @@ from perfaudit.static.understanding.values import resolve
 
 _SAVES = ("torch.save", "safetensors.torch.save_file", "safetensors.torch.save_model")
 # Not the outputs of each batch, which have to be kept somewhere.
-_MODEL = re.compile(
+_MODEL = regex(
     r"(^|[._])(model|net|netG|netD|checkpoint|ckpt|generator|discriminator|encoder|decoder|unet|policy|actor)$"
 )
 # Steps that are long, as an episode is, or the whole training of something: then a file after each is a choice.
-_LONG = re.compile(r"epoch|episode|fold|round|trial|task|client|stage|seed", re.IGNORECASE)
+_LONG = regex(r"epoch|episode|fold|round|trial|task|client|stage|seed", re.IGNORECASE)
 
 
 @check("PA605", ast.Module)

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from perfaudit.expressions import regex
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
 from perfaudit.static.understanding.context import (
@@ -25,10 +26,10 @@ from perfaudit.static.understanding.values import ABSENT, argument, resolve
 
 _COLLECTIVES = {f"torch.distributed.{n}" for n in ("all_reduce", "reduce", "all_gather", "all_gather_object")}
 _ACCELERATORS = {"gather", "gather_for_metrics", "reduce"}
-_SHOWN = re.compile(
+_SHOWN = regex(
     r"(^|_|\.)(\w*loss(es)?\w*|acc\d*|accuracy|prec\d*|top\d|metrics?|err|error|psnr|correct)(_|$|\.)", re.IGNORECASE
 )
-_REDUCES = re.compile(r"reduce|gather|average|mean|sync", re.IGNORECASE)
+_REDUCES = regex(r"reduce|gather|average|mean|sync", re.IGNORECASE)
 
 
 @check("PA710", ast.Module)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
+from perfaudit.expressions import regex
 from perfaudit.static.old_torch import needs_old_torch
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
@@ -14,15 +14,15 @@ from perfaudit.static.understanding.models import is_visible
 
 # Operations in one forward pass of a block, by judgement: a pre-norm transformer block has about that many.
 POINTWISE = 6
-_DECIDED = re.compile(
+_DECIDED = regex(
     r"compile|torch\.jit|\bjit\b|CUDAGraph|cuda\.graph|make_graphed|dynamo|inductor|sparse|autograd\.Function|register_\w*hook"
     r"|nn\.(LSTM|GRU|RNN|Conv[123]d)|pack_padded|create_graph|einops|torch_geometric|\bdgl\b|Windows|win32"
 )
-_DYNAMIC = re.compile(r"\.(item|tolist|cpu|numpy|nonzero|unique|masked_select)\(|print\(|np\.|random\.|\bwhile\b")
-_POINTWISE_LAYER = re.compile(
+_DYNAMIC = regex(r"\.(item|tolist|cpu|numpy|nonzero|unique|masked_select)\(|print\(|np\.|random\.|\bwhile\b")
+_POINTWISE_LAYER = regex(
     r"torch\.nn\.(\w*Norm\w*|Dropout\w*|ReLU6?|LeakyReLU|PReLU|GELU|SiLU|Mish|ELU|SELU|Sigmoid|Tanh|Hardswish|Softplus)$"
 )
-_POINTWISE_FUNCTION = re.compile(
+_POINTWISE_FUNCTION = regex(
     r"torch\.(nn\.functional\.)?(\w*_norm|dropout\w*|relu6?|leaky_relu|gelu|silu|mish|elu|sigmoid|tanh|hardswish|softplus|softmax"
     r"|exp|log|sqrt|rsqrt|pow|where|clamp|square|abs|sin|cos)$"
 )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 import itertools
-import re
 from collections.abc import Iterator
 
+from perfaudit.expressions import regex
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
 from perfaudit.static.understanding.context import (
@@ -26,9 +26,9 @@ from perfaudit.static.understanding.entry import module_classes
 from perfaudit.static.understanding.values import ABSENT, argument, assigned_value
 
 _FROM_NUMBERS = {f"torch.{n}" for n in ("tensor", "as_tensor", "Tensor", "FloatTensor", "LongTensor", "DoubleTensor")}
-_MAY_COPY = re.compile(r"^(to|cuda|(as_)?tensor|[A-Z]?[a-z]*Tensor)$")
+_MAY_COPY = regex(r"^(to|cuda|(as_)?tensor|[A-Z]?[a-z]*Tensor)$")
 _TAKES_DEVICE = {"torch.tensor", "torch.as_tensor"}
-_ON_DEVICE = re.compile(r"^torch\.cuda\.\w+Tensor$")
+_ON_DEVICE = regex(r"^torch\.cuda\.\w+Tensor$")
 _SHAPES = {"view", "reshape", "unsqueeze", "float", "long", "half", "double", "repeat", "expand", "type"}
 _MAX_FOLLOWED = 4  # names, from the numbers to where they are written
 

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.project import FRAMEWORKS
 from perfaudit.static.registry import Proposal, Seen, check
@@ -39,15 +40,15 @@ COST = (
     "cuDNN picks convolution algorithms untimed; timing pays while input sizes stay the same, and hurts if they change"
 )
 SEEDING = {"seed", "manual_seed", "manual_seed_all", "initial_seed"}  # set no flag of cuDNN; another function may
-_DECIDED = re.compile(r"benchmark|determinis|reproducib|cudnn\.(enabled|flags)")
-_SIZES_CHANGE = re.compile(
+_DECIDED = regex(r"benchmark|determinis|reproducib|cudnn\.(enabled|flags)")
+_SIZES_CHANGE = regex(
     r"multi_?scale|scale_jitter|RandomResize\b|pad_sequence|pack_padded|collate_fn|bucket|progressive|batch_size\s*=\s*1\b",
     re.IGNORECASE,
 )
-_BATCH_OF_ONE = re.compile(r"batch_?size\W[^\n]{0,60}\bdefault\s*=\s*1\b", re.IGNORECASE)
-_SEEDS = re.compile(r"seed|determinis|reproducib")
-_MAKES_BATCHES = re.compile(r"pad|collate|batch")
-_NO_CONVOLUTIONS = re.compile(r"vit|swin")
+_BATCH_OF_ONE = regex(r"batch_?size\W[^\n]{0,60}\bdefault\s*=\s*1\b", re.IGNORECASE)
+_SEEDS = regex(r"seed|determinis|reproducib")
+_MAKES_BATCHES = regex(r"pad|collate|batch")
+_NO_CONVOLUTIONS = regex(r"vit|swin")
 _SET_NO_FLAG = {"apex", "flash"}  # frameworks that run no training: they leave cuDNN as it is
 _AUDIO = {"torchaudio", "librosa"}  # clips differ in length
 

@@ -7,6 +7,7 @@ import functools
 import re
 from collections.abc import Iterator
 
+from perfaudit.expressions import regex
 from perfaudit.static.checks.dataloader_no_workers.datasets import is_in_memory, is_on_device, may_be_on_device
 from perfaudit.static.checks.dataloader_no_workers.loader_uses import is_asked_for_batches, stays_on_host
 from perfaudit.static.checks.dataloader_no_workers.samples import has_nothing_to_pin
@@ -31,8 +32,8 @@ NUM_WORKERS = 5  # position in DataLoader.__init__ of every torch since 1.0
 FOLLOW = 6  # expressions from the call outwards; real code needs two or three
 
 _INSIDE = (*LOOPS, ast.ListComp, ast.DictComp, ast.GeneratorExp)
-_MOVES = re.compile(r"(^|_)(to|move|send|put|place)_(\w+_)?(device|cuda|gpu)$|^(to_)?cuda$")
-_MODEL = re.compile(r"model|net$|^net|trainer|learner|generator|discriminator|encoder|gan$", re.IGNORECASE)
+_MOVES = regex(r"(^|_)(to|move|send|put|place)_(\w+_)?(device|cuda|gpu)$|^(to_)?cuda$")
+_MODEL = regex(r"model|net$|^net|trainer|learner|generator|discriminator|encoder|gan$", re.IGNORECASE)
 _ITERATES = {"iter", "enumerate", "tqdm", "trange", "cycle", "zip", "islice", "track", "progress_bar", "reversed"}
 _ASKS = {"len", "next", "print", "isinstance", "type", "id", "repr", "str"}
 _HOLDERS = (ast.Dict, ast.Tuple, ast.List, ast.IfExp, ast.DictComp, ast.ListComp, ast.NamedExpr, ast.Starred)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
+from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
@@ -17,7 +17,7 @@ from perfaudit.static.understanding.values import ABSENT, UNKNOWN, argument, con
 FOLLOW = 3  # calls followed outwards from the loop over the loader to the loop over epochs
 _ASKED_ONCE = ("train_dataloader", "val_dataloader")  # not `test_dataloader`: a test is one run
 _LIGHTNING = ("LightningModule", "LightningDataModule")
-_SETS = re.compile(r"^(set_|update|shuffle|resample|reset|on_|next_|build|generate|sample)|epoch")
+_SETS = regex(r"^(set_|update|shuffle|resample|reset|on_|next_|build|generate|sample)|epoch")
 
 
 @check("PA103", call=LOADER)

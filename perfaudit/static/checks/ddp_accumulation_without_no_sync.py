@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from perfaudit.expressions import regex
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Loop, Source
 from perfaudit.static.understanding.context import (
@@ -19,9 +20,9 @@ from perfaudit.static.understanding.context import (
 from perfaudit.static.understanding.distributed import ddp_calls
 from perfaudit.static.understanding.losses import backward_operand
 
-_SYNCED_BY_HAND = re.compile(r"no_sync|require_backward_grad_sync|set_requires_gradient_sync|accelerat|deepspeed", re.I)
-_PARTS = re.compile(r"accum|micro|chunk|split|mini_?batch", re.IGNORECASE)  # of one batch
-_OPTIMIZER = re.compile(r"opt|scaler|adam|sgd|solver", re.IGNORECASE)
+_SYNCED_BY_HAND = regex(r"no_sync|require_backward_grad_sync|set_requires_gradient_sync|accelerat|deepspeed", re.I)
+_PARTS = regex(r"accum|micro|chunk|split|mini_?batch", re.IGNORECASE)  # of one batch
+_OPTIMIZER = regex(r"opt|scaler|adam|sgd|solver", re.IGNORECASE)
 ADVICE = "run forward and backward of all passes but the last before a step under `with model.no_sync():`"
 
 

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from perfaudit.expressions import regex
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.context import called_function, last_name
@@ -17,11 +18,11 @@ LIGHTNING = tuple(
     for package in ("lightning.pytorch", "pytorch_lightning", "lightning.fabric", "lightning_fabric")
     for name in ("DDPStrategy", "ddp.DDPStrategy")
 )
-_REASON = re.compile(r"unused|not (actually )?used|n't (actually )?used|need(ed|s)|necessary|required", re.IGNORECASE)
+_REASON = regex(r"unused|not (actually )?used|n't (actually )?used|need(ed|s)|necessary|required", re.IGNORECASE)
 ACCELERATE = ("accelerate.DistributedDataParallelKwargs", "accelerate.utils.DistributedDataParallelKwargs")
 
-_FREEZES = re.compile(r"(^|_)(un_?)?freez|set_(requires_grad|trainable)")  # methods of a model, and functions
-_PICKS_PARTS = re.compile(r"layer_?drop|supernet|num_experts|n_experts", re.IGNORECASE)  # each step runs other layers
+_FREEZES = regex(r"(^|_)(un_?)?freez|set_(requires_grad|trainable)")  # methods of a model, and functions
+_PICKS_PARTS = regex(r"layer_?drop|supernet|num_experts|n_experts", re.IGNORECASE)  # each step runs other layers
 
 
 @check("PA702", call=(DDP, *LIGHTNING, *ACCELERATE))

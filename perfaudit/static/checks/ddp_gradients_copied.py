@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
@@ -13,9 +14,9 @@ from perfaudit.static.understanding.context import backward_calls, last_name
 from perfaudit.static.understanding.distributed import DDP, only_evaluates
 from perfaudit.static.understanding.values import ABSENT, argument, is_true
 
-_SPECIAL = re.compile(r"detach_\b|create_graph|register_comm_hook|dist(ributed\.|_)autograd|distributed\.rpc")
-_CLEARS = re.compile(r"opt|adam|sgd|model|net", re.IGNORECASE)
-_NO_GRADIENTS = re.compile(r"teacher|target|(^|_)ema(_|$)|momentum", re.IGNORECASE)  # averages of another model
+_SPECIAL = regex(r"detach_\b|create_graph|register_comm_hook|dist(ributed\.|_)autograd|distributed\.rpc")
+_CLEARS = regex(r"opt|adam|sgd|model|net", re.IGNORECASE)
+_NO_GRADIENTS = regex(r"teacher|target|(^|_)ema(_|$)|momentum", re.IGNORECASE)  # averages of another model
 
 
 @check("PA704", call=DDP)

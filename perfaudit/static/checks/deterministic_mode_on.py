@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from perfaudit.expressions import regex
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.context import is_main_guard, is_test, only_evaluates, step_loops
@@ -24,8 +25,8 @@ FLAGS = {
     ),
 }
 ALL_KERNELS = "torch.use_deterministic_algorithms"
-_MEANT = re.compile(r"determin|reproduc|^__enter__$|^setUp")  # names of functions and files that are there for it
-_CONVOLUTION = re.compile(
+_MEANT = regex(r"determin|reproduc|^__enter__$|^setUp")  # names of functions and files that are there for it
+_CONVOLUTION = regex(
     r"conv(\d|_|$|s$|olution|net|transpose)|torchvision\.models|timm|resnet|vgg|cnn|backbone", re.IGNORECASE
 )
 TITLE = "keep it where runs must be equal bit for bit; elsewhere leave it out (seeds stay)"

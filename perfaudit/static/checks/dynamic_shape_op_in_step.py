@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
+from perfaudit.expressions import regex
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
 from perfaudit.static.understanding.context import counts_epochs, in_no_grad, runs_each_time, step_code, step_loops
@@ -34,8 +35,8 @@ BOOLEAN_METHODS = {
     "logical_or",
 }
 BOOLEAN_FUNCTIONS = {f"torch.{name}" for name in BOOLEAN_METHODS - {"bool"}}
-_HOST = re.compile(r"(cpu|numpy|item|tolist|size|dim|numel|shape|len|device|dtype|keys)$")
-_NOT_TRAINED = re.compile(
+_HOST = regex(r"(cpu|numpy|item|tolist|size|dim|numel|shape|len|device|dtype|keys)$")
+_NOT_TRAINED = regex(
     r"post_?process|matcher|nms|decod(e|ing)|detections?$|infer|predict|generat|sampl(e|ing)|eval|metric|accuracy|visual",
     re.IGNORECASE,
 )
@@ -43,8 +44,7 @@ _MIXED_UP = (ast.List, ast.Dict, ast.ListComp, ast.DictComp, ast.Set)
 DEPTH = 4  # names followed to what they are made from
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """An expression that makes the host wait, and the tensors of which at least one has to be on the device."""
 
     node: ast.expr

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
@@ -20,15 +21,13 @@ from perfaudit.static.understanding.context import (
 )
 from perfaudit.static.understanding.devices import uses_accelerator
 
-_MENTIONED = re.compile(r"ema|averag|accumulate", re.IGNORECASE)
-_AVERAGE = re.compile(r"(^|_)ema(_|$|\d)|EMA|ema$|averaged?_?model|(^|_)swa_model|shadow")
-_UPDATE = re.compile(r"^(update|step|update_parameters|update_ema|update_average|update_moving_average|__call__)$")
-_FUNCTION = re.compile(r"(update|step|apply).*(ema|averag)|ema.*(update|step)|^accumulate$", re.IGNORECASE)
-_NO_WEIGHTS = re.compile(
-    r"loss|acc(?!um)|meter|metric|grad|time|score|target|reward|err|(^|_)lr(_|$)|sched", re.IGNORECASE
-)
-_WAITS = re.compile(r"\.item\(|\.cpu\(|\.tolist\(|\bfloat\(|isnan|isfinite|isinf|synchronize|\bprint\(")
-_OPTIMIZER = re.compile(r"opt|adam|sgd|solver", re.IGNORECASE)
+_MENTIONED = regex(r"ema|averag|accumulate", re.IGNORECASE)
+_AVERAGE = regex(r"(^|_)ema(_|$|\d)|EMA|ema$|averaged?_?model|(^|_)swa_model|shadow")
+_UPDATE = regex(r"^(update|step|update_parameters|update_ema|update_average|update_moving_average|__call__)$")
+_FUNCTION = regex(r"(update|step|apply).*(ema|averag)|ema.*(update|step)|^accumulate$", re.IGNORECASE)
+_NO_WEIGHTS = regex(r"loss|acc(?!um)|meter|metric|grad|time|score|target|reward|err|(^|_)lr(_|$)|sched", re.IGNORECASE)
+_WAITS = regex(r"\.item\(|\.cpu\(|\.tolist\(|\bfloat\(|isnan|isfinite|isinf|synchronize|\bprint\(")
+_OPTIMIZER = regex(r"opt|adam|sgd|solver", re.IGNORECASE)
 
 
 @check("PA405", ast.Module)

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from perfaudit.expressions import regex
 from perfaudit.static.checks.gradient_norm_per_parameter.gradient_loops import (
     is_gradient,
     parameter_of,
@@ -20,8 +21,8 @@ from perfaudit.static.understanding.values import ABSENT, Argument, argument, co
 _COLLECTIVES = ("torch.distributed.all_reduce", "torch.distributed.reduce")
 # Parameters that every process has, whatever is asked of them; another name may choose a few (`p.shared`).
 _CHOOSES_NONE = {"grad", "requires_grad", "is_initialized", "is_available", "get_world_size", "dist", "distributed"}
-_WORLD = re.compile(r"world|distributed|ddp|n_?gpus?|num_", re.IGNORECASE)
-_CLOCK = re.compile(r"perf_counter|time\.time\(|monotonic\(|elapsed_time")  # the collectives are what is studied
+_WORLD = regex(r"world|distributed|ddp|n_?gpus?|num_", re.IGNORECASE)
+_CLOCK = regex(r"perf_counter|time\.time\(|monotonic\(|elapsed_time")  # the collectives are what is studied
 
 
 @check("PA708", ast.For)

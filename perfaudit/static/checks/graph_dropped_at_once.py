@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from perfaudit.expressions import regex
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.context import (
@@ -20,7 +21,7 @@ from perfaudit.static.understanding.context import (
 from perfaudit.static.understanding.devices import uses_accelerator
 
 # Without gradients of the parameters, nothing is recorded.
-_TURNS_OFF = re.compile(r"\.requires_grad\s*=[^=]|requires_grad_\(|set_requires_grad|toggle_grad|freeze", re.IGNORECASE)
+_TURNS_OFF = regex(r"\.requires_grad\s*=[^=]|requires_grad_\(|set_requires_grad|toggle_grad|freeze", re.IGNORECASE)
 _OF_MODELS = {"parameters", "train", "eval", "load_state_dict", "state_dict", "named_parameters", "apply"}
 
 

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from perfaudit.expressions import regex
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Loop, Source
 from perfaudit.static.understanding.context import (
@@ -21,7 +22,7 @@ from perfaudit.static.understanding.loaders import LOADER
 from perfaudit.static.understanding.values import ABSENT, UNKNOWN, Argument, argument, assigned_value, constant
 
 # Each turn of such a loop is a training or a data set of its own.
-_TRAININGS = re.compile(r"fold|task|client|user|seed|trial|stage|round|run|domain|split|model|config", re.IGNORECASE)
+_TRAININGS = regex(r"fold|task|client|user|seed|trial|stage|round|run|domain|split|model|config", re.IGNORECASE)
 # What may be built of a data set without changing it.
 _READS = {"len", "RandomSampler", "SequentialSampler", "DistributedSampler", "BatchSampler", "print", "DataLoader"}
 _MAX_NAMES = 20  # followed from the arguments of one loader

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
+from perfaudit.expressions import regex
 from perfaudit.findings import Edit, Span
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
@@ -25,12 +25,12 @@ from perfaudit.static.understanding.losses import backpropagated, backward_opera
 from perfaudit.static.understanding.members import is_own
 from perfaudit.static.understanding.values import UNKNOWN, assigned_value, constant, enclosing_function
 
-GRAPH_FREE = re.compile(r"(item|tolist|detach|data|numpy|shape|device|dtype)$")  # attributes behind which no graph is
-READER = re.compile(
+GRAPH_FREE = regex(r"(item|tolist|detach|data|numpy|shape|device|dtype)$")  # attributes behind which no graph is
+READER = regex(
     r"(print|float|int|str|round|format|len|isinstance|min|max|isnan|isfinite|exp|sqrt|append|write|log|info|debug|warning|"
     r"add_scalars?|set_postfix|set_description|update|all_reduce|reduce|log_metrics?|log_dict)$"
 )
-BEGINS_AGAIN = re.compile(r"reset|clear|zero|restart|init")
+BEGINS_AGAIN = regex(r"reset|clear|zero|restart|init")
 _READS = {"item", "tolist", "detach", "numpy"}
 MAX_ALIASES = 3  # names followed from the sum to its readers
 

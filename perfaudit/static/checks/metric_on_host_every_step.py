@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
+from perfaudit.expressions import regex
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import LOOPS, Source
 from perfaudit.static.understanding.context import (
@@ -19,10 +19,8 @@ from perfaudit.static.understanding.context import (
 )
 from perfaudit.static.understanding.devices import uses_accelerator
 
-_LIBRARY = re.compile(r"^(sklearn|scipy|skimage|seqeval|nltk)(\.|$)")
-_METRICS = re.compile(
-    r"^(sklearn\.metrics|scipy\.stats|skimage\.metrics|seqeval\.metrics|nltk\.translate)\.\w+(\.\w+)?$"
-)
+_LIBRARY = regex(r"^(sklearn|scipy|skimage|seqeval|nltk)(\.|$)")
+_METRICS = regex(r"^(sklearn\.metrics|scipy\.stats|skimage\.metrics|seqeval\.metrics|nltk\.translate)\.\w+(\.\w+)?$")
 
 
 @check("PA606", ast.Module)

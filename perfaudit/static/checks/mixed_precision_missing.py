@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
@@ -28,13 +29,13 @@ from perfaudit.static.understanding.models import is_visible
 from perfaudit.static.understanding.values import ABSENT, UNKNOWN, argument, resolve
 
 TITLE = "run the forward pass and the loss under autocast in bfloat16 (GPUs from Ampere on)"
-_DECIDED = re.compile(
+_DECIDED = regex(
     r"autocast|GradScaler|[^a-z]amp[^a-z]|fp16|bf16|float16|\.half\(|mixed.?precision|float64|\.double\(|complex|\bfft"
     r"|sparse|create_graph|quanti[sz]",
     re.IGNORECASE,
 )
 # In the file that gives the arguments: also weights that are loaded in fewer bits.
-_DECIDED_FOR_TRAINER = re.compile(
+_DECIDED_FOR_TRAINER = regex(
     r"bf16|fp16|float16|half\(|dtype|autocast|mixed.?precision|load_in_[48]bit|BitsAndBytes|quanti[sz]|gptq|awq|deepspeed"
     r"|fsdp|xla|tpu|accelerate\.Accelerator",
     re.IGNORECASE,
@@ -56,7 +57,7 @@ _SAFE_FUNCTIONS = {
     )
 }
 _SAFE_CLASSES = {f"torch.nn.{name}Loss" for name in _SAFE_LOSSES}
-_TROUBLE = re.compile(
+_TROUBLE = regex(
     r"linalg|scatter|index_(put|add|copy|fill)|grid_sample|quantile|histc|\binverse\b|Unpool|spectral_norm|Function\)"
     r"|binary_cross_entropy\(|BCELoss|LBFGS|\bclosure\b|register_(forward|full_backward|backward)|numpy_function|einops"
 )

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from perfaudit.expressions import regex
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.context import called_function, in_no_grad, last_name
@@ -21,7 +22,7 @@ LOOKS = {  # at a type or a size only: nothing is computed or copied
         *("can_cast", "dtype", "iterable", "isfortran"),
     )
 }
-AFTERWARDS = re.compile(r"post_?process|visuali|export|metric|evaluat", re.IGNORECASE)  # what follows the model
+AFTERWARDS = regex(r"post_?process|visuali|export|metric|evaluat", re.IGNORECASE)  # what follows the model
 
 
 @check("PA209", ast.ClassDef)

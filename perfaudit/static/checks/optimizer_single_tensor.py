@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from perfaudit.expressions import regex
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.averages import Polynomial, Values
@@ -15,7 +16,7 @@ from perfaudit.static.understanding.values import ABSENT, argument, constant, re
 HAVE_FOREACH = (
     "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD",
 )  # fmt: skip
-SHARDED = re.compile(r"fully_shard|fsdp|DTensor|distribute_tensor", re.IGNORECASE)  # lists of these may not work
+SHARDED = regex(r"fully_shard|fsdp|DTensor|distribute_tensor", re.IGNORECASE)  # lists of these may not work
 FOREACH_OF_ADAGRAD = 6  # position; keyword-only in the others
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
+from perfaudit.expressions import regex
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.context import is_main_guard, step_loops
@@ -18,7 +18,7 @@ PROFILERS = (
     "torch.autograd.profiler.emit_itt",
 )
 SHORT = 1000  # steps; a loop of fewer is a measurement, not a training
-_MEASURES = re.compile(r"profil|bench|(^|[/_])tests?([/_]|$)|measure|timing|trace")
+_MEASURES = regex(r"profil|bench|(^|[/_])tests?([/_]|$)|measure|timing|trace")
 
 
 @check("PA502", call=PROFILERS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
@@ -16,8 +16,7 @@ _LAYERS = {"torch.nn.LSTMCell": "nn.LSTM", "torch.nn.GRUCell": "nn.GRU", "torch.
 _TAKES_APART = {"split", "chunk", "unbind"}
 
 
-@dataclass(frozen=True, slots=True)
-class _Turn:
+class _Turn(NamedTuple):
     """`h, c = self.cell(x_t, (h, c))`: the call, the layer that serves, the names of its state, its input."""
 
     call: ast.Call

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import LOOPS, Loop, Source
@@ -14,7 +15,7 @@ from perfaudit.static.understanding.losses import backward_operand
 from perfaudit.static.understanding.values import enclosing_function
 
 _SECOND_PASS = {"grad", "backward", "hvp", "vjp", "jvp", "hessian", "jacobian", "manual_backward"}
-_CARRIES_STATE = re.compile(
+_CARRIES_STATE = regex(
     r"hidden|lstm|gru\b|rnn|recurrent|memory|bptt|tbptt|detach_\(|create_graph|register_hook|register_forward|"
     r"higher|inner_loop|meta",
     re.IGNORECASE,

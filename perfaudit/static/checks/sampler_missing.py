@@ -6,17 +6,18 @@ import ast
 import re
 from collections.abc import Iterator
 
+from perfaudit.expressions import regex
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.distributed import ddp_calls
 from perfaudit.static.understanding.values import ABSENT, argument, enclosing_function, is_true, local_class, resolve
 
 # The data is shared out by something else: a launcher, a sampler in this file, a part of the dataset per process.
-_SHARED_OUT = re.compile(
+_SHARED_OUT = regex(
     r"Sampler|sampler|accelerat|lightning|fabric|deepspeed|horovod|\.shard\(|split_dataset|world_size\s*[\])]|\brank::"
     r"|partition|Subset"
 )
-_OTHER_DATA = re.compile(r"val|test|eval|calib|demo|fake|dummy|synthetic|random", re.IGNORECASE)
+_OTHER_DATA = regex(r"val|test|eval|calib|demo|fake|dummy|synthetic|random", re.IGNORECASE)
 
 
 @check("PA706", call="torch.utils.data.DataLoader")

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from perfaudit.expressions import regex
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.context import (
@@ -27,9 +28,9 @@ _EMPTIES = (
     "gives memory back to the driver, which waits for the device, and asks for it again on the next step",
     "take it out; against fragmentation set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
 )
-_SELDOM = re.compile(r"training|eval|test|memory|oom|%", re.IGNORECASE)
+_SELDOM = regex(r"training|eval|test|memory|oom|%", re.IGNORECASE)
 STREAMS = {"torch.cuda.current_stream", "torch.cuda.default_stream", "torch.xpu.current_stream"}
-TIMER = re.compile(r"(^|_)(tic|toc)(_|$)|timers?$|stop_?watch")
+TIMER = regex(r"(^|_)(tic|toc)(_|$)|timers?$|stop_?watch")
 CLOCKS = {
     "time",
     "perf_counter",

@@ -6,22 +6,23 @@ import ast
 import re
 from collections.abc import Iterator
 
+from perfaudit.expressions import regex
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.context import backward_calls, dotted_name, is_main_guard, is_test, last_name
 from perfaudit.static.understanding.loaders import reaching
 from perfaudit.static.understanding.values import assigned_value
 
-_TOKENIZER = re.compile(r"(^|_)tokeni[sz]er$", re.IGNORECASE)
+_TOKENIZER = regex(r"(^|_)tokeni[sz]er$", re.IGNORECASE)
 _METHODS = {"encode", "encode_plus", "tokenize", "batch_encode_plus", "__call__"}
 # A text that is drawn, cut or changed by chance is another one in each epoch.
-_CHANCE = re.compile(
+_CHANCE = regex(
     r"rand|choice|shuffle|sample\(|permut|augment|dropout|drop_|noise|mixup|corrupt|bernoulli|prob|mask_tokens|span",
     re.IGNORECASE,
 )
-_KEEPS = re.compile(r"cache|memo", re.IGNORECASE)
+_KEEPS = regex(r"cache|memo", re.IGNORECASE)
 # Beside an image or a recording that is read and decoded, the text costs little.
-_READS_MORE = re.compile(
+_READS_MORE = regex(
     r"Image\.open|imread|read_image|librosa|torchaudio|soundfile|decord|VideoReader|\bopen\(|np\.load|torch\.load"
 )
 _PLAIN = {"str", "strip", "join", "split", "lower", "replace", "rstrip", "lstrip", "iloc", "loc", "get"}

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from perfaudit.expressions import regex
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.entry import (
@@ -18,12 +19,12 @@ from perfaudit.static.understanding.entry import (
 )
 
 NAME = "torch.set_float32_matmul_precision"
-_DECIDED = re.compile(
+_DECIDED = regex(
     r"matmul_precision|tf32|fp32_precision|autocast|GradScaler|[^a-z]amp[^a-z]|fp16|bf16|float16|\.half\(|mixed.?precision"
     r"|float64|\.double\(",
     re.IGNORECASE,
 )
-_SETS_UP = re.compile(r"seed|init|setup|set_up|configure|environ|backend|precision")
+_SETS_UP = regex(r"seed|init|setup|set_up|configure|environ|backend|precision")
 _KNOWN = {"torch", "torchvision", "numpy", "random", "os", "logging", "wandb", "warnings", "math"}
 
 

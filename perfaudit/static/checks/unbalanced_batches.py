@@ -6,18 +6,19 @@ import ast
 import re
 from collections.abc import Iterator
 
+from perfaudit.expressions import regex
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.distributed import ddp_calls
 from perfaudit.static.understanding.values import ABSENT, argument, is_true, resolve
 
 PAD = "torch.nn.utils.rnn.pad_sequence"
-_BY_LENGTH = re.compile(
+_BY_LENGTH = regex(
     r"bucket|sort|by_len|length_group|group_by|lengthgroup|max_tokens|token_batch|pack_|packing|truncat|max_len|maxlen"
     r"|block_size|\[:\s*[a-z_.]*(len|size|window)",
     re.IGNORECASE,
 )
-_NO_TRAINING = re.compile(r"val|test|eval|dev", re.IGNORECASE)
+_NO_TRAINING = regex(r"val|test|eval|dev", re.IGNORECASE)
 
 
 @check("PA707", call="torch.utils.data.DataLoader")

@@ -7,6 +7,7 @@ import builtins
 import re
 from collections.abc import Iterator
 
+from perfaudit.expressions import regex
 from perfaudit.findings import Edit
 from perfaudit.static import edit
 from perfaudit.static.registry import Proposal, Seen, check
@@ -17,13 +18,13 @@ from perfaudit.static.understanding.models import is_visible
 from perfaudit.static.understanding.values import argument, enclosing_function
 
 # Code that keeps pointers to the gradients, or works on them behind `.grad`.
-_KEEPS_GRADIENTS = re.compile(
+_KEEPS_GRADIENTS = regex(
     r"gradient_as_bucket_view|static_graph|cuda\.graph\b|CUDAGraph|make_graphed_callables|_foreach_|\._grad\b|share_memory|horovod"
 )
-_SWITCHES_PARAMETERS = re.compile(r"requires_grad|find_unused_parameters|freeze")
-_IN_PLACE = re.compile(r"[a-z]_$|^(append|extend|insert|update|setdefault|pop|remove|clear)$")
-_CRITERION = re.compile(r"crit|loss|objective", re.IGNORECASE)
-_OF_TENSORS = re.compile(r"mean|sum|to|view|reshape|flatten|squeeze|unsqueeze|log|exp|float|detach|size")
+_SWITCHES_PARAMETERS = regex(r"requires_grad|find_unused_parameters|freeze")
+_IN_PLACE = regex(r"[a-z]_$|^(append|extend|insert|update|setdefault|pop|remove|clear)$")
+_CRITERION = regex(r"crit|loss|objective", re.IGNORECASE)
+_OF_TENSORS = regex(r"mean|sum|to|view|reshape|flatten|squeeze|unsqueeze|log|exp|float|detach|size")
 
 
 @check("PA401", call=".zero_grad")

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import ast
 import math
-import re
 
+from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.context import last_name
 from perfaudit.static.understanding.values import assigned_value
@@ -18,12 +18,12 @@ Polynomial = dict[tuple[str, ...], float]
 
 METHODS = {"mul", "add", "sub", "lerp", "copy"}
 SAME_VALUE = {"detach", "clone", "to", "float", "half", "cpu", "cuda", "type_as", "contiguous", "requires_grad"}
-_DECAY = re.compile(r"decay|momentum|beta|tau|alpha|rate")
-_MIXED = re.compile(
+_DECAY = regex(r"decay|momentum|beta|tau|alpha|rate")
+_MIXED = regex(
     r"\.(half|bfloat16|double)\(|(\.to\(|\.type\(|dtype=)[^)]*(float16|half|double|float64)|\.to\([^)]*dtype|torch_dtype"
     r"|FSDP|FullyShardedDataParallel|fully_shard|DTensor|deepspeed"
 )
-_AUTOCAST = re.compile(r".*autocast.*")  # names a dtype, but leaves the parameters as they are
+_AUTOCAST = regex(r".*autocast.*")  # names a dtype, but leaves the parameters as they are
 _DEPTH = 2  # of functions that are read in place of their call
 
 

@@ -7,21 +7,22 @@ import functools
 import itertools
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
+from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Loop, Source
 
-_OPTIMIZER_NAME = re.compile(r"opt|scaler|solver|adam|sgd", re.IGNORECASE)
-_LOSS_SCALER = re.compile(r"(^|_)loss_scaler$")
-_RARE_NAME = re.compile(
+_OPTIMIZER_NAME = regex(r"opt|scaler|solver|adam|sgd", re.IGNORECASE)
+_LOSS_SCALER = regex(r"(^|_)loss_scaler$")
+_RARE_NAME = regex(
     r"(?<![a-z])(debug|verbose|log(?!it|in|ic)|print|profil|last|first|save|report|vis|plot|should|dump|display|summar|every)"
 )
-_TROUBLE = re.compile(r"debug|verbose|profil", re.IGNORECASE)
-_EPOCH = re.compile(r"(?<!per_)epoch")  # the number of one: `epoch`, not `step_per_epoch`
-_EPOCHS = re.compile(r"(?<!per_)epochs?$")  # a number of them: `n_epochs`, not `iters_per_epoch`
+_TROUBLE = regex(r"debug|verbose|profil", re.IGNORECASE)
+_EPOCH = regex(r"(?<!per_)epoch")  # the number of one: `epoch`, not `step_per_epoch`
+_EPOCHS = regex(r"(?<!per_)epochs?$")  # a number of them: `n_epochs`, not `iters_per_epoch`
 _FEW_STEPS = 100  # with a wait of some 50 microseconds in each, 5 ms in all
 _MAX_BASES = 4  # base classes looked through for a method
-_COUNT_NAME = re.compile(r"(^|_)(step|steps|iter|iters|iteration|it|i|count|counter|idx|index|num|n)(_|$)")
+_COUNT_NAME = regex(r"(^|_)(step|steps|iter|iters|iteration|it|i|count|counter|idx|index|num|n)(_|$)")
 _STEADY_CALLS = {
     "is_main_process",
     "is_main",
@@ -42,7 +43,7 @@ _OFTEN = {*STEP_METHODS, "__getitem__", "__call__", "collate", "collate_fn"}
 _ONCE = {"__init__", "__post_init__", "main", "setup"}
 _ITERATED = (*LOOPS, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _CALLS_OUTWARDS = 4
-EVALUATION_NAME = re.compile(
+EVALUATION_NAME = regex(
     r"(^|_)(eval|evaluate|evaluation|val|valid|validate|validation|test|sample"
     r"|generate(?!_(?:model|net|network|backbone|classifier)(?:_|$)))(_|$)"  # `generate_model` builds one
 )
@@ -54,8 +55,7 @@ NO_GRAD = {
 SET_GRAD = {"torch.set_grad_enabled", "torch.autograd.set_grad_enabled", "torch.autograd.grad_mode.set_grad_enabled"}
 
 
-@dataclass(frozen=True, slots=True)
-class StepLoop:
+class StepLoop(NamedTuple):
     """A loop that makes one training step per iteration.
 
     It is the innermost loop that reaches `backward`; the next one out where only that one updates the weights
@@ -66,8 +66,7 @@ class StepLoop:
     helpers: tuple[Function, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class StepCode:
+class StepCode(NamedTuple):
     """Code that runs on every step: the loop itself, or a function of this file that the loop calls each time.
 
     `calls` are the calls in the loop that reach the function; none for the loop itself.

@@ -3,35 +3,33 @@
 from __future__ import annotations
 
 import ast
-import re
 
+from perfaudit.expressions import regex
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.devices import changes_default_device, device_text, names_accelerator
 from perfaudit.static.understanding.kinds import Kind, Value, all_arithmetic, whole
 from perfaudit.static.understanding.values import resolve
 
-_HOST_ATTRIBUTE = re.compile(
+_HOST_ATTRIBUTE = regex(
     r"(shape|device|dtype|ndim|layout|is_\w+|requires_grad|grad_fn|names?|itemsize|nbytes|output_nr|retains_grad)$"
 )
-_TENSOR_ATTRIBUTE = re.compile(r"(grad|data|T|mT|H|mH|real|imag)$")
-_HOST_METHOD = re.compile(
+_TENSOR_ATTRIBUTE = regex(r"(grad|data|T|mT|H|mH|real|imag)$")
+_HOST_METHOD = regex(
     r"(item|tolist|cpu|numpy|size|dim|numel|nelement|ndimension|element_size|stride|storage_offset|data_ptr|get_device|"
     r"is_\w+|untyped_storage|storage|backward|register_hook|keys)$"
 )
-_HOST_BUILTIN = re.compile(
+_HOST_BUILTIN = regex(
     r"(float|int|bool|str|repr|len|isinstance|issubclass|print|range|round|hash|id|type|hasattr|callable|format)$"
 )
-_COLLECTION = re.compile(r"(list|tuple|set|dict|sorted|reversed|iter|next|enumerate|zip|map|filter|sum|any|all)$")
-_CREATOR = re.compile(
-    r"torch\.(tensor|as_tensor|zeros|ones|full|empty|eye|rand|randn|randint|randperm|arange|linspace)$"
-)
-_CPU_TYPE = re.compile(r"torch\.(Tensor|(Float|Double|Half|Long|Int|Short|Byte|Bool)Tensor)$")
-_CUDA_TYPE = re.compile(r"torch\.cuda\.\w+Tensor$")
+_COLLECTION = regex(r"(list|tuple|set|dict|sorted|reversed|iter|next|enumerate|zip|map|filter|sum|any|all)$")
+_CREATOR = regex(r"torch\.(tensor|as_tensor|zeros|ones|full|empty|eye|rand|randn|randint|randperm|arange|linspace)$")
+_CPU_TYPE = regex(r"torch\.(Tensor|(Float|Double|Half|Long|Int|Short|Byte|Bool)Tensor)$")
+_CUDA_TYPE = regex(r"torch\.cuda\.\w+Tensor$")
 _HOST_TORCH = {"torch.is_tensor", "torch.numel", "torch.save", "torch.from_numpy", "torch.is_floating_point"}
 _GRAD_NORMS = {"torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad_norm", "torch.nn.utils.get_total_norm"}
 _PARAMETERS = {"parameters", "named_parameters"}
 _WRAPPERS = {"torch.autograd.Variable", "torch.nn.Parameter"}
-_TENSOR_FUNCTION = re.compile(r"^torch\.([a-z_0-9]+|(nn\.functional|linalg|special|fft)\.[a-z_0-9]+|autograd\.grad)$")
+_TENSOR_FUNCTION = regex(r"^torch\.([a-z_0-9]+|(nn\.functional|linalg|special|fft)\.[a-z_0-9]+|autograd\.grad)$")
 
 
 def of_attribute(name: str, base: Kind) -> Kind:

@@ -6,14 +6,13 @@ import ast
 import functools
 import re
 
+from perfaudit.expressions import regex
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.context import assigned_once, last_name
 
-_ACCELERATOR = re.compile(r"^((cuda|mps|xpu|npu|hpu)(:\d*)?|nccl)$")
-_DEVICE_TEXT = re.compile(r"^(cuda|mps|xpu|npu|hpu|xla|cpu)(:|$)")
-_DEVICE_NAME = re.compile(
-    r"(^|_)(device|dev|accelerator|fabric|local_?rank|rank|gpu)(_?(ids?|num|index))?$", re.IGNORECASE
-)
+_ACCELERATOR = regex(r"^((cuda|mps|xpu|npu|hpu)(:\d*)?|nccl)$")
+_DEVICE_TEXT = regex(r"^(cuda|mps|xpu|npu|hpu|xla|cpu)(:|$)")
+_DEVICE_NAME = regex(r"(^|_)(device|dev|accelerator|fabric|local_?rank|rank|gpu)(_?(ids?|num|index))?$", re.IGNORECASE)
 _LAUNCHERS = {"accelerate.Accelerator", "lightning.Fabric", "lightning.fabric.Fabric", "lightning_fabric.Fabric"}
 _GPU_CALLS = {  # not `is_available` and `manual_seed_all`, which programs for the CPU call as well
     f"torch.cuda.{name}"

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
+from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.context import NO_GRAD, backward_calls, in_no_grad, is_test, last_name
 
 DDP = "torch.nn.parallel.DistributedDataParallel"
 
 DATA_PARALLEL = frozenset({"torch.nn.DataParallel", "torch.nn.parallel.DataParallel"})
-_CLASS_NAME = re.compile(r"^_?[A-Z]")
+_CLASS_NAME = regex(r"^_?[A-Z]")
 
 # Names of functions that wrap a model by themselves: `smart_DDP(model)`, `convert_to_ddp(model)`.
-_WRAPS = re.compile(r"DistributedDataParallel|(^|_)(DDP|ddp)(_|$)|^FSDP$|FullyShardedDataParallel|^fully_shard$")
+_WRAPS = regex(r"DistributedDataParallel|(^|_)(DDP|ddp)(_|$)|^FSDP$|FullyShardedDataParallel|^fully_shard$")
 
 _LOOKS = {"eval", "to", "cuda", "module", "load_state_dict", "state_dict"}  # of a model that is not trained
-_MAKES_OPTIMIZER = re.compile(r"\boptim\.[A-Z]|\btorch\.optim\b")
-_NO_TRAINING = re.compile(
+_MAKES_OPTIMIZER = regex(r"\boptim\.[A-Z]|\btorch\.optim\b")
+_NO_TRAINING = regex(
     r"(^|_)(test|tests|eval|evaluate|evaluation|val|valid|validate|validation|verify|infer|inference|predict|demo|sample"
     r"|generate(?!_(?:model|net|network|backbone|classifier)(?:_|$))|fid|benchmark)(_|$|\d)"
 )

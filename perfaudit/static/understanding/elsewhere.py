@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.context import assigned_once, called_function, last_name
@@ -16,8 +16,7 @@ _HARMLESS = {"staticmethod", "classmethod", "no_grad", "inference_mode"}  # deco
 _PASSED_ON = {"to", "cuda", "train", "eval", "half", "float", "requires_grad_"}  # methods that return their own object
 
 
-@dataclass(frozen=True, slots=True)
-class Elsewhere:
+class Elsewhere(NamedTuple):
     """A function of another file and the call that runs it; `source` is that file, which knows nothing of its neighbours."""
 
     source: Source

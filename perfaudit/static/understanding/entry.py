@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 import functools
-import re
 import sys
 
+from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.project import FRAMEWORKS
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
@@ -34,7 +34,7 @@ WIDE_LINEAR = 2048  # features in and out, where each sample is one vector
 WIDE_ATTENTION = 512  # features, where each sample is a sequence of vectors
 WIDE_CONVOLUTION = 256  # channels
 FEW_CHANNELS = 128  # with no more in any layer, as for MNIST, the choice of an algorithm saves little
-_WHOLE_MODELS = re.compile(
+_WHOLE_MODELS = regex(
     r"torchvision\.models\.([a-z0-9]+\.)?"
     r"(get_model|vgg|resnet|resnext|wide_resnet|densenet|efficientnet|convnext|regnet|inception|googlenet|vit|swin)_?\w*$"
 )
@@ -51,12 +51,12 @@ _HARMLESS = {
     "PIL", "cv2", "imageio", "matplotlib", "numpy", "pandas", "scipy", "skimage", "sklearn", "tensorboard", "tensorboardX",
     "torch", "torchvision", "tqdm", "visdom", "wandb",
 }  # fmt: skip
-_STARTS = re.compile(r"^(main|run|fit|train\w*)$")  # what a script calls to begin: `trainer.fit(model, loader)`
-_TRAINS = re.compile(r"^(fit|learn|optimi[sz]e_parameters|(run_|do_|start_)?train(_\w+|ing|er)?)$")
-_NO_TRAINING = re.compile(
+_STARTS = regex(r"^(main|run|fit|train\w*)$")  # what a script calls to begin: `trainer.fit(model, loader)`
+_TRAINS = regex(r"^(fit|learn|optimi[sz]e_parameters|(run_|do_|start_)?train(_\w+|ing|er)?)$")
+_NO_TRAINING = regex(
     r"test|eval|infer|demo|predict|sampl|generat|export|convert|visuali|plot|bench|profil|setup|preproc|prepar|extract|valid"
 )
-_STARTS_PROCESSES = re.compile(r"spawn|multiprocessing|Process\(")
+_STARTS_PROCESSES = regex(r"spawn|multiprocessing|Process\(")
 
 
 @functools.lru_cache(maxsize=4)  # several rules ask for the same file

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from perfaudit.static import edit
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
@@ -43,8 +43,7 @@ _ASKS_DICT = {"items", "keys", "values", "get"}
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
-@dataclass(frozen=True, slots=True)
-class Pass:
+class Pass(NamedTuple):
     """A loop over a DataLoader. `batch` is the part of its target that holds the batch, `loaders` all it may run over."""
 
     loop: ast.For | ast.AsyncFor
@@ -53,8 +52,7 @@ class Pass:
     loaders: Calls
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """A part of a batch: the loaders it may come from, the statement that takes the batch, the names on the way.
 
     No loaders where a training loop runs over what another file hands in.

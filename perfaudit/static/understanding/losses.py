@@ -6,14 +6,15 @@ import ast
 import re
 from collections.abc import Iterator
 
+from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
 from perfaudit.static.understanding.context import backward_calls, called_function, dotted_name, last_name
 from perfaudit.static.understanding.values import resolve
 
-_LOSS_NAME = re.compile(r"loss|err|cost|nll|elbo|energy|objective", re.IGNORECASE)
-_COEFFICIENT = re.compile(r"(^|_)(coef\w*|lambda\w*|alpha|beta|weight|scale|factor)(_|$)", re.IGNORECASE)
+_LOSS_NAME = regex(r"loss|err|cost|nll|elbo|energy|objective", re.IGNORECASE)
+_COEFFICIENT = regex(r"(^|_)(coef\w*|lambda\w*|alpha|beta|weight|scale|factor)(_|$)", re.IGNORECASE)
 _VIEWS = {"view", "reshape", "flatten", "squeeze", "unsqueeze", "transpose", "permute", "contiguous", "float"}
-_BACKWARD_TAKES_LOSS = re.compile(r"accelerator|fabric|engine|strategy|plugin|trainer|model|net|amp|^self$", re.I)
+_BACKWARD_TAKES_LOSS = regex(r"accelerator|fabric|engine|strategy|plugin|trainer|model|net|amp|^self$", re.I)
 
 
 def backpropagated(source: Source, root: Loop | Function) -> frozenset[str]:

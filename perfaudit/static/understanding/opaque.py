@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 import builtins
-import re
 import sys
 
+from perfaudit.expressions import regex
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.context import called_function, dotted_name, last_name
 from perfaudit.static.understanding.values import assigned_value
@@ -46,7 +46,7 @@ _METHODS = _REPORTS | {  # of tensors, lists, dicts, texts, metrics
     *("encode", "decode", "batch_decode", "update", "reset", "compute", "result", "add_batch", "average", "avg"),
     *("synchronize_between_processes", "log_every", "state_dict", "named_parameters", "parameters", "zfill"),
 }
-_MEASURES = re.compile(  # names of what judges or shows outputs, prepares text or masks, or puts batches together
+_MEASURES = regex(  # names of what judges or shows outputs, prepares text or masks, or puts batches together
     r"loss|crit|metric|meter|measure|accura|(^|_)acc(_|\d|$)|score|evaluator|tokeniz|collate|iou|dice|jaccard|psnr|ssim|bleu|rouge|"
     r"^(save|plot|draw|show|visuali[sz]e|print|log|display|write|dump|format)(_|$)|(^|_)masks?$|"
     r"(^|_)(wer|cer|auc|f1|mse|mae|rmse|bce|nll|ce|l1|l2|eer|err|error|precision|recall|correct|kld|kl)(_|$)"

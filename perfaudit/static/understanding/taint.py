@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
 from perfaudit.static.understanding.context import (
@@ -45,8 +45,7 @@ _MAX_DEPTH = 3  # calls followed from the loop, for what they return; findings l
 _MAX_FOLLOWED = 500  # calls followed in all for one loop; thirty functions that call each other make 25,000 of them
 
 
-@dataclass(frozen=True, slots=True)
-class Region:
+class Region(NamedTuple):
     """Code that runs on every step, and the kind of every expression in it that was reached."""
 
     code: StepCode

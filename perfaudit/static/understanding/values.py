@@ -7,9 +7,9 @@ import enum
 import operator
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+from perfaudit.expressions import regex
 from perfaudit.static.call_index import shape_of
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.context import last_name
@@ -25,7 +25,7 @@ class Known(enum.Enum):
 ABSENT, UNKNOWN = Known.ABSENT, Known.UNKNOWN
 Argument = ast.expr | Known
 
-_OPTIONS = re.compile(r"(^|\.|_)(args?|opts?|options|hparams|hps|cfg|conf|config|params|flags)$", re.IGNORECASE)
+_OPTIONS = regex(r"(^|\.|_)(args?|opts?|options|hparams|hps|cfg|conf|config|params|flags)$", re.IGNORECASE)
 
 _OPERATORS: dict[type, Callable[[Any, Any], Any]] = {  # Any: arithmetic on literals
     ast.Add: operator.add,
@@ -227,8 +227,7 @@ def constant(source: Source, node: Argument, depth: int = 8) -> object:
 # ---- defaults ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Default:
+class Default(NamedTuple):
     """What a value is unless somebody says otherwise.
 
     unless: who may, in words for a message. node: the literal in this file, None where it is not one or reached by a

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
+from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.checks.anomaly_detection_enabled.survival import catches_calls, catches_step, may_survive_error
 from perfaudit.static.registry import Proposal, Seen, check
@@ -21,7 +21,7 @@ TRAINERS = (
     "lightning.pytorch.trainer.Trainer",
     "pytorch_lightning.trainer.Trainer",
 )
-_LOOKS_FOR_NAN = re.compile(r"^test|debug|anomal|(^|_)nans?(_|$)")
+_LOOKS_FOR_NAN = regex(r"^test|debug|anomal|(^|_)nans?(_|$)")
 
 
 @check("PA501", call=(SET, CONTEXT, *TRAINERS))

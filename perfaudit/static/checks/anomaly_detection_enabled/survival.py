@@ -7,15 +7,16 @@ import builtins
 import re
 from collections.abc import Iterator
 
+from perfaudit.expressions import regex
 from perfaudit.static.source import Function, Source
 from perfaudit.static.understanding.context import backward_calls, called_function, callers
 from perfaudit.static.understanding.opaque import is_familiar
 from perfaudit.static.understanding.values import enclosing_function
 
-_SWALLOWS = re.compile(
+_SWALLOWS = regex(
     r"suppress|ignor|skip|catch|raises|guard|handl|tolerat|retry|retries|protect|safe|recover", re.IGNORECASE
 )
-_NO_TRAINING = re.compile(
+_NO_TRAINING = regex(
     r"^_*(load|save|read|write|open|close|download|remove|make|mkdir|parse|get|import|log|init)(_|$)|_(init|dir|log)$"
 )
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
 
+from perfaudit.expressions import regex
 from perfaudit.static.checks.conv_bias_before_norm.flow import Layer
 from perfaudit.static.checks.conv_bias_before_norm.holders import class_gone_through, is_closed, may_hold
 from perfaudit.static.source import FUNCTIONS, Source
@@ -15,9 +16,9 @@ from perfaudit.static.understanding.members import attributes
 from perfaudit.static.understanding.values import is_false, resolve
 
 _NO_LAYERS = {"self", "cls", "args", "opt", "cfg", "config", "hparams"}  # their `.bias` is no layer's
-_NORM_NAME = re.compile(r"norm|bn", re.IGNORECASE)
-_NORM_CLASS = re.compile(r"Norm(alization)?(\d?d)?$")
-_INITIALISER = re.compile(
+_NORM_NAME = regex(r"norm|bn", re.IGNORECASE)
+_NORM_CLASS = regex(r"Norm(alization)?(\d?d)?$")
+_INITIALISER = regex(
     r"init.*(weight|param|module|layer|net|model|conv|bias)|(weight|param|kaiming|xavier|normal|module)s?_init"
 )
 

@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeGuard
+from typing import NamedTuple, TypeGuard
 
 from perfaudit.static.checks.conv_bias_before_norm.layer_rows import DESCRIPTIVE, SEQUENTIAL, Row, arguments, rows
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
@@ -19,16 +19,14 @@ from perfaudit.static.understanding.members import attributes, is_own, may_be_of
 from perfaudit.static.understanding.values import assigned_value
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
+class Layer(NamedTuple):
     """A layer where it is built; `name` is the attribute or key that holds it ("conv1"), empty in a plain list."""
 
     call: ast.Call
     name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(NamedTuple):
     """The output of `first` goes into `second` and nowhere else, where all tests of `where` are as said.
 
     `first` is built in any case; its value of a test may be another (`branches.is_steady` tells).

@@ -7,17 +7,15 @@ a class beside it that it never names, unless somebody may hand it one of those.
 from __future__ import annotations
 
 import ast
-import re
 from functools import lru_cache
 
+from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.members import attributes
 
 _THROUGH = {"modules", "named_modules", "children", "named_children"}
 # What builds a layer that only a text names: from a registry, a module, a configuration.
-_BY_NAME = re.compile(
-    r"^(getattr|eval|globals|locals|import_module|instantiate|build|create|(build|create|make|get)_\w+)$"
-)
+_BY_NAME = regex(r"^(getattr|eval|globals|locals|import_module|instantiate|build|create|(build|create|make|get)_\w+)$")
 _HOLD = {"Sequential", "ModuleList", "ModuleDict", "add_module", "append", "extend", "register_module", "setattr"}
 
 

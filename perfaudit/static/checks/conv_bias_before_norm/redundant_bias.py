@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from perfaudit.static import edit
 from perfaudit.static.checks.conv_bias_before_norm.bias_uses import (
@@ -37,8 +37,7 @@ Fits = Callable[[str, ast.Call, str, ast.Call], bool]  # kind and call of the la
 Doubt = Callable[[Source, ast.Call], str]  # the layer's call
 
 
-@dataclass(frozen=True, slots=True)
-class _Biased:
+class _Biased(NamedTuple):
     """A call that gives a layer its bias: the layer's own, or that of a function of this file that hands it on.
 
     `value` is the literal True, or ABSENT. `uses`: how many calls the one place serves. `is_shared`: other files may

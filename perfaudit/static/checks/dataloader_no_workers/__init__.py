@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.checks.dataloader_no_workers.datasets import (
     is_in_memory,
@@ -48,8 +49,8 @@ SAMPLERS = (  # of neighbours in a graph, on the CPU
     ),
     *(f"dgl.dataloading.{name}" for name in ("DataLoader", "NodeDataLoader", "EdgeDataLoader")),
 )
-_WORKS = re.compile(r"token|open\(|load|read|image|resize|decode|encode|augment|transform", re.IGNORECASE)
-_CHANGES = re.compile(r"replay|buffer\.sample|\bagent\b|\benv\b", re.IGNORECASE)  # samples of reinforcement learning
+_WORKS = regex(r"token|open\(|load|read|image|resize|decode|encode|augment|transform", re.IGNORECASE)
+_CHANGES = regex(r"replay|buffer\.sample|\bagent\b|\benv\b", re.IGNORECASE)  # samples of reinforcement learning
 
 
 @check("PA101", call=LOADER)

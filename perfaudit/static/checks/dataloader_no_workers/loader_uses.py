@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
+from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.context import backward_calls, last_name
 from perfaudit.static.understanding.loaders import Pass, passes
@@ -15,9 +16,9 @@ FOLLOW = 6  # expressions from the call outwards; real code needs two or three
 _PASSES_ON = {"enumerate", "tqdm", "trange", "cycle", "zip", "islice", "track", "progress_bar", "reversed"}
 _ONLY_LOOKS = {"len", "print", "isinstance", "type", "id", "repr", "str", "display"}
 _HOLDERS = (ast.Dict, ast.Tuple, ast.List, ast.IfExp, ast.DictComp, ast.ListComp, ast.NamedExpr, ast.Starred)
-_DEVICE = re.compile(r"cuda|device|gpu|\.to\(|accelerat|fabric|half\(")
+_DEVICE = regex(r"cuda|device|gpu|\.to\(|accelerat|fabric|half\(")
 # What trains, or what it trains on: a file without any of these words only looks at its batches.
-_TRAINS = re.compile(
+_TRAINS = regex(
     r"backward|cuda|device|gpu|\bmps\b|\.to\(|accelerat|trainer|optim|model|net\b|\.fit\(|\.step\(|lightning",
     re.IGNORECASE,
 )

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.context import dotted_name, last_name
 from perfaudit.static.understanding.values import argument, assigned_value, resolve
@@ -17,11 +18,11 @@ from perfaudit.static.understanding.values import argument, assigned_value, reso
 COLLATE = 6  # position of the parameter in DataLoader.__init__ of every torch since 1.0
 
 # What is read when it is asked for, in the text of a class or of what it is given.
-_LAZY = re.compile(
+_LAZY = regex(
     r"h5py|memmap|mmap|lmdb|zarr|load_dataset|load_from_disk|netCDF|open_dataset|pyarrow|parquet|ffcv|decord"
     r"|ImageFolder|DatasetFolder|torchvision\.datasets|datasets\.[A-Z]|Reader\(|Dataset\("
 )
-_OTHER_SETS = re.compile(r"dataset|subset|base|source|reader|loader|images?_?folder|hdf5|h5|env|store", re.IGNORECASE)
+_OTHER_SETS = regex(r"dataset|subset|base|source|reader|loader|images?_?folder|hdf5|h5|env|store", re.IGNORECASE)
 # Calls and methods that make a tensor or a number of what lies in memory, at the price of a copy at most.
 _TAKES = {
     "tensor",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
+from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.checks.ema_per_parameter_loop.plain_numbers import is_plain_number
 from perfaudit.static.checks.ema_per_parameter_loop.same_structure import have_same_structure
@@ -25,13 +26,13 @@ from perfaudit.static.understanding.members import attributes
 from perfaudit.static.understanding.values import constant, resolve
 
 WALKS = {"parameters", "named_parameters", "state_dict", "buffers", "named_buffers"}
-PARAMETER_LIST = re.compile(r"param", re.IGNORECASE)
-IN_TRAINING = re.compile(
+PARAMETER_LIST = regex(r"param", re.IGNORECASE)
+IN_TRAINING = regex(
     r"ema|averag|moving|moment|teacher|target|shadow|update|slow|mean|polyak|soft|key|train|step", re.IGNORECASE
 )
-NO_WEIGHTS = re.compile(r"grad|exp_avg|square|momentum_buf|velocity")  # an optimizer's own averages
-STATE = re.compile(r"param|shadow|state|averag|(^|_)ema(_|$)", re.IGNORECASE)
-MIXES = re.compile(r"\*|lerp|mul|(averag|update|ema|mean|mix|fn)\w*\(")
+NO_WEIGHTS = regex(r"grad|exp_avg|square|momentum_buf|velocity")  # an optimizer's own averages
+STATE = regex(r"param|shadow|state|averag|(^|_)ema(_|$)", re.IGNORECASE)
+MIXES = regex(r"\*|lerp|mul|(averag|update|ema|mean|mix|fn)\w*\(")
 FEW_STEPS = 4  # a delayed policy update comes every second step, and its average counts; one every thousand does not
 ADVICE = (
     "average all parameters at once: `torch._foreach_lerp_(averages, parameters, 1 - decay)` on two lists of floating "
@@ -40,8 +41,7 @@ ADVICE = (
 LONGEST_LINE = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Average:
+class Average(NamedTuple):
     """An update in a loop: `average` becomes (1 - weight) · average + weight · `new`.
 
     whole_body: the loop does nothing else, and a number is the weight. rebinds: the average is a new tensor afterwards,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
+from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.context import last_name
 from perfaudit.static.understanding.members import attributes, is_own, own_values, stores_of
@@ -13,7 +14,7 @@ from perfaudit.static.understanding.values import assigned_value, constant, defa
 _ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow, ast.FloorDiv, ast.Mod)
 _MAKERS = {"float", "int", "len", "range"}
 _CHOICES = {"min", "max", "abs", "round"}
-_OPTIONS = re.compile(r"^(args?|opts?|options|config|cfg|hparams|flags)$", re.IGNORECASE)
+_OPTIONS = regex(r"^(args?|opts?|options|config|cfg|hparams|flags)$", re.IGNORECASE)
 _DEPTH = 4
 
 

@@ -7,6 +7,7 @@ import functools
 import re
 from collections.abc import Iterator
 
+from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.checks.eval_without_no_grad.callers import calls_elsewhere
 from perfaudit.static.checks.eval_without_no_grad.escape import graph_escapes, proves_no_graph
@@ -30,12 +31,12 @@ from perfaudit.static.understanding.models import is_visible
 from perfaudit.static.understanding.opaque import is_opaque, made_of, reports
 from perfaudit.static.understanding.values import argument, assigned_value, enclosing_function, is_false, resolve
 
-GRADIENT = re.compile(
+GRADIENT = regex(
     r"grad(?!_fn)|backward|optim|attack|adversar|perturb|fgsm|pgd|saliency|explain|captum|(^|_)shap(ley)?($|_)|(^|_)cam($|_)|jacobian|hessian|"
     r"forces?$|energy|potential|stress|langevin|pinn|pde($|_)|influence"  # models that differentiate in `forward`
 )
-EVALUATION = re.compile(r"_?(test|eval|evaluate|evaluation|validate|validation)(_(epoch|one_epoch|loop|model|set))?")
-MODEL = re.compile(r"model|net(work)?$|encoder|decoder|backbone", re.IGNORECASE)
+EVALUATION = regex(r"_?(test|eval|evaluate|evaluation|validate|validation)(_(epoch|one_epoch|loop|model|set))?")
+MODEL = regex(r"model|net(work)?$|encoder|decoder|backbone", re.IGNORECASE)
 MODEL_METHODS = {
     "eval",
     "generate",

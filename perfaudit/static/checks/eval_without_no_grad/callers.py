@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
+from perfaudit.expressions import regex
 from perfaudit.static.checks.eval_without_no_grad.surroundings import gradients_may_be_off
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.context import called_function, last_name
 
-_TRAINS = re.compile(r"train|(^|_)fit($|_)|__init__|__call__")  # names of many things, most of them no evaluation
+_TRAINS = regex(r"train|(^|_)fit($|_)|__init__|__call__")  # names of many things, most of them no evaluation
 _MAX_FUNCTIONS = 8
 
 
-@dataclass(frozen=True, slots=True)
-class CallsElsewhere:
+class CallsElsewhere(NamedTuple):
     """A file that calls an evaluation with gradients on and one that calls it with gradients off; "" where there is none."""
 
     on: str

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
+from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, Loop, Source
 from perfaudit.static.understanding.context import dotted_name, last_name
 
-_FREE = re.compile(  # attributes and functions behind which there is no graph
+_FREE = regex(  # attributes and functions behind which there is no graph
     r"(item|tolist|detach|data|numpy|shape|size|dtype|device|argmax|argmin|argsort|eq|ne|gt|ge|lt|le|long|int|bool|byte|any|"
     r"all|isnan|nonzero|numel|dim|ndim|len|float|str|print|round|isinstance|range|keys|format)$"
 )
-_SHOWN = re.compile(
+_SHOWN = regex(
     r"(print|float|int|str|round|format|len|info|debug|warning|write|log|add_scalar|isnan|isfinite|exp|sqrt|save_image|imshow)$"
 )
 _GROWS = {"append", "extend", "add", "update", "insert", "push", "put", "store", "setdefault", "add_batch", "write"}

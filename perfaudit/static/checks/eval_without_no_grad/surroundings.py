@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import ast
 import functools
-import re
 
+from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.context import SET_GRAD, in_no_grad, last_name
 from perfaudit.static.understanding.values import enclosing_function
 
-HOOK = re.compile(  # functions that a framework calls, without gradients as a rule
+HOOK = regex(  # functions that a framework calls, without gradients as a rule
     r"(training|validation|test|predict)_step|(on_|configure_).*|.*_epoch_(end|start)|forward"
 )
 DIFFERENTIATES = ("torch.autograd.grad", "torch.autograd.functional.", "torch.func.", "functorch.")
-PLAIN_CONTEXT = re.compile(
+PLAIN_CONTEXT = regex(
     r"(^|[._])(autocast|nullcontext|suppress|open|tqdm|trange|progress\w*|\w*bar|timer?|record_function|profile\w*)$"
 )
 PLAIN_DECORATORS = {"staticmethod", "classmethod", "wraps", "record", "main", "command", "option", "argument"}

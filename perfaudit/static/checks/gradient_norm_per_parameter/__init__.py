@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Callable, Iterator
 
+from perfaudit.expressions import regex
 from perfaudit.static.checks.gradient_norm_per_parameter.gradient_loops import (
     is_gradient,
     parameter_of,
@@ -19,9 +19,7 @@ from perfaudit.static.understanding.devices import uses_accelerator
 
 _NORMS = {"torch.norm", "torch.linalg.norm", "torch.linalg.vector_norm"}
 # What needs sums of its own: gradients of which this process holds a part; and what already takes lists.
-_OTHERWISE = re.compile(
-    r"all_reduce|DTensor|to_local|model_parallel|shard|sparse|_foreach_|get_total_norm|multi_tensor"
-)
+_OTHERWISE = regex(r"all_reduce|DTensor|to_local|model_parallel|shard|sparse|_foreach_|get_total_norm|multi_tensor")
 
 
 @check("PA407", ast.For)

@@ -5,17 +5,18 @@ from __future__ import annotations
 import ast
 import re
 
+from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.context import last_name
 from perfaudit.static.understanding.values import argument, assigned_value, constant
 
-COMPILED = re.compile(r"jit|script|compile|fuse|decomposition|impl")  # in a decorator
-REFERENCE = re.compile(r"(^|_)(ref|reference|naive|expected|test)", re.IGNORECASE)
+COMPILED = regex(r"jit|script|compile|fuse|decomposition|impl")  # in a decorator
+REFERENCE = regex(r"(^|_)(ref|reference|naive|expected|test)", re.IGNORECASE)
 
 _INTEGERS = {"torch.arange", "torch.randint", "torch.randperm", "torch.argmax", "torch.argmin", "torch.bincount"}
 _FROM_VALUES = {"torch.tensor", "torch.as_tensor", "torch.full", "torch.arange"}  # of the type of what they are given
 _TO_INTEGERS = {"long", "int", "short", "byte", "bool", "argmax", "argmin", "argsort"}
-_TYPE = re.compile(r"^torch\.(u?int\d*|long|short|bool)$")
+_TYPE = regex(r"^torch\.(u?int\d*|long|short|bool)$")
 _DEPTH = 4
 
 

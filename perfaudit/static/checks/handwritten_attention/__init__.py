@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from perfaudit.static import edit
-from perfaudit.static.checks.handwritten_attention.attention import written_out
-from perfaudit.static.checks.handwritten_attention.attention_call import plain_call
-from perfaudit.static.checks.handwritten_attention.attention_hooks import place_of_hooks
-from perfaudit.static.checks.handwritten_attention.attention_values import Chain
-from perfaudit.static.checks.handwritten_attention.second_derivatives import place_of_second_derivatives
 from perfaudit.static.old_torch import needs_old_torch
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.context import runs_every_step
+
+if TYPE_CHECKING:
+    from perfaudit.static.checks.handwritten_attention.attention_values import Chain
 
 FUSED = "torch.nn.functional.scaled_dot_product_attention"
 AXES = 4  # of what the fused kernels take: batch, heads, positions, width
@@ -23,6 +22,10 @@ TURNED = {"transpose", "permute", "swapaxes", "t", "T", "mT", "contiguous"}
 
 @check("PA203", ast.Module)
 def handwritten_attention(source: Source, module: ast.Module) -> Iterator[Seen]:
+    if not source.mentions("oftmax") or not source.imports_torch:
+        return
+    from perfaudit.static.checks.handwritten_attention.attention import written_out  # most files have no softmax
+
     for chain in written_out(source):
         if needs_old_torch(source):  # asked last, since it asks other files: before 2.0 there is no such operator
             return
@@ -40,6 +43,10 @@ def handwritten_attention(source: Source, module: ast.Module) -> Iterator[Seen]:
 
 def _proposal(source: Source, chain: Chain) -> Proposal:
     """The call of the library; with edits where every statement of the chain can be replaced without a doubt."""
+    from perfaudit.static.checks.handwritten_attention.attention_call import plain_call
+    from perfaudit.static.checks.handwritten_attention.attention_hooks import place_of_hooks
+    from perfaudit.static.checks.handwritten_attention.second_derivatives import place_of_second_derivatives
+
     function, imported = edit.name_for(source, FUSED)
     call = plain_call(source, chain)
     hooked = place_of_hooks(source, call.layers) if call is not None else ""

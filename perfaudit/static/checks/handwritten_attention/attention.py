@@ -20,8 +20,6 @@ from perfaudit.static.understanding.context import last_name
 @lru_cache(maxsize=2)
 def written_out(source: Source) -> tuple[Chain, ...]:
     """Every attention of a file that is written out and whose scores and weights serve nothing else."""
-    if not source.mentions("oftmax") or not source.imports_torch:
-        return ()
     done: dict[int, Chain] = {}
     for function in _candidates(source):
         reader = Reader(source, (function,))

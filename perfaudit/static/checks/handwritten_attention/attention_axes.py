@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 import re
 
+from perfaudit.expressions import regex
 from perfaudit.static.understanding.context import last_name
 
-_WIDTH = re.compile(r"[cde]", re.IGNORECASE)  # the letters that patterns have for channels and the width of a head
-_HEAD_WIDTH = re.compile(r"head_?(dim|size|width|channels)|(dim|d|size|channels|per)_?head|^d_?[kqv]$", re.IGNORECASE)
+_WIDTH = regex(r"[cde]", re.IGNORECASE)  # the letters that patterns have for channels and the width of a head
+_HEAD_WIDTH = regex(r"head_?(dim|size|width|channels)|(dim|d|size|channels|per)_?head|^d_?[kqv]$", re.IGNORECASE)
 
 
 def equation(text: str) -> tuple[list[list[str]], list[str]] | None:

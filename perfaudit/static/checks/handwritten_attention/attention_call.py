@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from perfaudit.static.checks.handwritten_attention.attention_lengths import have_one_length
 from perfaudit.static.checks.handwritten_attention.attention_values import Chain
@@ -26,8 +27,7 @@ _MATMUL = {"torch.matmul", "torch.bmm"}
 _KEEPS = {"view", "reshape", "bool", "unsqueeze", "byte"}  # of a mask: the same positions
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """What the call replaces: the last product becomes the call, the statements before it go."""
 
     output: ast.expr

@@ -6,16 +6,17 @@ import ast
 import re
 from functools import lru_cache
 
+from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.context import last_name
 
-FUSED = re.compile(
+FUSED = regex(
     r"scaled_dot_product_attention|flash_?attn|flash_?attention|memory_efficient_attention|flex_attention|xformers"
     r"|sage_?attn|sdpa|use_flash|\bself\.flash",
     re.IGNORECASE,
 )
 _FUSED_WORDS = ("scaled_dot_product", "flash", "memory_efficient", "flex_attention", "xformers", "sage", "sdpa")
-_REFERENCE = re.compile(r"(^|_)(ref|reference|naive|expected|test|eager|mock)(_|$)", re.IGNORECASE)
+_REFERENCE = regex(r"(^|_)(ref|reference|naive|expected|test|eager|mock)(_|$)", re.IGNORECASE)
 
 Unit = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 _UNITS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)

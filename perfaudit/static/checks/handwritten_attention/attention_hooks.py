@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Callable
 from functools import lru_cache
 
+from perfaudit.expressions import regex
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.members import is_own
 
-_HOOKS = re.compile(r"\.register_(forward|forward_pre|backward|full_backward|full_backward_pre)_hook\b")
+_HOOKS = regex(r"\.register_(forward|forward_pre|backward|full_backward|full_backward_pre)_hook\b")
 _LAYERS = {"torch.nn.Softmax", "torch.nn.Dropout"}
 _MIN_PART = 4  # letters of "drop" in `if "drop" in name`
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
-import re
 
+from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.context import called_function
 from perfaudit.static.understanding.members import is_own, own_values
@@ -14,7 +14,7 @@ _KEEPS = {"float", "half", "bfloat16", "type_as", "contiguous", "clone", "detach
 _SHAPES = {"view", "reshape", "transpose", "permute", "unsqueeze", "squeeze", "flatten", "swapaxes", "movedim"}
 _CUTS = {"chunk", "split", "tensor_split"}
 _LAYERS = {f"torch.nn.{name}" for name in ("Linear", "Dropout", "Identity", "LayerNorm", "RMSNorm")}
-_NAME = re.compile(r"Name\(id='(\w+)'")
+_NAME = regex(r"Name\(id='(\w+)'")
 
 
 def have_one_length(source: Source, function: Function, at: ast.expr, names: tuple[str, ...]) -> bool:

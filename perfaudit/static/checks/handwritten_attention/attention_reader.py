@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 from functools import lru_cache
 
+from perfaudit.expressions import regex
 from perfaudit.static.checks.handwritten_attention.attention_axes import (
     equation,
     letters,
@@ -47,16 +48,16 @@ from perfaudit.static.understanding.context import called_function, dotted_name,
 from perfaudit.static.understanding.members import built_as
 from perfaudit.static.understanding.values import Known, argument, constant, resolve
 
-_QUERY = re.compile(r"(^|_)(x?q|qs?|query|queries|quer|theta|proj_query)(_|\d|$)", re.IGNORECASE)
-_KEY = re.compile(r"(^|_)(x?k|ks?|key|keys|kt|phi|proj_key)(_|\d|$)", re.IGNORECASE)
-_VALUE = re.compile(r"(^|_)(x?v|vs?|value|values)(_|\d|$)", re.IGNORECASE)
+_QUERY = regex(r"(^|_)(x?q|qs?|query|queries|quer|theta|proj_query)(_|\d|$)", re.IGNORECASE)
+_KEY = regex(r"(^|_)(x?k|ks?|key|keys|kt|phi|proj_key)(_|\d|$)", re.IGNORECASE)
+_VALUE = regex(r"(^|_)(x?v|vs?|value|values)(_|\d|$)", re.IGNORECASE)
 _ASKED = {"shape", "dtype", "device", "ndim", "is_cuda", "requires_grad"}  # read of a tensor without its values
 _ASKING = {"size", "dim", "new_zeros", "new_ones", "new_full", "new_tensor", "new_empty", "stride", "element_size"}
 _LIKE = {f"torch.{name}_like" for name in ("zeros", "ones", "full", "empty")}
 _ARITHMETIC = {"add": ast.Add, "mul": ast.Mult, "div": ast.Div, "sub": ast.Sub, "multiply": ast.Mult}
 _RANKS = {"bmm": 3, "mm": 2}
 _PRODUCTS = {"matmul", "bmm", "mm"}
-_DROPOUT = re.compile(r"drop", re.IGNORECASE)
+_DROPOUT = regex(r"drop", re.IGNORECASE)
 _DROPOUTS = {f"torch.nn.{name}" for name in ("Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout")}
 _PASSES = _DROPOUTS | {"torch.nn.Identity"}
 _SOFTMAX = {"torch.softmax", "torch.nn.functional.softmax", "torch.special.softmax"}

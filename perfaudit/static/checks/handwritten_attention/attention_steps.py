@@ -6,6 +6,7 @@ import ast
 import re
 from dataclasses import replace
 
+from perfaudit.expressions import regex
 from perfaudit.static.checks.handwritten_attention.attention_axes import width_in_sizes
 from perfaudit.static.checks.handwritten_attention.attention_values import (
     PLAIN,
@@ -28,7 +29,7 @@ TURNS = {"transpose", "permute", "swapaxes", "swapdims", "t", "adjoint", "movedi
 RESHAPES = {"view", "reshape"}
 _STEADY = {ast.Add, ast.Sub, ast.Mult, ast.Div}
 _CUTS = {"chunk", "split", "unbind", "tensor_split"}
-_MULTIPLIER = re.compile(r"mask|adj|gate|decay|dist", re.IGNORECASE)  # no factor of a scale
+_MULTIPLIER = regex(r"mask|adj|gate|decay|dist", re.IGNORECASE)  # no factor of a scale
 
 
 def lost(*values: Value) -> Value:

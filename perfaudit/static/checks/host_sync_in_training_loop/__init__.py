@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.checks.host_sync_in_training_loop.device_sums import sums_on_device
 from perfaudit.static.registry import Proposal, Seen, check
@@ -33,9 +34,9 @@ from perfaudit.static.understanding.values import enclosing_function
 
 READS = {"item", "tolist", "cpu"}  # `.numpy()` alone raises on a device tensor, so it is not one
 CASTS = {"float", "int", "bool", "str", "repr", "print"}
-UPDATE = re.compile(r"optim|sgd|adam|scaler|trainer|(^|_)update_?(param|weight|net|model|policy)|train_step")
-HOST_WORLD = re.compile(r"(^|_)step(_async|_wait)?$|priorit")  # an environment, a replay buffer: they live on the host
-NO_WORLD = re.compile(r"opt|sched|scaler|prof|track|meter|stop|engine|model", re.IGNORECASE)
+UPDATE = regex(r"optim|sgd|adam|scaler|trainer|(^|_)update_?(param|weight|net|model|policy)|train_step")
+HOST_WORLD = regex(r"(^|_)step(_async|_wait)?$|priorit")  # an environment, a replay buffer: they live on the host
+NO_WORLD = regex(r"opt|sched|scaler|prof|track|meter|stop|engine|model", re.IGNORECASE)
 LOG_LEVELS = {"info", "warning", "error", "critical"}
 
 

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.checks.optimizer_not_fused.model_size import has_large_model
 from perfaudit.static.old_torch import needs_old_torch
@@ -27,14 +28,14 @@ from perfaudit.static.understanding.values import (
 FEW = 8  # tensors in a list written out; below it the update is a handful of kernels either way
 FOREACH_OF_ADAGRAD = 6  # position; keyword-only in the others
 COMPLEX = {"cfloat", "cdouble", "complex64", "complex128"}
-_DTENSORS = re.compile(r"\bfully_shard\b|DTensor|parallelize_module|distribute_(tensor|module)")  # have fused Adam only
+_DTENSORS = regex(r"\bfully_shard\b|DTensor|parallelize_module|distribute_(tensor|module)")  # have fused Adam only
 UNFUSED_OF_TRAINER = ("adamw_torch", "adamw_hf")
-_LOADS_LITTLE = re.compile(
+_LOADS_LITTLE = regex(
     r"\bpeft\b|\blora\b|xla|tpu", re.IGNORECASE
 )  # few parameters are trained; no kernel for the device
 NO_FUSED = {"torch_xla", "torch_directml", "higher"}  # devices without the kernel; differentiable optimizers
 
-_MAY_TRAIN = re.compile(r"train|fit|run|main|epoch|learn", re.IGNORECASE)
+_MAY_TRAIN = regex(r"train|fit|run|main|epoch|learn", re.IGNORECASE)
 
 
 @check("PA402", call=("torch.optim.Adam", "torch.optim.AdamW", "torch.optim.SGD", "torch.optim.Adagrad"))
