@@ -8,7 +8,9 @@ from perfaudit.render.words import count, fix_title, one_line, step_time
 from perfaudit.report import Report
 from perfaudit.traces import NOTE_WORDS, SHARE_WORDS, RankTrace, TraceChange, Traces
 
-BAR = 30  # characters of a bar of 100 %
+BAR = 30  # characters of a bar of 100 %, where a line has room for it
+SHORTEST_BAR = 10
+COLUMN = 4  # characters of a share
 LONGEST_NAME = 32  # of a file beside its bar; head and end are shown of a longer one
 MOST_BARS = 16  # ranks that are shown without --verbose
 _STYLES = {
@@ -21,30 +23,22 @@ _STYLES = {
     "idle_launch": ("l", "red"),
     "idle_other": ("·", "dim"),
 }
-_SHORT = {
-    "compute": "computing",
-    "communication_exposed": "communicating",
-    "memory_exposed": "copying",
-    "idle_data": "data",
-    "idle_sync": "host waits",
-    "idle_allocation": "allocation",
-    "idle_launch": "launching",
-    "idle_other": "other",
-}
+NOWHERE = "outside any annotation or operator"
+LEAST = 0.005  # of the time; what takes less in all ranks has no column
 
 
 def trace_page(report: Report, paint: Paint, width: int, verbose: bool = False) -> str:
     """The report; `verbose` adds kernels and where idle time lies."""
     traces = report.traces
     if traces is None:
-        parts = [f"{item.path}: {item.reason}\n" for item in report.skipped]
+        parts = [wrapped(f"{item.path}: {item.reason}", width, "") + "\n" for item in report.skipped]
         said = " ".join(report.notes) or "Nothing could be read."
-        return "".join([*parts, paint(said, "bold red"), "\n"])
+        return "".join([*parts, wrapped(paint(said, "bold red"), width, ""), "\n"])
     parts = [wrapped(paint(traces.verdict, "bold"), width, "") + "\n"]
     if traces.compared is not None:
         parts.append(_changes(traces.compared, paint, width))
-    parts.append(_bars(traces, paint, verbose))
-    if traces.stragglers:
+    parts.append(_bars(traces, paint, width, verbose))
+    if traces.stragglers and not any(one.rule == "PA904" for one in report.findings):  # which says the same
         parts.append("\n".join(_straggler_lines(traces)) + "\n")
     parts += [_finding(number, one, paint, width) for number, one in enumerate(report.findings, start=1)]
     if report.findings:
@@ -55,21 +49,41 @@ def trace_page(report: Report, paint: Paint, width: int, verbose: bool = False) 
     return "\n".join(part for part in parts if part)
 
 
-def _bars(traces: Traces, paint: Paint, verbose: bool) -> str:
+def _bars(traces: Traces, paint: Paint, width: int, verbose: bool) -> str:
+    """A bar for each device. The shares of one stand in a list below it, those of several in columns beside them."""
+    used = [name for name in SHARE_WORDS if any(rank.shares[name] >= LEAST for rank in traces.ranks)]
+    if len(traces.ranks) == 1:
+        (rank,) = traces.ranks
+        lines = [f"  {_label(rank)}  {_bar(rank, paint, BAR)}", ""]
+        lines += [f"  {_STYLES[name][0]}  {_share(rank, name)} %  {SHARE_WORDS[name]}" for name in used]
+        return "\n".join(lines) + "\n"
     shown = traces.ranks if verbose else traces.ranks[:MOST_BARS]
-    used = [name for name in SHARE_WORDS if any(rank.shares[name] >= 0.005 for rank in traces.ranks)]
-    lines = []
     labels = [_label(rank) for rank in shown]
     longest = max(len(label) for label in labels)
+    length = max(SHORTEST_BAR, min(BAR, width - longest - 4 - COLUMN * len(used)))
+    head = "".join(f"{_STYLES[name][0]:>{COLUMN}}" for name in used)
+    lines = [f"{'% of the time':>{longest + length + 4}}{head}"]
     for rank, label in zip(shown, labels, strict=True):
-        words = "  ".join(
-            f"{_SHORT[name]} {100 * rank.shares[name]:.0f} %" for name in used if rank.shares[name] >= 0.005
-        )
-        lines.append(f"  {label:<{longest}}  {_bar(rank, paint)}  {words}".rstrip())
+        shares = "".join(f"{_share(rank, name):>{COLUMN}}" for name in used)
+        lines.append(f"  {label:<{longest}}  {_bar(rank, paint, length)}{shares}")
     if len(shown) < len(traces.ranks):
         lines.append(f"  and {len(traces.ranks) - len(shown)} more: --verbose shows all, --format json too")
-    legend = "  ".join(f"{_STYLES[name][0]} {SHARE_WORDS[name]}" for name in used)
-    return "\n".join([*lines, "", f"  {legend}"]) + "\n"
+    return "\n".join([*lines, "", *_legend(used, width)]) + "\n"
+
+
+def _share(rank: RankTrace, name: str) -> str:
+    return f"{100 * rank.shares[name]:3.0f}"
+
+
+def _legend(used: list[str], width: int) -> list[str]:
+    """What each sign of the bars stands for, as many on a line as there is room for."""
+    lines = [""]
+    for name in used:
+        entry = f"  {_STYLES[name][0]} {SHARE_WORDS[name]}"
+        if lines[-1] and len(lines[-1] + entry) > width:
+            lines.append("")
+        lines[-1] += entry
+    return lines
 
 
 def _label(rank: RankTrace) -> str:
@@ -79,11 +93,11 @@ def _label(rank: RankTrace) -> str:
     return f"{name} {rank.device}"
 
 
-def _bar(rank: RankTrace, paint: Paint) -> str:
+def _bar(rank: RankTrace, paint: Paint, length: int) -> str:
     """Whole characters by largest remainder, so that the bar is always as long."""
-    exact = {name: BAR * rank.shares[name] for name in SHARE_WORDS}
+    exact = {name: length * rank.shares[name] for name in SHARE_WORDS}
     cells = {name: int(size) for name, size in exact.items()}
-    for name in sorted(exact, key=lambda name: cells[name] - exact[name])[: BAR - sum(cells.values())]:
+    for name in sorted(exact, key=lambda name: cells[name] - exact[name])[: length - sum(cells.values())]:
         cells[name] += 1
     return "".join(paint(_STYLES[name][0] * number, _STYLES[name][1]) for name, number in cells.items() if number)
 
@@ -112,23 +126,25 @@ def _finding(number: int, finding: Finding, paint: Paint, width: int) -> str:
 def _closing(report: Report, traces: Traces, width: int) -> str:
     more = f" {count(traces.more_findings, 'smaller finding')} not shown." if traces.more_findings else ""
     said = (
-        f"Savings are upper bounds, and findings overlap in time: they do not add up.{more} What to do: perfaudit explain "
-        f"{report.findings[0].rule}"
+        f"Each saving is an upper bound. Findings overlap in time, so savings do not add up.{more} What to do: `perfaudit "
+        f"explain {report.findings[0].rule}`"
     )
-    return wrapped(said, width, "") + "\n"
+    return wrapped(said, width, "").replace("`", "") + "\n"
 
 
 def _where(rank: RankTrace, width: int) -> str:
-    lines = [f"{_label(rank)}: {rank.steps} steps in {1000 * rank.window_seconds:.4g} ms, {rank.events:,} events"]
+    steps = f"{count(rank.steps, 'step')} in " if rank.steps else ""
+    lines = [f"{_label(rank)}: {steps}{1000 * rank.window_seconds:.4g} ms, {rank.events:,} events in the file"]
     if rank.communication_overlap is not None:
         lines.append(f"  communication overlapped with computing: {100 * rank.communication_overlap:.0f} %")
     if rank.tensor_core_share is not None:
         lines.append(f"  matrix products on tensor cores: {100 * rank.tensor_core_share:.0f} % of their time")
     for one in rank.where:
         place = one_line(", ".join(part for part in (one.annotation, one.operator, one.source) if part))
-        lines.append(
-            f"  {SHARE_WORDS[f'idle_{one.cause}']}: {100 * one.share:.1f} %, mostly {place or 'outside what is marked'}"
+        said = (
+            f"{SHARE_WORDS[f'idle_{one.cause}']}, {100 * one.share:.1f} %: mostly {f'in {place}' if place else NOWHERE}"
         )
+        lines.append(wrapped(said, width, "  "))
     room = width - 26
     lines += [
         f"  {one_line(row.name)[:room]:<{room}}  {100 * row.share:>4.1f} %  {row.calls:>7,} x"
@@ -152,16 +168,18 @@ def _notes(report: Report, traces: Traces, paint: Paint, width: int, verbose: bo
 
 def _changes(change: TraceChange, paint: Paint, width: int) -> str:
     before, after = change.seconds_per_step_before, change.seconds_per_step_after
-    lines = [wrapped(f"from {change.before} to {change.after}", width, "")]
+    lines = [wrapped(f"What changed from {change.before} to {change.after}:", width, "")]
     if before and after:
-        lines.append(f"  {1000 * before:.4g} ms -> {1000 * after:.4g} ms a step ({after / before:.3f})")
+        lines.append(f"  {1000 * before:.4g} ms -> {1000 * after:.4g} ms a step: {after / before:.3f} times as long")
     for name, points in sorted(change.shares.items(), key=lambda item: -abs(item[1])):
         if abs(points) >= 0.005:
             times = change.seconds.get(name)
             each = f"  {step_time(times[0])} -> {step_time(times[1])} a step" if times else ""
-            lines.append(f"  {SHARE_WORDS[name]:<40}{100 * points:>+6.1f} points{each}")
+            lines.append(f"  {SHARE_WORDS[name]:<37}{100 * points:>+6.1f} points{each}")
+    if change.findings:
+        lines.append("  What each finding could save at most:")
     for one in change.findings:
-        was = "-" if one.before is None else f"{100 * one.before:.0f} %"
-        now = "gone" if one.after is None else f"{100 * one.after:.0f} %"
-        lines.append(f"  {one.rule:<40}{was:>6} -> {paint(now, 'green' if one.after is None else 'bold')}")
+        was = "no finding" if one.before is None else f"{100 * one.before:.0f} %"
+        now = "no finding" if one.after is None else f"{100 * one.after:.0f} %"
+        lines.append(f"  {one.rule}  {was:>10} -> {paint(now, 'green' if one.after is None else 'bold')}")
     return "\n".join(lines) + "\n"

@@ -25,13 +25,13 @@ def parts(report: Report, text: Written, code: Written) -> list[list[str]]:
     if traces.compared is not None:
         head.append(_changes(traces.compared, text, code))
     if report.findings:
-        head.append("\n| at most | rule | what is there | what to do |\n|---:|---|---|---|\n")
+        head.append("\n| could save at most | rule | what was found | what to do |\n|---:|---|---|---|\n")
     rows = [_row(finding, text, code) for finding in report.findings]
     return [
         head,
         rows,
         [_closing(report, traces)],
-        _shares(traces, text),
+        _shares(report, traces, text),
         ["\n"],
         skipped,
         _notes(report, traces, text),
@@ -57,11 +57,11 @@ def _closing(report: Report, traces: Traces) -> str:
     if not report.findings:
         return ""
     more = f" {count(traces.more_findings, 'smaller finding')} not shown." if traces.more_findings else ""
-    return f"\nSavings are upper bounds, and findings overlap in time: they do not add up.{more}\n"
+    return f"\nEach saving is an upper bound. Findings overlap in time, so savings do not add up.{more}\n"
 
 
-def _shares(traces: Traces, text: Written) -> list[str]:
-    """A row for each rank, columns for what takes time."""
+def _shares(report: Report, traces: Traces, text: Written) -> list[str]:
+    """A row for each rank, columns for what takes time; the ranks that are late, where no finding says it."""
     shown = chosen(traces.ranks, traces, MOST_RANKS)
     used = [name for name in SHARE_WORDS if any(rank.shares[name] >= LEAST for rank in shown)]
     head = _cells(("device", *(SHARE_WORDS[name] for name in used))) + "|---|" + "---:|" * len(used) + "\n"
@@ -71,6 +71,7 @@ def _shares(traces: Traces, text: Written) -> list[str]:
         f"\nRank {one.rank} comes last to {one.last} of {one.of} collectives; the others wait for it for "
         f"{share(one.share)} of the time.\n"
         for one in traces.stragglers
+        if not any(finding.rule == "PA904" for finding in report.findings)
     ]
     return ["\n" + head, *rows, left, *late]
 
@@ -79,15 +80,15 @@ def _changes(change: TraceChange, text: Written, code: Written) -> str:
     lines = [f"\nFrom {code(change.before)} to {code(change.after)}:\n\n"]
     before, after = change.seconds_per_step_before, change.seconds_per_step_after
     if before and after:
-        lines.append(f"- {step_time(before)} → {step_time(after)} a step ({after / before:.3f})\n")
+        lines.append(f"- {step_time(before)} → {step_time(after)} a step: {after / before:.3f} times as long\n")
     for name, points in sorted(change.shares.items(), key=lambda item: -abs(item[1])):
         if abs(points) >= LEAST:
             times = change.seconds.get(name)
             each = f", {step_time(times[0])} → {step_time(times[1])} a step" if times else ""
             lines.append(f"- {SHARE_WORDS[name]}: {100 * points:+.1f} points{each}\n")
     for one in change.findings:
-        was = "none" if one.before is None else share(one.before)
-        lines.append(f"- {text(one.rule)}: {was} → {'gone' if one.after is None else share(one.after)}\n")
+        was, now = ("no finding" if value is None else share(value) for value in (one.before, one.after))
+        lines.append(f"- {text(one.rule)} could save at most: {was} → {now}\n")
     return "".join(lines)
 
 

@@ -128,10 +128,10 @@ def _not_at_once(by_rank: dict[int, FileResult]) -> str:
         first, last = min(began, key=lambda rank: began[rank]), max(began, key=lambda rank: began[rank])
         hours = (began[last] - began[first]) / 3600
         apart = f"{hours:,.1f} hours" if hours >= 1 else f"{60 * hours:.0f} minutes"
-        return f"Rank {last} was recorded {apart} after rank {first}: who is late is not told."
+        return f"Rank {last} was recorded {apart} after rank {first}: which rank is late cannot be judged."
     steps = {rank: one.steps for rank, one in by_rank.items() if one.steps is not None}
     if steps and max(first for first, _ in steps.values()) > min(last for _, last in steps.values()):
-        return "The ranks were recorded in different steps: who is late is not told."
+        return "The ranks were recorded in different steps: which rank is late cannot be judged."
     return ""
 
 
@@ -177,7 +177,8 @@ def _meetings(by_rank: dict[int, FileResult]) -> tuple[list[Meeting], tuple[str,
         )
     if other_sizes:
         notes.append(
-            f"{other_sizes} collectives reduce other sizes on some ranks, so that they are not the same: not compared."
+            f"{other_sizes} collectives are left out of the comparison of ranks: the size of what they reduce differs over "
+            "ranks, so they do not belong together."
         )
     return sorted(found, key=lambda meeting: meeting.start), tuple(notes)
 
@@ -186,8 +187,8 @@ def _not_matched(kind: tuple[str, str], counts: Counter[int]) -> str:
     most, least = counts.most_common()[0], counts.most_common()[-1]
     of_group = "" if kind[1].startswith("stream ") else f" of {kind[1]}"
     return (
-        f"In a step {kind[0]}{of_group} is there {most[1]} times on rank {most[0]} and {least[1]} times on rank {least[0]}: "
-        "which belong together is not known, so they are not compared."
+        f"In one step, rank {most[0]} has {most[1]} collectives of the kind {kind[0]}{of_group} and rank {least[0]} has "
+        f"{least[1]}. Which of them belong together is not known, so they are left out of the comparison of ranks."
     )
 
 
@@ -205,15 +206,15 @@ def _straggling(
     own = sum(meeting.before.get(first.rank, 0.0) for meeting in mine)
     why = ""
     if own > LONGER * sum(others):
-        why = f": before these it computes {own / sum(others):.2f} times as long" if sum(others) else ""
+        why = f": before these it computes {own / sum(others):.2f} times as long as the others" if sum(others) else ""
     elif mine:
-        why = ", and computes no longer before them: its host, a copy or an exchange with another rank is late"
+        why = ", though it computes as long before them as the others: its host, a copy or an exchange with another rank is late"
     seconds = whole * first.share / share
     each = None if step is None else first.share * step
     often = f"{seconds:.3g} s in all" if each is None else f"{1000 * each:.3g} ms a step"
     return TraceFinding(
         "PA904",
-        f"rank {first.rank} comes last to {first.last} of {first.of} collectives{why}; the other ranks wait for it for "
+        f"rank {first.rank} comes last to {first.last} of {first.of} collectives{why}. The other ranks wait for it for "
         f"{100 * first.share:.0f} % of the time ({often})",
         seconds,
         first.share,
@@ -230,17 +231,17 @@ def _imbalance(
     last = Counter(meeting.last for meeting in late)
     computed = sum(meeting.last_computed_longer for meeting in late)
     why = (
-        f"In {computed} of these the last one had computed longer than the others"
+        f"In {computed} of these collectives, the last rank had computed longer than the others"
         if 2 * computed > len(late)
-        else "The last one most often had computed no longer than the others: its host, a copy or its data is late"
+        else "In most of these, the last rank had not computed longer than the others: its host, a copy or its data was late"
     )
     words = ", ".join(f"rank {rank} {number} times" for rank, number in last.most_common(3))
     each = None if step is None else share * step
     often = f"{whole:.3g} s in all" if each is None else f"{1000 * each:.3g} ms a step"
     return TraceFinding(
         "PA905",
-        f"ranks come to collectives at different times, now one and now another last ({words}; {len(late)} of {meetings} "
-        f"collectives): they wait for each other for {100 * share:.0f} % of the time ({often}). {why}",
+        f"ranks come to {len(late)} of {meetings} collectives at different times, and not always the same rank comes last "
+        f"({words}): they wait for each other for {100 * share:.0f} % of the time ({often}). {why}",
         whole,
         share,
         each,

@@ -26,7 +26,7 @@ _IDLE_BY = {
     "idle_sync": "because the host waited for it",
     "idle_allocation": "while memory is allocated",
     "idle_launch": "because launches come late",
-    "idle_other": "for other reasons",
+    "idle_other": "for a reason that the trace does not show",
 }
 ALL = 0.95  # of idle time, from which on one cause is said to be that of all
 MUCH = 0.1  # of the window; so much loss without a finding is said
@@ -85,7 +85,7 @@ def report_of(results: Sequence[FileResult], rules: Mapping[str, Rule], rank: in
     found = [one for one in found if one.share >= LEAST]
     devices = tuple(device for one in usable for device in one.devices)
     traces = Traces(
-        verdict(devices, found),
+        verdict(devices, found, rules),
         devices,
         job.stragglers,
         job.waits,
@@ -112,10 +112,10 @@ def _one_job(results: list[FileResult]) -> tuple[list[FileResult], list[Skipped]
         elif one.rank in kept and _is_ranked_by_name(one):
             # A name tells too little to leave a file out.
             notes.append(
-                f"{one.file} is named like rank {one.rank}, and so is {kept[one.rank].file}: it is looked at by itself."
+                f"{one.file} is named like rank {one.rank}, and so is {kept[one.rank].file}: the first is analysed by itself."
                 if _is_ranked_by_name(kept[one.rank])
                 else f"{one.file} is named like rank {one.rank}, but {kept[one.rank].file} says that it is rank {one.rank}: "
-                "it is looked at by itself."
+                "the first is analysed by itself."
             )
             unknown.append(replace(one, rank=None, devices=tuple(replace(each, rank=None) for each in one.devices)))
         elif one.rank in kept:
@@ -127,9 +127,9 @@ def _one_job(results: list[FileResult]) -> tuple[list[FileResult], list[Skipped]
     ordered = [*(kept[rank] for rank in sorted(kept, key=lambda rank: rank or 0)), *unknown]
     size = next(iter(sizes), None) if len(sizes) == 1 else None
     if size is not None and 1 < len(kept) < size:
-        notes.append(f"{len(kept)} of {size} ranks are there; who is late is told among these.")
+        notes.append(f"{len(kept)} of the {size} ranks of the job were read; who is late is judged among these.")
     if len(ordered) > 1 and len(unknown) == len(ordered):
-        notes.append("No file tells its rank: each is looked at by itself.")
+        notes.append("No file says which rank it is of: each is analysed by itself.")
     return ordered, skipped, notes
 
 
@@ -217,7 +217,9 @@ def _together(findings: Iterable[TraceFinding]) -> list[TraceFinding]:
         most = max(several, key=lambda one: one.share)
         ranks = sorted({one.rank for one in several if one.rank is not None})
         if len(several) > 1 and len(ranks) > 1:
-            most = replace(most, message=f"{most.message} (rank {most.rank}; {ranks_in_words(ranks)} have it)")
+            most = replace(
+                most, message=f"{most.message} (figures of rank {most.rank}; {ranks_in_words(ranks)} have this finding)"
+            )
         elif most.rank is None and most.file and len({one.file for one in everything}) > 1:
             most = replace(most, message=f"{most.message} ({most.file})")
         found.append(most)
@@ -237,10 +239,10 @@ def _finding(found: TraceFinding, rules: Mapping[str, Rule]) -> Finding:
     where = found.where
     location = Location(where.source, where.line, 1, where.line, 1) if where.source else None
     parts = []
-    if where.annotation:
-        parts.append(f"under `{where.annotation}`")
     if where.operator and where.operator not in found.message:
-        parts.append(f"in `{where.operator}`")
+        parts.append(f"in the operator `{where.operator}`")
+    if where.annotation:
+        parts.append(f"under the annotation `{where.annotation}`")
     return Finding(
         rule=rule.id,
         name=rule.name,
@@ -248,12 +250,12 @@ def _finding(found: TraceFinding, rules: Mapping[str, Rule]) -> Finding:
         message=found.message,
         location=location,
         saving=Saving("profiled", 0.0, found.share, seconds_per_step=found.seconds_per_step),
-        note=f"mostly {' '.join(parts)}" if parts else "",
+        note=f"mostly {', '.join(parts)}" if parts else "",
         hot=True,
     )
 
 
-def verdict(devices: Sequence[RankTrace], findings: Sequence[TraceFinding]) -> str:
+def verdict(devices: Sequence[RankTrace], findings: Sequence[TraceFinding], rules: dict[str, Rule]) -> str:
     """The one line: how long a step takes, what the devices do, and what could be saved most."""
     if not devices:
         return "nothing could be read"
@@ -263,7 +265,7 @@ def verdict(devices: Sequence[RankTrace], findings: Sequence[TraceFinding]) -> s
     if all("no-device" in device.notes for device in devices):
         waits = f"the host waits for data for {100 * mean['idle_data']:.0f} % of the time"
         return (
-            f"{step}no work of a device is in the trace; {waits}{'' if findings else ': nothing worth doing was found'}"
+            f"{step}the trace has no work of a device; {waits}{'' if findings else ': nothing worth doing was found'}"
         )
     one = len(devices) == 1
     head = f"{step}{'the device computes' if one else 'devices compute'} for {100 * mean['compute']:.0f} % of the time"
@@ -283,8 +285,9 @@ def verdict(devices: Sequence[RankTrace], findings: Sequence[TraceFinding]) -> s
         head += f"; for {100 * lost[worst]:.0f} % {'it' if one else 'they'} {does}"
     if not findings:
         is_idle = lost[worst] >= MUCH
-        return f"{head}: no cause is known to a rule" if is_idle else f"{head}: nothing worth doing was found"
-    return f"{head}; most to save: {findings[0].rule}, at most {100 * findings[0].share:.0f} %"
+        return f"{head}: no rule says what to change" if is_idle else f"{head}: nothing worth doing was found"
+    first = findings[0]
+    return f"{head}; the largest finding ({first.rule} {rules[first.rule].name}) could save at most {100 * first.share:.0f} %"
 
 
 def compare_jobs(before: Report, after: Report, names: tuple[str, str]) -> Report:
@@ -292,7 +295,7 @@ def compare_jobs(before: Report, after: Report, names: tuple[str, str]) -> Repor
     first, second = before.traces, after.traces
     if first is None or second is None:
         readable, name = (after, names[0]) if first is None else (before, names[1])
-        said = f"Nothing is compared: {name} could not be read. This is the report of the other one alone."
+        said = f"Nothing is compared, because {name} could not be read. This is the report of the other trace alone."
         return readable.with_(skipped=(*before.skipped, *after.skipped), notes=(said, *readable.notes))
     mean = [
         {name: sum(one.shares[name] for one in traces.ranks) / len(traces.ranks) for name in SHARE_WORDS}
@@ -321,11 +324,14 @@ def compare_jobs(before: Report, after: Report, names: tuple[str, str]) -> Repor
     if all(devices) and devices[0] != devices[1]:
         words = " and ".join(", ".join(names) for names in devices)
         notes = (
-            f"The traces are of different devices ({words}): times do not tell what a change of the code did.",
+            f"The traces are of different devices ({words}): a difference may come from the device, and not from the code.",
             *notes,
         )
     if sizes[0] != sizes[1]:
-        notes = ("The traces are not of the same ranks: what differs may be theirs, and not the code's.", *notes)
+        notes = (
+            "The traces are not of the same ranks: a difference may come from the ranks, and not from the code.",
+            *notes,
+        )
     return after.with_(traces=replace(second, compared=change), skipped=(*before.skipped, *after.skipped), notes=notes)
 
 

@@ -8,12 +8,12 @@ from perfaudit.trace.device_view import DeviceView
 
 
 def milliseconds(microseconds: float) -> str:
-    """12.3 ms, 850 us, 2.1 s."""
+    """12.3 ms, 850 µs, 2.1 s."""
     if microseconds >= 1e6:
         return f"{microseconds / 1e6:.3g} s"
     if microseconds >= 1000:
         return f"{microseconds / 1000:.3g} ms"
-    return f"{microseconds:.3g} us"
+    return f"{microseconds:.3g} µs"
 
 
 def a_step(view: DeviceView, microseconds: float) -> str:
@@ -38,6 +38,8 @@ def times_a_step(view: DeviceView, number: int, rate: float) -> str:
         return "once" if number == 1 else f"{number:,} times"
     if 0.95 <= rate <= 1.05:
         return "once a step"
+    if rate < 0.95:
+        return f"{'once' if number == 1 else f'{number:,} times'} in {len(view.steps)} steps"
     return f"{rate:,.0f} times a step" if rate >= 100 else f"{rate:.3g} times a step"
 
 
@@ -48,8 +50,8 @@ def percent(view: DeviceView, microseconds: float) -> str:
 
 
 def size_in_words(size: float) -> str:
-    """Bytes: "200 bytes", "1.5 KiB", "25 MiB"."""
-    for unit, factor in (("MiB", 2**20), ("KiB", 2**10)):
+    """Bytes: "200 bytes", "1.5 KiB", "25 MiB", "2.2 GiB"."""
+    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if size >= factor:
             return f"{size / factor:.3g} {unit}"
     return f"{size:.0f} bytes"

@@ -11,7 +11,8 @@ from perfaudit.report import Report, Skipped
 def test_a_whole_report() -> None:
     page = render(made_report(1, name="mod"))
     assert page.startswith("## perfaudit trace\n\n**20 ms a step mod**\n")
-    assert "- 20.0 ms → 10.0 ms a step (0.500)\n- computing: +20.0 points\n- PA902: 20 % → gone\n" in page
+    assert "- 20.0 ms → 10.0 ms a step: 0.500 times as long\n- computing: +20.0 points\n" in page
+    assert "- PA902 could save at most: 20 % → no finding\n" in page
     assert (
         "| 27 % | PA901 device-waits-for-data | waits for `mod`<br>mostly under `mod`<br>`mod:3` | `perfaudit explain PA901` |\n"
         in page

@@ -226,7 +226,7 @@ def test_a_device_without_tensor_cores_is_asked_for_nothing(tmp_path: Path) -> N
 
 def test_what_could_be_held_by_a_cuda_graph(tmp_path: Path) -> None:
     (finding, *_) = result_of(launches_slowly, tmp_path).findings
-    assert "200 kernels in a row are the same in every step" in finding.message
+    assert "a row of 200 kernels and copies that is the same in every step" in finding.message
 
 
 def test_the_window_holds_the_end_of_the_last_step(tmp_path: Path) -> None:

@@ -313,7 +313,7 @@ def test_a_graph_holds_kernels_of_the_same_shape(tmp_path: Path) -> None:
         )
         for host in (same, other)
     ]
-    assert "60 kernels in a row are the same in every step" in said[0]
+    assert "a row of 60 kernels and copies that is the same in every step" in said[0]
     assert "a CUDA graph could hold them" not in said[1]
 
 

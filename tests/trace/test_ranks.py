@@ -126,7 +126,9 @@ def test_files_that_do_not_belong_together(tmp_path: Path) -> None:
 
 def test_some_ranks_of_a_job(tmp_path: Path) -> None:
     results = [analyse(file) for file in find_traces([job_of(lambda *_: 0).write(tmp_path)])]
-    assert report_of(results[:2], rule_heads()).notes == ("2 of 4 ranks are there; who is late is told among these.",)
+    assert report_of(results[:2], rule_heads()).notes == (
+        "2 of the 4 ranks of the job were read; who is late is judged among these.",
+    )
     assert report_of(results, rule_heads()).notes == ()
     only = report_of(results, rule_heads(), rank=2)
     assert [one.rank for one in traces_of(only).ranks] == [2]
@@ -175,7 +177,7 @@ def test_what_can_be_read_of_two_is_reported(tmp_path: Path) -> None:
         both = compare_jobs(*pair, ("a", "b"))
         assert both.traces is not None
         assert [item.path for item in both.skipped] == ["b.json"]
-        assert both.notes[0].startswith("Nothing is compared: ")
+        assert both.notes[0].startswith("Nothing is compared, because ")
 
 
 def results_of(job: Job, folder: Path) -> list[FileResult]:
@@ -196,14 +198,18 @@ def notes_without_comparison(results: list[FileResult]) -> tuple[str, ...]:
 def test_ranks_of_other_times_are_not_compared(tmp_path: Path) -> None:
     results = results_of(late_second(), tmp_path)
     began = [other(one, began=1.7e9 + 7200 * (one.rank == 2)) for one in results]
-    assert notes_without_comparison(began) == ("Rank 2 was recorded 2.0 hours after rank 0: who is late is not told.",)
+    assert notes_without_comparison(began) == (
+        "Rank 2 was recorded 2.0 hours after rank 0: which rank is late cannot be judged.",
+    )
     assert traces_of(report_of([other(one, began=1.7e9) for one in results], rule_heads())).stragglers
 
 
 def test_ranks_of_other_steps_are_not_compared(tmp_path: Path) -> None:
     results = results_of(late_second(), tmp_path)
     moved = [other(one, steps=(20, 24)) if one.rank == 2 else one for one in results]
-    assert notes_without_comparison(moved) == ("The ranks were recorded in different steps: who is late is not told.",)
+    assert notes_without_comparison(moved) == (
+        "The ranks were recorded in different steps: which rank is late cannot be judged.",
+    )
 
 
 def test_a_sample_of_events_tells_nobody_late(tmp_path: Path) -> None:
@@ -221,7 +227,7 @@ def test_collectives_that_do_not_match_are_said(tmp_path: Path) -> None:
     short = [other(one, collectives=one.collectives[:-1]) if one.rank == 3 else one for one in results]
     report = report_of(short, rule_heads())
     (note,) = report.notes
-    assert note.startswith("In a step all_reduce is there 2 times on rank 0 and 1 times on rank 3")
+    assert note.startswith("In one step, rank 0 has 2 collectives of the kind all_reduce and rank 3 has 1.")
     (straggler,) = traces_of(report).stragglers  # in the other steps
     assert (straggler.rank, straggler.of) == (1, 8)
 
@@ -233,7 +239,7 @@ def test_collectives_of_other_sizes_do_not_match(tmp_path: Path) -> None:
         for one in results
     ]
     (note,) = notes_without_comparison(sizes)
-    assert note.startswith("10 collectives reduce other sizes on some ranks")
+    assert note.startswith("10 collectives are left out of the comparison of ranks: the size of what they reduce")
 
 
 def test_one_rank_knows_how_long_it_waits_for_others(tmp_path: Path) -> None:
@@ -325,7 +331,7 @@ def test_two_files_whose_names_seem_to_have_one_rank(tmp_path: Path) -> None:
     assert [one.rank for one in traces_of(report).ranks] == [1, None, None, None]
     assert report.skipped == ()
     first, second = tmp_path / "rank1_a.json", tmp_path / "rank1_b.json"
-    assert report.notes == (f"{second} is named like rank 1, and so is {first}: it is looked at by itself.",)
+    assert report.notes == (f"{second} is named like rank 1, and so is {first}: the first is analysed by itself.",)
 
 
 def test_a_file_that_nobody_foresaw_costs_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,11 @@ def look(view: DeviceView) -> Iterator[Seen]:
         return
     taking = [row for row in rows if runtime_names.is_device_memory(view.recording.names[calls.name[row]])]
     names = sorted({view.recording.names[calls.name[row]] for row in rows})
-    why = "the allocator keeps no memory" if _keeps_nothing(view, taking) else "memory is taken and given back again"
+    why = (
+        "the allocator keeps no memory"
+        if _keeps_nothing(view, taking)
+        else "the allocator takes memory from the driver and gives it back again"
+    )
     at = sorted(rows, key=lambda row: calls.start[row] - calls.end[row])
     yield Seen(
         "PA906",

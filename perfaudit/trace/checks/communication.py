@@ -92,7 +92,7 @@ def _pattern(view: DeviceView, rows: list[int]) -> str:
     """How many collectives of which kind a step has, and how large they are."""
     by_name: dict[str, list[int]] = {}
     for row in rows:
-        by_name.setdefault(view.operations[row] or "other", []).append(row)
+        by_name.setdefault(view.operations[row] or "other kinds", []).append(row)
     most = sorted(by_name, key=lambda name: -len(by_name[name]))[:3]
     words = ", ".join(f"{name} {launched_a_step(view, by_name[name])}" for name in most)
     sizes = _sizes(view, rows)

@@ -10,7 +10,7 @@ from perfaudit.trace.device_view import DeviceView
 from perfaudit.trace.host_threads import Instant
 from perfaudit.trace.intervals import intersection, total, union
 from perfaudit.trace.recording import MEMORY
-from perfaudit.trace.words import a_step, launched_a_step, percent
+from perfaudit.trace.words import a_step, launched_a_step, percent, size_in_words
 
 RULES = ("PA102", "PA907")
 TINY = 4096  # bytes; a copy of less takes as long as its launch
@@ -27,11 +27,11 @@ def look(view: DeviceView) -> Iterator[Seen]:
     if pageable:
         exposed = _exposed(view, pageable)
         moved = sum(max(0, view.recording.work.bytes[row]) for row in pageable) / len(pageable) * _often(view, pageable)
-        size = f", {moved / 2**20:.3g} MiB" if moved else ""
+        size = f", {size_in_words(moved)}" if moved else ""
         yield Seen(
             "PA102",
-            f"copies to the device come from memory that is not pinned ({launched_a_step(view, pageable)}{size}); the device "
-            f"does nothing else for {percent(view, exposed)} of the time ({a_step(view, exposed)})",
+            f"copies to the device come from memory that is not pinned ({launched_a_step(view, pageable)}{size}). The device "
+            f"does nothing else than these for {percent(view, exposed)} of the time ({a_step(view, exposed)})",
             exposed,
             _launched_at(view, pageable),
         )

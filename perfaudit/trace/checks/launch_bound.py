@@ -35,10 +35,10 @@ def look(view: DeviceView) -> Iterator[Seen]:
     if not lost or view.recording.spread_of_ids > SAMPLED:
         return  # events are missing: what the host did in between is not known
     often = times_a_step(view, seen.launches, seen.in_a_step)
-    kernels = f"{often} a kernel{' or a graph' * (seen.launches < seen.known)} is launched"
+    kernels = f"kernels{' and graphs' * (seen.launches < seen.known)} are launched {often}"
     said = (
         f"the device waits for launches for {percent(view, lost)} of the time ({a_step(view, lost)}): {kernels}, and "
-        f"{100 * seen.share:.0f} % of them arrive when the device has nothing to do"
+        f"{100 * seen.share:.0f} % of these launches reach a device that has nothing to do"
     )
     graph = longest_graphable(view)
     if graph is not None and graph.kernels >= 10:
@@ -47,8 +47,8 @@ def look(view: DeviceView) -> Iterator[Seen]:
         lost_in_one = view.step_times.in_one(lost) or 0.0
         if inside >= OF_GRAPH * lost_in_one:
             said += (
-                f"; {graph.kernels:,} kernels in a row are the same in every step, without a wait or an allocation between them: "
-                f"a CUDA graph could hold them ({milliseconds(min(inside, lost_in_one))} a step of the idle time)"
+                f". A CUDA graph could hold a row of {graph.kernels:,} kernels and copies that is the same in every step, "
+                f"without a wait or an allocation in it ({milliseconds(min(inside, lost_in_one))} a step of the idle time)"
             )
     at = []
     for one in stretches[:MOST]:

@@ -36,9 +36,8 @@ def look(view: DeviceView) -> Iterator[Seen]:
     if each >= MANY and together < OF_MANY_TENSORS * len(rows):
         yield Seen(
             "PA403",
-            f"{optimizer} updates parameters one after the other: {each:,.0f} kernels an update, which take {took} "
-            "with the idle time "
-            "between them",
+            f"{optimizer} updates parameters one after the other: an update has {each:,.0f} kernels, which take {took} together "
+            "with the idle time between them",
             lost,
             at,
         )
@@ -46,8 +45,8 @@ def look(view: DeviceView) -> Iterator[Seen]:
         busy = view.busy_with([row for row in rows if kernel_names.is_foreach(view.name_of(row))])
         yield Seen(
             "PA402",
-            f"{optimizer} passes over the parameters several times ({passes} kinds of kernels over many tensors), for "
-            f"{percent(view, busy)} of the time ({a_step(view, busy)}); fused=True passes once",
+            f"{optimizer} passes over the parameters several times ({passes} kinds of kernels over many tensors), which takes "
+            f"{percent(view, busy)} of the time ({a_step(view, busy)}); with fused=True it passes over them once",
             busy * (1 - 1 / passes),
             at,
         )

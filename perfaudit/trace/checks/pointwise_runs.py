@@ -27,9 +27,9 @@ def look(view: DeviceView) -> Iterator[Seen]:
     longest = sorted(runs, key=lambda run: sum(view.microseconds(row) for row in run), reverse=True)[:200]
     yield Seen(
         "PA306",
-        f"pointwise kernels in rows of {LEAST} and more ({launched_a_step(view, [run[0] for run in runs])} such a row) take "
-        f"{percent(view, taken)} of "
-        f"the time ({a_step(view, taken)}); fused, each row is one kernel that reads and writes once",
+        f"pointwise kernels follow each other in rows of {LEAST} or more ({launched_a_step(view, [run[0] for run in runs])}) "
+        f"and take {percent(view, taken)} of the time ({a_step(view, taken)}); fused, each row would be one kernel that reads "
+        "and writes once",
         lost,
         tuple(Instant(calls.start[of[run[0]]], calls.thread[of[run[0]]]) for run in longest if run[0] in of),
     )

@@ -46,8 +46,8 @@ def look(view: DeviceView) -> Iterator[Seen]:
     what = "has graph breaks" if has_breaks else "has graph breaks, or parts that are compiled one by one"
     yield Seen(
         "PA909",
-        f"the compiled model {what} ({often} a compiled region is called): "
-        f"between the regions the device is idle for {percent(view, lost)} of the time ({a_step(view, lost)})",
+        f"the compiled model {what}: compiled regions are called {often}, and between them the device is idle "
+        f"for {percent(view, lost)} of the time ({a_step(view, lost)})",
         lost,
         tuple(Instant(begin, thread) for begin, _, thread in regions[:200]),
     )
