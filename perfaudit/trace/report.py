@@ -255,7 +255,7 @@ def _finding(found: TraceFinding, rules: Mapping[str, Rule]) -> Finding:
     )
 
 
-def verdict(devices: Sequence[RankTrace], findings: Sequence[TraceFinding], rules: dict[str, Rule]) -> str:
+def verdict(devices: Sequence[RankTrace], findings: Sequence[TraceFinding], rules: Mapping[str, Rule]) -> str:
     """The one line: how long a step takes, what the devices do, and what could be saved most."""
     if not devices:
         return "nothing could be read"
