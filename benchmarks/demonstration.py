@@ -1,9 +1,9 @@
-"""The README's demonstration: a sample model audited and measured.
+"""The demonstration of docs/results.md: a sample model audited and measured.
 
     python benchmarks/demonstration.py [--write]
 
-Does what `perfaudit scan sample_models/digits_cnn.py --measure` does (about 2 minutes) and prints the README's block. With
---write it also writes the record (benchmarks/demonstration.json) and the README between its two marks. Run it on a machine
+Does what `perfaudit scan sample_models/digits_cnn.py --measure` does (about 2 minutes) and prints the page's block. With
+--write it also writes the record (benchmarks/demonstration.json) and the page between its two marks. Run it on a machine
 that does nothing else.
 """
 
@@ -23,6 +23,7 @@ from perfaudit import scan
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORD = ROOT / "benchmarks" / "demonstration.json"
+PAGE = "docs/results.md"
 SAMPLE = "sample_models/digits_cnn.py"
 COMMAND = f"perfaudit scan {SAMPLE} --measure"
 BUDGET = 300.0  # seconds, as the command has it by default
@@ -31,7 +32,7 @@ BEGIN, END = "<!-- written by benchmarks/demonstration.py -->\n", "<!-- until he
 TIMED = ("measured", "screened")  # bases of what this run has timed
 RACES = ("patches in one running training", "patched source against")  # how the tables of patches begin
 
-WIDTH = 130  # characters of the README's lines
+WIDTH = 130  # characters of the page's lines
 
 Json = dict[str, Any]
 
@@ -74,7 +75,7 @@ def measured_record() -> Json:
 
 
 def shown_lines(report: Iterable[str]) -> list[str]:
-    """The part of the report that the README shows: what a step consists of, the races of the patches, and what pays."""
+    """The part of the report that the page shows: what a step consists of, the races of the patches, and what pays."""
     lines = list(report)
     ends = [
         number
@@ -99,34 +100,36 @@ def conditions(record: Json) -> str:
 
 
 def block(record: Json) -> str:
-    """The README's block: under which conditions what was printed."""
-    shown = "".join(f"    {line}\n" if line else "\n" for line in shown_lines(record["report"]))
+    """The page's block: under which conditions what was printed."""
+    shown = "\n".join(line.rstrip() for line in shown_lines(record["report"]))
     said = f"`make demo` runs `{record['command']}`. Part of what it printed on a {conditions(record)}; your numbers will differ:"
-    return f"{BEGIN}\n{textwrap.fill(said, WIDTH)}\n\n{shown.rstrip()}\n\n{END}"
+    return f"{BEGIN}\n{textwrap.fill(said, WIDTH)}\n\n```console\n$ {record['command']}\n…\n\n{shown.rstrip()}\n```\n\n{END}"
 
 
 def write(record: Json) -> None:
     """Put a record where its figures stand."""
-    keep(record, RECORD, block(record))
+    keep(record, RECORD)
+    put_in(ROOT / PAGE, block(record))
 
 
-def keep(record: Json, path: Path, block: str) -> None:
-    """Write a record to its file, and its block in the place of the README's that begins and ends as it does."""
+def keep(record: Json, path: Path) -> None:
+    """Write a record to its file."""
     path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    readme = ROOT / "README.md"
+
+
+def put_in(page: Path, block: str) -> None:
+    """Put a block in the place of the page's that begins and ends as it does."""
     begin, *_, end = block.splitlines(keepends=True)
-    before, _, rest = readme.read_text(encoding="utf-8").partition(begin)
-    readme.write_text(before + block + rest.partition(end)[2], encoding="utf-8")
+    before, _, rest = page.read_text(encoding="utf-8").partition(begin)
+    page.write_text(before + block + rest.partition(end)[2], encoding="utf-8")
 
 
 def main(
     description: str | None, measure: Callable[[], Json], block: Callable[[Json], str], write: Callable[[Json], None]
 ) -> None:
-    """What `python benchmarks/NAME.py [--write]` does: measure, print the README's block, and write both where asked to."""
+    """What `python benchmarks/NAME.py [--write]` does: measure, print the page's block, and write both where asked to."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--write", action="store_true", help="write the record, and what is made of it: the README and all else"
-    )
+    parser.add_argument("--write", action="store_true", help="write the record, and what is made of it")
     options = parser.parse_args()
     record = measure()
     print(block(record))

@@ -1,8 +1,8 @@
-"""The README's first example, an unmodified script run and tuned: `python benchmarks/script_demonstration.py [--write]`.
+"""The tutorial's example, an unmodified script run and tuned: `python benchmarks/script_demonstration.py [--write]`.
 
 Does what a reader is told to type, `perfaudit run` and `perfaudit tune` on a sample with its loop in `main()` (some minutes),
-and prints the README's block. --write also keeps the record (script_demonstration.json) and puts the block between its marks.
-Run it on a machine that does nothing else.
+and prints the blocks of docs/tutorial.md. --write also keeps the record (script_demonstration.json), puts each block between its
+marks, and draws the README's picture anew (report_picture.py). Run it on a machine that does nothing else.
 """
 
 from __future__ import annotations
@@ -12,17 +12,16 @@ import platform
 import subprocess
 import sys
 import tempfile
-import textwrap
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from demonstration import ROOT, WIDTH, Json, keep, main
+from demonstration import ROOT, Json, keep, main, put_in
 
 RECORD = ROOT / "benchmarks" / "script_demonstration.json"
 SCRIPT = "sample_models/denoise_patches.py"
 COMMANDS = (f"run {SCRIPT}", f"tune {SCRIPT} --allow rounding,rng --out plan.patch")
-BEGIN, END = "<!-- written by benchmarks/script_demonstration.py -->\n", "<!-- until here: script_demonstration -->\n"
+PAGE = "docs/tutorial.md"
 FINE = (0, 1)  # exit codes: nothing to report, something faster was found
 
 
@@ -64,7 +63,7 @@ def measured_record() -> Json:
 
 
 def shown_lines(command: str, lines: Sequence[str]) -> list[str]:
-    """What the README shows of a report: of `run` the step and its phases, of `tune` all up to the end of the patch."""
+    """What the tutorial shows of a report: of `run` the step and its phases, of `tune` all up to the end of the patch."""
     if command.startswith("run"):
         end = next(number for number, line in enumerate(lines) if line.startswith("  ") and line.strip()[0] == "1")
         return [*lines[:end], "…", "", lines[-1]]
@@ -75,21 +74,33 @@ def shown_lines(command: str, lines: Sequence[str]) -> list[str]:
     return [*lines[:end], "…"]
 
 
-def block(record: Json) -> str:
-    """The README's block: part of what each command printed, and under which conditions."""
-    parts = []
+def blocks(record: Json) -> list[str]:
+    """A block of the tutorial for each command: part of what it printed, and under which conditions."""
+    found = []
     for one in record["printed"]:
-        shown = "\n".join(f"    {line}".rstrip() for line in shown_lines(one["command"], one["lines"]))
-        parts.append(f"    $ perfaudit {one['command']}\n\n{shown}\n")
-    took = " and ".join(f"{one['seconds']} s at load {one['load'][1]}" for one in record["printed"])
-    where = f"on a {record['device']} without GPU ({record['versions']})"
-    said = f"Part of what both printed {where}, in {took}; your numbers will differ."
-    return "\n".join([BEGIN, *parts, textwrap.fill(said, WIDTH), "", END])
+        name = one["command"].split()[0]
+        shown = "\n".join(line.rstrip() for line in shown_lines(one["command"], one["lines"]))
+        where = f"a {record['device']} without GPU ({record['versions']}, {one['seconds']} s, load {one['load'][1]})"
+        printed_there = (
+            f"```console\n$ perfaudit {one['command']}\n\n{shown}\n```\n\nPart of what it printed on {where}."
+        )
+        begin, end = f"<!-- written by benchmarks/script_demonstration.py: {name} -->", f"<!-- until here: {name} -->"
+        found.append(f"{begin}\n\n{printed_there}\n\n{end}\n")
+    return found
+
+
+def block(record: Json) -> str:
+    return "\n".join(blocks(record))
 
 
 def write(record: Json) -> None:
-    """Keep a record, and put its block into the README."""
-    keep(record, RECORD, block(record))
+    """Keep a record, put its blocks into the tutorial, and draw the picture."""
+    import report_picture
+
+    keep(record, RECORD)
+    for each in blocks(record):
+        put_in(ROOT / PAGE, each)
+    report_picture.write()
 
 
 if __name__ == "__main__":

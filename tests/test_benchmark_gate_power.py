@@ -177,13 +177,13 @@ def test_a_slowdown_is_one_number_and_works_in_the_step(target: str) -> None:
 def test_the_committed_tables_are_those_of_the_committed_records() -> None:
     runs = gate_power.read([BENCHMARKS / f"gate_power_{part}.jsonl.xz" for part in ("aa", "slow")])
     assert (BENCHMARKS / "gate_power.md").read_text().endswith(gate_power.told(runs) + "\n")
-    readme = (BENCHMARKS.parent / "README.md").read_text()
+    page = (BENCHMARKS.parent / "docs" / "results.md").read_text()
     for method in gate_power.METHODS:
         for kind in gate_power.KINDS:
             calls = [call for run in runs if run["kind"] == kind and (call := gate_power.red(run, method)) is not None]
             low, high = gate_power.clopper_pearson(sum(calls), len(calls))
             interval = f"({100 * low:.1f} to {100 * high:.1f} %)".replace("(0.0 ", "(0 ").replace("100.0", "100")
-            assert f"| {sum(calls)} of {len(calls)} {interval} |" in readme
+            assert f"| {sum(calls)} of {len(calls)} {interval} |" in page
 
 
 def test_a_record_in_json() -> None:

@@ -1,4 +1,4 @@
-"""What the README shows is what the commands print."""
+"""What the README and `docs/` show is what the commands print, and what records say."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ if not (ROOT / "benchmarks").exists():
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import demonstration  # noqa: E402  # it stands in that folder
-import readme_figures as figures  # noqa: E402
+import page_figures as figures  # noqa: E402
+import report_picture  # noqa: E402
+import script_demonstration  # noqa: E402
 
 from perfaudit.findings import Expected, Saving  # noqa: E402
 from perfaudit.measure import folder  # noqa: E402
@@ -32,54 +34,79 @@ from perfaudit.rules import all_rules  # noqa: E402
 from perfaudit.static import registry  # noqa: E402
 from perfaudit.target.names import Target  # noqa: E402
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = figures.pages()
 
 
 def test_the_report_of_a_scan(perfaudit: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    command = re.search(r"`perfaudit (scan sample_models/\S+ --select \S+)`:\n\n((?:    .*\n|\n)+)", README)
-    assert command, "the README shows a scan of a sample model"
+    block = re.search(
+        r"```console\n\$ perfaudit (scan sample_models/\S+ --select \S+)\n\n(.*?)```", PAGES["docs/scan.md"], re.DOTALL
+    )
+    assert block, "the page shows a scan of a sample model"
     monkeypatch.chdir(ROOT)
-    done = perfaudit(*command[1].split(), "--no-cache")
-    shown = "".join(line[4:] if line.strip() else "\n" for line in command[2].splitlines(keepends=True)).rstrip("\n")
-    assert [line.rstrip() for line in done.out.splitlines()] == [line.rstrip() for line in shown.splitlines()]
+    done = perfaudit(*block[1].split(), "--no-cache")
+    shown = block[2].rstrip("\n").splitlines()
+    assert [line.rstrip() for line in done.out.splitlines()] == [line.rstrip() for line in shown]
 
 
 def test_every_figure_is_that_of_its_source() -> None:
-    assert figures.problems(README) == []
+    assert figures.problems(PAGES) == []
 
 
 def test_any_figure_that_is_changed_is_found() -> None:
     """One digit of every piece, another one: the source must be named, or else the test above holds nothing."""
-    pieces = list(figures.ties())
-    for words, source in pieces:
-        match = re.search(figures.pattern_of(words), README)
-        assert match, words
-        for digit in list(re.finditer(r"\d", match[0]))[:40:3]:
-            at = match.start() + digit.start()
-            changed = README[:at] + str((int(digit[0]) + 1) % 10) + README[at + 1 :]
-            assert f"{source} says: {words}" in figures.problems(changed, [(words, source)]), digit
+    for words, source in figures.ties():
+        pattern = re.compile(figures.pattern_of(words))
+        where = [name for name, text in PAGES.items() if pattern.search(text)]
+        assert where, words
+        for digit in list(re.finditer(r"\d", words))[:40:3]:
+            changed = dict(PAGES)
+            for name in where:
+                for match in reversed(list(pattern.finditer(PAGES[name]))):
+                    another = _with_another_digit(match[0], words, digit)
+                    changed[name] = changed[name][: match.start()] + another + changed[name][match.end() :]
+            assert figures.broken_ties(changed, [(words, source)]) == [f"{source} says: {words}"], digit
+
+
+def _with_another_digit(text: str, words: str, digit: re.Match[str]) -> str:
+    """A piece as it stands on a page, the same digit of it another one."""
+    count = len(re.findall(r"\d", words[: digit.start()]))
+    at = [match.start() for match in re.finditer(r"\d", text)][count]
+    return text[:at] + str((int(text[at]) + 1) % 10) + text[at + 1 :]
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "problem"),
+    ("page", "old", "new", "problem"),
     [
-        ("Sixteen knobs", "Seventeen knobs", "the code says: Sixteen knobs"),
-        ("## Scan\n", "## Scan\n\nIt is 3 times as fast.\n", "3 is tied to no record"),
-        ("## Scan\n", "## Scan\n\nIt is three times as fast.\n", "three is tied to no record"),
-        ("--memory 8GiB", "--memory MEMORY", "take it out of EXEMPT"),
+        ("docs/tune.md", "Sixteen knobs", "Seventeen knobs", "the code says: Sixteen knobs"),
+        ("README.md", "## Install\n", "## Install\n\nIt is 3 times as fast.\n", "3 is tied to no record"),
+        ("docs/results.md", "## How right", "It is three times as fast.\n\n## How right", "three is tied to no record"),
+        ("README.md", "Apache-2.0", "Apache", "take it out of EXEMPT"),
     ],
 )
-def test_what_is_added_or_left_out_is_found(old: str, new: str, problem: str) -> None:
-    assert old in README
-    assert any(problem in found for found in figures.problems(README.replace(old, new)))
+def test_what_is_added_or_left_out_is_found(page: str, old: str, new: str, problem: str) -> None:
+    assert old in PAGES[page]
+    assert any(problem in found for found in figures.problems({**PAGES, page: PAGES[page].replace(old, new)}))
 
 
-def test_rules_that_are_named_exist() -> None:
-    assert set(re.findall(r"PA\d{3}", README)) <= set(all_rules())
+def test_the_readme_is_short() -> None:
+    assert len(PAGES["README.md"].splitlines()) < 150
+
+
+def test_the_picture_is_that_of_its_record() -> None:
+    assert report_picture.PICTURE.read_text(encoding="utf-8") == report_picture.picture(), (
+        "run: python benchmarks/report_picture.py --write"
+    )
+    assert "http" not in report_picture.picture().replace("http://www.w3.org/2000/svg", "")
+
+
+@pytest.mark.parametrize("page", sorted(PAGES))
+def test_rules_that_are_named_exist(page: str) -> None:
+    named = set(re.findall(r"PA\d{3}\b", PAGES[page])) - {"PA999"}  # a rule that is to be written
+    assert named <= set(all_rules())
 
 
 def test_names_of_rules_exist() -> None:
-    table = README.partition("| area | rules | for example |")[2].partition("\n\n")[0]
+    table = PAGES["docs/scan.md"].partition("| area | rules | for example |")[2].partition("\n\n")[0]
     names = set(re.findall(r"`([a-z0-9-]+)`", table))
     assert names
     assert names <= {rule.name for rule in all_rules().values()}
@@ -144,17 +171,35 @@ def test_a_record_is_made_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_new_record_is_written_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shutil.copy(ROOT / "README.md", tmp_path / "README.md")
+    (tmp_path / "docs").mkdir()
+    shutil.copy(ROOT / demonstration.PAGE, tmp_path / "docs")
     record = json.loads(demonstration.RECORD.read_text(encoding="utf-8"))
     record["load"], record["seconds"], record["versions"] = [0.1, 0.9], 301, "torch 2.14.0"
     monkeypatch.setattr(demonstration, "ROOT", tmp_path)
     monkeypatch.setattr(demonstration, "RECORD", tmp_path / "record.json")
     demonstration.write(record)
     assert json.loads((tmp_path / "record.json").read_text(encoding="utf-8")) == record
-    readme = (tmp_path / "README.md").read_text(encoding="utf-8")
-    assert "(torch 2.14.0, load 0.1 before and 0.9 after, 301 s)" in " ".join(readme.split())
-    assert readme.partition(demonstration.BEGIN)[0] == README.partition(demonstration.BEGIN)[0]
-    assert readme.partition(demonstration.END)[2] == README.partition(demonstration.END)[2]
+    before, after = PAGES[demonstration.PAGE], (tmp_path / demonstration.PAGE).read_text(encoding="utf-8")
+    assert "(torch 2.14.0, load 0.1 before and 0.9 after, 301 s)" in " ".join(after.split())
+    assert after.partition(demonstration.BEGIN)[0] == before.partition(demonstration.BEGIN)[0]
+    assert after.partition(demonstration.END)[2] == before.partition(demonstration.END)[2]
+
+
+def test_a_new_record_of_the_script_is_written_into_the_tutorial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "docs").mkdir()
+    shutil.copy(ROOT / script_demonstration.PAGE, tmp_path / "docs")
+    record = json.loads(script_demonstration.RECORD.read_text(encoding="utf-8"))
+    record["versions"] = "torch 2.14.0"
+    monkeypatch.setattr(script_demonstration, "ROOT", tmp_path)
+    monkeypatch.setattr(script_demonstration, "RECORD", tmp_path / "record.json")
+    monkeypatch.setattr(report_picture, "RECORD", tmp_path / "record.json")
+    monkeypatch.setattr(report_picture, "PICTURE", tmp_path / "docs" / "pictures" / "tune.svg")
+    script_demonstration.write(record)
+    before, after = PAGES[script_demonstration.PAGE], (tmp_path / script_demonstration.PAGE).read_text(encoding="utf-8")
+    assert after == before.replace("torch 2.13.0, ", "torch 2.14.0, ") != before
+    assert report_picture.PICTURE.is_file()
 
 
 def test_the_rule_in_the_documentation_works(

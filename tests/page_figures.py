@@ -1,7 +1,7 @@
-"""What each figure of the README rests on: its words, made anew from records and constants, and what is no figure of ours.
+"""What each figure of the README and of `docs/` rests on: its words, made anew from records and constants.
 
-A tie is a piece of the README as it must read, built from its source. A number that no tie and no exemption covers is tied to
-nothing, and `problems` names it.
+A tie is a piece of some page as it must read, built from its source. On the pages that tell what was measured (`COVERED`) a
+number that no tie and no exemption covers is tied to nothing, and `problems` names it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import re
 import sys
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,10 @@ import script_demonstration  # noqa: E402
 import search_quality  # noqa: E402
 
 Json = dict[str, Any]
+Pages = Mapping[str, str]  # texts by name, such as docs/scan.md
+
+# Pages on which each number is tied to its source, or exempt.
+COVERED = ("README.md", "docs/results.md", "docs/tutorial.md", "docs/howto/read-a-trace.md")
 
 # Words that are numbers; "one" and "two" stand in too many sentences that count nothing.
 IN_WORDS = {
@@ -51,39 +55,63 @@ EXEMPT = {
     r"PA\d{1,3}\b": "identities of rules and areas; a test of its own looks that they exist",
     r"\b(?:b?float16|TF32|tf32)\b": "names of types",
     r"Apache-2\.0": "name of the licence",
-    r"`patch -p1`": "an option of another program",
-    r"DataLoader\(data, 64\)": "code in an example",
-    r"--memory 8GiB": "code in an example",
     r"`mean:5%`": "name of another program's setting",
-    r"about 3 minutes": "what a person waits: installing, and the run that the demonstration has timed",
+    r"(?:in )?about 3 minutes": "what a person waits: installing, and the run that the demonstration has timed",
+    r"ten minutes": "what a person needs for the tutorial, most of which the demonstration has timed",
+    r"(?m)^\d\. |^## \d\. ": "numbers of steps and headings",
+    r"schedule\(wait=5, warmup=3, active=4\)": "code in an example",
+    r"takes five minutes": "the default of `tune --budget`, which the demonstration has timed",
+    r"runs the script for 20 seconds": "what docs/run.md says of `run`",
+    r"leaves with 1:": "an exit code of the command below it, which tests/docs/test_blocks.py runs",
+    r"has one of five bases": "the table below it",
+    r"Its ratio should be 1\b": "what a ratio of two equal times is",
+    r"A ratio below 1 is faster": "what a ratio is",
+    r"(?s)```console\n\$ perfaudit (?:scan|gate) [^\n]*\n(?!…).*?```": "what tests/docs/test_blocks.py runs",
 }
 
 
-def problems(readme: str, pieces: Iterable[tuple[str, str]] | None = None) -> list[str]:
-    """What is wrong with the figures of a README: ties that it does not hold, numbers without a tie, idle exemptions.
+def pages() -> dict[str, str]:
+    """Every page that people wrote, by its name in the repository."""
+    written = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    return {
+        path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+        for path in written
+        if path.parent.name != "rules" and path.name not in ("rules.md", "commands.md")
+    }
 
-    pieces: of `ties`, which reads them anew without.
-    """
-    covered = [False] * len(readme)
+
+def problems(pages: Pages) -> list[str]:
+    """What is wrong with the figures of pages: ties that none of them holds, idle exemptions, numbers without a tie."""
+    spans: dict[str, list[tuple[int, int]]] = {name: [] for name in pages}
     found = []
-
-    def cover(pattern: str, problem: str) -> None:
-        matches = list(re.finditer(pattern, readme))
-        if not matches:
-            found.append(problem)
-        for match in matches:
-            covered[match.start() : match.end()] = [True] * (match.end() - match.start())
-
-    for words, source in ties() if pieces is None else pieces:
-        cover(pattern_of(words), f"{source} says: {words}")
-    cover(r"`perfaudit scan sample_models/\S+ --select \S+`:\n\n(?:    .*\n|\n)+", "the scan of a sample is not shown")
-    for pattern, why in EXEMPT.items():
-        cover(pattern, f"nothing reads {pattern} any more ({why}): take it out of EXEMPT")
-    for match in NUMBER.finditer(readme):
-        if not all(covered[match.start() : match.end()]):
-            line = readme.count("\n", 0, match.start()) + 1
-            found.append(f"README.md:{line}: {match[0]} is tied to no record: add a tie to tests/readme_figures.py")
+    exempt = [
+        (pattern, f"nothing reads {pattern} any more ({why}): take it out of EXEMPT") for pattern, why in EXEMPT.items()
+    ]
+    for pattern, problem in [*((pattern_of(words), _broken(words, source)) for words, source in ties()), *exempt]:
+        places = [(name, match.span()) for name, text in pages.items() for match in re.finditer(pattern, text)]
+        found += [] if places else [problem]
+        for name, span in places:
+            spans[name].append(span)
+    for name in COVERED:
+        text = pages[name]
+        for match in NUMBER.finditer(text):
+            if not any(start <= match.start() and match.end() <= end for start, end in spans[name]):
+                line = text.count("\n", 0, match.start()) + 1
+                found.append(f"{name}:{line}: {match[0]} is tied to no record: add a tie to tests/page_figures.py")
     return found
+
+
+def broken_ties(pages: Pages, pieces: Iterable[tuple[str, str]]) -> list[str]:
+    """Of these ties, those that no page holds."""
+    return [
+        _broken(words, source)
+        for words, source in pieces
+        if not any(re.search(pattern_of(words), text) for text in pages.values())
+    ]
+
+
+def _broken(words: str, source: str) -> str:
+    return f"{source} says: {words}"
 
 
 def pattern_of(words: str) -> str:
@@ -92,7 +120,7 @@ def pattern_of(words: str) -> str:
 
 
 def ties() -> Iterator[tuple[str, str]]:
-    """Each piece of the README that has figures, as its source has it, and the name of the source."""
+    """Each piece of a page that has figures, as its source has it, and the name of the source."""
     for part in (
         _script,
         _demonstration,
@@ -104,6 +132,7 @@ def ties() -> Iterator[tuple[str, str]]:
         _search,
         _memory,
         _gate,
+        _programs,
         _trace,
         _codes,
     ):
@@ -137,7 +166,12 @@ def _percent(share: float, digits: int = 0) -> str:
 
 
 def _script() -> tuple[str, list[str]]:
-    return "benchmarks/script_demonstration.json", [script_demonstration.block(_record("script_demonstration.json"))]
+    record = _record("script_demonstration.json")
+    took = " and ".join(f"{one['seconds']} s" for one in record["printed"])
+    return "benchmarks/script_demonstration.json", [
+        *script_demonstration.blocks(record),
+        f"two commands printed on a {record['device']} without GPU ({record['versions']}), in {took}",
+    ]
 
 
 def _demonstration() -> tuple[str, list[str]]:
@@ -182,9 +216,12 @@ def _rules() -> tuple[str, list[str]]:
     (safe,) = _found(page, r"No safe patch was wrong, among (\d+)")
     shares = [_row(page, name)[1] for name in ("right", "true, but hardly worth saying", "wrong")]
     share = _percent(int(right) / int(reports))
+    later = [share.replace(" %", "") for share in shares]
     return f"rules/ and benchmarks/{page}", [
         *pieces,
         f"The aim is that {aim} of the reports are right, and it is missed",
+        f"of {reports} reports {right} ({share}) were right and {wrong} wrong; of a later reading, {later[0]} % were right, "
+        f"{later[1]} % true but hardly worth it, {later[2]} % wrong",
         f"| {repositories} repositories | all {reports} | {right} ({share}) | {arguable} | {wrong} |",
         f"| {others} others, later | {read} of {findings}, weighted | {' | '.join(shares)} |",
         f"In the second reading no safe patch among {safe} was wrong",
@@ -201,18 +238,20 @@ def _method() -> tuple[str, list[str]]:
     return "the code", [
         f"Python {project['requires-python'].removeprefix('>=')} or newer",
         f"(with a {_percent(1 - stats.ERROR)} interval)",
+        f"holds the true ratio in {_percent(1 - stats.ERROR)} of comparisons",
         f"{IN_WORDS[len(all_knobs())].capitalize()} knobs:",
         f"{IN_WORDS[len(all_knobs())]} knobs, everything that pays together",
         f"judged after {', '.join(quad_looks[:-1])} and {quad_looks[-1]} quads of steps in the one training, after "
         f"{', '.join(looks[:-1])} and {looks[-1]} generations in fresh processes, with {_percent(stats.ERROR)} error in all",
         f"spin for {int(nursery.SPIN_COUNT):,} rounds at most",
         f"(as many as fit into two seconds, {tolerance.FEWEST_STEPS} to {tolerance.MOST_STEPS})",
-        f"must stay within {tolerance.SPREAD_OF_NUDGES:.0f} times what your own training does when its parameters are moved by "
+        f"stay within {tolerance.SPREAD_OF_NUDGES:.0f} times what your own training does when its parameters are moved by "
         f"{tolerance.NUDGE:.0f} roundings of the type, and within half of what another seed does",
         "may differ by twice what another stream of your own code does",
         f"from {_percent(tolerance.SMALL_NOISE)} in the first {IN_WORDS[tolerance.STEPS_SURE]} steps on",
-        f"*regressed* where the whole interval lies beyond +{_percent(gate.tolerate)}, *pass* where it lies below "
-        f"+{_percent(gate.max_regression)}",
+        f"**regressed**: the whole interval lies beyond `--tolerate` ({_percent(gate.tolerate)})",
+        f"**pass**: the whole interval lies below `--max-regression` ({_percent(gate.max_regression)})",
+        f"The error of {_percent(stats.ERROR)} is promised by a calculation",
     ]
 
 
@@ -230,7 +269,7 @@ def _climb() -> tuple[str, list[str]]:
     return "benchmarks/climb_speed.md", [
         f"Samples climbed ({version}, {cores} cores without GPU), five times calm, once loaded",
         *commands,
-        f"{IN_WORDS[machine_states.BUSY]} busy processes beside the climb",
+        f"a *loaded* machine runs {IN_WORDS[machine_states.BUSY]} busy processes beside the climb",
         *(
             f"| `{row[0]}` | {row[2]}, {row[3]} | {row[4]}, {row[5]} | {row[10]} | {row[7]} | {row[8]} "
             f"| {row[9].partition(',')[0]} |"
@@ -255,13 +294,13 @@ def _calibration() -> tuple[str, list[str]]:
     excluded, pays = (cell.partition(" (")[0] for cell in counted[6:8])
     beside, pays_beside = (cell.partition(" (")[0] for cell in _row("engine_calibration.md", "all", "loaded")[6:8])
     return f"benchmarks/{page}", [
-        f"{excluded} comparisons of identical code excluded 1, and {pays} would have been taken for a gain",
+        f"Calm: {excluded} comparisons of identical code excluded 1, and {pays} would have been taken for a gain",
         f"beside three busy processes {beside}, and {pays_beside}",
         f"{same[2]} pairs of identical real trainings",
         f"others used it (load {float(same[11]):.0f}, {version}, one thread,",
         *rows,
         "Where quads resemble each other by 0.3, which the machine alone does not make them do, [a simulation]"
-        f"(benchmarks/simulated_calibration.md) calls identical code different in {min(alike):.0f} to {max(alike):.0f} % of",
+        f"(../benchmarks/simulated_calibration.md) calls identical code different in {min(alike):.0f} to {max(alike):.0f} % of",
     ]
 
 
@@ -332,6 +371,8 @@ def _gate() -> tuple[str, list[str]]:
     (level,) = _found("gate_power.py", r"def clopper_pearson\(hits: int, of: int, level: float = ([\d.]+)\)")
     (pinned,) = _found(page, r"(taskset -c 0 nice -n -10) python benchmarks/gate_power.py")
     assert {"caught at +5 %", "caught at +10 %"} <= set(_row(page, "target", "method"))
+    assert ours[2].startswith("0 of ") and len({*re.findall(r"\d+", ours[3].partition("(")[0])}) == 1, "none, and all"
+    (slowed,) = re.findall(r"of (\d+)", ours[3])
     return f"benchmarks/{page}", [
         f"on steps of {steps[0]} and {steps[1]} ms, one core each |",
         "| 5 % slower, caught | 10 % slower, caught |",
@@ -342,6 +383,46 @@ def _gate() -> tuple[str, list[str]]:
         f"its rivals {stored[5]} and {rival[5]} s",
         f"{inconclusive} of the {same} gates of identical code were inconclusive",
         f"`{pinned}`",
+        f"Of {same} gates of identical code none was called slower; of {slowed} changes that were 5 % slower all were caught",
+    ]
+
+
+def _programs() -> tuple[str, list[str]]:
+    """What `tune` did with scripts by other people: how many got a patch, and what it saved."""
+    page = "scripts.md"
+    text = (BENCHMARKS / page).read_text(encoding="utf-8")
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
+    programs = [row for row in rows if len(row) == 16 and row[0] not in ("program", "---")]
+    tuned = [row for row in programs if row[10] != "–" or row[13] != "–"]
+    patched = [row for row in tuned if row[11] != "–"]
+    none = [row for row in tuned if row[10] == "none"]
+    assert {row[15] for row in tuned} == {"0"}, "no file of theirs changed"
+    (cores,) = _found(page, r"of (\d+) cores")
+    (longest,) = _found(page, r"each climb had 45 s / 60 s / (\d+) s")
+    failed = len(tuned) - len(patched) - len(none)
+    ended = f"{len(patched)} got a patch, {len(none)} got none, and {failed} could not"
+    named = {
+        "nanogpt": "karpathy/nanoGPT `train.py`",
+        "adder": "karpathy/minGPT `projects/adder/adder.py`",
+        "words_adam": "pytorch/examples `word_language_model`, Transformer",
+        "gan": "eriklindernoren/PyTorch-GAN `gan`",
+        "wgan_gp": "eriklindernoren/PyTorch-GAN `wgan_gp`",
+        "two_layers": "jcjohnson/pytorch-examples `two_layer_net_optim.py`",
+    }
+    assert {row[0] for row in patched} == set(named)
+    short = ("nanogpt", "adder", "words_adam", "gan")
+    return f"benchmarks/{page}", [
+        f"at most {longest} s each",
+        f"Of {len(tuned)} that were tuned, {ended}",
+        f"Of {len(tuned)} [training scripts by other people]",
+        f"tuned as they are on {cores} cores, {ended}",
+        f"The {len(none)} without a patch: in a few minutes on {cores} cores",
+        *(f"| {named[row[0]]} | {row[10]} | {row[11]} | {row[12]} |" for row in patched),
+        *(
+            f"| {named[row[0]].partition(',')[0]} | {row[10]} | {row[11]} {row[12]} |"
+            for row in patched
+            if row[0] in short
+        ),
     ]
 
 
@@ -357,6 +438,8 @@ def _trace() -> tuple[str, list[str]]:
         f"{IN_WORDS[ranks]} ranks that somebody else traced ({shown['repository']} at {shown['commit'][:10]},",
         f"Rank {late} communicates least",
         f"what it says of {len(traces)} traces by other people",
+        f"[{len(traces)} traces by other people]",
+        f"[{IN_WORDS[ranks]} ranks that wait for the one that looks busiest]",
     ]
 
 
@@ -365,7 +448,7 @@ def _codes() -> tuple[str, list[str]]:
         f"{errors.OK} nothing to report, or the gate passed",
         f"{errors.FOUND} findings, something faster was found",
         f"{errors.WRONG_USE} wrong use",
-        f"(for the gate: {errors.NOTHING_MEASURED})",
+        f"| {errors.NOTHING_MEASURED} | it could not be measured",
         f"{errors.NOTHING_MEASURED} nothing could be looked at or measured",
         f"{errors.INTERRUPTED} interrupted",
     ]
