@@ -29,9 +29,9 @@ def test_the_documented_hook_is_this_one() -> None:
 
 def test_every_format_is_documented() -> None:
     from perfaudit.cli.output import ALIASES
-    from perfaudit.render import BY_NAME_ONLY, all_formats
+    from perfaudit.render import all_formats
 
     table = (ROOT / "docs" / "formats.md").read_text().partition("| name | for |")[2].partition("\n\n")[0]
-    assert {*all_formats(), *BY_NAME_ONLY, *ALIASES} == {
+    assert {*all_formats(), *ALIASES} == {
         name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])
     }

@@ -6,13 +6,16 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from perfaudit.errors import UserError
 from perfaudit.render import all_formats, renderer
 from perfaudit.report import Report
+
+if TYPE_CHECKING:
+    from perfaudit.cli.code_around import Reading
 
 ALIASES = {"full": "text"}
 
@@ -47,12 +50,32 @@ def is_terminal(stream: object) -> bool:
     )
 
 
-def emit(report: Report, format_: str, output: Path | None, verbose: bool = False) -> None:
+HtmlFile = Annotated[
+    Path | None, typer.Option("--html", metavar="FILE", help="Also write the report as a page to pass on.")
+]
+
+
+def emit(
+    report: Report,
+    format_: str,
+    output: Path | None,
+    verbose: bool = False,
+    page: Path | None = None,
+    read: Reading | None = None,
+) -> None:
     """Render the report and write it to stdout, or to a file (atomically). Raises UserError if it cannot be written.
 
-    verbose: text has what only an expert asks for, too; other formats have it always.
+    verbose: text has what only an expert asks for, too; other formats have it always. page: a file that gets the report as a
+    page besides. read: what the files of findings hold, for pages that show them; without, what they hold on disk.
     """
-    if format_ == "text":
+    if page is not None:
+        emit(report, "html", page, read=read)
+    if format_ == "html":
+        from perfaudit.cli.code_around import code_around
+        from perfaudit.render import html
+
+        write(html.render(report, code_around(report, read)), output)
+    elif format_ == "text":
         from perfaudit.render import text
 
         width = max(60, min(shutil.get_terminal_size((100, 24)).columns, 140))
@@ -124,9 +147,17 @@ def _to_stdout(content: str | bytes) -> None:
 SOURCES = (".py", ".ipynb")
 
 
-def check_writable(output: Path | None) -> None:
-    """Raise UserError if a report could not be written there; asked before hours of measuring, not after."""
+def check_writable(output: Path | None, page: Path | None = None) -> None:
+    """Raise UserError if a report could not be written there; asked before hours of measuring, not after.
+
+    page: the file of `--html`, which is another one.
+    """
     from perfaudit.files import destination, reason
+
+    if page is not None:
+        check_writable(page)
+        if output is not None and output.resolve() == page.resolve():
+            raise UserError(f"{page}: named by --output and by --html; name two files")
 
     if output is None:
         return

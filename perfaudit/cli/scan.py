@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perfaudit.cli.output import (
+    HtmlFile,
     behind_dashes,
     check_writable,
     emit,
@@ -67,6 +68,7 @@ def command(
     ] = None,
     format: Annotated[str, format_option()] = "text",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the report to a file.")] = None,
+    html: HtmlFile = None,
     diff: Annotated[bool, typer.Option("--diff", help="Print only the patch that --fix would apply.")] = False,
     fix: Annotated[
         bool, typer.Option("--fix", help="Apply safe fixes (nothing but speed changes), then report what is left.")
@@ -154,6 +156,9 @@ def command(
     given = given if typed is None else [_file_of(typed)]
     allowed = allowed_changes(names(allow))
     _go_together(diff, fix, bool(unsafe_fixes or allowed), measure, format)
+    if html is not None and (diff or statistics or update_baseline):
+        other = "--diff" if diff else "--statistics" if statistics else "--update-baseline"
+        raise UserError(f"--html writes a report as a page, and {other} makes none: choose one")
     if resume and not measure:
         raise UserError("--resume goes on with a scan that measured: add --measure")
     _go_together_too(given, measure, statistics, diff, format, baseline, update_baseline, stdin_filename)
@@ -171,6 +176,7 @@ def command(
         rules or [],
     )
     known = None if baseline is None or update_baseline else known_findings(baseline)
+    check_writable(output if measure or html else None, html)
 
     def compared(report: Report) -> Report:
         if known is None:
@@ -190,7 +196,9 @@ def command(
         if plan.data is not None and (fix or diff):
             write(plan.data if fix else b"", output)  # an editor puts what comes back into its buffer
         elif format != "text" or output:
-            emit(report, format, output)
+            emit(report, format, output, page=html)
+        elif html is not None:
+            emit(report, "html", html)
         raise typer.Exit(NOTHING_MEASURED)
     if baseline is not None and update_baseline:
         write_known(baseline, plan)
@@ -199,7 +207,6 @@ def command(
     if not measure:
         report = plan.shown(report)
     else:
-        check_writable(output)
         from perfaudit.cli.measuring import factory_names
 
         try:
@@ -207,7 +214,7 @@ def command(
             measured = given, script_arguments, roles, typed
             report = _measured(*measured, report, budget, device, timeout, plan.selected, resume, in_place)
         except UserError:  # what reading alone found is not lost with it
-            emit(_for_format(plan, plan.shown(report), format), format, output)
+            emit(_for_format(plan, plan.shown(report), format), format, output, page=html)
             raise
         report = plan.shown(report, with_timed=True)
     if diff:
@@ -219,7 +226,10 @@ def command(
         if fix:
             report = fix_files(report, lambda: plan.shown(compared(plan.found())), unsafe_fixes, allowed)
         shown = _for_format(plan, report, format)
-        emit_statistics(shown, format, output) if statistics else emit(shown, format, output, verbose)
+        if statistics:
+            emit_statistics(shown, format, output)
+        else:
+            emit(shown, format, output, verbose, html, plan.read)
     if report.interrupted:
         raise typer.Exit(INTERRUPTED)
     raise typer.Exit(OK if exit_zero or not report.findings else FOUND)

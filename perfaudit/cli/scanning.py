@@ -140,11 +140,14 @@ class Plan:
     def as_read(self, report: Report) -> Report:
         """The report with findings that say the same of one file as one, for formats in which that is not said by place."""
         from perfaudit.static.alike import merge_alike
+
+        return report.with_(findings=merge_alike(report.findings, self.read))
+
+    def read(self, path: str) -> Document | None:
+        """What a file of this scan holds: standard input where that is scanned, else what it holds on disk by now."""
         from perfaudit.static.document import read_again
 
-        document = self.document
-        read = read_again if document is None else lambda path: document
-        return report.with_(findings=merge_alike(report.findings, read))
+        return read_again(path) if self.document is None else self.document
 
     def patches(self, report: Report, unsafe: bool, allow: frozenset[str]) -> list[Patched]:
         from perfaudit.static.discover import shown

@@ -1,4 +1,4 @@
-"""The formats: one file for each, with `render(report) -> str`, found by the file's name; adding one is adding a file."""
+"""The formats: one file or folder for each, with `render(report) -> str`, found by its name; adding one is adding a file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import cast
 
 from perfaudit.report import Report
 
-# What formats share, and pages that are no report; every other file is a format.
+# What formats share, and pages that are no report; every other file or folder is a format.
 SHARED = {
     "catalogue",
     "complaints",
@@ -34,17 +34,13 @@ SHARED = {
 }
 
 
-# Formats that only commands offer which name them: the page draws what a trace showed, and nothing else yet.
-BY_NAME_ONLY = {"html"}
-
 # Formats with a line or an annotation for each place, which say the same as often as it stands there.
 BY_PLACE = {"concise", "github", "gitlab"}
 
 
 def all_formats() -> tuple[str, ...]:
-    """Names of all formats that every command offers; none of them is imported."""
-    hidden = SHARED | BY_NAME_ONLY
-    return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name not in hidden))
+    """Names of all formats; none of them is imported."""
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name not in SHARED))
 
 
 def renderer(name: str) -> Callable[[Report], str]:

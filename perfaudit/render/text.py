@@ -84,13 +84,14 @@ def _measured(report: Report, paint: Paint, width: int, verbose: bool) -> list[s
 
 def _gate(report: Report, paint: Paint, width: int) -> str:
     """What a gate judged, in place of what a scan found: new findings stand in the block of their layer."""
-    from perfaudit.render.gate import gate_parts, what_next
+    from perfaudit.render.gate import gate_parts
+    from perfaudit.render.gate import what_next as what_next_of_gate
 
     seen: set[str] = set()
     findings = [_finding(n, _said_once(f, seen), paint, width) for n, f in enumerate(report.findings, start=1)]
     parts = [*gate_parts(report, findings, paint, width), *_left_out(report, paint)]
     parts += [wrapped(f"note: {note}", width, "") + "\n" for note in remarks(report)]
-    parts.append("".join(wrapped(line, width, "") + "\n" for line in what_next(report)))
+    parts.append("".join(wrapped(line, width, "") + "\n" for line in what_next_of_gate(report)))
     return "\n".join(part for part in parts if part)
 
 
@@ -153,7 +154,7 @@ def _closing(report: Report, paint: Paint, width: int) -> str:
     parts = [count(by_severity[s], s, s if s == "info" else f"{s}s") for s in SEVERITIES if by_severity[s]]
     total = paint(count(len(report.findings), "finding"), "bold")
     lines = [wrapped(f"{total} {files}: {', '.join(parts)}", width, "")]
-    lines += [wrapped(sentence, width, "") for sentence in (left_out, *_what_next(report)) if sentence]
+    lines += [wrapped(sentence, width, "") for sentence in (left_out, *what_next(report)) if sentence]
     return "\n".join(lines) + "\n"
 
 
@@ -172,7 +173,7 @@ _PAY = (rank.PAYS, rank.SCREENED)
 _SEARCHED = {"PA101"}  # their patch is the winner of a search, which a plain scan does not know
 
 
-def _what_next(report: Report) -> list[str]:
+def what_next(report: Report) -> list[str]:
     """What can be typed next, about what there is; of a measured report, only what was shown to pay."""
     if any(rank.group(finding) in (*_PAY, rank.DOES_NOT_PAY) for finding in report.findings):
         return [_take_what_pays(report)]

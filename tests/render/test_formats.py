@@ -29,7 +29,7 @@ def test_every_format_has_a_test_of_its_own() -> None:
 
 
 def test_which_formats_there_are() -> None:
-    assert all_formats() == ("concise", "github", "gitlab", "json", "junit", "markdown", "sarif", "text")
+    assert all_formats() == ("concise", "github", "gitlab", "html", "json", "junit", "markdown", "sarif", "text")
 
 
 @pytest.mark.parametrize("name", all_formats())
@@ -63,6 +63,7 @@ def test_full_is_text(project: Project, perfaudit: Run) -> None:
         ("concise", lambda text: text.startswith("a b/größe.py:2:1: PA501 ")),
         ("github", lambda text: text.startswith("::error file=a b/größe.py,line=2,")),
         ("gitlab", lambda text: json.loads(text)[0]["location"]["path"] == "a b/größe.py"),
+        ("html", lambda text: "a b/größe.py:2 " in text),
         ("json", lambda text: json.loads(text)["findings"][0]["path"] == "a b/größe.py"),
         ("junit", lambda text: len(list(ET.fromstring(text).iter("failure"))) == 1),
         ("markdown", lambda text: "| `a b/größe.py:2:1` |" in text),
@@ -93,11 +94,11 @@ def test_nothing_audited_is_still_a_report(project: Project, perfaudit: Run, nam
     [
         (
             ["scan", ".", "--format", "xml"],
-            "'xml' is none of concise, github, gitlab, json, junit, markdown, sarif, text",
+            "'xml' is none of concise, github, gitlab, html, json, junit, markdown, sarif, text",
         ),
         (["tune", "--format", "sarif"], "'sarif' is none of text, json, markdown"),
         (["rules", "--format", "sarif"], "'sarif' is none of text, json"),
-        (["explain", "PA501", "--format", "markdown"], "'markdown' is none of text, json"),
+        (["explain", "PA501", "--format", "sarif"], "'sarif' is none of text, json, markdown"),
         (["scan", ".", "--diff", "--format", "sarif"], "--diff prints a patch, not sarif"),
     ],
 )

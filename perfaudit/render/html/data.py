@@ -13,6 +13,7 @@ from perfaudit.traces import CollectiveWaits, Traces
 
 STRETCH = 30  # bytes that a stretch of a timeline has at least as JSON
 MOST_RANKS = 256
+MOST_FINDINGS = 500
 # What must not stand as it is in a script element, or a terminal or the log of a CI would obey; all of it in texts only.
 _ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\x7f": "\\u007f", "##": "#\\u0023"}
 
@@ -24,26 +25,48 @@ def data_element(report: Report, room: int) -> tuple[Markup, tuple[str, ...]]:
     is_vast = traces is not None and STRETCH * sum(len(rank.timeline) for rank in traces.ranks) > room
     text = None if is_vast else _data(report, left)  # it would take seconds only to be thrown away
     for what, smaller in _STEPS.items():
-        if traces is None or (text is not None and len(text) <= room):
-            break
-        traces = smaller(traces)
-        left.append(what)
-        text = _data(report.with_(traces=traces), left)
+        if text is not None and len(text) <= room:
+            return text, tuple(left)
+        without = smaller(report)
+        if without != report:
+            report = without
+            left.append(what)
+            text = _data(report, left)
     if text is not None and len(text) <= room:
         return text, tuple(left)
     return _script({"left_out": ["everything"]}), ("everything",)
 
 
-def _of_ranks(**changes: Any) -> Callable[[Traces], Traces]:  # Any: one type per field
-    return lambda traces: replace(traces, ranks=tuple(replace(rank, **changes) for rank in traces.ranks))
+Step = Callable[[Report], Report]
 
 
-_STEPS: dict[str, Callable[[Traces], Traces]] = {
+def _of_traces(smaller: Callable[[Traces], Traces]) -> Step:
+    return lambda report: report.with_(traces=smaller(report.traces)) if report.traces is not None else report
+
+
+def _of_ranks(**changes: Any) -> Step:  # Any: one type per field
+    return _of_traces(lambda traces: replace(traces, ranks=tuple(replace(rank, **changes) for rank in traces.ranks)))
+
+
+def _without_samples(report: Report) -> Report:
+    return report.with_(trials=tuple(replace(trial, samples=()) for trial in report.trials))
+
+
+def _without_patches(report: Report) -> Report:
+    return report.with_(
+        findings=tuple(f.with_(fix=f.fix and replace(f.fix, edits=(), diff="")) for f in report.findings)
+    )
+
+
+_STEPS: dict[str, Step] = {
     "timelines": _of_ranks(timeline=()),
-    "waits": lambda traces: replace(traces, waits=CollectiveWaits()),
+    "waits": _of_traces(lambda traces: replace(traces, waits=CollectiveWaits())),
     "kernels": _of_ranks(kernels=()),
     "where idle time lies": _of_ranks(where=()),
-    f"ranks after the first {MOST_RANKS}": lambda traces: replace(traces, ranks=traces.ranks[:MOST_RANKS]),
+    f"ranks after the first {MOST_RANKS}": _of_traces(lambda traces: replace(traces, ranks=traces.ranks[:MOST_RANKS])),
+    "blocks of trials": _without_samples,
+    "patches of findings": _without_patches,
+    f"findings after the first {MOST_FINDINGS}": lambda report: report.with_(findings=report.findings[:MOST_FINDINGS]),
 }
 
 

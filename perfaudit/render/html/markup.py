@@ -9,7 +9,7 @@ from typing import TypeAlias
 from perfaudit.render.words import one_line
 
 LONGEST = 600  # characters of a text in a page; names of kernels with all their templates are longer
-EMPTY_ELEMENTS = {"meta", "link", "rect", "path"}
+EMPTY_ELEMENTS = {"meta", "link", "rect", "path", "line", "circle"}
 
 
 class Markup(str):
@@ -45,11 +45,15 @@ def shortened(text: str, most: int = LONGEST) -> str:
 
 
 def words(text: str, most: int = 4 * LONGEST) -> Markup:
-    """A sentence, with what stands in backticks as code."""
+    """A sentence, with what stands in backticks as code; a script of the page offers to copy our own commands."""
     parts = shortened(text, most).split("`")
     if len(parts) % 2 == 0:  # a backtick without its other
         return together(shortened(text, most))
-    return together(element("code", part) if number % 2 else part for number, part in enumerate(parts))
+    return together(_code(part) if number % 2 else part for number, part in enumerate(parts))
+
+
+def _code(text: str) -> Markup:
+    return element("code", text, data_copy="the command" if text.startswith("perfaudit ") else None)
 
 
 def table(caption: str, columns: Iterable[str], rows: Iterable[Iterable[Part]], class_: str | None = None) -> Markup:
@@ -58,6 +62,41 @@ def table(caption: str, columns: Iterable[str], rows: Iterable[Iterable[Part]], 
     body = (_row(list(row)) for row in rows)
     inner = element("table", element("caption", caption), element("thead", head), element("tbody", body), class_=class_)
     return element("div", inner, class_="scroll", tabindex="0", role="region", aria_label=caption)
+
+
+def section(heading: str, id_: str, *parts: Part) -> Markup:
+    """A section with its heading, nothing where it has nothing to show."""
+    inner = together(*parts)
+    if not inner:
+        return inner
+    return element("section", element("h2", heading, id=id_), inner, aria_labelledby=id_)
+
+
+def folded(summary: Part, *parts: Part, is_open: bool = False) -> Markup:
+    """What is shown on request; nothing where there is nothing to show."""
+    inner = together(*parts)
+    return element("details", element("summary", summary), inner, open=is_open) if inner else inner
+
+
+def paragraphs(sentences: Iterable[str], class_: str | None = None) -> Markup:
+    """Each sentence that is not empty as a paragraph, with what stands in backticks as code."""
+    return together(element("p", words(sentence), class_=class_) for sentence in sentences if sentence)
+
+
+def bullets(items: Iterable[Part]) -> Markup:
+    """A list, nothing for no items."""
+    inner = together(element("li", item) for item in items)
+    return element("ul", inner, class_="plain") if inner else inner
+
+
+def command(text: str) -> Markup:
+    """A command to be typed, on a line of its own, that a script of the page offers to copy."""
+    return element("p", element("code", text, data_copy="the command"), class_="command")
+
+
+def sentence(text: str) -> str:
+    """The text with a capital letter at its beginning."""
+    return text[:1].upper() + text[1:]
 
 
 def _row(cells: list[Part]) -> Markup:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perfaudit.render.html.markup import Markup, Part, element, shortened, table, together, words
+from perfaudit.render.html.markup import Markup, Part, element, section, shortened, table, together, words
 from perfaudit.render.html.trace_bars import bars, patterns
 from perfaudit.render.html.trace_map import waits_map
 from perfaudit.render.html.trace_ranks import chosen, label, left_out, share
@@ -16,42 +16,30 @@ MOST_TABLES = 6  # ranks whose kernels are listed
 MOST_NAMED = 3  # ranks that a note names
 
 
-def titled(report: Report) -> str:
-    """What the window of the browser is called."""
-    first = report.traces.verdict.partition(";")[0] if report.traces is not None else ""
-    return f"perfaudit {report.command}" + (f": {shortened(first, 80)}" if first else "")
-
-
-def before_findings(report: Report, traces: Traces) -> Markup:
-    """The verdict, what changed, and how each rank spends its time."""
-    head = element(
+def trace_header(report: Report, traces: Traces) -> Markup:
+    """What the traces say in one sentence."""
+    return element(
         "header",
         element("h1", f"perfaudit {report.command}"),
         element("p", words(traces.verdict), class_="verdict"),
     )
+
+
+def before_findings(traces: Traces) -> Markup:
+    """What changed, and how each rank spends its time."""
     changed = _changes(traces.compared) if traces.compared is not None else Markup()
-    return together(
-        patterns(), head, changed, _section("How time is spent", "shares", bars(traces), _stragglers(traces))
-    )
+    return together(patterns(), changed, section("How time is spent", "shares", bars(traces), _stragglers(traces)))
 
 
 def after_findings(report: Report, traces: Traces) -> Markup:
     """One step as a picture, waiting at collectives, where idle time lies, kernels, and what the notes mean."""
     return together(
-        _section("One step", "step", timelines(traces)),
-        _section("Who waits at which collective", "waits", waits_map(traces)),
-        _section("Where idle time lies", "where", _where(traces)),
-        _section("Kernels", "kernels", _kernels(traces)),
-        _section("What to know of these figures", "notes", _notes(report, traces)),
+        section("One step", "step", timelines(traces)),
+        section("Who waits at which collective", "waits", waits_map(traces)),
+        section("Where idle time lies", "where", _where(traces)),
+        section("Kernels", "kernels", _kernels(traces)),
+        section("What to know of these figures", "notes", _notes(report, traces)),
     )
-
-
-def _section(heading: str, id_: str, *parts: Part) -> Markup:
-    """A section with its heading, nothing where it has nothing to show."""
-    inner = together(*parts)
-    if not inner:
-        return inner
-    return element("section", element("h2", heading, id=id_), inner, aria_labelledby=id_)
 
 
 def _stragglers(traces: Traces) -> Markup:
@@ -85,7 +73,7 @@ def _changes(change: TraceChange) -> Markup:
             for one in change.findings
         ]
         parts.append(table("Findings: what they could save at most", ("rule", "before", "after"), findings))
-    return _section("What changed", "changes", parts)
+    return section("What changed", "changes", parts)
 
 
 def _file(path: str) -> Markup:
