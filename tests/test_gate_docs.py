@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import textwrap
 from pathlib import Path
 
 from perfaudit.config import read_config
@@ -22,8 +21,8 @@ def section(name: str) -> str:
 
 
 def blocks(text: str) -> list[str]:
-    """The indented blocks of a page."""
-    return [textwrap.dedent(block) for block in re.findall(r"(?:^ {4}.*\n)+", text, flags=re.MULTILINE)]
+    """The blocks of settings of a page."""
+    return re.findall(r"^```toml\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
 
 
 def counted() -> set[str]:

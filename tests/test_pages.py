@@ -205,9 +205,8 @@ def test_a_new_record_of_the_script_is_written_into_the_tutorial(
 def test_the_rule_in_the_documentation_works(
     perfaudit: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = (ROOT / "docs" / "scan.md").read_text(encoding="utf-8").partition("## Rules of your own")[2]
-    blocks = re.findall(r"(?:^(?: {4}.*)?\n)+", page, flags=re.MULTILINE)
-    code = ["".join(line[4:] or "\n" for line in b.splitlines(keepends=True)) for b in blocks if b.strip()]
+    section = PAGES["docs/scan.md"].partition("## Rules of your own")[2]
+    code = re.findall(r"^```(?:toml|python)\n(.*?)^```$", section, flags=re.MULTILINE | re.DOTALL)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "XY001-no-such-thing.toml").write_text(code[0])
     (tmp_path / "mine" / "no_such_thing.py").write_text(code[1])

@@ -42,7 +42,7 @@ def build_dataset(train: bool) -> TensorDataset:
 
 def build_dataloader(train: bool = True) -> DataLoader:
     """Shuffled training batches, or validation batches in order."""
-    return DataLoader(  # perfaudit: ignore[PA101] in memory: 2 workers took 1.1x the time of none on 2 cores
+    return DataLoader(  # no workers: the samples lie in memory, and 2 workers took 1.1x the time of none on 2 cores
         build_dataset(train), batch_size=BATCH_SIZE, shuffle=train, drop_last=train, pin_memory=True
     )
 

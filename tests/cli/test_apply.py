@@ -359,7 +359,7 @@ def test_line_ends_mark_and_encoding_stay(project: Project, perfaudit: Run, data
 
 
 EXAMPLE = textwrap.dedent(
-    re.search(r"In Python, without perfaudit:\n\n((?:    .*\n)+)", (DOCS / "formats.md").read_text())[1]  # type: ignore[index]
+    re.search(r"In Python, without perfaudit:\n\n```python\n(.*?)```", (DOCS / "formats.md").read_text(), re.DOTALL)[1]  # type: ignore[index]
 )
 
 

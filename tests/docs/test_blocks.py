@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import ast
+import functools
+import inspect
+import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+import textwrap
+import tomllib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer.main
+import yaml
 from conftest import Done
+
+import perfaudit as package
+from perfaudit.cli.app import application
+from perfaudit.config import read_config
 
 ROOT = Path(__file__).parents[2]
 if not (ROOT / "benchmarks").exists():
@@ -21,6 +35,8 @@ sys.path.insert(0, str(ROOT / "tests"))
 import page_figures  # noqa: E402  # it lies there
 
 Run = Callable[..., Done]
+
+LANGUAGES = {"console", "sh", "python", "toml", "yaml", "json", "vim", "text", "{toctree}"}
 
 
 @dataclass(frozen=True)
@@ -54,6 +70,7 @@ def blocks(page: str, text: str) -> list[Block]:
 
 
 BLOCKS = [block for page, text in page_figures.pages().items() for block in blocks(page, text)]
+UNWRITTEN = [block for block in BLOCKS if not block.record]
 SHOWN = [block for block in BLOCKS if block.language == "console" and not block.record]
 
 
@@ -106,7 +123,245 @@ def test_what_is_shown_is_printed(block: Block, perfaudit: Run, clone: Path) -> 
     if (record := RECORDED.get(command)) is not None:
         assert matches((ROOT / record).read_text(encoding="utf-8"), shown)
         return
+    if command in ELSEWHERE:
+        assert unknown_lines(shown) == []
+        return
     done = perfaudit(*command.removeprefix("$ perfaudit ").split())
     errors = [line for line in done.err.splitlines(keepends=True) if not line.startswith("[")]
     assert matches("".join([done.out, *errors]), shown), "".join([done.out, *errors])
     assert done.code == 1
+
+
+@pytest.mark.parametrize("page", sorted(page_figures.pages()))
+def test_every_block_has_a_language(page: str) -> None:
+    """Code that is indented has none, and nothing looks at it."""
+    text = page_figures.pages()[page]
+    assert {block.language for block in blocks(page, text)} <= LANGUAGES
+    if page != "README.md":  # where two commands are to look plain
+        assert not re.search(r"\n\n {4,}\S", FENCE.sub("", text))
+
+
+# Texts that are no command's output, or whose output is tested as it is printed, line by line, by another test.
+def _lines(text: str) -> Iterator[str]:
+    """Lines of printed text, comparable: any number is 0, any white space one blank."""
+    for line in text.splitlines():
+        yield " ".join(re.sub(r"\d+(?:[.,]\d+)*", "0", line).split())
+
+
+@functools.cache
+def printed_somewhere() -> frozenset[str]:
+    """Lines of all output that is committed: what tests compare with, and what records of commands hold."""
+    files = [*(ROOT / "tests").rglob("*.txt"), *(ROOT / "tests").rglob("*.md"), *(ROOT / "tests").rglob("test_*.py")]
+    demonstrated = json.loads((ROOT / "benchmarks" / "demonstration.json").read_text(encoding="utf-8"))["report"]
+    scripts = json.loads((ROOT / "benchmarks" / "script_demonstration.json").read_text(encoding="utf-8"))["printed"]
+    texts = [path.read_text(encoding="utf-8") for path in files if path != Path(__file__)]
+    texts += ["\n".join(lines) for lines in (demonstrated, *(one["lines"] for one in scripts))]
+    return frozenset(line for text in texts for line in _lines(text))
+
+
+def unknown_lines(shown: str) -> list[str]:
+    """The lines that no output has which is committed."""
+    known = printed_somewhere()
+    return [line for line in _lines(shown) if line not in known and line != "…"]
+
+
+# Lines of output that is nowhere committed: the first word, and words of it that stand in the program as they are.
+SAID = {
+    "control:": ("control: identical code, put in place as a patch is",),
+    "[": (" decided",),
+    "would": ("would take ", "of the step (screened); "),
+    "against": (", in fresh processes, ",),
+    "old.pt:": (
+        " values",
+        "folded in ",
+        " parameters left out (",
+        "checked on one batch in ",
+        ": loads strictly; outputs lie within ",
+        " of the old ones, ",
+        ": written",
+    ),
+    ">": (" a step",),  # an assertion of pytest's with a line of the plugin's
+}
+
+
+@functools.cache
+def program_text() -> str:
+    return "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "perfaudit").rglob("*.py")))
+
+
+ELSEWHERE = {"$ perfaudit history --metric step_time"}
+DRAWINGS = {"docs/architecture.md"}  # of what follows what; no output
+
+
+@pytest.mark.parametrize("block", [block for block in UNWRITTEN if block.language == "text"], ids=str)
+def test_output_is_as_some_test_has_it(block: Block) -> None:
+    if block.page in DRAWINGS:
+        return
+    words = SAID.get(block.text.split()[0], ())
+    assert all(piece in block.text and piece in program_text() for piece in words)
+    assert words or unknown_lines(block.text) == []
+
+
+def test_a_line_that_nothing_prints_is_found() -> None:
+    assert unknown_lines("a line that nothing prints, 3 times") == ["a line that nothing prints, 0 times"]
+
+
+def commands(script: str) -> list[list[str]]:
+    """The commands of a shell script, one a line, without what their output goes to."""
+    found = []
+    for line in script.replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True)
+        end = next((at for at, word in enumerate(words) if word in ("|", "<", ">", ">>", "&&")), len(words))
+        found += [words[:end]] if words else []
+    return found
+
+
+@functools.cache
+def _group() -> Any:  # click's, which typer may bundle
+    return typer.main.get_command(application())
+
+
+def parse(words: list[str]) -> None:
+    """Read a command line as perfaudit does, without running it. Raises what it would complain with."""
+    command, name, context = _group(), "perfaudit", None
+    while hasattr(command, "commands"):
+        context = command.make_context(name, words, parent=context)
+        name, command, words = command.resolve_command(context, [*context._protected_args, *context.args])
+    command.make_context(name, words, parent=context)
+
+
+def complaint(words: list[str]) -> str:
+    """What is wrong with a command of a page, "" for nothing."""
+    program, *arguments = words
+    if program == "perfaudit" and arguments:
+        try:
+            parse(arguments)
+        except Exception as error:  # click's, which cannot be imported from where every typer has it
+            return str(error) or type(error).__name__
+        return ""
+    if program == "make":
+        targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+        return "" if set(arguments) <= targets else "no such target"
+    if program == "python" and arguments[0].endswith(".py"):
+        options = {word for word in arguments if word.startswith("--")}
+        program_text = (ROOT / arguments[0]).read_text() if (ROOT / arguments[0]).is_file() else ""
+        return (
+            ""
+            if program_text and all(f'"{option}"' in program_text or "main(" in program_text for option in options)
+            else "no such program"
+        )
+    if program == "pytest":
+        options = {word for word in arguments if word.startswith("--perfaudit")}
+        plugin = (ROOT / "perfaudit" / "pytest_plugin" / "__init__.py").read_text()
+        return "" if all(f'"{option}"' in plugin for option in options) else "no such option"
+    return "" if program in OTHERS else "a program that this test does not know"
+
+
+OTHERS = {"git", "sed", "source", "pip", "pipx", "uvx", "uv", "docker", "eval", "cd", "pre-commit", "python"}
+
+
+@pytest.mark.parametrize("block", [block for block in UNWRITTEN if block.language == "sh"], ids=str)
+def test_every_command_is_understood(block: Block) -> None:
+    assert [(words, said) for words in commands(block.text) if (said := complaint(words))] == []
+
+
+@pytest.mark.parametrize("page", sorted(page_figures.pages()))
+def test_commands_within_a_sentence_are_understood(page: str) -> None:
+    text = FENCE.sub("", page_figures.pages()[page])
+    found = [shlex.split(" ".join(code.split())) for code in re.findall(r"`(perfaudit [a-z][^`]*)`", text)]
+    known = [words for words in found if len(words) > 2 and not {"…", "..."} & set(words)]  # two words name a command
+    assert [(words, said) for words in known if (said := complaint(_with_values(words)))] == []
+
+
+def _with_values(words: list[str]) -> list[str]:
+    """A command as it is typed, where a page has a word in capitals for a value."""
+    return [{"DIR": ".", "ID": "PA101", "NAME": "json"}.get(word, word) for word in words]
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("perfaudit scan . --format sarif", ""),
+        ("perfaudit scan . --format serif", "'serif' is none of"),
+        ("perfaudit tune train.py --all -- --epochs 1", ""),
+        ("perfaudit tune train.py --everything", "No such option"),
+        ("perfaudit gate init train.py --ci github", ""),
+        ("perfaudit gait", "No such command"),
+        ("make docs", ""),
+        ("make dogs", "no such target"),
+        ("python benchmarks/scan_speed.py", ""),
+        ("python benchmarks/no_such.py", "no such program"),
+        ("pytest --perfaudit-against main", ""),
+        ("pytest --perfaudit-again main", "no such option"),
+        ("perfaudyt scan", "a program that this test does not know"),
+    ],
+)
+def test_what_is_wrong_with_a_command(command: str, said: str) -> None:
+    found = complaint(command.split())
+    assert found.startswith(said) if said else found == ""
+
+
+@pytest.mark.parametrize("block", [block for block in UNWRITTEN if block.language == "python"], ids=str)
+def test_python_is_python_and_calls_what_there_is(block: Block) -> None:
+    tree = ast.parse(textwrap.dedent(block.text))
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and ast.unparse(node.func.value) == "perfaudit"
+        ):
+            signature = inspect.signature(getattr(package, node.func.attr))
+            signature.bind(*node.args, **{keyword.arg: keyword.value for keyword in node.keywords if keyword.arg})
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("perfaudit"):
+            module = __import__(node.module or "", fromlist=[alias.name for alias in node.names])
+            assert all(hasattr(module, alias.name) for alias in node.names)
+
+
+@pytest.mark.parametrize("block", [block for block in UNWRITTEN if block.language == "toml"], ids=str)
+def test_settings_are_read(block: Block, tmp_path: Path) -> None:
+    read = tomllib.loads(block.text)
+    if "tool" in read:
+        (tmp_path / "pyproject.toml").write_text(block.text)
+        read_config(tmp_path / "pyproject.toml")
+
+
+@pytest.mark.parametrize("block", [block for block in UNWRITTEN if block.language == "yaml"], ids=str)
+def test_steps_of_pipelines_are_understood(block: Block) -> None:
+    def lines_of(value: object) -> Iterator[str]:
+        if isinstance(value, dict):
+            for key, each in value.items():
+                yield from [each] if key == "run" else lines_of(each)
+        elif isinstance(value, list):
+            for each in value:
+                yield from (
+                    [each] if isinstance(each, str) and each.startswith(("pip ", "perfaudit ")) else lines_of(each)
+                )
+
+    scripts = list(lines_of(yaml.safe_load(block.text)))
+    assert [(words, said) for text in scripts for words in commands(text) if (said := complaint(words))] == []
+
+
+def test_the_task_of_the_editor_finds_what_is_printed(perfaudit: Run, clone: Path) -> None:
+    """The one block of JSON: a task for VS Code, whose pattern must take each line of the format that it asks for."""
+    (block,) = [block for block in BLOCKS if block.language == "json"]
+    (task,) = json.loads(block.text)["tasks"]
+    (words,) = commands(task["command"])
+    assert complaint(words) == ""
+    done = perfaudit(*words[1:])
+    pattern = task["problemMatcher"]["pattern"]
+    lines = [
+        line for line in done.out.splitlines() if not line.startswith("perfaudit: ")
+    ]  # how many hints are left out
+    assert len(lines) > 5
+    for line in lines:
+        match = re.fullmatch(pattern["regexp"], line)
+        assert match, line
+        assert (clone / match[pattern["file"]]).is_file()
+        assert re.fullmatch(r"PA\d{3}", match[pattern["code"]])
+
+
+def test_the_settings_of_vim_call_what_there_is() -> None:
+    (block,) = [block for block in BLOCKS if block.language == "vim"]
+    made = re.search(r"^setlocal makeprg=(.*)$", block.text, re.MULTILINE)
+    assert made
+    assert complaint(made[1].replace("\\ ", " ").split()) == ""
