@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perfaudit.cli.output import check_writable, emit, format_option, say
+from perfaudit.cli.output import HtmlFile, check_writable, emit, format_option, say
 from perfaudit.cli.run_export import MOST_UPDATES, PROFILE, SCALARS, TRACE, Export, check_export, write_steps
 from perfaudit.cli.run_progress import is_live, progress
 from perfaudit.errors import INTERRUPTED, NOTHING_MEASURED, OK, UserError
@@ -87,8 +87,9 @@ def command(
         bool,
         typer.Option("--profile", help="Run some more steps under torch.profiler, and say what takes their time."),
     ] = False,
-    format: Annotated[str, format_option("text", "json")] = "text",
+    format: Annotated[str, format_option("text", "json", "html")] = "text",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the report to a file.")] = None,
+    html: HtmlFile = None,
 ) -> None:
     from perfaudit.cli.measuring import needs_torch, rank_of
     from perfaudit.cli.settings import settings_of_project, typed_target
@@ -99,7 +100,7 @@ def command(
     from perfaudit.script.scratch_folders import scratch_root
     from perfaudit.script.summary import summarize
 
-    check_writable(output)
+    check_writable(output, html)
     check_export(export)
     if to_end and profile:
         raise UserError(
@@ -162,7 +163,7 @@ def command(
     )
     found = _report(run, seen.facts)
     found = found.with_(findings=(*in_trace, *found.findings))
-    emit(found.with_(environment=machine), format, output)
+    emit(found.with_(environment=machine), format, output, page=html)
     if quiet and run.ended == "failed" and said:
         say(f"{script} said last:\n{said}")
     raise typer.Exit(_exit_code(run))

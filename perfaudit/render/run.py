@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
 
+from perfaudit.findings import Finding
 from perfaudit.render.paint import Paint, wrapped
 from perfaudit.render.words import count
 from perfaudit.report import Report
@@ -44,12 +46,12 @@ _SHOWN = 8  # findings; a scan shows all of them, with their patches
 
 def run_page(report: Report, run: Run, paint: Paint, width: int) -> str:
     """The run, then what is wrong in the files it imported: what was seen to take time first."""
-    parts = [run_block(run, paint, width, _of_data(report))]
-    if run.counted and (busy := _busy(report)):
+    parts = [run_block(run, paint, width, finding_of_data(report))]
+    if run.counted and (busy := busy_before(report)):
         parts.append(wrapped(paint(busy, "yellow"), width, "") + "\n")
     if run.profile is not None:
         parts.append(_profile(run.profile, width))
-    findings = [finding for finding in report.findings if not (finding.note or "").startswith(NEVER_BUILT)]
+    findings = [finding for finding in report.findings if not is_never_built(finding)]
     for number, finding in enumerate(findings[:_SHOWN], start=1):
         place = f"{paint(str(finding.location), 'bold')}  " if finding.location else ""
         lines = [f"{number:>3}  {place}{finding.rule} {finding.name}"]
@@ -59,14 +61,30 @@ def run_page(report: Report, run: Run, paint: Paint, width: int) -> str:
     if unbuilt := len(report.findings) - len(findings):
         parts.append(f"{count(unbuilt, 'finding')} in models that the script has not built: see --format json\n")
     if findings:
-        files = list(dict.fromkeys(finding.location.path for finding in findings if finding.location))
         more = len(findings) - _SHOWN
         rest = f"{count(more, 'more finding')}. " if more > 0 else ""
-        with_patches = f"With patches: {paint(f'perfaudit scan {shlex.join(files)}', 'bold')}" if files else ""
+        command = scan_command(findings)
+        with_patches = f"With patches: {paint(command, 'bold')}" if command else ""
         parts += [f"{rest}{with_patches}\n"] if rest or with_patches else []
-    if run.counted and not run.in_started and run.ranks < 2:  # `tune` leaves the only process between two steps
+    if may_be_tuned(run):
         parts.append(f"To have patches tried and measured: {paint(next_command(run), 'bold')}\n")
     return "\n".join(parts)
+
+
+def is_never_built(finding: Finding) -> bool:
+    """Whether it lies in a model that the script has not built."""
+    return finding.note.startswith(NEVER_BUILT)
+
+
+def scan_command(findings: Iterable[Finding]) -> str:
+    """The command that prints these findings with their patches, "" where none has a file."""
+    files = list(dict.fromkeys(finding.location.path for finding in findings if finding.location))
+    return f"perfaudit scan {shlex.join(files)}" if files else ""
+
+
+def may_be_tuned(run: Run) -> bool:
+    """Whether `tune` can measure the script: it leaves the only process between two steps."""
+    return bool(run.counted) and not run.in_started and run.ranks < 2
 
 
 def next_command(run: Run) -> str:
@@ -77,7 +95,7 @@ def next_command(run: Run) -> str:
     return shlex.join(["perfaudit", "tune", *knobs, *script, *(["--", *arguments] if arguments else [])])
 
 
-def _busy(report: Report) -> str:
+def busy_before(report: Report) -> str:
     """That others used the machine when the script was started; "" where they did not."""
     machine = report.environment
     if machine is None or machine.load is None or machine.load <= _MOST_LOAD * machine.cores:
@@ -88,7 +106,7 @@ def _busy(report: Report) -> str:
     return f"The machine was busy before the script started (load {machine.load:.3g} on {cores}): alone, a step may take less."
 
 
-def _of_data(report: Report) -> str:
+def finding_of_data(report: Report) -> str:
     """The first finding of what lies in waiting for data, as its rule and place; "" for none."""
     observed = f"observed: {PHASE_WORDS['data_wait']} "
     found = next((each for each in report.findings if (each.note or "").startswith(observed)), None)
@@ -101,11 +119,12 @@ def run_block(run: Run, paint: Paint, width: int, of_data: str = "") -> str:
     of_data: a finding of what makes data come late.
     """
     if not run.counted:
-        return _without_steps(run, paint, width)
-    lines = [paint(_headline(run), "bold"), ""]
+        first, *others = no_step(run)
+        return "\n".join([paint(first, "bold red"), *(wrapped(sentence, width, "") for sentence in others)]) + "\n"
+    lines = [paint(headline(run), "bold"), ""]
     lines += _phases(run, paint)
-    lines += ["", wrapped(_limit(run, of_data), width, "")]
-    lines += [wrapped(sentence, width, "") for sentence in _sentences(run)]
+    lines += ["", wrapped(limited_by(run, of_data), width, "")]
+    lines += [wrapped(sentence, width, "") for sentence in seen_besides(run)]
     return "\n".join(lines) + "\n"
 
 
@@ -123,7 +142,8 @@ def figures(number: float) -> str:
     return f"{float(f'{number:.3g}'):,.0f}"
 
 
-def _headline(run: Run) -> str:
+def headline(run: Run) -> str:
+    """How long a step takes, between which quartiles, on how many steps that rests."""
     assert run.seconds_per_step is not None and run.quartiles is not None
     low, high = run.quartiles
     rate = f", {figures(run.samples_per_second)} samples/s" if run.samples_per_second else ""
@@ -145,7 +165,8 @@ def _phases(run: Run, paint: Paint) -> list[str]:
     return lines
 
 
-def _limit(run: Run, of_data: str) -> str:
+def limited_by(run: Run, of_data: str) -> str:
+    """What limits a step, in a sentence. of_data: a finding of what makes data come late."""
     if run.limited_by == "host" and run.device == "cpu":
         return _IDLE_HOST
     if run.limited_by == "compute" and (share := run.phases.get("data_wait", 0.0)) >= DATA_IN_TIME:
@@ -159,7 +180,8 @@ def _limit(run: Run, of_data: str) -> str:
     return _LIMITS[run.limited_by or "compute"]
 
 
-def _sentences(run: Run) -> list[str]:
+def seen_besides(run: Run) -> list[str]:
+    """What else was seen of the steps, the setup, the files and the end of the script, a sentence each."""
     said = []
     if run.counted == 1:
         said.append("A single step was counted, which tells little: others may take longer or shorter.")
@@ -263,7 +285,8 @@ def _how_it_ended(run: Run) -> list[str]:
     return ["Interrupted; this is what was seen until then."] if run.ended == "interrupted" else []
 
 
-def _without_steps(run: Run, paint: Paint, width: int) -> str:
+def no_step(run: Run) -> list[str]:
+    """Why no step could be timed: the first sentence says it, others what was seen."""
     said = {
         "finished": "The script ended without a step that could be timed.",
         "failed": f"The script failed before a step could be timed: {run.message}",
@@ -271,9 +294,11 @@ def _without_steps(run: Run, paint: Paint, width: int) -> str:
         "interrupted": "Interrupted before a step could be timed.",
         "enough": "No step could be timed.",
     }[run.ended]
-    lines = [paint(said, "bold red")]
+    sentences = [said]
     if run.ended in ("late", "finished") and run.message:
-        lines.append(wrapped(run.message, width, ""))
+        sentences.append(run.message)
     if run.steps:
-        lines.append(f"{count(run.steps, 'step')} seen; the first does not count, as the start of the script is in it.")
-    return "\n".join([*lines, *(wrapped(line, width, "") for line in _about_files(run))]) + "\n"
+        sentences.append(
+            f"{count(run.steps, 'step')} seen; the first does not count, as the start of the script is in it."
+        )
+    return [*sentences, *_about_files(run)]

@@ -18,11 +18,7 @@ def environment(report: Report, paint: Paint, brief: bool = False) -> str:
     """One line on target and machine, and a warning when others use the machine: another line, or `brief` a word."""
     env = report.environment
     assert env is not None
-    driver = f", {env.driver}" if env.driver else ""
-    text = (
-        f"{paint(report.target, 'bold')} on {env.device}{driver}, {env.cores} core{'s' if env.cores != 1 else ''}, "
-        f"{env.threads} thread{'s' if env.threads != 1 else ''}, {size(env.memory_bytes)}, torch {env.torch}, Python {env.python}"
-    )
+    text = f"{paint(report.target, 'bold')} {machine_line(report)}"
     is_busy = env.load is not None and env.load > env.cores * 0.75
     if is_busy and brief:
         text += ", " + paint(f"busy (load {env.load})", "yellow")
@@ -31,6 +27,18 @@ def environment(report: Report, paint: Paint, brief: bool = False) -> str:
             f"the machine was busy (load {env.load} on {env.cores} cores): intervals are wider for it", "yellow"
         )
     return text + "\n"
+
+
+def machine_line(report: Report) -> str:
+    """The machine and its versions in one line, "" where nothing is known of them."""
+    env = report.environment
+    if env is None:
+        return ""
+    driver = f", {env.driver}" if env.driver else ""
+    return (
+        f"on {env.device}{driver}, {env.cores} core{'s' if env.cores != 1 else ''}, "
+        f"{env.threads} thread{'s' if env.threads != 1 else ''}, {size(env.memory_bytes)}, torch {env.torch}, Python {env.python}"
+    )
 
 
 def calibration(report: Report, paint: Paint, width: int = 100, verbose: bool = False) -> str:

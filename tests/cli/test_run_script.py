@@ -82,7 +82,10 @@ def project(tmp_path: Path) -> Path:
 
 
 def test_steps_of_a_script_whose_files_stay_as_they_are(project: Path) -> None:
-    done = run(project, "train.py", "--steps", "25", "--format", "json")
+    done = run(project, "train.py", "--steps", "25", "--format", "json", "--html", "run.html")
+    page = project / "run.html"
+    assert "<h1>perfaudit run: train.py</h1>" in page.read_text()
+    page.unlink()
     assert done.code == 0, done.err
     seen = result(done)
     assert (seen["ended"], seen["steps"], seen["optimizers"]) == ("enough", 25, 1)

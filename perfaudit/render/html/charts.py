@@ -51,6 +51,12 @@ def axis_over(values: Iterable[float], text: Callable[[float], str], margin: flo
     return Axis(low, high, ticks_between(low, high), text)
 
 
+def axis_from_zero(high: float, text: Callable[[float], str]) -> Axis:
+    """An axis from 0 to a little more than the highest value."""
+    high = 1.02 * high if high > 0 else 1.0
+    return Axis(0.0, high, ticks_between(0.0, high), text)
+
+
 def ticks_between(low: float, high: float, number: int = TICKS) -> tuple[float, ...]:
     """Round numbers from low to high, about so many."""
     least = (high - low) / number
@@ -181,7 +187,7 @@ def scale_texts(axis: Axis) -> Markup:
     """The numbers of an axis from left to right, in the middle of their height; those at the edges do not leave it."""
     return together(
         element(
-            "text", axis.text(tick), x=percent(axis.at(tick)), y="70%", class_="tick",
+            "text", axis.text(tick) if tick else "0", x=percent(axis.at(tick)), y="70%", class_="tick",
             text_anchor="start" if axis.at(tick) < 6 else "end" if axis.at(tick) > 94 else "middle",
         )
         for tick in axis.ticks

@@ -6,8 +6,10 @@ from perfaudit.render.html.data import data_element
 from perfaudit.render.html.findings import Code, findings_section, more_findings
 from perfaudit.render.html.frame import frame_bytes, framed
 from perfaudit.render.html.markup import Markup, bullets, element, section, shortened, together, words
+from perfaudit.render.html.run import below_findings, run_body, run_header, run_notes
 from perfaudit.render.html.scan import scan_body, scan_header
 from perfaudit.render.html.trace import after_findings, before_findings, trace_header
+from perfaudit.render.run import is_never_built
 from perfaudit.render.words import place_of, printable, remarks, unused
 from perfaudit.report import Report
 
@@ -18,12 +20,32 @@ MOST_LISTED = 100  # files that were not read, notes
 def report_page(report: Report, code: Code) -> str:
     """The page, `LIMIT` bytes at most. code: lines around places of findings."""
     shown = printable(report)
-    header, body = _of_traces(shown, report, code) if shown.traces is not None else _of_scan(shown, report, code)
+    header, body = _parts(shown, report, code)
     room = LIMIT - len(header.encode()) - len(body.encode()) - frame_bytes()
     data, left = data_element(report, room)
     said = f" Left out for its size: {', '.join(left)}; `--format json` has all of it." if left else ""
     note = element("p", words(f"This page holds its report as JSON, in its element `report`.{said}"), class_="dim")
     return framed(_title(shown), header, body, note, data)
+
+
+def _parts(shown: Report, exact: Report, code: Code) -> tuple[Markup, Markup]:
+    """The head and the body of a page. exact: the report before signs were put into it."""
+    if shown.traces is not None:
+        return _of_traces(shown, exact, code)
+    if shown.run is not None:
+        return _of_run(shown, exact, code)
+    return _of_scan(shown, exact, code)
+
+
+def _of_run(shown: Report, exact: Report, code: Code) -> tuple[Markup, Markup]:
+    run = shown.run
+    assert run is not None
+    built = [number for number, finding in enumerate(shown.findings) if not is_never_built(finding)]
+    of_shown, of_exact = (each.with_(findings=tuple(each.findings[n] for n in built)) for each in (shown, exact))
+    found = findings_section(of_shown, of_exact, code, "What is wrong in the files that it ran")
+    below = below_findings(shown) if found else ""
+    notes = section("What else was seen", "seen", bullets(map(words, run_notes(shown, run))))
+    return run_header(shown, run), together(run_body(run), found, below, notes, _not_read(shown))
 
 
 def _of_traces(shown: Report, exact: Report, code: Code) -> tuple[Markup, Markup]:
@@ -43,7 +65,7 @@ def _of_scan(shown: Report, exact: Report, code: Code) -> tuple[Markup, Markup]:
 
 def _title(report: Report) -> str:
     """What the window of the browser is called."""
-    of = report.target
+    of = report.target or (report.run.script if report.run is not None else "")
     if report.traces is not None:
         of = report.traces.verdict.partition(";")[0]
     return f"perfaudit {report.command}" + (f": {shortened(of, 80)}" if of else "")

@@ -37,11 +37,15 @@ LIGHT = {
     "slower": "#c2410c",
     "undecided": "#6b7280",
     "control": "#7a5cb0",
+    "plain": "#0072b2",
     "measured": "#00704f",
     "screened": "#3f8f74",
     "profiled": "#b35900",
     "benchmarked": "#0072b2",
     "documented": "#7d848c",
+    "waiting": "#c95500",
+    "working": "#0072b2",
+    "rest": "#7d848c",
     "band": "#e6dff5",
     "tolerated": "#e2e6ea",
     "removed": "#ffebe6",
@@ -79,11 +83,15 @@ DARK = {
     "slower": "#f08a4b",
     "undecided": "#9aa1a9",
     "control": "#b79ae8",
+    "plain": "#2b8fd0",
     "measured": "#22b98a",
     "screened": "#8fd3bb",
     "profiled": "#f0a04b",
     "benchmarked": "#4aa8e8",
     "documented": "#9aa1a9",
+    "waiting": "#ee7a2c",
+    "working": "#2b8fd0",
+    "rest": "#9aa1a9",
     "band": "#2c2540",
     "tolerated": "#2b3138",
     "removed": "#3a1f18",
@@ -95,7 +103,11 @@ DARK = {
     "warning": "#ffc46b",
 }
 # What values are and what they rest on: drawn with a contrast of 3 with the page, and three of them written.
-SIGNS = ("faster", "slower", "undecided", "control", "measured", "screened", "profiled", "benchmarked", "documented")
+SIGNS = (
+    *("faster", "slower", "undecided", "control", "plain"),
+    *("measured", "screened", "profiled", "benchmarked", "documented"),
+    *("waiting", "working", "rest"),
+)
 BEHIND_TEXT = ("removed", "added", "removed-part", "added-part", "here")
 KINDS = tuple(name for name in LIGHT if name.startswith(("compute", "communication", "memory", "idle")))
 WAITS = 5  # classes of a map from "nothing" to "the longest"
