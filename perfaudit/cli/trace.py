@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 HELP = """Read traces of torch.profiler, of one rank or many: why devices were idle, and what could be saved. Nothing is run.
 
 \b
-    perfaudit trace trace.json.gz                 one trace
-    perfaudit trace traces/                       a folder: the ranks of a job
-    perfaudit trace before.json.gz after.json.gz  two traces of one rank: what changed
-    perfaudit trace --compare monday/ tuesday/    two folders: what changed
+    perfaudit trace trace.json.gz               one trace
+    perfaudit trace traces/                     a folder: the ranks of a job
+    perfaudit trace before.json after.json      one rank twice: what changed
+    perfaudit trace --compare monday/ tuesday/  two folders: what changed
     perfaudit trace traces/ --rank 3 --window 2:4
-    perfaudit trace trace.json.gz --source .      with the lines of your code that the scanner finds for the same
+    perfaudit trace trace.json.gz --source .    with lines of your code
     perfaudit trace traces/ --format html --output report.html
 
-FILES are .json, .json.gz, .zip or .tar.gz, or folders with them. Traces of old and new versions of PyTorch, of CUDA and ROCm
-devices are read; a trace without a device tells where the host waits for data.
+FILES are .json, .json.gz, .zip or .tar.gz, or folders with them. Traces of old and new versions of PyTorch, of CUDA, ROCm and
+XPU devices are read; a trace without a device shows how long the host waits for data.
 
-A saving of a finding is an upper bound: its time, if nothing else took its place. Findings overlap in time, so they
+The saving of a finding is an upper bound: all of its time, as if nothing took its place. Findings overlap in time, so savings
 do not add up.
 
 Exit codes: 0 nothing worth doing was found · 1 findings · 2 wrong use · 3 nothing could be read · 130 interrupted.
@@ -55,8 +55,8 @@ def command(
         bool | None,
         typer.Option(
             "--compare/--ranks",
-            help="Two paths are traces before and after a change, or ranks of one job. Default: ranks, unless both files "
-            "are of the same rank.",
+            help="Whether two paths are traces before and after a change, or ranks of one job. Default: ranks, unless both "
+            "files are of the same rank.",
         ),
     ] = None,
     rank: Annotated[int | None, typer.Option(min=0, help="Look at this rank only.")] = None,
@@ -65,7 +65,9 @@ def command(
     ] = "",
     source: Annotated[
         list[Path] | None,
-        typer.Option(help="Code of the training: findings are joined with those of the scanner (several times)."),
+        typer.Option(
+            help="Code of the training, a file or folder; may be given several times. Findings name its lines and patches."
+        ),
     ] = None,
     export: Annotated[
         Export | None,
@@ -75,7 +77,7 @@ def command(
     ] = None,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=0, help="Processes; 0: as many as there are cores.")] = 0,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Also kernels, where idle time lies, and what the notes mean.")
+        bool, typer.Option("--verbose", "-v", help="Also print kernels, where idle time lies, all ranks and all notes.")
     ] = False,
     exit_zero: Annotated[bool, typer.Option("--exit-zero", help="Exit with 0 where there are findings.")] = False,
     format: Annotated[str, format_option("text", "json", "html", "markdown")] = "text",

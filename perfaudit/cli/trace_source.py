@@ -46,7 +46,7 @@ def _with_code(finding: Finding, found: tuple[Finding, ...]) -> Finding:
     words = "; ".join(f"{one.location} {one.rule} {one.name}{_patch(one)}" for one in chosen)
     more = len(here or same) - len(chosen)
     words += f"; and {more} more" if more else ""
-    how = "The scanner finds in this function" if here else "The scanner finds in the code"
+    how = "In this function the scanner finds" if here else "In the code the scanner finds, for causes of this kind"
     note = ". ".join(part for part in (finding.note, f"{how}: {words}") if part)
     if not here:
         return finding.with_(note=note)  # whether the trace shows this place is not known

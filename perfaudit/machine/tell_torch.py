@@ -22,10 +22,10 @@ def main() -> None:
             raise
         print("{}")
         return
-    print(json.dumps(told(torch, "--copy" in sys.argv)))
+    print(json.dumps(facts_of(torch, "--copy" in sys.argv)))
 
 
-def told(torch: Any, with_copy: bool) -> dict[str, Any]:  # Any: a module, JSON
+def facts_of(torch: Any, with_copy: bool) -> dict[str, Any]:  # Any: a module, JSON
     """Versions, what it was built with, and what it chose here. with_copy: also how fast memory is copied to the first GPU."""
     backends, has_gpu = torch.backends, torch.cuda.is_available()
     has_nccl = has_gpu and torch.distributed.is_available() and torch.distributed.is_nccl_available()
@@ -41,11 +41,11 @@ def told(torch: Any, with_copy: bool) -> dict[str, Any]:  # Any: a module, JSON
         "cudnn": backends.cudnn.version() if has_gpu else None,
         "nccl": ".".join(map(str, torch.cuda.nccl.version())) if has_nccl else None,
         "gpus": torch.cuda.device_count() if has_gpu else 0,
-        "copies": copies(torch) if has_gpu and with_copy else {},
+        "copies": copy_speeds(torch) if has_gpu and with_copy else {},
     }
 
 
-def copies(torch: Any) -> dict[str, float]:  # Any: a module
+def copy_speeds(torch: Any) -> dict[str, float]:  # Any: a module
     """Bytes a second from pinned and from pageable memory to the first GPU."""
     on_device = torch.empty(COPIED, dtype=torch.uint8, device="cuda")
     found = {}

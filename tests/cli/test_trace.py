@@ -197,7 +197,7 @@ def test_findings_are_joined_with_those_of_the_scanner(perfaudit: Run, tmp_path:
     (finding,) = in_json(done)["findings"]
     assert finding["path"].endswith("project/train.py")
     assert finding["line"] == 6
-    assert "The scanner finds in this function" in finding["note"]
+    assert "In this function the scanner finds: " in finding["note"]
     assert "num_workers" in finding["fix"]["diff"]
 
 
@@ -281,5 +281,5 @@ def test_a_finding_in_another_function_is_only_named(perfaudit: Run, tmp_path: P
     )
     done = perfaudit("trace", str(trace(tmp_path / "a.json")), "--source", str(code), "--format", "json")
     (finding,) = in_json(done)["findings"]
-    assert "The scanner finds in the code" in finding["note"]
+    assert "In the code the scanner finds, for causes of this kind: " in finding["note"]
     assert (finding["line"], finding.get("fix")) == (9, None)
