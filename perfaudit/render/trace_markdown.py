@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from perfaudit.findings import Finding
-from perfaudit.render.html.trace_ranks import chosen, label, share
+from perfaudit.render.html.trace_ranks import choose_ranks, label, share
 from perfaudit.render.words import count, fix_title, step_time
 from perfaudit.report import Report
 from perfaudit.traces import NOTE_WORDS, SHARE_WORDS, TraceChange, Traces
@@ -62,7 +62,7 @@ def _closing(report: Report, traces: Traces) -> str:
 
 def _shares(report: Report, traces: Traces, text: Written) -> list[str]:
     """A row for each rank, columns for what takes time; the ranks that are late, where no finding says it."""
-    shown = chosen(traces.ranks, traces, MOST_RANKS)
+    shown = choose_ranks(traces.ranks, traces, MOST_RANKS)
     used = [name for name in SHARE_WORDS if any(rank.shares[name] >= LEAST for rank in shown)]
     head = _cells(("device", *(SHARE_WORDS[name] for name in used))) + "|---|" + "---:|" * len(used) + "\n"
     rows = [_cells((text(label(rank)), *(share(rank.shares[name]) for name in used))) for rank in shown]

@@ -159,5 +159,5 @@ def more_findings(report: Report) -> Markup:
     assert report.traces is not None
     more = report.traces.more_findings
     smaller = f" {count(more, 'smaller finding')} not shown." if more else ""
-    overlap = "Savings are upper bounds, and findings overlap in time: they do not add up."
+    overlap = "Each saving is an upper bound. Findings overlap in time, so savings do not add up."
     return element("p", overlap, smaller, class_="dim")

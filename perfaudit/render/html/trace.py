@@ -5,7 +5,7 @@ from __future__ import annotations
 from perfaudit.render.html.markup import Markup, Part, element, section, shortened, table, together, words
 from perfaudit.render.html.trace_bars import bars, patterns
 from perfaudit.render.html.trace_map import waits_map
-from perfaudit.render.html.trace_ranks import chosen, label, left_out, share
+from perfaudit.render.html.trace_ranks import choose_ranks, label, left_out_sentence, share
 from perfaudit.render.html.trace_timeline import timelines
 from perfaudit.render.words import step_time
 from perfaudit.report import Report
@@ -56,7 +56,7 @@ def _changes(change: TraceChange) -> Markup:
     parts: list[Part] = [element("p", "From ", _file(change.before), " to ", _file(change.after))]
     before, after = change.seconds_per_step_before, change.seconds_per_step_after
     if before and after:
-        said = f"{step_time(before)} → {step_time(after)} a step, {after / before:.3f} of the time before"
+        said = f"{step_time(before)} → {step_time(after)} a step, {after / before:.3f} times as long"
         parts.append(element("p", said, class_="better" if after < before else None))
     moved = [(name, points) for name, points in change.shares.items() if abs(points) >= 0.005]
     moved.sort(key=lambda item: -abs(item[1]))
@@ -67,8 +67,8 @@ def _changes(change: TraceChange) -> Markup:
         findings = [
             [
                 one.rule,
-                "none" if one.before is None else share(one.before),
-                "gone" if one.after is None else share(one.after),
+                "no finding" if one.before is None else share(one.before),
+                "no finding" if one.after is None else share(one.after),
             ]
             for one in change.findings
         ]
@@ -82,13 +82,13 @@ def _file(path: str) -> Markup:
 
 def _where(traces: Traces) -> Markup:
     ranks = [rank for rank in traces.ranks if rank.where]
-    shown = chosen(ranks, traces, MOST_WHERE)
+    shown = choose_ranks(ranks, traces, MOST_WHERE)
     rows = [
         [
             label(rank),
             share(one.share),
             _words_cell(SHARE_WORDS[f"idle_{one.cause}"].removeprefix("idle: ")),
-            _words_cell(one.annotation or "outside what is marked"),
+            _words_cell(one.annotation or "outside any annotation"),
             _words_cell(one.operator),
             _words_cell(one.source),
         ]
@@ -97,9 +97,9 @@ def _where(traces: Traces) -> Markup:
     ]
     if not rows:
         return Markup()
-    columns = ("device", "of the time", "cause", "mostly under", "operator", "source line")
-    caption = "Shares of the window, and where most of each lies"
-    return together(table(caption, columns, rows, class_="places"), left_out(len(shown), len(ranks)))
+    columns = ("device", "of the time", "cause", "annotation", "operator", "source line")
+    caption = "Shares of the window, and where most of each lies on the host"
+    return together(table(caption, columns, rows, class_="places"), left_out_sentence(len(shown), len(ranks)))
 
 
 def _words_cell(text: str) -> Markup:
@@ -108,7 +108,7 @@ def _words_cell(text: str) -> Markup:
 
 def _kernels(traces: Traces) -> Markup:
     ranks = [rank for rank in traces.ranks if rank.kernels]
-    shown = chosen(ranks, traces, MOST_TABLES)
+    shown = choose_ranks(ranks, traces, MOST_TABLES)
     parts: list[Part] = []
     for number, rank in enumerate(shown):
         inner = table(
@@ -116,7 +116,7 @@ def _kernels(traces: Traces) -> Markup:
         )
         summary = element("summary", f"{label(rank)}{_about(rank)}")
         parts.append(element("details", summary, inner, open=number == 0))
-    return together(parts, left_out(len(shown), len(ranks)))
+    return together(parts, left_out_sentence(len(shown), len(ranks)))
 
 
 def _rows(kernels: tuple[KernelRow, ...]) -> list[list[Part]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from perfaudit.render.html.markup import Markup, element, table, together
 from perfaudit.render.html.style import KINDS
-from perfaudit.render.html.trace_ranks import chosen, label, left_out, share
+from perfaudit.render.html.trace_ranks import choose_ranks, label, left_out_sentence, share
 from perfaudit.traces import SHARE_WORDS, RankTrace, Traces
 
 MOST_BARS = 64
@@ -42,7 +42,7 @@ def patterns() -> Markup:
 
 def bars(traces: Traces) -> Markup:
     """The bars with their legend; below them, folded, the table."""
-    shown = chosen(traces.ranks, traces, MOST_BARS)
+    shown = choose_ranks(traces.ranks, traces, MOST_BARS)
     used = [name for name in SHARE_WORDS if any(rank.shares[name] >= LEAST for rank in traces.ranks)]
     figure = element(
         "figure",
@@ -52,7 +52,7 @@ def bars(traces: Traces) -> Markup:
     rows = [[label(rank), *(share(rank.shares[name], 1) for name in SHARE_WORDS)] for rank in shown]
     numbers = table("Shares of the window", ("device", *SHARE_WORDS.values()), rows)
     folded = element("details", element("summary", "The same as a table"), numbers)
-    return together(figure, left_out(len(shown), len(traces.ranks)), folded)
+    return together(figure, left_out_sentence(len(shown), len(traces.ranks)), folded)
 
 
 def _legend(name: str) -> Markup:

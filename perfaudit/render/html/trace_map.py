@@ -6,7 +6,7 @@ import itertools
 
 from perfaudit.render.html.markup import Markup, element, table, together
 from perfaudit.render.html.style import WAITS
-from perfaudit.render.html.trace_ranks import chosen, left_out
+from perfaudit.render.html.trace_ranks import choose_ranks, left_out_sentence
 from perfaudit.render.words import step_time
 from perfaudit.traces import CollectiveWaits, Traces
 
@@ -24,7 +24,7 @@ def waits_map(traces: Traces) -> Markup:
     if most <= 0:
         return Markup()
     of_rank = {rank.rank: rank for rank in traces.ranks if rank.rank is not None and rank.rank in cells}
-    shown = [rank.rank for rank in chosen(list(of_rank.values()), traces, MOST_RANKS)]
+    shown = [rank.rank for rank in choose_ranks(list(of_rank.values()), traces, MOST_RANKS)]
     unit, name = (1e6, "µs") if most < 1e-3 else (1e3, "ms")
     rows = [
         [f"rank {rank}", *(_cell(value, most, unit) for value in cells[rank]), _figure(sum(cells[rank]), most, unit)]
@@ -41,7 +41,7 @@ def waits_map(traces: Traces) -> Markup:
         element("p", said, class_="dim"),
         table(caption, headings, rows, class_="map"),
         _legend(most),
-        left_out(len(shown), len(waits.ranks)),
+        left_out_sentence(len(shown), len(waits.ranks)),
     )
 
 

@@ -19,7 +19,7 @@ def share(value: float, digits: int = 0) -> str:
     return f"{100 * value:.{digits}f} %"
 
 
-def chosen(ranks: Sequence[RankTrace], traces: Traces, most: int) -> list[RankTrace]:
+def choose_ranks(ranks: Sequence[RankTrace], traces: Traces, most: int) -> list[RankTrace]:
     """At most so many, in their order: those that others wait for, those that compute least and most, and every n-th."""
     if len(ranks) <= most:
         return list(ranks)
@@ -35,7 +35,7 @@ def chosen(ranks: Sequence[RankTrace], traces: Traces, most: int) -> list[RankTr
     return [ranks[index] for index in sorted(list(dict.fromkeys(wanted))[:most])]
 
 
-def left_out(shown: int, of: int, what: str = "ranks") -> Markup:
+def left_out_sentence(shown: int, of: int, what: str = "ranks") -> Markup:
     """A sentence on what is not drawn, nothing where all is."""
     if shown == of:
         return Markup()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from perfaudit.render.html.markup import Markup, Part, element, table, together
-from perfaudit.render.html.trace_ranks import chosen, label, left_out
+from perfaudit.render.html.trace_ranks import choose_ranks, label, left_out_sentence
 from perfaudit.render.words import step_time
 from perfaudit.traces import SHARE_WORDS, RankTrace, Stretch, Traces
 
@@ -15,7 +15,7 @@ MOST_NAMED = 5  # idle stretches in the table
 def timelines(traces: Traces) -> Markup:
     """The steps of some ranks, the first unfolded, all at the same scale."""
     ranks = [rank for rank in traces.ranks if rank.timeline]
-    shown = chosen(ranks, traces, MOST_STEPS)
+    shown = choose_ranks(ranks, traces, MOST_STEPS)
     if not shown:
         return Markup()
     length = max(stretch.end for rank in shown for stretch in rank.timeline)
@@ -24,7 +24,7 @@ def timelines(traces: Traces) -> Markup:
         "Each instant of the picture shows what takes most of it; the times beside it are exact."
     )
     drawn = (_step(rank, length, number == 0) for number, rank in enumerate(shown))
-    return together(element("p", what, class_="dim"), drawn, left_out(len(shown), len(ranks)))
+    return together(element("p", what, class_="dim"), drawn, left_out_sentence(len(shown), len(ranks)))
 
 
 def _step(rank: RankTrace, length: float, is_open: bool) -> Markup:
