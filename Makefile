@@ -20,7 +20,7 @@ test: $(STAMP)
 trainers: pyproject.toml constraints.txt
 	test -d $(VENV)-trainers || $(PYTHON) -m venv $(VENV)-trainers
 	$(VENV)-trainers/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,samples,trainers,dev]'
-	$(VENV)-trainers/bin/python -m pytest tests/training/test_trainers.py
+	$(VENV)-trainers/bin/python -m pytest tests/training/test_trainers.py tests/callbacks/test_in_trainers.py
 
 # The site, from docs/, with every warning an error; an environment of its own, without torch, in ten seconds.
 docs: pyproject.toml constraints.txt

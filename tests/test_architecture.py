@@ -48,6 +48,7 @@ MAY_IMPORT = {
     "trace": {"forked_work", "traces", "report", "rules"},
     "knobs": {"measurements", "measure", "target", "training", "static"},
     "tune": {"files", "measurements", "machine", "knobs", "measure", "target", "script", "static", "report", "rank"},
+    "callbacks": {"runs", "script"},
     "checkpoints": {"files", "measure", "target", "training"},
     "gate": {
         "files",

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 Function = Callable[..., Any]  # Any: of torch, or one of ours in its place
+Replace = Callable[[Any, str, Callable[[Function], Function]], Function]
 
 
 def replace(owner: Any, name: str, watch: Callable[[Function], Function]) -> Function:
@@ -17,11 +18,11 @@ def replace(owner: Any, name: str, watch: Callable[[Function], Function]) -> Fun
     return ours
 
 
-def put_back(owner: type, name: str, ours: Function) -> None:
-    """Put the original, which the class may have from another, in the place of our function, if that is still there."""
+def put_back(owner: Any, name: str, ours: Function) -> None:
+    """Put the original, which a class may have from another, in the place of our function, if that is still there."""
     if vars(owner).get(name) is not ours:
         return
     original = ours.__wrapped__  # set by `replace`
     delattr(owner, name)
-    if getattr(owner, name, None) is not original:
+    if getattr(owner, name, None) != original:  # a method of an object is made anew each time
         setattr(owner, name, original)

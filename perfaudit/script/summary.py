@@ -21,7 +21,7 @@ def summarize(seen: Seen, script: str, in_place: bool = False) -> Run:
     """What is said of a run. Without a step, only how it ended."""
     tally = seen.tally.with_rest(seen.updates)
     usual, uneven = tally.usual, tally.uneven
-    phases = _shares(usual)
+    phases = shares_of(usual)
     facts = seen.facts
     setup = _setup(seen)
     return Run(
@@ -34,7 +34,7 @@ def summarize(seen: Seen, script: str, in_place: bool = False) -> Run:
         seconds_per_step=statistics.median(usual.times) if usual.times else None,
         mean_seconds_per_step=usual.seconds / usual.count if usual.count else None,
         quartiles=_quartiles(usual.times),
-        samples_per_second=_rate(usual),
+        samples_per_second=rate_of(usual),
         phases=phases,
         steps_watched=usual.watched,
         optimizers=_optimizers(tally),
@@ -67,7 +67,7 @@ def _optimizers(tally: Tally) -> int:
     return min(optimizers, 1) if tally.is_regular and usual.updates == usual.count > 0 else optimizers
 
 
-def _shares(usual: Kind) -> dict[str, float]:
+def shares_of(usual: Kind) -> dict[str, float]:
     """Share of all these steps whose phases were timed by phase; what no phase accounts for is "other"."""
     if usual.watched_seconds <= 0:
         return {}
@@ -83,7 +83,7 @@ def _quartiles(times: Sequence[float]) -> tuple[float, float] | None:
     return first, third
 
 
-def _rate(usual: Kind) -> float | None:
+def rate_of(usual: Kind) -> float | None:
     """Samples a second over all these steps; None where no batch was seen."""
     if not (usual.samples and usual.seconds):
         return None

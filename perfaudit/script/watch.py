@@ -40,7 +40,7 @@ from perfaudit.script.noted_events import (
 )
 from perfaudit.script.notes import Notes
 from perfaudit.script.read_loaders import ReadLoaders
-from perfaudit.script.replaced_functions import Function
+from perfaudit.script.replaced_functions import Function, Replace
 from perfaudit.script.samples import count_samples
 from perfaudit.script.timed_models import TimedModels
 from perfaudit.script.watched_tensors import WatchedTensors
@@ -89,6 +89,7 @@ class Watch:
         self._has_samples = False  # whether a batch since the last update has told how many
         self._wants_inputs = True  # whether the next call of a model is to tell: the first one before a backward pass
         self.loaders = ReadLoaders()
+        self._hooks: tuple[Any, ...] = ()  # of torch's updates; each can be removed
         self.updates = 0
 
     # ---- putting it in place -----------------------------------------------------------------------------------------
@@ -103,32 +104,47 @@ class Watch:
         import torch
 
         self.torch_at = time.monotonic()
-        from torch.optim import optimizer as updates
         from torch.utils.data import dataloader as loading
 
-        from perfaudit.target.accelerator import knows_host_only
-
-        self._nodes = getattr(torch._C._autograd, "_get_sequence_nr", int)
-        self._has_gradients = torch.is_grad_enabled
-        is_alone = knows_host_only()
-        tensors, in_phase = WatchedTensors(self._notes, self._nodes), self._notes.in_phase
         replace = replaced_functions.replace
         replace(torch, "compile", self._watch_compiling)
         replace(torch.nn.Module, "compile", self._watch_compiling)
         replace(torch.nn.Module, "__init__", self._built.watch_building)
         replace(torch.nn.Module, "__setstate__", self._built.watch_building)
         replace(torch.optim.Optimizer, "__init__", self._watch_building)
-        updates.register_optimizer_step_pre_hook(self._before_update)
-        updates.register_optimizer_step_post_hook(self._after_update)
-        replace(torch.optim.Optimizer, "zero_grad", tensors.watch_zero_grad)
+        replace(loading.DataLoader, "__init__", self.loaders.watch_building)
+        self._watch_steps(replace)
+        self._watch_tensors(replace)
+
+    def _watch_steps(self, replace: Replace) -> None:
+        """Watch updates, backward passes and batches. replace: as `replaced_functions.replace`."""
+        import torch
+        from torch.optim import optimizer as updates
+        from torch.utils.data import dataloader as loading
+
+        self._nodes = getattr(torch._C._autograd, "_get_sequence_nr", int)
+        self._has_gradients = torch.is_grad_enabled
+        in_phase = self._notes.in_phase
+        self._hooks = (
+            updates.register_optimizer_step_pre_hook(self._before_update),
+            updates.register_optimizer_step_post_hook(self._after_update),
+        )
+        replace(torch.optim.Optimizer, "zero_grad", WatchedTensors(self._notes, self._nodes).watch_zero_grad)
         replace(torch.autograd, "backward", self._watch_backward)
         replace(torch.autograd, "grad", self._watch_backward)
         replace(loading._BaseDataLoaderIter, "__next__", self._watch_batches)
         replace(loading.DataLoader, "__iter__", self._watch_epochs)
-        replace(loading.DataLoader, "__init__", self.loaders.watch_building)
         replace(torch.amp.GradScaler, "step", self._watch_scaled_steps)
         replace(torch.amp.GradScaler, "unscale_", functools.partial(in_phase, "optimizer"))
         replace(torch.optim.swa_utils.AveragedModel, "update_parameters", functools.partial(in_phase, "average"))
+
+    def _watch_tensors(self, replace: Replace) -> None:
+        """Watch reads on the host and copies to a device."""
+        import torch
+
+        from perfaudit.target.accelerator import knows_host_only
+
+        tensors, is_alone = WatchedTensors(self._notes, self._nodes), knows_host_only()
         replace(torch.Tensor, "item", tensors.watch_items_on_host if is_alone else tensors.watch_reads_by_device)
         for name in ("numpy", "cpu"):
             replace(torch.Tensor, name, tensors.watch_reads_on_host if is_alone else tensors.watch_reads_by_device)

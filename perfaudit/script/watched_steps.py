@@ -21,7 +21,8 @@ class WatchedSteps:
     optimizers make one step together, so that as many updates in a row are watched as have a whole one among them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most_cost: float = MOST_COST) -> None:
+        self._most_cost = most_cost
         self._chance = random.Random(0)  # not the script's
         self.share = 1.0
         self._row = 1  # updates that are watched one after the other
@@ -30,7 +31,9 @@ class WatchedSteps:
     def weigh(self, updates: int, seconds: float, events: float, updates_per_step: int) -> None:
         """Choose the share that is watched. events: that an update has on average, when it is watched."""
         if updates >= FIRST_UPDATES and seconds >= FIRST_SECONDS:
-            self.share = min(1.0, max(LEAST_SHARE, MOST_COST * seconds / updates / (EVENT_SECONDS * max(events, 1.0))))
+            self.share = min(
+                1.0, max(LEAST_SHARE, self._most_cost * seconds / updates / (EVENT_SECONDS * max(events, 1.0)))
+            )
             self._row = max(1, 2 * updates_per_step - 1)
 
     def next_row(self) -> tuple[bool, int]:
