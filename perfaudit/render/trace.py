@@ -39,7 +39,7 @@ def trace_page(report: Report, paint: Paint, width: int, verbose: bool = False) 
         parts.append(_changes(traces.compared, paint, width))
     parts.append(_bars(traces, paint, width, verbose))
     if traces.stragglers and not any(one.rule == "PA904" for one in report.findings):  # which says the same
-        parts.append("\n".join(_straggler_lines(traces)) + "\n")
+        parts.append("\n".join(wrapped(line, width, "  ") for line in _straggler_lines(traces)) + "\n")
     parts += [_finding(number, one, paint, width) for number, one in enumerate(report.findings, start=1)]
     if report.findings:
         parts.append(_closing(report, traces, width))
@@ -104,7 +104,7 @@ def _bar(rank: RankTrace, paint: Paint, length: int) -> str:
 
 def _straggler_lines(traces: Traces) -> list[str]:
     return [
-        f"  rank {one.rank} comes last to {one.last} of {one.of} collectives; the others wait for it for "
+        f"rank {one.rank} comes last to {one.last} of {one.of} collectives; the others wait for it for "
         f"{100 * one.share:.0f} % of the time"
         for one in traces.stragglers
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from html_pages import Page, check_page
@@ -13,6 +14,7 @@ from perfaudit.render.html import render
 from perfaudit.render.html.page import LIMIT
 from perfaudit.render.html.style import BEHIND_TEXT, DARK, KINDS, LIGHT, SIGNS, WAITS
 from perfaudit.report import Report, Skipped, to_json
+from perfaudit.traces import IdleWhere
 
 
 @pytest.fixture(scope="module")
@@ -78,3 +80,28 @@ def test_contrast(theme: dict[str, str]) -> None:
     assert min(contrast(theme["text"], theme[name]) for name in BEHIND_TEXT) >= 4.5
     for number in range(WAITS + 1):
         assert contrast(theme[f"wait{number}"], theme["on-wait4" if number >= 4 else "text"]) >= 4.5
+
+
+def test_where_idle_time_lies_has_no_empty_rows_and_columns() -> None:
+    report = made_report(2, name="mod")
+    assert report.traces is not None
+    where = (IdleWhere("data", 0.1, "loading"), IdleWhere("launch", 0.2), IdleWhere("sync", 0.1, "", "aten::item"))
+    ranks = tuple(replace(rank, where=where) for rank in report.traces.ranks)
+    page = render(report.with_(traces=replace(report.traces, ranks=ranks)))
+    table = page.partition("<caption>What the host was in")[2].partition("</table>")[0]
+    head = table.partition("</thead>")[0]
+    assert re.findall(r"<th[^>]*>([^<]+)</th>", head) == ["device", "of the time", "cause", "annotation", "operator"]
+    assert table.count("waiting for data") == table.count("aten::item") == 2
+    assert "launching" not in table
+    nowhere = tuple(replace(rank, where=where[1:2]) for rank in report.traces.ranks)
+    assert "Where idle time lies" not in render(report.with_(traces=replace(report.traces, ranks=nowhere)))
+
+
+def test_the_name_of_a_file_keeps_its_head_and_its_end() -> None:
+    report = made_report(1, name="mod")
+    assert report.traces is not None
+    rank = replace(
+        report.traces.ranks[0], rank=None, file="folder/model_of_a_very_long_name_of_somebody_rank_7.pt.trace.json"
+    )
+    page = render(report.with_(traces=replace(report.traces, ranks=(rank,))))
+    assert "model_of_a_very_long..rank_7.pt.trace.json cuda:0" in page

@@ -92,9 +92,7 @@ def finding_item(finding: Finding, id_: str, exact: Fix | None, excerpt: Excerpt
     if finding.saving is not None and finding.saving.basis != "profiled":
         parts.append(element("p", words(sentence(saving_text(finding.saving))), class_=f"basis {finding.saving.basis}"))
     if finding.note:
-        parts.append(
-            element("p", "Where: " if finding.note.startswith("mostly") else "", words(sentence(finding.note)))
-        )
+        parts.append(element("p", words(sentence(finding.note))))
     fix = finding.fix
     if fix is not None:
         parts.append(element("p", words(sentence(fix_title(fix)))))

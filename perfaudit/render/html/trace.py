@@ -7,9 +7,9 @@ from perfaudit.render.html.trace_bars import bars, patterns
 from perfaudit.render.html.trace_map import waits_map
 from perfaudit.render.html.trace_ranks import choose_ranks, label, left_out_sentence, share
 from perfaudit.render.html.trace_timeline import timelines
-from perfaudit.render.words import step_time
+from perfaudit.render.words import count, step_time
 from perfaudit.report import Report
-from perfaudit.traces import NOTE_WORDS, SHARE_WORDS, KernelRow, RankTrace, TraceChange, Traces
+from perfaudit.traces import NOTE_WORDS, SHARE_WORDS, IdleWhere, KernelRow, RankTrace, TraceChange, Traces
 
 MOST_WHERE = 8  # ranks whose idle places are listed
 MOST_TABLES = 6  # ranks whose kernels are listed
@@ -61,8 +61,12 @@ def _changes(change: TraceChange) -> Markup:
     moved = [(name, points) for name, points in change.shares.items() if abs(points) >= 0.005]
     moved.sort(key=lambda item: -abs(item[1]))
     if moved:
-        rows = [[SHARE_WORDS[name], f"{100 * points:+.1f}"] for name, points in moved]
-        parts.append(table("Shares of the time that changed", ("", "points"), rows))
+        rows = [
+            [SHARE_WORDS[name], f"{100 * points:+.1f}", *map(step_time, change.seconds.get(name, ()))]
+            for name, points in moved
+        ]
+        times = ("a step, before", "after") if change.seconds else ()
+        parts.append(table("Shares of the time that changed", ("", "points", *times), rows))
     if change.findings:
         findings = [
             [
@@ -81,25 +85,35 @@ def _file(path: str) -> Markup:
 
 
 def _where(traces: Traces) -> Markup:
-    ranks = [rank for rank in traces.ranks if rank.where]
+    """Idle time of which the trace shows what the host was in; columns that would be empty are left out."""
+    ranks = [rank for rank in traces.ranks if any(_places(one) for one in rank.where)]
+    if not ranks:
+        return Markup()
     shown = choose_ranks(ranks, traces, MOST_WHERE)
+    known = [(rank, one) for rank in shown for one in rank.where if _places(one)]
+    columns = [
+        column
+        for column in ("annotation", "operator", "source line")
+        if any(column in _places(one) for _, one in known)
+    ]
     rows = [
         [
             label(rank),
             share(one.share),
             _words_cell(SHARE_WORDS[f"idle_{one.cause}"].removeprefix("idle: ")),
-            _words_cell(one.annotation or "outside any annotation"),
-            _words_cell(one.operator),
-            _words_cell(one.source),
+            *(_words_cell(_places(one).get(column, "")) for column in columns),
         ]
-        for rank in shown
-        for one in rank.where
+        for rank, one in known
     ]
-    if not rows:
-        return Markup()
-    columns = ("device", "of the time", "cause", "annotation", "operator", "source line")
-    caption = "Shares of the window, and where most of each lies on the host"
-    return together(table(caption, columns, rows, class_="places"), left_out_sentence(len(shown), len(ranks)))
+    caption = "What the host was in for most of the idle time of a cause"
+    headings = ("device", "of the time", "cause", *columns)
+    return together(table(caption, headings, rows, class_="places"), left_out_sentence(len(shown), len(ranks)))
+
+
+def _places(where: IdleWhere) -> dict[str, str]:
+    """What is known of where idle time lies, by its column."""
+    places = {"annotation": where.annotation, "operator": where.operator, "source line": where.source}
+    return {column: place for column, place in places.items() if place}
 
 
 def _words_cell(text: str) -> Markup:
@@ -124,7 +138,8 @@ def _rows(kernels: tuple[KernelRow, ...]) -> list[list[Part]]:
 
 
 def _about(rank: RankTrace) -> str:
-    said = [f"{rank.steps} steps in {step_time(rank.window_seconds)}", f"{rank.events:,} events"]
+    steps = f"{count(rank.steps, 'step')} in " if rank.steps else ""
+    said = [f"{steps}{step_time(rank.window_seconds)}", f"{rank.events:,} events"]
     if rank.device_name:
         said.insert(0, shortened(rank.device_name, 60))
     if rank.communication_overlap is not None:

@@ -31,11 +31,11 @@ def waits_map(traces: Traces) -> Markup:
         for rank in shown
         if rank is not None
     ]
-    caption = f"Waiting for the last rank, {name}; the darkest is {step_time(most)}"
+    caption = f"Waiting for the last rank, {name}; the longest is {step_time(most)}"
     headings = ("rank", *(_heading(waits, first, last) for first, last in columns), "sum")
     said = (
-        "A rank that waits for others has large numbers in its row; where all others wait and one does not, that one comes late. "
-        "Collectives are in the order of time, those with the most waiting."
+        "A rank that waits for others has large numbers in its row. Where all others wait and one does not, that one comes late. "
+        "These are the collectives with the most waiting, in the order of time."
     )
     return together(
         element("p", said, class_="dim"),
@@ -79,6 +79,4 @@ def _heading(waits: CollectiveWaits, first: int, last: int) -> str:
 
 def _legend(most: float) -> Markup:
     steps = ", ".join(step_time(most * number / WAITS) for number in range(1, WAITS))
-    return element(
-        "p", f"A cell gets darker (lighter in the dark theme) at {step_time(most / 20)}, {steps}.", class_="dim"
-    )
+    return element("p", f"The shade of a cell changes at {step_time(most / 20)}, {steps}.", class_="dim")

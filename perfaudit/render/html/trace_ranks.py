@@ -7,10 +7,14 @@ from collections.abc import Sequence
 from perfaudit.render.html.markup import Markup, element, shortened, words
 from perfaudit.traces import RankTrace, Traces
 
+LONGEST_NAME = 40  # letters of a file
+
 
 def label(rank: RankTrace) -> str:
-    """ "rank 3 cuda:0"; the end of the file's name where no rank is known."""
-    name = f"rank {rank.rank}" if rank.rank is not None else rank.file.rpartition("/")[2][-40:]
+    """ "rank 3 cuda:0"; the name of the file where no rank is known, of a long one its head and its end."""
+    file = rank.file.rpartition("/")[2]
+    short = file if len(file) <= LONGEST_NAME else f"{file[: LONGEST_NAME // 2]}..{file[-LONGEST_NAME // 2 :]}"
+    name = f"rank {rank.rank}" if rank.rank is not None else short
     return shortened(f"{name} {rank.device}", 60)
 
 
