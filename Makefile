@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test docs trainers check gate mutants install clean
+.PHONY: demo test docs package trainers check gate mutants install clean
 
 demo: $(STAMP)
 	$(BIN)/perfaudit scan sample_models/digits_cnn.py --measure --exit-zero
@@ -28,6 +28,14 @@ docs: pyproject.toml constraints.txt
 	$(VENV)-docs/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	$(VENV)-docs/bin/python -m sphinx --quiet --fail-on-warning --keep-going -b html -c docs . build/site
 	@echo "the site is in build/site: open build/site/index.html"
+
+# Wheel and source distribution in dist/, with the metadata that a package index asks for.
+package: pyproject.toml constraints.txt
+	test -d $(VENV)-package || $(PYTHON) -m venv $(VENV)-package
+	$(VENV)-package/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt build twine
+	rm -rf dist
+	$(VENV)-package/bin/python -m build --outdir dist .
+	$(VENV)-package/bin/python -m twine check --strict dist/*
 
 # The sample models against the previous commit: what its step counts, and what the scanner says of it.
 gate: $(STAMP)
@@ -59,4 +67,4 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $(STAMP)
 
 clean:
-	rm -rf $(VENV) $(VENV)-trainers $(VENV)-docs build
+	rm -rf $(VENV) $(VENV)-trainers $(VENV)-docs $(VENV)-package build dist

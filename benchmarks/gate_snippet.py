@@ -1,13 +1,14 @@
 """Runs what `perfaudit gate init` prints for CI as a runner would: a new environment, a clean clone, nothing else set.
 
-    python benchmarks/gate_snippet.py [--write]
+    python benchmarks/gate_snippet.py [--only SERVICE...] [--write]
 
 Makes the repository of gate_demonstration.py, with `perfaudit-gate.json` and both snippets as the command writes them. Each
 later commit then becomes a branch, as a pull request has it, and is cloned into an empty folder with the merge of it
 checked out; the steps of the GitHub snippet that are commands run in `bash`, and the script of the GitLab snippet in `sh`,
-with the variables that these services set. perfaudit is installed from a wheel of this checkout, everything else as pip
-finds it (PIP_INDEX_URL and its like count, and constraints.txt). Prints a Markdown table; exits with 1 where an exit code is
-not the expected one.
+with the variables that these services set. So do the steps of `action.yml` in a clone of this checkout, and both hooks of
+`.pre-commit-hooks.yaml`, which pre-commit installs from such a clone and runs in `git commit`. Elsewhere perfaudit is installed
+from a wheel of this checkout, everything else as pip finds it (PIP_INDEX_URL and its like count, and constraints.txt). Prints a
+Markdown table; exits with 1 where an exit code is not the expected one.
 """
 
 from __future__ import annotations
@@ -30,6 +31,12 @@ from perfaudit.measure.environment import host
 
 ROOT = Path(__file__).parent.parent
 EXPECTED = (0, 1)  # exit codes of the gate: an innocent change, a sync in the step
+OF_HOOKS = (
+    0,
+    0,
+    0,
+    1,
+)  # installing twice, the change, a finding: a hook reads code, and the sync is no finding on a CPU
 PASSED_ON = (
     "PIP_INDEX_URL",
     "PIP_EXTRA_INDEX_URL",
@@ -135,13 +142,87 @@ def gitlab(clone: Path, variables: dict[str, str]) -> tuple[tuple[int, ...], str
     return tuple(codes), report.read_text() if report.exists() else ""
 
 
+def action(clone: Path, variables: dict[str, str]) -> tuple[tuple[int, ...], str]:
+    """Exit codes of the steps of the action, behind those of the workflow in its head, and the summary of the job."""
+    here = clone.parent
+    checkout = cloned_here(here)
+    (here / "temporary").mkdir()
+    summary, outputs = here / "summary.md", here / "outputs"
+    event = {"github.event.pull_request.base.sha": gate_demonstration._git(clone, "rev-parse", "HEAD^1")}
+    spec = yaml.safe_load((checkout / "action.yml").read_text())
+    given = {"targets": "train.py", "layers": "findings,counters"}
+    values = event | {f"inputs.{name}": given.get(name, each["default"]) for name, each in spec["inputs"].items()}
+    variables = {
+        **variables,
+        "RUNNER_TEMP": str(here / "temporary"),
+        "GITHUB_STEP_SUMMARY": str(summary),
+        "GITHUB_OUTPUT": str(outputs),
+        "GITHUB_ACTION_PATH": str(checkout),
+    }
+    codes = [run(["pip", "install", "--quiet", "torch"], clone, variables)]
+    for step in spec["runs"]["steps"]:
+        environment = variables | {name: _filled(text, values) for name, text in step["env"].items()}
+        if not any(codes):
+            codes.append(
+                run(["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]], clone, environment)
+            )
+    assert outputs.read_text().splitlines()[0] == f"exit-code={codes[-1]}"
+    return tuple(codes), summary.read_text() if summary.exists() else ""
+
+
+def _filled(text: str, values: dict[str, str]) -> str:
+    """An expression of a step's variables: the first of its alternatives that has a value."""
+    names = text.removeprefix("${{").removesuffix("}}").split("||")
+    return next((found for name in names if (found := values.get(name.strip(), ""))), "")
+
+
+def cloned_here(folder: Path) -> Path:
+    """A clone of this checkout, as it is committed."""
+    gate_demonstration._git(folder, "clone", "--quiet", "--depth", "1", ROOT.as_uri(), "perfaudit")
+    return folder / "perfaudit"
+
+
+def pre_commit(clone: Path, variables: dict[str, str]) -> tuple[tuple[int, ...], str]:
+    """Exit codes: of installing, of a commit of the change, and of one with a finding in it; and what was said."""
+    git, checkout = gate_demonstration._git, cloned_here(clone.parent)
+    hooks = [{"id": "perfaudit-scan", "args": ["--severity", "error"]}, {"id": "perfaudit-gate"}]
+    source = {"repo": str(checkout), "rev": git(checkout, "rev-parse", "HEAD").strip(), "hooks": hooks}
+    (clone / ".pre-commit-config.yaml").write_text(yaml.safe_dump({"repos": [source]}))
+    codes = [run(["pip", "install", "--quiet", "pre-commit"], clone, variables)]
+    git(clone, "checkout", "--quiet", "-B", "work", "HEAD^1")
+    codes.append(run(["pre-commit", "install"], clone, variables))
+    git(clone, "checkout", "--quiet", "HEAD@{1}", "--", "train.py")
+    git(clone, "add", "--all")
+    said = clone.parent / "said.txt"
+    for message, added in (("the change", ""), ("a mistake", "\ntorch.autograd.set_detect_anomaly(True)\n")):
+        with (clone / "train.py").open("a") as file:
+            file.write(added)
+        with said.open("a") as into:
+            commit = [
+                "git",
+                "-c",
+                "user.name=a",
+                "-c",
+                "user.email=a@example.org",
+                "commit",
+                "--all",
+                "--message",
+                message,
+            ]
+            codes.append(subprocess.run(commit, cwd=clone, env=variables, stdout=into, stderr=into).returncode)
+    return tuple(codes), said.read_text()
+
+
+SERVICES = {"github": github, "gitlab": gitlab, "action": action, "pre-commit": pre_commit}
+
+
 def run(command: Sequence[str], folder: Path, variables: dict[str, str]) -> int:
     """The exit code of a command; what it prints goes to standard error, as it comes."""
     return subprocess.run(command, cwd=folder, env=variables, stdout=sys.stderr).returncode
 
 
-def pipelines() -> list[Ran]:
-    """All changes through both services, each in a clone of its own; the environment is made anew for each service."""
+def pipelines(services: Sequence[str]) -> list[Ran]:
+    """All changes through these services, each in a clone of its own; the environment is made anew for each service."""
     ran = []
     with tempfile.TemporaryDirectory(prefix="gate_snippet_") as name:
         scratch = Path(name)
@@ -149,7 +230,8 @@ def pipelines() -> list[Ran]:
         (scratch / "project").mkdir()
         wheel(scratch / "wheels")
         branches = project(scratch / "project")
-        for service, steps in (("github", github), ("gitlab", gitlab)):
+        for service in services:
+            steps = SERVICES[service]
             (scratch / service).mkdir()
             variables = environment(scratch / service, scratch / "wheels")
             for branch in branches:
@@ -174,23 +256,38 @@ def table(ran: Sequence[Ran]) -> str:
     return "\n".join(lines)
 
 
+def as_expected(one: Ran) -> bool:
+    if one.service == "pre-commit":
+        return one.codes == OF_HOOKS
+    return max(one.codes) == EXPECTED[int(one.change.rpartition("-")[2])]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--write", action="store_true", help="write gate_snippet.md beside this file")
+    parser.add_argument(
+        "--only", nargs="+", choices=SERVICES, default=list(SERVICES), help="services; the rows of others are kept"
+    )
     asked = parser.parse_args()
-    ran = pipelines()
-    text = table(ran)
+    ran = pipelines(asked.only)
+    page = Path(__file__).parent / "gate_snippet.md"
+    others = {*SERVICES} - {*asked.only}
+    kept = [row for row in page.read_text().splitlines() if row.startswith("|") and row.split()[1] in others]
+    head, line, *rows = table(ran).splitlines()
+    rows = sorted([*rows, *kept], key=lambda row: list(SERVICES).index(row.split()[1]))
+    text = "\n".join([head, line, *rows])
     print(text)
     if asked.write:
         head = "# The snippets of `perfaudit gate init` in clean clones\n\n    python benchmarks/gate_snippet.py --write\n\n"
         machine = host()
         said = (
             "Not on the services themselves: their commands, with the variables they set. Seconds are of the whole job; the\n"
-            "first of each service installs torch and perfaudit. An exit code of 1 is the sync that the second change adds.\n"
+            "first of each service installs torch and perfaudit. An exit code of 1 is the sync that the second change adds; of\n"
+            "pre-commit it is anomaly detection, switched on behind each change.\n"
             f"On {machine.cores} cores, {machine.platform}, Python {machine.python}.\n\n"
         )
-        (Path(__file__).parent / "gate_snippet.md").write_text(f"{head}{said}{text}\n")
-    wrong = [one for one in ran if max(one.codes) != EXPECTED[int(one.change.rpartition("-")[2])] or not one.wrote]
+        page.write_text(f"{head}{said}{text}\n")
+    wrong = [one for one in ran if not one.wrote or not as_expected(one)]
     if wrong:
         sys.exit("not as expected: " + json.dumps([(one.service, one.change, one.codes) for one in wrong]))
 

@@ -23,8 +23,15 @@ HELP = """Show one rule: what it sees, why it costs, what the fix changes, examp
 """
 
 
+def _ids(incomplete: str) -> list[tuple[str, str]]:
+    """Rules whose id begins as what is typed, with their names, for the shell."""
+    from perfaudit.rules import rule_heads
+
+    return [(rule.id, rule.name) for rule in rule_heads().values() if rule.id.startswith(incomplete.upper())]
+
+
 def command(
-    rule: Annotated[str, typer.Argument(metavar="RULE", help="Id or name of a rule.")],
+    rule: Annotated[str, typer.Argument(metavar="RULE", help="Id or name of a rule.", autocompletion=_ids)],
     format: Annotated[str, format_option("text", "json", "markdown", what="page")] = "text",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the page to a file.")] = None,
     folders: FurtherRules = None,

@@ -15,7 +15,8 @@ def group_with_default(name: str, default: str) -> typer.Typer:
 
     class _Group(typer.core.TyperGroup):
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # Any: click's context, which typer may bundle
-            if not args or args[0] not in self.commands:
+            is_asked_what_may_come = ctx.resilient_parsing and not args  # by a shell that completes
+            if not is_asked_what_may_come and (not args or args[0] not in self.commands):
                 args = [default, *args]
             return super().parse_args(ctx, args)
 

@@ -37,6 +37,7 @@ def format_option(*names: str, what: str = "report") -> Any:  # Any: as typer ha
         "--format",
         metavar="|".join(allowed),
         callback=checked,
+        autocompletion=lambda: list(allowed),
         help=f"Format of the {what}; full is another name for text.",
     )
 

@@ -233,7 +233,9 @@ def parse(words: list[str]) -> None:
 def complaint(words: list[str]) -> str:
     """What is wrong with a command of a page, "" for nothing."""
     program, *arguments = words
-    if program == "perfaudit" and arguments:
+    if program == "perfaudit" and arguments[0] in ("--install-completion", "--show-completion"):
+        return "" if any(arguments[0] in parameter.opts for parameter in _group().params) else "no such option"
+    if program == "perfaudit":
         try:
             parse(arguments)
         except Exception as error:  # click's, which cannot be imported from where every typer has it
@@ -257,7 +259,21 @@ def complaint(words: list[str]) -> str:
     return "" if program in OTHERS else "a program that this test does not know"
 
 
-OTHERS = {"git", "sed", "source", "pip", "pipx", "uvx", "uv", "docker", "eval", "cd", "pre-commit", "python"}
+OTHERS = {
+    "perfaudit",
+    "git",
+    "sed",
+    "source",
+    "pip",
+    "pipx",
+    "uvx",
+    "uv",
+    "docker",
+    "eval",
+    "cd",
+    "pre-commit",
+    "python",
+}
 
 
 @pytest.mark.parametrize("block", [block for block in UNWRITTEN if block.language == "sh"], ids=str)
