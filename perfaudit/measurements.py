@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from perfaudit.findings import Basis, FilePatch, Fix, Location, Saving
@@ -158,6 +158,19 @@ class Rung:
 
 
 @dataclass(frozen=True, slots=True)
+class Losses:
+    """The first losses of the user's code and of the patched one, from one seed.
+
+    tolerance: for each of the first steps, how far the patched loss may lie from the other, as a share of that; () where nothing
+    is promised of them, or where both are the same to the bit.
+    """
+
+    before: tuple[float, ...]
+    after: tuple[float, ...]
+    tolerance: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Ladder:
     """What a climb has come to: its rungs, one patch of all that stayed, and the final race of that patch.
 
@@ -172,7 +185,8 @@ class Ladder:
     part. trouble: why no patch is handed over, "" where one is or where no rung was accepted. untested: knobs of rungs that were
     not raced against the rest without them. not_learning: the note that the user's own losses became no numbers, "" where they
     did not; `verified` is then of steps before that, and says so. offered: knobs of which a patch was shown to pay that changes
-    more than is allowed.
+    more than is allowed. losses: those that were compared, None where that was in another run or not at all. phases,
+    patched_phases: seconds of each part of a step of both in the final race, {} where they were not timed there.
     """
 
     rungs: tuple[Rung, ...] = ()
@@ -198,6 +212,9 @@ class Ladder:
     not_learning: str = ""
     failed: tuple[str, ...] = ()
     offered: tuple[str, ...] = ()
+    losses: Losses | None = None
+    phases: dict[str, float] = field(default_factory=dict)
+    patched_phases: dict[str, float] = field(default_factory=dict)
 
     def with_(self, **changes: object) -> Ladder:
         """A copy with some fields replaced."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfaudit.cli.output import SOURCES, check_writable, emit, format_option, names, say
+from perfaudit.cli.output import SOURCES, HtmlFile, check_writable, emit, format_option, names, say
 from perfaudit.errors import FOUND, INTERRUPTED, NOTHING_MEASURED, OK, UserError
 
 if TYPE_CHECKING:
@@ -89,8 +89,9 @@ def command(
         list[str] | None,
         typer.Option(metavar="ROLE=NAME", help="Name a factory: model=make_net, dataloader=other.py:loader."),
     ] = None,
-    format: Annotated[str, format_option("text", "json", "markdown")] = "text",
+    format: Annotated[str, format_option("text", "json", "markdown", "html")] = "text",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the report to a file.")] = None,
+    html: HtmlFile = None,
     apply: Annotated[
         bool,
         typer.Option(
@@ -142,9 +143,9 @@ def command(
         knobs, target, climbs, script = _as_before(knobs, target, allow)
     chosen = script or _target(target, factory or [], tuple(arguments or ()), module)
     needs_no_launcher("tune", chosen)
-    check_writable(output)
+    check_writable(output, html)
     limit = bytes_of(memory) if memory else 0
-    if out is not None and (out.suffix in SOURCES or out == output):
+    if out is not None and (out.suffix in SOURCES or out in (output, html)):
         raise UserError(f"--out {out}: that is no place for a patch; name a file such as plan.patch")
     check_writable(out)
     journal = begin(Path.cwd(), resume)
@@ -153,7 +154,7 @@ def command(
             chosen, knobs, seconds_of(budget), limit, device, seconds_of(timeout), watch, everything, journal,
             allow=climbs, in_place=in_place,
         )  # fmt: skip
-    emit(report, format, output, verbose)
+    emit(report, format, output, verbose, html)
     if out is not None:
         _write_patch(report, out)
     if apply:

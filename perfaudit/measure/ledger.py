@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from perfaudit.measurements import ClockName, Settings
+from perfaudit.measurements import ClockName, Losses, Settings
 
 Json = dict[str, Any]  # Any: nested JSON
 
@@ -80,6 +80,9 @@ class Ledger:
     generations: list[Generation] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)  # by key: why it is not measured any more
     checked: dict[str, str] = field(default_factory=dict)  # by key: what was checked before it was measured
+    losses: dict[str, Losses] = field(
+        default_factory=dict
+    )  # by key: those that were compared then; not of an earlier run
     clock: ClockName | None = None  # by which variants are compared, once that is decided
     on_block: Callable[[str, float], None] = lambda key, seconds: None
     given_up: set[str] = field(default_factory=set)  # keys of variants that looked too slow to go on with
@@ -105,6 +108,12 @@ class Ledger:
     def blocks(self, key: str) -> list[Block]:
         """Every timed block of a variant, in order."""
         return [block for g in self.generations for r in g.rounds for block in r.get(key, ())]
+
+    def phases(self, key: str) -> dict[str, float]:
+        """Seconds of each part of a variant's step, as medians of its blocks; {} where nothing was measured."""
+        blocks = self.blocks(key)
+        names = dict.fromkeys(name for block in blocks for name in block.phases)
+        return {name: statistics.median(block.phases_per_step((name,)) for block in blocks) for name in names}
 
     def samples_per_step(self, key: str) -> float:
         """Samples of one step, 1.0 where nothing was measured: batches at the end of an epoch may be smaller."""

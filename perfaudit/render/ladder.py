@@ -52,7 +52,7 @@ def headline(report: Report) -> str:
     if found.files:
         said = _result(found, len(stayed))
     else:
-        before = _before(report)
+        before = step_before(report)
         step = f"{step_time(before)} a step: " if before is not None else ""
         said = f"{step}{_refused(found, len(stayed)) if stayed else _none_paid(report)}"
     undecided = _undecided(report)
@@ -76,7 +76,7 @@ def _undecided(report: Report) -> tuple[str, ...]:
     return report.ladder.undecided if report.comparisons or report.ladder.rungs else ()
 
 
-def _before(report: Report) -> float | None:
+def step_before(report: Report) -> float | None:
     """Seconds per step of the user's code, None where no step was timed."""
     assert report.ladder is not None
     if report.ladder.seconds_per_step is None and report.calibration is not None:
@@ -171,7 +171,12 @@ def _changes(changes: tuple[str, ...]) -> str:
 
 
 def _final_race(found: Ladder, width: int) -> str:
-    """What the race of the patch in fresh processes said, or that it did not decide."""
+    said = final_race(found)
+    return wrapped(said, width, "") + "\n" if said else ""
+
+
+def final_race(found: Ladder) -> str:
+    """What the race of the patch in fresh processes said, or that it did not decide; "" where neither is known."""
     if found.ratio is None:
         return ""
     clock = "" if found.clock == "wall" else ", processor time"
@@ -191,15 +196,15 @@ def _final_race(found: Ladder, width: int) -> str:
     before, after = size(found.peak_memory_bytes or 0), size(found.patched_peak_memory_bytes or 0)
     if found.peak_memory_bytes and found.patched_peak_memory_bytes and before != after:
         said += f"; peak memory {before} -> {after}"
-    return wrapped(said, width, "") + "\n"
+    return said
 
 
 def _all_of_it(found: Ladder) -> tuple[str, str]:
     """What is handed over, raced against the user's code and raced in one training."""
-    return ("all of it", "all of it together") if _is_several(found) else ("the patch", "the patch")
+    return ("all of it", "all of it together") if is_several(found) else ("the patch", "the patch")
 
 
-def _is_several(found: Ladder) -> bool:
+def is_several(found: Ladder) -> bool:
     return sum(not rung.dropped for rung in found.rungs) > 1
 
 
@@ -224,7 +229,7 @@ def _patch(found: Ladder, paint: Paint, width: int) -> str:
     if not found.files:
         return ""
     changes = f"changes {', '.join(found.changes)}" if found.changes else "changes nothing but speed"
-    of_all = " of all of it" if _is_several(found) else ""
+    of_all = " of all of it" if is_several(found) else ""
     lines = [paint(f"the patch{of_all} ({changes}):", "cyan")]
     for item in found.files:
         lines += [f"  {line}" if line else "" for line in painted_diff(item.diff, paint)]
@@ -233,6 +238,12 @@ def _patch(found: Ladder, paint: Paint, width: int) -> str:
 
 def _left(report: Report, width: int) -> str:
     """What is not in the patch and might be, one line a reason."""
+    lines = [wrapped(f"{', '.join(names)}: {reason}", width, "  ") for reason, names in left(report).items()]
+    return "\n".join(["left:", *lines]) + "\n" if lines else ""
+
+
+def left(report: Report) -> dict[str, list[str]]:
+    """What is not in the patch and might be: knobs by the reason."""
     found = report.ladder
     assert found is not None
     reasons: dict[str, list[str]] = {}
@@ -248,5 +259,4 @@ def _left(report: Report, width: int) -> str:
         reasons["undecided: more time would decide it"] = open_
     if waiting := [knob for knob in found.undecided if knob not in undecided and knob not in known]:
         reasons["not raced: the race ended before it told anything"] = waiting
-    lines = [wrapped(f"{', '.join(names)}: {reason}", width, "  ") for reason, names in reasons.items()]
-    return "\n".join(["left:", *lines]) + "\n" if lines else ""
+    return reasons

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
-from perfaudit.measurements import Calibration, Comparison, Settings, Trial, Winner, settings_text
+from perfaudit.measurements import Calibration, Comparison, NotApplicable, Settings, Trial, Winner, settings_text
 from perfaudit.render.paint import Paint, colour, painted_diff, wrapped
 from perfaudit.render.words import count, interval_text, saving_text, seconds
 from perfaudit.report import Report
@@ -52,18 +52,19 @@ def calibration(report: Report, paint: Paint, width: int = 100, verbose: bool = 
     parts = sorted(((s / whole, name) for name, s in seen.phases.items() if whole and s / whole >= 0.005), reverse=True)
     phases = ", ".join(f"{name.replace('_', ' ')} {100 * share:.0f} %" for share, name in parts)
     step = wrapped(f"a step takes {seconds(seen.seconds_per_step)}: {phases}", width, "")
-    lines = [_control(seen), *([_noise(seen)] if verbose else [])]
+    lines = [control_text(seen), *([noise_text(seen)] if verbose else [])]
     return "\n".join([step, *(wrapped(line, width, "") for line in lines)]) + "\n"
 
 
-def _control(seen: Calibration) -> str:
+def control_text(seen: Calibration) -> str:
+    """How far identical code came out from the user's."""
     said, quads = "control: identical code, put in place as a patch is", count(seen.rounds, "quad")
     if seen.low is None or seen.high is None:
         return f"{said}: too few quads for an interval ({quads})"
     return f"{said}, took {interval_text(seen.ratio, seen.low, seen.high)} of the time of your code ({quads})"
 
 
-def _noise(seen: Calibration) -> str:
+def noise_text(seen: Calibration) -> str:
     """How far quads of identical code scatter, and what a step takes of the processor: less than it lasts where it waits."""
     scatter = [f"single quads of the control scatter by {100 * seen.scatter:.1f} %"] if seen.scatter is not None else []
     processor = (
@@ -99,11 +100,20 @@ def knobs(report: Report, paint: Paint, width: int) -> list[str]:
 
 def not_searched(report: Report, paint: Paint, width: int) -> str:
     """The knobs that cannot matter here, one line a reason."""
-    reasons: dict[str, list[str]] = {}
-    for item in report.not_applicable:
-        reasons.setdefault(item.reason, []).append(paint(item.knob, "bold"))
-    lines = [wrapped(f"{', '.join(names)}: {reason}", width, "  ") for reason, names in reasons.items()]
+    reasons = reasons_of(report.not_applicable)
+    lines = [
+        wrapped(f"{', '.join(paint(name, 'bold') for name in names)}: {reason}", width, "  ")
+        for reason, names in reasons.items()
+    ]
     return "\n".join(["not searched:", *lines]) + "\n"
+
+
+def reasons_of(items: Iterable[NotApplicable]) -> dict[str, list[str]]:
+    """Knobs by the reason why they were not searched."""
+    reasons: dict[str, list[str]] = {}
+    for item in items:
+        reasons.setdefault(item.reason, []).append(item.knob)
+    return reasons
 
 
 def _ranked(winners: tuple[Winner, ...], paint: Paint, width: int) -> str:
@@ -134,10 +144,18 @@ def _handed_over(winner: Winner) -> str:
 
 
 def _trials(trials: list[Trial], paint: Paint, width: int) -> str:
-    settings = _telling([t.settings for t in trials])
+    settings = differing_names([t.settings for t in trials])
     unmeasured = {t.reason for t in trials} if all(t.status == "not_measured" for t in trials) else set()
     if len(unmeasured) == 1 and not any(t.peak_memory_bytes for t in trials):
         return wrapped(f"{unmeasured.pop()}: {_listed(trials, settings)}", width, "  ") + "\n"
+    columns, rows = trial_rows(trials)
+    failed = [f"  {settings_text(t.settings)}: {t.reason}" for t in trials if t.status == "failed"]
+    return table(columns, rows, paint is colour, width) + "".join(f"{line}\n" for line in failed)
+
+
+def trial_rows(trials: Sequence[Trial]) -> tuple[list[str], list[list[str]]]:
+    """The columns and rows of a knob's trials: settings that differ, the figures with their unit, and what is known besides."""
+    settings = differing_names([t.settings for t in trials])
     per_second = trials[0].metric == "samples_per_second"
     columns = [*settings, "samples/s" if per_second else "ms/step", "quartiles", "blocks"]
     if any(t.peak_memory_bytes for t in trials):
@@ -158,15 +176,14 @@ def _trials(trials: list[Trial], paint: Paint, width: int) -> str:
         if columns[-1].startswith("adds"):
             row.append(_added(t))
         rows.append(row)
-    failed = [f"  {settings_text(t.settings)}: {t.reason}" for t in trials if t.status == "failed"]
-    return table(columns, rows, paint is colour, width) + "".join(f"{line}\n" for line in failed)
+    return columns, rows
 
 
 def _listed(trials: list[Trial], names: list[str]) -> str:
     """Settings on one line, without the name where they differ in one only: "batch_size 8, 16, 32"."""
     if len(names) == 1:
         return f"{names[0]} {', '.join(_value(t.settings.get(names[0])) for t in trials)}"
-    return "; ".join(_chosen(t.settings, names) for t in trials)
+    return "; ".join(settings_words(t.settings, names) for t in trials)
 
 
 def _added(t: Trial) -> str:
@@ -178,7 +195,7 @@ def _added(t: Trial) -> str:
     return f"{1e3 * middle:+.2f} [{1e3 * low:+.2f}, {1e3 * high:+.2f}]"
 
 
-def _telling(settings: list[Settings]) -> list[str]:
+def differing_names(settings: Sequence[Settings]) -> list[str]:
     """The names in which some of these settings differ; all where none do."""
     names = list(dict.fromkeys(key for each in settings for key in each))
     return [name for name in names if len({str(each.get(name)) for each in settings}) > 1] or names
@@ -187,16 +204,18 @@ def _telling(settings: list[Settings]) -> list[str]:
 def _race(raced: list[Comparison], paint: Paint, metric: str, width: int) -> str:
     unit = "sample" if metric == "samples_per_second" else "step"
     unit += ", loading left out" if raced[0].without_loading else ""
-    names = _telling([raced[0].baseline, *(c.candidate for c in raced)])
+    names = differing_names([raced[0].baseline, *(c.candidate for c in raced)])
     bases = {c.basis for c in raced}
     how = "in one running training" if bases == {"screened"} else "in fresh processes"
     how += ", or screened in one running training" if len(bases) > 1 else ""
-    lines = [f"against {_chosen(raced[0].baseline, names)}, {how}, time per {unit}:"]
-    lines += [wrapped(f"{_chosen(c.candidate, names)}{of_text(c)}: {ratio_text(c, paint)}", width, "  ") for c in raced]
+    lines = [f"against {settings_words(raced[0].baseline, names)}, {how}, time per {unit}:"]
+    lines += [
+        wrapped(f"{settings_words(c.candidate, names)}{of_text(c)}: {ratio_text(c, paint)}", width, "  ") for c in raced
+    ]
     return "\n".join(lines) + "\n"
 
 
-def _chosen(settings: Settings, names: list[str]) -> str:
+def settings_words(settings: Settings, names: list[str]) -> str:
     return settings_text({name: settings.get(name) for name in names})
 
 

@@ -111,7 +111,10 @@ def _with_ratio(state: Climb, ladder: Ladder) -> Ladder:
     if state.final is None:
         return ladder
     ledger, start, top = state.final.ledger, state.final.start, state.final.top
-    ladder = ladder.with_(verified=_checked(state, ladder.not_learning))
+    ladder = ladder.with_(
+        verified=_checked(state, ladder.not_learning), losses=ledger.losses.get(top.key), phases=ledger.phases(start.key),
+        patched_phases=ledger.phases(top.key),
+    )  # fmt: skip
     seen = comparison(ledger, start, top, state.final.stage, least=LEAST)
     if screened is not None and _leaves_open(state.final, seen, screened):
         ratio, low, high = screened

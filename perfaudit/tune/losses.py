@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable
 
 from perfaudit.measure.runner import TrialFailed
 from perfaudit.measurements import NOT_CLAIMED
@@ -33,12 +34,18 @@ def was_compared(said: str) -> bool:
 
 
 def said_of_losses(
-    curve: Curve, base: Curve, changes: tuple[str, ...], names: list[str], reference: Reference, doubt: str
+    curve: Curve,
+    base: Curve,
+    changes: tuple[str, ...],
+    names: list[str],
+    reference: Reference,
+    doubt: str,
+    note: Callable[[Tolerance], None] = lambda limit: None,
 ) -> str:
     """What comparing them shows, in words. Raises TrialFailed where they are not what was promised.
 
     changes, names: what the fix changes, and the types that take part (see `tolerance.types_of`). doubt: why random numbers of
-    a script are not the same in both, "" for another training.
+    a script are not the same in both, "" for another training. note: is told the tolerance that the losses keep within.
     """
     if not base.is_finite:
         return f"{NOT_COMPARED}: the losses of the unpatched code are not finite"
@@ -64,6 +71,7 @@ def said_of_losses(
         if not limit.allows(found, average):
             limit = tolerance(reference, names, len(found), ())
         if limit.allows(found, average):
+            note(limit)
             close = f"; the sums over the average agree within {average:.1e} (tolerance {limit.average:.1e})"
             return limit.words(found) + (close if average else "")
         if "rng" in changes and (said := _streams(found, average, limit, reference)):

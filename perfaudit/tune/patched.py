@@ -118,4 +118,7 @@ def _check(race: SourceRace, verifier: Verifier) -> Callable[[Child, Variant, Fa
 def _verifier(session: Session, profile: Profile, race: SourceRace) -> Verifier:
     reference = session.questions.reference(profile)
     most = session.memory_limit if race.memory_budget is None else race.memory_budget
-    return Verifier(race.start.key, {**race.changes}, reference, race.ledger.checked, most, of_average=race.of_average)
+    ledger, changes = race.ledger, {**race.changes}
+    return Verifier(
+        race.start.key, changes, reference, ledger.checked, most, of_average=race.of_average, losses=ledger.losses
+    )  # fmt: skip

@@ -14,6 +14,7 @@ from perfaudit.measure.exchange import exchange_folder
 from perfaudit.measure.facts import Facts
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.runner import TrialFailed
+from perfaudit.measurements import Losses
 from perfaudit.tune.averages import said_of_averages
 from perfaudit.tune.exact import NUDGE, SAME_FUNCTION, WHAT, said_of_exact
 from perfaudit.tune.gradients import said_of_gradients
@@ -28,6 +29,7 @@ from perfaudit.tune.same_start import (
 from perfaudit.tune.tolerance import (
     Curve,
     Reference,
+    Tolerance,
     curve_of,
     losses_command,
     roundoff,
@@ -51,7 +53,7 @@ class Verifier:
 
     base: the key of the code compared with; changes: what each variant's fix says it changes, by key. said: per key, what
     was checked. memory_budget: bytes that the peak of one step may have; `peaks` keeps them by key. of_average: keys of
-    variants whose patch is one of an average of the weights.
+    variants whose patch is one of an average of the weights. losses: per key, those that were compared.
     """
 
     base: str
@@ -61,6 +63,7 @@ class Verifier:
     memory_budget: int | None = None
     peaks: dict[str, int] = field(default_factory=dict)
     of_average: Collection[str] = ()
+    losses: dict[str, Losses] = field(default_factory=dict)
     _curve: Curve | None = None
     _base: Variant | None = None
     _types: list[str] = field(default_factory=list)  # that the base computes in
@@ -123,7 +126,11 @@ class Verifier:
         doubt = doubt_of_start(curve, self._curve) if has_other_parameters(changes) else STREAMS_FURTHER
         held_to = changes if doubt else tuple(change for change in changes if change != "rng")
         why_not_alike = doubt if facts.is_script else ""
-        said = said_of_losses(curve, self._curve, held_to, names, self.reference, why_not_alike)
+        limits: list[Tolerance] = []
+        said = said_of_losses(curve, self._curve, held_to, names, self.reference, why_not_alike, limits.append)
+        if self._curve.is_finite and not curve.missing:
+            limit = limits[0].steps if limits else ()
+            self.losses[variant.key] = Losses(self._curve.losses, curve.losses, limit)
         if self._curve.is_finite and not curve.missing:
             said += said_of_gradients(curve, self._curve, held_to, names, self.reference)
             said += "" if doubt else BEGAN_ALIKE

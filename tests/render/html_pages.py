@@ -11,7 +11,8 @@ VOID = {"meta", "link"}
 ELEMENTS = {
     "html", "head", "meta", "title", "link", "style", "body", "main", "header", "nav", "footer", "section", "a", "p", "h1", "h2",
     "h3", "ul", "ol", "li", "span", "code", "pre", "div", "figure", "figcaption", "details", "summary", "table", "caption",
-    "thead", "tbody", "tr", "th", "td", "del", "ins", "mark", "svg", "defs", "pattern", "rect", "path", "line", "text", "script",
+    "thead", "tbody", "tr", "th", "td", "del", "ins", "mark", "strong", "svg", "defs", "pattern", "rect", "path", "line", "text",
+    "script",
 }  # fmt: skip
 
 

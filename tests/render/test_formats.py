@@ -96,7 +96,7 @@ def test_nothing_audited_is_still_a_report(project: Project, perfaudit: Run, nam
             ["scan", ".", "--format", "xml"],
             "'xml' is none of concise, github, gitlab, html, json, junit, markdown, sarif, text",
         ),
-        (["tune", "--format", "sarif"], "'sarif' is none of text, json, markdown"),
+        (["tune", "--format", "sarif"], "'sarif' is none of text, json, markdown, html"),
         (["rules", "--format", "sarif"], "'sarif' is none of text, json"),
         (["explain", "PA501", "--format", "sarif"], "'sarif' is none of text, json, markdown"),
         (["scan", ".", "--diff", "--format", "sarif"], "--diff prints a patch, not sarif"),

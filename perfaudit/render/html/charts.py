@@ -14,6 +14,7 @@ from perfaudit.render.html.markup import Markup, Part, element, together
 TICKS = 5  # about so many of an axis
 BAR = 16  # pixels that a bar is high
 _NICE = (1.0, 2.0, 2.5, 5.0, 10.0)
+_SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
 # How a value is marked: by shape as well as by colour, so that nobody has to tell colours apart. Drawn around 0, 0.
 _SHAPES = {
     "faster": "M-5.5 0A5.5 5.5 0 1 0 5.5 0A5.5 5.5 0 1 0 -5.5 0Z",
@@ -51,10 +52,15 @@ def axis_over(values: Iterable[float], text: Callable[[float], str], margin: flo
     return Axis(low, high, ticks_between(low, high), text)
 
 
-def axis_from_zero(high: float, text: Callable[[float], str]) -> Axis:
+def axis_from_zero(high: float, text: Callable[[float], str], margin: float = 0.02) -> Axis:
     """An axis from 0 to a little more than the highest value."""
-    high = 1.02 * high if high > 0 else 1.0
+    high = (1 + margin) * high if high > 0 else 1.0
     return Axis(0.0, high, ticks_between(0.0, high), text)
+
+
+def unit_of_bytes(most: float) -> tuple[int, str]:
+    """In which unit sizes up to this one are drawn, so that their numbers are round: bytes of it, and its name."""
+    return next((unit, name) for unit, name in _SIZES if most >= unit or unit == 1)
 
 
 def ticks_between(low: float, high: float, number: int = TICKS) -> tuple[float, ...]:
@@ -172,7 +178,8 @@ def _bar(row: BarRow, axis: Axis) -> Markup:
     )
     parts = [bar]
     if row.low is not None and row.high is not None:
-        parts.append(level(axis.at(row.low), axis.at(row.high), 50.0, "whisker text"))
+        ends = axis.at(row.low), axis.at(row.high)
+        parts += [level(*ends, 50.0, "whisker under"), level(*ends, 50.0, "whisker over")]
     return together(parts)
 
 

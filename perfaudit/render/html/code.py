@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from perfaudit.findings import Fix
 from perfaudit.render.html.markup import Markup, Part, element, folded, together, words
 from perfaudit.render.words import inert, one_line
 
@@ -52,9 +51,9 @@ def is_copyable(diff: str) -> bool:
     return bool(diff) and "\r" not in diff and inert(diff) == diff and "\ufeff" not in diff
 
 
-def copyable_diff(fix: Fix) -> str | None:
-    """The patch of a fix where it can be copied as text: the bytes of other encodings are not what a browser hands over."""
-    return fix.diff if fix.encoding.lower().replace("-", "") == "utf8" or fix.diff.isascii() else None
+def copyable_diff(diff: str, encoding: str) -> str | None:
+    """The patch where it can be copied as text: the bytes of other encodings are not what a browser hands over."""
+    return diff if encoding.lower().replace("-", "") == "utf8" or diff.isascii() else None
 
 
 def _side_by_side(diff: str, name: str) -> Markup:

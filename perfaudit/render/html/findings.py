@@ -98,7 +98,11 @@ def finding_item(finding: Finding, id_: str, exact: Fix | None, excerpt: Excerpt
         parts.append(element("p", words(sentence(fix_title(fix)))))
     has_patch = fix is not None and bool(fix.diff)
     if fix is not None and has_patch:
-        parts.append(patch(fix.diff, place or "the file", copyable_diff(exact) if exact is not None else None))
+        parts.append(
+            patch(
+                fix.diff, place or "the file", copyable_diff(exact.diff, exact.encoding) if exact is not None else None
+            )
+        )
     elif excerpt is not None:
         parts.append(excerpt_table(excerpt, place))
     parts.append(reason)

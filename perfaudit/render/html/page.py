@@ -9,8 +9,9 @@ from perfaudit.render.html.markup import Markup, bullets, element, section, shor
 from perfaudit.render.html.run import below_findings, run_body, run_header, run_notes
 from perfaudit.render.html.scan import scan_body, scan_header
 from perfaudit.render.html.trace import after_findings, before_findings, trace_header
+from perfaudit.render.html.tune import tune_body, tune_header
 from perfaudit.render.run import is_never_built
-from perfaudit.render.words import place_of, printable, remarks, unused
+from perfaudit.render.words import distrust, place_of, printable, remarks, unused
 from perfaudit.report import Report
 
 LIMIT = 1_000_000  # bytes of a page: what mail and chat still take
@@ -34,7 +35,16 @@ def _parts(shown: Report, exact: Report, code: Code) -> tuple[Markup, Markup]:
         return _of_traces(shown, exact, code)
     if shown.run is not None:
         return _of_run(shown, exact, code)
+    if shown.ladder is not None or shown.command == "tune":
+        notes = section("Notes", "notes", bullets(map(words, _notes_of_tune(shown))))
+        return tune_header(shown), together(tune_body(shown, exact), notes, _not_read(shown))
     return _of_scan(shown, exact, code)
+
+
+def _notes_of_tune(report: Report) -> list[str]:
+    """Notes that the beginning of the page does not say."""
+    known = {distrust(report), report.ladder.not_learning if report.ladder is not None else ""}
+    return [note for note in remarks(report) if note not in known]
 
 
 def _of_run(shown: Report, exact: Report, code: Code) -> tuple[Markup, Markup]:
