@@ -6,6 +6,7 @@ import ast
 import functools
 
 from perfaudit.expressions import regex
+from perfaudit.static.project import OLD_TORCH
 from perfaudit.static.source import FUNCTIONS, Source
 
 _GONE = {
@@ -34,7 +35,7 @@ def needs_old_torch(source: Source) -> bool:
         return True
     if "torchtext" in source.text and any(_is_gone(source.qualified(n) or "") for n in source.nodes(ast.Attribute)):
         return True
-    return source.neighbours is not None and source.neighbours.imports_carry("old torch")
+    return source.neighbours is not None and source.neighbours.imports_carry(OLD_TORCH)
 
 
 def _imports(source: Source) -> list[ast.Import | ast.ImportFrom]:

@@ -125,6 +125,8 @@ _PADS = regex(
     rb"def \w{0,40}(?:pad|batch)\w{0,40}\((?:(?!\ndef |\nclass )[^\x00]){0,1500}?max\(\[?(?:len\(|map\(len|\w+\.(?:size|shape))"
 )
 # Imports of what no torch from 2.0 on has; indented, they may be one of two ways.
+OLD_TORCH = "old torch"
+_OLD_WORDS = (b"torchtext.legacy", b"torch._six", b"torch.utils.ffi")
 _OLD_TORCH = regex(rb"(?:from|import)[ \t]+(?:torchtext\.legacy|torch\._six|torch\.utils\.ffi)\b")
 _HOOK_WORDS = (b"register_forward", b"register_full_backward", b"register_backward")
 
@@ -231,6 +233,8 @@ def _marks(data: bytes) -> frozenset[str]:
         marks.append("second derivatives")
     if b".grad.detach_(" in data:
         marks.append("gradients detached in place")
+    if any(word in data for word in _OLD_WORDS) and any(_at_lines_with(b"import", _OLD_TORCH, data)):
+        marks.append(OLD_TORCH)
     return frozenset(marks)
 
 
@@ -269,8 +273,6 @@ def _said_to_program(data: bytes, imports: Iterable[str]) -> frozenset[str]:
         marks.add("wide convolutions")
     if b"max(" in data and _PADS.search(data):
         marks.add("sizes change")
-    if any(_at_lines_with(b"import", _OLD_TORCH, data)):
-        marks.add("old torch")
     if b".backward(" in data and b".step(" in data:
         marks.add("steps" if b"__main__" not in data else "steps of a script")
     return frozenset(marks)
@@ -760,7 +762,12 @@ class Neighbours:
     def imports_carry(self, mark: str) -> bool:
         """Whether a file of the scan that this one imports, directly or through others, says something (`said_to_program`)."""
         self.asked.imports = True
-        files = [self._project.files[n] for n in numbers_in(self._project.graph.imported_by(self._path))]
+        imported = self._project.graph.imported_by(self._path)
+        if (
+            mark == OLD_TORCH
+        ):  # every file's first look has it, and it is asked of any file: others are asked of scripts
+            return bool(imported & self._project.marked(mark))
+        files = [self._project.files[n] for n in numbers_in(imported)]
         self.asked.files.update(files)
         return any(mark in self._project.said_to_program(file) for file in files)
 

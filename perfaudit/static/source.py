@@ -32,19 +32,28 @@ MAX_BYTES = 4 << 20  # a generated 13 MB list costs ast.parse 6 s and 1.8 GB; no
 SLOW_CODECS = {"punycode", "idna"}  # 200 kB in the first take 14 s, four times as long for twice as much
 
 NEWLINE = regex(r"\r\n|\r|\n")
+# Fields that hold texts, numbers and marks; what is asked of operators is asked of the node that has them.
 _NOT_CHILDREN = {
-    "ctx",
-    "op",
-    "ops",
-    "type_ignores",
-    "type_comment",
-    "kind",
-    "conversion",
-    "is_async",
-    "simple",
-    "level",
+    *(
+        "arg",
+        "attr",
+        "conversion",
+        "ctx",
+        "id",
+        "is_async",
+        "kind",
+        "kwd_attrs",
+        "level",
+        "module",
+        "op",
+        "ops",
+        "rest",
+    ),
+    *("simple", "str", "type_comment", "type_ignores"),
 }
-_CHILD_FIELDS: dict[type, tuple[str, ...]] = {ast.Constant: (), ast.Name: (), ast.alias: ()}
+_CHILD_FIELDS: dict[type, tuple[str, ...]] = {
+    **dict.fromkeys((ast.Constant, ast.Name, ast.alias, ast.Global, ast.Nonlocal, ast.MatchSingleton), ())
+}
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _SCOPES = {ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef}
@@ -121,22 +130,23 @@ class Source:
         while stack:
             node = take()
             kind = node.__class__
-            if kind not in known:
+            try:
+                note, names = known[kind]
+            except KeyError:
                 bucket = self._by_type[kind] = []
                 if kind not in _CHILD_FIELDS:
                     fields = (name for name in reversed(kind._fields) if name not in _NOT_CHILDREN)
                     _CHILD_FIELDS[kind] = tuple(fields)
-                known[kind] = bucket.append, _CHILD_FIELDS[kind]
-            note, names = known[kind]
+                note, names = known[kind] = bucket.append, _CHILD_FIELDS[kind]
             note(node)
             for name in names:
-                value = getattr(node, name, None)
+                value = getattr(node, name)
                 if value.__class__ is list:
                     for child in value[::-1]:
-                        if isinstance(child, ast.AST):
+                        if child is not None:
                             parents[id(child)] = node
                             put(child)
-                elif isinstance(value, ast.AST):
+                elif isinstance(value, ast.AST):  # a name is a text
                     parents[id(value)] = node
                     put(value)
 
