@@ -223,7 +223,8 @@ def _findings(views: list[DeviceView]) -> list[TraceFinding]:
     for view in views:
         for seen in look_at(view):
             share = seen.share(view)
-            each = view.usual.step_times.in_one(seen.microseconds)
+            recurring = seen.microseconds if seen.recurring is None else min(seen.microseconds, seen.recurring)
+            each = view.usual.step_times.in_one(recurring) if recurring else None
             if seen.rule in found and found[seen.rule].share >= share:
                 continue
             found[seen.rule] = TraceFinding(
@@ -231,7 +232,7 @@ def _findings(views: list[DeviceView]) -> list[TraceFinding]:
                 seen.message,
                 seen.microseconds * MICROSECOND,
                 share,
-                None if each is None or not seen.recurs else each * MICROSECOND,
+                None if each is None else each * MICROSECOND,
                 view.recording.rank,
                 f"{view.recording.device_kind}:{view.device}",
                 whereabouts(view.recording, seen.at),

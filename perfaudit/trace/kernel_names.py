@@ -30,8 +30,11 @@ _TENSOR = re.compile(
     r"h884|(^|_)hgemm|xmma_.*(f16f16|bf16bf16|tf32f32)",
 )
 _TF32 = re.compile(r"tf32|s1688gemm_f32|s16816gemm_f32|s1688.*_f32_|f32_s1688|_s1688tf32")
-_FLOAT32 = re.compile(r"sgemm|simt|scudnn|gemmSN|f32f32_f32f32|ffma|implicit_convolve_sgemm", re.I)
+_FLOAT32 = re.compile(r"sgemm|simt|scudnn|gemmSN|f32f32_f32f32|ffma|implicit_convolve_sgemm|[dw]grad\w*_engine<", re.I)
 _OF_HALF = re.compile(r"fp16_sgemm|_hsh_|sgemm_fp16")
+# Types of a template's parameters, as in `implicit_convolve_sgemm<__half, __half, 128, 6, 7, 3>`.
+_TYPE = re.compile(r"[<,]\s*(?:const )?((?:\w+::)*[a-zA-Z_]\w*)(?: const)?(?=\s*[,>])")
+_OF_16_BITS = re.compile(r"half2?$|bfloat16$|bf16$|fp16$", re.IGNORECASE)
 _VECTOR = re.compile(r"gemv", re.IGNORECASE)
 _SHORT = re.compile(r"half|bfloat16|bf16|fp16|f16", re.IGNORECASE)
 _DOUBLE = re.compile(r"dgemm|f64f64|zgemm|cgemm")
@@ -58,17 +61,22 @@ def is_product(name: str) -> bool:
 
 @cache
 def units_of(name: str) -> Units:
-    """What a matrix product runs on, by its name: tensor cores, or the units for float32; other: for double or complex."""
+    """What a matrix product runs on, by its name: tensor cores, or the units for float32; other: neither, as for double or
+    complex, or for half precision whose shapes do not fit tensor cores.
+    """
     if _DOUBLE.search(name):
         return "other"
     if _VECTOR.search(name):
         # A product with a vector is as fast as its matrix is read; of 16 bits it may be on tensor cores all the same.
         return "unknown" if _SHORT.search(name) else "other"
     if _OF_HALF.search(name):
-        return "unknown"  # multiplies half precision without tensor cores, for which its shapes do not fit
+        return "other"
     if _TENSOR.search(name):
         return "tensor"
-    return "float32" if _FLOAT32.search(name) else "unknown"
+    if not _FLOAT32.search(name):
+        return "unknown"
+    # One source may be built for several types: its name says how it adds up, its template what it multiplies.
+    return "other" if any(_OF_16_BITS.search(given) for given in _TYPE.findall(name.partition("(")[0])) else "float32"
 
 
 @cache

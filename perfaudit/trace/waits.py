@@ -79,10 +79,15 @@ class Waits:
         return sorted({*device.calls("sync"), *blocking} - self._of_profiler(), key=calls.start.__getitem__)
 
     def _of_profiler(self) -> set[int]:
-        """The wait for the device with which a profiler ends: the last call of its thread."""
+        """The wait for the device with which a profiler ends: the last call of its thread, behind the last step."""
         calls, names = self._device.recording.calls, self._device.recording.names
         last: dict[int, int] = {}
         for row, thread in enumerate(calls.thread):
             if thread not in last or calls.start[row] >= calls.start[last[thread]]:
                 last[thread] = row
-        return {row for row in last.values() if names[calls.name[row]].endswith("DeviceSynchronize")}
+        after = self._device.host_end if self._device.steps else float("-inf")
+        return {
+            row
+            for row in last.values()
+            if names[calls.name[row]].endswith("DeviceSynchronize") and calls.start[row] >= after
+        }

@@ -1,4 +1,4 @@
-"""The beginning of a trace that is not like the rest: memory is taken, kernels are chosen, loaded or compiled."""
+"""The beginning of a trace that is not like the rest: memory is taken, code is loaded or compiled, or a loader starts."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import statistics
 from bisect import bisect_left
 
 from perfaudit.trace import runtime_names
+from perfaudit.trace.host_threads import data_waits, main_thread
+from perfaudit.trace.intervals import Total
 from perfaudit.trace.recording import Recording
 from perfaudit.trace.steps import Step
 
@@ -14,6 +16,8 @@ from perfaudit.trace.steps import Step
 LONG_CALL = 5000.0
 LONGER = 1.3  # times the median of the other steps
 MOST = 0.5  # of the steps; if more are long, the others are the odd ones
+LOADING = 0.5  # of what the first step takes longer that is waiting for its batch, and UNLIKE of that in any other step
+UNLIKE = 0.1
 _LOADING = re.compile(r"ModuleLoad|LibraryLoad|ModuleGetFunction|LazyLoad")
 _COMPILING = re.compile(
     r"compile_inner|entire_frame_compile|backend_compile|compile_fx|CompiledFxGraph|triton.*compile", re.I
@@ -30,7 +34,18 @@ def warm_up_steps(recording: Recording, steps: list[Step]) -> int:
     number = 0
     while number < len(steps) * MOST and lengths[number] > LONGER * usual and set_up.is_in(steps[number]):
         number += 1
+    if number == 0 and lengths[0] > LONGER * usual and _starts_loader(set_up, steps, lengths[0] - usual):
+        return 1
     return number
+
+
+def _starts_loader(set_up: SetUp, steps: list[Step], longer: float) -> bool:
+    """Whether the first step is longer because it waits for its batch, and no other step waits so: its loader starts there.
+
+    Of two steps one waits by chance.
+    """
+    first, *others = (set_up.data_waits.between(step.start, step.end) for step in steps)
+    return len(others) > 1 and first > LOADING * longer and max(others) < UNLIKE * first
 
 
 class SetUp:
@@ -53,6 +68,8 @@ class SetUp:
         self._launches = sorted(
             (calls.start[row], calls.end[row]) for row in range(len(calls)) if launches[calls.name[row]]
         )
+        main = main_thread(recording)
+        self.data_waits = Total([] if main is None else data_waits(recording, frozenset({main})))
 
     def is_in(self, step: Step) -> bool:
         """Whether memory is taken or code loaded or compiled in a step.

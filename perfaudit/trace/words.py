@@ -36,7 +36,10 @@ def times_a_step(view: DeviceView, number: int, rate: float) -> str:
     """How often something happens. number: in all, which is said where no steps are known. rate: in a step."""
     if not view.steps:
         return "once" if number == 1 else f"{number:,} times"
-    if 0.95 <= rate <= 1.05:
+    if rate < 0.95:
+        seen = max(1, round(rate * view.step_times.number))
+        return f"{'once' if seen == 1 else f'{seen:,} times'} in {view.step_times.number} steps"
+    if rate <= 1.05:
         return "once a step"
     if rate < 0.95:
         return f"{'once' if number == 1 else f'{number:,} times'} in {len(view.steps)} steps"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -93,3 +94,66 @@ def test_a_last_mark_without_work_is_no_step_of_any_figure(tmp_path: Path) -> No
         host.python(50)
     (finding,) = (one for one in result_of(host, tmp_path).findings if one.rule == "PA601")
     assert "2 times a step" in finding.message
+
+
+def steps_that_wait(waits: list[float]) -> Host:
+    """Steps of 24 ms, before each of which the training waits so many microseconds for its batch."""
+    host = Host()
+    for wait in waits:
+        with host.step():
+            host.next_batch(wait)
+            host.catch_up()
+            step_of_training(host)
+            host.catch_up()
+    return host
+
+
+def test_a_loader_that_starts_in_the_first_step_is_warm_up(tmp_path: Path) -> None:
+    result = result_of(steps_that_wait([400_000, *[50.0] * 7]), tmp_path)
+    (device,) = result.devices
+    assert "warm-up" in device.notes
+    assert device.shares["idle_data"] > 0.6
+    (finding,) = result.findings
+    assert finding.rule == "PA908"
+    assert finding.message.startswith("the first of 8 steps is warm-up: the loader starts, which takes 400 ms longer")
+
+
+def test_a_loader_that_is_late_in_each_step_is_no_warm_up(tmp_path: Path) -> None:
+    result = result_of(steps_that_wait([400_000, *[60_000.0] * 7]), tmp_path)
+    (finding,) = result.findings
+    assert finding.rule == "PA901"
+    assert "a step)" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("waits", "milliseconds", "often"),
+    [
+        ([50, 50, 50, 50, 40_000, 50, 50, 50], 40, "on 1 of 8 steps"),
+        ([50, 50, 40_000, 50, 50, 50, 40_000, 50], 80, "on 2 of 8 steps"),
+        ([50, 40_000, 50, 40_000, 50, 40_000, 50, 40_000], 20, "a step"),
+        ([40_000] * 8, 40, "a step"),
+    ],
+)
+def test_a_wait_on_few_steps_is_no_time_of_a_step(
+    waits: list[float], milliseconds: float, often: str, tmp_path: Path
+) -> None:
+    (finding,) = (one for one in result_of(steps_that_wait(waits), tmp_path).findings if one.rule == "PA901")
+    said = re.search(r"\(([\d.]+) ms ([^)]*)\), because", finding.message)
+    assert said is not None
+    assert (float(said[1]), said[2]) == (pytest.approx(milliseconds, rel=0.1), often)
+    assert (finding.seconds_per_step is None) == (often != "a step")
+
+
+def test_a_read_on_one_step_is_no_time_of_a_step(tmp_path: Path) -> None:
+    host = Host()
+    for number in range(10):
+        with host.step():
+            step_of_training(host)
+            if number == 6:
+                host.item()
+                host.python(40_000)
+                host.item()
+    (finding,) = (one for one in result_of(host, tmp_path).findings if one.rule == "PA601")
+    assert "2 times in 10 steps" in finding.message
+    assert "ms on 1 of 10 steps" in finding.message
+    assert finding.seconds_per_step is None

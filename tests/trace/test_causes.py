@@ -142,13 +142,25 @@ def test_a_wait_for_a_device_that_has_nothing_to_do_is_not_why_it_is_idle(tmp_pa
     assert shares["idle_other"] > 10 * shares["idle_sync"]
 
 
-def test_the_wait_with_which_a_profiler_ends_is_nobodys(tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_steps", [True, False])
+def test_the_wait_with_which_a_profiler_ends_is_nobodys(has_steps: bool, tmp_path: Path) -> None:
     host = Host()
-    with host.step():
-        step_of_training(host)
-        host.synchronize()
-    host_result = analyse(TraceFile(str(host.write(tmp_path / "trace.json"))))
-    assert [finding.rule for finding in host_result.findings] == []
+    for number in range(6):
+        with host.step() if has_steps else host.annotation("a step"):
+            if number:
+                host.python(3_000)
+            step_of_training(host)
+            if number in (1, 3):
+                host.synchronize()
+    host.synchronize()
+    (finding,) = analyse(TraceFile(str(host.write(tmp_path / "trace.json")))).findings
+    assert finding.rule == "PA602"
+    assert "(`cudaDeviceSynchronize`, 2 times" in finding.message
+
+
+def test_a_wait_at_the_end_of_the_last_step_is_the_trainings(tmp_path: Path) -> None:
+    (finding,) = result_of(synchronizes, tmp_path).findings
+    assert "(`cudaDeviceSynchronize`, once a step)" in finding.message
 
 
 def test_where_the_host_was(tmp_path: Path) -> None:
@@ -207,6 +219,8 @@ def test_overlap_of_communication(tmp_path: Path) -> None:
         ([SGEMM], 0.0),
         ([GEMM, SGEMM], 0.5),
         (["a_kernel_of_my_own_gemm"], None),
+        (["void implicit_convolve_sgemm<__half, __half, 128, 6, 7, 3, 3, 5, 1, false, false, true>(int, int)"], 0.0),
+        (["void implicit_convolve_sgemm<c10::BFloat16, float, 128, 6, 7, 3>(int, int)", GEMM], 0.5),
         ([GEMM, "my_gemm", "my_other_gemm"], None),
         ([RELU], None),
     ],
@@ -217,6 +231,23 @@ def test_the_share_on_tensor_cores(names: list[str], share: float | None, tmp_pa
             host.kernel(name, 500)
 
     assert device_of(result_of(story, tmp_path)).tensor_core_share == share
+
+
+@pytest.mark.parametrize(
+    ("name", "rules"),
+    [
+        ("void implicit_convolve_sgemm<float, float, 128, 6, 7, 3, 3, 5, 1, false, true, true>(int, int)", ["PA303"]),
+        ("void implicit_convolve_sgemm<__half, __half, 128, 6, 7, 3, 3, 5, 1, false, true, true>(int, float)", []),
+        ("void cudnn::cnn::wgrad_alg0_engine<float, 128, 6, 7, 3, 3, 5, false, 512>(int, float*)", ["PA303"]),
+        ("void cudnn::cnn::wgrad_alg0_engine<__half, 128, 6, 7, 3, 3, 5, false, 512>(int, float*)", []),
+        ("void gemmSN_TN_kernel<float, 128, 16, 2, 4, 4, 4, true>(Params<float>)", ["PA303"]),
+        ("void gemmSN_TN_kernel<__nv_bfloat16, 128, 16, 2, 4, 4, 4, true>(Params<float>)", []),
+        ("volta_fp16_sgemm_fp16_128x64_nn", []),
+    ],
+)
+def test_the_types_of_a_template_are_those_of_its_product(name: str, rules: list[str], tmp_path: Path) -> None:
+    found = result_of(lambda host: step_of_training(host, name=name), tmp_path).findings
+    assert [one.rule for one in found] == rules
 
 
 def test_a_device_without_tensor_cores_is_asked_for_nothing(tmp_path: Path) -> None:

@@ -113,6 +113,11 @@ def test_two_calls_in_one_step_are_no_churn(tmp_path: Path) -> None:
 
     assert "PA906" not in [one.rule for one in result_of(steps_of(frees_twice, 1), tmp_path).findings]
     assert "PA906" in [one.rule for one in result_of(steps_of(frees_twice, 4), tmp_path).findings]
+    host = steps_of(lambda _: None, 3)
+    with host.step():
+        step_of_training(host, layers=5)
+        frees_twice(host)
+    assert "PA906" not in [one.rule for one in result_of(host, tmp_path).findings]
 
 
 def test_an_excerpt_begins_with_its_own_work(tmp_path: Path) -> None:

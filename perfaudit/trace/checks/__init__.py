@@ -21,7 +21,7 @@ LEAST = 0.02  # of the window; what could save less is not worth a line
 class Seen:
     """What a check saw: the rule, what is there, and what it could save at most, in microseconds of the window.
 
-    recurs: whether steps have it again and again, so that it can be told as a time of a step.
+    recurring: the part that steps have again and again, so that it can be told as a time of a step; None for all of it.
     at: instants of the host that belong to it, for its annotation and source line; the costliest first.
     """
 
@@ -29,7 +29,7 @@ class Seen:
     message: str
     microseconds: float
     at: tuple[Instant, ...] = field(default=())
-    recurs: bool = True
+    recurring: float | None = None
 
     def share(self, view: DeviceView) -> float:
         """The same as a part of the usual steps; of warm-up, and without marked steps, of the window."""
@@ -57,7 +57,7 @@ def look_at(view: DeviceView) -> Iterator[Seen]:
     if total(view.captures) > CAPTURING * view.length:
         lost = sum(one.end - one.start for one in view.idle if one.start < view.captures[-1][1])
         said = "a CUDA graph is captured inside the trace, which belongs to the start of a program"
-        yield Seen(WARM_UP, said, lost, recurs=False)
+        yield Seen(WARM_UP, said, lost, recurring=0.0)
         return
     by_rule: dict[str, list[Seen]] = {}
     for rules, look in all_checks():
@@ -74,7 +74,7 @@ def look_at(view: DeviceView) -> Iterator[Seen]:
             "; ".join(seen.message for seen in shown),
             min(whole, view.length if rule == WARM_UP else view.usual.length),
             tuple(at for seen in shown for at in seen.at),
-            rule != WARM_UP and all(seen.recurs for seen in shown),
+            sum(seen.microseconds if seen.recurring is None else seen.recurring for seen in several),
         )
         if together.share(view) >= LEAST:
             yield together

@@ -7,15 +7,16 @@ from collections.abc import Iterator
 from perfaudit.trace.checks import Seen
 from perfaudit.trace.device_view import DeviceView
 from perfaudit.trace.host_threads import SINGLE_PROCESS, Instant, data_wait_spans, main_thread
-from perfaudit.trace.idle import longest_first, microseconds_by_cause
-from perfaudit.trace.words import a_step, percent
+from perfaudit.trace.idle import longest_first
+from perfaudit.trace.recurrence import is_rare, time_in_words
+from perfaudit.trace.words import percent
 
 RULES = ("PA101", "PA901")
 
 
 def look(view: DeviceView) -> Iterator[Seen]:
-    lost = microseconds_by_cause(view.idle)["data"]
-    if not lost:
+    stretches = longest_first(view.idle, "data")
+    if not stretches:
         return
     spans = [
         span
@@ -28,16 +29,16 @@ def look(view: DeviceView) -> Iterator[Seen]:
     at = (
         ()
         if thread is None
-        else tuple(
-            Instant((one.start + one.end) / 2, thread, one.end - one.start) for one in longest_first(view.idle, "data")
-        )
+        else tuple(Instant((one.start + one.end) / 2, thread, one.end - one.start) for one in stretches)
     )
+    lost = sum(one.end - one.start for one in stretches)
     how = "loads it in the training process" if is_alone else "does not have it ready"
     yield Seen(
         "PA101" if is_alone else "PA901",
-        f"the device is idle for {percent(view, lost)} of the time ({a_step(view, lost)}), because the training "
+        f"the device is idle for {percent(view, lost)} of the time ({time_in_words(view, stretches)}), because the training "
         "waits for its next "
         f"batch: the loader {how}",
         lost,
         at,
+        0.0 if is_rare(view, stretches) else None,
     )

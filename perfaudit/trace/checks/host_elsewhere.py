@@ -8,15 +8,17 @@ from collections.abc import Iterator
 from perfaudit.trace.checks import Seen
 from perfaudit.trace.device_view import DeviceView
 from perfaudit.trace.host_work import host_work
+from perfaudit.trace.recurrence import is_rare, time_in_words
 from perfaudit.trace.whereabouts import whereabouts
-from perfaudit.trace.words import a_step, percent
+from perfaudit.trace.words import percent
 
 RULES = ("PA910",)
 
 
 def look(view: DeviceView) -> Iterator[Seen]:
     found = host_work(view)
-    lost = sum(one.stretch.end - one.stretch.start for one in found)
+    stretches = [one.stretch for one in found]
+    lost = sum(one.end - one.start for one in stretches)
     if not lost:
         return
     taken: Counter[str] = Counter()
@@ -35,8 +37,9 @@ def look(view: DeviceView) -> Iterator[Seen]:
         return  # what the host does is not recorded
     yield Seen(
         "PA910",
-        f"the device is idle for {percent(view, lost)} of the time ({a_step(view, lost)}), because the host {what} and launches "
-        "nothing meanwhile",
+        f"the device is idle for {percent(view, lost)} of the time ({time_in_words(view, stretches)}), because the host {what} "
+        "and launches nothing meanwhile",
         lost,
         at,
+        0.0 if is_rare(view, stretches) else None,
     )

@@ -11,9 +11,11 @@ from perfaudit.trace import kernel_names
 from perfaudit.trace.checks import Seen
 from perfaudit.trace.device_view import DeviceView
 from perfaudit.trace.host_threads import Instant, around
+from perfaudit.trace.idle import Idle
 from perfaudit.trace.recording import MEMORY
+from perfaudit.trace.recurrence import is_rare, time_in_words
 from perfaudit.trace.wait_before import WaitBefore
-from perfaudit.trace.words import a_step, called_a_step, percent
+from perfaudit.trace.words import called_a_step, percent
 
 RULES = ("PA601", "PA602", "PA604", "PA104", "PA102", "PA908")
 _SHAPE_FROM_DATA = re.compile(r"^aten::(nonzero|masked_select|_?unique\w*|argwhere|repeat_interleave|bincount)$")
@@ -43,11 +45,13 @@ def look(view: DeviceView) -> Iterator[Seen]:
     lost: Counter[str] = Counter()
     whats: dict[str, Counter[str]] = {}
     at: dict[str, list[tuple[float, Instant]]] = {}
+    by_rule: dict[str, list[Idle]] = {}
     before = WaitBefore(view, waits)
     due_to: Counter[int] = Counter()
     for stretch in stretches:
         row = before.wait(stretch)
         rule, what = kinds[row]
+        by_rule.setdefault(rule, []).append(stretch)
         length = stretch.end - stretch.start
         lost[rule] += length  # type: ignore[assignment]  # counts microseconds
         due_to[row] += length  # type: ignore[assignment]  # the same
@@ -64,9 +68,10 @@ def look(view: DeviceView) -> Iterator[Seen]:
         yield Seen(
             rule,
             f"{said}; until the next kernel arrives the device is idle, for {percent(view, microseconds)} of the time "
-            f"({a_step(view, microseconds)})",
+            f"({time_in_words(view, by_rule[rule])})",
             saved[rule],
             tuple(instant for _, instant in sorted(at[rule], key=lambda pair: -pair[0])),
+            0.0 if is_rare(view, by_rule[rule]) else None,
         )
 
 

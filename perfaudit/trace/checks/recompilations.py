@@ -34,6 +34,7 @@ def look(view: DeviceView) -> Iterator[Seen]:
             f"meanwhile for {percent(view, lost)} of the time ({a_step(view, lost)})",
             lost,
             tuple(Instant(begin, thread) for begin, _, thread in compiling[:200]),
+            None if usual else 0.0,
         )
         return
     regions = _spans(view, _REGION)

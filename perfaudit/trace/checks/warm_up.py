@@ -9,6 +9,7 @@ from perfaudit.trace import runtime_names
 from perfaudit.trace.checks import Seen
 from perfaudit.trace.device_view import DeviceView
 from perfaudit.trace.set_up import set_up_calls
+from perfaudit.trace.warm_up import set_up_of
 from perfaudit.trace.words import milliseconds, percent
 
 RULES = ("PA908",)
@@ -28,12 +29,13 @@ def _warm_up(whole: DeviceView) -> Seen:
     usual = statistics.median(lengths[number:])
     extra = sum(lengths[:number]) - number * usual
     which = f"the first {number} of {len(lengths)} steps are" if number > 1 else f"the first of {len(lengths)} steps is"
+    sets_up = set_up_of(whole.recording).is_in(whole.steps[0])
+    what = "memory, kernels or compiled code are prepared" if sets_up else "the loader starts"
     return Seen(
         "PA908",
-        f"{which} warm-up: memory, kernels or compiled code are prepared, which takes {milliseconds(extra)} longer than usual "
-        f"steps ({milliseconds(usual)} each)",
+        f"{which} warm-up: {what}, which takes {milliseconds(extra)} longer than usual steps ({milliseconds(usual)} each)",
         extra,
-        recurs=False,
+        recurring=0.0,
     )
 
 
@@ -55,5 +57,5 @@ def _set_up(whole: DeviceView) -> Seen:
         f"set-up is inside the trace, until {milliseconds(end - whole.start)} after its first work: "
         f"{' and '.join(words)}, and the device is idle meanwhile for {percent(whole, lost)} of the time ({milliseconds(lost)})",
         lost,
-        recurs=False,
+        recurring=0.0,
     )
