@@ -37,6 +37,12 @@ package: pyproject.toml constraints.txt
 	$(VENV)-package/bin/python -m build --outdir dist .
 	$(VENV)-package/bin/python -m twine check --strict dist/*
 
+# Tools for coding agents, with the SDK of their protocol.
+mcp: pyproject.toml constraints.txt
+	test -d $(VENV)-mcp || $(PYTHON) -m venv $(VENV)-mcp
+	$(VENV)-mcp/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,samples,mcp,dev]'
+	$(VENV)-mcp/bin/python -m pytest tests/mcp_server
+
 # The sample models against the previous commit: what its step counts, and what the scanner says of it.
 gate: $(STAMP)
 	@if git rev-parse --quiet --verify HEAD~1 >/dev/null 2>&1; \
@@ -67,4 +73,4 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $(STAMP)
 
 clean:
-	rm -rf $(VENV) $(VENV)-trainers $(VENV)-docs $(VENV)-package build dist
+	rm -rf $(VENV) $(VENV)-trainers $(VENV)-mcp $(VENV)-docs $(VENV)-package build dist

@@ -13,6 +13,7 @@ phases of each step are timed for a while, later those of a few. What a log cost
 from __future__ import annotations
 
 import argparse
+import functools
 import random
 import statistics
 import sys
@@ -71,10 +72,10 @@ class Toggle:
         if is_on:
             began = training._began
             training.begin(forward)
-            training._began = began + time.perf_counter() - self.off_at
+            training._began = began + self.clock() - self.off_at
         else:
             training.end()
-            self.off_at = time.perf_counter()
+            self.off_at = self.clock()
         self.is_on = is_on
 
     def tell(self, name: str, share: float) -> None:
@@ -102,9 +103,11 @@ def source(name: str, batch: int) -> str:
 
 
 def hugging_face(toggle: Toggle, width: int) -> None:
-    from perfaudit.callbacks.transformers import PerfauditCallback
+    from perfaudit.callbacks import transformers
 
-    class Toggled(PerfauditCallback):
+    transformers.WatchedTraining = functools.partial(transformers.WatchedTraining, clock=toggle.clock)
+
+    class Toggled(transformers.PerfauditCallback):
         def on_log(self, *_: Any, **__: Any) -> None:
             """None of its own."""
 
@@ -122,9 +125,11 @@ def hugging_face(toggle: Toggle, width: int) -> None:
 
 
 def lightning_fit(toggle: Toggle, width: int) -> None:
-    from perfaudit.callbacks.lightning import PerfauditCallback
+    from perfaudit.callbacks import lightning
 
-    class Toggled(PerfauditCallback):
+    lightning.WatchedTraining = functools.partial(lightning.WatchedTraining, clock=toggle.clock)
+
+    class Toggled(lightning.PerfauditCallback):
         def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
             if batch_idx % 2:
                 trainer.should_stop |= toggle.after_step(self._training, (trainer.strategy, "training_step"))

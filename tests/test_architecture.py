@@ -69,7 +69,9 @@ MAY_IMPORT = {
     },
     "render": {"measurements", "verdicts", "runs", "traces", "machine_facts", "report", "rules", "rank"},
     "pytest_plugin": {"files", "verdicts", "config", "target", "measure", "gate", "render"},
+    "mcp": {"quantities", "knobs"},
     "cli": {
+        "mcp",
         "files",
         "user_folder",
         "machine",

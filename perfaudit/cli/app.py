@@ -28,6 +28,7 @@ HELP = """Find out why PyTorch training is slow, prove it, and get the patch.
     perfaudit migrate-checkpoint OLD NEW     old checkpoints for a model whose biases are gone
     perfaudit explain PA201                  why a rule exists
     perfaudit doctor                         the machine: what it gives a training, and what would spoil a measurement
+    perfaudit mcp                            tools for coding agents
 
 Exit codes: 0 nothing to report · 1 findings, or the gate found a regression · 2 wrong use · 3 nothing could be looked at or
 measured · 130 interrupted.
@@ -46,6 +47,7 @@ COMMANDS = (
     "rules",
     "explain",
     "doctor",
+    "mcp",
 )
 
 

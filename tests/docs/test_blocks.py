@@ -273,6 +273,7 @@ OTHERS = {
     "cd",
     "pre-commit",
     "python",
+    "claude",
 }
 
 
@@ -363,8 +364,8 @@ def test_steps_of_pipelines_are_understood(block: Block) -> None:
 
 
 def test_the_task_of_the_editor_finds_what_is_printed(perfaudit: Run, clone: Path) -> None:
-    """The one block of JSON: a task for VS Code, whose pattern must take each line of the format that it asks for."""
-    (block,) = [block for block in BLOCKS if block.language == "json"]
+    """A task for VS Code, whose pattern must take each line of the format that it asks for."""
+    (block,) = [block for block in BLOCKS if block.language == "json" and '"tasks"' in block.text]
     (task,) = json.loads(block.text)["tasks"]
     (words,) = commands(task["command"])
     assert complaint(words) == ""
@@ -379,6 +380,12 @@ def test_the_task_of_the_editor_finds_what_is_printed(perfaudit: Run, clone: Pat
         assert match, line
         assert (clone / match[pattern["file"]]).is_file()
         assert re.fullmatch(r"PA\d{3}", match[pattern["code"]])
+
+
+def test_the_settings_of_agents_start_what_there_is() -> None:
+    found = [json.loads(block.text) for block in BLOCKS if block.page == "docs/mcp.md" and block.language == "json"]
+    servers = [server for settings in found for server in next(iter(settings.values())).values()]
+    assert [complaint([server["command"], *server["args"]]) for server in servers] == ["", ""]
 
 
 def test_the_settings_of_vim_call_what_there_is() -> None:
