@@ -20,7 +20,7 @@ _CODES = {
 }
 
 _ESCAPES = regex("\x1b\\[[0-9;]*m")
-_WORDS = regex(r"(?:`[^`\n]*`|\S)+")  # "(`a b`," is one
+_WORDS = regex(r"(?:`[^`\n]*`|(?<=\d) %|\S)+")  # "(`a b`," and "12 %," are one
 
 
 def colour(text: str, style: str) -> str:

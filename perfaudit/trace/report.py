@@ -275,7 +275,8 @@ def verdict(devices: Sequence[RankTrace], findings: Sequence[TraceFinding], rule
     if any("sampled" in device.notes for device in devices):
         return f"{head}, as far as a sample of the events tells; why {'it is' if one else 'they are'} idle is not known"
     if lost[worst] >= LEAST and worst.startswith("idle_"):
-        mostly = f"most of it ({100 * lost[worst]:.0f} %) " if lost[worst] < ALL * idle else ""
+        part = "most of it" if lost[worst] > idle / 2 else "the largest part"
+        mostly = f"{part} ({100 * lost[worst]:.0f} %) " if lost[worst] < ALL * idle else ""
         head += f" and {'is' if one else 'are'} idle for {100 * idle:.0f} %, {mostly}{_IDLE_BY[worst]}"
     elif lost[worst] >= LEAST:
         does = {"communication_exposed": "communicate{s} and compute{s} nothing", "memory_exposed": "only cop{ies}"}[

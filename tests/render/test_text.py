@@ -236,6 +236,7 @@ def test_colour_changes_nothing_but_colour() -> None:
         ("12345678901234 1", ["12345678901234", "1"]),
         ("\x1b[1mone\x1b[0m two three", ["\x1b[1mone\x1b[0m two", "three"]),
         ("an odd ` sign", ["an odd `", "sign"]),
+        ("is for 12 % of 3", ["is for", "12 % of", "3"]),  # a number keeps its sign
     ],
 )
 def test_wrapped(text: str, lines: list[str]) -> None:

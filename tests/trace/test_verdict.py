@@ -1,0 +1,64 @@
+"""The one line above a report of traces: what devices do, why they are idle, and what could be saved most."""
+
+from __future__ import annotations
+
+import pytest
+
+from perfaudit.rules import rule_heads
+from perfaudit.trace.file_result import TraceFinding
+from perfaudit.trace.report import verdict
+from perfaudit.trace.whereabouts import Whereabouts
+from perfaudit.traces import SHARE_WORDS, RankTrace
+
+LATE = TraceFinding("PA902", "late", 0.5, 0.5, None, 0, "cuda:0", Whereabouts())
+
+
+def device(*notes: str, seconds: float | None = None, **shares: float) -> RankTrace:
+    whole = {**dict.fromkeys(SHARE_WORDS, 0.0), **shares}
+    whole["compute"] = 1 - sum(shares.values())
+    return RankTrace("a.json", 0, "cuda:0", 1.0, 5, whole, notes=notes, seconds_per_step=seconds)
+
+
+@pytest.mark.parametrize(
+    ("devices", "findings", "said"),
+    [
+        ([device(seconds=0.016)], (), "16 ms a step; the device computes for 100 % of the time: nothing worth doing was found"),
+        (
+            [device(idle_data=0.5)],
+            (LATE,),
+            "the device computes for 50 % of the time and is idle for 50 %, waiting for data; "
+            "the largest finding (PA902 launch-bound) could save at most 50 %",
+        ),
+        (
+            [device(idle_launch=0.3, idle_sync=0.1)] * 2,
+            (),
+            "devices compute for 60 % of the time and are idle for 40 %, most of it (30 %) because launches come late: "
+            "no rule says what to change",
+        ),
+        (  # not most of it
+            [device(idle_launch=0.04, idle_sync=0.03, idle_data=0.02)],
+            (),
+            "the device computes for 91 % of the time and is idle for 9 %, the largest part (4 %) because launches come late: "
+            "nothing worth doing was found",
+        ),
+        (
+            [device(communication_exposed=0.2, idle_other=0.1)],
+            (LATE,),
+            "the device computes for 70 % of the time; for 20 % it communicates and computes nothing; "
+            "the largest finding (PA902 launch-bound) could save at most 50 %",
+        ),
+        (
+            [device("no-device", idle_data=0.01)],
+            (),
+            "the trace has no work of a device; the host waits for data for 1 % of the time: nothing worth doing was found",
+        ),
+        (
+            [device("sampled", idle_other=0.5)],
+            (),
+            "the device computes for 50 % of the time, as far as a sample of the events tells; why it is idle is not known",
+        ),
+        ([], (), "nothing could be read"),
+    ],
+)  # fmt: skip
+def test_verdict(devices: list[RankTrace], findings: tuple[TraceFinding, ...], said: str) -> None:
+    assert verdict(devices, findings, rule_heads()) == said
