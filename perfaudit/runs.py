@@ -50,6 +50,47 @@ class StepsProfile:
 
 
 @dataclass(frozen=True, slots=True)
+class RankRun:
+    """What one of several ranks did in the run.
+
+    host: its node. own_seconds_per_step: the median of what a step takes it without the time in collectives; None where that is
+    not known. waited: share of its steps that it is in collectives. elements: of its batches, a step (tokens, where
+    batches are texts). padding: share of padding in what its batches hold; None where no mask tells. stands: where it stood when
+    it was ended, as `file:line in function`. The rest is as in `Run`; ended may also be "stopped", by perfaudit because of
+    another rank, "dead" and "missing", of a rank that has never joined.
+    """
+
+    rank: int
+    ended: str
+    message: str = ""
+    host: str = ""
+    steps: int = 0
+    seconds_per_step: float | None = None
+    own_seconds_per_step: float | None = None
+    phases: dict[str, float] = field(default_factory=dict)
+    waited: float | None = None
+    samples_per_second: float | None = None
+    elements: float | None = None
+    padding: float | None = None
+    stands: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LateRank:
+    """A rank that the others wait for.
+
+    last: share of the steps in which it came last. seconds: by how much a step takes it longer than the mean of the
+    others, without the time in collectives; low, high: the interval of it.
+    """
+
+    rank: int
+    last: float
+    seconds: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """Steps of a script as it was run, none of them repeated.
 
@@ -58,12 +99,17 @@ class Run:
     name, which add up to 1. optimizers: how many a step has. backwards_in_update: of the backward passes of a step, those inside
     `optimizer.step(closure)`. setup_seconds: until the first batch; setup: of its parts, named as in SETUP_WORDS.
     setup_share: of the setup in all that was run. limited_by: "data", "host", "device" or "compute". redirected: files that were
-    kept away. ended: "enough", "finished", "failed", "late" or "interrupted"; message: why it failed.
+    kept away. ended: "enough", "finished", "failed", "late", "interrupted" or, of a rank, "stopped"; message: why it failed.
+    stands: where it stood when it was ended late, as `file:line in function`.
     is_regular: the order of the optimizers' updates repeats. uneven: steps left out of the figures, in which something
     happened besides that usual steps do not have: an evaluation, the beginning of an epoch; uneven_seconds: theirs.
     steps_watched: of the counted steps, those whose phases were timed, and whose sum the shares are of.
     in_started: the steps are those of one process that the script has started. ranks: processes of a launcher. is_traced: by a
     debugger or the like.
+    by_rank: what each rank of a launcher did, where there are several. stragglers: those that the others wait for.
+    communication_exposed: share of a step in collectives of the rank that waits least, which no computation hides.
+    communication_overlap: share of the communication of DistributedDataParallel that computation hides, as torch counts it.
+    imbalance: share of a step that ranks wait for whichever has most to do, on average. None where it is not known.
     queued: time for which threads of the training waited for a core that others held, together, as a share of its steps; None
     where that is not known.
     """
@@ -72,6 +118,7 @@ class Run:
     ended: str
     message: str = ""
     exit_code: int | None = None
+    stands: str = ""
     steps: int = 0
     counted: int = 0
     seconds_per_step: float | None = None
@@ -101,6 +148,11 @@ class Run:
     ranks: int = 1
     is_traced: bool = False
     queued: float | None = None
+    by_rank: tuple[RankRun, ...] = ()
+    stragglers: tuple[LateRank, ...] = ()
+    communication_exposed: float | None = None
+    communication_overlap: float | None = None
+    imbalance: float | None = None
     profile: StepsProfile | None = None
 
     @property

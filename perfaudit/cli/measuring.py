@@ -8,7 +8,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from perfaudit.cli.output import say
@@ -37,17 +37,11 @@ def needs_torch(command: str) -> None:
         )
 
 
-def rank_of(environment: Mapping[str, str]) -> tuple[int, int]:
-    """Which process this is of how many that a launcher (torchrun, accelerate) has started; 0 of 1 without one."""
-    numbers = [environment.get(name, "") for name in ("RANK", "WORLD_SIZE")]
-    if not all(number.isdigit() for number in numbers):
-        return 0, 1
-    return int(numbers[0]), int(numbers[1])
-
-
 def needs_no_launcher(command: str, script: Target) -> None:
     """Raise UserError for a script in one of several processes of a launcher: patches are put in place in one training."""
-    _, ranks = rank_of(os.environ)
+    from perfaudit.distributed.launch import place_of
+
+    ranks = place_of(os.environ).ranks
     if script.is_script and ranks > 1:
         raise UserError(
             f"{script}: this is one of {ranks} processes of a launcher, and `perfaudit {command}` measures one process; "

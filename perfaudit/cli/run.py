@@ -22,10 +22,12 @@ from perfaudit.files import append_only
 from perfaudit.render.words import count
 
 if TYPE_CHECKING:
+    from perfaudit.cli.run_ranks import Ranks
     from perfaudit.findings import Finding
     from perfaudit.report import Report
     from perfaudit.runs import Run
     from perfaudit.script.observe import Seen
+    from perfaudit.script.request import Request
 
 HELP = """Run an unmodified training script for some steps, and print where each step goes and what is wrong in it.
 
@@ -38,6 +40,7 @@ HELP = """Run an unmodified training script for some steps, and print where each
     perfaudit run train.py --to-end                      until the script ends by itself
     perfaudit run train.py --profile                     which operators take the time, too
     perfaudit run train.py --export chrome               the steps as a trace, too
+    torchrun --nproc-per-node 2 -m perfaudit run train.py    every rank; the first one reports for all
 
 The script runs as `python train.py` runs it, without an edit, in a process of its own. It is ended after --seconds of training.
 What it writes goes to a scratch folder that is deleted afterwards: no checkpoint of yours is touched. Experiment trackers are
@@ -87,18 +90,23 @@ def command(
         bool,
         typer.Option("--profile", help="Run some more steps under torch.profiler, and say what takes their time."),
     ] = False,
+    meet: Annotated[
+        Path | None,
+        typer.Option(
+            help="Of ranks on several nodes: a folder that all of them see. Without it each node reports by itself."
+        ),
+    ] = None,
     format: Annotated[str, format_option("text", "json", "html")] = "text",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the report to a file.")] = None,
     html: HtmlFile = None,
 ) -> None:
-    from perfaudit.cli.measuring import needs_torch, rank_of
+    from perfaudit.cli.measuring import needs_torch
+    from perfaudit.cli.run_ranks import together
     from perfaudit.cli.settings import settings_of_project, typed_target
-    from perfaudit.measure.environment import host
+    from perfaudit.distributed.launch import place_of
     from perfaudit.quantities import seconds_of
-    from perfaudit.script.observe import observe
     from perfaudit.script.request import Request, Script
     from perfaudit.script.scratch_folders import scratch_root
-    from perfaudit.script.summary import summarize
 
     check_writable(output, html)
     check_export(export)
@@ -112,10 +120,12 @@ def command(
     script = typed.text
     _check_script(script, typed.is_module)
     needs_torch("run")
-    rank, ranks = rank_of(os.environ)
-    if ranks > 1 and not to_end:
+    place = place_of(os.environ)
+    if place.is_launched and not to_end:
         if seconds:
-            raise UserError(f"{ranks} processes of a launcher are to end at the same step: --steps N, not --seconds")
+            raise UserError(
+                f"{place.ranks} processes of a launcher are to end at the same step: --steps N, not --seconds"
+            )
         steps = steps or STEPS_OF_RANKS
     wanted = Script(script, typed.arguments, typed.is_module)
     limit = 0.0 if to_end or (steps and not seconds) else seconds_of(seconds) if seconds else SECONDS
@@ -123,23 +133,96 @@ def command(
     longest = seconds_of(timeout)
     request = Request(
         wanted, steps, limit, scratch, profile=profile, values=export is Export.tensorboard, is_live=is_live(sys.stderr),
-        is_whole=export is not None,
+        is_whole=export is not None, is_rank=place.is_launched,
     )  # fmt: skip
+    asked = _Asked(request, longest, in_place, quiet, export, format, output, html)
+    if not place.is_launched:
+        raise typer.Exit(_run(asked))
+    with together(place, str(wanted), steps, meet) as ranks:
+        raise typer.Exit(_run(asked, ranks))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Asked:
+    """What the command was asked for. longest: seconds between two steps."""
+
+    request: Request
+    longest: float
+    in_place: bool
+    quiet: bool
+    export: Export | None
+    format: str
+    output: Path | None
+    html: Path | None
+
+
+def _run(asked: _Asked, ranks: Ranks | None = None) -> int:
+    """Run the script, report, and return the exit code. ranks: of a launcher, of which the first one reports for all."""
+    from perfaudit.measure.environment import host
+    from perfaudit.script.observe import observe
+    from perfaudit.script.summary import summarize
+
+    request, export = asked.request, asked.export
+    script = request.script.name
+    reports = ranks is None or ranks.is_first
     machine = host()  # before the script makes it busy
     with tempfile.TemporaryFile() as trace:
-        with _output_of_script(quiet) as (stream, last_lines), progress(request, sys.stderr) as tell:
+        with (
+            _output_of_script(asked.quiet) as (stream, last_lines),
+            progress(request, sys.stderr) if reports else contextlib.nullcontext(_say_nothing) as tell,
+        ):
 
             def heed(seen: Seen) -> None:
                 last_lines()
                 tell(seen)
+                if ranks is not None:
+                    ranks.heed(seen)
 
             kept = MOST_UPDATES if export is not None else 0
-            into = trace.fileno() if profile else -1
-            seen = observe(request, longest, heed, stream, kept, into)
+            into = trace.fileno() if request.profile else -1
+            seen = observe(request, asked.longest, heed, stream, kept, into)
             said = last_lines()
-        if export is not None and seen.kept and not rank:
-            write_steps(export, seen, str(wanted), trace)
-        in_trace = _findings_of_trace(trace) if profile else ()
+        if export is not None and seen.kept and reports:
+            write_steps(export, seen, str(request.script), trace)
+        in_trace = _findings_of_trace(trace) if request.profile else ()
+    _refuse(seen, script)
+    if seen.ended == "late":
+        seen.message = _why_late(seen, asked.longest)
+    elif seen.ended == "finished" and not seen.number:
+        seen.message = f"Seen: {_signs(seen)}."
+    run = summarize(seen, str(request.script), asked.in_place)
+    of_ranks: tuple[Finding, ...] = ()
+    if ranks is not None:
+        run = dataclasses.replace(run, ranks=ranks.place.ranks)
+        if run.ended in ("failed", "late", "stopped") and 0 < request.steps - 1 <= run.steps:
+            run = dataclasses.replace(run, ended="enough", message="", stands="", exit_code=None)  # another ended first
+        ranks.tell_done(run, seen)
+        if not ranks.is_first:
+            if not ranks.wait_for_report() and run.ended not in ("enough", "finished"):
+                say(f"{script}, rank {ranks.place.rank} of {ranks.place.ranks}: {run.message}")
+            return _exit_code(run)
+        from perfaudit.cli.run_ranks import with_ranks
+
+        run, of_ranks = with_ranks(run, ranks.gather())
+    machine = dataclasses.replace(
+        machine, device=run.device or "cpu", torch=seen.facts.get("torch", ""), threads=seen.facts.get("threads", 0)
+    )
+    found = _report(run, seen.facts)
+    found = found.with_(findings=(*of_ranks, *in_trace, *found.findings))
+    emit(found.with_(environment=machine), asked.format, asked.output, page=asked.html)
+    if ranks is not None:
+        ranks.tell_reported()
+    if asked.quiet and run.ended == "failed" and said:
+        say(f"{script} said last:\n{said}")
+    return _exit_code(run)
+
+
+def _say_nothing(_: Seen) -> None:
+    """No progress: another rank tells it."""
+
+
+def _refuse(seen: Seen, script: str) -> None:
+    """Raise UserError where nothing ran."""
     if seen.refused:
         raise UserError(
             f"nothing was run: what {script} writes cannot be kept away from your files here ({seen.refused}); "
@@ -148,25 +231,6 @@ def command(
     if seen.ended == "missing":
         why = "is a package without __main__.py" if "is a package" in seen.message else "no such module"
         raise UserError(f"{script}: {why}{'; a file is run without -m' if script.endswith('.py') else ''}")
-    if seen.ended == "late":
-        seen.message = _why_late(seen, longest)
-    elif seen.ended == "finished" and not seen.number:
-        seen.message = f"Seen: {_signs(seen)}."
-    run = dataclasses.replace(summarize(seen, str(wanted), in_place), ranks=ranks)
-    if rank:  # the first one's report is enough
-        has_ended = bool(steps) and run.steps >= steps - 1  # another one may end first, in the middle of the last step
-        if run.ended in ("failed", "late") and not has_ended:
-            say(f"{script}, rank {rank} of {ranks}: {run.message}")
-        raise typer.Exit(OK if has_ended else _exit_code(run))
-    machine = dataclasses.replace(
-        machine, device=run.device or "cpu", torch=seen.facts.get("torch", ""), threads=seen.facts.get("threads", 0)
-    )
-    found = _report(run, seen.facts)
-    found = found.with_(findings=(*in_trace, *found.findings))
-    emit(found.with_(environment=machine), format, output, page=html)
-    if quiet and run.ended == "failed" and said:
-        say(f"{script} said last:\n{said}")
-    raise typer.Exit(_exit_code(run))
 
 
 def _findings_of_trace(trace: IO[bytes]) -> tuple[Finding, ...]:
@@ -205,7 +269,7 @@ def _exit_code(run: Run) -> int:
         return INTERRUPTED
     if run.exit_code:
         return run.exit_code
-    return OK if run.counted else NOTHING_MEASURED
+    return OK if run.counted and run.ended != "stopped" else NOTHING_MEASURED
 
 
 def _why_late(seen: Seen, longest: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import stat
 import time
@@ -61,6 +62,11 @@ class Folder:
     @property
     def mode(self) -> int:
         return stat.S_IMODE(os.fstat(self._handle).st_mode)
+
+    def hold(self) -> None:
+        """Hold a lock of the folder, as others may, until it is closed; nothing where the file system has no locks."""
+        with contextlib.suppress(OSError):
+            fcntl.flock(self._handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
     def close_to_others(self) -> None:
         """Take from everybody but this user what they may do in it."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from perfaudit.findings import Finding
 from perfaudit.render.paint import Paint, wrapped
+from perfaudit.render.run_ranks import ranks_block
 from perfaudit.render.words import count
 from perfaudit.report import Report
 from perfaudit.runs import NEVER_BUILT, PHASE_WORDS, SETUP_WORDS, Run, StepsProfile
@@ -120,9 +121,12 @@ def run_block(run: Run, paint: Paint, width: int, of_data: str = "") -> str:
     """
     if not run.counted:
         first, *others = no_step(run)
-        return "\n".join([paint(first, "bold red"), *(wrapped(sentence, width, "") for sentence in others)]) + "\n"
+        text = "\n".join([paint(first, "bold red"), *(wrapped(sentence, width, "") for sentence in others)]) + "\n"
+        return "\n".join(filter(None, [text, ranks_block(run, paint, width)]))
     lines = [paint(headline(run), "bold"), ""]
     lines += _phases(run, paint)
+    if ranks := ranks_block(run, paint, width):
+        lines += ["", ranks.rstrip("\n")]
     lines += ["", wrapped(limited_by(run, of_data), width, "")]
     lines += [wrapped(sentence, width, "") for sentence in seen_besides(run)]
     return "\n".join(lines) + "\n"
@@ -278,8 +282,12 @@ def _about_files(run: Run) -> list[str]:
 def _how_it_ended(run: Run) -> list[str]:
     if run.ended == "finished":
         return ["The script ended by itself."]
+    if run.by_rank and run.ended in ("failed", "stopped", "late"):
+        return []  # told with the ranks
     if run.ended == "failed":
         return [f"The script failed: {run.message}"]
+    if run.ended == "stopped":
+        return [f"It was ended: {run.message}."]
     if run.ended == "late":
         return [f"No further step came in time. {run.message}"]
     return ["Interrupted; this is what was seen until then."] if run.ended == "interrupted" else []
@@ -291,6 +299,7 @@ def no_step(run: Run) -> list[str]:
         "finished": "The script ended without a step that could be timed.",
         "failed": f"The script failed before a step could be timed: {run.message}",
         "late": "No step was seen in time.",
+        "stopped": f"Ended before a step could be timed: {run.message}.",
         "interrupted": "Interrupted before a step could be timed.",
         "enough": "No step could be timed.",
     }[run.ended]

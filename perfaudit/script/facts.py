@@ -36,6 +36,8 @@ def facts_of(watch: Watch, files: OwnFiles) -> Json:
     if "torch" in sys.modules and (device := device_in_use()):
         peak = accelerator_of(sys.modules["torch"].device(device)).peak_bytes()
         facts |= {"device": device, "peak_memory_bytes": peak}
+    if watch.of_rank is not None and "torch" in sys.modules:
+        facts["collectives"] = watch.of_rank.collectives.facts()
     return facts
 
 

@@ -10,6 +10,7 @@ import selectors
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -17,13 +18,23 @@ from pathlib import Path
 from typing import IO, Any
 
 from perfaudit.processes import descendants
+from perfaudit.script.own_files import is_own
 from perfaudit.script.request import Request
 from perfaudit.script.scratch_folders import own_scratch
+from perfaudit.script.stands import where_it_stands
 from perfaudit.script.tally import MOST_UPDATES, Tally
 from perfaudit.script.trackers import quiet_environment
 
 Json = dict[str, Any]  # Any: nested JSON
 REPLACED_SECONDS = 2.0  # for a program to take the place of the script, or to be found not to be there
+OF_RANK = (
+    "seconds",
+    "waited",
+    "in_buckets",
+    "elements",
+    "padding",
+)  # of a record, where the script is one of several ranks
+MOST_OF_RANK = 4096  # updates that are compared with those of other ranks
 LEAVE_SECONDS = 10.0  # after the last word, to end by itself: threads and workers of the script are joined
 _START = """
 import sys
@@ -37,20 +48,25 @@ begin(request)
 """
 
 
+class Stopped(Exception):
+    """Whoever is told of a script wants it ended; the message says why."""
+
+
 @dataclass(slots=True)
 class Seen:
     """What a script told.
 
     updates: a record of each, see `watch.Watch`; of many the last ones, the others are in `tally`. number: of all of them.
     kept: the first ones, as many as `keep`. profile: what `step_profile.StepProfile.end` gives. code: with which it left, None
-    where it was ended. ended: "enough", "finished", "failed", "late" (no step in time), "interrupted", or "missing": there is
-    no such module. message: of what failed.
+    where it was ended. ended: "enough", "finished", "failed", "late" (no step in time), "stopped" (see `Stopped`),
+    "interrupted", or "missing": there is no such module. message: of what failed, or why it was stopped.
     redirected: files that were kept away. refused: why nothing could be kept away, and nothing ran.
     began: on the clock of `time.monotonic`. trained_since: when the first update was told, on that clock; trained_at: the same in
     seconds since 1970. memory: bytes in use. fractions: when it was told first and last which share of all steps is made, and
     that share. batches, backwards: how many there were before the first update. started: what the processes are for that the
     script started, a loader's workers left out. replaced: the program that took the place of the script (os.execv), "" for none;
-    replaced_at: when.
+    replaced_at: when. pid: of the script's process, 0 before it was told. stands: where it stood when it was
+    late, as `file:line in function`. of_rank: OF_RANK of the last updates, where the script is a rank.
     """
 
     began: float
@@ -76,6 +92,9 @@ class Seen:
     keep: int = 0
     profile: Json = field(default_factory=dict)
     kept: list[Json] = field(default_factory=list)
+    pid: int = 0
+    stands: str = ""
+    of_rank: list[tuple[float, ...]] = field(default_factory=list)
 
     def add(self, updates: list[Json]) -> None:
         """Take the records of updates that were told."""
@@ -84,6 +103,8 @@ class Seen:
         self.number += len(updates)
         self.kept += updates[: max(0, self.keep - len(self.kept))]
         self.updates += updates
+        self.of_rank += [tuple(update[name] for name in OF_RANK) for update in updates if OF_RANK[-1] in update]
+        del self.of_rank[:-MOST_OF_RANK]
         if len(self.updates) > MOST_UPDATES:
             self.updates = self.tally.fold(self.updates)
 
@@ -100,19 +121,20 @@ def observe(
 
     A script that is to end by itself may take any time between two steps, for an evaluation, but not before the first one.
 
-    tell: called about four times a second with what is known. output: where the script's own lines go; nowhere for None.
+    tell: called about four times a second with what is known; it may raise `Stopped`.
+    output: where the script's own lines go; nowhere for None.
     keep: of how many updates the records are kept one by one. trace: a descriptor that the trace of a profile is written to.
     Ctrl-C ends the script and keeps what is known. No process of the script's is left.
     """
-    with _ended_like_ctrl_c(), _scratch_folder(request) as (request, environment):
+    with _ended_like_ctrl_c(), _scratch_folder(request) as (request, environment), tempfile.TemporaryFile() as stands:
         read, write = os.pipe()
         package = str(Path(__file__).resolve().parents[2])
         process = subprocess.Popen(
-            [sys.executable, "-c", _START, package, request.to_json(write, trace)],
+            [sys.executable, "-c", _START, package, request.to_json(write, trace, stands.fileno())],
             stdin=None if _has_input() else subprocess.DEVNULL,
             stdout=output if output is not None else subprocess.DEVNULL,
             stderr=output if output is not None else subprocess.DEVNULL,
-            pass_fds=(write, *([trace] if trace >= 0 else [])),
+            pass_fds=(write, stands.fileno(), *([trace] if trace >= 0 else [])),
             start_new_session=True,
             env={**os.environ, **environment},
         )
@@ -122,7 +144,11 @@ def observe(
             _listen(seen, read, process, request, longest, tell)
         except KeyboardInterrupt:
             seen.ended = "interrupted"
+        except Stopped as why:
+            seen.ended, seen.message = "stopped", str(why)
         finally:
+            if seen.ended in ("late", "stopped") and seen.pid:
+                seen.stands = where_it_stands(seen.pid, stands.fileno(), is_own)
             family = [process.pid, *descendants(process.pid)]
             _end(process, seen)
             _kill(family)
@@ -224,6 +250,8 @@ def _take(seen: Seen, line: Json) -> None:
         seen.fractions = (seen.fractions[0] if seen.fractions[0][1] is not None else told), told
     elif "profile" in line:
         seen.profile = line["profile"]
+    elif "pid" in line:
+        seen.pid = line["pid"]
     elif "started" in line:
         seen.started.append(line["started"])
     elif "redirected" in line:

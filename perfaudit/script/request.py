@@ -29,7 +29,8 @@ class Request:
     scratch: the folder that takes what the script writes; None where its files are its own. mounts: by overlay mounts, where
     the machine allows them. profile: whether a few more steps are profiled at the end. values: whether losses and norms of
     gradients are read. is_live: whether memory, and how far the script has come, are told as it runs. is_whole: whether phases
-    are timed in each step, and not in some of them.
+    are timed in each step, and not in some of them. is_rank: whether it is one of several
+    processes of a launcher, so that what it waits for in collectives is timed.
     """
 
     script: Script
@@ -41,9 +42,13 @@ class Request:
     values: bool = False
     is_live: bool = False
     is_whole: bool = False
+    is_rank: bool = False
 
-    def to_json(self, pipe: int, trace: int = -1) -> str:
-        """For the child, which tells what it sees on a descriptor, and writes the trace of a profile to another one."""
+    def to_json(self, pipe: int, trace: int = -1, stands: int = -1) -> str:
+        """For the child, which tells what it sees on a descriptor, and writes the trace of a profile to another one.
+
+        stands: a descriptor of a file for where it stands, see `stands`.
+        """
         return json.dumps(
             dataclasses.asdict(self.script)
             | {
@@ -56,6 +61,8 @@ class Request:
                 "values": self.values,
                 "is_live": self.is_live,
                 "is_whole": self.is_whole,
+                "is_rank": self.is_rank,
                 "trace": trace,
+                "stands": stands,
             }
         )

@@ -27,6 +27,7 @@ from perfaudit.script.overlay_mounts import Cover, NotKeptAway
 from perfaudit.script.own_files import OURS, is_own
 from perfaudit.script.pipe import Pipe
 from perfaudit.script.redirected_writes import RedirectedWrites
+from perfaudit.script.stands import begin_telling
 from perfaudit.script.started import watch_replaced, watch_started
 from perfaudit.script.teller import Teller
 from perfaudit.script.watched_process import WatchedProcess
@@ -113,6 +114,8 @@ def _end_orphans() -> None:
 def _run(order: Json, pipe: Pipe) -> None:
     """Run the script to its end, or to that of what is wanted of it."""
     turn, folder = WatchedProcess(), Path.cwd()
+    begin_telling(order["stands"])
+    pipe.tell({"pid": os.getpid()})
     teller = Teller(order, pipe, turn)
     run = as_main.run_module if order["is_module"] else as_main.run_file
     code, message, how = 0, "", "finished"

@@ -29,6 +29,7 @@ def summarize(seen: Seen, script: str, in_place: bool = False) -> Run:
         ended=seen.ended or "failed",
         message=seen.message,
         exit_code=seen.code,
+        stands=seen.stands,
         steps=tally.steps,
         counted=usual.count,
         seconds_per_step=statistics.median(usual.times) if usual.times else None,

@@ -14,6 +14,7 @@ from perfaudit.script.facts import bytes_in_use, facts_of
 from perfaudit.script.loop_progress import fraction_done
 from perfaudit.script.own_files import OwnFiles, is_own
 from perfaudit.script.pipe import MOST_AT_ONCE, Pipe
+from perfaudit.script.rank_values import RankValues
 from perfaudit.script.step_profile import STEPS, StepProfile
 from perfaudit.script.steps_so_far import StepsSoFar
 from perfaudit.script.values import ValuesWatch, read_values
@@ -66,7 +67,8 @@ class Teller:
         self._look_after = LOOK_SECONDS[0]
         self._chosen = None if order["values"] or order["is_whole"] else WatchedSteps()
         self._change_at = math.inf  # with this update begin others that are watched, or that are not
-        self.watch = (ValuesWatch if order["values"] else Watch)(self.count, on_sign=self.sign)
+        of_rank = RankValues() if order["is_rank"] else None
+        self.watch = (ValuesWatch if order["values"] else Watch)(self.count, on_sign=self.sign, of_rank=of_rank)
 
     def count(self, optimizer: int) -> None:
         """Count an update, tell now and then, and end the script where enough was seen. optimizer: its number."""

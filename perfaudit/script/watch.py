@@ -39,6 +39,7 @@ from perfaudit.script.noted_events import (
     WANTED,
 )
 from perfaudit.script.notes import Notes
+from perfaudit.script.rank_values import RankValues
 from perfaudit.script.read_loaders import ReadLoaders
 from perfaudit.script.replaced_functions import Function, Replace
 from perfaudit.script.samples import count_samples
@@ -55,7 +56,8 @@ class Watch:
     """The updates of one training, each with what happened since the one before.
 
     on_update: called with the number of its optimizer right after each update, -1 where there is none; `take_records` has its
-    record by then. on_sign: called after each batch and backward pass as long as there was no update.
+    record by then. on_sign: called after each batch and backward pass as long as there was no update. of_rank: what records
+    have besides, where this is one of several ranks.
     """
 
     times_forwards = True  # puts a function of ours around them
@@ -66,6 +68,7 @@ class Watch:
         on_update: Callable[[int], None],
         clock: Callable[[], float] = time.perf_counter,
         on_sign: Callable[[], None] = lambda: None,
+        of_rank: RankValues | None = None,
     ) -> None:
         self._notes = Notes(clock)
         self.on_update, self.on_sign = on_update, on_sign
@@ -90,6 +93,7 @@ class Watch:
         self._wants_inputs = True  # whether the next call of a model is to tell: the first one before a backward pass
         self.loaders = ReadLoaders()
         self._hooks: tuple[Any, ...] = ()  # of torch's updates; each can be removed
+        self.of_rank = of_rank
         self.updates = 0
 
     # ---- putting it in place -----------------------------------------------------------------------------------------
@@ -152,6 +156,8 @@ class Watch:
         if not is_alone:
             for name in ("to", "cuda"):
                 replace(torch.Tensor, name, tensors.watch_copies)
+        if self.of_rank is not None:
+            self.of_rank.collectives.put_in_place()
 
     def _is_elsewhere(self) -> bool:
         """Whether this is another thread than that of the training."""
@@ -250,7 +256,10 @@ class Watch:
         number = self._number(optimizer) if optimizer is not None else -1
         notes = self._notes
         kind = COUNTED if notes.only_counts else UPDATED
-        notes.note((kind, now, (number, self._values(optimizer) if self.has_values else _NOTHING)))
+        values = self._values(optimizer) if self.has_values else _NOTHING
+        if self.of_rank is not None:
+            values = {**values, **self.of_rank.take()}
+        notes.note((kind, now, (number, values)))
         self.updates += 1
         if self.loaders.is_other:
             self.loaders.end_update()
@@ -377,7 +386,7 @@ class Watch:
 
             samples = count_samples(batch)
             note((BATCH, now, samples))
-            self.batches += 1
+            self._count_batch(batch)
             if loaders.last != id(batches):
                 loaders.read(id(batches))
             if samples:
@@ -395,12 +404,17 @@ class Watch:
                 batch = load(batches)
             finally:
                 notes.depth = 0
-            self.batches += 1
+            self._count_batch(batch)
             if loaders.last != id(batches):
                 loaders.read(id(batches))
             return batch
 
         return next_batch
+
+    def _count_batch(self, batch: Any) -> None:
+        self.batches += 1
+        if self.of_rank is not None:
+            self.of_rank.see_batch(batch)
 
     def _note_early_batch(self) -> None:
         if not self.updates:

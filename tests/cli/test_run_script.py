@@ -149,30 +149,56 @@ def test_a_script_that_raises_after_some_steps_is_told_with_its_steps(tmp_path: 
 
 
 RANKS = """
+import sys, time
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 dist.init_process_group("gloo")
-weight = torch.zeros(8, requires_grad=True)
-optimizer = torch.optim.SGD([weight], lr=0.1)
-while True:
-    weight.sum().backward()
-    dist.all_reduce(weight.grad)
+model = DistributedDataParallel(torch.nn.Linear(8, 8))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(10_000):
+    if dist.get_rank() == 1:
+        time.sleep(0.05)
+        if step == int(sys.argv[1]):
+            raise ValueError("no such row")
+    model(torch.ones(4, 8)).sum().backward()
     optimizer.step()
 """
 
 
-@pytest.mark.slow
-def test_behind_a_launcher_all_ranks_end_at_one_step_and_one_reports(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(RANKS)
+def launch(folder: Path, failing_step: str) -> Ended:
+    """Two ranks, of which the second takes longer, and fails in a step."""
+    (folder / "train.py").write_text(RANKS)
     launched = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone",
-         "-m", "perfaudit", "run", "train.py", "--format", "json", "--steps", "30"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+         "-m", "perfaudit", "run", "train.py", "--format", "json", "--steps", "30", "--", failing_step],
+        cwd=folder, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
-    done = Ended(launched.returncode, launched.stdout, launched.stderr)
+    return Ended(launched.returncode, launched.stdout, launched.stderr)
+
+
+@pytest.mark.slow
+def test_behind_a_launcher_all_ranks_end_at_one_step_and_the_first_reports_for_all(tmp_path: Path) -> None:
+    done = launch(tmp_path, "-1")
     assert done.code == 0, done.err
-    assert (result(done)["steps"], result(done)["ended"]) == (30, "enough")
+    seen = result(done)
+    assert (seen["steps"], seen["ended"]) == (30, "enough")
+    assert [(each["rank"], each["ended"]) for each in seen["by_rank"]] == [(0, "enough"), (1, "enough")]
+    (late,) = seen["stragglers"]
+    assert (late["rank"], late["low"] > 0.02) == (1, True)
+    findings = json.loads(done.out)["findings"]
+    assert [each["rule"] for each in findings][0] == "PA904"
+
+
+@pytest.mark.slow
+def test_a_rank_that_fails_is_named_with_its_last_step(tmp_path: Path) -> None:
+    done = launch(tmp_path, "12")
+    assert done.code == 1, done.err
+    first, second = result(done)["by_rank"]
+    assert (second["ended"], second["steps"]) == ("failed", 12)
+    assert second["message"] == "ValueError: no such row (train.py:14 in <module>)"
+    assert first["ended"] in ("failed", "stopped")  # it lost the connection
 
 
 def test_a_module_in_place(project: Path) -> None:

@@ -1,0 +1,313 @@
+"""`perfaudit run` as one of several ranks: they meet, watch each other, and the first one reports for all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perfaudit.distributed.launch import Place, launcher_of
+from perfaudit.distributed.meeting import Here, Meeting
+from perfaudit.errors import UserError
+from perfaudit.runs import RankRun, Run
+
+if TYPE_CHECKING:
+    from perfaudit.findings import Finding
+    from perfaudit.script.observe import Seen
+
+Json = dict[str, Any]  # Any: nested JSON
+LOOK_SECONDS = 0.5  # between two looks at the other ranks
+ALONE_SECONDS = (
+    15.0  # after another rank has ended, for steps that this one may still make; gloo and NCCL may never give up
+)
+JOIN_SECONDS = 120.0  # for all ranks to be here, from the first one on: a launcher starts them together
+LEAVE_SECONDS = 20.0  # for the others' last words, once this rank has ended
+REPORT_SECONDS = 60.0  # for the report of the first rank, before which no other one may leave: a launcher ends all then
+PAUSE = 0.05  # seconds between two looks at a file that is waited for
+
+
+@contextlib.contextmanager
+def together(place: Place, script: str, steps: int, meet: Path | None) -> Iterator[Ranks]:
+    """The other ranks of this start, on this node or, where `meet` names a folder that all nodes see, on all of them.
+
+    Raises UserError where there is no place to meet, or where ranks do not run the same.
+    """
+    from perfaudit import __version__
+    from perfaudit.script.scratch_folders import remove_scratch, sweep
+
+    base = meet or Path(tempfile.gettempdir())
+    members = place.ranks if meet else place.local_ranks
+    first = 0 if meet else place.rank - place.local_rank
+    try:
+        sweep(base)
+        run = launcher_of(os.getpid(), place.variable)
+        meeting = Meeting.join(base, place, script, __version__, steps, run)
+    except OSError as error:
+        raise UserError(f"ranks cannot meet in {base}: {error}; --meet names another folder") from error
+    ranks = Ranks(place, meeting, first, members)
+    try:
+        yield ranks
+    finally:
+        meeting.close()
+        if place.rank == first:
+            remove_scratch(meeting.path)
+
+
+class Ranks:
+    """One rank's view of the others. first: the one that reports; members: how many meet."""
+
+    def __init__(
+        self, place: Place, meeting: Meeting, first: int, members: int, clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:  # fmt: skip
+        self.place, self.first, self.members = place, first, members
+        self._meeting, self._clock, self._sleep = meeting, clock, sleep
+        self._began = clock()
+        self._look_at = 0.0
+        self._alone_since: float | None = None
+        self._steps = 0
+
+    @property
+    def is_first(self) -> bool:
+        return self.place.rank == self.first
+
+    @property
+    def numbers(self) -> range:
+        """The ranks that meet."""
+        return range(self.first, self.first + self.members)
+
+    def heed(self, seen: Seen) -> None:
+        """Tell how far this rank is, and look at the others. Raises `Stopped` where no further step can come of it."""
+        now = self._clock()
+        if seen.number != self._steps:
+            self._steps, self._alone_since = seen.number, None
+        if now < self._look_at:
+            return
+        self._look_at = now + LOOK_SECONDS
+        with contextlib.suppress(
+            OSError
+        ):  # the folder is gone: the first rank has reported, or somebody has deleted it
+            self._meeting.tell_now(seen.number)
+            self._look(now, seen)
+
+    def _look(self, now: float, seen: Seen) -> None:
+        from perfaudit.script.observe import Stopped
+
+        here = self._meeting.joined()
+        if why := self._differs(here):
+            raise Stopped(why)
+        missing = [rank for rank in self.numbers if rank not in here]
+        if missing and now - self._began > JOIN_SECONDS:
+            raise Stopped(f"{_named(missing)} of {self.place.ranks} did not join within {JOIN_SECONDS:.0f} s")
+        gone = {
+            rank: how
+            for rank, other in here.items()
+            if rank != self.place.rank and (how := self._how_gone(rank, other))
+        }
+        if not gone:
+            self._alone_since = None
+            return
+        if self._alone_since is None:
+            self._alone_since = now
+        elif now - self._alone_since > ALONE_SECONDS:
+            rank, how = next(iter(gone.items()))
+            raise Stopped(f"rank {rank} {how}, and this one has waited {ALONE_SECONDS:.0f} s for it")
+
+    def _how_gone(self, rank: int, other: Here) -> str:
+        told = self._meeting.done(rank)
+        if told is not None:
+            return f"has ended after {told.get('steps', 0)} steps"
+        return f"is dead after {self._meeting.steps_of(rank)} steps" if self._meeting.is_dead(other) else ""
+
+    def _differs(self, here: dict[int, Here]) -> str:
+        mine = self._meeting.here
+        for rank, other in sorted(here.items()):
+            if other.version != mine.version:
+                return f"rank {rank} runs perfaudit {other.version}, rank {mine.rank} {mine.version}"
+            if other.script != mine.script:
+                return f"rank {rank} runs `{other.script}`, rank {mine.rank} `{mine.script}`: all ranks run the same"
+            if other.steps != mine.steps:
+                return f"rank {rank} ends after {other.steps} steps, rank {mine.rank} after {mine.steps}"
+        return ""
+
+    def tell_done(self, run: Run, seen: Seen) -> None:
+        """Tell what this rank has seen, for the one that reports."""
+        with contextlib.suppress(OSError):
+            self._meeting.tell_done(_last_word(self.place.rank, self._meeting.here.host, run, seen))
+
+    def wait_for_report(self) -> bool:
+        """Wait until the first rank has reported; whether it has."""
+        until = self._clock() + REPORT_SECONDS
+        with contextlib.suppress(OSError):
+            while self._clock() < until:
+                if self._meeting.is_reported(self.first):
+                    return True
+                first = self._meeting.joined().get(self.first)
+                if first is None or self._meeting.is_dead(first):
+                    return False
+                self._sleep(PAUSE)
+        return not self._meeting.path.exists()  # the first one has deleted the folder behind its report
+
+    def gather(self) -> list[Json]:
+        """The last words of all ranks, in order, waited for; of one that does not speak what is known of it."""
+        until = self._clock() + LEAVE_SECONDS
+        words = {}
+        with contextlib.suppress(OSError):
+            while True:
+                here = self._meeting.joined()
+                words = {rank: told for rank in self.numbers if (told := self._meeting.done(rank)) is not None}
+                left = [
+                    rank
+                    for rank in self.numbers
+                    if rank not in words and rank in here and not self._meeting.is_dead(here[rank])
+                ]
+                if not left or self._clock() > until:
+                    break
+                self._sleep(PAUSE)
+            for rank in self.numbers:
+                if rank not in words:
+                    words[rank] = self._without_word(rank, here.get(rank))
+        return [words[rank] for rank in sorted(words)]
+
+    def _without_word(self, rank: int, other: Here | None) -> Json:
+        if other is None:
+            return {"rank": rank, "ended": "missing", "message": "it has not joined"}
+        steps = self._meeting.steps_of(rank)
+        is_dead = self._meeting.is_dead(other)
+        message = "its process is dead, and told nothing" if is_dead else f"it told nothing for {LEAVE_SECONDS:.0f} s"
+        return {
+            "rank": rank,
+            "ended": "dead" if is_dead else "late",
+            "message": message,
+            "steps": steps,
+            "host": other.host,
+        }
+
+    def tell_reported(self) -> None:
+        """The report is out: the others may leave."""
+        with contextlib.suppress(OSError):
+            self._meeting.tell_reported()
+
+
+def _named(ranks: Sequence[int]) -> str:
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks[:8]))}"
+
+
+def _last_word(rank: int, host: str, run: Run, seen: Seen) -> Json:
+    """What a rank tells at its end: a `RankRun`, and with it the steps that are compared."""
+    steps = seen.of_rank
+    rank_run = RankRun(
+        rank,
+        run.ended,
+        run.message,
+        host,
+        run.steps,
+        run.seconds_per_step,
+        phases=run.phases,
+        samples_per_second=run.samples_per_second,
+        stands=seen.stands,
+    )
+    return asdict(rank_run) | {
+        "at": time.time(),
+        "first_update": seen.number - len(steps),
+        "updates_per_step": run.updates_per_step,
+        "updates": [list(column) for column in zip(*steps, strict=True)],
+        "collectives": seen.facts.get("collectives", {}),
+    }
+
+
+def with_ranks(run: Run, words: Sequence[Json]) -> tuple[Run, tuple[Finding, ...]]:
+    """The run of the first rank with what all have told, and what is to be said of them."""
+    from perfaudit.distributed.compare import WARM_UP, RankSteps, compare
+    from perfaudit.distributed.rank_findings import Head, findings_of
+    from perfaudit.rules import rule_heads
+
+    per_step = run.updates_per_step or 1
+    steps, ranks = [], []
+    is_on_host = all(
+        told.get("collectives", {}).get("backend", "gloo") in ("gloo", "mpi", "cpu:gloo") for told in words
+    )
+    names = {field.name for field in fields(RankRun)}
+    for told in words:
+        rank = RankRun(**{name: value for name, value in told.items() if name in names})
+        columns = told.get("updates") or []
+        if columns:
+            seconds, waited, in_buckets, elements, padding = columns
+            skipped = max(0, WARM_UP - told["first_update"])
+            if is_on_host and len(seconds) > skipped:
+                own = [whole - wait for whole, wait in zip(seconds, waited, strict=True)][skipped:]
+                rank = replace(
+                    rank,
+                    own_seconds_per_step=statistics.median(own) * per_step,
+                    waited=sum(waited[skipped:]) / sum(seconds[skipped:]),
+                )
+            held = sum(elements) + sum(padding)
+            rank = replace(
+                rank,
+                elements=statistics.fmean(elements) * per_step if any(elements) else None,
+                padding=sum(padding) / held if any(padding) else None,
+            )
+            steps.append(RankSteps(rank.rank, told["first_update"], seconds, waited, in_buckets, elements))
+        ranks.append(rank)
+    comparison = compare(steps) if is_on_host and len(steps) == len(words) else compare([])
+    heads = {id: Head(head.name, head.severity) for id, head in rule_heads().items()}
+    by_rank = tuple(ranks)
+    run = replace(
+        run,
+        by_rank=by_rank,
+        stragglers=tuple(
+            replace(late, seconds=late.seconds * per_step, low=late.low * per_step, high=late.high * per_step)
+            for late in comparison.stragglers
+        ),
+        communication_exposed=comparison.exposed,
+        communication_overlap=_overlap(words),
+        imbalance=comparison.imbalance,
+    )
+    return run, findings_of(
+        replace(comparison, stragglers=run.stragglers), by_rank, _callers(words, run), heads, run.is_busy
+    )
+
+
+def _callers(words: Sequence[Json], run: Run) -> list[Any]:
+    """The script's own lines that call collectives, as the rank sees them that is in collectives for the shortest time."""
+    from perfaudit.distributed.compare import WARM_UP
+    from perfaudit.distributed.rank_findings import Caller
+    from perfaudit.script.own_files import is_own
+    from perfaudit.static.discover import shown
+
+    told = [each for each in words if each.get("updates")]
+    if not told:
+        return []
+    least = min(told, key=lambda each: sum(each["updates"][1]))
+    callers = least["collectives"].get("callers", [])
+    whole = sum(each["seconds"] for each in callers)
+    seconds, waited, in_buckets, *_ = (column[max(0, WARM_UP - least["first_update"]) :] for column in least["updates"])
+    called = (sum(waited) - sum(in_buckets)) / sum(seconds) if sum(seconds) else 0.0  # share of a step, of all lines
+    number = max(1, (least["first_update"] + len(least["updates"][0])) // (run.updates_per_step or 1))
+    return sorted(
+        (
+            Caller(
+                shown(Path(each["file"])),
+                each["line"],
+                each["name"],
+                called * each["seconds"] / whole,
+                each["calls"] / number,
+            )
+            for each in callers
+            if whole > 0 and is_own(each["file"])
+        ),
+        key=lambda caller: -caller.share,
+    )
+
+
+def _overlap(words: Sequence[Json]) -> float | None:
+    """Share of the communication of DistributedDataParallel that was hidden behind computation, over all ranks."""
+    models = [model for told in words for model in told.get("collectives", {}).get("parallel_models", [])]
+    whole = sum(model["communication"] for model in models)
+    return min(1.0, sum(model["hidden"] for model in models) / whole) if whole > 0 else None

@@ -1,0 +1,153 @@
+"""What tells the ranks of one training apart: who comes late, how far loads differ, what communication costs. Pure.
+
+A collective makes all ranks' steps equally long, so what is compared is each rank's *own* time: its step without the time in
+collectives. Step by step, as ranks make the same ones: noise of the machine that hits all ranks falls out.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from perfaudit.runs import LateRank
+
+WARM_UP = 4  # updates that do not count: buckets are made anew, allocators filled, the first batch waited for
+FEWEST = 20  # updates that all ranks have made, for anything to be said
+# Consecutive steps are alike, so the interval is over medians of this many stretches of steps, with Student's t; the quantile is
+# that of 99.9 % for 9 degrees of freedom, because each rank of a job is looked at.
+STRETCHES = 10
+T_999 = 4.781
+LATE_SHARE = 0.03  # of a step: the lower end of the interval, from which on a rank is late; less is gained by nobody
+LATE_SECONDS = 0.0005
+OFTEN_LAST = 0.75  # of the steps; a rank that is late in fewer is late in turn
+IMBALANCE = 0.1  # of a step, that ranks wait on average for whichever has most to do
+CAUSED = 0.5  # correlation of own times with what batches hold, from which on the batches are the cause
+EXPOSED = 0.3  # of a step, that communication takes which DistributedDataParallel has not hidden
+BY_HAND = 0.05  # of a step, for collectives that the script itself calls
+
+
+@dataclass(frozen=True, slots=True)
+class RankSteps:
+    """The last updates of a rank, in order. first: the number of the first of them.
+
+    seconds: of each; waited: of these in collectives; in_buckets: of those at the end of backward passes; elements: of what its
+    batches hold.
+    """
+
+    rank: int
+    first: int
+    seconds: Sequence[float]
+    waited: Sequence[float]
+    in_buckets: Sequence[float]
+    elements: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What the steps of all ranks tell. updates: how many were compared.
+
+    exposed: share of a step that the rank which waits least is in collectives; in_buckets: of it in those of
+    DistributedDataParallel. imbalance: see `Run`. batches_explain: whether what batches hold goes with the time they take, by
+    rank and step; None where no batch was seen.
+    """
+
+    updates: int = 0
+    stragglers: tuple[LateRank, ...] = ()
+    exposed: float | None = None
+    in_buckets: float = 0.0
+    imbalance: float | None = None
+    is_imbalanced: bool = False
+    batches_explain: bool | None = None
+
+
+def compare(ranks: Sequence[RankSteps]) -> Comparison:
+    """Compare the updates that all ranks have made; nothing is said of fewer than FEWEST, or of a single rank."""
+    if len(ranks) < 2:
+        return Comparison()
+    first = max(WARM_UP, *(each.first for each in ranks))
+    behind = min(each.first + len(each.seconds) for each in ranks)
+    if behind - first < FEWEST:
+        return Comparison(max(0, behind - first))
+    seconds, waited, buckets, elements = (
+        [list(row[first - each.first : behind - each.first]) for each, row in rows]
+        for rows in (
+            [(each, each.seconds) for each in ranks],
+            [(each, each.waited) for each in ranks],
+            [(each, each.in_buckets) for each in ranks],
+            [(each, each.elements) for each in ranks],
+        )
+    )
+    own = [[whole - wait for whole, wait in zip(*rows, strict=True)] for rows in zip(seconds, waited, strict=True)]
+    step = statistics.median(statistics.fmean(column) for column in zip(*seconds, strict=True))
+    if step <= 0:
+        return Comparison(behind - first)
+    stragglers = tuple(late for number, each in enumerate(ranks) if (late := _late(number, each.rank, own, step)))
+    least = [min(column) for column in zip(*waited, strict=True)]
+    least_in_buckets = [min(column) for column in zip(*buckets, strict=True)]
+    spread = [max(column) - statistics.fmean(column) for column in zip(*own, strict=True)]
+    explain = _explains(own, elements)
+    imbalance = _mean_without_largest(spread) / step
+    return Comparison(
+        behind - first,
+        stragglers,
+        statistics.median(least) / step,
+        statistics.median(least_in_buckets) / step,
+        imbalance,
+        not stragglers and imbalance >= IMBALANCE and _is_in_turn(own),
+        explain,
+    )
+
+
+def _late(number: int, rank: int, own: Sequence[Sequence[float]], step: float) -> LateRank | None:
+    """The rank as one that the others wait for; None where it is not shown to be one."""
+    others = [row for other, row in enumerate(own) if other != number]
+    excess = [mine - statistics.fmean(column) for mine, *column in zip(own[number], *others, strict=True)]
+    last = statistics.fmean(mine >= max(column) for mine, *column in zip(own[number], *others, strict=True))
+    medians = [statistics.median(part) for part in _stretches(excess)]
+    middle = statistics.fmean(medians)
+    half = T_999 * statistics.stdev(medians) / math.sqrt(len(medians))
+    if last < OFTEN_LAST or middle - half < max(LATE_SHARE * step, LATE_SECONDS):
+        return None
+    return LateRank(rank, last, middle, middle - half, middle + half)
+
+
+def _stretches(values: Sequence[float]) -> list[Sequence[float]]:
+    bounds = [round(number * len(values) / STRETCHES) for number in range(STRETCHES + 1)]
+    return [values[first:behind] for first, behind in itertools.pairwise(bounds)]
+
+
+def _mean_without_largest(values: Sequence[float]) -> float:
+    """The mean without the largest tenth, which a single long step of the machine may make. A median would not see loads that
+    differ in less than half of the steps.
+    """
+    kept = sorted(values)[: math.ceil(0.9 * len(values))]
+    return statistics.fmean(kept)
+
+
+def _is_in_turn(own: Sequence[Sequence[float]]) -> bool:
+    """Whether at least two ranks make the others wait: one alone would be a straggler, or noise that hits it alone."""
+    caused = [0.0] * len(own)  # seconds that each rank is behind the mean of all, in the steps in which it comes last
+    for column in zip(*own, strict=True):
+        last = max(range(len(column)), key=column.__getitem__)
+        caused[last] += column[last] - statistics.fmean(column)
+    return sum(each >= (1 - OFTEN_LAST) / 2 * sum(caused) for each in caused) > 1
+
+
+def _explains(own: Sequence[Sequence[float]], elements: Sequence[Sequence[float]]) -> bool | None:
+    """Whether a rank takes longer in the steps in which its batches hold more than the others'; None without batches."""
+    if not any(map(any, elements)):
+        return None
+    more_time, more_elements = [], []
+    for times, sizes in zip(zip(*own, strict=True), zip(*elements, strict=True), strict=True):
+        more_time += [each - statistics.fmean(times) for each in times]
+        more_elements += [each - statistics.fmean(sizes) for each in sizes]
+    if len(set(more_elements)) < 2 or len(set(more_time)) < 2:
+        return False
+    order = sorted(range(len(more_time)), key=more_time.__getitem__)  # places, so that no outlier decides
+    places = [0] * len(order)
+    for place, index in enumerate(order):
+        places[index] = place
+    return statistics.correlation(places, more_elements) >= CAUSED

@@ -1,0 +1,89 @@
+"""Which process of a launcher this is, read from the environment that torchrun, accelerate, mpirun and srun make."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from perfaudit.processes import first_ancestor_without, started_at
+
+# Rank, number of ranks, rank on this node, number of ranks on this node. The first row that is complete counts: a script
+# reads torchrun's variables whoever has set them.
+_NAMES = (
+    ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", ""),
+)
+# What the processes of one start have in common and those of another start have not, as far as launchers tell.
+_COMMON = (
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "TORCHELASTIC_RUN_ID",
+    "TORCHELASTIC_RESTART_COUNT",
+    "OMPI_MCA_ess_base_jobid",
+    "PMIX_NAMESPACE",
+    "SLURM_JOB_ID",
+    "SLURM_STEP_ID",
+)
+_KEY_LENGTH = 8  # hexadecimal digits, as many as a folder's name of `tempfile.mkdtemp` has
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A process of a launcher: the `rank`-th of `ranks`, and the `local_rank`-th of `local_ranks` on its node.
+
+    key: the same for all processes of one start, as far as the launcher tells. variable: in whose value it has its rank.
+    """
+
+    rank: int = 0
+    ranks: int = 1
+    local_rank: int = 0
+    local_ranks: int = 1
+    key: str = ""
+    variable: str = ""
+
+    @property
+    def is_launched(self) -> bool:
+        """Whether there are others."""
+        return self.ranks > 1
+
+    @property
+    def is_on_several_nodes(self) -> bool:
+        return self.local_ranks < self.ranks
+
+
+def place_of(environment: Mapping[str, str]) -> Place:
+    """The place that the environment tells; the only process without a launcher, or where its numbers make no sense.
+
+    In a batch job of Slurm the variables are there before `srun` has started anything: without a step they say nothing.
+    """
+    for names in _NAMES:
+        rank, ranks = (_number(environment, name) for name in names[:2])
+        if rank is None or ranks is None:
+            continue
+        if names[0].startswith("SLURM") and not environment.get("SLURM_STEP_ID"):
+            continue
+        if not 0 <= rank < ranks:
+            continue
+        local_rank, local_ranks = (_number(environment, name) for name in names[2:])
+        if local_rank is None or (local_ranks is None and names[3]):
+            local_rank, local_ranks = rank, ranks
+        if local_ranks is None:  # Slurm tells it for the whole job only, as 2(x3),1
+            local_ranks = ranks if environment.get("SLURM_STEP_NUM_NODES", "1") == "1" else local_rank + 1
+        common = "\0".join(f"{name}={environment.get(name, '')}" for name in (*_COMMON, names[1]))
+        key = hashlib.sha256(common.encode()).hexdigest()[:_KEY_LENGTH]
+        return Place(rank, ranks, local_rank, min(local_ranks, ranks), key, names[0])
+    return Place()
+
+
+def _number(environment: Mapping[str, str], name: str) -> int | None:
+    text = environment.get(name, "") if name else ""
+    return int(text) if text.isdigit() and len(text) < 10 else None
+
+
+def launcher_of(pid: int, variable: str) -> str:
+    """The process that has started a rank, and when: two starts with the same variables differ in it. "" where nothing tells."""
+    found = first_ancestor_without(pid, variable)
+    return f"{found}-{started_at(found)}" if found is not None else ""

@@ -1,0 +1,112 @@
+"""From what the ranks have shown to findings: who is late, loads that differ, communication that nothing hides. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from perfaudit.distributed.compare import BY_HAND, EXPOSED, Comparison
+from perfaudit.findings import Finding, Location, Severity
+from perfaudit.runs import PHASE_WORDS, RankRun
+
+LARGEST = 1.3  # times as large as on the other ranks: a phase or batches that are the reason why a rank is late
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A line of the script's own that calls a collective: its seconds as a share of a step, and calls a step."""
+
+    path: str
+    line: int
+    name: str
+    share: float
+    calls: float
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What findings have of their rule."""
+
+    name: str
+    severity: Severity
+
+
+def findings_of(
+    comparison: Comparison,
+    ranks: Sequence[RankRun],
+    callers: Sequence[Caller],
+    heads: Mapping[str, Head],
+    is_busy: bool = False,
+) -> tuple[Finding, ...]:
+    """What to say, the largest loss first; nothing where ranks are alike and communication is hidden.
+
+    is_busy: others used the cores, so that a rank, or a bucket, may be late for that now and then.
+    """
+    found: list[tuple[float, Finding]] = []
+    step = max((each.seconds_per_step or 0.0 for each in ranks), default=0.0)
+    for late in comparison.stragglers:
+        share = late.seconds / step if step else 0.0
+        message = (
+            f"rank {late.rank} comes last in {100 * late.last:.0f} % of the steps, {1000 * late.seconds:.3g} ms "
+            f"[{1000 * late.low:.3g}, {1000 * late.high:.3g}] behind the others, which wait for it{_why_late(late.rank, ranks)}"
+        )
+        found.append((share, _finding("PA904", message, heads)))
+    is_noise = is_busy and not comparison.batches_explain
+    if comparison.is_imbalanced and comparison.imbalance is not None and not is_noise:
+        why = {
+            True: ": its batches hold more than the others' then",
+            False: ". What their batches hold does not explain it: loading, or the host, takes different times",
+            None: "",
+        }[comparison.batches_explain]
+        message = (
+            f"ranks come to collectives at different times, now one and now another last: {100 * comparison.imbalance:.0f} % of "
+            f"a step is waiting for whichever comes last{why}"
+        )
+        found.append((comparison.imbalance, _finding("PA905", message, heads)))
+    exposed = comparison.exposed or 0.0
+    by_hand = [each for each in callers if min(each.share, exposed) >= BY_HAND]
+    if by_hand:
+        first = by_hand[0]
+        message = (
+            f"`{first.name}`, called {first.calls:.3g} times a step, takes {100 * min(first.share, exposed):.0f} % of a "
+            "step on the rank that waits least, and nothing is computed meanwhile. DistributedDataParallel sums gradients in "
+            "buckets while the backward pass goes on"
+        )
+        found.append(
+            (first.share, _finding("PA903", message, heads, Location(first.path, first.line, 1, first.line, 1)))
+        )
+    elif exposed >= EXPOSED and not is_busy:
+        message = (
+            f"{100 * exposed:.0f} % of a step is communication that no computation hides, on the rank that waits least; "
+            f"{100 * comparison.in_buckets:.0f} % is waiting for buckets at the end of the backward pass"
+        )
+        found.append((exposed, _finding("PA903", message, heads)))
+    return tuple(finding for _, finding in sorted(found, key=lambda each: -each[0]))
+
+
+def _why_late(rank: int, ranks: Sequence[RankRun]) -> str:
+    """The phase, or the batches, in which a late rank differs most from the others; "" where none stands out."""
+    mine = next((each for each in ranks if each.rank == rank), None)
+    others = [each for each in ranks if each.rank != rank and each.seconds_per_step]
+    if mine is None or not others or not mine.seconds_per_step:
+        return ""
+    extra = {
+        name: share * mine.seconds_per_step
+        - sum(each.phases.get(name, 0.0) * (each.seconds_per_step or 0.0) for each in others) / len(others)
+        for name, share in mine.phases.items()
+        if name != "backward"  # in which the others wait
+    }
+    why = ""
+    if extra:
+        largest = max(extra, key=lambda name: extra[name])
+        if extra[largest] > 0:
+            why = f"; most of it lies in {PHASE_WORDS[largest]} ({1000 * extra[largest]:.3g} ms)"
+    elements = [each.elements or 0.0 for each in others]
+    if mine.elements and elements and mine.elements >= LARGEST * max(elements) > 0:
+        why += f"; its batches hold {mine.elements * len(elements) / sum(elements):.2f} times as much"
+    return why
+
+
+def _finding(rule: str, message: str, heads: Mapping[str, Head], location: Location | None = None) -> Finding:
+    head = heads[rule]
+    return Finding(rule, head.name, head.severity, message, location, note="observed in this run")

@@ -1,0 +1,155 @@
+"""The ranks of a run as text: how each of them ended, and a table of where each one's step goes."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from perfaudit.render.paint import Paint, wrapped
+from perfaudit.render.words import count
+from perfaudit.runs import RankRun, Run
+
+MOST_RANKS = 16  # in the table; of more, those that differ most from the middle
+_COLUMNS = {
+    "data_wait": "data",
+    "host_to_device": "copies",
+    "forward": "forward",
+    "backward": "backward",
+    "optimizer": "update",
+    "average": "average",
+    "host_reads": "reads",
+    "other": "other",
+}
+WORTH_A_COLUMN = 0.005  # of a step, on any rank
+HIGH, FAR = 0.05, 0.15  # of a step above the middle of all ranks: marked, and marked twice
+_NARROW = 7  # characters of a column at least, with the space before it
+_MARKS = ("  ", "+ ", "++")
+# What gloo and NCCL say where another process is gone.
+_LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "remote process exited")
+_FINE = ("enough", "finished")
+
+
+def ranks_block(run: Run, paint: Paint, width: int) -> str:
+    """What ended badly first, then the table, then what is said of communication."""
+    lines = [paint(sentence, "bold red") for sentence in _wrapped(_faults(run.by_rank), width)]
+    if lines:
+        lines.append("")
+    shown = [each for each in run.by_rank if each.seconds_per_step is not None]
+    if len(shown) > 1:
+        lines += [*_table(run, shown, paint), ""]
+    lines += _wrapped(_communication(run, shown), width)
+    return "\n".join(lines).rstrip("\n") + "\n" if lines else ""
+
+
+def _wrapped(sentences: Sequence[str], width: int) -> list[str]:
+    return [wrapped(sentence, width, "") for sentence in sentences]
+
+
+def _faults(ranks: Sequence[RankRun]) -> list[str]:
+    """The ranks that ended otherwise than they were to, in the order in which they are told: causes first."""
+    order = ("missing", "dead", "failed", "late", "finished", "stopped", "interrupted")
+    most = max((each.steps for each in ranks), default=0)
+    others_suffer = any(each.ended not in _FINE for each in ranks)
+    found = []
+    for each in ranks:
+        ends_early = each.ended == "finished" and (each.steps < most - 1 or others_suffer)
+        if each.ended not in _FINE or ends_early:
+            place = order.index(each.ended) if each.ended in order else len(order)
+            found.append((_has_lost_others(each), place, ", in a " in each.stands, each.rank, _fault(each)))
+    return [text for *_, text in sorted(found)]
+
+
+def _has_lost_others(rank: RankRun) -> bool:
+    """Whether a rank failed because another one was gone."""
+    return rank.ended == "failed" and any(words in rank.message for words in _LOST)
+
+
+def _fault(rank: RankRun) -> str:
+    at = f" after {count(rank.steps, 'step')}" if rank.steps else " before its first step"
+    stands = f" It stands at {rank.stands}." if rank.stands else ""
+    if _has_lost_others(rank):
+        place = rank.message[rank.message.rfind("(") :] if rank.message.endswith(")") else ""
+        return f"Rank {rank.rank} then lost the connection to another rank{at}{f' {place}' if place else ''}."
+    what = {
+        "missing": f"Rank {rank.rank} has not joined",
+        "dead": f"Rank {rank.rank} died{at}",
+        "failed": f"Rank {rank.rank} failed{at}",
+        "late": f"Rank {rank.rank} made no further step{at}",
+        "finished": f"Rank {rank.rank} ended by itself{at}, the others had more to do",
+        "stopped": f"Rank {rank.rank} was ended{at}",
+        "interrupted": f"Rank {rank.rank} was interrupted{at}",
+    }.get(rank.ended, f"Rank {rank.rank} ended{at}")
+    message = f": {rank.message.rstrip('.')}" if rank.message and rank.ended != "missing" else ""
+    return f"{what}{message}.{stands}"
+
+
+def _table(run: Run, ranks: Sequence[RankRun], paint: Paint) -> list[str]:
+    """Milliseconds of a step by rank and phase; what is longer than on most ranks is marked."""
+    columns = [name for name in _COLUMNS if any(each.phases.get(name, 0.0) >= WORTH_A_COLUMN for each in ranks)]
+    times = {name: [each.phases.get(name, 0.0) * (each.seconds_per_step or 0.0) for each in ranks] for name in columns}
+    own = [each.own_seconds_per_step for each in ranks]
+    step = statistics.median(each.seconds_per_step or 0.0 for each in ranks)
+    kept = _kept(ranks)
+    heads = [*(_COLUMNS[name] for name in columns), "step", *(["before collectives"] if any(own) else [])]
+    widths = [max(_NARROW, len(head) + 1) for head in heads]
+    lines = ["Milliseconds of a step; + and ++ are longer than on most ranks", ""]
+    lines.append(f"  {'rank':>4}" + "  ".join(f"{head:>{width}}" for head, width in zip(heads, widths, strict=True)))
+    for number in kept:
+        cells = [_cell(times[name], number, step, width, paint) for name, width in zip(columns, widths, strict=False)]
+        cells.append(f"{_figures(ranks[number].seconds_per_step):>{widths[len(columns)]}}  ")
+        if any(own):
+            cells.append(_cell([each or 0.0 for each in own], number, step, widths[-1], paint))
+        lines.append(f"  {ranks[number].rank:>4}{''.join(cells)}".rstrip())
+    if len(kept) < len(ranks):
+        lines.append(f"  and {len(ranks) - len(kept)} ranks between these")
+    return lines
+
+
+def _cell(times: Sequence[float], number: int, step: float, width: int, paint: Paint) -> str:
+    above = times[number] - statistics.median_low(times)
+    mark = (above >= HIGH * step) + (above >= FAR * step)
+    text = f"{_figures(times[number]):>{width}}{_MARKS[mark]}"
+    return paint(text, ("", "yellow", "bold red")[mark]) if mark else text
+
+
+def _figures(seconds: float | None) -> str:
+    return f"{1000 * (seconds or 0.0):.3g}" if (seconds or 0.0) < 1 else f"{1000 * (seconds or 0.0):,.0f}"
+
+
+def _kept(ranks: Sequence[RankRun]) -> list[int]:
+    """Positions of the ranks that are shown: of many the ones farthest from the middle."""
+    if len(ranks) <= MOST_RANKS:
+        return list(range(len(ranks)))
+    own = [each.own_seconds_per_step or each.seconds_per_step or 0.0 for each in ranks]
+    middle = statistics.median(own)
+    return sorted(sorted(range(len(ranks)), key=lambda number: -abs(own[number] - middle))[:MOST_RANKS])
+
+
+def _communication(run: Run, ranks: Sequence[RankRun]) -> list[str]:
+    said = []
+    if run.communication_exposed is not None:
+        hidden = ""
+        if run.communication_overlap is not None:
+            share = f"{100 * run.communication_overlap:.0f} %"
+            hidden = f" DistributedDataParallel hides {share} of its communication behind the backward pass."
+        said.append(
+            f"{100 * run.communication_exposed:.0f} % of a step is communication that nothing hides, on the rank that waits "
+            f"least.{hidden}"
+        )
+    if run.imbalance is not None and len(ranks) > 1:
+        said.append(f"Ranks wait for whichever comes last for {100 * run.imbalance:.0f} % of a step, on average.")
+    elif len(ranks) > 1 and all(each.waited is None for each in ranks):
+        said.append(
+            "How long ranks wait for each other is not known here, as their collectives run on the device: `perfaudit trace` "
+            "on a trace of each rank tells it."
+        )
+    elif len(ranks) > 1:
+        said.append("The steps that all ranks have made are too few to compare them.")
+    sizes = [each.elements for each in ranks if each.elements]
+    if len(sizes) > 1 and max(sizes) >= 1.05 * min(sizes):
+        said.append(f"Batches hold {min(sizes):,.0f} to {max(sizes):,.0f} elements a step, by rank.")
+    paddings = [each.padding for each in ranks if each.padding is not None]
+    if paddings:
+        low, high = (f"{100 * each:.0f}" for each in (min(paddings), max(paddings)))
+        said.append(f"Padding is {low if low == high else f'{low} to {high}'} % of what batches hold.")
+    return said

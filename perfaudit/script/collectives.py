@@ -1,0 +1,251 @@
+"""What a rank waits for others: seconds in collectives, update by update. Child only.
+
+Two places are timed. Collectives that Python calls (`all_reduce`, `barrier`, `Work.wait` ...), whose callers are kept, too. And
+the end of a backward pass under DistributedDataParallel: between the last gradient, when its last bucket can leave, and
+the end of the pass the thread does nothing but wait for the buckets that are under way. That is the communication which no
+computation hides.
+
+On an accelerator a collective of NCCL is queued, and the host goes on at once: these times say nothing, and are not told.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from perfaudit.script import replaced_functions
+from perfaudit.script.own_files import is_own
+from perfaudit.script.replaced_functions import Function
+
+Json = dict[str, Any]  # Any: nested JSON
+COLLECTIVES = (
+    "all_reduce",
+    "all_reduce_coalesced",
+    "broadcast",
+    "reduce",
+    "all_gather",
+    "all_gather_into_tensor",
+    "all_gather_coalesced",
+    "gather",
+    "scatter",
+    "reduce_scatter",
+    "reduce_scatter_tensor",
+    "all_to_all",
+    "all_to_all_single",
+    "barrier",
+    "monitored_barrier",
+    "send",
+    "recv",
+    "batch_isend_irecv",
+    "all_gather_object",
+    "gather_object",
+    "broadcast_object_list",
+    "scatter_object_list",
+    "_broadcast_coalesced",  # of DistributedDataParallel: the buffers of a model before each forward pass
+)
+LAST_READY = (
+    3  # parameters whose gradients came last in the first backward passes: one of them is the last in later ones
+)
+BACKWARDS_SEEN = 2  # in which the order is looked at; DistributedDataParallel makes its buckets anew behind the first
+MOST_CALLERS = 32
+NANOSECONDS = 1e-9
+
+
+class Collectives:
+    """Seconds that this process spends in collectives, by update: see `take`.
+
+    see_inputs: called with what a model of DistributedDataParallel is called with.
+    """
+
+    def __init__(
+        self, see_inputs: Callable[[Any], None] = lambda inputs: None, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self._see_inputs = see_inputs
+        self._clock = clock
+        self._depth = 0  # collectives that are called by others
+        self._waited = self._in_buckets = 0.0
+        self._behind_gradients = (
+            0.0  # seconds of a backward pass in collectives that Python calls behind the last gradient
+        )
+        self._callers: dict[tuple[str, int, str], list[float]] = {}  # seconds and calls, by place and name
+        self._buckets: list[_Buckets] = []
+        self.is_inside = ""  # the collective that this process is in
+
+    def put_in_place(self) -> None:
+        """Time from now on. Torch has been imported."""
+        import torch
+        import torch.distributed as communication
+
+        if not communication.is_available():
+            return
+        modules = (communication, communication.distributed_c10d)
+        for name in COLLECTIVES:
+            original = getattr(modules[1], name, getattr(communication, name, None))
+            if original is None:
+                continue
+            for module in modules:
+                if getattr(module, name, None) is original:
+                    replaced_functions.replace(module, name, self._watch(name))
+        with contextlib.suppress(AttributeError, TypeError):  # a torch that does not let it be replaced
+            replaced_functions.replace(torch._C._distributed_c10d.Work, "wait", self._watch("wait"))
+        replaced_functions.replace(torch.nn.parallel.DistributedDataParallel, "__init__", self._watch_building)
+        replaced_functions.replace(torch.nn.parallel.DistributedDataParallel, "forward", self._watch_forward)
+        replaced_functions.replace(torch.autograd, "backward", self._watch_backward)
+
+    def take(self) -> Json:
+        """Seconds since the last call: `waited` in collectives, of those `in_buckets`."""
+        told = {"waited": self._waited, "in_buckets": self._in_buckets}
+        self._waited = self._in_buckets = 0.0
+        return told
+
+    def facts(self) -> Json:
+        """What is known so far: backend, who calls collectives, and what DistributedDataParallel has counted itself."""
+        import torch.distributed as communication
+
+        if not (communication.is_available() and communication.is_initialized()):
+            return {}
+        found: Json = {"backend": str(communication.get_backend()), "world_size": communication.get_world_size()}
+        found["callers"] = [
+            {"file": file, "line": line, "name": name, "seconds": seconds, "calls": calls}
+            for (file, line, name), (seconds, calls) in sorted(self._callers.items(), key=lambda item: -item[1][0])
+        ]
+        own = [each.counted() for each in self._buckets]
+        found["parallel_models"] = [each for each in own if each]
+        return found
+
+    def _watch(self, name: str) -> Callable[[Function], Function]:
+        clock = self._clock
+
+        def watch(original: Function) -> Function:
+            def call(*args: Any, **kwargs: Any) -> Any:
+                if self._depth:
+                    return original(*args, **kwargs)
+                self._depth, self.is_inside, began = 1, name, clock()
+                try:
+                    return original(*args, **kwargs)
+                finally:
+                    seconds = clock() - began
+                    self._depth, self.is_inside = 0, ""
+                    self._waited += seconds
+                    if self._buckets and began > max(each.last for each in self._buckets):
+                        self._behind_gradients += seconds
+                    self._count(sys._getframe(1), name, seconds)
+
+            return call
+
+        return watch
+
+    def _count(self, frame: Any, name: str, seconds: float) -> None:
+        """Count a call for the line that made it; for a library's the name alone says who it was."""
+        code = frame.f_code
+        key = (code.co_filename, frame.f_lineno, name)
+        found = self._callers.get(key)
+        if found is None:
+            if len(self._callers) >= MOST_CALLERS:
+                return
+            found = self._callers[key] = [0.0, 0]
+        found[0] += seconds
+        found[1] += 1
+
+    def _watch_building(self, original: Function) -> Function:
+        def build(model: Any, *args: Any, **kwargs: Any) -> None:
+            original(model, *args, **kwargs)
+            with contextlib.suppress(Exception):  # a model of some class of the script's own
+                self._buckets.append(_Buckets(model, self._clock))
+
+        return build
+
+    def _watch_forward(self, original: Function) -> Function:
+        def forward(model: Any, *inputs: Any, **named: Any) -> Any:
+            self._see_inputs([*inputs, named])
+            return original(model, *inputs, **named)
+
+        return forward
+
+    def _watch_backward(self, original: Function) -> Function:
+        clock = self._clock
+
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            if not self._buckets or self._depth:
+                return original(*args, **kwargs)
+            self._behind_gradients = 0.0
+            began = clock()
+            for each in self._buckets:
+                each.last = 0.0
+            try:
+                return original(*args, **kwargs)
+            finally:
+                now = clock()
+                last = max(each.last for each in self._buckets)
+                if last > began:  # otherwise it was no pass of these models
+                    seconds = max(0.0, now - last - self._behind_gradients)
+                    self._waited += seconds
+                    self._in_buckets += seconds
+                for each in self._buckets:
+                    each.end_backward()
+
+        return backward
+
+
+class _Buckets:
+    """When the last gradient of a model of DistributedDataParallel was there: hooks on the parameters that come last.
+
+    A hook on each parameter would cost a small step more than a hundredth; so after BACKWARDS_SEEN passes only those stay that
+    came last in one of them.
+    """
+
+    def __init__(self, model: Any, clock: Callable[[], float]) -> None:
+        self._model = weakref.ref(model)
+        self._clock = clock
+        self.last = 0.0
+        self._order: list[int] = []
+        self._passes = 0
+        self._stay: set[int] = set()
+        self._handles = {
+            number: parameter.register_post_accumulate_grad_hook(self._note(number))
+            for number, parameter in enumerate(model.parameters())
+            if parameter.requires_grad
+        }
+
+    def _note(self, number: int) -> Callable[[Any], None]:
+        def note(_: Any) -> None:
+            self.last = self._clock()
+            if self._passes < BACKWARDS_SEEN:
+                self._order.append(number)
+
+        return note
+
+    def end_backward(self) -> None:
+        """A backward pass has ended."""
+        if not self._order:
+            return
+        self._stay.update(self._order[-LAST_READY:])
+        self._order.clear()
+        self._passes += 1
+        if self._passes == BACKWARDS_SEEN:
+            for number in self._handles.keys() - self._stay:
+                self._handles.pop(number).remove()
+
+    def counted(self) -> Json:
+        """Of the passes that torch samples itself, mean seconds: all communication, and that behind computation; {} without.
+
+        `DDPLoggingData` of torch: passes of the first ten steps, and of each hundredth.
+        """
+        model: Any = self._model()
+        with contextlib.suppress(Exception):  # private to torch, and not there for each device
+            told = model._get_ddp_logging_data()
+            whole, hidden = (
+                told[name] * NANOSECONDS
+                for name in ("avg_backward_comm_time", "avg_backward_compute_comm_overlap_time")
+            )
+            return {"communication": whole, "hidden": hidden, "bucket_bytes": told.get("bucket_sizes", "")}
+        return {}
+
+
+def place_of_caller(file: str, line: int) -> str:
+    """A line of the script's own, as `file:line`; "" for one of a library."""
+    return f"{file}:{line}" if is_own(file) else ""

@@ -1,0 +1,63 @@
+"""Where a script stands that makes no step: the lines that its threads are in, told by Python itself when a signal comes.
+
+`begin_telling` runs in the script's process, `where_it_stands` in the one that watches. `faulthandler` writes from the signal
+handler, so a process that is stuck in C, in a collective for example, tells as well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import re
+import signal
+import time
+from collections.abc import Callable
+
+SIGNAL = getattr(signal, "SIGRTMAX", signal.SIGUSR2) - 1 if hasattr(signal, "SIGRTMAX") else signal.SIGUSR2
+TELL_SECONDS = 2.0  # for the lines to be written; a process on a busy machine gets its turn by then
+_LINE = re.compile(r'  File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)')
+_THREAD = re.compile(r"(Current thread|Thread) 0x[0-9a-f]+")
+# What a frame of torch's that the script's own line has called says of it; of several, the outermost.
+_INSIDE = {"torch/distributed/": ", in a collective", "torch/autograd/": ", in a backward pass"}
+MOST_BYTES = 1 << 20
+
+
+def begin_telling(descriptor: int) -> None:
+    """From now on write where all threads stand to a file when the signal comes."""
+    with contextlib.suppress(OSError, RuntimeError, ValueError, AttributeError):  # a system that has no such signal
+        os.set_inheritable(descriptor, False)
+        faulthandler.register(SIGNAL, descriptor, all_threads=True, chain=False)
+
+
+def where_it_stands(pid: int, descriptor: int, is_own: Callable[[str], bool]) -> str:
+    """The innermost line of the script's own, as `file:line in function`; "" where it does not tell.
+
+    descriptor: of the file that the process writes to, which is read again. Sends a signal.
+    """
+    before = os.fstat(descriptor).st_size
+    with contextlib.suppress(OSError):
+        os.kill(pid, SIGNAL)
+        until = time.monotonic() + TELL_SECONDS
+        while os.fstat(descriptor).st_size == before and time.monotonic() < until:
+            time.sleep(0.02)
+        time.sleep(0.05)  # of several threads
+    return innermost(os.pread(descriptor, MOST_BYTES, before).decode(errors="replace"), is_own)
+
+
+def innermost(lines: str, is_own: Callable[[str], bool]) -> str:
+    """Of what `faulthandler` writes, the first line that is the script's own: in the thread that is told last, the main one,
+    if it has one, else in any; and whether it waits in a collective or a backward pass.
+    """
+    threads: list[list[str]] = []
+    inside = ""  # of what the next line of the script's own is
+    for line in lines.splitlines():
+        if _THREAD.match(line):
+            threads.append([])
+            inside = ""
+        elif threads and (found := _LINE.fullmatch(line)) and is_own(found["file"]):
+            threads[-1].append(f"{found['file']}:{found['line']} in {found['function']}{inside}")
+            inside = ""
+        elif found := _LINE.fullmatch(line):
+            inside = next((words for part, words in _INSIDE.items() if part in found["file"]), inside)
+    return next((own[0] for own in reversed(threads) if own), "")

@@ -1,0 +1,177 @@
+"""A rank among others: whom it waits for, when it gives up, and what the first one makes of all their words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfaudit.cli.run_ranks import (
+    ALONE_SECONDS,
+    JOIN_SECONDS,
+    LEAVE_SECONDS,
+    LOOK_SECONDS,
+    Ranks,
+    together,
+    with_ranks,
+)
+from perfaudit.distributed.launch import Place
+from perfaudit.distributed.meeting import Meeting
+from perfaudit.errors import UserError
+from perfaudit.runs import Run
+from perfaudit.script.observe import Seen, Stopped
+
+RUN = Run("train.py", "enough", steps=50, counted=47, seconds_per_step=0.04, updates_per_step=1)
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def place(rank: int) -> Place:
+    return Place(rank, 2, rank, 2, "0123abcd", "RANK")
+
+
+def join(base: Path, rank: int, clock: Clock, script: str = "train.py", version: str = "1.0", steps: int = 50) -> Ranks:
+    meeting = Meeting.join(base, place(rank), script, version, steps, "7-1")
+    return Ranks(place(rank), meeting, 0, 2, clock, clock.sleep)
+
+
+def seen(updates: int) -> Seen:
+    found = Seen(0.0)
+    found.number = updates
+    found.of_rank = [(0.04, 0.004, 0.004, 8, 0)] * updates
+    return found
+
+
+def heed_until(ranks: Ranks, clock: Clock, seconds: float, updates: int = 5) -> None:
+    """Look at the others for so long, without another step."""
+    end = clock.now + seconds
+    while clock.now < end:
+        ranks.heed(seen(updates))
+        clock.now += LOOK_SECONDS
+
+
+def test_a_rank_goes_on_while_the_others_are_there(tmp_path: Path) -> None:
+    clock = Clock()
+    first, _ = join(tmp_path, 0, clock), join(tmp_path, 1, clock)
+    heed_until(first, clock, 2 * JOIN_SECONDS)
+
+
+def test_a_rank_gives_up_where_another_has_ended_and_no_further_step_comes(tmp_path: Path) -> None:
+    clock = Clock()
+    first, second = join(tmp_path, 0, clock), join(tmp_path, 1, clock)
+    second.tell_done(replace(RUN, steps=12), seen(12))
+    heed_until(first, clock, ALONE_SECONDS - 1)
+    heed_until(first, clock, ALONE_SECONDS - 1, updates=6)  # a step came: the other one is not needed for it
+    with pytest.raises(Stopped, match="rank 1 has ended after 12 steps"):
+        heed_until(first, clock, 2 * ALONE_SECONDS, updates=6)
+
+
+def test_a_rank_gives_up_where_another_never_joins(tmp_path: Path) -> None:
+    clock = Clock()
+    first = join(tmp_path, 0, clock)
+    heed_until(first, clock, JOIN_SECONDS - 1)
+    with pytest.raises(Stopped, match="rank 1 of 2 did not join"):
+        heed_until(first, clock, 3)
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"script": "other.py"}, "rank 1 runs `other.py`, rank 0 `train.py`"),
+        ({"version": "0.9"}, "rank 1 runs perfaudit 0.9, rank 0 1.0"),
+        ({"steps": 20}, "rank 1 ends after 20 steps, rank 0 after 50"),
+    ],
+)
+def test_ranks_that_run_something_else_are_told(tmp_path: Path, other: dict[str, Any], said: str) -> None:
+    clock = Clock()
+    first, _ = join(tmp_path, 0, clock), join(tmp_path, 1, clock, **other)
+    with pytest.raises(Stopped) as stopped:
+        first.heed(seen(1))
+    assert said in str(stopped.value)
+
+
+def test_the_first_rank_gathers_all_last_words_and_the_others_wait_for_its_report(tmp_path: Path) -> None:
+    clock = Clock()
+    first, second = join(tmp_path, 0, clock), join(tmp_path, 1, clock)
+    for each in (first, second):
+        each.tell_done(RUN, seen(50))
+    assert [told["rank"] for told in first.gather()] == [0, 1]
+    first.tell_reported()
+    assert second.wait_for_report()
+    assert clock.now == 0.0
+
+
+def test_a_rank_that_does_not_speak_or_never_came_is_told_as_such(tmp_path: Path) -> None:
+    clock = Clock()
+    first, _ = join(tmp_path, 0, clock), join(tmp_path, 1, clock)
+    first.tell_done(RUN, seen(50))
+    assert first.gather()[1]["ended"] == "late"
+    assert clock.now >= LEAVE_SECONDS
+    (tmp_path / "perfaudit_scratch_0123abcd" / "1.joined").unlink()
+    assert first.gather()[1] == {"rank": 1, "ended": "missing", "message": "it has not joined"}
+
+
+def test_ranks_without_a_place_to_meet(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="ranks cannot meet"), together(place(0), "train.py", 50, tmp_path / "nowhere"):
+        pass
+
+
+def test_the_first_rank_deletes_the_folder_behind_itself(tmp_path: Path) -> None:
+    with together(place(1), "train.py", 50, tmp_path):
+        with together(place(0), "train.py", 50, tmp_path) as first:
+            assert (first.is_first, len(list(tmp_path.iterdir()))) == (True, 1)
+        assert list(tmp_path.iterdir()) == []
+
+
+def word(
+    rank: int, own: float, step: float = 0.06, updates: int = 50, elements: int = 8, padding: int = 2
+) -> dict[str, Any]:
+    columns = [
+        [step] * updates,
+        [step - own] * updates,
+        [step - own] * updates,
+        [elements] * updates,
+        [padding] * updates,
+    ]
+    model = {"communication": 0.010, "hidden": 0.006}
+    return {
+        "rank": rank, "ended": "enough", "message": "", "host": "here", "steps": updates, "seconds_per_step": step,
+        "phases": {"forward": 0.2, "backward": 0.8}, "first_update": 0, "updates": columns,
+        "collectives": {"backend": "gloo", "callers": [], "parallel_models": [model]},
+    }  # fmt: skip
+
+
+def test_a_straggler_in_the_words_of_all_ranks() -> None:
+    run, findings = with_ranks(replace(RUN, ranks=2), [word(0, own=0.030), word(1, own=0.050)])
+    assert [(late.rank, round(late.seconds, 3)) for late in run.stragglers] == [(1, 0.020)]
+    assert [each.own_seconds_per_step for each in run.by_rank] == pytest.approx([0.030, 0.050])
+    assert [each.padding for each in run.by_rank] == pytest.approx([0.2, 0.2])
+    assert (run.communication_exposed, run.communication_overlap) == (pytest.approx(1 / 6), pytest.approx(0.6))
+    assert [each.rule for each in findings] == ["PA904"]
+
+
+def test_of_collectives_on_a_device_nothing_is_said_of_waiting() -> None:
+    words = [word(0, own=0.030), word(1, own=0.050)]
+    for each in words:
+        each["collectives"]["backend"] = "nccl"
+    run, findings = with_ranks(RUN, words)
+    assert [each.waited for each in run.by_rank] == [None, None]
+    assert (run.communication_exposed, run.stragglers, findings) == (None, (), ())
+
+
+def test_a_rank_without_steps_keeps_the_others_from_being_compared() -> None:
+    run, findings = with_ranks(
+        RUN, [word(0, own=0.030), {"rank": 1, "ended": "missing", "message": "it has not joined"}]
+    )
+    assert [each.ended for each in run.by_rank] == ["enough", "missing"]
+    assert (run.stragglers, findings) == ((), ())

@@ -1,0 +1,95 @@
+"""Ranks of one training told apart by their own time: made-up steps whose cause is known."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from perfaudit.distributed.compare import FEWEST, WARM_UP, Comparison, RankSteps, compare
+
+STEP, EXCHANGE = 0.040, 0.004  # seconds
+
+
+def made(
+    own: list[list[float]],
+    elements: list[list[float]] | None = None,
+    first: tuple[int, ...] = (),
+    exchange: float = EXCHANGE,
+) -> list[RankSteps]:
+    """Ranks with these own times, which end each step together; they are in the exchange for as long as the last one."""
+    ends = [max(column) + exchange for column in zip(*own, strict=True)]
+    waited = [[end - mine for end, mine in zip(ends, row, strict=True)] for row in own]
+    sizes = elements or [[0.0] * len(ends) for _ in own]
+    return [
+        RankSteps(rank, begin, ends[begin:], waited[rank][begin:], [0.0] * (len(ends) - begin), sizes[rank][begin:])
+        for rank, begin in enumerate(first or (0,) * len(own))
+    ]
+
+
+def noisy(seed: int, ranks: int = 2, steps: int = 60, spread: float = 0.1) -> list[list[float]]:
+    """Own times as a shared machine gives them: alike, each a bit longer now and then, some far longer."""
+    chance = random.Random(seed)
+    return [
+        [STEP * (1 + abs(chance.gauss(0, spread)) + (chance.random() < 0.05) * 2) for _ in range(steps)]
+        for _ in range(ranks)
+    ]
+
+
+def test_nothing_is_said_of_ranks_that_are_alike() -> None:
+    for seed in range(200):
+        found = compare(made(noisy(seed, ranks=2 + seed % 3)))
+        assert found.stragglers == ()
+        assert found.imbalance is not None
+
+
+def test_a_rank_that_is_late_in_each_step_is_named_with_its_excess() -> None:
+    for seed in range(50):
+        own = noisy(seed)
+        own[1] = [seconds + 0.010 for seconds in own[1]]
+        (late,) = compare(made(own)).stragglers
+        assert late.rank == 1
+        assert late.low < 0.010 < late.high
+        assert late.last > 0.75
+
+
+def test_a_rank_that_is_hardly_late_is_not_named() -> None:
+    own = noisy(1, spread=0.001)
+    own[1] = [seconds + 0.02 * STEP for seconds in own[1]]
+    assert compare(made(own)).stragglers == ()
+
+
+@pytest.mark.parametrize(("is_explained", "seed"), [(True, 1), (False, 2)])
+def test_loads_that_differ_in_turn_are_an_imbalance_and_batches_explain_it_where_they_do(
+    is_explained: bool, seed: int
+) -> None:
+    chance = random.Random(seed)
+    sizes = [[chance.choice((16.0, 64.0)) for _ in range(60)] for _ in range(2)]
+    own = [[STEP * size / 40 for size in row] for row in sizes]
+    if not is_explained:
+        sizes = [[chance.choice((16.0, 64.0)) for _ in range(60)] for _ in range(2)]
+    found = compare(made(own, sizes))
+    assert (found.is_imbalanced, found.batches_explain, found.stragglers) == (True, is_explained, ())
+
+
+def test_without_batches_nothing_is_said_of_them() -> None:
+    assert compare(made(noisy(3))).batches_explain is None
+
+
+def test_what_the_last_rank_waits_is_the_communication_that_is_exposed() -> None:
+    found = compare(made([[0.036] * 40, [0.030] * 40]))
+    assert found.exposed == pytest.approx(0.1)
+    assert found.imbalance == pytest.approx(0.003 / 0.040)
+
+
+def test_only_updates_that_all_ranks_have_made_are_compared() -> None:
+    own = [[0.03] * 60, [0.03] * 60]
+    assert compare(made(own, first=(0, 20))).updates == 40
+    assert compare(made(own)).updates == 60 - WARM_UP
+
+
+def test_of_few_updates_or_one_rank_nothing_is_said() -> None:
+    few = WARM_UP + FEWEST - 1
+    assert compare(made([[0.03] * few, [0.09] * few])) == Comparison(FEWEST - 1)
+    assert compare(made([[0.03] * 60])) == Comparison()
+    assert compare(made([[0.0] * 60, [0.0] * 60], exchange=0.0)) == Comparison(60 - WARM_UP)

@@ -1,0 +1,57 @@
+"""The place of a process among those of a launcher, from the variables of each launcher."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from perfaudit.distributed.launch import Place, launcher_of, place_of
+
+TORCHRUN = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_PORT": "29500"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "place"),
+    [
+        ({}, (0, 1, 0, 1)),
+        (TORCHRUN, (3, 4, 1, 2)),
+        ({"RANK": "1", "WORLD_SIZE": "2"}, (1, 2, 1, 2)),
+        ({"RANK": "x", "WORLD_SIZE": "2"}, (0, 1, 0, 1)),
+        ({"RANK": "2", "WORLD_SIZE": "2"}, (0, 1, 0, 1)),
+        ({"RANK": "0"}, (0, 1, 0, 1)),
+        (
+            dict(zip((f"OMPI_COMM_WORLD_{name}" for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")), "2312", strict=True)),
+            (2, 3, 1, 2),
+        ),
+        ({"PMI_RANK": "1", "PMI_SIZE": "2"}, (1, 2, 1, 2)),
+        ({"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2", "SLURM_LOCALID": "1", "SLURM_STEP_ID": "0"}, (1, 2, 1, 2)),
+        # The shell of a batch job has these before `srun` has started anything.
+        ({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_LOCALID": "0"}, (0, 1, 0, 1)),
+    ],
+)  # fmt: skip
+def test_each_launchers_variables(environment: dict[str, str], place: tuple[int, ...]) -> None:
+    found = place_of(environment)
+    assert (found.rank, found.ranks, found.local_rank, found.local_ranks) == place
+    assert found.is_launched == (place[1] > 1)
+
+
+def test_ranks_of_one_start_have_one_key_and_those_of_another_have_another() -> None:
+    others = [TORCHRUN | {"RANK": "0", "LOCAL_RANK": "0"}, TORCHRUN | {"MASTER_PORT": "29501"}]
+    keys = [place_of(each).key for each in (TORCHRUN, *others)]
+    assert keys[0] == keys[1] != keys[2]
+    assert Place().key == ""
+    assert place_of(TORCHRUN).is_on_several_nodes
+
+
+def test_the_launcher_is_the_nearest_ancestor_without_the_variable() -> None:
+    """Through a shell that has the variable too, as with `torchrun --no-python bash -c ...`."""
+    ask = "import os; from perfaudit.distributed.launch import launcher_of; print(launcher_of(os.getpid(), 'RANK'))"
+    done = subprocess.run(
+        ["/bin/sh", "-c", f'"{sys.executable}" -c "{ask}"; true'],
+        capture_output=True, text=True, check=True, env={**os.environ, "RANK": "0"},
+    )  # fmt: skip
+    assert done.stdout.strip().startswith(f"{os.getpid()}-")
+    assert launcher_of(os.getpid(), "NO_SUCH_VARIABLE").startswith(f"{os.getppid()}-")

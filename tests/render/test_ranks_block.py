@@ -1,0 +1,110 @@
+"""The ranks of a run as text."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from perfaudit.render.paint import plain
+from perfaudit.render.run_ranks import MOST_RANKS, ranks_block
+from perfaudit.runs import RankRun, Run
+
+PHASES = {"data_wait": 0.1, "forward": 0.2, "backward": 0.6, "optimizer": 0.099, "other": 0.001}
+RANK = RankRun(
+    0, "enough", steps=50, seconds_per_step=0.05, own_seconds_per_step=0.04, phases=PHASES, waited=0.2, elements=4096.0
+)
+LATE = replace(
+    RANK, rank=1, own_seconds_per_step=0.049, phases=PHASES | {"data_wait": 0.4, "backward": 0.3}, padding=0.25
+)
+RUN = Run(
+    "train.py", "enough", steps=50, counted=47, seconds_per_step=0.05, by_rank=(RANK, LATE), ranks=2,
+    communication_exposed=0.08, communication_overlap=0.6, imbalance=0.09,
+)  # fmt: skip
+
+
+def block(run: Run, width: int = 80) -> str:
+    return ranks_block(run, plain, width)
+
+
+def test_each_rank_is_a_row_and_what_is_longer_than_on_most_is_marked() -> None:
+    assert block(RUN) == (
+        "Milliseconds of a step; + and ++ are longer than on most ranks\n"
+        "\n"
+        "  rank   data   forward   backward   update     step   before collectives\n"
+        "     0      5        10         30++   4.95       50                   40\n"
+        "     1     20++      10         15     4.95       50                   49++\n"
+        "\n"
+        "8 % of a step is communication that nothing hides, on the rank that waits least.\n"
+        "DistributedDataParallel hides 60 % of its communication behind the backward\n"
+        "pass.\n"
+        "Ranks wait for whichever comes last for 9 % of a step, on average.\n"
+        "Padding is 25 % of what batches hold.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("ranks", "first"),
+    [
+        (
+            [
+                replace(
+                    RANK,
+                    ended="failed",
+                    message="RuntimeError: Connection closed by peer (train.py:9 in main)",
+                    steps=7,
+                ),
+                replace(LATE, ended="failed", message="ValueError: no such row (data.py:3 in read)", steps=6),
+            ],
+            "Rank 1 failed after 6 steps: ValueError: no such row (data.py:3 in read).",
+        ),
+        (
+            [
+                replace(RANK, ended="late", stands="train.py:9 in main, in a backward pass"),
+                replace(LATE, ended="late", stands="data.py:3 in read"),
+            ],
+            "Rank 1 made no further step after 50 steps. It stands at data.py:3 in read.",
+        ),
+        (
+            [
+                replace(RANK, ended="stopped", message="rank 1 of 2 did not join"),
+                RankRun(1, "missing", "it has not joined"),
+            ],
+            "Rank 1 has not joined.",
+        ),
+        (
+            [replace(RANK, ended="stopped", message="rank 1 has ended"), replace(LATE, ended="finished", steps=20)],
+            "Rank 1 ended by itself after 20 steps, the others had more to do.",
+        ),
+    ],
+)
+def test_the_cause_comes_before_what_other_ranks_suffered(ranks: list[RankRun], first: str) -> None:
+    lines = block(replace(RUN, by_rank=tuple(ranks)), 200).splitlines()
+    assert lines[0] == first
+    assert lines[1].startswith("Rank 0 ")
+
+
+def test_a_rank_that_lost_the_others_says_so_in_plain_words() -> None:
+    lost = replace(RANK, ended="failed", message="RuntimeError: [..] Connection reset by peer (train.py:9 in main)")
+    assert block(replace(RUN, by_rank=(lost, LATE)), 200).startswith(
+        "Rank 0 then lost the connection to another rank after 50 steps (train.py:9 in main).\n"
+    )
+
+
+def test_of_many_ranks_those_are_shown_that_differ_most() -> None:
+    many = tuple(replace(RANK, rank=rank, own_seconds_per_step=0.04 + 0.001 * (rank == 33)) for rank in range(64))
+    lines = block(replace(RUN, by_rank=many)).splitlines()
+    assert sum(line.startswith("  ") and line.split()[0].isdigit() for line in lines) == MOST_RANKS
+    assert any(line.split()[:1] == ["33"] for line in lines)
+    assert f"  and {64 - MOST_RANKS} ranks between these" in lines
+
+
+def test_without_ranks_there_is_no_block() -> None:
+    assert block(replace(RUN, by_rank=(), communication_exposed=None, imbalance=None)) == ""
+
+
+def test_what_is_not_known_is_said() -> None:
+    unknown = replace(RUN, communication_exposed=None, imbalance=None)
+    assert "too few to compare" in block(unknown, 200)
+    ranks = tuple(replace(each, waited=None, own_seconds_per_step=None) for each in RUN.by_rank)
+    assert "collectives run on the device" in block(replace(unknown, by_rank=ranks), 200)

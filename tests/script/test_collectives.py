@@ -1,0 +1,116 @@
+"""Seconds in collectives, of programs with a process group of their own, on a clock that stands still but where they say so."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from forked_programs import run_programs
+
+pytestmark = pytest.mark.slow
+
+HEAD = """
+import json, sys
+from perfaudit.script.collectives import Collectives
+NOW, SEEN = [0.0], []
+def take(seconds):
+    NOW[0] += seconds
+import torch
+import torch.distributed as dist
+original = dist.all_reduce
+def slow(tensor, **named):  # the network takes its time
+    take(2.0)
+    return original(tensor, **named)
+dist.all_reduce = dist.distributed_c10d.all_reduce = slow
+WATCH = Collectives(SEEN.append, lambda: NOW[0])
+WATCH.put_in_place()
+from torch import nn
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+"""
+TAIL = """
+dist.destroy_process_group()
+"""
+TELL = """
+print(json.dumps({"taken": WATCH.take(), "facts": WATCH.facts(), "seen": len(SEEN)}))
+"""
+PROGRAMS = {
+    "by hand": """
+def average():
+    weight = torch.ones(3)
+    dist.all_reduce(weight)
+    dist.all_reduce(weight)
+average()
+"""
+    + TELL,
+    "nested": """
+dist.all_gather_object([None], "what all ranks say")  # two collectives of tensors inside
+dist.all_reduce(torch.ones(3), async_op=True).wait()
+"""
+    + TELL,
+    "buckets": """
+class Late(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+    @staticmethod
+    def backward(ctx, grad):
+        take(3.0)  # of computation
+        return grad
+model = nn.parallel.DistributedDataParallel(nn.Sequential(*(nn.Linear(4, 4) for _ in range(8))))
+engine = torch.autograd._engine_run_backward
+def run(*args, **named):
+    result = engine(*args, **named)
+    take(0.5)  # buckets are waited for, behind the last gradient
+    return result
+torch.autograd._engine_run_backward = run
+for _ in range(4):
+    NOW[0] += 1.0
+    Late.apply(model(torch.ones(2, 4))).sum().backward()
+    hooks = len(WATCH._buckets[0]._handles)
+WATCH.take()
+NOW[0] += 1.0
+Late.apply(model(torch.ones(2, 4))).sum().backward()
+print(json.dumps({"taken": WATCH.take(), "hooks": hooks, "seen": len(SEEN), "parameters": len(list(model.parameters()))}))
+""",
+    "without": """
+nn.Linear(2, 2)(torch.ones(1, 2)).sum().backward()
+"""
+    + TELL,
+}
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("programs")
+    for name, program in PROGRAMS.items():
+        (folder / f"{name}.py").write_text(HEAD + program + TAIL)
+    done = run_programs({folder / f"{name}.py": [] for name in PROGRAMS})
+    for path, ended in done.items():
+        assert ended.code == 0, (path.name, ended.err)
+    return {path.stem: json.loads(ended.out) for path, ended in done.items()}
+
+
+def test_collectives_that_a_script_calls_are_timed_and_their_line_is_kept(told: dict[str, Any]) -> None:
+    found = told["by hand"]
+    assert found["taken"] == {"waited": 4.0, "in_buckets": 0.0}
+    (caller,) = found["facts"]["callers"][:1]
+    assert (caller["name"], caller["seconds"], caller["calls"]) == ("all_reduce", 2.0, 1)
+    assert found["facts"]["backend"] == "gloo"
+
+
+def test_what_a_collective_calls_itself_counts_once(told: dict[str, Any]) -> None:
+    assert told["nested"]["taken"]["waited"] == 2.0
+    names = [(each["name"], each["calls"]) for each in told["nested"]["facts"]["callers"]]
+    assert sorted(names) == [("all_gather_object", 1), ("all_reduce", 1), ("wait", 1)]
+
+
+def test_the_time_behind_the_last_gradient_of_a_backward_pass_is_waiting_for_buckets(told: dict[str, Any]) -> None:
+    found = told["buckets"]
+    assert found["taken"] == {"waited": 0.5, "in_buckets": 0.5}
+    assert 0 < found["hooks"] < found["parameters"]  # those stay that came last
+    assert found["seen"] == 5
+
+
+def test_a_backward_pass_of_another_model_waits_for_nothing(told: dict[str, Any]) -> None:
+    assert told["without"]["taken"] == {"waited": 0.0, "in_buckets": 0.0}
