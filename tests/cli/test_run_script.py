@@ -187,8 +187,7 @@ def test_behind_a_launcher_all_ranks_end_at_one_step_and_the_first_reports_for_a
     assert [(each["rank"], each["ended"]) for each in seen["by_rank"]] == [(0, "enough"), (1, "enough")]
     (late,) = seen["stragglers"]
     assert (late["rank"], late["low"] > 0.02) == (1, True)
-    findings = json.loads(done.out)["findings"]
-    assert [each["rule"] for each in findings][0] == "PA904"
+    assert json.loads(done.out)["findings"][0]["rule"] == "PA904"
 
 
 @pytest.mark.slow

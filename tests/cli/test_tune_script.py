@@ -105,7 +105,9 @@ def test_findings_of_a_script_are_priced(tmp_path: Path, perfaudit: Run) -> None
         )  # fmt: skip
         report = json.loads((tmp_path / "report.json").read_text())
         compared = {seen["candidate"]["patch"]: seen for seen in report["comparisons"]}
-        if set(compared) == {"PA401", "PA501"}:
+        # In one race of twenty the interval of the control misses 1, and then nothing is handed over.
+        is_trusted = not any("the control" in (finding["note"] or "") for finding in report["findings"])
+        if set(compared) == {"PA401", "PA501"} and is_trusted:
             break
     assert done.code == 1, done.err
     assert report["target"] == "train.py --width 16"
