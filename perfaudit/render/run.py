@@ -289,8 +289,12 @@ def _how_it_ended(run: Run) -> list[str]:
     if run.ended == "stopped":
         return [f"It was ended: {run.message}."]
     if run.ended == "late":
-        return [f"No further step came in time. {run.message}"]
+        return [f"No further step came in time. {run.message}{_where_it_stands(run)}"]
     return ["Interrupted; this is what was seen until then."] if run.ended == "interrupted" else []
+
+
+def _where_it_stands(run: Run) -> str:
+    return f" It stands at {run.stands}." if run.stands else ""
 
 
 def no_step(run: Run) -> list[str]:
@@ -305,7 +309,7 @@ def no_step(run: Run) -> list[str]:
     }[run.ended]
     sentences = [said]
     if run.ended in ("late", "finished") and run.message:
-        sentences.append(run.message)
+        sentences.append(f"{run.message}{_where_it_stands(run)}")
     if run.steps:
         sentences.append(
             f"{count(run.steps, 'step')} seen; the first does not count, as the start of the script is in it."

@@ -233,6 +233,8 @@ def parse(words: list[str]) -> None:
 def complaint(words: list[str]) -> str:
     """What is wrong with a command of a page, "" for nothing."""
     program, *arguments = words
+    if program in LAUNCHERS and "perfaudit" in arguments:  # what starts the ranks, and then the command of each
+        return complaint(arguments[arguments.index("perfaudit") :])
     if program == "perfaudit" and arguments[0] in ("--install-completion", "--show-completion"):
         return "" if any(arguments[0] in parameter.opts for parameter in _group().params) else "no such option"
     if program == "perfaudit":
@@ -259,6 +261,7 @@ def complaint(words: list[str]) -> str:
     return "" if program in OTHERS else "a program that this test does not know"
 
 
+LAUNCHERS = {"torchrun", "accelerate", "mpirun", "srun"}
 OTHERS = {
     "perfaudit",
     "git",
