@@ -25,6 +25,7 @@ SHARED = {
     "page",
     "paint",
     "run",
+    "run_ranks",
     "sparkline",
     "tables",
     "time_words",

@@ -119,6 +119,8 @@ class Watch:
         replace(loading.DataLoader, "__init__", self.loaders.watch_building)
         self._watch_steps(replace)
         self._watch_tensors(replace)
+        if self.of_rank is not None:
+            self.of_rank.collectives.put_in_place()
 
     def _watch_steps(self, replace: Replace) -> None:
         """Watch updates, backward passes and batches. replace: as `replaced_functions.replace`."""
@@ -156,8 +158,6 @@ class Watch:
         if not is_alone:
             for name in ("to", "cuda"):
                 replace(torch.Tensor, name, tensors.watch_copies)
-        if self.of_rank is not None:
-            self.of_rank.collectives.put_in_place()
 
     def _is_elsewhere(self) -> bool:
         """Whether this is another thread than that of the training."""
