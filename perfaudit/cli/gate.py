@@ -23,7 +23,7 @@ from perfaudit.cli.gate_options import (
     settings_for,
 )
 from perfaudit.cli.group import group_with_default
-from perfaudit.cli.output import check_writable, emit, format_option, say
+from perfaudit.cli.output import HtmlFile, check_writable, emit, format_option, say
 from perfaudit.errors import FOUND, INTERRUPTED, NOTHING_MEASURED, OK, NothingMeasured, UserError
 from perfaudit.gate.signals import ended_by_signals, hold_back
 
@@ -63,7 +63,7 @@ Exit codes: 0 passed · 1 regressed · 2 wrong use, or a damaged baseline · 3 c
 
 
 RUNS = 5  # of a self-test; ten minutes of measuring for a target, at the default budget
-FORMATS = ("text", "json", "markdown", "github", "gitlab", "junit", "sarif")
+FORMATS = ("text", "json", "markdown", "github", "gitlab", "junit", "sarif", "html")
 
 app = group_with_default("gate", "check")
 app.command("init", help=gate_baseline.INIT_HELP)(gate_baseline.init)
@@ -111,6 +111,7 @@ def check(
     ] = None,
     format: Annotated[str, format_option(*FORMATS)] = "text",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the report to a file.")] = None,
+    html: HtmlFile = None,
     report: Annotated[
         list[str] | None,
         typer.Option(metavar="FORMAT=FILE", help="Write the report in a further format (several times)."),
@@ -139,7 +140,8 @@ def check(
     config, settings = settings_for(targets, path, module, in_place)
     settings = typed.over(settings)
     others = [_report_file(text) for text in report or []]
-    for file in (output, *(file for _, file in others)):
+    check_writable(output, html)
+    for _, file in others:
         check_writable(file)
     if resume and (self_test or not settings.against or "time" not in (settings.layers or ("time",))):
         raise UserError("--resume goes on with what was timed against a commit: give --against, and the layer time")
@@ -151,7 +153,7 @@ def check(
             hold_back()
         if not no_history and not self_test and not done.interrupted:
             _note(done)
-        emit(done, format, output)
+        emit(done, format, output, page=html)
         for format_, file in others:
             emit(done, format_, file)
     raise typer.Exit(_code(done, exit_zero))

@@ -35,7 +35,7 @@ _HEADINGS = {
 }
 
 
-def findings_section(report: Report, exact: Report, code: Code, heading: str = "Findings") -> Markup:
+def findings_section(report: Report, exact: Report, code: Code, heading: str = "Findings", above: Part = "") -> Markup:
     """All findings that there is room for, in the order of the report. exact: the report before signs were put into it."""
     if not report.findings:
         return Markup()
@@ -44,13 +44,13 @@ def findings_section(report: Report, exact: Report, code: Code, heading: str = "
     more = element("p", words(f"{left} more are not shown; `--format json` has them."), class_="dim") if left else ""
     groups = [rank.group(finding) for finding in report.findings]
     if len(set(groups)) == 1 and groups[0] == rank.NOT_MEASURED:
-        return section(heading, "findings", element("ol", items, class_="findings"), more)
+        return section(heading, "findings", above, element("ol", items, class_="findings"), more)
     parts: list[Part] = []
     for group in dict.fromkeys(groups):
         own = [item for item, its in zip(items, groups, strict=False) if its == group]
         if own:
             parts += [element("h3", _HEADINGS[group], class_="group"), element("ol", own, class_="findings")]
-    return section(heading, "findings", parts, more)
+    return section(heading, "findings", above, parts, more)
 
 
 def _within_room(report: Report, exact: Report, code: Code) -> Iterator[Markup]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from perfaudit.render.html.data import data_element
 from perfaudit.render.html.findings import Code, findings_section, more_findings
 from perfaudit.render.html.frame import frame_bytes, framed
+from perfaudit.render.html.gate import findings_layer, gate_body, gate_header
 from perfaudit.render.html.markup import Markup, bullets, element, section, shortened, together, words
 from perfaudit.render.html.run import below_findings, run_body, run_header, run_notes
 from perfaudit.render.html.scan import scan_body, scan_header
@@ -13,6 +14,7 @@ from perfaudit.render.html.tune import tune_body, tune_header
 from perfaudit.render.run import is_never_built
 from perfaudit.render.words import distrust, place_of, printable, remarks, unused
 from perfaudit.report import Report
+from perfaudit.verdicts import Gate
 
 LIMIT = 1_000_000  # bytes of a page: what mail and chat still take
 MOST_LISTED = 100  # files that were not read, notes
@@ -35,10 +37,19 @@ def _parts(shown: Report, exact: Report, code: Code) -> tuple[Markup, Markup]:
         return _of_traces(shown, exact, code)
     if shown.run is not None:
         return _of_run(shown, exact, code)
+    if shown.gate is not None:
+        return _of_gate(shown, shown.gate, exact, code)
     if shown.ladder is not None or shown.command == "tune":
         notes = section("Notes", "notes", bullets(map(words, _notes_of_tune(shown))))
         return tune_header(shown), together(tune_body(shown, exact), notes, _not_read(shown))
     return _of_scan(shown, exact, code)
+
+
+def _of_gate(shown: Report, gate: Gate, exact: Report, code: Code) -> tuple[Markup, Markup]:
+    layer = findings_layer(gate)
+    found = findings_section(shown, exact, code, "Findings", layer) or section("Findings", "findings", layer)
+    notes = section("Notes", "notes", bullets(map(words, remarks(shown)[:MOST_LISTED])))
+    return gate_header(shown, gate), together(gate_body(gate), found, notes, _not_read(shown))
 
 
 def _notes_of_tune(report: Report) -> list[str]:
