@@ -31,12 +31,6 @@ from perfaudit.measure.environment import host
 
 ROOT = Path(__file__).parent.parent
 EXPECTED = (0, 1)  # exit codes of the gate: an innocent change, a sync in the step
-OF_HOOKS = (
-    0,
-    0,
-    0,
-    1,
-)  # installing twice, the change, a finding: a hook reads code, and the sync is no finding on a CPU
 PASSED_ON = (
     "PIP_INDEX_URL",
     "PIP_EXTRA_INDEX_URL",
@@ -258,7 +252,10 @@ def table(ran: Sequence[Ran]) -> str:
 
 def as_expected(one: Ran) -> bool:
     if one.service == "pre-commit":
-        return one.codes == OF_HOOKS
+        return one.codes[-2:] == (
+            EXPECTED[int(one.change.rpartition("-")[2])],
+            1,
+        )  # the change, and a mistake behind it
     return max(one.codes) == EXPECTED[int(one.change.rpartition("-")[2])]
 
 
@@ -272,7 +269,7 @@ def main() -> None:
     ran = pipelines(asked.only)
     page = Path(__file__).parent / "gate_snippet.md"
     others = {*SERVICES} - {*asked.only}
-    kept = [row for row in page.read_text().splitlines() if row.startswith("|") and row.split()[1] in others]
+    kept = [row for row in page.read_text().splitlines() if row.split(" | ")[0].strip("| ") in others]
     head, line, *rows = table(ran).splitlines()
     rows = sorted([*rows, *kept], key=lambda row: list(SERVICES).index(row.split()[1]))
     text = "\n".join([head, line, *rows])
@@ -283,7 +280,7 @@ def main() -> None:
         said = (
             "Not on the services themselves: their commands, with the variables they set. Seconds are of the whole job; the\n"
             "first of each service installs torch and perfaudit. An exit code of 1 is the sync that the second change adds; of\n"
-            "pre-commit it is anomaly detection, switched on behind each change.\n"
+            "pre-commit, whose last two codes are of two commits, also anomaly detection, switched on behind each change.\n"
             f"On {machine.cores} cores, {machine.platform}, Python {machine.python}.\n\n"
         )
         page.write_text(f"{head}{said}{text}\n")
