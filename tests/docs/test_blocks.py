@@ -74,7 +74,9 @@ UNWRITTEN = [block for block in BLOCKS if not block.record]
 SHOWN = [
     block
     for block in BLOCKS
-    if block.language == "console" and not block.record and block.text.startswith("$ perfaudit ")  # others are of other programs
+    if block.language == "console"
+    and not block.record
+    and block.text.startswith("$ perfaudit ")  # others are of other programs
 ]
 
 
