@@ -97,6 +97,15 @@ def test_where_idle_time_lies_has_no_empty_rows_and_columns() -> None:
     assert "Where idle time lies" not in render(report.with_(traces=replace(report.traces, ranks=nowhere)))
 
 
+def test_without_marked_steps_the_window_is_drawn() -> None:
+    report = made_report(1, name="mod")
+    assert report.traces is not None
+    assert "The step that is nearest to the median" in render(report)
+    page = render(report.with_(traces=replace(report.traces, ranks=(replace(report.traces.ranks[0], steps=0),))))
+    assert "The whole window, because no steps are marked." in page
+    assert "The step that is nearest" not in page and "One step" not in page
+
+
 def test_the_name_of_a_file_keeps_its_head_and_its_end() -> None:
     report = made_report(1, name="mod")
     assert report.traces is not None

@@ -34,7 +34,7 @@ def before_findings(traces: Traces) -> Markup:
 def after_findings(report: Report, traces: Traces) -> Markup:
     """One step as a picture, waiting at collectives, where idle time lies, kernels, and what the notes mean."""
     return together(
-        section("One step", "step", timelines(traces)),
+        section("One step" if any(rank.steps for rank in traces.ranks) else "The window", "step", timelines(traces)),
         section("Who waits at which collective", "waits", waits_map(traces)),
         section("Where idle time lies", "where", _where(traces)),
         section("Kernels", "kernels", _kernels(traces)),

@@ -19,10 +19,12 @@ def timelines(traces: Traces) -> Markup:
     if not shown:
         return Markup()
     length = max(stretch.end for rank in shown for stretch in rank.timeline)
-    what = (
+    part = (
         "The step that is nearest to the median, from the end of the work before it to the end of its own. "
-        "Each instant of the picture shows what takes most of it; the times beside it are exact."
+        if any(rank.steps for rank in shown)
+        else "The whole window, because no steps are marked. "
     )
+    what = f"{part}Each instant of the picture shows what takes most of it; the times beside it are exact."
     drawn = (_step(rank, length, number == 0) for number, rank in enumerate(shown))
     return together(element("p", what, class_="dim"), drawn, left_out_sentence(len(shown), len(ranks)))
 
@@ -40,7 +42,7 @@ def _step(rank: RankTrace, length: float, is_open: bool) -> Markup:
         class_="scale",
         aria_hidden="true",
     )
-    lanes = element("ul", rows, scale, class_="lanes", aria_label=f"One step of {label(rank)}, time used for each")
+    lanes = element("ul", rows, scale, class_="lanes", aria_label=f"What {label(rank)} does, and for how long")
     summary = element("summary", f"{label(rank)}: {step_time(whole)}")
     return element("details", summary, lanes, _longest(rank), open=is_open)
 
@@ -77,4 +79,4 @@ def _longest(rank: RankTrace) -> Part:
     if not longest:
         return ""
     rows = [[SHARE_WORDS[one.kind], step_time(one.start), step_time(one.end - one.start)] for one in longest]
-    return table(f"The longest idle stretches of this step of {label(rank)}", ("cause", "from", "for"), rows)
+    return table(f"The longest idle stretches in this picture of {label(rank)}", ("cause", "from", "for"), rows)
