@@ -70,7 +70,7 @@ def analyse(file: TraceFile, window: tuple[int, int] | None = None) -> FileResul
         file.name,
         tuple(_device(view) for view in views),
         tuple(_findings(views)),
-        tuple(collectives_of(max(views, key=lambda view: total(view.communication)))),
+        tuple(collectives_of(max(views, key=lambda view: total(view.communication)).usual)),
         recording.rank,
         recording.world_size,
         recording.job,

@@ -55,4 +55,4 @@ def _is_of_steps(view: DeviceView, row: int) -> bool:
     start, call = view.recording.work.start[row], view.launches.of.get(row)
     if not view.steps or not view.launches.of:
         return start >= view.start
-    return call is not None and view.start <= view.recording.calls.start[call] <= view.host_end
+    return call is not None and view.host_start <= view.recording.calls.start[call] <= view.host_end

@@ -43,6 +43,7 @@ class Arguments(msgspec.Struct):
     elements: Any = msgspec.field(default=None, name="In msg nelems")
     dtype: Any = None
     group: Any = msgspec.field(default=None, name="Process Group Name")
+    group_ranks: Any = msgspec.field(default=None, name="Process Group Ranks")
     name: Any = None
     grid: Any = None
 

@@ -1,8 +1,4 @@
-"""Ranks of one job against each other: who comes last to the collectives, and how long the others wait there.
-
-Clocks of machines differ, so starts are not compared. A collective ends on all ranks at the same time; a rank whose kernel took
-less time has come later. The shortest kernel is that of the last rank, and what others took longer is their waiting.
-"""
+"""Ranks of one job against each other: who comes last to the collectives of its group, and how long the others wait there."""
 
 from __future__ import annotations
 
@@ -10,66 +6,23 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from perfaudit.trace.file_result import CollectiveRow, FileResult, Key, TraceFinding
-from perfaudit.trace.kernel_names import WAIT_FOR_ALL
+from perfaudit.trace.file_result import FileResult, TraceFinding
+from perfaudit.trace.meetings import LONGER, Meeting, meetings_of, shared_steps, without_passed_on
 from perfaudit.trace.whereabouts import Whereabouts
+from perfaudit.trace.words import ranks_in_words
 from perfaudit.traces import CollectiveWaits, Straggler
 
-LEAST_WAIT = 0.1  # of a collective's longest kernel, and LEAST_SECONDS: less is no waiting
-LEAST_SECONDS = 30e-6
 MOST_APART = 600.0  # seconds between the windows of two ranks; clocks of machines differ by less
 LEAST_MATCHED = 3  # collectives; fewer tell nothing about who is late
 LEAST_LATE = 3  # collectives to which somebody comes late; one is a hiccup
-LEAST_SHARE = 0.02  # of the window that the others wait
+LEAST_SHARE = 0.02  # of the time that the others wait
 MOSTLY = 0.5  # of the waiting that one rank causes, from which on it is a straggler
-LONGER = 1.05  # times as long as the others computed since the collective before, from which on a rank is said to compute longer
 MOST_SHOWN = 120  # collectives of the map
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
-    """One collective on all ranks that took part: seconds of each rank's kernel, and of computing before it.
-
-    start: by the clock of the lowest rank, which is used for their order alone.
-    """
-
-    name: str
-    start: float
-    took: dict[int, float]
-    exposed: dict[int, float]  # of that, the part during which the rank computes nothing
-    before: dict[int, float]
-
-    @property
-    def last(self) -> int:
-        return min(self.took, key=lambda rank: (self.took[rank], rank))
-
-    @property
-    def waits(self) -> dict[int, float]:
-        """How long each rank waits for the last one."""
-        shortest = min(self.took.values())
-        return {rank: took - shortest for rank, took in self.took.items()}
-
-    @property
-    def exposed_waits(self) -> dict[int, float]:
-        """The part of the waiting that no computing hides, at most."""
-        return {rank: min(wait, self.exposed[rank]) for rank, wait in self.waits.items()}
-
-    @property
-    def last_computed_longer(self) -> bool:
-        """Whether the last rank computed longer than the others did on average since the collective before."""
-        others = [value for rank, value in self.before.items() if rank != self.last]
-        return self.before[self.last] > LONGER * sum(others) / len(others)
-
-    @property
-    def is_late(self) -> bool:
-        """Whether somebody waits for the last rank."""
-        longest, shortest = max(self.took.values()), min(self.took.values())
-        return longest - shortest >= max(LEAST_SECONDS, LEAST_WAIT * longest)
-
-
-@dataclass(frozen=True, slots=True)
 class Job:
-    """What comparing the ranks showed. waiting: share of its window that each rank waits for others.
+    """What comparing the ranks showed. waiting: share of its time that each rank waits for others.
 
     notes: what was not compared, and why.
     """
@@ -81,6 +34,49 @@ class Job:
     notes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Ranks that meet, and what they wait for each other: the collectives of all process groups that have just these ranks.
+
+    late: those to which one of them comes late of its own. seconds: in which they are compared, on average over them.
+    """
+
+    ranks: tuple[int, ...]
+    meetings: list[Meeting]
+    late: list[Meeting]
+    seconds: float
+
+    @property
+    def waited(self) -> float:
+        """Seconds that they wait for the last one, on average over the others."""
+        return sum(meeting.mean_wait for meeting in self.late)
+
+    @property
+    def share(self) -> float:
+        return self.waited / self.seconds
+
+    @property
+    def is_told(self) -> bool:
+        """Whether there is enough of it to say who is late."""
+        return len(self.meetings) >= LEAST_MATCHED and len(self.late) >= LEAST_LATE and self.share >= LEAST_SHARE
+
+    def caused(self) -> Counter[int]:
+        """Seconds that each rank lets the others wait, on average over these."""
+        found: Counter[int] = Counter()
+        for meeting in self.late:
+            found[meeting.last] += meeting.mean_wait  # type: ignore[assignment]  # counts seconds
+        return found
+
+    def stragglers(self) -> dict[int, list[Meeting]]:
+        """Ranks that cause most of the waiting, and the collectives to which they come last."""
+        if not self.is_told:
+            return {}
+        caused = self.caused()
+        last = {rank: [meeting for meeting in self.late if meeting.last == rank] for rank in caused}
+        least = _mostly(len(self.ranks)) * self.waited
+        return {rank: last[rank] for rank in caused if caused[rank] >= least and len(last[rank]) >= LEAST_LATE}
+
+
 def compare_ranks(results: Sequence[FileResult]) -> Job:
     """Stragglers and imbalance over the ranks of one job; nothing for fewer than two, or without collectives that match."""
     complete = [one for one in results if not any("sampled" in device.notes for device in one.devices)]
@@ -89,36 +85,45 @@ def compare_ranks(results: Sequence[FileResult]) -> Job:
         return Job()
     if why := _not_at_once(by_rank):
         return Job(notes=(why,))
-    meetings, notes = _meetings(by_rank)
+    meetings, notes = meetings_of(by_rank)
     late = [meeting for meeting in meetings if meeting.is_late]
-    waits = _map(sorted(by_rank), meetings)
-    windows = {rank: max(device.window_seconds for device in one.devices) for rank, one in by_rank.items()}
-    waiting = {rank: sum(meeting.exposed_waits.get(rank, 0.0) for meeting in late) / windows[rank] for rank in by_rank}
-    if len(meetings) < LEAST_MATCHED:
-        return Job(waits=waits, waiting=waiting, notes=notes)
-    caused: Counter[int] = Counter()  # seconds that each rank lets the others wait, on average over all others
-    times_last: Counter[int] = Counter()
-    for meeting in late:
-        waited = sum(meeting.exposed_waits.values())
-        caused[meeting.last] += waited / (len(by_rank) - 1)  # type: ignore[assignment]  # counts seconds
-        times_last[meeting.last] += 1
-    window = sum(windows.values()) / len(windows)
-    whole = sum(caused.values())
-    share = whole / window
-    if share < LEAST_SHARE or len(late) < LEAST_LATE:
-        return Job(waits=waits, waiting=waiting, notes=notes)
-    taken_part = Counter(rank for meeting in meetings for rank in meeting.took)
-    stragglers = tuple(
-        Straggler(rank, times_last[rank], taken_part[rank], seconds / window)
-        for rank, seconds in caused.most_common()
-        if seconds >= _mostly(len(by_rank)) * whole and times_last[rank] >= LEAST_LATE
-    )
+    steps = len(shared_steps(by_rank) - {-1})
+    seconds = {rank: _compared_seconds(one, steps) for rank, one in by_rank.items()}
+    waiting = {rank: sum(meeting.exposed_waits.get(rank, 0.0) for meeting in late) / seconds[rank] for rank in by_rank}
+    groups = _groups(meetings, without_passed_on(late), seconds)
     times = [device.seconds_per_step for one in by_rank.values() for device in one.devices if device.seconds_per_step]
     step = sum(times) / len(times) if times else None
-    finding = _straggling(stragglers, late, whole, share, step) or _imbalance(
-        by_rank, late, len(meetings), whole, share, step
-    )
-    return Job(stragglers, waits, (finding,), waiting, notes)
+    stragglers, findings = _late_ranks(groups, step, set(by_rank))
+    named = {rank for group in groups if group.stragglers() for rank in group.ranks}
+    uneven = [group for group in groups if group.is_told and not named & set(group.ranks)]
+    if uneven:
+        findings.append(_imbalance(max(uneven, key=lambda group: group.share), step, set(by_rank)))
+    if not findings:
+        notes += [_too_few(group) for group in groups[:1] if group.late and group.share >= LEAST_SHARE]
+    return Job(stragglers, _map(sorted(by_rank), meetings), tuple(findings), waiting, tuple(notes))
+
+
+def _groups(meetings: list[Meeting], late: list[Meeting], seconds: dict[int, float]) -> list[Group]:
+    """The meetings by the ranks that take part, those first that wait most."""
+    by_ranks: dict[tuple[int, ...], list[Meeting]] = {}
+    for meeting in meetings:
+        by_ranks.setdefault(meeting.ranks, []).append(meeting)
+    groups = [
+        Group(
+            ranks,
+            several,
+            [meeting for meeting in late if meeting.ranks == ranks],
+            sum(seconds[rank] for rank in ranks) / len(ranks),
+        )
+        for ranks, several in by_ranks.items()
+    ]
+    return sorted(groups, key=lambda group: -group.share)
+
+
+def _compared_seconds(result: FileResult, steps: int) -> float:
+    """How long the steps that are compared take on a rank; without marked steps its window."""
+    device = max(result.devices, key=lambda one: one.window_seconds)
+    return steps * device.seconds_per_step if steps and device.seconds_per_step else device.window_seconds
 
 
 def _not_at_once(by_rank: dict[int, FileResult]) -> str:
@@ -140,115 +145,112 @@ def _mostly(ranks: int) -> float:
     return max(MOSTLY, min(0.8, 1.6 / ranks))
 
 
-def _meetings(by_rank: dict[int, FileResult]) -> tuple[list[Meeting], tuple[str, ...]]:
-    """Collectives that wait for all, matched by kind, group, step and number in the step, and remarks about those that do not
-    match: their number differs over the ranks that have them, or the sizes of what is reduced do. Of steps that all ranks have.
+def _late_ranks(
+    groups: list[Group], step: float | None, all_ranks: set[int]
+) -> tuple[tuple[Straggler, ...], list[TraceFinding]]:
+    """The stragglers of all groups, and a finding about the one for which the others wait most.
+
+    A rank that is late to several groups lets some ranks wait in one and others in another: that is averaged over all of them.
     """
-    rows: dict[Key, dict[int, CollectiveRow]] = {}
-    numbers: dict[tuple[str, str, int], Counter[int]] = {}
-    shared = set.intersection(*({row.key[2] for row in result.collectives} for result in by_rank.values()))
-    for rank, result in by_rank.items():
-        for row in result.collectives:
-            operation, _, step, _ = row.key
-            if operation in WAIT_FOR_ALL and step in shared:
-                numbers.setdefault(row.key[:3], Counter())[rank] += 1
-                rows.setdefault(row.key, {})[rank] = row
-    uneven = {kind for kind, counts in numbers.items() if len(set(counts.values())) > 1}
-    by_kind = {kind[:2]: numbers[kind] for kind in sorted(uneven)}
-    notes = [_not_matched(kind, counts) for kind, counts in by_kind.items()]
+    of_rank: dict[int, list[Group]] = {}
+    for group in groups:
+        for rank in group.stragglers():
+            of_rank.setdefault(rank, []).append(group)
     found = []
-    other_sizes = 0
-    for key, of_rank in rows.items():
-        operation = key[0]
-        if len(of_rank) < 2 or key[:3] in uneven:
-            continue
-        sizes = {row.elements for row in of_rank.values()} - {None}
-        if operation == "all_reduce" and len(sizes) > 1:
-            other_sizes += 1
-            continue
-        found.append(
-            Meeting(
-                operation,
-                of_rank[min(of_rank)].start,
-                {rank: row.end - row.start for rank, row in of_rank.items()},
-                {rank: row.exposed for rank, row in of_rank.items()},
-                {rank: row.busy_before for rank, row in of_rank.items()},
-            )
-        )
-    if other_sizes:
-        notes.append(
-            f"{other_sizes} collectives are left out of the comparison of ranks: the size of what they reduce differs over "
-            "ranks, so they do not belong together."
-        )
-    return sorted(found, key=lambda meeting: meeting.start), tuple(notes)
-
-
-def _not_matched(kind: tuple[str, str], counts: Counter[int]) -> str:
-    most, least = counts.most_common()[0], counts.most_common()[-1]
-    of_group = "" if kind[1].startswith("stream ") else f" of {kind[1]}"
-    return (
-        f"In one step, rank {most[0]} has {most[1]} collectives of the kind {kind[0]}{of_group} and rank {least[0]} has "
-        f"{least[1]}. Which of them belong together is not known, so they are left out of the comparison of ranks."
-    )
+    for rank, several in of_rank.items():
+        mine = [meeting for group in several for meeting in group.stragglers()[rank]]
+        peers = {peer for group in several for peer in group.ranks} - {rank}
+        waited = sum(sum(meeting.exposed_waits.values()) for meeting in mine) / len(peers)
+        seconds = sum(group.seconds for group in several) / len(several)
+        taken_part = sum(len(group.meetings) for group in several)
+        found.append((Straggler(rank, len(mine), taken_part, waited / seconds), waited, mine, peers))
+    found.sort(key=lambda one: -one[0].share)
+    stragglers = tuple(one for one, *_ in found)
+    if not found:
+        return (), []
+    first, waited, mine, peers = found[0]
+    others = sorted({one.rank for one in stragglers[1:] if one.rank not in peers})
+    return stragglers, [_straggling(first, waited, mine, peers | {first.rank} < all_ranks, sorted(peers), others, step)]
 
 
 def _straggling(
-    stragglers: tuple[Straggler, ...], late: list[Meeting], whole: float, share: float, step: float | None
-) -> TraceFinding | None:
-    if not stragglers:
-        return None
-    first = stragglers[0]
-    mine = [meeting for meeting in late if meeting.last == first.rank]
-    others = [
-        sum(value for rank, value in meeting.before.items() if rank != first.rank) / max(1, len(meeting.before) - 1)
+    first: Straggler,
+    waited: float,
+    mine: list[Meeting],
+    is_part: bool,
+    peers: list[int],
+    others: list[int],
+    step: float | None,
+) -> TraceFinding:
+    """is_part: whether its group is not the whole job. others: stragglers of other groups."""
+    computed = sum(
+        sum(value for rank, value in meeting.before.items() if rank != first.rank) / (len(meeting.before) - 1)
         for meeting in mine
-    ]
-    own = sum(meeting.before.get(first.rank, 0.0) for meeting in mine)
-    why = ""
-    if own > LONGER * sum(others):
-        why = f": before these it computes {own / sum(others):.2f} times as long as the others" if sum(others) else ""
-    elif mine:
+    )
+    own = sum(meeting.before[first.rank] for meeting in mine)
+    if own > LONGER * computed:
+        why = f": before these it computes {own / computed:.2f} times as long as the others" if computed else ""
+    else:
         why = ", though it computes as long before them as the others: its host, a copy or an exchange with another rank is late"
-    seconds = whole * first.share / share
-    each = None if step is None else first.share * step
-    often = f"{seconds:.3g} s in all" if each is None else f"{1000 * each:.3g} ms a step"
+    who = _ranks_or_rank(peers).capitalize() if is_part else "The other ranks"
+    more = f"; in other groups so {'do' if len(others) > 1 else 'does'} {_ranks_or_rank(others)}" if others else ""
     return TraceFinding(
         "PA904",
-        f"rank {first.rank} comes last to {first.last} of {first.of} collectives{why}. The other ranks wait for it for "
-        f"{100 * first.share:.0f} % of the time ({often})",
-        seconds,
+        f"rank {first.rank} comes last to {first.last} of {first.of} collectives{' of its group' * is_part}{why}. {who} "
+        f"wait{'s' * (is_part and len(peers) == 1)} for it for {100 * first.share:.0f} % of the time "
+        f"({_time(waited, first.share, step)}){more}",
+        waited,
         first.share,
-        each,
+        None if step is None else first.share * step,
         first.rank,
         "",
         Whereabouts(),
     )
 
 
-def _imbalance(
-    by_rank: dict[int, FileResult], late: list[Meeting], meetings: int, whole: float, share: float, step: float | None
-) -> TraceFinding:
-    last = Counter(meeting.last for meeting in late)
-    computed = sum(meeting.last_computed_longer for meeting in late)
+def _imbalance(group: Group, step: float | None, all_ranks: set[int]) -> TraceFinding:
+    last = Counter(meeting.last for meeting in group.late)
+    computed = sum(meeting.last_computed_longer for meeting in group.late)
     why = (
         f"In {computed} of these collectives, the last rank had computed longer than the others"
-        if 2 * computed > len(late)
+        if 2 * computed > len(group.late)
         else "In most of these, the last rank had not computed longer than the others: its host, a copy or its data was late"
     )
     words = ", ".join(f"rank {rank} {number} times" for rank, number in last.most_common(3))
-    each = None if step is None else share * step
-    often = f"{whole:.3g} s in all" if each is None else f"{1000 * each:.3g} ms a step"
+    who = "ranks" if set(group.ranks) == all_ranks else _ranks_or_rank(list(group.ranks))
     return TraceFinding(
         "PA905",
-        f"ranks come to {len(late)} of {meetings} collectives at different times, and not always the same rank comes last "
-        f"({words}): they wait for each other for {100 * share:.0f} % of the time ({often}). {why}",
-        whole,
-        share,
-        each,
+        f"{who} come to {len(group.late)} of {len(group.meetings)} collectives at different times, and not always the same rank "
+        f"comes last ({words}): they wait for each other for {100 * group.share:.0f} % of the time "
+        f"({_time(group.waited, group.share, step)}). {why}",
+        group.waited,
+        group.share,
+        None if step is None else group.share * step,
         None,
         "",
         Whereabouts(),
     )
+
+
+def _too_few(group: Group) -> str:
+    """What waiting was seen at too few collectives to say who is late."""
+    last = Counter(meeting.last for meeting in group.late)
+    who = " and ".join(f"rank {rank} comes last to {number}" for rank, number in last.most_common(2))
+    took = sum(max(meeting.took.values()) for meeting in group.late)
+    waits = sum(max(meeting.waits.values()) for meeting in group.late)
+    number = f"{len(group.meetings)} collective{'s' * (len(group.meetings) > 1)}"
+    return (
+        f"Ranks wait for each other at {len(group.late)} of {number}, for {100 * waits / took:.0f} % of their time and "
+        f"{100 * group.share:.0f} % of all time; {who}. So few do not tell which rank is late."
+    )
+
+
+def _ranks_or_rank(ranks: list[int]) -> str:
+    return f"rank {ranks[0]}" if len(ranks) == 1 else ranks_in_words(ranks)
+
+
+def _time(seconds: float, share: float, step: float | None) -> str:
+    return f"{seconds:.3g} s in all" if step is None else f"{1000 * share * step:.3g} ms a step"
 
 
 def _map(ranks: list[int], meetings: list[Meeting]) -> CollectiveWaits:

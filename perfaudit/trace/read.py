@@ -345,7 +345,8 @@ def _collective(name: str, args: Arguments | None) -> Collective:
         str(args.collective) if args.collective else name,
         elements if elements >= 0 else None,
         str(args.dtype or ""),
-        str(args.group or ""),
+        # Groups of one name may have other ranks elsewhere: `split_group` gives all its parts one name.
+        " ".join(str(part) for part in (args.group, args.group_ranks) if part not in (None, "")),
     )
 
 

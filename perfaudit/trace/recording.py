@@ -11,7 +11,10 @@ MICROSECOND = 1e-6
 
 @dataclass(slots=True)
 class Collective:
-    """What a trace says of a kernel of communication; None or "" where it does not."""
+    """What a trace says of a kernel of communication; None or "" where it does not.
+
+    group: its name and its ranks, as the trace has them.
+    """
 
     name: str = ""
     elements: int | None = None

@@ -16,6 +16,7 @@ from perfaudit.trace.file_result import FileResult, TraceFinding
 from perfaudit.trace.perfetto import TrimmedTrace, trimmed_trace
 from perfaudit.trace.ranks import Job, compare_ranks
 from perfaudit.trace.trace_files import NotReadable, TraceFile
+from perfaudit.trace.words import ranks_in_words
 from perfaudit.traces import SHARE_WORDS, FindingChange, RankTrace, TraceChange, Traces
 
 MOST_FINDINGS = 5
@@ -224,14 +225,6 @@ def _together(findings: Iterable[TraceFinding]) -> list[TraceFinding]:
             most = replace(most, message=f"{most.message} ({most.file})")
         found.append(most)
     return sorted(found, key=lambda one: -one.share)
-
-
-def ranks_in_words(ranks: Sequence[int]) -> str:
-    """ "ranks 0 to 7", "ranks 1, 3 and 5" """
-    if list(ranks) == list(range(ranks[0], ranks[-1] + 1)) and len(ranks) > 2:
-        return f"ranks {ranks[0]} to {ranks[-1]}"
-    words = [str(rank) for rank in ranks]
-    return f"ranks {', '.join(words[:-1])} and {words[-1]}" if len(words) < 9 else f"{len(words)} ranks"
 
 
 def _finding(found: TraceFinding, rules: Mapping[str, Rule]) -> Finding:

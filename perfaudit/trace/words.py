@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from perfaudit.trace.device_view import DeviceView
 
@@ -64,3 +64,11 @@ def short_name(name: str, longest: int = 60) -> str:
     """A kernel's name without its parameters, cut where it is long."""
     head = name.removeprefix("void ").partition("(")[0]
     return head if len(head) <= longest else f"{head[: longest - 3]}..."
+
+
+def ranks_in_words(ranks: Sequence[int]) -> str:
+    """ "ranks 0 to 7", "ranks 1, 3 and 5" """
+    if list(ranks) == list(range(ranks[0], ranks[-1] + 1)) and len(ranks) > 2:
+        return f"ranks {ranks[0]} to {ranks[-1]}"
+    words = [str(rank) for rank in ranks]
+    return f"ranks {', '.join(words[:-1])} and {words[-1]}" if len(words) < 9 else f"{len(words)} ranks"

@@ -177,7 +177,7 @@ class Job:
         # Clocks of machines differ: by seconds here.
         return cls([Host(rank=rank, world_size=number, now=1e6 * (1 + rank)) for rank in range(number)])
 
-    def all_reduce(self, microseconds: float = 500.0, name: str = ALL_REDUCE, group: str = "") -> None:
+    def all_reduce(self, microseconds: float = 500.0, name: str = ALL_REDUCE, group: str = "", ranks: str = "") -> None:
         """A collective on the stream of the model: each rank's kernel runs from its coming to the common end."""
         for host in self.ranks:
             host.now += 5
@@ -194,7 +194,7 @@ class Job:
                     end - begin,
                     7,
                     5,
-                    {"Process Group Name": group} if group else {},
+                    {"Process Group Name": group, "Process Group Ranks": ranks} if group else {},
                 )
 
     def write(self, folder: Path) -> Path:
