@@ -161,7 +161,7 @@ def _notes(report: Report, traces: Traces, paint: Paint, width: int, verbose: bo
         with_it = [rank for rank in traces.ranks if note in rank.notes]
         if with_it and note not in quiet:
             where = "" if len(with_it) == len(traces.ranks) else f" ({', '.join(_label(rank) for rank in with_it[:3])})"
-            parts.append(f"note: {NOTE_WORDS[note]}{where}")
+            parts.append(f"note{where}: {NOTE_WORDS[note]}")
     parts += [f"note: {note}" for note in report.notes]
     return ["".join(wrapped(paint(part, "dim"), width, "") + "\n" for part in parts)] if parts else []
 

@@ -57,7 +57,7 @@ def analyse(file: TraceFile, window: tuple[int, int] | None = None) -> FileResul
         kind = recording.device_kind.upper()
         return FileResult(
             file.name,
-            problem=f"of {kind} devices: only work of CUDA, ROCm and XPU devices is read",
+            problem=f"a trace of {kind} devices: only work of CUDA, ROCm and XPU devices is read",
             rank=recording.rank,
         )
     if recording.notes & {"truncated", "part"}:

@@ -107,7 +107,7 @@ def _one_job(results: list[FileResult]) -> tuple[list[FileResult], list[Skipped]
     sizes = {one.world_size for one in results if one.world_size is not None}
     kept: dict[int | None, FileResult] = {}
     unknown = []
-    for one in sorted(results, key=_is_ranked_by_name):
+    for one in sorted(results, key=_certainty):
         if one.rank is None:
             unknown.append(one)
         elif one.rank in kept and _is_ranked_by_name(one):
@@ -184,6 +184,11 @@ def _without_exports(results: list[FileResult]) -> tuple[list[FileResult], list[
     return kept, skipped
 
 
+def _certainty(result: FileResult) -> tuple[bool, bool]:
+    """Of two files of one rank the smaller is kept: one that tells its rank, and one that does not end in the middle."""
+    return _is_ranked_by_name(result), any("truncated" in device.notes for device in result.devices)
+
+
 def _is_ranked_by_name(result: FileResult) -> bool:
     """Whether the rank of a file is taken from its name, which a copy may have lost or another file may have too."""
     return any("rank-from-name" in device.notes for device in result.devices)
@@ -252,6 +257,8 @@ def verdict(devices: Sequence[RankTrace], findings: Sequence[TraceFinding], rule
     """The one line: how long a step takes, what the devices do, and what could be saved most."""
     if not devices:
         return "nothing could be read"
+    # A rank whose trace has no work of a device tells nothing about devices.
+    devices = [device for device in devices if "no-device" not in device.notes] or devices
     mean = {name: sum(device.shares[name] for device in devices) / len(devices) for name in SHARE_WORDS}
     times = [device.seconds_per_step for device in devices if device.seconds_per_step]
     step = f"{1000 * sum(times) / len(times):.4g} ms a step; " if times else ""

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from trace_reports import made_report
 
+from perfaudit.render.html import render as render_html
 from perfaudit.render.paint import plain
 from perfaudit.render.trace import trace_page
 from perfaudit.report import Report, Skipped
@@ -57,3 +58,16 @@ def test_a_straggler_is_told_once() -> None:
     assert line in trace_page(report, plain, 80)
     (finding,) = report.findings
     assert line not in trace_page(report.with_(findings=(replace(finding, rule="PA904"),)), plain, 80)
+
+
+def test_a_note_says_of_which_ranks_it_is() -> None:
+    report = made_report(3, name="mod")
+    assert report.traces is not None
+    first, *others = report.traces.ranks
+    traces = replace(
+        report.traces, ranks=(replace(first, notes=("no-steps",)), *(replace(one, notes=()) for one in others))
+    )
+    assert "note (rank 0 cuda:0): No steps are marked" in trace_page(report.with_(traces=traces), plain, 80)
+    assert "<li>rank 0 cuda:0: No steps are marked" in render_html(report.with_(traces=traces))
+    assert "note: Python stacks were recorded" in trace_page(report, plain, 80)  # of all
+    assert "<li>Python stacks were recorded" in render_html(report)

@@ -123,6 +123,10 @@ def test_files_that_do_not_belong_together(tmp_path: Path) -> None:
         == "of another job: backend=nccl world_size=16; most files are of backend=nccl world_size=3"
     )
     assert reasons["broken.json"] == "no trace: the file is empty"
+    devices = tuple(replace(one, notes=("truncated",)) for one in results[1].devices)
+    cut = other(results[1], file="a_cut.json", devices=devices)
+    (left_out,) = report_of([cut, *results], rule_heads()).skipped
+    assert (left_out.path, left_out.reason) == ("a_cut.json", f"of rank 1 too, which is read from {results[1].file}")
 
 
 def test_some_ranks_of_a_job(tmp_path: Path) -> None:

@@ -57,6 +57,12 @@ def device(*notes: str, seconds: float | None = None, **shares: float) -> RankTr
             (),
             "the device computes for 50 % of the time, as far as a sample of the events tells; why it is idle is not known",
         ),
+        (  # a rank that was traced without its device
+            [device("no-device", seconds=9.0), device(idle_data=0.5, seconds=0.01)],
+            (),
+            "10 ms a step; the device computes for 50 % of the time and is idle for 50 %, waiting for data: "
+            "no rule says what to change",
+        ),
         ([], (), "nothing could be read"),
     ],
 )  # fmt: skip

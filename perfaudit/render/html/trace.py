@@ -154,7 +154,7 @@ def _notes(report: Report, traces: Traces) -> Markup:
     for note, meaning in NOTE_WORDS.items():
         ranks = [rank for rank in traces.ranks if note in rank.notes]
         if ranks:
-            items.append(element("li", meaning, _of_which(ranks, len(traces.ranks))))
+            items.append(element("li", _of_which(ranks, len(traces.ranks)), meaning))
     items += [element("li", words(note)) for note in report.notes]
     return element("ul", items, class_="plain") if items else Markup()
 
@@ -164,4 +164,4 @@ def _of_which(ranks: list[RankTrace], of: int) -> str:
         return ""
     named = ", ".join(label(rank) for rank in ranks[:MOST_NAMED])
     more = f" and {len(ranks) - MOST_NAMED} more" if len(ranks) > MOST_NAMED else ""
-    return f" ({named}{more})"
+    return f"{named}{more}: "
