@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfaudit.cli.gate_history_text import history_text, local
+from perfaudit.cli.history_pages import metric_page
 from perfaudit.cli.output import write
 from perfaudit.errors import NothingMeasured, UserError
 
@@ -75,14 +76,23 @@ def gate_runs_words(runs: Json) -> str:
     )
 
 
-def show(metric: str, target: str | None, format_: str, output: Path | None, limit: int) -> None:
-    """Write the history of a metric. Raises NothingMeasured where no gate was run, UserError for a name nobody knows."""
+def show(
+    metric: str, target: str | None, format_: str, output: Path | None, limit: int, page: Path | None = None
+) -> None:
+    """Write the history of a metric. Raises NothingMeasured where no gate was run, UserError for a name nobody knows.
+
+    page: a file that gets it as a page besides.
+    """
     from perfaudit.render.words import json_text
 
     shown = _shown(Path.cwd(), metric, target)
+    data = {"schema": SCHEMA, "metric": metric, "series": [_json(each) for each in shown]}
+    if page is not None:
+        write(metric_page(metric, shown, data), page)
     if format_ == "json":
-        data = {"schema": SCHEMA, "metric": metric, "series": [_json(each) for each in shown]}
         write(json_text(data), output)
+    elif format_ == "html":
+        write(metric_page(metric, shown, data), output)
     elif format_ == "csv":
         write(_csv(shown), output)
     else:

@@ -48,34 +48,46 @@ def history_text(shown: list[Shown], to_stdout: bool, signs: bool, limit: int) -
     return "\n".join(parts)
 
 
-def _section(shown: Shown, paint: Paint, width: int, signs: bool, limit: int) -> str:
-    from perfaudit.render.paint import wrapped
-    from perfaudit.render.sparkline import ASCII, BLOCKS, sparkline
+def what_it_is(series: Series) -> str:
+    """The metric in words, "" for one that has only its name."""
+    return WORDS.get(series.metric, "of one training step" if series.layer == "counters" else "")
+
+
+def about(series: Series) -> list[str]:
+    """How many gates, when and on what machine; the lowest, the highest and the last value."""
     from perfaudit.render.words import count, one_line
 
-    series = shown.series
     values = [point.value for point in series.points]
-    of = f" of {series.target}" if series.target else ""
-    what = WORDS.get(series.metric, "of one training step" if series.layer == "counters" else "")
-    heading = paint(one_line(series.metric + of), "bold") + (f": {what}" if what else "")
     first, last = local(series.points[0].at), local(series.points[-1].at)
     when = first if len(values) == 1 else f"{first} to {last}"
     machine = _machine(series.environment)
     way = f", {_WAYS['baseline']}" if series.kind == "baseline" else ""
     said = [one_line(f"{count(len(values), 'gate')}, {when}{machine}{way}")]
-    low, high, newest = (_value(series, v) for v in (min(values), max(values), values[-1]))
-    said.append(f"lowest {low}, highest {high}, last {newest}")
+    low, high, newest = (value_text(series, v) for v in (min(values), max(values), values[-1]))
+    return [*said, f"lowest {low}, highest {high}, last {newest}"]
+
+
+def _section(shown: Shown, paint: Paint, width: int, signs: bool, limit: int) -> str:
+    from perfaudit.render.paint import wrapped
+    from perfaudit.render.sparkline import ASCII, BLOCKS, sparkline
+    from perfaudit.render.words import one_line
+
+    series = shown.series
+    values = [point.value for point in series.points]
+    of = f" of {series.target}" if series.target else ""
+    what = what_it_is(series)
+    heading = paint(one_line(series.metric + of), "bold") + (f": {what}" if what else "")
     line = sparkline(values, width - 4, BLOCKS if signs else ASCII)
     lines = [
         wrapped(heading, width, ""),
-        *(wrapped(text, width, "") for text in said),
+        *(wrapped(text, width, "") for text in about(series)),
         "",
         f"  {paint(line, 'cyan')}",
         "",
     ]
     table = _table(shown, paint, width, limit).lstrip("\n")
-    verdicts = [wrapped(text, width, "") for text in _verdicts(shown, paint)]
-    return "\n".join([*lines, table, *verdicts]) + "\n"
+    told = [wrapped(text, width, "") for text in verdicts(shown, paint)]
+    return "\n".join([*lines, table, *told]) + "\n"
 
 
 def _table(shown: Shown, paint: Paint, width: int, limit: int) -> str:
@@ -90,13 +102,15 @@ def _table(shown: Shown, paint: Paint, width: int, limit: int) -> str:
     columns = ["when", "commit", one_line(series.metric), *(["interval"] if has_interval else []), "verdict"]
     rows = []
     for i, p in reversed(list(enumerate(series.points))[-limit if limit else None :]):
-        value = ("▲ " if i in begins else "") + _value(series, p.value)
+        value = ("▲ " if i in begins else "") + value_text(series, p.value)
         between = (
-            f"[{_value(series, p.low)}, {_value(series, p.high)}]" if p.low is not None and p.high is not None else ""
+            f"[{value_text(series, p.low)}, {value_text(series, p.high)}]"
+            if p.low is not None and p.high is not None
+            else ""
         )
         cells = [
             local(p.at),
-            _commit(p.head),
+            commit_text(p.head),
             value,
             *([between] if has_interval else []),
             p.verdict.replace("_", " "),
@@ -105,7 +119,7 @@ def _table(shown: Shown, paint: Paint, width: int, limit: int) -> str:
     return table(columns, rows, paint is colour, width)
 
 
-def _verdicts(shown: Shown, paint: Paint) -> list[str]:
+def verdicts(shown: Shown, paint: Paint) -> list[str]:
     """What is seen in a series, a sentence each."""
     from perfaudit.gate.change_points import LEVEL, MINIMUM
 
@@ -144,12 +158,12 @@ def _change_words(series: Series, change: ChangePoint, paint: Paint) -> str:
     point = series.points[change.index]
     if series.is_exact:
         by = change.after - change.before
-        share = f", {'+' if by > 0 else '−'}{_value(series, abs(by))}"
+        share = f", {'+' if by > 0 else '−'}{value_text(series, abs(by))}"
     else:
         share = f", {100 * change.change:+.1f} %" if change.change is not None else ""
     p = f", p {change.p:.3f}" if change.p is not None else ""
-    levels = f"{_value(series, change.before)} → {_value(series, change.after)}"
-    text = one_line(f"▲ {local(point.at)[:10]} {_commit(point.head)}: {levels}{share}{p}")
+    levels = f"{value_text(series, change.before)} → {value_text(series, change.after)}"
+    text = one_line(f"▲ {local(point.at)[:10]} {commit_text(point.head)}: {levels}{share}{p}")
     return paint(text, "red" if change.after > change.before else "green")
 
 
@@ -159,24 +173,29 @@ def _drift_words(shown: Shown, paint: Paint) -> list[str]:
 
     points = shown.series.points
     last = points[-1]
-    low, high = _value(shown.series, last.low or 0.0), _value(shown.series, last.high or 0.0)
-    ratio = f"{_value(shown.series, last.value)} [{low}, {high}] over {count(last.n or 1, 'gate')}"
+    low, high = value_text(shown.series, last.low or 0.0), value_text(shown.series, last.high or 0.0)
+    ratio = f"{value_text(shown.series, last.value)} [{low}, {high}] over {count(last.n or 1, 'gate')}"
     settled = f"each gate adds its error; {_settled_by(shown.series, points[0].reference)}"
     if not shown.drift or shown.most is None:
         return [
             f"{ratio}: no drift beyond {100 * CALLED_BEYOND:.0f} % can be told",
             *([settled] if len(points) > 1 else []),
         ]
-    by_one = f"most of one gate: {shown.most.value:.3f} in {_commit(shown.most.head)}"
+    by_one = f"most of one gate: {shown.most.value:.3f} in {commit_text(shown.most.head)}"
     text = f"▲ {shown.drift} since {local(points[0].at)[:10]}: {ratio}; {by_one}"
     return [paint(one_line(text), "red" if shown.drift == "slower" else "green"), settled]
 
 
 def _others(first: Series, others: list[Shown], width: int) -> str:
+    from perfaudit.render.paint import wrapped
+
+    return "".join(wrapped(line, width, "") + "\n" for line in not_compared(first, others))
+
+
+def not_compared(first: Series, others: list[Shown]) -> list[str]:
     """A line on each series that is not shown, and why it is one of its own."""
     from statistics import median
 
-    from perfaudit.render.paint import wrapped
     from perfaudit.render.words import count, one_line
 
     lines = []
@@ -185,12 +204,12 @@ def _others(first: Series, others: list[Shown], width: int) -> str:
         differs = {k: v for k, v in series.environment.items() if first.environment.get(k) != v}
         why = _machine(differs) or (f", {_WAYS.get(series.kind, series.kind)}" if series.kind != first.kind else "")
         why = why or ", another chain of commits"
-        value = _value(series, median(point.value for point in series.points))
+        value = value_text(series, median(point.value for point in series.points))
         ended = local(series.points[-1].at)[:10]
         lines.append(f"not compared: {count(len(series.points), 'gate')} until {ended}{why}: median {value}")
     if len(others) > _OTHERS_SHOWN:
         lines.append(f"not compared: {len(others) - _OTHERS_SHOWN} more series; --format csv has them")
-    return "".join(wrapped(one_line(line), width, "") + "\n" for line in lines)
+    return [one_line(line) for line in lines]
 
 
 def _machine(environment: dict[str, str]) -> str:
@@ -205,7 +224,7 @@ def _machine(environment: dict[str, str]) -> str:
     return f", on {', '.join(parts)}" if parts else ""
 
 
-def _value(series: Series, value: float) -> str:
+def value_text(series: Series, value: float) -> str:
     """A value of the series with its unit."""
     from perfaudit.render.tables import size
     from perfaudit.render.words import seconds
@@ -221,7 +240,7 @@ def _value(series: Series, value: float) -> str:
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.1f}"
 
 
-def _commit(head: str) -> str:
+def commit_text(head: str) -> str:
     """The commit of a gate, shortened; the "+" of changed files stays."""
     return head[:_COMMIT] + ("+" if head.endswith("+") else "") if head.rstrip("+") else "?"
 

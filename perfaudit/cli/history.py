@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from perfaudit.cli.output import check_writable, format_option, is_terminal, say, write
+from perfaudit.cli.output import HtmlFile, check_writable, format_option, is_terminal, say, write
 from perfaudit.errors import NothingMeasured, UserError
 
 if TYPE_CHECKING:
@@ -68,30 +68,33 @@ def command(
     table: Annotated[
         str, typer.Option(metavar="|".join(_TABLES), callback=_table_name, help="What --format csv writes of a run.")
     ] = "trials",
-    format: Annotated[str, format_option("text", "csv", "json", what="history")] = "text",
+    format: Annotated[str, format_option("text", "csv", "json", "html", what="history")] = "text",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the history to a file.")] = None,
+    html: HtmlFile = None,
 ) -> None:
     """Parse, read, print, exit."""
     from perfaudit.measure.journal import find_run, read_run
 
-    check_writable(output)
+    check_writable(output, html)
     if metric is not None:
         from perfaudit.cli.gate_history import show
 
         if run is not None:
             raise UserError(f"--metric is of the gates, {run} is a run: ask for one of them")
-        show(metric, target, format, output, limit)
+        show(metric, target, format, output, limit, html)
         return
     if target is not None:
         raise UserError("--target goes with --metric; `perfaudit history --metric step_time` shows the gates")
     if run is None:
-        _list_runs(format, output, limit)
+        _list_runs(format, output, limit, html)
         return
     shown = read_run(find_run(Path.cwd(), run))
+    if html is not None:
+        write(_one_run(shown, "html", table, to_stdout=False), html)
     write(_one_run(shown, format, table, output is None), output)
 
 
-def _list_runs(format_: str, output: Path | None, limit: int) -> None:
+def _list_runs(format_: str, output: Path | None, limit: int, page: Path | None) -> None:
     """Write the runs of the working directory. Raises NothingMeasured where there is none, or none that can be read."""
     from perfaudit.cli.gate_history import gate_runs_words
     from perfaudit.measure.journal import all_runs
@@ -101,9 +104,13 @@ def _list_runs(format_: str, output: Path | None, limit: int) -> None:
     if not runs and gates is None:
         raise NothingMeasured(f"nothing was measured below {Path.cwd()} so far; `perfaudit tune` writes its runs there")
     shown = runs[:limit] if limit else runs
+    data = {"schema": history.SCHEMA, "runs": [history.run_row(run) for run in shown], "gates": gates}
+    if page is not None:
+        write(_runs_page(shown, gates, data), page)
     if format_ == "json":
-        rows = {"schema": history.SCHEMA, "runs": [history.run_row(run) for run in shown], "gates": gates}
-        write(_as_json(rows), output)
+        write(_as_json(data), output)
+    elif format_ == "html":
+        write(_runs_page(shown, gates, data), output)
     elif format_ == "csv":
         write(history.runs_table(shown).to_csv(index=False), output)
     else:
@@ -135,6 +142,10 @@ def _one_run(run: Run, format_: str, table: str, to_stdout: bool) -> str:
 
     if format_ == "json":
         return _as_json(history.as_json(run))
+    if format_ == "html":
+        from perfaudit.cli.history_pages import run_page
+
+        return run_page(run, _about_run(run))
     if format_ == "csv":
         frame = history.trials_table(run) if table == "trials" else history.comparisons_table(run)
         return frame.to_csv(index=False)
@@ -152,19 +163,46 @@ def _runs_text(runs: list[Run], to_stdout: bool) -> str:
 
     A narrow terminal gets fewer columns.
     """
+    columns, rows = _run_rows(runs)
+    if _width() < _WIDE:
+        kept = [index for index, name in enumerate(columns) if name not in ("knobs", "took")]
+        columns, rows = [columns[i] for i in kept], [[row[i] for i in kept] for row in rows]
+    return _drawn(columns, rows, ("trials", "took"), to_stdout)
+
+
+def _run_rows(runs: list[Run]) -> tuple[list[str], list[list[str]]]:
+    """Columns and rows of the list of runs."""
     from perfaudit.tune import history
 
-    columns = ["run", "command", "knobs", "trials", "status", "took", "best saving"]
     rows = []
     for row in _rows(history.runs_table(runs)):
         took = "" if row["status"] == "damaged" else _duration(row["seconds"])
         knobs = _few(row["knobs"].split(", "))
         asked = f"{row['command']} {_end_of(row['target'])}"
         rows.append([row["id"], asked, knobs, str(row["trials"]), row["status"], took, row["best_saving"]])
-    if _width() < _WIDE:
-        kept = [index for index, name in enumerate(columns) if name not in ("knobs", "took")]
-        columns, rows = [columns[i] for i in kept], [[row[i] for i in kept] for row in rows]
-    return _drawn(columns, rows, ("trials", "took"), to_stdout)
+    return ["run", "command", "knobs", "trials", "status", "took", "best saving"], rows
+
+
+def _runs_page(runs: list[Run], gates: Json | None, data: Json) -> str:
+    from perfaudit.cli.gate_history import gate_runs_words
+    from perfaudit.render.html.history import runs_page
+
+    notes = [gate_runs_words(gates)] if gates is not None else []
+    return runs_page(*_run_rows(runs), [*notes, *(run.problem for run in runs if run.problem)], data)
+
+
+def _about_run(run: Run) -> list[str]:
+    """When a run began, how it ended after how long, and on what machine."""
+    from perfaudit.tune import history
+
+    row = history.run_row(run)
+    environment = run.start.get("environment")
+    machine = [f"{k} {v}" for k, v in environment.items() if v] if isinstance(environment, dict) else []
+    pairs = [f"{target}: {number} pairs of processes" for target, number in history.pairs(run).items()]
+    return [
+        ", ".join([f"began {row['began']}", f"{row['status']} after {_duration(row['seconds'])}", *machine]),
+        *pairs,
+    ]
 
 
 def _run_text(run: Run, to_stdout: bool) -> str:
@@ -174,9 +212,7 @@ def _run_text(run: Run, to_stdout: bool) -> str:
 
     paint = _paint(to_stdout)
     row = history.run_row(run)
-    environment = run.start.get("environment")
-    machine = [f"{k} {v}" for k, v in environment.items() if v] if isinstance(environment, dict) else []
-    began = ", ".join([f"began {row['began']}", f"{row['status']} after {_duration(row['seconds'])}", *machine])
+    began = _about_run(run)[0]
     asked = f"{row['command']} {row['target']}"
     parts = [f"{paint(one_line(run.id), 'bold')}  {one_line(asked)}\n{one_line(began)}\n"]
     trials = history.trials_table(run)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Done
+from html_pages import check_page, readable
 
 from perfaudit.gate import store
 from perfaudit.measurements import Environment
@@ -263,7 +264,7 @@ def test_gates_that_cannot_be_read_hide_no_run(project: Project, perfaudit: Run)
         (("--metric", "findings", "--target", "train.py"), 3, "no gate of train.py noted findings"),
         (("--metric", "ratio", "20261121"), 2, "--metric is of the gates, 20261121 is a run"),
         (("--target", "train.py"), 2, "--target goes with --metric"),
-        (("--metric", "ratio", "--format", "sarif"), 2, "'sarif' is none of text, csv, json"),
+        (("--metric", "ratio", "--format", "sarif"), 2, "'sarif' is none of text, csv, json, html"),
     ],
 )
 def test_wrong_use(project: Project, perfaudit: Run, arguments: tuple[str, ...], code: int, said: str) -> None:
@@ -271,6 +272,46 @@ def test_wrong_use(project: Project, perfaudit: Run, arguments: tuple[str, ...],
     done = perfaudit("history", *arguments)
     assert (done.code, done.out) == (code, "")
     assert said in done.err
+
+
+def test_a_metric_as_a_page(project: Project, perfaudit: Run) -> None:
+    folder = project()
+    gates(folder, TIMES)
+    done = perfaudit("history", "--metric", "step_time", "--html", "steps.html", "--limit", "7")
+    assert done.out == STEP_TEXT
+    text = (folder / "steps.html").read_text()
+    page, said = check_page(text), readable(text).splitlines()
+    assert said[:3] == [
+        "perfaudit history: step_time",
+        "train.py: last 44.20 ms, 1 change of level",
+        "step_time: seconds per step of the code as it is",
+    ]
+    assert "▲ 2026-11-27 1f2e3d4c5b66: 41.20 ms → 43.95 ms, +6.7 %, p 0.002" in said
+    assert text.count('class="sign plain"') == 11
+    assert text.count('class="sign control"') == 1  # the first gate of the new level
+    assert ">+6.7 %</text>" in text
+    assert json.loads(page.texts["script"][0]) == json.loads(
+        perfaudit("history", "--metric", "step_time", "--format", "json").out
+    )
+
+
+@pytest.mark.parametrize(
+    ("metric", "said"),
+    [("host_syncs", "train.py: last 16, 1 change of level"), ("peak_bytes", "train.py: last 700.0 MiB, no change of level"),
+     ("drift", "train.py: ▲ slower since 2026-11-21"), ("findings", "last 3, no change of level")],
+)  # fmt: skip
+def test_the_verdict_of_a_page(project: Project, perfaudit: Run, metric: str, said: str) -> None:
+    gates(project(), TIMES)
+    text = perfaudit("history", "--metric", metric, "--format", "html").out
+    check_page(text)
+    assert readable(text).splitlines()[1].startswith(said)
+
+
+def test_a_long_history_has_a_page_of_its_size(project: Project, perfaudit: Run) -> None:
+    gates(project(), [41.0] * 420)
+    text = perfaudit("history", "--metric", "step_time", "--format", "html").out
+    assert len(text.encode()) < 1_000_000
+    assert "The newest 300 of 420." in text
 
 
 def test_no_gate_was_run_here(project: Project, perfaudit: Run) -> None:

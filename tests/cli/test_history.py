@@ -15,6 +15,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from conftest import Done
+from html_pages import EVIL, check_page, readable
 
 Run = Callable[..., Done]
 Project = Callable[..., Path]
@@ -328,7 +329,7 @@ def test_damaged_runs_are_listed_and_said(project: Project, perfaudit: Run) -> N
         (("1999",), "no run '1999' below"),
         (("20261122",), "2 runs begin with 20261122: 20261122-100000-e5f6, 20261122-090000-c3d4"),
         (("nothing.jsonl",), "nothing.jsonl: no such file"),
-        (("--format", "sarif"), "'sarif' is none of text, csv, json"),
+        (("--format", "sarif"), "'sarif' is none of text, csv, json, html"),
         (("--table", "winners"), "'winners' is none of trials, comparisons"),
         (("--limit", "-1"), "-1"),
         (("--output", "no/such/folder.csv"), "no such folder"),
@@ -349,6 +350,45 @@ def test_output_goes_to_a_file(project: Project, perfaudit: Run) -> None:
     assert (done.code, done.out, (folder / "run.txt").read_text()) == (0, "", shown)
 
 
+def test_runs_as_pages(project: Project, perfaudit: Run) -> None:
+    folder = project()
+    several(folder)
+    done = perfaudit("history", "--html", "runs.html")
+    assert done.out == LIST_TEXT
+    listed = (folder / "runs.html").read_text()
+    assert perfaudit("history", "--format", "html").out == listed
+    said = readable(listed).splitlines()
+    assert said[:2] == ["perfaudit history", "3 runs"]
+    assert "dataloader 12 to 15 %" in said
+    page = check_page(listed)
+    assert json.loads(page.texts["script"][0]) == json.loads(perfaudit("history", "--format", "json").out)
+
+    done = perfaudit("history", "20261121", "--html", "run.html")
+    assert done.out == RUN_TEXT
+    shown = (folder / "run.html").read_text()
+    page, said = check_page(shown), readable(shown).splitlines()
+    assert said[:2] == [
+        "perfaudit history: 20261121-201503-a1b2, tune sample_models/photo_resnet.py",
+        "2 workers are faster: saves 12.0 to 15.0 % of the step (measured)",
+    ]
+    assert "0.865 [0.850, 0.879] faster (12 rounds, measured)" in said
+    assert "Time of a step by workers of the loader: medians with quartiles." in said
+    assert json.loads(page.texts["script"][0]) == json.loads(perfaudit("history", "20261121", "--format", "json").out)
+
+
+def test_nothing_of_a_journal_is_markup(project: Project, perfaudit: Run) -> None:
+    lines = [
+        trial(0, settings={EVIL: EVIL}, knob=EVIL),
+        trial(1, None, reason=EVIL),
+        {**winner(0.1, 0.2), "words": EVIL},
+    ]
+    name = journal(project(), "20261121-201503-a1b2", *lines, target=EVIL, knobs=[EVIL], environment={EVIL: EVIL})
+    for arguments in ((), (name,)):
+        text = perfaudit("history", *arguments, "--format", "html").out
+        check_page(text)
+        assert "<img" not in text
+
+
 def test_without_pandas_json_is_left(project: Project, perfaudit: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     several(project())
     monkeypatch.setitem(sys.modules, "pandas", None)
@@ -364,7 +404,7 @@ NUMBERS = (None, "x", True, float("inf"), float("nan"), -1, 10**400, [], {"a": 1
 
 
 @pytest.mark.parametrize("strange", NUMBERS, ids=repr)
-@pytest.mark.parametrize("format_", ["text", "csv", "json"])
+@pytest.mark.parametrize("format_", ["text", "csv", "json", "html"])
 def test_a_file_that_holds_anything(project: Project, perfaudit: Run, strange: object, format_: str) -> None:
     keys = ("at", "knob", "settings", "status", "metric", "median", "low", "high", "n", "peak_memory_bytes", "reason")
     odd: list[Json] = [{**trial(0), key: strange} for key in keys]
@@ -377,6 +417,8 @@ def test_a_file_that_holds_anything(project: Project, perfaudit: Run, strange: o
     for arguments in ((), (name,)):
         done = perfaudit("history", *arguments, "--format", format_)
         assert (done.code, done.err) == (0, "")
+        if format_ == "html":
+            check_page(done.out)
         if format_ == "json":
             json.loads(done.out, parse_constant=lambda constant: pytest.fail(f"{constant} is no JSON"))
 

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 from conftest import Done
-from html_pages import Page, check_page, readable
+from html_pages import EVIL, Page, check_page, readable
 from reports import DIFF, EMPTY, ERROR, NOTEBOOK, ODD, SMALL, WARNING
-from trace_reports import EVIL
 
 from perfaudit.cli.code_around import code_around
 from perfaudit.findings import Finding, Fix, Location, Saving

@@ -6,9 +6,8 @@ import re
 from dataclasses import replace
 
 import pytest
-from html_pages import check_page, readable
+from html_pages import EVIL, check_page, readable
 from reports import ERROR, WARNING
-from trace_reports import EVIL
 from tunes import MACHINE
 
 from perfaudit.render.html import render

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 from climbs import CLIMB, LADDER, RACED, report
-from html_pages import Page, check_page, readable
-from trace_reports import EVIL
+from html_pages import EVIL, Page, check_page, readable
 from tunes import TRIALS, TUNE, trial
 
 from perfaudit.findings import FilePatch, Fix

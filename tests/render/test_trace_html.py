@@ -7,8 +7,8 @@ import re
 from dataclasses import replace
 
 import pytest
-from html_pages import Page, check_page
-from trace_reports import EVIL, SHARES, made_report
+from html_pages import EVIL, Page, check_page
+from trace_reports import SHARES, made_report
 
 from perfaudit.render.html import render
 from perfaudit.render.html.page import LIMIT

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from html_pages import EVIL
+
 from perfaudit.findings import Finding, Location, Saving
 from perfaudit.report import Report, Skipped
 from perfaudit.traces import (
@@ -16,7 +18,6 @@ from perfaudit.traces import (
     Traces,
 )
 
-EVIL = "</script><script>alert(1)</script><img src=\"http://x/\" onerror='a'>&amp;\x1b[2J\x00|`*b*"
 SHARES = {
     "compute": 0.5,
     "communication_exposed": 0.2,

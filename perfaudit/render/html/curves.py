@@ -10,6 +10,7 @@ from perfaudit.render.html.charts import Axis, marker, percent, upright
 from perfaudit.render.html.markup import Markup, Part, element, together
 
 MOST_NAMES = 12  # below the places; of more, some have none
+LONG_NAME = 6  # characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +130,14 @@ def _line(drawn: Curves, line: Line) -> list[Part]:
 
 
 def _names(drawn: Curves) -> Markup:
-    every = -(-len(drawn.names) // MOST_NAMES)
-    shown = ((place, name) for place, name in enumerate(drawn.names) if place % every == 0)
+    """Names below the places: of long ones the first, the middle one and the last."""
+    last = len(drawn.names) - 1
+    if any(len(name) >= LONG_NAME for name in drawn.names) and last > 1:
+        shown = {0: "start", last // 2: "middle", last: "end"}
+    else:
+        every = -(-len(drawn.names) // MOST_NAMES)
+        shown = dict.fromkeys(range(0, len(drawn.names), every), "middle")
     return together(
-        element("text", name, x=percent(_at(drawn, place)), y="70%", text_anchor="middle", class_="tick")
-        for place, name in shown
+        element("text", drawn.names[place], x=percent(_at(drawn, place)), y="70%", text_anchor=anchor, class_="tick")
+        for place, anchor in shown.items()
     )

@@ -34,7 +34,7 @@ def data_element(report: Report, room: int) -> tuple[Markup, tuple[str, ...]]:
             text = _data(report, left)
     if text is not None and len(text) <= room:
         return text, tuple(left)
-    return _script({"left_out": ["everything"]}), ("everything",)
+    return json_element({"left_out": ["everything"]}), ("everything",)
 
 
 Step = Callable[[Report], Report]
@@ -71,10 +71,11 @@ _STEPS: dict[str, Step] = {
 
 
 def _data(report: Report, left: list[str]) -> Markup:
-    return _script({**to_json(report), **({"left_out": left} if left else {})})
+    return json_element({**to_json(report), **({"left_out": left} if left else {})})
 
 
-def _script(data: dict[str, Any]) -> Markup:  # Any: nested JSON
+def json_element(data: dict[str, Any]) -> Markup:  # Any: nested JSON
+    """A script element with data, in which nothing ends it, and which no log obeys."""
     text = json.dumps(data, allow_nan=False, separators=(",", ":"))
     for sign, escape in _ESCAPES.items():
         text = text.replace(sign, escape)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perfaudit.render.html.data import data_element
+from perfaudit.render.html.data import data_element, json_element
 from perfaudit.render.html.findings import Code, findings_section, more_findings
 from perfaudit.render.html.frame import frame_bytes, framed
 from perfaudit.render.html.gate import findings_layer, gate_body, gate_header
@@ -13,19 +13,21 @@ from perfaudit.render.html.trace import after_findings, before_findings, trace_h
 from perfaudit.render.html.tune import tune_body, tune_header
 from perfaudit.render.run import is_never_built
 from perfaudit.render.words import distrust, place_of, printable, remarks, unused
-from perfaudit.report import Report
+from perfaudit.report import Json, Report
 from perfaudit.verdicts import Gate
 
 LIMIT = 1_000_000  # bytes of a page: what mail and chat still take
 MOST_LISTED = 100  # files that were not read, notes
 
 
-def report_page(report: Report, code: Code) -> str:
-    """The page, `LIMIT` bytes at most. code: lines around places of findings."""
+def report_page(report: Report, code: Code, instead: Json | None = None) -> str:
+    """The page, `LIMIT` bytes at most. code: lines around places of findings. instead: the data, where they are others."""
     shown = printable(report)
     header, body = _parts(shown, report, code)
     room = LIMIT - len(header.encode()) - len(body.encode()) - frame_bytes()
-    data, left = data_element(report, room)
+    data, left = data_element(report, room) if instead is None else (json_element(instead), ())
+    if len(data.encode()) > room:
+        data, left = json_element({"left_out": ["everything"]}), ("everything",)
     said = f" Left out for its size: {', '.join(left)}; `--format json` has all of it." if left else ""
     note = element("p", words(f"This page holds its report as JSON, in its element `report`.{said}"), class_="dim")
     return framed(_title(shown), header, body, note, data)
@@ -39,7 +41,7 @@ def _parts(shown: Report, exact: Report, code: Code) -> tuple[Markup, Markup]:
         return _of_run(shown, exact, code)
     if shown.gate is not None:
         return _of_gate(shown, shown.gate, exact, code)
-    if shown.ladder is not None or shown.command == "tune":
+    if shown.ladder is not None or shown.command in ("tune", "history"):
         notes = section("Notes", "notes", bullets(map(words, _notes_of_tune(shown))))
         return tune_header(shown), together(tune_body(shown, exact), notes, _not_read(shown))
     return _of_scan(shown, exact, code)

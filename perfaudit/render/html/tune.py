@@ -94,7 +94,8 @@ def _result(report: Report) -> str:
         return f"{count(len(paying), 'setting')} pay here, each measured by itself against your code"
     saving = paying[0].saving
     saves = f": {saving_text(saving)}" if saving is not None else ""
-    return f"{settings_text(paying[0].settings)} pays here{saves}"
+    settings = settings_text(paying[0].settings)  # of a run of the history they are not known
+    return f"{settings} pays here{saves}" if settings else f"{sentence(paying[0].words)}{saves}"
 
 
 def tune_body(report: Report, exact: Report) -> Markup:
@@ -128,7 +129,9 @@ def _ranked(winners: Sequence[Winner]) -> Markup:
     for winner, saving in paying:
         clock = "" if saving.clock == "wall" else " of processor time"
         figures = f"{100 * saving.low:.1f} to {100 * saving.high:.1f} %{clock}, {saving.basis}"
-        rows.append(BarRow(settings_text(winner.settings), figures, saving.low, saving.high, saving.basis))
+        rows.append(
+            BarRow(settings_text(winner.settings) or winner.words, figures, saving.low, saving.high, saving.basis)
+        )
     axis = axis_over(
         [0.0, *(end for row in rows for end in (row.start, row.end))], lambda share: f"{100 * share:.0f} %"
     )
@@ -378,9 +381,9 @@ def _winner(winner: Winner, exact: Winner) -> Markup:
     parts: list[Part] = [
         element("p", words(sentence(winner.words)), class_="better" if not winner.keeps_current else None)
     ]
-    if winner.keeps_current:
+    if winner.keeps_current and winner.settings:
         parts.append(element("p", f"It stays at {settings_text(winner.settings)}."))
-    elif winner.saving is not None:
+    if not winner.keeps_current and winner.saving is not None:
         parts.append(element("p", words(sentence(saving_text(winner.saving)))))
     if winner.verified:
         checked = "Checked" if NOT_CLAIMED in winner.verified else "Verified"

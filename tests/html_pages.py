@@ -7,6 +7,7 @@ import hashlib
 import re
 from html.parser import HTMLParser
 
+EVIL = "</script><script>alert(1)</script><img src=\"http://x/\" onerror='a'>&amp;\x1b[2J\x00|`*b*"
 VOID = {"meta", "link"}
 ELEMENTS = {
     "html", "head", "meta", "title", "link", "style", "body", "main", "header", "nav", "footer", "section", "a", "p", "h1", "h2",
