@@ -20,6 +20,7 @@ if not (ROOT / "benchmarks").exists():
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
+import calibration_pictures  # noqa: E402
 import demonstration  # noqa: E402  # it stands in that folder
 import page_figures as figures  # noqa: E402
 import report_picture  # noqa: E402
@@ -97,6 +98,14 @@ def test_the_picture_is_that_of_its_record() -> None:
         "run: python benchmarks/report_picture.py --write"
     )
     assert "http" not in report_picture.picture().replace("http://www.w3.org/2000/svg", "")
+
+
+def test_pictures_of_measurements_are_those_of_their_records() -> None:
+    for name, drawn in calibration_pictures.pictures().items():
+        assert (calibration_pictures.PICTURES / name).read_text(encoding="utf-8") == drawn, (
+            f"{name}: run: python benchmarks/calibration_pictures.py --write"
+        )
+        assert f"(pictures/{name})" in PAGES["docs/results.md"]
 
 
 @pytest.mark.parametrize("page", sorted(PAGES))
