@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test docs package trainers check gate mutants install clean
+.PHONY: demo test docs package trainers mcp check gate mutants install clean
 
 demo: $(STAMP)
 	$(BIN)/perfaudit scan sample_models/digits_cnn.py --measure --exit-zero

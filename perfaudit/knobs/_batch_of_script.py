@@ -10,6 +10,7 @@ from typing import Any
 from perfaudit.errors import TargetError
 from perfaudit.knobs import Bench, Refused, Reply, Survey, Unanswered
 from perfaudit.knobs._code import Code, Patch, built_at
+from perfaudit.knobs._trainers import words_of_options
 from perfaudit.measurements import Settings
 from perfaudit.static import edit
 from perfaudit.static.source import Source
@@ -56,6 +57,8 @@ def why_by_hand(survey: Survey) -> str:
     code, script = Code("", survey), survey.facts.script
     if patch_of_script(code, {"batch_size": 2 * (survey.facts.loader.batch_size or 1)}) is not None:
         return ""
+    if survey.facts.loader.prefix and words_of_options(survey, [(OF_TRAINER, "")]):
+        return f"the argument --{OF_TRAINER} sets it, which is no line to patch"
     found = _set_at(code)
     options = found[2].options if found is not None and isinstance(found[2], WhereSet) else ()
     if script is not None and (option := given_as(options, script.arguments)):
@@ -66,6 +69,9 @@ def why_by_hand(survey: Survey) -> str:
 def handed_over_of_script(survey: Survey, settings: Settings) -> str:
     """How a script gets another batch size where its text is not changed: the argument to give, or the place to look at."""
     code, script = Code("", survey), survey.facts.script
+    of_trainer = [(OF_TRAINER, str(settings["batch_size"]))]
+    if survey.facts.loader.prefix and (by_command_line := words_of_options(survey, of_trainer)):
+        return by_command_line
     found, place = _set_at(code), built_at(survey.facts.loader.site)
     at = found[2] if found is not None else None
     if isinstance(at, WhereSet) and script is not None and at.options:

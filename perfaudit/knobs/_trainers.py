@@ -5,6 +5,8 @@ Names and values are those of the libraries' own documentation (docs/trainers.md
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from perfaudit.knobs._code import Code, Patch
 from perfaudit.knobs._survey import Survey
 from perfaudit.static import edit
@@ -31,6 +33,7 @@ _ARGUMENTS: dict[tuple[str, str], dict[str, tuple[Argument, ...]]] = {
     ("accelerate", "precision"): {"bf16": (("mixed_precision", '"bf16"'),)},
 }
 _CALLS = {"transformers": "TrainingArguments", "lightning": "the Trainer", "accelerate": "the Accelerator"}
+QUOTE = '"'  # around the text of a value that is a string
 _BY_POSITION = 1  # arguments that may stand without a name; behind them comes what is set here
 
 
@@ -52,8 +55,33 @@ def patch_trainer(code: Code, knob: str, setting: str) -> Patch | None:
     return code.patch(source, call, edit.together(*(edit.set_keyword(source, call, *each) for each in given)))
 
 
+def words_of_options(survey: Survey, given: Sequence[Argument]) -> str:
+    """The options of the command line that set these arguments of the trainer, in words; "" where that sets not all of them."""
+    trainer = survey.facts.trainer
+    if trainer is None or not given or not {name for name, _ in given} <= set(trainer.options):
+        return ""
+    return f"give the script {' '.join(f'--{name} {value.strip(QUOTE)}' for name, value in given)}"
+
+
+def by_options(survey: Survey, *given: Argument) -> str:
+    """Why arguments of the trainer are no patch, and what to give the script instead; "" where the command line sets none."""
+    words = words_of_options(survey, given)
+    return f"the command line sets it, which is no line to patch: {words}" if words else ""
+
+
+def added_by_hand(survey: Survey, *given: Argument) -> str:
+    """How the advice of `words_of_options` is followed; "" where it is none."""
+    return (
+        "add it to the command that starts the training, whose arguments are no line to patch"
+        if words_of_options(survey, given)
+        else ""
+    )
+
+
 def words_of_trainer(survey: Survey, knob: str, setting: str) -> str:
     """What to give the trainer, in words; "" where it takes no such argument."""
     given, trainer = arguments_of_trainer(survey, knob, setting), survey.facts.trainer
+    if by_command_line := words_of_options(survey, given):
+        return by_command_line
     written = ", ".join(f"{name}={value}" for name, value in given)
     return f"give {_CALLS[trainer.library]} {written}" if given and trainer is not None else ""

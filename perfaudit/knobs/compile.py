@@ -11,7 +11,7 @@ from typing import Any
 from perfaudit.knobs import Bench, Knob, Refused, Reply, Setup, Survey, Told, Unanswered
 from perfaudit.knobs._code import Code, Patch, built_at
 from perfaudit.knobs._script_code import NO_NAME, about_models
-from perfaudit.knobs._trainers import ALONE, arguments_of_trainer, patch_trainer, words_of_trainer
+from perfaudit.knobs._trainers import ALONE, arguments_of_trainer, by_options, patch_trainer, words_of_trainer
 from perfaudit.measurements import Settings
 from perfaudit.target.working_folder import shown_path
 
@@ -55,7 +55,8 @@ class Compile(Knob):
         return {"compile": DEFAULT if survey.facts.model.compiled else NONE}
 
     def no_line(self, survey: Survey) -> str:
-        return NO_NAME if survey.facts.is_script else ""
+        by_command_line = by_options(survey, ("torch_compile", "True"))
+        return (by_command_line or NO_NAME) if survey.facts.is_script else ""
 
     def holds(self, survey: Survey, settings: Settings) -> bool:
         """Whether it is compiled; the mode cannot be read from a built model, and stands in the patched line."""

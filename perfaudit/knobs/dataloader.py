@@ -6,12 +6,14 @@ measured by benchmarks/search_quality.py (benchmarks/search_quality.md).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from perfaudit.knobs import Bench, Knob, Refused, Reply, Setup, Survey, Told, Unanswered
 from perfaudit.knobs._code import Code, Patch, built_at
 from perfaudit.knobs._loader_arguments import PREFETCH, edits, is_default
 from perfaudit.knobs._samples_alike import are_alike, changes_its_dataset, counts_alike, may_load_alike, said_of_samples
+from perfaudit.knobs._trainers import added_by_hand, by_options, words_of_options
 from perfaudit.knobs._workers_needed import Start, epoch_seconds, leak, most_workers, start_seconds, wanted_workers
 from perfaudit.measurements import Settings
 
@@ -123,6 +125,8 @@ class Dataloader(Knob):
 
     def by_hand(self, survey: Survey) -> str:
         loader = survey.facts.loader
+        if loader.prefix and (why := by_options(survey, (f"{loader.prefix}num_workers", "N"))):
+            return why
         is_known = not survey.facts.is_script or not loader.is_there or Code("", survey).call(loader.site) is not None
         return "" if is_known else f"no line of your files builds the loader{built_at(loader.site)}"
 
@@ -132,8 +136,14 @@ class Dataloader(Knob):
         now = self.current(survey)
         changed = {k: v for k, v in settings.items() if k == "num_workers" or (v != now[k] and not is_default(k, v))}
         prefix = survey.facts.loader.prefix
+        if prefix and (by_command_line := words_of_options(survey, _named(prefix, changed))):
+            return by_command_line
         what = "give the trainer's arguments" if prefix else "build the training DataLoader with"
         return f"{what} {', '.join(f'{prefix}{name}={value!r}' for name, value in changed.items())}"
+
+    def handed_over(self, settings: Settings, survey: Survey) -> str:
+        prefix = survey.facts.loader.prefix
+        return added_by_hand(survey, (f"{prefix}num_workers", "")) if prefix else ""
 
     def remarks(self, told: Told) -> list[str]:
         seen = told.kept.get("seen")
@@ -243,6 +253,11 @@ def _ms(seconds: float) -> str:
 
 def _time(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds >= 1 else _ms(seconds)
+
+
+def _named(prefix: str, settings: Mapping[str, object]) -> list[tuple[str, str]]:
+    """Settings as arguments of a trainer."""
+    return [(f"{prefix}{name}", repr(value)) for name, value in settings.items()]
 
 
 # ---- settings -----------------------------------------------------------------------------------------------------

@@ -10,7 +10,14 @@ from typing import Any
 from perfaudit.findings import Edit
 from perfaudit.knobs import Bench, Knob, Setup, Survey, Told
 from perfaudit.knobs._code import Code, Patch, built_at
-from perfaudit.knobs._trainers import DEFAULT, arguments_of_trainer, patch_trainer, words_of_trainer
+from perfaudit.knobs._trainers import (
+    DEFAULT,
+    added_by_hand,
+    arguments_of_trainer,
+    by_options,
+    patch_trainer,
+    words_of_trainer,
+)
 from perfaudit.measure.facts import Optimizer as OptimizerFacts
 from perfaudit.measurements import Settings
 from perfaudit.static import edit
@@ -77,10 +84,8 @@ class Optimizer(Knob):
     def candidates(self, bench: Bench) -> list[Settings]:
         """Fused ones where torch has them for this device, and for real parameters only."""
         optimizer = bench.survey.facts.optimizer
-        is_real = all("float" in dtype for dtype in bench.survey.facts.model.dtypes)
-        fused = "fused" in optimizer.takes and bench.survey.facts.device.type in optimizer.fused_devices and is_real
         names = ["for-loop", "foreach"] if "foreach" in optimizer.takes else []
-        names += ["fused"] if fused else []
+        names += ["fused"] if _has_fused(bench.survey) else []
         now = self.current(bench.survey)["update"]
         return [{"update": name} for name in names if name != now]
 
@@ -124,7 +129,8 @@ class Optimizer(Knob):
     def by_hand(self, survey: Survey) -> str:
         code, trainer = Code("", survey), survey.facts.trainer
         if not survey.facts.is_script or (trainer is not None and trainer.optimizer):
-            return ""
+            faster = "fused" if self.current(survey)["update"] != "fused" and _has_fused(survey) else ""
+            return by_options(survey, *arguments_of_trainer(survey, self.name, faster))
         places: dict[str, str] = {}
         for optimizer in _of_a_step(survey):
             found = code.call(optimizer.site)
@@ -138,6 +144,10 @@ class Optimizer(Knob):
             them = " and ".join(places.values())
             return f"the optimizers of a step are built in several files, {them}, and a patch changes one"
         return ""
+
+    def handed_over(self, settings: Settings, survey: Survey) -> str:
+        of_trainer = _of_trainer(survey, settings)
+        return added_by_hand(survey, *arguments_of_trainer(survey, self.name, of_trainer)) if of_trainer else ""
 
     def words(self, settings: Settings, survey: Survey) -> str:
         if (of_trainer := _of_trainer(survey, settings)) is not None:
@@ -158,6 +168,12 @@ class Optimizer(Knob):
         if told.winner is None or told.winner["update"] != "foreach":
             return []
         return ["the lists of foreach take temporary memory of about the size of the parameters"]
+
+
+def _has_fused(survey: Survey) -> bool:
+    """Whether torch has a fused update for this optimizer, device and model."""
+    optimizer, is_real = survey.facts.optimizer, all("float" in dtype for dtype in survey.facts.model.dtypes)
+    return "fused" in optimizer.takes and survey.facts.device.type in optimizer.fused_devices and is_real
 
 
 def _of_a_step(survey: Survey) -> tuple[OptimizerFacts, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 from perfaudit.knobs import Bench, Knob, Refused, Reply, Setup, Survey, Told, Unanswered
 from perfaudit.knobs._code import Code, Patch
 from perfaudit.knobs._script_code import forward_under
-from perfaudit.knobs._trainers import arguments_of_trainer, patch_trainer, words_of_trainer
+from perfaudit.knobs._trainers import added_by_hand, arguments_of_trainer, by_options, patch_trainer, words_of_trainer
 from perfaudit.measurements import Settings
 from perfaudit.target.flags import flags_set
 from perfaudit.training.trainer_precision import computing_in_bf16
@@ -102,8 +102,11 @@ class Precision(Knob):
 
     def by_hand(self, survey: Survey) -> str:
         """On the CPU there is nothing but bfloat16 to try, whose context stands around one forward pass."""
-        script = survey.facts.script
-        if script is None or survey.facts.trainer is not None or survey.facts.device.type != "cpu":
+        script, trainer = survey.facts.script, survey.facts.trainer
+        if trainer is not None and trainer.options and not trainer.refuses_bf16:
+            why = by_options(survey, *arguments_of_trainer(survey, self.name, "bf16"))
+            return why and f"{why}, which changes precision"
+        if script is None or trainer is not None or survey.facts.device.type != "cpu":
             return ""
         if len(lines := sorted({site.line for site in script.backward})) < 2:
             return ""
@@ -155,6 +158,9 @@ class Precision(Knob):
         name = survey.facts.factories.get("step")
         how = f"@{context} above {name}" if name else f"with {context}: around the forward pass and the loss"
         return f"compute the loss in bfloat16: {how}"
+
+    def handed_over(self, settings: Settings, survey: Survey) -> str:
+        return added_by_hand(survey, *arguments_of_trainer(survey, self.name, str(settings["precision"])))
 
     def no_line(self, survey: Survey) -> str:
         script = survey.facts.script

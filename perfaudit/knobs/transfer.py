@@ -10,6 +10,7 @@ from typing import Any
 from perfaudit.findings import Edit
 from perfaudit.knobs import Bench, Knob, Setup, Survey, Told, Way
 from perfaudit.knobs._code import Code, Patch
+from perfaudit.knobs._trainers import words_of_options
 from perfaudit.measurements import Settings
 from perfaudit.static import edit
 from perfaudit.static.given_arguments import give
@@ -94,8 +95,12 @@ class Transfer(Knob):
         said = []
         if settings["pin_memory"] != now["pin_memory"]:
             prefix = survey.facts.loader.prefix
+            given = [(f"{prefix}pin_memory", repr(bool(settings["pin_memory"])))]
             what = "give the trainer's arguments" if prefix else "build the training DataLoader with"
-            said.append(f"{what} {prefix}pin_memory={settings['pin_memory']}{_at(survey, 'PA102')}")
+            said.append(
+                (words_of_options(survey, given) if prefix else "")
+                or f"{what} {prefix}pin_memory={settings['pin_memory']}{_at(survey, 'PA102')}"
+            )
         if settings["non_blocking"] and not now["non_blocking"]:
             said.append(f"copy batches with .to(device, non_blocking=True){_at(survey, 'PA104')}")
         if now["non_blocking"] and not settings["non_blocking"]:

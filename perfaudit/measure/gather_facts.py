@@ -54,6 +54,7 @@ def _trainer(trainer: Any) -> Trainer | None:  # a training.trainers.Trainer
         optimizer=trainer.optimizer,
         site=_call_site(trainer.site),
         refuses_bf16=trainer.refuses_bf16,
+        options=trainer.options,
     )
 
 

@@ -381,8 +381,11 @@ class ScriptTraining(ScriptLoading):
 
     @property
     def loader_prefix(self) -> str:
-        """What is before the names of the loader's arguments in the call at `loader_site`."""
-        return "" if self._own is None or self._own_loader_site or self._trainer_site is None else TRAINER_PREFIX
+        """What is before the names of the loader's arguments in the call at `loader_site`, or on the command line."""
+        if self._own is None or self._own_loader_site:
+            return ""
+        has_options = self.trainer is not None and bool(self.trainer.options)
+        return TRAINER_PREFIX if has_options or self._trainer_site is not None else ""
 
     @property
     def _own_loader_site(self) -> Site | None:

@@ -2,11 +2,14 @@
 
 Child only. Hugging Face builds loader, optimizer and precision from `TrainingArguments`, Lightning the precision from arguments
 of its `Trainer`, Accelerate from those of `Accelerator`. Their constructors are watched, and nothing of them is imported here.
+Hugging Face's `TrainingArguments` may come from the command line, by way of `HfArgumentParser`, which is watched too.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
 import sys
 import types
 from collections.abc import Callable
@@ -32,6 +35,7 @@ _MAKE_STEPS = {  # modules with a class `Trainer` whose methods run for as long 
     "lightning.pytorch.trainer.trainer": LIGHTNING,
     "pytorch_lightning.trainer.trainer": LIGHTNING,
 }
+_PARSER = "transformers.hf_argparser"
 _LIGHTNING_PRECISIONS = {"32-true": "float32", "bf16-mixed": "bf16", "16-mixed": "fp16"}
 _ACCELERATE_PRECISIONS = {"no": "float32", "bf16": "bf16", "fp16": "fp16"}
 
@@ -40,12 +44,14 @@ _ACCELERATE_PRECISIONS = {"no": "float32", "bf16": "bf16", "fp16": "fp16"}
 class Trainer:
     """The trainer that makes the steps. site: of the user's call that gave its arguments, None where none did, or several.
 
-    its: Hugging Face's or Lightning's Trainer, or the Accelerator.
+    its: Hugging Face's or Lightning's Trainer, or the Accelerator. options: names of its arguments that the command line sets,
+    and nothing behind it.
     """
 
     library: str
     its: Any
     site: Site | None
+    options: tuple[str, ...] = ()
 
     @property
     def precision(self) -> str:
@@ -84,11 +90,14 @@ class Trainers:
     def __init__(self) -> None:
         self._built: dict[str, list[Built]] = {}
         self._open = contextlib.ExitStack()
+        # What came from the command line, as objects with their values then and the names of options.
+        self._parsed: list[tuple[object, dict[str, object], frozenset[str]]] = []
 
     def watch(self, after_import: Callable[[str, Callable[[], None]], None]) -> None:
         """Observe the constructors of each of them as soon as its module has been imported."""
         for module in _TAKE_ARGUMENTS:
             after_import(module, partial(self._is_there, module))
+        after_import(_PARSER, self._watch_parser)
 
     def _is_there(self, module: str) -> None:
         library, name, method = _TAKE_ARGUMENTS[module]
@@ -97,12 +106,40 @@ class Trainers:
             built = self._open.enter_context(constructors_observed([kind], lambda _: None, method))
             self._built.setdefault(library, []).append(built)
 
+    def _watch_parser(self) -> None:
+        parser = vars(sys.modules[_PARSER]).get("HfArgumentParser")
+        original = getattr(parser, "parse_args_into_dataclasses", None)
+        if original is None:
+            return
+
+        @functools.wraps(original)
+        def parse(own: Any, args: Any = None, *more: Any, **named: Any) -> Any:  # Any: as the library has it
+            parsed = original(own, args, *more, **named)
+            if args is None or list(args) == sys.argv[1:]:
+                options = frozenset(getattr(own, "_option_string_actions", ()))
+                self._parsed += [(each, dict(vars(each)), options) for each in parsed if dataclasses.is_dataclass(each)]
+            return parsed
+
+        parser.parse_args_into_dataclasses = parse  # type: ignore[union-attr]  # for the life of this process
+
+    def _options_of(self, given: object) -> tuple[str, ...]:
+        """Names of arguments that the command line has set, and that are as it set them."""
+        for parsed, values, options in self._parsed:
+            if parsed is given:
+                now = vars(given)
+                return tuple(
+                    name for name in values if f"--{name}" in options and _is_same(values[name], now.get(name))
+                )
+        return ()
+
     def running(self, frame: types.FrameType | None) -> Trainer | None:
         """The trainer one of whose methods runs in this frame or around it; else the script's only Accelerator; None without."""
         module, its = _outermost(frame)
         if library := _MAKE_STEPS.get(module):
             given = its.args if library == TRANSFORMERS else its
             site = next((site for built in self._built.get(library, ()) if (site := built(given)) is not None), None)
+            if library == TRANSFORMERS and (options := self._options_of(given)):
+                return Trainer(library, its, None, options)
             return Trainer(library, its, _call_of_arguments(site, given) if library == TRANSFORMERS else site)
         everything = [pair for built in self._built.get(ACCELERATE, ()) for pair in built.everything()]
         accelerators = [(each, site) for each, site in everything if site is not None]
@@ -121,6 +158,11 @@ def _outermost(frame: types.FrameType | None) -> tuple[str, Any]:
     with names_in(found):  # emptied behind it
         its = first_argument(found)
     return str(found.f_globals["__name__"]), its
+
+
+def _is_same(before: object, now: object) -> bool:
+    """Whether a value of an argument is what it was; what cannot be compared is another one."""
+    return before is now or (type(before) is type(now) and isinstance(now, (str, int, float)) and before == now)
 
 
 def _call_of_arguments(site: Site | None, args: object) -> Site | None:

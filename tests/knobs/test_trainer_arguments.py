@@ -122,6 +122,43 @@ def test_a_trainer_that_gets_its_arguments_elsewhere_is_not_patched() -> None:
     assert knob("optimizer").patch(Code("train.py", survey), FUSED) is None
 
 
+OPTIONS = {**HF, "options": ("optim", "bf16", "torch_compile", "dataloader_num_workers", "per_device_train_batch_size")}
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "given", "why"),
+    [
+        ("optimizer", FUSED, "--optim adamw_torch_fused", "--optim adamw_torch_fused"),
+        ("precision", BF16, "--bf16 True", "--bf16 True, which changes precision"),
+        ("dataloader", {"num_workers": 4}, "--dataloader_num_workers 4", "--dataloader_num_workers N"),
+        ("compile", {"compile": "default"}, "", "--torch_compile True"),
+        ("batch_size", {"batch_size": 64}, "--per_device_train_batch_size 64", ""),
+    ],
+)
+def test_arguments_from_the_command_line_are_named_as_options(
+    name: str, settings: Settings, given: str, why: str
+) -> None:
+    """As `HfArgumentParser` takes them: there is no line to patch, and so something to type."""
+    survey, module = script_with(OPTIONS, loader={"prefix": "dataloader_", "site": None}), knob(name)
+    full = {**module.current(survey), **settings}
+    assert module.patch(Code("train.py", survey), full) is None
+    said = f"the command line sets it, which is no line to patch: give the script {why}"
+    if name == "batch_size":
+        said = "the argument --per_device_train_batch_size sets it, which is no line to patch"
+        assert module.handed_over(full, survey) == f"give the script {given}"
+    elif name != "compile":  # which is a line behind the model where there is one
+        assert module.words(full, survey) == f"give the script {given}"
+        assert module.handed_over(full, survey).startswith("add it to the command that starts the training")
+    assert (module.no_line(survey) if name == "compile" else module.by_hand(survey)) == said
+
+
+def test_an_option_that_would_change_nothing_is_not_named() -> None:
+    assert knob("optimizer").by_hand(script_with({**OPTIONS, **ASKED_FUSED}, optimizer={"fused": True})) == ""
+    refuses = script_with({**OPTIONS, "refuses_bf16": "on a CPU it takes bf16=True only beside use_cpu=True"})
+    assert knob("precision").by_hand(refuses) == ""
+    assert knob("precision").by_hand(script_with({**OPTIONS, "options": ("optim",)})) == ""
+
+
 @pytest.mark.parametrize(
     ("given", "why", "now", "tried"),
     [

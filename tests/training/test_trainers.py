@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from perfaudit.training.trainers import Trainers
+from perfaudit.training.trainers import Trainer, Trainers
 
 pytest.importorskip("greenlet")
 ROOT = Path(__file__).parents[2]
@@ -150,6 +150,39 @@ def test_a_trainers_program_is_tuned_through_its_own_arguments(program: str, tmp
     assert (found["of another loader"], found["of its own again"]) == (2, 16)
 
 
+OF_PARSER = """
+import json, os
+from perfaudit.target.names import Target
+from perfaudit.target.working_folder import begin
+begin()
+from perfaudit.training.script_training import ScriptTraining
+arguments = "--output_dir out --max_steps 2000 --optim adamw_torch --use_cpu --report_to none --save_strategy no"
+training = ScriptTraining(Target("train.py", {}, tuple(arguments.split())))
+from perfaudit.knobs import Survey, knob
+from perfaudit.measure.gather_facts import facts_of
+survey = Survey(facts_of(training))
+found = {"site": survey.facts.trainer.site is not None}
+found |= {name: knob(name).by_hand(survey) for name in ("optimizer", "precision", "dataloader")}
+print("\\n" + json.dumps(found), flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.slow
+def test_arguments_of_a_command_line_are_named_as_options(tmp_path: Path) -> None:
+    if importlib.util.find_spec("transformers") is None:
+        pytest.skip("transformers is not installed; `make trainers` has it")
+    (tmp_path / "train.py").write_text((PROGRAMS / "hugging_face_parser.py").read_text())
+    found = run_in_child(OF_PARSER, tmp_path)
+    give = "the command line sets it, which is no line to patch: give the script"
+    assert found == {
+        "site": False,
+        "optimizer": f"{give} --optim adamw_torch_fused",
+        "precision": f"{give} --bf16 True, which changes precision",
+        "dataloader": f"{give} --dataloader_num_workers N",
+    }
+
+
 # What of the libraries is looked at, under their names.
 LIBRARIES = {
     "transformers.training_args": """
@@ -162,6 +195,21 @@ class TrainingArguments:
     tf32: bool | None = None
     optim: str = "adamw_torch"
     def __post_init__(self): pass
+""",
+    "transformers.hf_argparser": """
+import argparse, dataclasses, sys
+class HfArgumentParser(argparse.ArgumentParser):
+    def __init__(self, *kinds):
+        super().__init__()
+        self.kinds = kinds
+        for kind in kinds:
+            for field in dataclasses.fields(kind):
+                self.add_argument(f"--{field.name}", default=field.default)
+    def parse_args_into_dataclasses(self, args=None):
+        given = vars(self.parse_args(args))
+        return tuple(kind(**{field.name: given[field.name] for field in dataclasses.fields(kind)}) for kind in self.kinds)
+    def parse_dict(self, given):
+        return tuple(kind(**given) for kind in self.kinds)
 """,
     "transformers.trainer": """
 import types
@@ -180,6 +228,7 @@ IMPORTS = """
 import dataclasses
 from transformers.training_args import TrainingArguments
 from transformers.trainer import Trainer
+from transformers.hf_argparser import HfArgumentParser
 from accelerate.accelerator import Accelerator
 class Mine(Trainer):
     def step(self): return running()
@@ -213,12 +262,25 @@ class Mine(Trainer):
 def test_the_trainer_that_runs_is_found_with_its_call(
     script: str, found: tuple[str, str, str | None] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    text = IMPORTS + script
+    trainer = trainer_of(text, tmp_path, monkeypatch)
+    if found is None:
+        assert trainer is None
+        return
+    assert trainer is not None
+    site, lines = trainer.site, text.splitlines()
+    call = lines[site.line - 1][site.column : site.end_column] if site is not None else None
+    assert (trainer.library, trainer.precision, call) == found
+
+
+def trainer_of(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Trainer | None:
+    """The trainer that a script with these libraries runs."""
     for name, code in LIBRARIES.items():
         module = types.ModuleType(name)
         for each in (name, name.partition(".")[0]):
             monkeypatch.setitem(sys.modules, each, module)
         exec(compile(code, f"<{name}>", "exec"), vars(module))
-    trainers, results = Trainers(), []
+    trainers, results = Trainers(), list[Trainer | None]()
 
     def after_import(name: str, then: Callable[[], None]) -> None:
         if name in LIBRARIES:
@@ -228,14 +290,35 @@ def test_the_trainer_that_runs_is_found_with_its_call(
         results.append(trainers.running(sys._getframe(1)))
 
     trainers.watch(after_import)
-    text = IMPORTS + script
-    (tmp_path / "train.py").write_text(text)
-    exec(compile(text, str(tmp_path / "train.py"), "exec"), {"__name__": "__main__", "running": running})
+    (folder / "train.py").write_text(text)
+    exec(compile(text, str(folder / "train.py"), "exec"), {"__name__": "__main__", "running": running})
     (trainer,) = results
-    if found is None:
-        assert trainer is None
-        return
-    assert trainer is not None
-    site, lines = trainer.site, text.splitlines()
-    call = lines[site.line - 1][site.column : site.end_column] if site is not None else None
-    assert (trainer.library, trainer.precision, call) == found
+    return trainer
+
+
+ALL = ("output_dir", "bf16", "fp16", "tf32", "optim")
+PARSED = "(arguments,) = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses({})\n{}Mine(arguments).train()"
+
+
+@pytest.mark.parametrize(
+    ("script", "options"),
+    [
+        (PARSED.format("", ""), ALL),
+        (PARSED.format("sys.argv[1:]", ""), ALL),
+        # What the program sets behind it, no option sets.
+        (PARSED.format("", "arguments.bf16 = True\n"), ("output_dir", "fp16", "tf32", "optim")),
+        (PARSED.format("", "arguments = dataclasses.replace(arguments, bf16=True)\n"), ()),
+        # From somewhere else than the command line.
+        (PARSED.format('["--optim", "sgd"]', ""), ()),
+        ("Mine(*HfArgumentParser(TrainingArguments).parse_dict({'optim': 'sgd'})).train()", ()),
+        ("HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()\nMine(TrainingArguments()).train()", ()),
+    ],
+)
+def test_arguments_that_the_command_line_sets_are_known_as_options(
+    script: str, options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["train.py", "--optim", "adamw_torch"])
+    trainer = trainer_of(f"import sys\n{IMPORTS}{script}", tmp_path, monkeypatch)
+    assert trainer is not None and trainer.library == "transformers"
+    assert trainer.options == options
+    assert trainer.site is None or not options
