@@ -86,6 +86,12 @@ class Report:
         """A copy with some fields replaced."""
         return dataclasses.replace(self, **changes)
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows of it."""
+        from perfaudit.render.html.notebook import fragment
+
+        return fragment(self)
+
 
 def to_json(report: Report) -> Json:
     """The report as plain data, keys as in the contract: paths relative with '/', lines and columns from 1."""

@@ -36,7 +36,7 @@ MAY_IMPORT = {
     "forked_work": set(),
     "ownership": set(),
     "rules": set(),
-    "report": {"measurements", "verdicts", "runs", "traces", "machine_facts"},
+    "report": {"measurements", "verdicts", "runs", "traces", "machine_facts", "render"},
     "rank": {"report", "rules"},
     "patterns": set(),
     "config": {"ownership", "patterns", "rules"},

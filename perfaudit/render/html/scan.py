@@ -25,21 +25,24 @@ _BASES: dict[Basis, str] = {
 
 def scan_header(report: Report) -> Markup:
     """The result: how many findings of which severity, and what can be typed next."""
+    return _header(
+        report, scan_verdict(report), paragraphs(map(sentence, what_next(report))) if report.findings else ""
+    )
+
+
+def scan_verdict(report: Report) -> str:
+    """How many findings of which severity, in how many files."""
     skipped = f", {len(report.skipped)} not audited" if report.skipped else ""
     files = f"in {count(report.files, 'file')}{skipped}"
     if not report.findings:
         verdict = "Nothing new" if report.known else "Nothing was found" if report.files else "Nothing could be read"
-        return _header(report, f"{verdict} {files}" if report.files else verdict)
+        return f"{verdict} {files}" if report.files else verdict
     numbers = Counter(finding.severity for finding in report.findings)
     parts = [count(numbers[s], s, s if s == "info" else f"{s}s") for s in SEVERITIES if numbers[s]]
-    return _header(
-        report,
-        f"{count(len(report.findings), 'finding')} {files}: {', '.join(parts)}",
-        paragraphs(map(sentence, what_next(report))),
-    )
+    return f"{count(len(report.findings), 'finding')} {files}: {', '.join(parts)}"
 
 
-def _header(report: Report, verdict: str, *more: Markup) -> Markup:
+def _header(report: Report, verdict: str, *more: Part) -> Markup:
     return element(
         "header", element("h1", f"perfaudit {report.command}"), element("p", verdict, class_="verdict"), *more
     )

@@ -64,7 +64,7 @@ def tune_header(report: Report) -> Markup:
     """The result: the step before and after, how sure that is, and on what machine."""
     head = element("h1", f"perfaudit {report.command}: {report.target}")
     found = report.ladder
-    result = headline(report).replace(" -> ", " → ") if found is not None else _result(report)
+    result = headline(report).replace(" -> ", " → ") if found is not None else search_result(report)
     verdict, _, rest = result.partition("; ")
     sure = [final_race(found).replace(" -> ", " → "), _checked(found)] if found is not None else []
     doubts = [distrust(report), found.not_learning if found is not None else ""]
@@ -85,7 +85,7 @@ def _checked(found: Ladder) -> str:
     return f"{'checked' if NOT_CLAIMED in found.verified or found.not_learning else 'verified'}: {found.verified}"
 
 
-def _result(report: Report) -> str:
+def search_result(report: Report) -> str:
     """Of a search over named knobs: what pays most."""
     paying = [winner for winner in report.winners if not winner.keeps_current]
     if not paying:
