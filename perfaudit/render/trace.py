@@ -12,6 +12,7 @@ BAR = 30  # characters of a bar of 100 %, where a line has room for it
 SHORTEST_BAR = 10
 COLUMN = 4  # characters of a share
 LONGEST_NAME = 32  # of a file beside its bar; head and end are shown of a longer one
+MOST_NAMED = 3  # ranks beside a note
 MOST_BARS = 16  # ranks that are shown without --verbose
 _STYLES = {
     "compute": ("█", "green"),
@@ -160,8 +161,9 @@ def _notes(report: Report, traces: Traces, paint: Paint, width: int, verbose: bo
     for note in NOTE_WORDS:
         with_it = [rank for rank in traces.ranks if note in rank.notes]
         if with_it and note not in quiet:
-            where = "" if len(with_it) == len(traces.ranks) else f" ({', '.join(_label(rank) for rank in with_it[:3])})"
-            parts.append(f"note{where}: {NOTE_WORDS[note]}")
+            more = f" and {len(with_it) - MOST_NAMED} more" if len(with_it) > MOST_NAMED else ""
+            where = f" ({', '.join(_label(rank) for rank in with_it[:MOST_NAMED])}{more})"
+            parts.append(f"note{where if len(with_it) < len(traces.ranks) else ''}: {NOTE_WORDS[note]}")
     parts += [f"note: {note}" for note in report.notes]
     return ["".join(wrapped(paint(part, "dim"), width, "") + "\n" for part in parts)] if parts else []
 

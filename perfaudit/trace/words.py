@@ -10,10 +10,15 @@ from perfaudit.trace.device_view import DeviceView
 def milliseconds(microseconds: float) -> str:
     """12.3 ms, 850 µs, 2.1 s."""
     if microseconds >= 1e6:
-        return f"{microseconds / 1e6:.3g} s"
+        return f"{_three_digits(microseconds / 1e6)} s"
     if microseconds >= 1000:
-        return f"{microseconds / 1000:.3g} ms"
-    return f"{microseconds:.3g} µs"
+        return f"{_three_digits(microseconds / 1000)} ms"
+    return f"{_three_digits(microseconds)} µs"
+
+
+def _three_digits(value: float) -> str:
+    """Three digits that count, or all before the point: "0.0123", "12.3", "1,234"; never "1.23e+03"."""
+    return f"{value:.3g}" if value < 999.5 else f"{value:,.0f}"
 
 
 def a_step(view: DeviceView, microseconds: float) -> str:
@@ -41,8 +46,6 @@ def times_a_step(view: DeviceView, number: int, rate: float) -> str:
         return f"{'once' if seen == 1 else f'{seen:,} times'} in {view.step_times.number} steps"
     if rate <= 1.05:
         return "once a step"
-    if rate < 0.95:
-        return f"{'once' if number == 1 else f'{number:,} times'} in {len(view.steps)} steps"
     return f"{rate:,.0f} times a step" if rate >= 100 else f"{rate:.3g} times a step"
 
 
@@ -56,7 +59,7 @@ def size_in_words(size: float) -> str:
     """Bytes: "200 bytes", "1.5 KiB", "25 MiB", "2.2 GiB"."""
     for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if size >= factor:
-            return f"{size / factor:.3g} {unit}"
+            return f"{_three_digits(size / factor)} {unit}"
     return f"{size:.0f} bytes"
 
 

@@ -115,7 +115,7 @@ def test_a_loader_that_starts_in_the_first_step_is_warm_up(tmp_path: Path) -> No
     assert device.shares["idle_data"] > 0.6
     (finding,) = result.findings
     assert finding.rule == "PA908"
-    assert finding.message.startswith("the first of 8 steps is warm-up: the loader starts, which takes 400 ms longer")
+    assert finding.message.startswith("the first of 8 steps is warm-up: the loader starts. It takes 400 ms longer")
 
 
 def test_a_loader_that_is_late_in_each_step_is_no_warm_up(tmp_path: Path) -> None:

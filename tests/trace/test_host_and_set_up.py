@@ -96,7 +96,9 @@ def program(churn: int = 0) -> Host:
 def test_set_up_is_no_finding_about_the_training(tmp_path: Path) -> None:
     found = {one.rule: one for one in result_of(program(), tmp_path).findings}
     assert "PA906" not in found and "PA902" not in found
-    assert "memory is taken 19 times and a call loads code or creates something" in found["PA908"].message
+    assert (
+        "the driver is asked for memory 19 times, and a call loads code or creates something" in found["PA908"].message
+    )
     assert found["PA908"].share == pytest.approx(0.69 / (0.69 + 60 * 0.0037), rel=0.15)
 
 

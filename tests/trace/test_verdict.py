@@ -8,6 +8,7 @@ from perfaudit.rules import rule_heads
 from perfaudit.trace.file_result import TraceFinding
 from perfaudit.trace.report import verdict
 from perfaudit.trace.whereabouts import Whereabouts
+from perfaudit.trace.words import milliseconds
 from perfaudit.traces import SHARE_WORDS, RankTrace
 
 LATE = TraceFinding("PA902", "late", 0.5, 0.5, None, 0, "cuda:0", Whereabouts())
@@ -68,3 +69,18 @@ def device(*notes: str, seconds: float | None = None, **shares: float) -> RankTr
 )  # fmt: skip
 def test_verdict(devices: list[RankTrace], findings: tuple[TraceFinding, ...], said: str) -> None:
     assert verdict(devices, findings, rule_heads()) == said
+
+
+@pytest.mark.parametrize(
+    ("microseconds", "said"),
+    [
+        (0.5, "0.5 µs"),
+        (12.34, "12.3 µs"),
+        (999.6, "1,000 µs"),
+        (999_600, "1,000 ms"),
+        (1e6, "1 s"),
+        (1.234e9, "1,234 s"),
+    ],
+)
+def test_a_time_has_no_exponent(microseconds: float, said: str) -> None:
+    assert milliseconds(microseconds) == said

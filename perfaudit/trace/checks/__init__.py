@@ -71,7 +71,7 @@ def look_at(view: DeviceView) -> Iterator[Seen]:
         shown = worth or several[:1]
         together = Seen(
             rule,
-            "; ".join(seen.message for seen in shown),
+            ". ".join([shown[0].message, *(seen.message[:1].upper() + seen.message[1:] for seen in shown[1:])]),
             min(whole, view.length if rule == WARM_UP else view.usual.length),
             tuple(at for seen in shown for at in seen.at),
             sum(seen.microseconds if seen.recurring is None else seen.recurring for seen in several),

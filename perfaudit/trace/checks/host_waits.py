@@ -67,7 +67,7 @@ def look(view: DeviceView) -> Iterator[Seen]:
         said = _WORDS[rule].format(what=what, often=called_a_step(view, of_rule))
         yield Seen(
             rule,
-            f"{said}; until the next kernel arrives the device is idle, for {percent(view, microseconds)} of the time "
+            f"{said}. The device is then idle until the next kernel arrives, for {percent(view, microseconds)} of the time "
             f"({time_in_words(view, by_rule[rule])})",
             saved[rule],
             tuple(instant for _, instant in sorted(at[rule], key=lambda pair: -pair[0])),

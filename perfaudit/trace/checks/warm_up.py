@@ -33,7 +33,8 @@ def _warm_up(whole: DeviceView) -> Seen:
     what = "memory, kernels or compiled code are prepared" if sets_up else "the loader starts"
     return Seen(
         "PA908",
-        f"{which} warm-up: {what}, which takes {milliseconds(extra)} longer than usual steps ({milliseconds(usual)} each)",
+        f"{which} warm-up: {what}. {'Together they take' if number > 1 else 'It takes'} {milliseconds(extra)} longer than "
+        f"{'as many usual steps' if number > 1 else 'a usual step'} ({milliseconds(usual)}{' each' if number > 1 else ''})",
         extra,
         recurring=0.0,
     )
@@ -46,7 +47,7 @@ def _set_up(whole: DeviceView) -> Seen:
     taking = sum(runtime_names.is_device_memory(whole.recording.names[calls.name[row]]) for row in early)
     lost = sum(one.end - one.start for one in whole.idle if one.start < end and one.cause != "data")
     others = len(early) - taking
-    words = [f"memory is taken {'once' if taking == 1 else f'{taking:,} times'}"] if taking else []
+    words = [f"the driver is asked for memory {'once' if taking == 1 else f'{taking:,} times'}"] if taking else []
     words += (
         [f"{others:,} calls load code or create something" if others > 1 else "a call loads code or creates something"]
         if others
@@ -54,8 +55,8 @@ def _set_up(whole: DeviceView) -> Seen:
     )
     return Seen(
         "PA908",
-        f"set-up is inside the trace, until {milliseconds(end - whole.start)} after its first work: "
-        f"{' and '.join(words)}, and the device is idle meanwhile for {percent(whole, lost)} of the time ({milliseconds(lost)})",
+        f"the set-up of the program is inside the trace, until {milliseconds(end - whole.start)} after the device's first work: "
+        f"{', and '.join(words)}. The device is idle meanwhile for {percent(whole, lost)} of the time ({milliseconds(lost)})",
         lost,
         recurring=0.0,
     )
