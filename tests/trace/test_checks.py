@@ -330,7 +330,7 @@ def test_one_finding_a_rule(tmp_path: Path) -> None:
     result = result_of(story, tmp_path)
     (finding,) = result.findings
     assert finding.rule == "PA102"
-    assert "; " in finding.message
+    assert ". Copies to the device come from memory that is not pinned" in finding.message
     shares = result.devices[0].shares
     assert finding.share == pytest.approx(shares["memory_exposed"] + shares["idle_sync"], abs=0.01)
 
