@@ -10,7 +10,7 @@ from perfaudit.render.words import count
 from perfaudit.runs import RankRun, Run
 
 MOST_RANKS = 16  # in the table; of more, those that differ most from the middle
-_COLUMNS = {
+COLUMNS = {
     "data_wait": "data",
     "host_to_device": "copies",
     "forward": "forward",
@@ -31,13 +31,13 @@ _FINE = ("enough", "finished")
 
 def ranks_block(run: Run, paint: Paint, width: int) -> str:
     """What ended badly first, then the table, then what is said of communication."""
-    lines = [paint(sentence, "bold red") for sentence in _wrapped(_faults(run.by_rank), width)]
+    lines = [paint(sentence, "bold red") for sentence in _wrapped(faults(run.by_rank), width)]
     if lines:
         lines.append("")
     shown = [each for each in run.by_rank if each.seconds_per_step is not None]
     if len(shown) > 1:
         lines += [*_table(run, shown, paint), ""]
-    lines += _wrapped(_communication(run, shown), width)
+    lines += _wrapped(communication(run, shown), width)
     return "\n".join(lines).rstrip("\n") + "\n" if lines else ""
 
 
@@ -45,7 +45,7 @@ def _wrapped(sentences: Sequence[str], width: int) -> list[str]:
     return [wrapped(sentence, width, "") for sentence in sentences]
 
 
-def _faults(ranks: Sequence[RankRun]) -> list[str]:
+def faults(ranks: Sequence[RankRun]) -> list[str]:
     """The ranks that ended otherwise than they were to, in the order in which they are told: causes first."""
     order = ("missing", "dead", "failed", "late", "finished", "stopped", "interrupted")
     most = max((each.steps for each in ranks), default=0)
@@ -85,18 +85,18 @@ def _fault(rank: RankRun) -> str:
 
 def _table(run: Run, ranks: Sequence[RankRun], paint: Paint) -> list[str]:
     """Milliseconds of a step by rank and phase; what is longer than on most ranks is marked."""
-    columns = [name for name in _COLUMNS if any(each.phases.get(name, 0.0) >= WORTH_A_COLUMN for each in ranks)]
+    columns = [name for name in COLUMNS if any(each.phases.get(name, 0.0) >= WORTH_A_COLUMN for each in ranks)]
     times = {name: [each.phases.get(name, 0.0) * (each.seconds_per_step or 0.0) for each in ranks] for name in columns}
     own = [each.own_seconds_per_step for each in ranks]
     step = statistics.median(each.seconds_per_step or 0.0 for each in ranks)
-    kept = _kept(ranks)
-    heads = [*(_COLUMNS[name] for name in columns), "step", *(["before collectives"] if any(own) else [])]
+    kept = ranks_shown(ranks)
+    heads = [*(COLUMNS[name] for name in columns), "step", *(["before collectives"] if any(own) else [])]
     widths = [max(_NARROW, len(head) + 1) for head in heads]
     lines = ["Milliseconds of a step; + and ++ are longer than on most ranks", ""]
     lines.append(f"  {'rank':>4}" + "  ".join(f"{head:>{width}}" for head, width in zip(heads, widths, strict=True)))
     for number in kept:
         cells = [_cell(times[name], number, step, width, paint) for name, width in zip(columns, widths, strict=False)]
-        cells.append(f"{_figures(ranks[number].seconds_per_step):>{widths[len(columns)]}}  ")
+        cells.append(f"{milliseconds_of(ranks[number].seconds_per_step):>{widths[len(columns)]}}  ")
         if any(own):
             cells.append(_cell([each or 0.0 for each in own], number, step, widths[-1], paint))
         lines.append(f"  {ranks[number].rank:>4}{''.join(cells)}".rstrip())
@@ -108,15 +108,16 @@ def _table(run: Run, ranks: Sequence[RankRun], paint: Paint) -> list[str]:
 def _cell(times: Sequence[float], number: int, step: float, width: int, paint: Paint) -> str:
     above = times[number] - statistics.median_low(times)
     mark = (above >= HIGH * step) + (above >= FAR * step)
-    text = f"{_figures(times[number]):>{width}}{_MARKS[mark]}"
+    text = f"{milliseconds_of(times[number]):>{width}}{_MARKS[mark]}"
     return paint(text, ("", "yellow", "bold red")[mark]) if mark else text
 
 
-def _figures(seconds: float | None) -> str:
+def milliseconds_of(seconds: float | None) -> str:
+    """A time in milliseconds, without the unit."""
     return f"{1000 * (seconds or 0.0):.3g}" if (seconds or 0.0) < 1 else f"{1000 * (seconds or 0.0):,.0f}"
 
 
-def _kept(ranks: Sequence[RankRun]) -> list[int]:
+def ranks_shown(ranks: Sequence[RankRun]) -> list[int]:
     """Positions of the ranks that are shown: of many the ones farthest from the middle."""
     if len(ranks) <= MOST_RANKS:
         return list(range(len(ranks)))
@@ -125,7 +126,8 @@ def _kept(ranks: Sequence[RankRun]) -> list[int]:
     return sorted(sorted(range(len(ranks)), key=lambda number: -abs(own[number] - middle))[:MOST_RANKS])
 
 
-def _communication(run: Run, ranks: Sequence[RankRun]) -> list[str]:
+def communication(run: Run, ranks: Sequence[RankRun]) -> list[str]:
+    """What is said of communication, of waiting for each other, and of what batches hold, a sentence each."""
     said = []
     if run.communication_exposed is not None:
         hidden = ""

@@ -12,7 +12,7 @@ from tunes import MACHINE
 
 from perfaudit.render.html import render
 from perfaudit.report import Report
-from perfaudit.runs import NEVER_BUILT, ProfileRow, Run, StepsProfile
+from perfaudit.runs import NEVER_BUILT, ProfileRow, RankRun, Run, StepsProfile
 
 RUN = Run(
     "train.py --epochs 1", "enough", steps=140, counted=137, seconds_per_step=0.1, mean_seconds_per_step=0.16,
@@ -64,6 +64,30 @@ def test_without_a_step_the_reason_is_the_result() -> None:
         "The script failed before a step could be timed: NameError: x",
         "1 step seen; the first does not count, as the start of the script is in it.",
     ]
+
+
+def test_ranks_have_a_part_of_their_own() -> None:
+    ranks = (
+        RankRun(
+            0,
+            "enough",
+            steps=50,
+            seconds_per_step=0.05,
+            own_seconds_per_step=0.04,
+            phases={"forward": 0.6, "backward": 0.4},
+        ),
+        RankRun(
+            1, "dead", f"killed {EVIL}", steps=49, seconds_per_step=0.05, phases={"forward": 0.2, "data_wait": 0.8}
+        ),
+    )
+    text = render(REPORT.with_(run=replace(RUN, by_rank=ranks, ranks=2, imbalance=0.2)))
+    check_page(text)
+    said = readable(text.partition('<h2 id="ranks">')[2].partition("</section>")[0].join(["<main>", "</main>"]))
+    assert "Rank 1 died after 49 steps: killed" in said
+    assert "Ranks wait for whichever comes last for 20 % of a step, on average." in said
+    assert "50 ms a step, 40 ms before collectives" in said
+    assert "rank 1\n40\n10\n0" in said
+    assert ">Ranks<" not in render(REPORT)
 
 
 def test_nothing_of_a_run_is_markup() -> None:

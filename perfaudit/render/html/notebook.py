@@ -34,7 +34,7 @@ COLOUR = "#2b8fd0"  # has a contrast of 3 with white and with black
 def fragment(report: Report) -> str:
     """The report in a few lines of HTML, all of whose texts are escaped."""
     shown = printable(report)
-    head = together(element("b", f"perfaudit {shown.command}"), ": ", words(sentence(_verdict(shown))))
+    head = together(element("b", f"perfaudit {shown.command}"), ": ", words(_verdict(shown)))
     return element("div", element("p", head), *_tables(shown))
 
 
@@ -42,7 +42,7 @@ def _verdict(report: Report) -> str:
     if report.traces is not None:
         return report.traces.verdict
     if report.gate is not None:
-        return headline_of_gate(report.gate).removeprefix("gate: ")
+        return sentence(headline_of_gate(report.gate).removeprefix("gate: "))
     if report.ladder is not None:
         return headline_of_climb(report).replace(" -> ", " → ")
     if report.run is not None:
@@ -73,7 +73,7 @@ def _findings(report: Report) -> Markup:
             element("code", shortened(place_text(finding) or "no source line", 120)),
             f"{finding.rule} {finding.name}",
             finding.severity,
-            words(saving_text(finding.saving), MOST_CHARACTERS) if finding.saving is not None else "",
+            _cost(finding.saving) if finding.saving is not None else "",
             words(finding.message, MOST_CHARACTERS),
         ]
         for finding in report.findings[:MOST_ROWS]
@@ -81,6 +81,16 @@ def _findings(report: Report) -> Markup:
     left = len(report.findings) - len(rows)
     more = element("p", f"{count(left, 'more finding')} in ", element("code", "report.findings")) if left > 0 else ""
     return together(table("Findings", ("place", "rule", "severity", "cost", "what is there"), rows), more)
+
+
+def _cost(saving: Saving) -> str:
+    """What is known of it in a few words; the page and the text say on what training."""
+    low, high = 100 * saving.low, 100 * saving.high
+    return (
+        f"{saving.basis}: up to {high:.0f} %"
+        if saving.basis in ("documented", "profiled")
+        else f"{saving.basis}: {low:.0f} to {high:.0f} %"
+    )
 
 
 def _phases(run: Run) -> Markup:

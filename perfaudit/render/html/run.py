@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from perfaudit.render.html.charts import BarRow, IntervalRow, axis_from_zero, bars, intervals
 from perfaudit.render.html.markup import Markup, element, paragraphs, section, shortened, together, words
+from perfaudit.render.html.run_ranks import ranks_section
 from perfaudit.render.run import (
     busy_before,
     finding_of_data,
@@ -51,9 +52,10 @@ def run_header(report: Report, run: Run) -> Markup:
 def run_body(run: Run) -> Markup:
     """The pictures of a run with their figures, and what was seen besides."""
     if not run.counted:
-        return Markup()
+        return ranks_section(run)
     return together(
         section("Where a step goes", "phases", _phases(run), _spread(run)),
+        ranks_section(run),
         section("Setup", "setup", _setup(run)),
         section("Operators", "operators", _profile(run.profile) if run.profile is not None else ""),
     )
