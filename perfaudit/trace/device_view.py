@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from perfaudit.trace.device_work import DeviceWork
-from perfaudit.trace.host_threads import data_waits
+from perfaudit.trace.host_threads import Instant, around, data_waits
 from perfaudit.trace.idle import Gap, Host, Idle, causes_of
 from perfaudit.trace.intervals import Intervals, clip, union, without_short_holes
 from perfaudit.trace.operations import operations_of
@@ -15,7 +15,7 @@ from perfaudit.trace.step_times import StepTimes
 from perfaudit.trace.waits import UNSEEN, Waits
 from perfaudit.trace.warm_up import warm_up_steps
 
-PYTHON_BETWEEN = 1000.0  # microseconds of Python between two operators that still count as work towards the next launch
+PYTHON_BETWEEN = 1000.0  # microseconds between two calls that still count as work towards the next launch
 SAMPLED = 3.0  # ids for each operator that is there; whole traces have 1.0 to 1.1, as each operator takes the next
 
 
@@ -104,15 +104,31 @@ class DeviceView(DeviceWork):
         )
 
     def _active(self) -> Intervals:
-        pairs: list[tuple[float, float]] = []
-        for spans in (self.recording.calls, self.recording.operators):
-            starts, ends, threads = spans.start, spans.end, spans.thread
-            pairs += [
-                (starts[row], ends[row])
-                for row in range(len(spans))
-                if threads[row] in self.threads and ends[row] > self.start and starts[row] < self.end
-            ]
-        return without_short_holes(union(pairs), PYTHON_BETWEEN)
+        """Calls of the runtime, with up to a moment of operators and Python between them, and the operator that makes a call
+        behind or before a longer pause. What else the host does in such a pause does not lead to a launch.
+        """
+        calls = self.recording.calls
+        rows = sorted(
+            (
+                row
+                for row in range(len(calls))
+                if calls.thread[row] in self.threads and calls.end[row] > self.start and calls.start[row] < self.end
+            ),
+            key=calls.start.__getitem__,
+        )
+        found: list[tuple[float, float]] = [(calls.start[row], calls.end[row]) for row in rows]
+        beside_pauses: list[Instant] = []
+        last = None
+        for row in rows:
+            if last is None or calls.start[row] - calls.end[last] > PYTHON_BETWEEN:
+                beside_pauses += [
+                    Instant(calls.start[one], calls.thread[one]) for one in (last, row) if one is not None
+                ]
+            last = row if last is None or calls.end[row] > calls.end[last] else last
+        operators = self.recording.operators
+        for stack in around(operators, beside_pauses).values():
+            found += [(operators.start[row], operators.end[row]) for row in stack[-1:]]
+        return without_short_holes(union(found), PYTHON_BETWEEN)
 
     @cached_property
     def gaps(self) -> list[Gap]:
@@ -120,12 +136,17 @@ class DeviceView(DeviceWork):
         work, calls = self.recording.work, self.recording.calls
         found: list[Gap] = []
         reached = self.start
+        begun: set[int] = set()  # calls of which work has run: what else a graph holds is handed over already
         for row in self.rows:
             start = work.start[row]
+            call = self.launches.of.get(row)
             if start > reached:
-                call = self.launches.of.get(row)
-                launch = None if call is None else (calls.start[call], calls.end[call])
+                launch = None
+                if call is not None:
+                    launch = (calls.start[call], calls.start[call] if call in begun else calls.end[call])
                 found.append(Gap(reached, start, launch, None if call is None else calls.thread[call]))
+            if call is not None:
+                begun.add(call)
             reached = max(reached, work.end[row])
         if reached < self.end:
             found.append(Gap(reached, self.end, None))

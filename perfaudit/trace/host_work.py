@@ -37,23 +37,22 @@ def host_work(view: DeviceView) -> list[HostWork]:
     main = main_thread(view.recording)
     launched = launch_times(view.recording)
     before = WaitBefore(view, view.waits) if view.waits else None
-    asked: list[tuple[Idle, Instant]] = []
+    asked: list[tuple[Idle, list[Instant]]] = []
     for one in view.idle:
         length = one.end - one.start
-        gap = view.gaps[one.gap]
-        thread = gap.thread
         if length < LONG or not _is_the_hosts(view, one, before):
             continue
-        if main is not None:
-            of_main = thread is None or one.cause != "launch"
-            asked.append(
-                (one, Instant((one.start + one.end) / 2, main if of_main or thread is None else thread, length))
-            )
-    instants = [instant for _, instant in asked]
+        thread = view.gaps[one.gap].thread  # the backward pass has one of its own
+        threads = [each for each in dict.fromkeys((thread, main)) if each is not None]
+        asked.append((one, [Instant((one.start + one.end) / 2, each, length) for each in threads]))
+    instants = [instant for _, several in asked for instant in several]
     stacks = [around(spans, instants) for spans in (view.recording.calls, view.recording.operators)]
     compiling = _compiling(view, instants)
     found = []
-    for stretch, instant in asked:
+    for stretch, several in asked:
+        if not several:
+            continue
+        instant = next((each for each in several if stacks[1][each]), several[-1])
         calls, operators = (stack[instant] for stack in stacks)
         if calls or instant in compiling:
             continue

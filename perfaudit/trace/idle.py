@@ -6,9 +6,9 @@ Between two pieces of work the device waits for the next one. Who looks at the c
 2. `sync`: the host has waited until the device had done all it was given (the wait began while the device worked), so
 that nothing was queued: until the next piece of work arrives, the device is idle because of that wait.
 3. `allocation`: the host takes or gives back memory, or has waited for the device to do so.
-4. `launch`: the host is at work on operators and calls of the runtime, and hands the next piece over too late.
-5. `other`: none of these: the host does something that is not recorded, or the work was queued and the device itself was
-late. So is waiting for work that is not in the file, which goes before `sync`.
+4. `launch`: the host is on its way to the next launch, from call to call of the runtime, and hands the next piece over too late.
+5. `other`: none of these: the host does something else before it goes on to launch, or the work was queued and the device itself
+was late. So is waiting for work that is not in the file, which goes before `sync`.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Gap:
 class Host:
     """What the threads that train did. waits, allocations: calls in the order of their start; the others are sets of instants.
 
-    waits: for the device. active: in operators and calls of the runtime, with the Python between them. unseen: waits for work of
-    the device that is not in the file.
+    waits: for the device. active: in calls of the runtime and on the way from one to the next. unseen: waits for work of the
+    device that is not in the file.
     """
 
     data: Intervals

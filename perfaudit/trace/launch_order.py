@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from perfaudit.trace.device_view import DeviceView
 from perfaudit.trace.idle import LATENCY
+from perfaudit.trace.launch_path import LaunchPath
 from perfaudit.trace.recording import MEMORY
 
 
@@ -15,7 +16,8 @@ from perfaudit.trace.recording import MEMORY
 class Arrivals:
     """Kernels, those whose launch is known, the launches of these, and launches that came when the device had nothing left to do.
 
-    A CUDA graph launches many kernels at once.
+    at_empty_queue: of these those in stretches in which launching takes longer than the work. A CUDA graph launches many kernels
+    at once.
     """
 
     kernels: int
@@ -30,7 +32,7 @@ class Arrivals:
         return self.at_empty_queue / self.launches if self.launches else 0.0
 
 
-def arrivals(view: DeviceView) -> Arrivals:
+def arrivals(view: DeviceView, path: LaunchPath) -> Arrivals:
     """A launch comes to an empty queue where all work before its first kernel had ended when it returned."""
     work, calls = view.recording.work, view.recording.calls
     kernels = known = empty = 0
@@ -43,7 +45,8 @@ def arrivals(view: DeviceView) -> Arrivals:
             known += 1
             if call not in launched:
                 launched.add(call)
-                empty += reached <= calls.end[call] and work.start[row] - calls.end[call] <= 4 * LATENCY
+                is_late = reached <= calls.end[call] and work.start[row] - calls.end[call] <= 4 * LATENCY
+                empty += is_late and (stretch := path.at(calls.start[call])) is not None and stretch.is_bound
         reached = max(reached, work.end[row])
     return Arrivals(kernels, known, len(launched), view.step_times.called_in_one(launched), empty)
 

@@ -202,6 +202,55 @@ def test_work_that_was_queued_in_time_is_not_launched_late(tmp_path: Path) -> No
     assert device.shares["idle_launch"] < 0.01
 
 
+def draws_on_the_cpu(host: Host) -> None:
+    with host.operator("aten::randn"):
+        host.python(6_000)
+
+
+def prepares_on_the_cpu(host: Host) -> None:
+    for _ in range(300):
+        with host.operator("aten::select"):
+            host.python(20)
+
+
+def is_in_python(host: Host) -> None:
+    host.python(6_000)
+
+
+def chooses_before_it_launches(host: Host) -> None:
+    with host.operator("aten::cudnn_convolution"):
+        host.python(6_000)
+        host._launch("cudaLaunchKernel", "kernel", GEMM, 5, 7, 5, {})
+
+
+def is_in_short_pauses(host: Host) -> None:
+    for _ in range(12):
+        host.python(490)
+        host.kernel(RELU, 2, "aten::relu")
+
+
+@pytest.mark.parametrize(
+    ("story", "cause"),
+    [
+        (draws_on_the_cpu, "idle_other"),
+        (prepares_on_the_cpu, "idle_other"),
+        (is_in_python, "idle_other"),
+        (chooses_before_it_launches, "idle_launch"),
+        (is_in_short_pauses, "idle_launch"),
+    ],
+)
+def test_what_the_host_did_in_a_gap_is_its_cause(story: Story, cause: str, tmp_path: Path) -> None:
+    """6 ms, at the end of which something is launched on an idle device."""
+
+    def step(host: Host) -> None:
+        step_of_training(host, layers=5)
+        host.catch_up()
+        story(host)
+
+    shares = device_of(result_of(step, tmp_path)).shares
+    assert shares[cause] == pytest.approx(6 / 12.4, abs=0.05)
+
+
 def test_overlap_of_communication(tmp_path: Path) -> None:
     def story(host: Host) -> None:
         host.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 10_000, "nccl:all_reduce", stream=13)

@@ -359,18 +359,73 @@ def test_a_graph_holds_kernels_of_the_same_shape(tmp_path: Path) -> None:
 
 
 def test_a_graph_is_one_launch(tmp_path: Path) -> None:
-    """Kernels of a graph run while the call that launches it is still under way: they do not come late."""
+    """Its kernels run while the call that launches it is still under way: what the device needs between them is its own."""
     host = Host()
     for _ in range(4):
         with host.step():
-            for _ in range(3):
-                correlation = host._call("cudaGraphLaunch", 500)
-                for kernel in range(100):
-                    start = host.now - 490 + 5 * kernel
+            for _ in range(10):
+                correlation = host._call("cudaGraphLaunch", 500.5)
+                for kernel in range(50):
+                    start = host.now - 498 + 10 * kernel
                     at = {"device": 0, "stream": 7, "correlation": correlation}
-                    host.event("kernel", RELU, start, start + 3, thread=7, **at)
-            host.python(100)
-    assert "PA902" not in [one.rule for one in analyse(TraceFile(str(host.write(tmp_path / "a.json")))).findings]
+                    host.event("kernel", RELU, start, start + 6, thread=7, **at)
+    result = analyse(TraceFile(str(host.write(tmp_path / "a.json"))))
+    assert result.devices[0].shares["idle_other"] > 0.3
+    assert "PA902" not in [one.rule for one in result.findings]
+
+
+def small_kernels(host: Host, number: int) -> None:
+    """Each keeps the device busy for 4 us and the host for 14."""
+    for _ in range(number):
+        host.kernel(RELU, 4, "aten::relu", host=14)
+
+
+def catches_up(host: Host) -> None:
+    """Behind the read of the loss the device runs dry until the host is ahead again: 60 ms of work are launched in 7 ms."""
+    small_kernels(host, 400)
+    for _ in range(60):
+        host.kernel(GEMM, 1_000)
+    host.item()
+
+
+def catches_up_until_the_queue_is_full(host: Host) -> None:
+    """A launch then waits for room in the queue, which is no work of the host."""
+    small_kernels(host, 400)
+    for _ in range(10):
+        host.kernel(GEMM, 1_000)
+    for _ in range(50):
+        with host.operator("aten::mm"):
+            host.python(5)
+            host._launch("cudaLaunchKernel", "kernel", GEMM, 1_000, 7, 995, {})
+    host.item()
+
+
+def falls_behind_between_two_reads(host: Host) -> None:
+    """Between the reads the host takes longer than the device, whatever the rest of the step is like."""
+    for _ in range(20):
+        host.kernel(GEMM, 1_000)
+    host.item()
+    small_kernels(host, 400)
+    host.item()
+
+
+@pytest.mark.parametrize(
+    ("story", "said"),
+    [
+        (catches_up, ""),
+        (catches_up_until_the_queue_is_full, ""),
+        (falls_behind_between_two_reads, "the host takes 5.6 ms a step to launch work of 1.6 ms."),
+        (lambda host: small_kernels(host, 400), "the host takes 5.6 ms a step to launch work of 1.6 ms."),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_launching_is_compared_with_the_work(story: Story, said: str, tmp_path: Path) -> None:
+    """In all of these most launches come to a device that has nothing to do."""
+    result = result_of(story, tmp_path)
+    assert result.devices[0].shares["idle_launch"] > 0.05
+    found = [one.message for one in result.findings if one.rule == "PA902"]
+    assert bool(found) == bool(said)
+    assert all(said in message for message in found)
 
 
 def test_gradients_of_unknown_size_that_are_reduced_one_by_one(tmp_path: Path) -> None:

@@ -8,9 +8,10 @@ from perfaudit.trace.checks import Seen
 from perfaudit.trace.device_view import SAMPLED, DeviceView
 from perfaudit.trace.host_threads import Instant
 from perfaudit.trace.host_work import host_work
-from perfaudit.trace.idle import longest_first
+from perfaudit.trace.idle import Idle, longest_first
 from perfaudit.trace.intervals import clip, total, union
 from perfaudit.trace.launch_order import arrivals, longest_graphable
+from perfaudit.trace.launch_path import LaunchPath
 from perfaudit.trace.whereabouts import MOST
 from perfaudit.trace.words import a_step, milliseconds, percent, times_a_step
 
@@ -25,11 +26,14 @@ KNOWN = 0.5  # of the kernels of which the launch must be known
 
 def look(view: DeviceView) -> Iterator[Seen]:
     elsewhere = {one.stretch for one in host_work(view)}
+    path = LaunchPath(view)
     stretches = [
-        one for one in longest_first(view.idle, "launch") if one.end - one.start <= LONGEST and one not in elsewhere
+        one
+        for one in longest_first(view.idle, "launch")
+        if one.end - one.start <= LONGEST and one not in elsewhere and _is_bound(view, path, one)
     ]
     lost = sum(one.end - one.start for one in stretches)
-    seen = arrivals(view)
+    seen = arrivals(view, path)
     if seen.launches < FEW or seen.at_empty_queue < LEAST or seen.known < KNOWN * seen.kernels or seen.share < SHARE:
         return
     if not lost or view.recording.spread_of_ids > SAMPLED:
@@ -37,8 +41,9 @@ def look(view: DeviceView) -> Iterator[Seen]:
     often = times_a_step(view, seen.launches, seen.in_a_step)
     kernels = f"kernels{' and graphs' * (seen.launches < seen.known)} are launched {often}"
     said = (
-        f"the device waits for launches for {percent(view, lost)} of the time ({a_step(view, lost)}): {kernels}, and "
-        f"{100 * seen.share:.0f} % of these launches reach a device that has nothing to do"
+        f"the device waits for launches for {percent(view, lost)} of the time ({a_step(view, lost)}): the host takes "
+        f"{_host_and_work(view, path)}. {kernels.capitalize()}, and {100 * seen.share:.0f} % of these launches reach a device "
+        "that has nothing to do"
     )
     graph = longest_graphable(view)
     if graph is not None and graph.kernels >= 10:
@@ -56,3 +61,17 @@ def look(view: DeviceView) -> Iterator[Seen]:
         if gap.launch is not None and gap.thread is not None:
             at.append(Instant(gap.launch[0], gap.thread, one.end - one.start))
     yield Seen("PA902", said, lost, tuple(at))
+
+
+def _is_bound(view: DeviceView, path: LaunchPath, idle: Idle) -> bool:
+    """Whether this lies where launching takes longer than the work, and not behind a wait with which the host soon catches up."""
+    launch = view.gaps[idle.gap].launch
+    stretch = path.at(idle.start if launch is None else launch[0])
+    return stretch is not None and stretch.is_bound
+
+
+def _host_and_work(view: DeviceView, path: LaunchPath) -> str:
+    """How long the host takes where it is slower, and the device for the same: "9.1 ms a step to launch work of 4.2 ms"."""
+    own, work = sum(one.own for one in path.bound), sum(one.work for one in path.bound)
+    each = view.step_times.in_one(work)
+    return f"{a_step(view, own)} to launch work of {milliseconds(work if each is None else each)}"
