@@ -1,0 +1,161 @@
+"""Pages in a real browser: nothing complains and nothing is asked for, both themes, narrow and wide, by keyboard, copied.
+
+PERFAUDIT_SCREENSHOTS names a folder that gets each page as it looks.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import chromium
+import pytest
+from climbs import CLIMB, LADDER
+from gates import SEVERAL
+from html_pages import EVIL
+from reports import DIFF, ERROR, SMALL
+from test_html_run import REPORT as RUN
+from trace_reports import made_report
+from tunes import TUNE
+
+from perfaudit.findings import Fix
+from perfaudit.measurements import Losses
+from perfaudit.render.html import render
+from perfaudit.render.html.history import GateValue, MetricHistory, metric_page
+from perfaudit.render.html.style import DARK, LIGHT
+
+if not chromium.PROGRAM:
+    pytest.skip("there is no Chromium here", allow_module_level=True)
+
+THEMES = {"light": LIGHT, "dark": DARK}
+WIDTHS = (400, 1400)
+
+
+def history() -> str:
+    values = [
+        GateValue(f"2026-11-{day:02}", f"c{day}", 40.0 + day % 3, 39.0, 44.0, ("x", "y"), "pass")
+        for day in range(1, 31)
+    ]
+    shown = MetricHistory(
+        "step_time", EVIL, EVIL, tuple(values), {12: "+5 %"}, (41.0,) * 30, (EVIL,), (EVIL,), (EVIL,), str
+    )
+    return metric_page("step_time", [shown], {EVIL: EVIL})
+
+
+WITH_LOSSES = LADDER.with_(
+    losses=Losses((4.0, 3.5, 3.0), (4.0, 3.5, 3.0), (0.1,)), phases={"a": 1.0}, patched_phases={"a": 0.5}
+)
+PAGES = {
+    "scan": lambda: render(SMALL.with_(findings=(*SMALL.findings, replace(ERROR, message=EVIL, rule="PA101")))),
+    "run": lambda: render(RUN),
+    "climb": lambda: render(CLIMB.with_(ladder=WITH_LOSSES)),
+    "tune": lambda: render(TUNE),
+    "gate": lambda: render(SEVERAL),
+    "history": history,
+    "trace": lambda: render(made_report()),
+}
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[chromium.Tab]:
+    with chromium.tab() as found:
+        yield found
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_in_a_browser(page: chromium.Tab, tmp_path: Path, name: str) -> None:
+    file = tmp_path / f"{name}.html"
+    file.write_text(PAGES[name]())
+    page.open(file)
+    for width in WIDTHS:
+        for theme, colours in THEMES.items():
+            page.look(width, theme)
+            page.value("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+            assert page.value("document.documentElement.scrollWidth - innerWidth") <= 0
+            shown = page.value("getComputedStyle(document.body).backgroundColor")
+            red, green, blue = (int(colours["page"][n : n + 2], 16) for n in (1, 3, 5))
+            assert shown == f"rgb({red}, {green}, {blue})"
+            assert page.value(TEXT_OUTSIDE) == []
+            if folder := os.environ.get("PERFAUDIT_SCREENSHOTS"):
+                picture = page.ask("Page.captureScreenshot", captureBeyondViewport=True)["data"]
+                Path(folder, f"{name}-{width}-{theme}.png").write_bytes(base64.b64decode(picture))
+    assert page.said("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded") == []
+    asked = [one["request"]["url"] for one in page.said("Network.requestWillBeSent")]
+    assert [url for url in asked if not url.startswith(("data:", file.as_uri()))] == []
+    names = [
+        node["name"].get("value")
+        for node in nodes(page)
+        if node["role"].get("value") in ("image", "img", "region", "table")
+    ]
+    assert all(names)
+
+
+# Texts of pictures that stick out of the page.
+TEXT_OUTSIDE = """
+[...document.querySelectorAll("svg text")].filter((text) => {
+  const box = text.getBoundingClientRect();
+  return box.width && (box.left < -1 || box.right > innerWidth + 1);
+}).map((text) => text.textContent)
+"""
+
+
+def nodes(page: chromium.Tab) -> list[chromium.Json]:
+    """What a screen reader is told, but for what is hidden from it."""
+    return [
+        node for node in page.ask("Accessibility.getFullAXTree")["nodes"] if not node.get("ignored") and "name" in node
+    ]
+
+
+def test_the_keyboard_reaches_everything(page: chromium.Tab, tmp_path: Path) -> None:
+    file = tmp_path / "scan.html"
+    file.write_text(PAGES["scan"]())
+    page.open(file)
+    page.look(1400, "light")
+    page.value("document.querySelectorAll('details').forEach(one => one.open = true)")
+    reachable = page.value("document.querySelectorAll('a[href], button, summary, [tabindex=\"0\"]').length")
+    seen = []
+    for _ in range(reachable + 5):
+        page.press("Tab")
+        at = page.value(
+            "(() => { const one = document.activeElement; if (one === document.body) return ''; one.id ||= `at${Math.random()}`; "
+            "return [one.id, getComputedStyle(one).outlineStyle] })()"
+        )
+        if not at or at[0] in [one for one, _ in seen]:
+            break
+        seen.append(at)
+    assert len(seen) == reachable > 10
+    assert {outline for _, outline in seen} == {"solid"}  # where one is can be seen
+    page.value("document.querySelector('.skip').focus()")
+    page.press("Enter")
+    assert page.value("location.hash") == "#findings"
+
+
+def test_a_patch_is_copied_to_the_byte(page: chromium.Tab, tmp_path: Path) -> None:
+    file = tmp_path / "copy.html"
+    diff = DIFF.replace("import torch", "import torch  # größe <b> & \\t\t")
+    file.write_text(render(SMALL.with_(findings=(replace(ERROR, fix=Fix("x", "safe", diff=diff)),))))
+    page.open(file)
+    page.value(
+        "window.copied = []; navigator.clipboard.writeText = async (text) => { window.copied.push(text) }; "
+        "document.querySelectorAll('button.copy').forEach(one => one.click())"
+    )
+    copied = page.value("new Promise(done => setTimeout(() => done(window.copied), 50))")
+    assert diff in copied
+    assert "perfaudit explain PA000" in copied or any(text.startswith("perfaudit ") for text in copied)
+    assert page.value("document.getElementById('said').textContent").startswith("Copied the ")
+
+
+def test_without_javascript_the_page_is_whole(page: chromium.Tab, tmp_path: Path) -> None:
+    file = tmp_path / "plain.html"
+    file.write_text(PAGES["scan"]())
+    page.open(file)
+    with_script = page.value("document.querySelector('main').innerText.replaceAll(/ ?Copy/g, '')")
+    page.ask("Emulation.setScriptExecutionDisabled", value=True)
+    page.open(file)
+    page.ask("Emulation.setScriptExecutionDisabled", value=False)
+    assert page.value("document.querySelectorAll('button').length") == 0
+    without = page.value("document.querySelector('main').innerText")
+    assert without.split() == with_script.split()
