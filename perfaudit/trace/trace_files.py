@@ -20,6 +20,7 @@ SUFFIXES = (".json", ".json.gz", ".gz", ".zip", ".tar.gz", ".tgz", ".tar")
 OURS = "perfaudit."  # what `--export` writes, and saved reports, are no traces of the job in whose folder they lie
 MAX_FILES = 8192  # of one command; a job of so many ranks is analysed by part
 _GZIP = b"\x1f\x8b"
+_NOT_READ = {b"PK\x03\x04": "zip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ": "xz", b"BZh": "bzip2", b"7z\xbc\xaf": "7z"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,9 @@ def find_traces(paths: list[Path]) -> list[TraceFile]:
 
 def _below(folder: Path) -> Iterator[Path]:
     for here, _, names in os.walk(folder):
-        yield from (Path(here) / name for name in names if name.endswith(SUFFIXES) and not name.startswith((".", OURS)))
+        yield from (
+            Path(here) / name for name in names if name.lower().endswith(SUFFIXES) and not name.startswith((".", OURS))
+        )
 
 
 def _shown(path: Path) -> str:
@@ -74,10 +77,10 @@ def _members(path: Path) -> list[str]:
     """Names of the traces in an archive; [""] for a file that is none, or that cannot be read as what it is named."""
     names: list[str] = []
     try:
-        if path.name.endswith(".zip"):
+        if path.name.lower().endswith(".zip"):
             with zipfile.ZipFile(path) as archive:
                 names = [item.filename for item in archive.infolist() if not item.is_dir()]
-        elif path.name.endswith((".tar.gz", ".tgz", ".tar")):
+        elif path.name.lower().endswith((".tar.gz", ".tgz", ".tar")):
             with tarfile.open(path, "r|*") as tar:
                 for item in tar:
                     names += [item.name] if item.isfile() else []
@@ -85,8 +88,12 @@ def _members(path: Path) -> list[str]:
             return [""]
     except (OSError, EOFError, zipfile.BadZipFile, tarfile.TarError, zlib.error):
         pass  # members before the damage can be read; reading the others says what is wrong
-    in_order = sorted(names) if path.name.endswith(".zip") else names  # of a tar as they lie in it: see _TarInOrder
-    traces = [name for name in in_order if name.endswith((".json", ".json.gz", ".gz")) and "__MACOSX/" not in name]
+    in_order = (
+        sorted(names) if path.name.lower().endswith(".zip") else names
+    )  # of a tar as they lie in it: see _TarInOrder
+    traces = [
+        name for name in in_order if name.lower().endswith((".json", ".json.gz", ".gz")) and "__MACOSX/" not in name
+    ]
     return traces or [""]
 
 
@@ -109,7 +116,7 @@ def open_trace(file: TraceFile) -> Iterator[IO[bytes]]:
             path = Path(file.path)
             if not path.is_file():
                 raise NotReadable("not a regular file")
-            if path.name.endswith((".zip", ".tar", ".tar.gz", ".tgz")):
+            if path.name.lower().endswith((".zip", ".tar", ".tar.gz", ".tgz")):
                 raise NotReadable("an archive without traces in it, or damaged")
             with path.open("rb") as raw:
                 yield _plain(raw)
@@ -121,7 +128,7 @@ def open_trace(file: TraceFile) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _open_member(file: TraceFile) -> Iterator[IO[bytes]]:
-    if file.path.endswith(".zip"):
+    if file.path.lower().endswith(".zip"):
         with zipfile.ZipFile(file.path) as archive, archive.open(file.member) as stream:
             yield stream
         return
@@ -168,10 +175,15 @@ def _tar_in_order(path: str) -> _TarInOrder:
 
 
 def _plain(stream: IO[bytes]) -> IO[bytes]:
-    """The stream, decompressed where its first bytes say that it is a gzip file, whatever its name."""
+    """The stream, decompressed where its first bytes say that it is a gzip file, whatever its name. Raises NotReadable."""
     buffered = stream if isinstance(stream, io.BufferedReader) else io.BufferedReader(stream)  # type: ignore[type-var]  # readable
     if buffered.peek(2)[:2] == _GZIP:
         return cast(IO[bytes], _Gunzip(buffered))
+    for magic, kind in _NOT_READ.items():
+        if buffered.peek(len(magic)).startswith(magic):
+            raise NotReadable(
+                "a zip archive whose name does not end in .zip" if kind == "zip" else f"compressed as {kind}"
+            )
     return buffered
 
 

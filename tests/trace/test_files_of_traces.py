@@ -211,6 +211,8 @@ def test_a_file_that_ends_in_the_middle(part: float, compress: bool, plain: Path
         (b"[" * 5_000 + b"]" * 5_000, "no trace: nothing in its list is an event"),
         (b'{"a": ' * 5_000 + b"1" + b"}" * 5_000, "no trace: its values are nested too deep"),
         (b"\x1f\x8b\x08garbage-garbage", "cannot be decompressed"),
+        (b"\x28\xb5\x2f\xfd and so on", "compressed as zstd"),
+        (b"PK\x03\x04 and so on", "a zip archive whose name does not end in .zip"),
         (b'{"traceEvents": [{"ph": "M", "name": "process_name"}]}', "no operators and no work of a device in it"),
     ],
 )
@@ -513,6 +515,20 @@ def test_a_hole_between_steps_is_not_idle(tmp_path: Path) -> None:
     (device,) = result.devices
     assert "missing-steps" in device.notes
     assert (device.steps, device.shares["compute"] > 0.99) == (4, True)
+
+
+def test_names_in_capital_letters_are_found(tmp_path: Path) -> None:
+    for name in ("A.JSON", "b.Json", "c.txt"):
+        written(tmp_path, made()).rename(tmp_path / name)
+    with zipfile.ZipFile(tmp_path / "D.ZIP", "w") as archive:
+        archive.writestr("R.JSON", json.dumps(made()))
+    files = find_traces([tmp_path])
+    assert [(Path(file.path).name, file.member) for file in files] == [
+        ("A.JSON", ""),
+        ("D.ZIP", "R.JSON"),
+        ("b.Json", ""),
+    ]
+    assert [analyse(file).problem for file in files] == ["", "", ""]
 
 
 def test_what_we_export_is_no_trace_of_the_job(tmp_path: Path) -> None:
