@@ -95,7 +95,7 @@ def command(
     if compare is None:
         compare = len(paths) == 2 and are_two_jobs([one for results in by_path for one in results], paths)
     if compare:
-        report = _compared(paths, by_path, rank)
+        report = _compare(paths, by_path, rank)
     else:
         report = _report([one for results in by_path for one in results], rank)
     if source:
@@ -185,7 +185,7 @@ def _report(results: list[FileResult], rank: int | None) -> Report:
     return report
 
 
-def _compared(paths: list[Path], by_path: list[list[FileResult]], rank: int | None) -> Report:
+def _compare(paths: list[Path], by_path: list[list[FileResult]], rank: int | None) -> Report:
     from perfaudit.trace.report import compare_jobs
 
     before, after = (_report(results, rank) for results in by_path)

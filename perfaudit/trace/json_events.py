@@ -232,7 +232,7 @@ class EventReader:
             return _DECODER.decode(b"[" + text + b"]")
         except (msgspec.DecodeError, UnicodeDecodeError):
             pass
-        text, is_damaged = _repaired(text)
+        text, is_damaged = _repair(text)
         events: list[Event] = []
         left_out = 0
         while True:
@@ -277,7 +277,7 @@ class EventReader:
         return events, -1
 
 
-def _repaired(text: bytes) -> tuple[bytes, bool]:
+def _repair(text: bytes) -> tuple[bytes, bool]:
     """The text as JSON that every decoder takes, and whether some of its letters could not be kept.
 
     Bytes that are no UTF-8 and halves of characters become the sign for that; control characters become spaces, and NaN and

@@ -52,7 +52,7 @@ def find_traces(paths: list[Path]) -> list[TraceFile]:
             raise UserError(f"{path}: no such file or folder")
         files = sorted(_below(path)) if path.is_dir() else [path]
         for file in files:
-            found += [TraceFile(_shown(file), member) for member in _members(file)]
+            found += [TraceFile(_display_path(file), member) for member in _members(file)]
         if len(found) > MAX_FILES:
             raise UserError(f"{path}: more than {MAX_FILES} files; name some of them")
     return found
@@ -65,7 +65,7 @@ def _below(folder: Path) -> Iterator[Path]:
         )
 
 
-def _shown(path: Path) -> str:
+def _display_path(path: Path) -> str:
     """Relative to the working directory where it lies below, with `/`."""
     try:
         return path.absolute().relative_to(Path.cwd()).as_posix()

@@ -19,7 +19,7 @@ def waits_map(traces: Traces) -> Markup:
     """The map with what its colours and columns mean; nothing where nobody waits."""
     waits = traces.waits
     columns = _columns(len(waits.names))
-    cells = {rank: _summed(row, columns) for rank, row in zip(waits.ranks, waits.seconds, strict=True)}
+    cells = {rank: _sum_columns(row, columns) for rank, row in zip(waits.ranks, waits.seconds, strict=True)}
     most = max((value for row in cells.values() for value in row), default=0.0)
     if most <= 0:
         return Markup()
@@ -52,7 +52,7 @@ def _columns(collectives: int) -> Columns:
     return [(first, last - 1) for first, last in itertools.pairwise(edges)]
 
 
-def _summed(row: tuple[float, ...], columns: Columns) -> list[float]:
+def _sum_columns(row: tuple[float, ...], columns: Columns) -> list[float]:
     return [sum(row[first : last + 1]) for first, last in columns]
 
 
