@@ -19,14 +19,20 @@ def environment(report: Report, paint: Paint, brief: bool = False) -> str:
     env = report.environment
     assert env is not None
     text = f"{paint(report.target, 'bold')} {machine_line(report)}"
-    is_busy = env.load is not None and env.load > env.cores * 0.75
-    if is_busy and brief:
+    busy = busy_text(report)
+    if busy and brief:
         text += ", " + paint(f"busy (load {env.load})", "yellow")
-    elif is_busy:
-        text += "\n" + paint(
-            f"the machine was busy (load {env.load} on {env.cores} cores): intervals are wider for it", "yellow"
-        )
+    elif busy:
+        text += "\n" + paint(busy, "yellow")
     return text + "\n"
+
+
+def busy_text(report: Report) -> str:
+    """That others used the machine when measuring began, "" where they did not or where nobody looked."""
+    env = report.environment
+    if env is None or env.load is None or env.load <= env.cores * 0.75:
+        return ""
+    return f"the machine was busy (load {env.load} on {env.cores} cores): intervals are wider for it"
 
 
 def machine_line(report: Report) -> str:

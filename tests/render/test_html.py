@@ -8,9 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from climbs import CONTROL
 from conftest import Done
 from html_pages import EVIL, Page, check_page, readable
 from reports import DIFF, EMPTY, ERROR, NOTEBOOK, ODD, SMALL, WARNING
+from tunes import MACHINE, TUNE
 
 from perfaudit.cli.code_around import code_around
 from perfaudit.findings import Finding, Fix, Location, Saving
@@ -196,3 +198,19 @@ def test_a_page_needs_a_file_of_its_own(project: Project, perfaudit: Run, argume
     project(**{"a.py": "import torch\n"})
     done = perfaudit("scan", "a.py", *arguments)
     assert (done.code, message in done.err) == (2, True)
+
+
+def test_a_measured_scan_says_on_what_it_was_measured_and_what_was_raced() -> None:
+    raced = tuple(c for c in TUNE.comparisons if c.knob == "patch")
+    doubted = replace(CONTROL, ratio=1.1, low=1.05, high=1.15)
+    shown = SMALL.with_(environment=replace(MACHINE, load=9.0), calibration=doubted, comparisons=raced, target="t.py")
+    text = render(shown)
+    check_page(text)
+    said = readable(text).splitlines()
+    assert said[2].startswith(
+        "This run cannot be trusted: the control, identical code put in place as a patch is, took 1.100"
+    )
+    assert "The machine was busy (load 9.0 on 2 cores): intervals are wider for it" in said
+    assert "0.900 [0.850, 0.950] faster (9 rounds, measured)" in said
+    assert sum("cannot be trusted" in line for line in said) == 1
+    assert '<h3 class="group">Measured: these pay here, by the lower bound of what they save</h3>' in text

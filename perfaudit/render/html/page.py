@@ -10,7 +10,7 @@ from perfaudit.render.html.markup import Markup, bullets, element, section, shor
 from perfaudit.render.html.run import below_findings, run_body, run_header, run_notes
 from perfaudit.render.html.scan import scan_body, scan_header
 from perfaudit.render.html.trace import after_findings, before_findings, trace_header
-from perfaudit.render.html.tune import tune_body, tune_header
+from perfaudit.render.html.tune import measured_body, tune_body, tune_header
 from perfaudit.render.run import is_never_built
 from perfaudit.render.words import distrust, place_of, printable, remarks, unused
 from perfaudit.report import Json, Report
@@ -83,7 +83,8 @@ def _of_traces(shown: Report, exact: Report, code: Code) -> tuple[Markup, Markup
 
 def _of_scan(shown: Report, exact: Report, code: Code) -> tuple[Markup, Markup]:
     found = findings_section(shown, exact, code)
-    return scan_header(shown), together(scan_body(shown), found, _not_read(shown), _notes(shown))
+    measured = measured_body(shown, exact) if shown.environment is not None else ""
+    return scan_header(shown), together(scan_body(shown), found, measured, _not_read(shown), _notes(shown))
 
 
 def _title(report: Report) -> str:
@@ -105,7 +106,7 @@ def _not_read(report: Report) -> Markup:
 
 def _notes(report: Report) -> Markup:
     """What is said of the whole report, and comments that silence nothing."""
-    items = [words(remark) for remark in remarks(report)[:MOST_LISTED]]
+    items = [words(remark) for remark in remarks(report)[:MOST_LISTED] if remark != distrust(report)]
     items += [
         together(element("code", shortened(str(place_of(item)))), ": ", words(unused(item)))
         for item in report.unused_suppressions[:MOST_LISTED]

@@ -37,6 +37,7 @@ from perfaudit.render.html.markup import (
 from perfaudit.render.ladder import READING, final_race, headline, is_several, left, step_before
 from perfaudit.render.run import milliseconds
 from perfaudit.render.tables import (
+    busy_text,
     control_text,
     differing_names,
     machine_line,
@@ -67,15 +68,26 @@ def tune_header(report: Report) -> Markup:
     result = headline(report).replace(" -> ", " → ") if found is not None else search_result(report)
     verdict, _, rest = result.partition("; ")
     sure = [final_race(found).replace(" -> ", " → "), _checked(found)] if found is not None else []
-    doubts = [distrust(report), found.not_learning if found is not None else ""]
+    not_learning = found.not_learning if found is not None else ""
     return element(
         "header",
         head,
         element("p", words(verdict), class_="verdict"),
         paragraphs(sentence(said) for said in (rest, *sure)),
-        paragraphs((sentence(said) for said in doubts), class_="doubt"),
-        element("p", machine_line(report), class_="dim") if report.environment is not None else "",
+        paragraphs([sentence(not_learning)], class_="doubt"),
+        on_what(report),
     )
+
+
+def on_what(report: Report) -> Markup:
+    """Why figures are not to be trusted, where they are not, and the machine that they were measured on."""
+    doubt = paragraphs([sentence(distrust(report))], class_="doubt")
+    return together(doubt, paragraphs(map(sentence, (machine_line(report), busy_text(report))), class_="dim"))
+
+
+def measured_body(report: Report, exact: Report) -> Markup:
+    """What a step consists of, and what was raced for each knob or patch. exact: the report before signs were put into it."""
+    return together(section("What a step consists of", "phases", _phases(report)), _knobs(report, exact))
 
 
 def _checked(found: Ladder) -> str:
