@@ -287,9 +287,52 @@ def default_class(source: Source, node: ast.expr) -> ast.expr | None:
     if function is None or parameter is None:
         return None
     written = _written_default(function, parameter)
-    if written is None or _is_overridden(source, function, parameter, needs_call=True):
+    if written is None or _is_another_passed(source, function, parameter, source.qualified(written), {}):
         return None
     return written
+
+
+def _is_another_passed(
+    source: Source, function: Function, parameter: ast.arg, kind: str | None, known: dict[int, bool]
+) -> bool:
+    """Whether a call may pass a parameter something else than its default class.
+
+    A call that hands on another parameter passes what that one is, `**options` of the function around it what is not seen.
+    known: the answer for each parameter by id, also for those that are being asked about.
+    """
+    if id(parameter) in known:
+        return known[id(parameter)]
+    known[id(parameter)] = False
+
+    def passes_another(call: ast.Call, place: int | None) -> bool:
+        passed = argument(source, call, parameter.arg, place)
+        if passed is ABSENT:
+            return False
+        if isinstance(passed, Known):
+            return not _hands_on_options(source, call)
+        handed, around = _parameter_meant(source, passed)
+        if handed is None or around is None:
+            return kind is None or source.qualified(passed) != kind
+        written = _written_default(around, handed)
+        if written is None or source.qualified(written) != kind:
+            return True
+        return _is_another_passed(source, around, handed, kind, known)
+
+    known[id(parameter)] = _is_overridden(source, function, parameter, needs_call=True, passes_another=passes_another)
+    return known[id(parameter)]
+
+
+def _hands_on_options(source: Source, call: ast.Call) -> bool:
+    """Whether all that a call unpacks are the options of the function around it: `**kwargs`."""
+    function = source.enclosing(call, *FUNCTIONS)
+    own = function.args.kwarg.arg if isinstance(function, FUNCTIONS) and function.args.kwarg is not None else None
+    unpacked = [keyword.value for keyword in call.keywords if keyword.arg is None]
+    return (
+        own is not None
+        and bool(unpacked)
+        and not any(isinstance(item, ast.Starred) for item in call.args)
+        and all(isinstance(value, ast.Name) and value.id == own for value in unpacked)
+    )
 
 
 def written_default(source: Source, node: ast.expr) -> ast.expr | None:
@@ -323,11 +366,19 @@ def _written_default(function: Function, parameter: ast.arg) -> ast.expr | None:
     return next((value for item, value in pairs if item is parameter), None)
 
 
-def _is_overridden(source: Source, function: Function, parameter: ast.arg, *, needs_call: bool = False) -> bool:
+def _is_overridden(
+    source: Source,
+    function: Function,
+    parameter: ast.arg,
+    *,
+    needs_call: bool = False,
+    passes_another: Callable[[ast.Call, int | None], bool] | None = None,
+) -> bool:
     """Whether a call may pass the parameter: one does, one unpacks, or the function is used otherwise than called.
 
     Calls are told by the last name. A class must be built somewhere in sight: its caller is often a configuration.
-    needs_call: a function must be called somewhere too.
+    needs_call: a function must be called somewhere too. passes_another: whether a call of this file matters, which has the
+    place of the parameter; any that may pass it does where nothing is said.
     """
     name, skipped = function.name, 0
     owner = source.parent(function)
@@ -342,6 +393,7 @@ def _is_overridden(source: Source, function: Function, parameter: ast.arg, *, ne
             return True
     calls = [call for call in source.nodes(ast.Call) if last_name(call.func) == name]
     called = {id(call.func) for call in calls}
+    called |= {id(call.args[0]) for call in source.nodes(ast.Call) if last_name(call.func) == "super" and call.args}
     elsewhere = source.neighbours.calls_by_importers(name) if source.neighbours is not None else []
     is_constructor = isinstance(owner, ast.ClassDef) and function.name == "__init__"
     if (is_constructor or needs_call) and not calls and not elsewhere:
@@ -352,8 +404,11 @@ def _is_overridden(source: Source, function: Function, parameter: ast.arg, *, ne
         return True
     positional = [a.arg for a in (*function.args.posonlyargs, *function.args.args)][skipped:]
     place = positional.index(parameter.arg) if parameter.arg in positional else None
-    shapes = [*map(shape_of, calls), *elsewhere]
-    return any(shape.may_pass(parameter.arg, place) for shape in shapes)
+    if passes_another is None:
+        passes_another = lambda call, place: shape_of(call).may_pass(parameter.arg, place)  # noqa: E731  # a default
+    if any(passes_another(call, place) for call in calls):
+        return True
+    return any(shape.may_pass(parameter.arg, place) for shape in elsewhere)
 
 
 def _option(source: Source, node: ast.Attribute) -> Default | None:

@@ -16,6 +16,7 @@ from perfaudit.static.checks.conv_bias_before_norm.bias_uses import (
     unseen_initialiser,
 )
 from perfaudit.static.checks.conv_bias_before_norm.flow import Layer, Link, links
+from perfaudit.static.checks.conv_bias_before_norm.wrapped_layers import wrapper_built
 from perfaudit.static.registry import Proposal, Seen
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.branches import Where, is_steady, text_where_all, text_where_none
@@ -24,6 +25,7 @@ from perfaudit.static.understanding.values import (
     UNKNOWN,
     Argument,
     argument,
+    assigned_value,
     constant,
     default_class,
     resolve,
@@ -40,8 +42,8 @@ Doubt = Callable[[Source, ast.Call], str]  # the layer's call
 class _Biased(NamedTuple):
     """A call that gives a layer its bias: the layer's own, or that of a function of this file that hands it on.
 
-    `value` is the literal True, or ABSENT. `uses`: how many calls the one place serves. `is_shared`: other files may
-    call it too.
+    `value` is the literal True, or ABSENT, or a variable that is true where a parameter is an InstanceNorm, of which `only_for`
+    has the kind and the parameter. `uses`: how many calls the one place serves. `is_shared`: other files may call it too.
     """
 
     call: ast.Call
@@ -50,6 +52,7 @@ class _Biased(NamedTuple):
     value: Argument
     uses: int = 1
     is_shared: bool = False
+    only_for: tuple[str, ast.AST] | None = None
 
 
 def biases_before_norm(
@@ -66,6 +69,10 @@ def biases_before_norm(
         if biased is None:
             continue
         norm_kind = kind_of(source, link.second.call) or _default_kind(source, link.second.call)
+        if biased.only_for is not None:
+            norm_kind, parameter = biased.only_for
+            if not isinstance(norm := link.second.call.func, ast.Name) or source.lookup(norm) != [parameter]:
+                continue
         if not fits(biased.kind, biased.layer, norm_kind, link.second.call):
             continue
         if constant(source, argument(source, link.second.call, "momentum", 2)) == 0:  # the mean never takes it up
@@ -122,7 +129,13 @@ def _biased(source: Source, call: ast.Call, positions: Mapping[str, int]) -> _Bi
     kind = kind_of(source, call)
     if kind in positions:
         value = true_or_absent(source, call, positions[kind])
-        return _Biased(call, kind, call, value) if value is not None else None
+        if value is None:
+            return _for_instance_norm(source, call, kind, positions[kind])
+        return _Biased(call, kind, call, value)
+    wrapper = wrapper_built(source, call, positions)
+    if wrapper is not None:
+        value = _asked_for(source, call, wrapper.constructor, wrapper.bias, wrapper.source)
+        return _Biased(call, wrapper.kind, call, value) if value is not None else None
     if not isinstance(call.func, ast.Name):
         return None
     bindings = source.lookup(call.func)
@@ -142,6 +155,32 @@ def true_or_absent(source: Source, call: ast.Call, position: int) -> Argument | 
         return bias
     is_true = isinstance(bias, ast.Constant) and bias.value is True
     return bias if is_true and source.enclosing(bias, ast.Call) is call else None  # type: ignore[arg-type]  # a constant
+
+
+def _for_instance_norm(source: Source, call: ast.Call, kind: str, position: int) -> _Biased | None:
+    """A layer whose bias is there where a parameter is an InstanceNorm: `bias=use_bias`, `use_bias = norm == nn.InstanceNorm2d`.
+
+    `norm.func` is the same of one that `functools.partial` has wrapped.
+    """
+    bias = argument(source, call, "bias", position)
+    if not isinstance(bias, ast.Name) or source.enclosing(bias, ast.Call) is not call:
+        return None
+    kinds: set[str] = set()
+    parameters: list[ast.AST] = []
+    for binding in source.lookup(bias):
+        value = assigned_value(source, binding)
+        if not isinstance(value, ast.Compare) or len(value.ops) != 1 or not isinstance(value.ops[0], ast.Eq):
+            return None
+        norm = value.left.value if isinstance(value.left, ast.Attribute) and value.left.attr == "func" else value.left
+        if not isinstance(norm, ast.Name):
+            return None
+        kinds.add(source.qualified(value.comparators[0]) or "")
+        parameters += source.lookup(norm)
+    if len(kinds) != 1 or not (only := next(iter(kinds))).startswith("torch.nn.InstanceNorm"):
+        return None
+    if not isinstance(parameters[0], ast.arg) or any(other is not parameters[0] for other in parameters):
+        return None
+    return _Biased(call, kind, call, bias, only_for=(only, parameters[0]))
 
 
 def _subclass(source: Source, call: ast.Call, definition: ast.ClassDef, positions: Mapping[str, int]) -> _Biased | None:
@@ -190,17 +229,23 @@ def _handed_on(source: Source, site: ast.Call, function: Function, positions: Ma
     return _Biased(layer, kind, layer, value, len(uses), is_shared=source.parent(function) is source.tree)
 
 
-def _asked_for(source: Source, site: ast.Call, function: Function, name: str) -> Argument | None:
-    """The bias that a call of a function asks for: ABSENT where the parameter is True by itself."""
+def _asked_for(
+    source: Source, site: ast.Call, function: Function, name: str, of_class_in: Source | None = None
+) -> Argument | None:
+    """The bias that a call of a function asks for: ABSENT where the parameter is True by itself.
+
+    of_class_in: the file of a class whose constructor the function is, where it is one.
+    """
     positional = [*function.args.posonlyargs, *function.args.args]
     names = [a.arg for a in positional]
     defaults: dict[str, ast.expr | None] = {}
     defaults.update(zip(reversed(names), reversed(function.args.defaults), strict=False))
     defaults.update({a.arg: d for a, d in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)})
-    bindings = source.bound_in(function).get(name, [])
+    bindings = (of_class_in or source).bound_in(function).get(name, [])
     if name not in defaults or len(bindings) != 1:
         return None
-    passed = argument(source, site, name, names.index(name) if name in names else None)
+    place = names.index(name) - (of_class_in is not None) if name in names else None  # a constructor's first is `self`
+    passed = argument(source, site, name, place)
     if passed is UNKNOWN:
         return None
     asked = defaults[name] if passed is ABSENT else passed
@@ -220,7 +265,9 @@ def _message(source: Source, biased: _Biased, joined: list[Link]) -> str:
     link = joined[0]
     conditions = [link.where for link in joined]
     under = ""
-    if text_where_none(source, conditions) != "False":
+    if joined and biased.only_for is not None:
+        under = f", which is `nn.{biased.only_for[0].rpartition('.')[2]}` wherever there is a bias"
+    elif text_where_none(source, conditions) != "False":
         under = f" where `{' or '.join(text_where_all(source, where) for where in conditions)}`"
     elif by_default := _by_default(source, joined):
         under = f" where {by_default}"
@@ -241,7 +288,9 @@ def _by_default(source: Source, joined: list[Link]) -> str:
 def _proposal(source: Source, biased: _Biased, joined: list[Link], alternatives: list[Where]) -> Proposal:
     value = text_where_none(source, alternatives)
     title = f"pass `bias={value}`"
-    if by_default := _by_default(source, joined):
+    if biased.only_for is not None and value != "False":
+        return Proposal("pass `bias=False` where the norm follows")
+    if (by_default := _by_default(source, joined)) and biased.only_for is None:
         return Proposal(f"pass `bias=False` where {by_default}; another norm may need the bias")
     if not all(is_steady(source, test, biased.call) for where in alternatives for test, _ in where):
         return Proposal("pass `bias=False` where the norm follows")
