@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from perfaudit.findings import SEVERITIES, Basis, Finding
 from perfaudit.render.html.charts import BarRow, axis_over, bars
 from perfaudit.render.html.markup import Markup, Part, element, paragraphs, section, sentence, table, together
+from perfaudit.render.html.tune import on_what
 from perfaudit.render.text import what_next
 from perfaudit.render.words import count
 from perfaudit.report import Report
@@ -24,10 +25,10 @@ _BASES: dict[Basis, str] = {
 
 
 def scan_header(report: Report) -> Markup:
-    """The result: how many findings of which severity, and what can be typed next."""
-    return _header(
-        report, scan_verdict(report), paragraphs(map(sentence, what_next(report))) if report.findings else ""
-    )
+    """The result: how many findings of which severity, on what machine they were measured, and what can be typed next."""
+    machine = on_what(report) if report.environment is not None else ""
+    next_ = paragraphs(map(sentence, what_next(report))) if report.findings else ""
+    return _header(report, scan_verdict(report), machine, next_)
 
 
 def scan_verdict(report: Report) -> str:
