@@ -73,6 +73,9 @@ class Toggle:
             began = training._began
             training.begin(forward)
             training._began = began + self.clock() - self.off_at
+            training._watch.watch_next(not training._rests)
+            if training._rests:
+                training._watch.rest()
         else:
             training.end()
             self.off_at = self.clock()

@@ -19,41 +19,71 @@ _Replaced = tuple[Any, str, Function]  # owner, name, and our function
 
 
 class TrainerWatch(Watch):
-    """Watches from `begin` to `end`; afterwards all functions of torch are its own again."""
+    """Watches from `begin` to `end`; afterwards all functions of torch are its own again, as they are while it rests."""
 
     def __init__(self, on_update: Callable[[int], None], clock: Callable[[], float] = time.perf_counter) -> None:
         super().__init__(on_update, clock)
         self._has_optimizer = True  # it was built before
-        self._steps: list[_Replaced] = []
-        self._tensors: list[_Replaced] = []
+        self._forward: tuple[Any, str] | None = None
+        self._in_place: dict[tuple[int, str], _Replaced] = {}  # by the id of the owner and the name
+        self._has_left_tensors = False
 
     def begin(self, forward: tuple[Any, str] | None = None) -> None:
         """Put everything in place. forward: an object and its method that is the forward pass, where there is one."""
         self._notes.begin_in_this_thread()
-        self._watch_steps(_into(self._steps))
-        if forward is not None:
-            _into(self._steps)(*forward, lambda original: self._notes.in_phase("forward", original))
-        if not is_something_compiled():
-            self._watch_tensors(_into(self._tensors))
+        self._forward = forward
+        self.go_on()
+
+    def rest(self) -> None:
+        """Take all away but what counts updates, until `go_on`. To be called when an update has ended."""
+        if self._notes.only_counts:
+            self._put_back()
+
+    def go_on(self) -> None:
+        """Put it in place again."""
+        self._has_left_tensors |= is_something_compiled()
+        self._watch_steps(self._replace)
+        if self._forward is not None:
+            self._replace(*self._forward, lambda original: self._notes.in_phase("forward", original))
+        if not self._has_left_tensors:
+            self._watch_tensors(self._replace)
 
     def leave_tensors(self) -> None:
         """Watch reads and copies no more: inside of what is compiled, each would break the graph."""
-        _put_back(self._tensors)
+        self._has_left_tensors = True
+        self._put_back()
+        self.go_on()
 
     @property
     def times_reads(self) -> bool:
         """Whether reads on the host and copies to a device are phases of their own."""
-        return bool(self._tensors)
+        return not self._has_left_tensors
 
     def end(self) -> None:
         """Take everything away. What somebody has wrapped meanwhile stays, and does nothing."""
         self._notes.here = self._notes.thread = 0
         self._notes.only_counts = False
-        _put_back(self._tensors)
-        _put_back(self._steps)
+        self._put_back()
         for hook in self._hooks:
             hook.remove()
         self._hooks = ()
+
+    def _hook_updates(self) -> None:
+        if not self._hooks:
+            super()._hook_updates()
+
+    def _replace(self, owner: Any, name: str, watch: Callable[[Function], Function]) -> Function:
+        """As `replaced_functions.replace`, but where ours is in place still, as somebody has put another function around it."""
+        place = id(owner), name
+        if place not in self._in_place:
+            self._in_place[place] = owner, name, replaced_functions.replace(owner, name, watch)
+        return self._in_place[place][-1]
+
+    def _put_back(self) -> None:
+        for place, (owner, name, ours) in list(self._in_place.items()):
+            if vars(owner).get(name) is ours:
+                replaced_functions.put_back(owner, name, ours)
+                del self._in_place[place]
 
     def _look_for_models(self) -> None:
         """No model's class is timed."""
@@ -70,19 +100,3 @@ def is_something_compiled() -> bool:
 
 def _is_backend(kept: object) -> bool:
     return kept is not None and kept is not False
-
-
-def _into(replaced: list[_Replaced]) -> Callable[[Any, str, Callable[[Function], Function]], Function]:
-    """What replaces functions and notes them in this list."""
-
-    def replace(owner: Any, name: str, watch: Callable[[Function], Function]) -> Function:
-        ours = replaced_functions.replace(owner, name, watch)
-        replaced.append((owner, name, ours))
-        return ours
-
-    return replace
-
-
-def _put_back(replaced: list[_Replaced]) -> None:
-    while replaced:
-        replaced_functions.put_back(*replaced.pop())

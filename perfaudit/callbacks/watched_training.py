@@ -20,7 +20,9 @@ from perfaudit.script.watched_steps import WatchedSteps
 Json = dict[str, Any]  # Any: nested JSON
 PREFIX = "perfaudit/"
 ADD_SECONDS = 0.25  # between two times that what was noted is added up
-MOST_COST = 0.001  # of the time, for timing phases: a training has many more steps than `perfaudit run` looks at
+MOST_COST = 0.002  # of the time, for timing phases: a training has many more steps than `perfaudit run` looks at
+ROW = 4  # updates that are watched in a row: to put functions in place costs as much as a watched update
+LONG_REST = 8  # updates that are not watched, for which functions are taken away
 LOOK_SECONDS = 2.0  # between two looks at whether the device is behind, each at two updates
 
 
@@ -42,13 +44,14 @@ class WatchedTraining:
         self._rest: list[Json] = []  # updates that are not in it
         self._whole = Kind()  # the usual steps of all figures: how many were watched, and their phases
         self._so_far = StepsSoFar()
-        self._chosen = WatchedSteps(MOST_COST)
+        self._chosen = WatchedSteps(MOST_COST, ROW)
         self._change_at = math.inf  # with this update begin others that are watched, or that are not
         self._began = self._added_at = self._looked_at = clock()
         self._waiting = Waiting()
         self._looked = 0  # after which update
         self._is_looking = False  # again at the next one
         self._warned: set[str] = set()
+        self._rests = False
 
     def begin(self, forward: tuple[Any, str] | None = None) -> None:
         """Watch from now on. forward: see `TrainerWatch.begin`."""
@@ -102,10 +105,15 @@ class WatchedTraining:
             is_watched, number = self._chosen.next_row()
             self._watch.watch_next(is_watched)
             self._change_at = updates + number
+            if is_watched and self._rests:
+                self._watch.go_on()
+            elif not is_watched and number >= LONG_REST:
+                self._watch.rest()
+            self._rests = not is_watched
 
     def _weigh(self, updates: int) -> None:
         """See how many of the next updates are watched, so that watching costs little."""
-        if self._watch.times_reads and is_something_compiled():
+        if not self._rests and self._watch.times_reads and is_something_compiled():
             self._watch.leave_tensors()
         seconds = self._clock() - self._began
         self._chosen.weigh(updates, seconds, self._watch.events_per_update, self._so_far.updates_per_step)

@@ -125,16 +125,12 @@ class Watch:
     def _watch_steps(self, replace: Replace) -> None:
         """Watch updates, backward passes and batches. replace: as `replaced_functions.replace`."""
         import torch
-        from torch.optim import optimizer as updates
         from torch.utils.data import dataloader as loading
 
         self._nodes = getattr(torch._C._autograd, "_get_sequence_nr", int)
         self._has_gradients = torch.is_grad_enabled
         in_phase = self._notes.in_phase
-        self._hooks = (
-            updates.register_optimizer_step_pre_hook(self._before_update),
-            updates.register_optimizer_step_post_hook(self._after_update),
-        )
+        self._hook_updates()
         replace(torch.optim.Optimizer, "zero_grad", WatchedTensors(self._notes, self._nodes).watch_zero_grad)
         replace(torch.autograd, "backward", self._watch_backward)
         replace(torch.autograd, "grad", self._watch_backward)
@@ -143,6 +139,14 @@ class Watch:
         replace(torch.amp.GradScaler, "step", self._watch_scaled_steps)
         replace(torch.amp.GradScaler, "unscale_", functools.partial(in_phase, "optimizer"))
         replace(torch.optim.swa_utils.AveragedModel, "update_parameters", functools.partial(in_phase, "average"))
+
+    def _hook_updates(self) -> None:
+        from torch.optim import optimizer as updates
+
+        self._hooks = (
+            updates.register_optimizer_step_pre_hook(self._before_update),
+            updates.register_optimizer_step_post_hook(self._after_update),
+        )
 
     def _watch_tensors(self, replace: Replace) -> None:
         """Watch reads on the host and copies to a device."""

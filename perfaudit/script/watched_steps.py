@@ -21,8 +21,8 @@ class WatchedSteps:
     optimizers make one step together, so that as many updates in a row are watched as have a whole one among them.
     """
 
-    def __init__(self, most_cost: float = MOST_COST) -> None:
-        self._most_cost = most_cost
+    def __init__(self, most_cost: float = MOST_COST, least_row: int = 1) -> None:
+        self._most_cost, self._least_row = most_cost, least_row
         self._chance = random.Random(0)  # not the script's
         self.share = 1.0
         self._row = 1  # updates that are watched one after the other
@@ -34,7 +34,7 @@ class WatchedSteps:
             self.share = min(
                 1.0, max(LEAST_SHARE, self._most_cost * seconds / updates / (EVENT_SECONDS * max(events, 1.0)))
             )
-            self._row = max(1, 2 * updates_per_step - 1)
+            self._row = max(self._least_row, 2 * updates_per_step - 1)
 
     def next_row(self) -> tuple[bool, int]:
         """Whether the next updates are watched, and how many of them: a row that is watched, or those before the next one."""

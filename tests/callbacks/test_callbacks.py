@@ -177,6 +177,21 @@ watch.begin()
 assert torch.Tensor.item is BEFORE[torch.Tensor, "item"] and not is_as_before()
 watch.end()
 """,
+    # Of many steps some are watched in rows; between them nothing but the count of updates is left in place.
+    "rests": """
+from perfaudit.callbacks import watched_training
+from perfaudit.callbacks.slow_phases import Limits
+ROW, watched_training.MOST_COST, resting = 0.0, 2e-6, 0
+training = watched_training.WatchedTraining(Limits())
+training.begin()
+for number in range(640):
+    for batch in DataLoader(Rows(), batch_size=128):
+        loss_of(batch).backward()
+        optimizer.step()
+        resting += torch.autograd.backward is BEFORE[torch.autograd, "backward"]
+TOLD.append([training.take_figures(), training._watch.updates, training._whole.watched, resting])
+training.end()
+""",
     # What somebody has put around a function of ours stays in place, and ours does nothing any more.
     "wrapped": """
 from perfaudit.callbacks.trainer_watch import TrainerWatch
@@ -237,6 +252,14 @@ def test_lightnings_closure_inside_of_an_update_is_told_apart(ended: dict[str, d
     )
     assert ended["lightning"]["said"] == [] and len(ended["lightning"]["told"]) == 4
     assert first["perfaudit/forward"] == pytest.approx(2 / 6)
+
+
+def test_most_steps_of_a_long_training_are_only_counted(ended: dict[str, dict[str, Any]]) -> None:
+    ((figures, updates, watched, resting),) = ended["rests"]["told"]
+    assert updates == 640 and 20 < watched < 200 and resting > 400
+    shares = {name: value for name, value in figures.items() if value}
+    expected = {"seconds_per_step": 5.0, "samples_per_second": 128 / 5, "forward": 0.4, "backward": 0.6}
+    assert shares == pytest.approx({f"perfaudit/{name}": value for name, value in expected.items()})
 
 
 def test_torch_is_as_before_when_the_training_has_ended(ended: dict[str, dict[str, Any]]) -> None:

@@ -81,8 +81,10 @@ def test_loggers_are_given_where_steps_go(program: str, tmp_path: Path) -> None:
     ]
     logged = [row for row in logged if row]
     assert len(logged) == 6
-    for row in logged:
-        assert set(row) >= {"seconds_per_step", "samples_per_second", *PHASES}
+    assert all("seconds_per_step" in row for row in logged)
+    timed = [row for row in logged if set(row) >= {"samples_per_second", *PHASES}]
+    assert timed
+    for row in timed:  # of a few steps between two logs, the phases of none may be timed
         assert sum(row[phase] for phase in PHASES) == pytest.approx(1.0)
         assert row["data_wait"] > LEAST and 0 < row["backward"] < 1 and row["forward"] > 0
     (said,) = [line for line in done.stderr.splitlines() if "PA101:" in line]
