@@ -34,7 +34,7 @@ NOTE_WORDS = {
     "uneven-steps": "At least one step after the warm-up takes the device 1.3 times as long as the median step.",
     "unseen-work": "The host waits for work of the device that is not in the file: an excerpt, or work that was not recorded.",
     "missing-steps": "Some steps between the first and the last are missing from the file.",
-    "warm-up": "The first steps allocate memory or load code and are longer: findings are of the steps behind this warm-up.",
+    "warm-up": "Memory, code or a loader is set up in the trace: findings are of what follows, where something does.",
     "sampled": "The file has only a sample of the events: why the device was idle cannot be told.",
     "filtered": "The calls that launched part of the work are not in the file: the causes of idle time are less certain.",
     "overlapping-ids": "Several calls have the same correlation id: work is matched to the latest of them before it.",

@@ -6,7 +6,7 @@ import statistics
 from bisect import bisect_right
 from itertools import pairwise
 
-from perfaudit.trace.checks import look_at
+from perfaudit.trace.checks import WARM_UP, Seen, look_at
 from perfaudit.trace.collectives import collectives_of
 from perfaudit.trace.device_view import SAMPLED, DeviceView
 from perfaudit.trace.file_result import FileResult, TraceFinding
@@ -21,7 +21,6 @@ from perfaudit.trace.steps import Step, are_consecutive, are_repeated, marked_st
 from perfaudit.trace.timeline import timeline_of
 from perfaudit.trace.trace_files import NotReadable, TraceFile
 from perfaudit.trace.views import views_of
-from perfaudit.trace.warm_up import warm_up_steps
 from perfaudit.trace.whereabouts import MOST as MOST_INSTANTS
 from perfaudit.trace.whereabouts import whereabouts
 from perfaudit.traces import IdleWhere, KernelRow, RankTrace
@@ -66,10 +65,11 @@ def analyse(file: TraceFile, window: tuple[int, int] | None = None) -> FileResul
     views = views_of(recording, steps)
     if not views:
         return result_of_host(recording, steps)
+    seen = [(view, list(look_at(view))) for view in views]
     return FileResult(
         file.name,
-        tuple(_device(view) for view in views),
-        tuple(_findings(views)),
+        tuple(_device(view, any(one.rule == WARM_UP for one in several)) for view, several in seen),
+        tuple(_findings(seen)),
         tuple(collectives_of(max(views, key=lambda view: total(view.communication)).usual)),
         recording.rank,
         recording.world_size,
@@ -108,8 +108,6 @@ def _notes(recording: Recording, steps: list[Step]) -> set[str]:
         notes.add("repeated-steps")
     elif not are_consecutive(steps):
         notes.add("missing-steps")
-    if warm_up_steps(recording, steps):
-        notes.add("warm-up")
     if not len(recording.work):
         notes.add("no-device")
     if len(recording.work) and not len(recording.calls) and not len(recording.operators):
@@ -119,7 +117,7 @@ def _notes(recording: Recording, steps: list[Step]) -> set[str]:
     return notes
 
 
-def _device(view: DeviceView) -> RankTrace:
+def _device(view: DeviceView, has_warm_up: bool) -> RankTrace:
     recording = view.recording
     notes = set(recording.notes)
     if view.launches.ambiguous:
@@ -132,6 +130,8 @@ def _device(view: DeviceView) -> RankTrace:
     lacks = max(total(view.unseen), view.late_by_itself - LATE_SHARE * view.length)
     if view.is_excerpt or lacks > UNSEEN_SHARE * view.length:
         notes.add("unseen-work")
+    if view.usual is not view or has_warm_up:
+        notes.add("warm-up")
     if view.captures:
         notes.add("graph-capture")
     if _is_uneven(view):
@@ -217,11 +217,11 @@ def _kernels(view: DeviceView) -> list[KernelRow]:
     return [KernelRow(view.recording.names[name], spent[name] / view.length, len(by_name[name])) for name in longest]
 
 
-def _findings(views: list[DeviceView]) -> list[TraceFinding]:
+def _findings(views: list[tuple[DeviceView, list[Seen]]]) -> list[TraceFinding]:
     """Of all devices of a file; of one rule the one that could save most."""
     found: dict[str, TraceFinding] = {}
-    for view in views:
-        for seen in look_at(view):
+    for view, several in views:
+        for seen in several:
             share = seen.share(view)
             recurring = seen.microseconds if seen.recurring is None else min(seen.microseconds, seen.recurring)
             each = view.usual.step_times.in_one(recurring) if recurring else None

@@ -40,7 +40,8 @@ class DeviceView(DeviceWork):
         """The same device behind the warm-up steps or the set-up; itself where it has neither."""
         if self.part_of is not None:
             return self
-        number = warm_up_steps(self.recording, self.steps)
+        worked = self.step_times.with_work
+        number = warm_up_steps(self.recording, self.steps[: worked[-1] + 1] if worked else self.steps)
         steps = self.steps[number:]
         if number:
             has_work = number - 1 in self.step_times.with_work

@@ -38,10 +38,21 @@ def set_up_end(device: DeviceWork) -> float:
 def set_up_calls(device: DeviceWork) -> list[int]:
     """Rows of calls that take memory of the device, and of long calls on an idle device, in the order of start."""
     calls, names = device.recording.calls, device.recording.names
-    busy = Total(device.busy)
     found = [row for row in device.calls("allocation") if runtime_names.is_device_memory(names[calls.name[row]])]
-    for row in (*device.calls("launch"), *device.calls("other")):
-        start, end = calls.start[row], calls.end[row]
-        if end - start > LONG_CALL and busy.between(start, end) < 0.5 * (end - start):
-            found.append(row)
-    return sorted(found, key=calls.start.__getitem__)
+    return sorted([*found, *loading_calls(device)], key=calls.start.__getitem__)
+
+
+def loading_calls(device: DeviceWork) -> list[int]:
+    """Rows of calls that take long on an idle device: they load code, or create something."""
+    calls = device.recording.calls
+    long = [
+        row
+        for row in (*device.calls("launch"), *device.calls("other"))
+        if calls.end[row] - calls.start[row] > LONG_CALL
+    ]
+    busy = Total(device.busy if long else [])
+    return [
+        row
+        for row in long
+        if busy.between(calls.start[row], calls.end[row]) < 0.5 * (calls.end[row] - calls.start[row])
+    ]

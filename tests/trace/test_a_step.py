@@ -157,3 +157,58 @@ def test_a_read_on_one_step_is_no_time_of_a_step(tmp_path: Path) -> None:
     assert "2 times in 10 steps" in finding.message
     assert "ms on 1 of 10 steps" in finding.message
     assert finding.seconds_per_step is None
+
+
+def loads_code(host: Host, microseconds: float, number: int = 1) -> None:
+    """Launches that load the code of their kernels, on a device that has nothing to do."""
+    for _ in range(number):
+        host.catch_up()
+        with host.operator("aten::add_"):
+            host._launch("hipLaunchKernel", "kernel", GEMM, 20, 7, microseconds, {})
+
+
+def steps_that_load(microseconds: float, number: int = 1, at: int = 0, steps: int = 6) -> Host:
+    host = Host()
+    for step in range(steps):
+        with host.step():
+            step_of_training(host, layers=5)
+            if step == at:
+                loads_code(host, microseconds, number)
+            host.catch_up()
+    return host
+
+
+@pytest.mark.parametrize(("microseconds", "number"), [(9_000, 1), (1_200, 8)])
+def test_code_that_is_loaded_in_the_first_step_is_warm_up(microseconds: float, number: int, tmp_path: Path) -> None:
+    """Also where it is not the first launch of the step, and where many kernels are loaded one by one."""
+    result = result_of(steps_that_load(microseconds, number), tmp_path)
+    (device,) = result.devices
+    assert "warm-up" in device.notes
+    assert device.seconds_per_step == pytest.approx(6.4e-3, rel=0.01)
+    assert device.usual_shares["compute"] > 0.98
+    (finding,) = result.findings
+    assert (finding.rule, finding.seconds_per_step) == ("PA908", None)
+
+
+def test_code_that_is_loaded_in_the_only_step(tmp_path: Path) -> None:
+    """A mark behind it, in which the profile ends, is no step."""
+    host = steps_that_load(9_000, steps=1)
+    with host.step():
+        host.python(50)
+    result = result_of(host, tmp_path)
+    assert "warm-up" in result.devices[0].notes
+    (finding,) = result.findings
+    assert finding.rule == "PA908"
+    assert "on first use (`hipLaunchKernel` takes 9 ms)" in finding.message
+    assert finding.share == pytest.approx(9 / 15.4, rel=0.02)
+
+
+def test_launches_that_wait_for_room_in_the_queue_load_nothing(tmp_path: Path) -> None:
+    host = Host()
+    for step in range(6):
+        with host.step():
+            for _ in range(4 if step else 8):
+                host.kernel(GEMM, 9_000)
+                with host.operator("aten::add_"):
+                    host._launch("hipLaunchKernel", "kernel", GEMM, 9_000, 7, 9_000, {})
+    assert "warm-up" not in result_of(host, tmp_path).devices[0].notes

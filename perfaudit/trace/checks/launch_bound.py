@@ -9,9 +9,10 @@ from perfaudit.trace.device_view import SAMPLED, DeviceView
 from perfaudit.trace.host_threads import Instant
 from perfaudit.trace.host_work import host_work
 from perfaudit.trace.idle import Idle, longest_first
-from perfaudit.trace.intervals import clip, total, union
+from perfaudit.trace.intervals import Total, clip, total, union
 from perfaudit.trace.launch_order import arrivals, longest_graphable
 from perfaudit.trace.launch_path import LaunchPath
+from perfaudit.trace.set_up import loading_calls
 from perfaudit.trace.whereabouts import MOST
 from perfaudit.trace.words import a_step, milliseconds, percent, times_a_step
 
@@ -20,6 +21,7 @@ FEW = 20  # kernels, of which nothing can be said
 SHARE = 0.1  # of them that arrive when the device has nothing to do; fewer are the start of a step
 LONGEST = 10_000.0  # microseconds of one gap; a launch that takes longer loads code, or the host does something else
 LEAST = 5  # of them that arrive late, or one long pause would make a program launch-bound
+OF_GAP = 0.5  # that a launch takes that loads code, which happens once
 OF_GRAPH = 0.1  # of the idle time, or a graph would not help
 KNOWN = 0.5  # of the kernels of which the launch must be known
 
@@ -27,10 +29,15 @@ KNOWN = 0.5  # of the kernels of which the launch must be known
 def look(view: DeviceView) -> Iterator[Seen]:
     elsewhere = {one.stretch for one in host_work(view)}
     path = LaunchPath(view)
+    calls = view.recording.calls
+    loading = Total(union((calls.start[row], calls.end[row]) for row in loading_calls(view)))
     stretches = [
         one
         for one in longest_first(view.idle, "launch")
-        if one.end - one.start <= LONGEST and one not in elsewhere and _is_bound(view, path, one)
+        if one.end - one.start <= LONGEST
+        and one not in elsewhere
+        and loading.between(one.start, one.end) < OF_GAP * (one.end - one.start)
+        and _is_bound(view, path, one)
     ]
     lost = sum(one.end - one.start for one in stretches)
     seen = arrivals(view, path)

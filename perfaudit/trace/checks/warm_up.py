@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from perfaudit.trace import runtime_names
 from perfaudit.trace.checks import Seen
 from perfaudit.trace.device_view import DeviceView
-from perfaudit.trace.set_up import set_up_calls
+from perfaudit.trace.host_threads import Instant
+from perfaudit.trace.intervals import intersection, total, union
+from perfaudit.trace.set_up import MANY_LATER, loading_calls, set_up_calls
 from perfaudit.trace.warm_up import set_up_of
 from perfaudit.trace.words import milliseconds, percent
 
@@ -16,10 +18,32 @@ RULES = ("PA908",)
 
 
 def look(view: DeviceView) -> Iterator[Seen]:
-    whole, usual = view.whole, view.whole.usual
-    if usual is whole:
-        return
-    yield _warm_up(whole) if whole.steps else _set_up(whole)
+    whole = view.whole
+    if whole.usual is not whole:
+        yield _warm_up(whole) if whole.steps else _set_up(whole)
+    if whole.steps and (seen := _loading(whole.usual)) is not None:
+        yield seen
+
+
+def _loading(usual: DeviceView) -> Seen | None:
+    """On usual steps, or in the only one: code is loaded when it is needed for the first time."""
+    rows = loading_calls(usual)
+    if not rows or len(rows) >= MANY_LATER:
+        return None
+    calls, names = usual.recording.calls, usual.recording.names
+    loading = union((calls.start[row], calls.end[row]) for row in rows)
+    lost = total(intersection(loading, union((one.start, one.end) for one in usual.idle)))
+    longest = max(rows, key=lambda row: calls.end[row] - calls.start[row])
+    which = "a call loads" if len(rows) == 1 else f"{len(rows)} calls load"
+    return Seen(
+        "PA908",
+        f"{which} code or create{'s' * (len(rows) == 1)} something on first use (`{names[calls.name[longest]]}` takes "
+        f"{milliseconds(calls.end[longest] - calls.start[longest])}): the device is idle meanwhile for "
+        f"{percent(usual, lost)} of the time ({milliseconds(lost)})",
+        lost,
+        tuple(Instant(calls.start[row], calls.thread[row], calls.end[row] - calls.start[row]) for row in rows),
+        recurring=0.0,
+    )
 
 
 def _warm_up(whole: DeviceView) -> Seen:
