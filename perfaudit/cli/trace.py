@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfaudit.cli.output import check_writable, emit, format_option, is_terminal, say, write
+from perfaudit.cli.output import HtmlFile, check_writable, emit, format_option, is_terminal, say, write
 from perfaudit.errors import FOUND, NOTHING_MEASURED, OK, UserError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ HELP = """Read traces of torch.profiler, of one rank or many: why devices were i
     perfaudit trace --compare monday/ tuesday/  two folders: what changed
     perfaudit trace traces/ --rank 3 --window 2:4
     perfaudit trace trace.json.gz --source .    with lines of your code
-    perfaudit trace traces/ --format html --output report.html
+    perfaudit trace traces/ --html report.html
 
 FILES are .json, .json.gz, .zip or .tar.gz, or folders with them. Traces of old and new versions of PyTorch, of CUDA, ROCm and
 XPU devices are read; a trace without a device shows how long the host waits for data.
@@ -82,10 +82,11 @@ def command(
     exit_zero: Annotated[bool, typer.Option("--exit-zero", help="Exit with 0 where there are findings.")] = False,
     format: Annotated[str, format_option("text", "json", "html", "markdown")] = "text",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the report to a file.")] = None,
+    html: HtmlFile = None,
 ) -> None:
     from perfaudit.trace.report import are_two_jobs
 
-    check_writable(output)
+    check_writable(output, html)
     check_writable(Path(STEP) if export else None)
     steps = _window(window)
     if compare and len(paths) != 2:
@@ -104,7 +105,7 @@ def command(
         report = join_with_code(report, source)
     if export is not None:
         _export(report, paths, by_path[-1] if compare else [one for results in by_path for one in results], rank, steps)
-    emit(report, format, output, verbose)
+    emit(report, format, output, verbose, html)
     if report.traces is None:
         for item in report.skipped if format != "text" else ():
             say(f"perfaudit: {item.path}: {item.reason}")

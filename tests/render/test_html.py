@@ -175,10 +175,23 @@ def test_an_interval_is_drawn_where_its_figures_are() -> None:
     assert axis_over([], str).has(0.0)
 
 
+LOOP = """
+import torch
+
+torch.autograd.set_detect_anomaly(True)
+
+
+def train(model, loader, optimizer):
+    for x in loader:
+        optimizer.zero_grad(set_to_none=True)
+        model(x).sum().backward()
+        optimizer.step()
+        torch.cuda.empty_cache()
+"""
+
+
 def test_the_command_line(project: Project, perfaudit: Run) -> None:
-    folder = project(
-        **{"a.py": "import torch\ntorch.autograd.set_detect_anomaly(True)\nfor x in y:\n    print(loss.item())\n"}
-    )
+    folder = project(**{"a.py": LOOP})
     done = perfaudit("scan", "a.py", "--html", "a.html")
     assert done.code == 1
     assert done.out == perfaudit("scan", "a.py").out
@@ -186,6 +199,8 @@ def test_the_command_line(project: Project, perfaudit: Run) -> None:
     assert page == perfaudit("scan", "a.py", "--format", "html").out
     check_page(page)
     assert "set_detect_anomaly(<mark>False</mark>)" in page
+    line = '<tr class="here"><th scope="row">11</th><td><code>        torch.cuda.empty_cache()</code></td></tr>'
+    assert line in page  # it has no patch, so its code is shown
 
 
 @pytest.mark.parametrize(

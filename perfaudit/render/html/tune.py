@@ -52,6 +52,7 @@ from perfaudit.render.words import count, distrust, interval_text, saving_text, 
 from perfaudit.report import Report
 
 LEAST_PHASE = 0.005  # of a step; shorter ones are not drawn
+KNOB_HEADINGS = {"patch": "Patches that were raced"}  # of what is no knob
 MOST_RATIO, LEAST_RATIO = 2.0, 0.25  # of a picture; what lies outside is an arrow at its edge
 _VERDICTS = (
     ("faster", "faster"),
@@ -384,7 +385,7 @@ def _knobs(report: Report, exact: Report) -> Markup:
             _raced(report, raced),
             _trials(trials),
         )
-        parts.append(section(sentence(name.replace("_", " ")), f"knob-{number}", inner))
+        parts.append(section(KNOB_HEADINGS.get(name, sentence(name.replace("_", " "))), f"knob-{number}", inner))
     return together(parts)
 
 
