@@ -114,3 +114,10 @@ def test_the_name_of_a_file_keeps_its_head_and_its_end() -> None:
     )
     page = render(report.with_(traces=replace(report.traces, ranks=(rank,))))
     assert "model_of_a_very_long..rank_7.pt.trace.json cuda:0" in page
+
+
+def test_the_verdict_is_a_sentence_whose_numbers_stay_whole() -> None:
+    report = made_report(1, name="mod")
+    assert report.traces is not None
+    page = render(report.with_(traces=replace(report.traces, verdict="the device computes for 40 % of the time")))
+    assert "The device computes for 40\u00a0% of the time</p>" in page

@@ -21,8 +21,13 @@ def trace_header(report: Report, traces: Traces) -> Markup:
     return element(
         "header",
         element("h1", f"perfaudit {report.command}"),
-        element("p", words(traces.verdict), class_="verdict"),
+        element("p", words(_headline(traces.verdict)), class_="verdict"),
     )
+
+
+def _headline(verdict: str) -> str:
+    """The verdict with a capital letter, and with numbers that stay on one line with their percent sign."""
+    return verdict[:1].upper() + verdict[1:].replace(" %", "\u00a0%")
 
 
 def before_findings(traces: Traces) -> Markup:
@@ -98,7 +103,7 @@ def _where(traces: Traces) -> Markup:
     ]
     rows = [
         [
-            label(rank),
+            *([label(rank)] if len(shown) > 1 else []),
             share(one.share),
             _words_cell(SHARE_WORDS[f"idle_{one.cause}"].removeprefix("idle: ")),
             *(_words_cell(_places(one).get(column, "")) for column in columns),
@@ -106,7 +111,7 @@ def _where(traces: Traces) -> Markup:
         for rank, one in known
     ]
     caption = "What the host was in for most of the idle time of a cause"
-    headings = ("device", "of the time", "cause", *columns)
+    headings = (*(["device"] if len(shown) > 1 else []), "of the time", "cause", *columns)
     return together(table(caption, headings, rows, class_="places"), left_out_sentence(len(shown), len(ranks)))
 
 
