@@ -178,10 +178,10 @@ def test_an_interval_is_drawn_where_its_figures_are() -> None:
 LOOP = """
 import torch
 
-torch.autograd.set_detect_anomaly(True)
+optimizer = torch.optim.AdamW(model.parameters())
 
 
-def train(model, loader, optimizer):
+def train(model, loader):
     for x in loader:
         optimizer.zero_grad(set_to_none=True)
         model(x).sum().backward()
@@ -198,7 +198,7 @@ def test_the_command_line(project: Project, perfaudit: Run) -> None:
     page = (folder / "a.html").read_bytes().decode()
     assert page == perfaudit("scan", "a.py", "--format", "html").out
     check_page(page)
-    assert "set_detect_anomaly(<mark>False</mark>)" in page
+    assert "AdamW(model.parameters()<mark>, fused=True</mark>)" in page
     line = '<tr class="here"><th scope="row">11</th><td><code>        torch.cuda.empty_cache()</code></td></tr>'
     assert line in page  # it has no patch, so its code is shown
 
