@@ -191,14 +191,14 @@ def train(model, loader):
 
 
 def test_the_command_line(project: Project, perfaudit: Run) -> None:
-    folder = project(**{"a.py": LOOP})
-    done = perfaudit("scan", "a.py", "--html", "a.html")
+    folder = project(**{"a.py": LOOP, "b.py": "import torch\ntorch.autograd.set_detect_anomaly(True)\n"})
+    done = perfaudit("scan", ".", "--html", "a.html")
     assert done.code == 1
-    assert done.out == perfaudit("scan", "a.py").out
+    assert done.out == perfaudit("scan", ".").out
     page = (folder / "a.html").read_bytes().decode()
-    assert page == perfaudit("scan", "a.py", "--format", "html").out
+    assert page == perfaudit("scan", ".", "--format", "html").out
     check_page(page)
-    assert "AdamW(model.parameters()<mark>, fused=True</mark>)" in page
+    assert "set_detect_anomaly(<mark>False</mark>)" in page
     line = '<tr class="here"><th scope="row">11</th><td><code>        torch.cuda.empty_cache()</code></td></tr>'
     assert line in page  # it has no patch, so its code is shown
 
