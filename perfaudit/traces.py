@@ -38,7 +38,8 @@ NOTE_WORDS = {
     "sampled": "The file has only a sample of the events: why the device was idle cannot be told.",
     "filtered": "The calls that launched part of the work are not in the file: the causes of idle time are less certain.",
     "overlapping-ids": "Several calls have the same correlation id: work is matched to the latest of them before it.",
-    "no-device": "The file has no work of a device: it shows only how long the training thread waits for data.",
+    "no-device": "The file has no work of a device: nothing is known about one, only how long the host waits for data.",
+    "device-not-recorded": "The host launches work on a device that the profiler did not record.",
     "no-host": "The file has no events of the host: why the device was idle cannot be told.",
     "rank-from-name": "The rank is taken from the name of the file.",
 }
@@ -106,6 +107,11 @@ class RankTrace:
     timeline: tuple[Stretch, ...] = ()
     timeline_seconds: dict[str, float] = field(default_factory=dict)
     usual_shares: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def has_device(self) -> bool:
+        """Whether the shares are of a device; else they are of the host thread that trains."""
+        return "no-device" not in self.notes
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ def trace_page(report: Report, paint: Paint, width: int, verbose: bool = False) 
     parts = [wrapped(paint(traces.verdict, "bold"), width, "") + "\n"]
     if traces.compared is not None:
         parts.append(_changes(traces.compared, paint, width))
-    parts.append(_bars(traces, paint, width, verbose))
+    parts.append(_bars([rank for rank in traces.ranks if rank.has_device], paint, width, verbose))
     if traces.stragglers and not any(one.rule == "PA904" for one in report.findings):  # which says the same
         parts.append("\n".join(wrapped(line, width, "  ") for line in _straggler_lines(traces)) + "\n")
     parts += [_finding(number, one, paint, width) for number, one in enumerate(report.findings, start=1)]
@@ -50,15 +50,17 @@ def trace_page(report: Report, paint: Paint, width: int, verbose: bool = False) 
     return "\n".join(part for part in parts if part)
 
 
-def _bars(traces: Traces, paint: Paint, width: int, verbose: bool) -> str:
+def _bars(ranks: list[RankTrace], paint: Paint, width: int, verbose: bool) -> str:
     """A bar for each device. The shares of one stand in a list below it, those of several in columns beside them."""
-    used = [name for name in SHARE_WORDS if any(rank.shares[name] >= LEAST for rank in traces.ranks)]
-    if len(traces.ranks) == 1:
-        (rank,) = traces.ranks
+    if not ranks:
+        return ""
+    used = [name for name in SHARE_WORDS if any(rank.shares[name] >= LEAST for rank in ranks)]
+    if len(ranks) == 1:
+        (rank,) = ranks
         lines = [f"  {_label(rank)}  {_bar(rank, paint, BAR)}", ""]
         lines += [f"  {_STYLES[name][0]}  {_share(rank, name)} %  {SHARE_WORDS[name]}" for name in used]
         return "\n".join(lines) + "\n"
-    shown = traces.ranks if verbose else traces.ranks[:MOST_BARS]
+    shown = ranks if verbose else ranks[:MOST_BARS]
     labels = [_label(rank) for rank in shown]
     longest = max(len(label) for label in labels)
     length = max(SHORTEST_BAR, min(BAR, width - longest - 4 - COLUMN * len(used)))
@@ -67,8 +69,8 @@ def _bars(traces: Traces, paint: Paint, width: int, verbose: bool) -> str:
     for rank, label in zip(shown, labels, strict=True):
         shares = "".join(f"{_share(rank, name):>{COLUMN}}" for name in used)
         lines.append(f"  {label:<{longest}}  {_bar(rank, paint, length)}{shares}")
-    if len(shown) < len(traces.ranks):
-        lines.append(f"  and {len(traces.ranks) - len(shown)} more: --verbose shows all, --format json too")
+    if len(shown) < len(ranks):
+        lines.append(f"  and {len(ranks) - len(shown)} more: --verbose shows all, --format json too")
     return "\n".join([*lines, "", *_legend(used, width)]) + "\n"
 
 

@@ -62,11 +62,14 @@ def _closing(report: Report, traces: Traces) -> str:
 
 def _shares(report: Report, traces: Traces, text: Written) -> list[str]:
     """A row for each rank, columns for what takes time; the ranks that are late, where no finding says it."""
-    shown = choose_ranks(traces.ranks, traces, MOST_RANKS)
+    ranks = tuple(rank for rank in traces.ranks if rank.has_device)
+    shown = choose_ranks(ranks, traces, MOST_RANKS)
+    if not shown:
+        return []
     used = [name for name in SHARE_WORDS if any(rank.shares[name] >= LEAST for rank in shown)]
     head = _cells(("device", *(SHARE_WORDS[name] for name in used))) + "|---|" + "---:|" * len(used) + "\n"
     rows = [_cells((text(label(rank)), *(share(rank.shares[name]) for name in used))) for rank in shown]
-    left = f"\n{len(shown)} of {len(traces.ranks):,} ranks are shown.\n" if len(shown) < len(traces.ranks) else ""
+    left = f"\n{len(shown)} of {len(ranks):,} ranks are shown.\n" if len(shown) < len(ranks) else ""
     late = [
         f"\nRank {one.rank} comes last to {one.last} of {one.of} collectives; the others wait for it for "
         f"{share(one.share)} of the time.\n"

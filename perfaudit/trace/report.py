@@ -263,10 +263,9 @@ def verdict(devices: Sequence[RankTrace], findings: Sequence[TraceFinding], rule
     times = [device.seconds_per_step for device in devices if device.seconds_per_step]
     step = f"{1000 * sum(times) / len(times):.4g} ms a step; " if times else ""
     if all("no-device" in device.notes for device in devices):
-        waits = f"the host waits for data for {100 * mean['idle_data']:.0f} % of the time"
-        return (
-            f"{step}the trace has no work of a device; {waits}{'' if findings else ': nothing worth doing was found'}"
-        )
+        where = "the trace" if len(devices) == 1 else "the traces"
+        lacks = f"nothing is known about the device, of which {where} {'has' if len(devices) == 1 else 'have'} no work"
+        return f"{step}{lacks}; the host waits for data for {100 * mean['idle_data']:.0f} % of the time"
     one = len(devices) == 1
     head = f"{step}{'the device computes' if one else 'devices compute'} for {100 * mean['compute']:.0f} % of the time"
     lost = {name: share for name, share in mean.items() if name != "compute"}

@@ -15,10 +15,16 @@ import pytest
 from made_traces import GEMM, Host, step_of_training
 
 from perfaudit.errors import UserError
+from perfaudit.render import paint
+from perfaudit.render.html.trace_bars import bars
+from perfaudit.render.trace import trace_page
+from perfaudit.render.trace_markdown import parts
+from perfaudit.rules import rule_heads
 from perfaudit.trace.analyse import analyse
 from perfaudit.trace.job import rank_in_name
 from perfaudit.trace.json_events import EventReader
 from perfaudit.trace.read import read_trace
+from perfaudit.trace.report import report_of
 from perfaudit.trace.steps import steps_of
 from perfaudit.trace.trace_files import NotReadable, TraceFile, find_traces
 
@@ -333,6 +339,46 @@ def test_a_trace_without_a_device_tells_where_the_host_waits(tmp_path: Path) -> 
     assert "no-device" in device.notes
     assert device.shares["idle_data"] > 0.1
     assert sum(device.shares.values()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("kept", "notes"),
+    [
+        (("cpu_op", "user_annotation"), {"no-device"}),
+        (("cpu_op", "user_annotation", "cuda_runtime"), {"no-device", "device-not-recorded"}),
+    ],
+)
+def test_nothing_is_said_of_a_device_that_is_not_in_the_file(
+    kept: tuple[str, ...], notes: set[str], tmp_path: Path
+) -> None:
+    trace = made()
+    trace["traceEvents"] = [event for event in trace["traceEvents"] if event["cat"] in kept]
+    report = report_of([analyse(TraceFile(str(written(tmp_path, trace))))], rule_heads())
+    assert report.traces is not None
+    assert report.traces.verdict.startswith("36.41 ms a step; nothing is known about the device")
+    assert set(report.traces.ranks[0].notes) == notes
+    (finding,) = report.findings
+    assert finding.rule == "PA901"
+    for text in (
+        trace_page(report, paint.plain, 80),
+        "".join("".join(part) for part in parts(report, str, str)),
+        str(bars(report.traces)),
+    ):
+        assert "nothing is known about the device" in " ".join(text.lower().split())
+        assert "computing" not in text
+
+
+def test_what_the_host_waits_for_once_is_no_time_of_a_step(tmp_path: Path) -> None:
+    host = Host()
+    for number in range(8):
+        with host.step():
+            host.next_batch(200_000 if number == 4 else 10)
+            step_of_training(host)
+    trace = host.trace()
+    trace["traceEvents"] = [event for event in trace["traceEvents"] if event["cat"] in ("cpu_op", "user_annotation")]
+    (finding,) = analyse(TraceFile(str(written(tmp_path, trace)))).findings
+    assert "(200 ms on 1 of 8 steps)" in finding.message
+    assert finding.seconds_per_step is None
 
 
 def test_a_trace_of_the_device_alone(tmp_path: Path) -> None:

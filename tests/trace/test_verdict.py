@@ -51,7 +51,7 @@ def device(*notes: str, seconds: float | None = None, **shares: float) -> RankTr
         (
             [device("no-device", idle_data=0.01)],
             (),
-            "the trace has no work of a device; the host waits for data for 1 % of the time: nothing worth doing was found",
+            "nothing is known about the device, of which the trace has no work; the host waits for data for 1 % of the time",
         ),
         (
             [device("sampled", idle_other=0.5)],

@@ -42,8 +42,11 @@ def patterns() -> Markup:
 
 def bars(traces: Traces) -> Markup:
     """The bars with their legend; below them, folded, the table."""
-    shown = choose_ranks(traces.ranks, traces, MOST_BARS)
-    used = [name for name in SHARE_WORDS if any(rank.shares[name] >= LEAST for rank in traces.ranks)]
+    ranks = tuple(rank for rank in traces.ranks if rank.has_device)
+    shown = choose_ranks(ranks, traces, MOST_BARS)
+    used = [name for name in SHARE_WORDS if any(rank.shares[name] >= LEAST for rank in ranks)]
+    if not shown:
+        return element("p", "Nothing is known about the device: the trace has no work of one.")
     figure = element(
         "figure",
         element("ul", (_legend(name) for name in used), class_="legend", aria_label="Legend"),
@@ -52,7 +55,7 @@ def bars(traces: Traces) -> Markup:
     rows = [[label(rank), *(share(rank.shares[name], 1) for name in SHARE_WORDS)] for rank in shown]
     numbers = table("Shares of the window", ("device", *SHARE_WORDS.values()), rows)
     folded = element("details", element("summary", "The same as a table"), numbers)
-    return together(figure, left_out_sentence(len(shown), len(traces.ranks)), folded)
+    return together(figure, left_out_sentence(len(shown), len(ranks)), folded)
 
 
 def _legend(name: str) -> Markup:
