@@ -73,6 +73,8 @@ class Cache:
             data = json.loads(text)
             if data["depends"] != _depends(data["asked"], path, project):
                 return None
+            if not _uses_hold(data, path, project):
+                return None
             return _decoded(data)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
@@ -88,9 +90,11 @@ class Cache:
             "marks": sorted(result.asked.marks),
             "imports": result.asked.imports,
             "importers": result.asked.importers,
+            "uses": sorted(result.asked.uses),
             "modules": [[folder, name] for folder, name in sorted(result.asked.modules)],
         }
-        data = json.dumps({"asked": asked, "depends": _depends(asked, path, project), **_encoded(result)})
+        kept = {"depends": _depends(asked, path, project), "uses": _uses(asked, path, project)}
+        data = json.dumps({"asked": asked, **kept, **_encoded(result)})
         text = data.encode("utf-8", "surrogatepass")
         with contextlib.suppress(OSError):  # a full disk
             self._folder.write(entry, self._seal(entry, text) + text, 0o600, sync=False)
@@ -163,8 +167,25 @@ def _depends(asked: Json, path: str, project: Project) -> Json:
         depends["imports"] = project.imports_digest
     if asked["importers"]:
         depends["importers"] = project.digest_of_importers(path)
+    if asked["uses"]:
+        depends["place"] = project.uses.place(path)
     depends["modules"] = _digest([project.module_file(folder, name) for folder, name in asked["modules"]])
     return depends
+
+
+def _uses(asked: Json, path: str, project: Project) -> list[Any]:  # Any: a digest, then answers
+    """A digest of all texts, and what they say of the use of what a file defines; nothing where nothing was asked."""
+    questions = [tuple(question) for question in asked["uses"]]
+    return (
+        [project.texts_digest, *(project.uses.answer(path, *question) for question in questions)] if questions else []
+    )
+
+
+def _uses_hold(data: Json, path: str, project: Project) -> bool:
+    """Whether the texts say the same of the use of what a file defines; they surely do where none has changed."""
+    if not data["uses"] or data["uses"][0] == project.texts_digest:
+        return True
+    return bool(data["uses"][1:] == _uses(data["asked"], path, project)[1:])
 
 
 def _encoded(result: Audited) -> Json:

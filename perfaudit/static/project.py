@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from perfaudit.expressions import regex
 from perfaudit.reading import read_bytes
@@ -20,12 +20,15 @@ from perfaudit.static.import_graph import FileSet, ImportGraph, numbers_in
 from perfaudit.static.module_names import ModuleNames
 from perfaudit.static.source import PLAIN_BASES, Source, Unreadable, canonical, read_source, read_text
 
+if TYPE_CHECKING:
+    from perfaudit.static.uses import Question, Uses
+
+TOPS = (".git", "pyproject.toml", "setup.py", "setup.cfg")  # what lies in the top folder of a project
 MAX_LEVELS = 6  # folders above a file in which its absolute imports are looked for
 MAX_HOPS = 4  # re-exports followed from file to file
 MAX_SOURCES = 8  # neighbours whose trees are kept; one of 100 kB takes 20 MB
 MAX_NEIGHBOUR_BYTES = 1 << 20  # a larger file is no module of helpers
 
-_TOPS = (".git", "pyproject.toml", "setup.py", "setup.cfg")
 MAX_GLANCED = 10_000  # imports, and classes, of one file that a first look takes in; 250 characters a module
 
 # No two repetitions that meet may take the same characters: of 80 kB of dots, `\.*[\w.]*` tried every split for minutes,
@@ -151,7 +154,7 @@ class Glance:
         """
         if base := self.subclasses.get(name):
             return base in bases or (hops > 0 and base != name and self.may_bind(base, bases, hops - 1))
-        return name in self._last_imported or "*" in self._last_imported
+        return name in self.last_imported or "*" in self.last_imported
 
     def takes_from_torch(self, name: str) -> bool:
         """Whether the module imports this name from torch."""
@@ -160,10 +163,10 @@ class Glance:
     @cached_property
     def bound(self) -> frozenset[str]:
         """Names that the module may bind to something of torch's; "*" where it imports everything from another."""
-        return self._last_imported | self.subclasses.keys()
+        return self.last_imported | self.subclasses.keys()
 
     @cached_property
-    def _last_imported(self) -> frozenset[str]:
+    def last_imported(self) -> frozenset[str]:
         return frozenset(imported.rpartition(".")[2] for imported in self.imports)
 
     @cached_property
@@ -281,12 +284,15 @@ def _said_to_program(data: bytes, imports: Iterable[str]) -> frozenset[str]:
 class Project:
     """The files of one scan and what lies beside them; answers are kept, so that each file is looked at once.
 
-    files: every Python file of the scan. Files beside them are read too where an import leads there.
+    files: every Python file of the scan. Files beside them are read too where an import leads there. notebooks: those of
+    the scan, which import and call but are imported by nobody. folders: what was scanned with all that lies below it.
     """
 
-    def __init__(self, files: Iterable[Path]) -> None:
+    def __init__(self, files: Iterable[Path], notebooks: Iterable[Path] = (), folders: Iterable[Path] = ()) -> None:
         self._paths: dict[Path, str] = {}
         self.files = tuple(dict.fromkeys(self.absolute(path) for path in files))
+        self.notebooks = tuple(dict.fromkeys(self.absolute(path) for path in notebooks))
+        self.folders = tuple(absolute(path) for path in folders)
         self._glances: dict[str, Glance | None] = {}
         self._said: dict[str, frozenset[str]] = {}
         self._module_names: dict[str, ModuleNames | None] = {}
@@ -355,23 +361,23 @@ class Project:
         key = (folder, name.partition(".")[0])
         if key not in self._heads:
             names = {key[1], f"{key[1]}.py"}
-            self._heads[key] = [root for root in self._roots_of(folder) if names & self._listing(root)]
+            self._heads[key] = [root for root in self._roots_of(folder) if names & self.listing(root)]
         return self._heads[key]
 
     def _below(self, folder: str, name: str) -> str:
         parts = name.split(".") if name else []
         for part in parts[:-1]:
-            if part not in self._listing(folder):
+            if part not in self.listing(folder):
                 return ""
             folder = os.path.join(folder, part)
         if not parts:
-            return os.path.join(folder, "__init__.py") if "__init__.py" in self._listing(folder) else ""
-        listing = self._listing(folder)
-        if parts[-1] in listing and "__init__.py" in self._listing(inside := os.path.join(folder, parts[-1])):
+            return os.path.join(folder, "__init__.py") if "__init__.py" in self.listing(folder) else ""
+        listing = self.listing(folder)
+        if parts[-1] in listing and "__init__.py" in self.listing(inside := os.path.join(folder, parts[-1])):
             return os.path.join(inside, "__init__.py")
         return os.path.join(folder, f"{parts[-1]}.py") if f"{parts[-1]}.py" in listing else ""
 
-    def _listing(self, folder: str) -> frozenset[str]:
+    def listing(self, folder: str) -> frozenset[str]:
         if folder not in self._listings:
             try:
                 self._listings[folder] = frozenset(os.listdir(folder))  # names only, twice as fast
@@ -386,13 +392,13 @@ class Project:
         """
         if folder not in self._roots:
             roots = [folder]
-            while len(roots) < MAX_LEVELS and not self._listing(roots[-1]).intersection(_TOPS):
+            while len(roots) < MAX_LEVELS and not self.listing(roots[-1]).intersection(TOPS):
                 above = os.path.dirname(roots[-1])
                 if above == roots[-1]:
                     break
                 roots.append(above)
             top = os.path.join(roots[-1], "")
-            if "src" in self._listing(roots[-1]):
+            if "src" in self.listing(roots[-1]):
                 roots.append(os.path.join(roots[-1], "src"))
             added = (os.path.normpath(os.path.join(folder, name)) for name in self._search_paths.get(folder, ()))
             self._roots[folder] = tuple(dict.fromkeys([*roots, *(path for path in added if path.startswith(top))]))
@@ -415,7 +421,7 @@ class Project:
         """
         if folder not in self._tops:
             above = os.path.dirname(folder)
-            if self._listing(folder).intersection(_TOPS):
+            if self.listing(folder).intersection(TOPS):
                 self._tops[folder] = folder
             elif folder == self._base or above in (folder, self._base):
                 self._tops[folder] = self._base if self._is_one_project else folder
@@ -439,7 +445,7 @@ class Project:
     def _is_one_project(self) -> bool:
         """Whether the whole scan lies below one top, or files lie where its parts do: a folder of projects has none."""
         folder = self._base
-        while folder and not self._listing(folder).intersection(_TOPS):
+        while folder and not self.listing(folder).intersection(TOPS):
             above = os.path.dirname(folder)
             folder = above if above != folder else ""
         return bool(folder) or self._base in self._folders
@@ -555,6 +561,19 @@ class Project:
             self._below_top[top] = self._files_where(lambda file: self.top(os.path.dirname(file)) == top)
         return self._below_top[top]
 
+    @cached_property
+    def uses(self) -> Uses:
+        """Which of what files define is used, and what they are there for."""
+        from perfaudit.static.uses import Uses  # only where a question comes
+
+        return Uses(self)
+
+    @cached_property
+    def texts_digest(self) -> str:
+        """Changes when any file or notebook of the scan does."""
+        parts = [(file, seen.digest) for file in (*self.files, *self.notebooks) if (seen := self.glance(file))]
+        return hashlib.sha256(repr(parts).encode("utf-8", "replace")).hexdigest()[:32]
+
     def only(self, path: str) -> FileSet:
         """The set of one file; an empty one where the scan does not hold it."""
         number = self._numbers.get(path)
@@ -613,6 +632,7 @@ class Asked:
     marks: set[str] = field(default_factory=set)
     imports: bool = False  # who imports whom, and what the bytes of files show
     importers: bool = False  # what files say that import this one, directly or through others
+    uses: set[tuple[Question, str]] = field(default_factory=set)  # of what is defined here, in any file of the scan
 
 
 class Neighbours:
@@ -814,6 +834,11 @@ class Neighbours:
         marked = self._project.marked(mark)
         others = marked & related & ~self._project.only(self._path)
         return self._project.first_where(fact, others, needed) if marked else ""
+
+    def answer(self, question: Question, name: str = "") -> bool:
+        """What the texts of the scan say of this file, or of a name that it defines; see `Uses`."""
+        self.asked.uses.add((question, name))
+        return self._project.uses.answer(self._path, question, name)
 
     def some_importer(self, fact: Callable[[Source], bool]) -> str:
         """The path of a file of the scan that imports this one, directly or not, and of which the fact holds; "" if none."""

@@ -184,7 +184,10 @@ def run_what_works(
             try:
                 here: list[Finding] = []
                 for seen in item.function(source, node) if ours else _seen_by_theirs(item, source, node):
-                    finding = finding_of(source, rules[item.rule], Seen(*seen))
+                    seen = Seen(*seen)
+                    finding = finding_of(source, rules[item.rule], seen)
+                    if ours and (doubt := _why_hint(source, finding, rules[item.rule].area, seen.node)):
+                        finding = _as_hint(finding, doubt)
                     room -= sum(len(f.fix.diff) for f in (finding, finding.instead) if f is not None and f.fix)
                     here.append(finding if room >= 0 else _without_patch(finding))
                 found += here
@@ -205,6 +208,25 @@ def _seen_by_theirs(item: Check, source: Source, node: ast.AST) -> list[Seen]:
 
     with rule_is_running():
         return [Seen(*seen) for seen in item.function(source, node)]
+
+
+def _why_hint(source: Source, finding: Finding, area: str, node: ast.AST) -> str:
+    """Why a finding hardly matters in this program, whatever the rule; "" where it may, or is a hint already."""
+    if finding.severity == "hint" or source.neighbours is None:
+        return ""
+    from perfaudit.static.unused import unused_around  # only where there is something to say
+
+    if area != "evaluation" and source.neighbours.answer("only evaluates"):
+        return "this file evaluates, and trains nothing"
+    if name := unused_around(source, node):
+        return f"nothing in this project runs `{name}`"
+    return ""
+
+
+def _as_hint(finding: Finding, doubt: str) -> Finding:
+    if finding.instead is not None:
+        finding = finding.with_(instead=_as_hint(finding.instead, doubt))
+    return finding.with_(severity="hint", note="; ".join(filter(None, [finding.note, doubt])))
 
 
 def _without_patch(finding: Finding) -> Finding:

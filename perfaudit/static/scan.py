@@ -63,8 +63,14 @@ def scan(
     options = options or Options()
     known = catalogue(options.rule_folders)
     selected = frozenset(known.rules) if options.selected is None else options.selected
+    paths = tuple(paths)
     found = discover.python_files(paths, options.exclude, options.base, options.exclude_named, options.seen_from)
-    project = Project(file.path for file in found if not file.problem and not is_notebook(file.path))
+    readable = [file.path for file in found if not file.problem]
+    project = Project(
+        (path for path in readable if not is_notebook(path)),
+        (path for path in readable if is_notebook(path)),
+        (Path(path) for path in paths if os.path.isdir(path)),  # noqa: PTH112  # Path("") is "."
+    )
     cache = None
     if options.cache:
         from perfaudit.static.cache import open_cache

@@ -1,0 +1,124 @@
+"""Which files of a scan name what others define: read from their texts, without comments, without a tree of each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from perfaudit.expressions import regex
+from perfaudit.reading import read_bytes
+
+MAX_BYTES = 4 << 20  # of a text that is read for its names; a notebook with more is taken to name everything
+
+_DEFINED = regex(rb"\b(?:def|class)[ \t]+([A-Za-z_]\w*)")
+_WORD = regex(rb"[A-Za-z_]\w*")
+_DOTTED = regex(rb"(\w*)[ \t]*\.[ \t]*(?=([A-Za-z_]\w*))")
+_ESCAPED = regex(rb"\\+[nrt]")  # in a notebook, where a text holds the code
+# Comments and long texts go, short ones are kept apart: a name in quotes may be what `getattr` or a table is asked for.
+_COMMENT = regex(
+    rb"#[^\n]*+"
+    rb'|"""[^"\\]*+(?:(?:\\.|"(?!""))[^"\\]*+)*+"""'
+    rb"|'''[^'\\]*+(?:(?:\\.|'(?!''))[^'\\]*+)*+'''"
+    rb'|("[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"'
+    rb"|'[^'\\\n]*+(?:\\.[^'\\\n]*+)*+')",
+    re.DOTALL,
+)
+_OF_TORCH = regex(rb"import torch\.nn as nn\b|from torch import nn\b")
+# What looks names up that no text spells: none of them can be called unused then.
+_ANYWHERE = regex(rb"import_module|__import__|\bhydra\b|[\"']_target_[\"']|__subclasses__|\bpydoc\b|\bgin\.")
+_IN_MODULE = regex(
+    rb"globals\(\)|locals\(\)|(?<!self\.)(?<!args\.)(?<!opt\.)__dict__\s*(?:\[|\.get|\.items)|\bvars\(\)|\bdir\("
+    rb"|\bgetattr\(\s*(?!self\b|args?\b|opts?\b|cfg\b|config\b|hparams\b|torch\b|nn\b|F\b|np\b|super\b)[\w.]+\s*,\s*(?![\"'])"
+)
+_EVAL = regex(rb"(?<![\w.])eval\(\s*(f?[\"'][^\"'\n]*\.)?|\bfire\.Fire\(")
+_ASKS_BY_TEXT = regex(rb"\bgetattr\(|\battrgetter\(|__all__|entry_points")
+_SCRIPT = regex(rb"__main__|\.parse_args\(|^(?:for|while)\b", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What one text says of names that other files may define.
+
+    `words` are the names in its code, `dotted` those behind a dot, each with the word before the dot, `quoted` the words of
+    short texts where something asks for names by texts. `lookups` says how it looks names up that it does not spell:
+    "anywhere" (any name of the project), "modules" (names of modules that it imports), "own" (names that it binds itself).
+    """
+
+    words: frozenset[bytes] = frozenset()
+    dotted: frozenset[tuple[bytes, bytes]] = frozenset()
+    quoted: frozenset[bytes] = frozenset()
+    defined: frozenset[bytes] = frozenset()
+    lookups: frozenset[str] = frozenset()
+    is_script: bool = False
+
+
+UNREAD = Names(lookups=frozenset({"anywhere"}))
+
+
+def names_in(data: bytes, is_notebook: bool = False) -> Names:
+    """The names of a text."""
+    texts: list[bytes] = []
+    code = code_of(data, is_notebook, texts)
+    lookups = set()
+    if _ANYWHERE.search(data):
+        lookups.add("anywhere")
+    if _IN_MODULE.search(code):
+        lookups.add("modules")
+    evaluated = [match[1] for match in _EVAL.finditer(code if is_notebook else data)]
+    if evaluated:
+        lookups |= {"own"} | ({"modules"} if any(evaluated) else set())
+    quoted = {word for text in texts for word in _WORD.findall(text)} if _ASKS_BY_TEXT.search(data) else set()
+    known = {b"torch", b"np", b"F"} | ({b"nn"} if _OF_TORCH.search(data) else set())
+    dotted = {(before, name) for before, name in _DOTTED.findall(code) if before not in known}
+    return Names(
+        words=frozenset(_WORD.findall(_DEFINED.sub(b"", code))),
+        dotted=frozenset(dotted),
+        quoted=frozenset(quoted),
+        defined=frozenset(_DEFINED.findall(code)),
+        lookups=frozenset(lookups),
+        is_script=_SCRIPT.search(code) is not None or b"__main__" in data,
+    )
+
+
+def code_of(data: bytes, is_notebook: bool = False, texts: list[bytes] | None = None) -> bytes:
+    """A text without comments, and with every text in it empty; of a notebook its JSON, lines apart.
+
+    texts: takes the short ones.
+    """
+
+    def without(match: re.Match[bytes]) -> bytes:
+        if match[1] and texts is not None:
+            texts.append(match[1])
+        return b"''" if match[1] else b""
+
+    return _ESCAPED.sub(b"\n", data) if is_notebook else _COMMENT.sub(without, data)
+
+
+class NameIndex:
+    """The names of all texts of a scan, read once when the first question comes."""
+
+    def __init__(self, files: Iterable[str]) -> None:
+        self.names = {file: self._read(file) for file in files}
+        self.is_open = any("anywhere" in one.lookups for one in self.names.values())
+        self.has_script = any(one.is_script for one in self.names.values())
+
+    @staticmethod
+    def _read(file: str) -> Names:
+        try:
+            data = read_bytes(file)
+        except OSError:
+            return UNREAD
+        return names_in(data, file.endswith(".ipynb")) if len(data) <= MAX_BYTES else UNREAD
+
+    def spelling(self, name: str) -> list[str]:
+        """The files in whose code, or in whose texts that may be names, a name stands otherwise than where it is defined."""
+        word = name.encode()
+        return [file for file, one in self.names.items() if word in one.words or word in one.quoted]
+
+    @cached_property
+    def methods(self) -> frozenset[bytes]:
+        """The names that stand behind a dot, or in a text where something asks for names by texts, in any file."""
+        dotted = (name for one in self.names.values() for _, name in one.dotted)
+        return frozenset(dotted).union(*(one.quoted for one in self.names.values()))
