@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import re
 from html.parser import HTMLParser
 
@@ -57,6 +58,9 @@ def check_page(text: str) -> Page:
     assert len(ids) == len(set(ids))
     links = {(a["href"] or "")[1:] for a in page.of("a") if (a["href"] or "").startswith("#")}
     assert links | {a["aria-labelledby"] for _, a in page.elements if "aria-labelledby" in a} <= set(ids)
+    levels = [int(tag[1]) for tag, _ in page.elements if tag in ("h1", "h2", "h3")]
+    assert levels[0] == 1
+    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))  # none is skipped
     for tag, attributes in page.elements:
         assert not any(name.startswith("on") or name in ("src", "style") for name in attributes)
         if tag == "a":

@@ -156,8 +156,16 @@ def command(
     given = given if typed is None else [_file_of(typed)]
     allowed = allowed_changes(names(allow))
     _go_together(diff, fix, bool(unsafe_fixes or allowed), measure, format)
-    if html is not None and (diff or statistics or update_baseline):
-        other = "--diff" if diff else "--statistics" if statistics else "--update-baseline"
+    if html is not None and (diff or statistics or update_baseline or (fix and "-" in given)):
+        other = (
+            "--diff"
+            if diff
+            else "--statistics"
+            if statistics
+            else "--update-baseline"
+            if update_baseline
+            else "--fix of -"
+        )
         raise UserError(f"--html writes a report as a page, and {other} makes none: choose one")
     if resume and not measure:
         raise UserError("--resume goes on with a scan that measured: add --measure")

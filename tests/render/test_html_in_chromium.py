@@ -71,6 +71,7 @@ def test_a_page_in_a_browser(page: chromium.Tab, tmp_path: Path, name: str) -> N
     file.write_text(PAGES[name]())
     page.open(file)
     for width in WIDTHS:
+        layouts = []
         for theme, colours in THEMES.items():
             page.look(width, theme)
             page.value("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
@@ -79,9 +80,12 @@ def test_a_page_in_a_browser(page: chromium.Tab, tmp_path: Path, name: str) -> N
             red, green, blue = (int(colours["page"][n : n + 2], 16) for n in (1, 3, 5))
             assert shown == f"rgb({red}, {green}, {blue})"
             assert page.value(TEXT_OUTSIDE) == []
+            layouts.append(page.value(LAYOUT))
             if folder := os.environ.get("PERFAUDIT_SCREENSHOTS"):
                 picture = page.ask("Page.captureScreenshot", captureBeyondViewport=True)["data"]
                 Path(folder, f"{name}-{width}-{theme}.png").write_bytes(base64.b64decode(picture))
+        assert layouts[0] == layouts[1]  # a theme changes colours and nothing else
+        assert len(layouts[0]) > 50
     assert page.said("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded") == []
     asked = [one["request"]["url"] for one in page.said("Network.requestWillBeSent")]
     assert [url for url in asked if not url.startswith(("data:", file.as_uri()))] == []
@@ -93,6 +97,13 @@ def test_a_page_in_a_browser(page: chromium.Tab, tmp_path: Path, name: str) -> N
     assert all(names)
 
 
+# Where each element is.
+LAYOUT = """
+[...document.querySelectorAll("main *")].map((one) => {
+  const box = one.getBoundingClientRect();
+  return [box.left, box.top, box.width, box.height].map(Math.round).join(" ");
+})
+"""
 # Texts of pictures that stick out of the page.
 TEXT_OUTSIDE = """
 [...document.querySelectorAll("svg text")].filter((text) => {

@@ -14,6 +14,7 @@ from perfaudit.findings import FilePatch, Fix
 from perfaudit.measurements import Ladder, Losses, NotApplicable, Winner
 from perfaudit.render.html import render
 from perfaudit.render.html.knob_curves import knob_curves
+from perfaudit.render.html.page import LIMIT
 from perfaudit.report import Report
 
 LOSSES = Losses((4.0, 3.5, 3.0), (4.0, 3.5001, 3.0), (0.01, 0.01))
@@ -181,6 +182,14 @@ def test_nothing_of_a_search_is_markup() -> None:
         text = render(shown)
         check_page(text)
         assert "<img" not in text
+
+
+def test_a_patch_of_many_files_has_its_size() -> None:
+    diff = "@@ -1,200 +1,200 @@\n" + "".join(f"-a{n} = {n}\n+b{n} = {n}\n" for n in range(200))
+    files = tuple(FilePatch(f"m{n}.py", "0", "1", diff) for n in range(60))
+    text = render(report(LADDER.with_(files=files)))
+    assert len(text.encode()) <= LIMIT
+    assert "more files not shown; " in text
 
 
 def test_nothing_at_all() -> None:

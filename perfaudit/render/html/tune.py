@@ -52,6 +52,7 @@ from perfaudit.render.words import count, distrust, interval_text, saving_text, 
 from perfaudit.report import Report
 
 LEAST_PHASE = 0.005  # of a step; shorter ones are not drawn
+ROOM = 400_000  # bytes of all files of a patch
 KNOB_HEADINGS = {"patch": "Patches that were raced"}  # of what is no knob
 MOST_RATIO, LEAST_RATIO = 2.0, 0.25  # of a picture; what lies outside is an arrow at its edge
 _VERDICTS = (
@@ -291,13 +292,15 @@ def _files(found: Ladder, exact: Ladder) -> Markup:
     if not found.files:
         return paragraphs([sentence(found.trouble)])
     changes = f"It changes {', '.join(found.changes)}." if found.changes else "It changes nothing but speed."
-    parts = (
-        together(
-            element("h3", element("code", file.path)),
-            patch(file.diff, file.path, copyable_diff(as_read.diff, as_read.encoding)),
-        )
-        for file, as_read in zip(found.files, exact.files, strict=True)
-    )
+    parts, taken = [Markup()], 0
+    for number, (file, as_read) in enumerate(zip(found.files, exact.files, strict=True)):
+        own = patch(file.diff, file.path, copyable_diff(as_read.diff, as_read.encoding))
+        taken += len(own.encode())
+        if taken > ROOM:
+            left = f"{count(len(found.files) - number, 'more file')} not shown; `--out FILE` writes the whole patch."
+            parts.append(element("p", words(left), class_="dim"))
+            break
+        parts += [element("h3", element("code", file.path)), own]
     return together(element("p", changes), parts)
 
 
