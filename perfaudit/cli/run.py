@@ -52,7 +52,7 @@ Exit codes: 0 steps were measured · the script's own code where it ends by itse
 3 no step could be timed · 130 interrupted.
 """
 SECONDS = 20.0  # of training, where nothing else is said
-STEPS_OF_RANKS = 50  # of each process that a launcher has started: one that ends alone leaves the others waiting
+STEPS_OF_RANKS = 80  # of each process that a launcher has started: one that ends alone leaves the others waiting
 MOST_OUTPUT = 1 << 20  # bytes of what a script prints that are kept with --quiet
 
 

@@ -17,9 +17,9 @@ from perfaudit.runs import LateRank
 WARM_UP = 4  # updates that do not count: buckets are made anew, allocators filled, the first batch waited for
 FEWEST = 20  # updates that all ranks have made, for anything to be said
 # Consecutive steps are alike, so the interval is over medians of this many stretches of steps, with Student's t; the quantile is
-# that of 99.9 % for 9 degrees of freedom, because each rank of a job is looked at.
+# that of 99.5 % for 9 degrees of freedom, because each rank of a job is looked at.
 STRETCHES = 10
-T_999 = 4.781
+T_995 = 3.690
 LATE_SHARE = 0.03  # of a step: the lower end of the interval, from which on a rank is late; less is gained by nobody
 LATE_SECONDS = 0.0005
 OFTEN_LAST = 0.75  # of the steps; a rank that is late in fewer is late in turn
@@ -108,7 +108,7 @@ def _late(number: int, rank: int, own: Sequence[Sequence[float]], step: float) -
     last = statistics.fmean(mine >= max(column) for mine, *column in zip(own[number], *others, strict=True))
     medians = [statistics.median(part) for part in _stretches(excess)]
     middle = statistics.fmean(medians)
-    half = T_999 * statistics.stdev(medians) / math.sqrt(len(medians))
+    half = T_995 * statistics.stdev(medians) / math.sqrt(len(medians))
     if last < OFTEN_LAST or middle - half < max(LATE_SHARE * step, LATE_SECONDS):
         return None
     return LateRank(rank, last, middle, middle - half, middle + half)

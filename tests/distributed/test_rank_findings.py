@@ -27,10 +27,11 @@ def test_a_late_rank_is_told_with_its_interval_and_the_phase_it_loses_time_in() 
     assert "batches" not in found.message
 
 
-def test_a_late_rank_with_larger_batches_is_told_with_them() -> None:
+def test_a_late_rank_with_larger_batches_is_an_imbalance_too() -> None:
     ranks = [RANKS[0], replace(RANKS[1], elements=170.0)]
-    (found,) = findings_of(replace(ALIKE, stragglers=(LATE,)), ranks, [], HEADS)
-    assert "its batches hold 1.70 times as much" in found.message
+    found = findings_of(replace(ALIKE, stragglers=(LATE,)), ranks, [], HEADS)
+    assert [each.rule for each in found] == ["PA904", "PA905"]
+    assert "batches of rank 1 hold 1.70 times as much" in found[1].message
 
 
 @pytest.mark.parametrize(

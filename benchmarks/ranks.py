@@ -1,0 +1,117 @@
+"""What `perfaudit run` says of two ranks with one thing wrong, and with nothing: `python benchmarks/ranks.py --runs 10 --write`.
+
+    --runs N     of each training (10)
+    --steps N    of each run (60)
+    --write      put the table into ranks.md, and one report of each training beside it
+
+Two ranks of gloo on this machine, started by torchrun. Each run is kept in ranks.jsonl as it ends, so that a run of the
+benchmark can be broken off; --anew forgets the earlier ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+from gate_power import machine
+from records import Json, keep, read, tell
+
+HERE = Path(__file__).resolve().parent
+PROGRAM = HERE / "rank_programs" / "text_ranks.py"
+RECORDS, PAGE = HERE / "ranks.jsonl", HERE / "ranks.md"
+# What is wrong, and the rule that must say so; "" for nothing.
+TRAININGS = {
+    "balanced": ("nothing", ""),
+    "straggler": ("rank 1 sleeps for 5 ms a step", "PA904"),
+    "imbalance": ("texts of 16 or 96 tokens, drawn by batch and rank", "PA905"),
+    "unoverlapped": ("gradients are reduced one by one behind the backward pass", "PA903"),
+}
+RULES = ("PA903", "PA904", "PA905")
+
+
+def run(training: str, steps: int) -> Json:
+    """One run: what it said, its step and the load of the machine before it."""
+    load = os.getloadavg()[0]
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", "-m", "perfaudit",
+         "run", PROGRAM.name, "--steps", str(steps), "--format", "json", "--quiet", "--", training],
+        cwd=PROGRAM.parent, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        raise SystemExit(f"{training}: {done.stderr[-2000:]}")
+    report = json.loads(done.stdout)
+    seen = report["run"]
+    said = [each for each in report["findings"] if each["rule"] in RULES]
+    return {
+        "training": training,
+        "rules": [each["rule"] for each in said],
+        "messages": [each["message"] for each in said],
+        "step": seen["seconds_per_step"],
+        "exposed": seen["communication_exposed"],
+        "overlap": seen["communication_overlap"],
+        "imbalance": seen["imbalance"],
+        "stragglers": seen["stragglers"],
+        "load": load,
+        "machine": machine(),
+    }
+
+
+def page(records: list[Json]) -> str:
+    lines = [
+        "# Two ranks with one thing wrong",
+        "",
+        "Printed by `python benchmarks/ranks.py --write` from ranks.jsonl. `benchmarks/rank_programs/text_ranks.py` is trained by",
+        "two ranks of gloo on one machine and watched by `perfaudit run`. Named: in how many runs the rule that is meant said it.",
+        "Besides: what else was said of ranks.",
+        "",
+        "| training | what is wrong | named | besides | step, ms | exposed | waiting for the last | load before |",
+        "|---|---|---:|---|---:|---:|---:|---:|",
+    ]
+    for training, (wrong, rule) in TRAININGS.items():
+        runs = [each for each in records if each["training"] == training]
+        if not runs:
+            continue
+        named: object = sum(rule in each["rules"] for each in runs) if rule else "-"
+        besides = Counter(other for each in runs for other in each["rules"] if other != rule)
+        words = ", ".join(f"{other} {number} times" for other, number in sorted(besides.items())) or "nothing"
+        lines.append(
+            f"| {training} | {wrong} | {named} of {len(runs)} | {words} | {span(runs, 'step', 1000)} | "
+            f"{span(runs, 'exposed', 100)} % | {span(runs, 'imbalance', 100)} % | {span(runs, 'load', 1)} |"
+        )
+    lines += ["", f"Machine: {'; '.join(sorted({each['machine'] for each in records}))}", ""]
+    lines += ["What was said in the first run of each:", ""]
+    for training in TRAININGS:
+        first = next((each for each in records if each["training"] == training), None)
+        if first is not None:
+            lines.append(f"- {training}: {' '.join(first['messages']) or 'nothing'}")
+    return "\n".join([*lines, ""])
+
+
+def span(runs: list[Json], key: str, scale: float) -> str:
+    values = sorted(scale * each[key] for each in runs if each[key] is not None)
+    return f"{values[0]:.3g} to {values[-1]:.3g}" if values else "-"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=10)
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--anew", action="store_true")
+    options = parser.parse_args()
+    if options.anew:
+        RECORDS.unlink(missing_ok=True)
+    for number in range(options.runs):
+        for training in TRAININGS:  # in turn, so that all meet the same machine
+            if sum(each["training"] == training for each in read(RECORDS)) <= number:
+                keep(RECORDS, run(training, options.steps))
+    tell(page(read(RECORDS)), PAGE, options.write)
+
+
+if __name__ == "__main__":
+    main()
