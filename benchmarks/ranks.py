@@ -65,9 +65,9 @@ def page(records: list[Json]) -> str:
     lines = [
         "# Two ranks with one thing wrong",
         "",
-        "Printed by `python benchmarks/ranks.py --write` from ranks.jsonl. `benchmarks/rank_programs/text_ranks.py` is trained by",
-        "two ranks of gloo on one machine and watched by `perfaudit run`. Named: in how many runs the rule that is meant said it.",
-        "Besides: what else was said of ranks.",
+        "Printed by `python benchmarks/ranks.py --write` from ranks.jsonl. `benchmarks/rank_programs/text_ranks.py` is",
+        "trained by two ranks of gloo on one machine and watched by `perfaudit run`. Named: in how many runs the rule that",
+        "is meant said it. Besides: what else was said of ranks.",
         "",
         "| training | what is wrong | named | besides | step, ms | exposed | waiting for the last | load before |",
         "|---|---|---:|---|---:|---:|---:|---:|",

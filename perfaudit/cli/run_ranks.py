@@ -73,6 +73,27 @@ class Ranks:
         self._alone_since: float | None = None
         self._steps = 0
 
+    def begin(self, number: int) -> None:
+        """The run of this number begins, in which all ranks are there again."""
+        self._meeting.number = number
+        self._alone_since, self._steps = None, 0
+
+    def tell_order(self, order: Json) -> None:
+        """Tell the others what to do in the run that has begun."""
+        self._meeting.tell_order(order)
+
+    def wait_for_order(self) -> Json | None:
+        """What the first rank has told to do in the run that has begun; None where it is gone."""
+        with contextlib.suppress(OSError):
+            while (order := self._meeting.order(self.first)) is None:
+                first = self._meeting.joined().get(self.first)
+                is_late = first is None and self._clock() - self._began > JOIN_SECONDS
+                if is_late or (first is not None and self._meeting.is_dead(first)):
+                    return None
+                self._sleep(PAUSE)
+            return order
+        return None
+
     @property
     def is_first(self) -> bool:
         return self.place.rank == self.first
@@ -201,6 +222,8 @@ def _named(ranks: Sequence[int]) -> str:
 
 def _last_word(rank: int, host: str, run: Run, seen: Seen) -> Json:
     """What a rank tells at its end: a `RankRun`, and with it the steps that are compared."""
+    from perfaudit.script.values import LOSS
+
     steps = seen.of_rank
     rank_run = RankRun(
         rank,
@@ -219,6 +242,7 @@ def _last_word(rank: int, host: str, run: Run, seen: Seen) -> Json:
         "updates_per_step": run.updates_per_step,
         "updates": [list(column) for column in zip(*steps, strict=True)],
         "collectives": seen.facts.get("collectives", {}),
+        "losses": [update[LOSS] for update in seen.kept if LOSS in update],
     }
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -30,6 +31,7 @@ HELP = """Search settings on your own training, and print trials, the winner wit
     perfaudit tune train.py --all --out plan.patch      all patches raced, what pays as one patch
     perfaudit tune train.py --all --allow rounding,rng --apply
     perfaudit tune train.py --resume                    go on where an earlier run was stopped
+    torchrun --nproc-per-node 2 -m perfaudit tune train.py    settings of DistributedDataParallel, on all ranks
 
 With --all it climbs: the patches of all knobs are raced against your code in one training that runs. What pays is put together,
 checked, and raced as patched source in fresh processes. Where the budget ends before that race is decided, the figure is that
@@ -110,6 +112,7 @@ def command(
             "these.",
         ),
     ] = None,
+    meet: Annotated[Path | None, typer.Option(help="Of ranks on several nodes: a folder that all of them see.")] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the newest unfinished run of this folder.")
     ] = False,
@@ -128,7 +131,8 @@ def command(
     **flags: bool,
 ) -> None:
     """Parse, search, render, apply, exit. `flags` holds one entry a knob (see `_with_knob_flags`)."""
-    from perfaudit.cli.measuring import live, needs_no_launcher, needs_torch
+    from perfaudit.cli.measuring import live, needs_torch
+    from perfaudit.distributed.launch import place_of
     from perfaudit.measure.folder import measuring
     from perfaudit.quantities import bytes_of, seconds_of
     from perfaudit.tune.recording import begin
@@ -142,18 +146,47 @@ def command(
     if resume and not all_ and not any(flags.values()):
         knobs, target, climbs, script = _as_before(knobs, target, allow)
     chosen = script or _target(target, factory or [], tuple(arguments or ()), module)
-    needs_no_launcher("tune", chosen)
     check_writable(output, html)
     limit = bytes_of(memory) if memory else 0
     if out is not None and (out.suffix in SOURCES or out in (output, html)):
         raise UserError(f"--out {out}: that is no place for a patch; name a file such as plan.patch")
     check_writable(out)
+    place = place_of(os.environ)
+    if place.is_launched and chosen.is_script:
+        from perfaudit.cli.tune_ranks import tune_on_ranks
+        from perfaudit.script.request import Script
+
+        if resume or not everything:
+            raise UserError(
+                "behind a launcher `tune` races settings of DistributedDataParallel: leave knobs and --resume out"
+            )
+        script_of_ranks = Script(chosen.module or chosen.file, chosen.arguments or (), bool(chosen.module))
+        on_ranks = tune_on_ranks(
+            place, script_of_ranks, seconds_of(budget), seconds_of(timeout), climbs or frozenset(), in_place, meet
+        )
+        if on_ranks is None:  # the first rank reports
+            raise typer.Exit(OK)
+        _hand_over(on_ranks, format, output, verbose, html, out, apply, exit_zero)
     journal = begin(Path.cwd(), resume)
     with measuring(Path.cwd()), live(seconds_of(budget)) as watch:
         report = tune(
             chosen, knobs, seconds_of(budget), limit, device, seconds_of(timeout), watch, everything, journal,
             allow=climbs, in_place=in_place,
         )  # fmt: skip
+    _hand_over(report, format, output, verbose, html, out, apply, exit_zero)
+
+
+def _hand_over(
+    report: Report,
+    format: str,
+    output: Path | None,
+    verbose: bool,
+    html: Path | None,
+    out: Path | None,
+    apply: bool,
+    exit_zero: bool,
+) -> NoReturn:
+    """Print the report, write the patch where it was asked for, and leave."""
     emit(report, format, output, verbose, html)
     if out is not None:
         _write_patch(report, out)

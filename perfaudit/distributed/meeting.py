@@ -23,7 +23,7 @@ from perfaudit.processes import started_at
 
 Json = dict[str, Any]  # Any: nested JSON
 PREFIX = "perfaudit_scratch_"  # of `script.scratch_folders`, whose sweep deletes what nobody holds a lock of
-JOINED, NOW, DONE, REPORTED = "joined", "now", "done", "reported"
+JOINED, NOW, DONE, REPORTED, ORDER = "joined", "now", "done", "reported", "order"
 TELL_SECONDS = 1.0  # between two signs of life
 
 
@@ -50,6 +50,7 @@ class Meeting:
     def __init__(self, folder: Folder, here: Here, clock: Callable[[], float] = time.monotonic) -> None:
         self._folder, self.here, self._clock = folder, here, clock
         self._told = -TELL_SECONDS
+        self.number = 0  # of the run under way, where ranks make several
 
     @classmethod
     def join(cls, base: Path, place: Place, script: str, version: str, steps: int, run: str) -> Meeting:
@@ -60,7 +61,7 @@ class Meeting:
         here = Here(place.rank, os.getpid(), started_at(os.getpid()), socket.gethostname(), script, version, steps, run)
         meeting = cls(folder, here)
         folder.hold()  # no other run sweeps it away
-        for what in (DONE, NOW, REPORTED):  # of an earlier start
+        for what in (DONE, NOW, REPORTED, ORDER):  # of an earlier start
             folder.remove(_name(place.rank, what))
         meeting._write(JOINED, asdict(here))
         return meeting
@@ -92,8 +93,16 @@ class Meeting:
             self._write(NOW, {"steps": steps})
 
     def tell_done(self, result: Json) -> None:
-        """Tell what this rank has seen: its last word."""
-        self._write(DONE, result)
+        """Tell what this rank has seen: its last word of the run under way."""
+        self._write(DONE, {**result, "number": self.number})
+
+    def tell_order(self, order: Json) -> None:
+        """Tell what all ranks do next: the run of this number."""
+        self._write(ORDER, {**order, "number": self.number})
+
+    def order(self, by: int) -> Json | None:
+        """What another rank has told to do in the run of this number, None before."""
+        return self._of_this_run(self._read(by, ORDER))
 
     def tell_reported(self) -> None:
         """Tell that the report is out: nobody needs to wait any more."""
@@ -106,8 +115,11 @@ class Meeting:
         return steps if isinstance(steps, int) else 0
 
     def done(self, rank: int) -> Json | None:
-        """The last word of a rank, None before."""
-        return self._read(rank, DONE)
+        """The last word of a rank on the run under way, None before."""
+        return self._of_this_run(self._read(rank, DONE))
+
+    def _of_this_run(self, told: Json | None) -> Json | None:
+        return told if told is not None and told.get("number") == self.number else None
 
     def is_reported(self, by: int) -> bool:
         return self._folder.status(_name(by, REPORTED)) is not None

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -116,6 +116,7 @@ def observe(
     output: IO[str] | None = None,
     keep: int = 0,
     trace: int = -1,
+    variables: Mapping[str, str] | None = None,
 ) -> Seen:
     """Run a script until it ends, enough was seen, or `longest` seconds have gone without a step.
 
@@ -124,6 +125,7 @@ def observe(
     tell: called about four times a second with what is known; it may raise `Stopped`.
     output: where the script's own lines go; nowhere for None.
     keep: of how many updates the records are kept one by one. trace: a descriptor that the trace of a profile is written to.
+    variables: of the script's environment, besides those of this process.
     Ctrl-C ends the script and keeps what is known. No process of the script's is left.
     """
     with _ended_like_ctrl_c(), _scratch_folder(request) as (request, environment), tempfile.TemporaryFile() as stands:
@@ -136,7 +138,7 @@ def observe(
             stderr=output if output is not None else subprocess.DEVNULL,
             pass_fds=(write, stands.fileno(), *([trace] if trace >= 0 else [])),
             start_new_session=True,
-            env={**os.environ, **environment},
+            env={**os.environ, **environment, **(variables or {})},
         )
         os.close(write)
         seen = Seen(time.monotonic(), keep=keep)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 
@@ -30,7 +30,8 @@ class Request:
     the machine allows them. profile: whether a few more steps are profiled at the end. values: whether losses and norms of
     gradients are read. is_live: whether memory, and how far the script has come, are told as it runs. is_whole: whether phases
     are timed in each step, and not in some of them. is_rank: whether it is one of several
-    processes of a launcher, so that what it waits for in collectives is timed.
+    processes of a launcher, so that what it waits for in collectives is timed. texts: files that run with
+    another text. seed: of all random streams, when torch has been imported; None for as the script leaves them.
     """
 
     script: Script
@@ -43,6 +44,8 @@ class Request:
     is_live: bool = False
     is_whole: bool = False
     is_rank: bool = False
+    texts: dict[str, str] = field(default_factory=dict)
+    seed: int | None = None
 
     def to_json(self, pipe: int, trace: int = -1, stands: int = -1) -> str:
         """For the child, which tells what it sees on a descriptor, and writes the trace of a profile to another one.
@@ -62,6 +65,8 @@ class Request:
                 "is_live": self.is_live,
                 "is_whole": self.is_whole,
                 "is_rank": self.is_rank,
+                "texts": self.texts,
+                "seed": self.seed,
                 "trace": trace,
                 "stands": stands,
             }

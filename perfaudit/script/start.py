@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import json
 import os
 import re
@@ -21,6 +22,7 @@ from typing import Any
 from perfaudit.errors import words_of
 from perfaudit.processes import descendants
 from perfaudit.script import as_main
+from perfaudit.script.after_import import after_import
 from perfaudit.script.in_started import watch_in_started
 from perfaudit.script.kept_away import cover_files, redirect
 from perfaudit.script.overlay_mounts import Cover, NotKeptAway
@@ -31,6 +33,8 @@ from perfaudit.script.stands import begin_telling
 from perfaudit.script.started import watch_replaced, watch_started
 from perfaudit.script.teller import Teller
 from perfaudit.script.watched_process import WatchedProcess
+from perfaudit.target.overlay import install
+from perfaudit.target.random_streams import seed_all
 
 Json = dict[str, Any]  # Any: nested JSON
 _SET_DEATH_SIGNAL, _SET_CHILD_SUBREAPER = 1, 36  # of <sys/prctl.h>
@@ -117,14 +121,17 @@ def _run(order: Json, pipe: Pipe) -> None:
     begin_telling(order["stands"])
     pipe.tell({"pid": os.getpid()})
     teller = Teller(order, pipe, turn)
-    run = as_main.run_module if order["is_module"] else as_main.run_file
+    if order["texts"]:
+        install(order["texts"])
     code, message, how = 0, "", "finished"
     try:
         watch_started(teller.note_started)
         watch_replaced(lambda program: pipe.tell({"replaced": program}))
         watch_in_started(order, pipe, turn)
         teller.watch.wait_for_torch()
-        run(order["name"], order["arguments"])
+        if order["seed"] is not None:
+            after_import("torch", functools.partial(seed_all, order["seed"]))
+        _run_as_main(order)
     except SystemExit as leaving:
         code, said = as_main.exit_code(leaving)
         if said:
@@ -142,6 +149,18 @@ def _run(order: Json, pipe: Pipe) -> None:
     with contextlib.suppress(Exception):
         sys.stdout.flush()
     sys.exit(code)
+
+
+def _run_as_main(order: Json) -> None:
+    """Run the script, or the module, with the texts that are asked for."""
+    if order["is_module"]:
+        as_main.run_module(order["name"], order["arguments"])
+        return
+    path = os.path.realpath(order["name"])
+    text = next((text for file, text in order["texts"].items() if os.path.realpath(file) == path), None)
+    absolute = str(Path(order["name"]).absolute())
+    code = compile(text, absolute, "exec", dont_inherit=True) if text is not None else None
+    as_main.run_file(order["name"], order["arguments"], code=code)
 
 
 def _shown(file: str, folder: Path) -> str:

@@ -167,12 +167,12 @@ for step in range(10_000):
 """
 
 
-def launch(folder: Path, failing_step: str) -> Ended:
+def launch(folder: Path, failing_step: str, *command: str) -> Ended:
     """Two ranks, of which the second takes longer, and fails in a step."""
     (folder / "train.py").write_text(RANKS)
     launched = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone",
-         "-m", "perfaudit", "run", "train.py", "--format", "json", "--steps", "30", "--", failing_step],
+         "-m", "perfaudit", *(command or ("run", "--steps", "30")), "train.py", "--format", "json", "--", failing_step],
         cwd=folder, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     return Ended(launched.returncode, launched.stdout, launched.stderr)
@@ -198,6 +198,16 @@ def test_a_rank_that_fails_is_named_with_its_last_step(tmp_path: Path) -> None:
     assert (second["ended"], second["steps"]) == ("failed", 12)
     assert second["message"] == "ValueError: no such row (train.py:14 in <module>)"
     assert first["ended"] in ("failed", "stopped")  # it lost the connection
+
+
+@pytest.mark.slow
+def test_ranks_are_tuned_together_and_without_time_nothing_is_claimed(tmp_path: Path) -> None:
+    done = launch(tmp_path, "-1", "tune", "--budget", "1s")
+    report = json.loads(done.out)
+    assert done.code == 1, done.err  # the launcher's, of the first rank's 3
+    assert [trial["status"] for trial in report["trials"]] == ["not_measured"] * 6
+    assert (report["comparisons"], report["winners"][0]["keeps_current"]) == ([], True)
+    assert "too few generations" in report["notes"][0]
 
 
 def test_a_module_in_place(project: Path) -> None:

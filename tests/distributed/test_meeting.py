@@ -27,8 +27,21 @@ def test_ranks_see_each_other_how_far_they_are_and_their_last_words(tmp_path: Pa
     second.tell_now(12)
     second.tell_done({"ended": "enough"})
     first.tell_reported()
-    assert (first.steps_of(1), first.done(1), second.is_reported(0)) == (12, {"ended": "enough"}, True)
+    assert (first.steps_of(1), first.done(1), second.is_reported(0)) == (12, {"ended": "enough", "number": 0}, True)
     assert first.path.stat().st_mode & 0o777 == 0o700
+
+
+def test_of_several_runs_orders_and_last_words_are_those_of_the_one_under_way(tmp_path: Path) -> None:
+    first, second = join(tmp_path, 0), join(tmp_path, 1)
+    first.tell_order({"port": 1})
+    second.tell_done({"ended": "enough"})
+    first.number = 1
+    assert first.done(1) is None
+    assert second.order(0) == {"port": 1, "number": 0}
+    second.number = 1
+    assert second.order(0) is None
+    first.tell_order({"port": 2})
+    assert second.order(0) == {"port": 2, "number": 1}
 
 
 def test_what_an_earlier_start_has_left_is_not_read(tmp_path: Path) -> None:

@@ -1,0 +1,265 @@
+"""`perfaudit tune` as one of several ranks: all run the sets that the first one orders, and the first one reports."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from perfaudit.cli.output import say
+from perfaudit.cli.run_ranks import Ranks, together
+from perfaudit.distributed.compare import WARM_UP
+from perfaudit.errors import UserError
+from perfaudit.tune.ranks.race import BASE, CONTROL, KNOB, LOSSES, Race, SetRun
+
+if TYPE_CHECKING:
+    from perfaudit.distributed.launch import Place
+    from perfaudit.measurements import Winner
+    from perfaudit.report import Report
+    from perfaudit.script.request import Script
+    from perfaudit.tune.ranks.candidates import Candidate
+
+Json = dict[str, Any]  # Any: nested JSON
+FEWEST_STEPS, MOST_STEPS = 40, 200  # of a set, with those that do not count
+SEED = 20_000
+LOOK_STEPS = 8  # of the first set, which tells what the script runs; it is no part of the race
+
+
+class Gone(Exception):
+    """Another rank, or the first one, is gone: nothing more can be run."""
+
+
+def tune_on_ranks(
+    place: Place,
+    script: Script,
+    budget: float,
+    timeout: float,
+    allow: frozenset[str],
+    in_place: bool,
+    meet: Path | None,
+) -> Report | None:
+    """The report of the first rank, None on the others, which run what it orders and wait until it is out."""
+    if place.is_on_several_nodes and meet is None:
+        raise UserError("ranks on several nodes are tuned through a folder that all of them see: name it with --meet")
+    with together(place, str(script), 0, meet) as ranks, _sets(ranks, script, timeout, in_place) as sets:
+        if not ranks.is_first:
+            sets.follow()
+            ranks.wait_for_report()
+            return None
+        try:
+            return _lead(sets, script, budget, allow)
+        finally:
+            sets.end()
+            ranks.tell_reported()
+
+
+def _lead(sets: Sets, script: Script, budget: float, allow: frozenset[str]) -> Report:
+    """Order a first set, choose candidates, race them generation by generation, and report."""
+    from perfaudit.measure.environment import host
+    from perfaudit.report import Report
+    from perfaudit.tune.ranks.candidates import NoCandidates, candidates_of
+
+    machine, began = host(), time.monotonic()
+    say("the script runs once on all ranks, to see what it runs")
+    first = sets.run({}, LOOK_STEPS)
+    steps = _steps_of_set(first.seconds, time.monotonic() - began)
+    if first.why:
+        raise UserError(f"{script}: {first.why}")
+    facts = sets.facts
+    machine = replace(
+        machine, device=facts.get("device", "cpu"), torch=facts.get("torch", ""), threads=facts.get("threads", 0)
+    )
+    try:
+        now, candidates = candidates_of(facts.get("files", []), allow)
+    except NoCandidates as why:
+        raise UserError(f"{script}: {why}; behind a launcher `tune` races settings of that call") from None
+    changes = {each.key: each.fix.changes for each in candidates}
+    race = Race({each.key: each.settings for each in candidates}, changes, now, os.getpid())
+    by_key = {each.key: each for each in candidates}
+    report = Report("tune", target=str(script), environment=machine)
+    try:
+        took = (time.monotonic() - began) or 1.0
+        while order := race.order():
+            left = budget - (time.monotonic() - began)
+            if left < took * len(order):
+                break
+            say(f"generation {len(race.generations) + 1}: {len(order)} sets of ranks, {left:.0f} s left")
+            generation: dict[str, SetRun] = {}
+            began_generation = time.monotonic()
+            for key in order:
+                text = {by_key[key].path: by_key[key].text} if key in by_key else {}
+                generation[key] = sets.run(text, steps)
+            race.add(generation)
+            took = (time.monotonic() - began_generation) / len(order)
+    except KeyboardInterrupt:
+        report = report.with_(interrupted=True)
+    except Gone as why:
+        report = report.with_(notes=(f"{why}: what was measured until then is shown",))
+    return _report(report, race, by_key)
+
+
+def _steps_of_set(step: float, start: float) -> int:
+    """Steps that take half as long as the start of a set: more would tell less than another set does. Both in seconds."""
+    return min(MOST_STEPS, max(FEWEST_STEPS, round(start / step / 2))) if step > 0 else FEWEST_STEPS
+
+
+def _report(report: Report, race: Race, by_key: Mapping[str, Candidate]) -> Report:
+    notes = [*report.notes]
+    if len(race.generations) < 2:
+        notes.append("too few generations fitted into the budget: --budget gives more time")
+    elif CONTROL in race.generations[0]:
+        notes.append(_control(race))
+    return report.with_(
+        trials=tuple(race.trials()),
+        comparisons=tuple(race.comparisons()),
+        winners=(_winner(race, by_key),),
+        notes=tuple(notes),
+    )
+
+
+def _control(race: Race) -> str:
+    """How identical code came out against the user's, in the same generations."""
+    control = Race({CONTROL: {}}, {CONTROL: ()}, generations=race.generations)
+    ratio, low, high = control.interval(CONTROL)
+    said = f"identical code, raced as a patch is, took {ratio:.3f} [{low:.3f}, {high:.3f}] of the time of your code"
+    return said if low <= 1 <= high else f"{said}: this run is not to be trusted"
+
+
+def _winner(race: Race, by_key: Mapping[str, Candidate]) -> Winner:
+    from perfaudit.findings import Saving
+    from perfaudit.measurements import Winner
+    from perfaudit.tune.ranks.candidates import is_unchanged
+
+    key = race.best()
+    control = Race({CONTROL: {}}, {CONTROL: ()}, generations=race.generations).interval(CONTROL)
+    if not key or not control[1] <= 1 <= control[2]:
+        why = (
+            "no setting of DistributedDataParallel was shown to pay"
+            if not key
+            else "the control is not the same as your code"
+        )
+        return Winner(KNOB, race.now, True, f"keep what you have: {why}")
+    candidate = by_key[key]
+    ratio, low, high = race.interval(key)
+    base = statistics.median(each[BASE].seconds for each in race.generations)
+    saving = Saving("measured", 1 - high, 1 - low, seconds_per_step=base * (1 - ratio))
+    verified = race.verified(key)
+    fix, how = candidate.fix, ""
+    if not verified or not is_unchanged(candidate):
+        why = "its losses were not compared" if not verified else f"{candidate.path} has changed meanwhile"
+        return Winner(
+            KNOB,
+            candidate.settings,
+            False,
+            candidate.words,
+            saving,
+            None,
+            None,
+            "",
+            (),
+            f"its patch is not handed over: {why}",
+        )
+    return Winner(KNOB, candidate.settings, False, candidate.words, saving, fix, candidate.location, verified, (), how)
+
+
+@contextlib.contextmanager
+def _sets(ranks: Ranks, script: Script, timeout: float, in_place: bool) -> Iterator[Sets]:
+    with tempfile.TemporaryFile("w+", errors="replace") as output:
+        yield Sets(ranks, script, timeout, in_place, output)
+
+
+class Sets:
+    """Runs one set of ranks after the other. facts: of the first rank's last run."""
+
+    def __init__(self, ranks: Ranks, script: Script, timeout: float, in_place: bool, output: IO[str]) -> None:
+        self._ranks, self._script, self._timeout, self._output = ranks, script, timeout, output
+        self._in_place = in_place
+        self._number = 0
+        self.facts: Json = {}
+
+    def run(self, texts: Mapping[str, str], steps: int) -> SetRun:
+        """Order a set of ranks, run this rank of it, and put together what all have seen. Raises Gone."""
+        self._number += 1
+        self._ranks.begin(self._number)
+        order = {"texts": dict(texts), "steps": steps, "port": _free_port()}
+        self._ranks.tell_order(order)
+        self._run_own(order)
+        words = self._ranks.gather()
+        if missing := [told["rank"] for told in words if told["ended"] in ("dead", "missing")]:
+            raise Gone(f"rank {missing[0]} is gone")
+        return _together(words, steps)
+
+    def follow(self) -> None:
+        """Run what the first rank orders, until it ends or is gone."""
+        while True:
+            self._number += 1
+            self._ranks.begin(self._number)
+            order = self._ranks.wait_for_order()
+            if order is None or "steps" not in order:
+                return
+            self._run_own(order)
+
+    def end(self) -> None:
+        """Tell the others that nothing more is ordered."""
+        self._number += 1
+        self._ranks.begin(self._number)
+        self._ranks.tell_order({})
+
+    def _run_own(self, order: Json) -> None:
+        from perfaudit.script.observe import observe
+        from perfaudit.script.request import Request
+        from perfaudit.script.scratch_folders import scratch_root
+        from perfaudit.script.summary import summarize
+
+        place = self._ranks.place
+        request = Request(
+            self._script, order["steps"], 0.0, None if self._in_place else scratch_root(self._script), values=True,
+            is_rank=True, texts=order["texts"], seed=SEED + place.rank,
+        )  # fmt: skip
+        variables = {"MASTER_PORT": str(order["port"]), "TORCHELASTIC_USE_AGENT_STORE": "False"}
+        seen = observe(request, self._timeout, self._ranks.heed, self._output, LOSSES, variables=variables)
+        _shorten(self._output)
+        self.facts = seen.facts
+        run = summarize(seen, str(self._script), self._in_place)
+        if run.ended in ("failed", "late", "stopped") and seen.number >= order["steps"] - 1:
+            run = replace(run, ended="enough", message="")  # another rank ended first
+        self._ranks.tell_done(run, seen)
+        if run.ended == "interrupted":
+            raise KeyboardInterrupt
+        missing = set(order["texts"]) - {os.path.relpath(file) for file in seen.facts.get("files", [])}
+        if run.ended == "enough" and missing:
+            raise Gone(f"{min(missing)} did not run with its patch")
+
+
+def _together(words: Sequence[Json], steps: int) -> SetRun:
+    """What a set of ranks has shown: the slowest rank's median step, and why it failed, where it did."""
+    failed = next((told for told in words if told["ended"] not in ("enough", "finished")), None)
+    if failed is not None:
+        at = f" at {failed['stands']}" if failed.get("stands") else ""
+        return SetRun(why=f"rank {failed['rank']} {failed['ended']}{at}: {failed.get('message', '')}")
+    behind = [told["updates"][0][max(0, WARM_UP - told["first_update"]) :] for told in words if told.get("updates")]
+    if len(behind) < len(words) or not all(behind):
+        return SetRun(why=f"a rank made no more than {WARM_UP} of {steps} steps")
+    return SetRun(
+        max(statistics.median(seconds) for seconds in behind), tuple(tuple(told.get("losses", ())) for told in words)
+    )
+
+
+def _free_port() -> int:
+    """A port on which nothing listens now, for the store of a set of ranks."""
+    with socket.socket() as listener:
+        listener.bind(("", 0))
+        return int(listener.getsockname()[1])
+
+
+def _shorten(output: IO[str]) -> None:
+    """What the script printed is not kept from one set to the next."""
+    with contextlib.suppress(OSError):
+        os.ftruncate(output.fileno(), 0)

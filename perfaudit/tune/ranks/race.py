@@ -1,0 +1,220 @@
+"""The race of sets of ranks: what runs next, and what the runs so far say. Pure.
+
+Of a generation each set of ranks gives one number: the median step of the slowest rank, since a step ends when all are
+there. Sets are started afresh, so numbers of different generations are independent, and Student's interval over the ratios of
+the generations holds (`measure.stats`).
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from perfaudit.measure.stats import (
+    LOOKS,
+    TooFewRounds,
+    interval_at,
+    is_look,
+    quartiles,
+    settled,
+    smallest_callable,
+    verdict,
+)
+from perfaudit.measurements import Comparison, Settings, Trial
+
+BASE, CONTROL = "your code", "identical code"
+KNOB = "ddp"
+LEAST_GAIN = 0.01  # of a step, by the lower end of the interval, for a patch to be worth having
+HOPELESS = 1.1  # times the base's step in both of the first two generations: such a patch is not run any more
+LOSSES = 10  # of each rank, that are compared
+MOST_GENERATIONS = LOOKS[-1].generations
+
+
+@dataclass(frozen=True, slots=True)
+class SetRun:
+    """What a set of ranks has shown: seconds of a step, and the first losses, rank by rank. why: it failed."""
+
+    seconds: float = 0.0
+    losses: tuple[tuple[float, ...], ...] = ()
+    why: str = ""
+
+
+@dataclass(slots=True)
+class Race:
+    """The sets of all generations. settings: of each candidate by its key; changes: what else than speed it may change.
+
+    now: the settings of the user's code.
+    """
+
+    settings: dict[str, Settings]
+    changes: dict[str, tuple[str, ...]]
+    now: Settings = field(default_factory=dict)
+    seed: int = 0
+    generations: list[dict[str, SetRun]] = field(default_factory=list)
+    failures: dict[str, str] = field(default_factory=dict)
+    given_up: set[str] = field(default_factory=set)
+
+    def order(self) -> list[str]:
+        """The sets of the next generation, in random order; [] where nothing is open any more."""
+        done = len(self.generations)
+        if BASE in self.failures or done >= MOST_GENERATIONS or not self.open():
+            return []
+        keys = [BASE, CONTROL, *self.open()]
+        random.Random(self.seed + done).shuffle(keys)
+        return keys
+
+    def open(self) -> list[str]:
+        """Candidates that are raced on: neither failed, nor hopeless, nor settled at a planned look."""
+        return [
+            key
+            for key in self.settings
+            if key not in self.failures and key not in self.given_up and not self._is_settled(key)
+        ]
+
+    def add(self, generation: dict[str, SetRun]) -> None:
+        """A generation has been run, all of it or as far as there was time."""
+        for key, run in generation.items():
+            if run.why:
+                self.failures[key] = run.why
+        kept = {key: run for key, run in generation.items() if not run.why}
+        if BASE not in kept:
+            return
+        self.generations.append(kept)
+        for key in self.settings:
+            if key not in self.failures and (why := self.why_losses_differ(key)):
+                self.failures[key] = why
+        if len(self.generations) == 2:
+            for key in self.open():
+                if all(ratio > math.log(HOPELESS) for ratio in self._log_ratios(key)):
+                    self.given_up.add(key)
+
+    def _log_ratios(self, key: str) -> list[float]:
+        return [math.log(each[key].seconds / each[BASE].seconds) for each in self.generations if key in each]
+
+    def _is_settled(self, key: str) -> bool:
+        ratios = self._log_ratios(key)
+        if not is_look(LOOKS, len(ratios)):
+            return False
+        _, low, high = interval_at([[ratio] for ratio in ratios])
+        return settled(low, high, LEAST_GAIN)
+
+    def interval(self, key: str) -> tuple[float, float, float]:
+        """Ratio of the seconds of a step over those of the base, low and high; 0 and infinity of too few generations."""
+        groups = [[ratio] for ratio in self._log_ratios(key)]
+        try:
+            if is_look(LOOKS, len(groups)) and self._is_settled(key):
+                return interval_at(groups)
+            return interval_at(groups, ended=True)
+        except TooFewRounds:
+            middle = statistics.fmean(ratio for group in groups for ratio in group) if groups else 0.0
+            return math.exp(middle), 0.0, math.inf
+
+    def comparisons(self) -> list[Comparison]:
+        """Each candidate that was run against the base."""
+        found = []
+        for key, settings in self.settings.items():
+            if n := len(self._log_ratios(key)):
+                ratio, low, high = self.interval(key)
+                is_given_up = key in self.given_up
+                if is_given_up:
+                    low, high = 0.0, math.inf
+                smallest = smallest_callable(low, high) if math.isfinite(high) else None
+                found.append(
+                    Comparison(
+                        KNOB,
+                        self.now,
+                        settings,
+                        ratio,
+                        low,
+                        high,
+                        verdict(low, high),
+                        n,
+                        smallest=smallest,
+                        given_up=is_given_up,
+                    )
+                )
+        return found
+
+    def trials(self) -> list[Trial]:
+        """The base and each candidate: seconds of a step over the generations, or why there are none."""
+        found = []
+        for key, settings in {BASE: self.now, **self.settings}.items():
+            seconds = [each[key].seconds for each in self.generations if key in each]
+            if key in self.failures or not seconds:
+                status = "failed" if key in self.failures else "not_measured"
+                found.append(Trial(KNOB, settings, status, reason=self.failures.get(key, "not reached")))  # type: ignore[arg-type]  # a Status
+                continue
+            middle, low, high = quartiles(seconds)
+            found.append(
+                Trial(KNOB, settings, "ok", "seconds_per_step", middle, low, high, len(seconds), samples=tuple(seconds))
+            )
+        return found
+
+    def best(self) -> str:
+        """The key of the candidate that is shown to gain most by its lower end; "" where none is shown to pay."""
+        paying = {
+            key: high
+            for key in self.settings
+            if key not in self.failures
+            and key not in self.given_up
+            and (high := self.interval(key)[2]) <= 1 - LEAST_GAIN
+        }
+        return min(paying, key=lambda key: paying[key], default="")
+
+    # ---- whether it is the same training -----------------------------------------------------------------------------
+
+    def noise_of_losses(self) -> float:
+        """How far losses of the user's own code are apart, relatively: of all its sets, the identical ones with them."""
+        sets = [each[key].losses for each in self.generations for key in (BASE, CONTROL) if key in each]
+        return max((gap(first, other) for other in sets for first in sets[:1]), default=0.0)
+
+    def why_losses_differ(self, key: str) -> str:
+        """Why a candidate's training is not the user's; "" where its losses are, or may be, the same."""
+        limit = self.limit(key)
+        for each in self.generations:
+            if key in each and BASE in each and (found := gap(each[BASE].losses, each[key].losses)) > limit:
+                return f"its losses are not those of your code: up to {found:.1e} apart, where {limit:.1e} may be"
+        return ""
+
+    def limit(self, key: str) -> float:
+        """How far losses may be apart, relatively: as far as those of identical code; for a sum in another order, ROUNDED."""
+        noise = TIMES_NOISE * self.noise_of_losses()
+        return max(noise, ROUNDED) if "rounding" in self.changes[key] else noise
+
+    def verified(self, key: str) -> str:
+        """What the comparison of losses has shown; "" where no losses were compared."""
+        pairs = [(each[BASE].losses, each[key].losses) for each in self.generations if key in each]
+        if not pairs or not all(first and any(first) for first, _ in pairs):
+            return ""
+        number = min(len(losses) for losses in pairs[0][0])
+        largest = max(gap(first, other) for first, other in pairs)
+        if largest == 0.0:
+            return f"the first {number} losses of each rank are those of your code to the bit, in {len(pairs)} starts"
+        return (
+            f"the first {number} losses of each rank agree with those of your code within {largest:.1e} "
+            f"(those of identical code within {self.noise_of_losses():.1e}), in {len(pairs)} starts"
+        )
+
+
+ROUNDED = 1e-4  # relatively; float32 sums in another order differ by 1e-7, and some steps make that grow
+TIMES_NOISE = 3.0
+
+
+def gap(first: Sequence[Sequence[float]], other: Sequence[Sequence[float]]) -> float:
+    """The largest difference of two sets' losses, relative to the larger; infinity where one has fewer, or is no number."""
+    if len(first) != len(other):
+        return math.inf
+    largest = 0.0
+    for mine, theirs in zip(first, other, strict=True):
+        if len(mine) != len(theirs):
+            return math.inf
+        for a, b in zip(mine, theirs, strict=True):
+            if a == b:
+                continue
+            if not (math.isfinite(a) and math.isfinite(b)):
+                return math.inf
+            largest = max(largest, abs(a - b) / max(abs(a), abs(b)))
+    return largest

@@ -1,0 +1,115 @@
+"""What the first rank makes of the sets that all ranks have run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfaudit.cli.tune_ranks import FEWEST_STEPS, MOST_STEPS, _report, _steps_of_set, _together
+from perfaudit.report import Report
+from perfaudit.tune.ranks.candidates import candidates_of
+from perfaudit.tune.ranks.race import BASE, CONTROL, Race, SetRun
+
+LOSSES = ((1.0, 0.5), (1.1, 0.6))
+TEXT = "from torch.nn.parallel import DistributedDataParallel\nmodel = DistributedDataParallel(net)\n"
+
+
+def word(rank: int, seconds: float, **others: Any) -> dict[str, Any]:
+    columns = [[seconds] * 20, [0.0] * 20, [0.0] * 20, [8] * 20, [0] * 20]
+    return {"rank": rank, "ended": "enough", "updates": columns, "first_update": 0, "losses": [1.0, 0.5]} | others
+
+
+def test_a_set_takes_as_long_as_its_slowest_rank() -> None:
+    assert _together([word(0, 0.04), word(1, 0.06)], 20) == SetRun(0.06, ((1.0, 0.5), (1.0, 0.5)))
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        ({"ended": "failed", "message": "ValueError: no"}, "rank 1 failed: ValueError: no"),
+        ({"ended": "late", "stands": "train.py:9 in main"}, "rank 1 late at train.py:9 in main"),
+        ({"updates": []}, "no more than"),
+        ({"updates": [[0.1] * 3] * 5}, "no more than"),
+    ],
+)
+def test_a_set_of_which_a_rank_fails_has_failed(other: dict[str, Any], why: str) -> None:
+    assert why in _together([word(0, 0.04), word(1, 0.06, **other)], 20).why
+
+
+def test_steps_of_a_set_go_by_what_a_start_takes() -> None:
+    assert (_steps_of_set(0.05, 10.0), _steps_of_set(2.0, 10.0), _steps_of_set(0.001, 10.0)) == (
+        100,
+        FEWEST_STEPS,
+        MOST_STEPS,
+    )
+    assert _steps_of_set(0.0, 10.0) == FEWEST_STEPS
+
+
+def report_of(
+    generations: int, patched: float, control: float = 1.0, losses: tuple[tuple[float, ...], ...] = LOSSES
+) -> Report:
+    """A race whose second candidate takes `patched` of the time."""
+    now, found = candidates_of(["train.py"], frozenset())
+    race = Race({each.key: each.settings for each in found}, {each.key: each.fix.changes for each in found}, now)
+    for number in range(generations):
+        wobble = 1 + 0.001 * (number % 3)
+        runs = {key: SetRun(wobble, LOSSES) for key in race.settings}
+        race.add(
+            runs
+            | {
+                BASE: SetRun(1.0, LOSSES),
+                CONTROL: SetRun(control * wobble, LOSSES),
+                "static_graph=True": SetRun(patched * wobble, losses),
+            }
+        )
+    return _report(Report("tune"), race, {each.key: each for each in found})
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(TEXT)
+
+
+def test_what_pays_is_handed_over_as_a_patch_with_what_was_checked() -> None:
+    (winner,) = report_of(6, 0.8).winners
+    assert winner.fix is not None
+    assert "+model = DistributedDataParallel(net, static_graph=True)" in winner.fix.diff
+    assert "to the bit" in winner.verified
+    assert winner.saving is not None
+    assert (winner.saving.basis, round(winner.saving.low, 2)) == ("measured", 0.2)
+
+
+def test_nothing_is_handed_over_of_few_generations_of_noise_or_of_other_losses() -> None:
+    for report in (report_of(1, 0.8), report_of(6, 1.0), report_of(6, 0.8, losses=((1.0, 0.4), (1.1, 0.6)))):
+        (winner,) = report.winners
+        assert (winner.keeps_current, winner.fix) == (True, None)
+
+
+def test_a_race_whose_control_is_not_the_users_code_hands_nothing_over() -> None:
+    report = report_of(6, 0.8, control=1.2)
+    assert report.winners[0].keeps_current
+    assert "not to be trusted" in report.notes[-1]
+
+
+def test_without_loss_or_with_a_file_that_changed_the_patch_stays_here() -> None:
+    now, found = candidates_of(["train.py"], frozenset())
+    race = Race({each.key: each.settings for each in found}, {each.key: () for each in found}, now)
+    for _ in range(4):
+        race.add(
+            {
+                key: SetRun(0.8 if key == "static_graph=True" else 1.0, ((), ()))
+                for key in [BASE, CONTROL, *race.settings]
+            }
+        )
+    by_key = {each.key: each for each in found}
+    (winner,) = _report(Report("tune"), race, by_key).winners
+    assert (winner.fix, "losses were not compared" in winner.handed_over) == (None, True)
+    for generation in race.generations:
+        for key in generation:
+            generation[key] = SetRun(generation[key].seconds, LOSSES)
+    Path("train.py").write_text("\n" + TEXT)
+    (winner,) = _report(Report("tune"), race, by_key).winners
+    assert (winner.fix, "has changed" in winner.handed_over) == (None, True)

@@ -1,0 +1,119 @@
+"""The race of sets of ranks, with sets whose step and losses are made up."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from perfaudit.tune.ranks.race import BASE, CONTROL, MOST_GENERATIONS, Race, SetRun, gap
+
+LOSSES = ((1.0, 0.5, 0.25), (1.1, 0.6, 0.3))
+
+
+def race(*keys: str, changes: tuple[str, ...] = ()) -> Race:
+    return Race({key: {key: True} for key in keys}, dict.fromkeys(keys, changes), dict.fromkeys(keys, False), seed=1)
+
+
+def run(raced: Race, ratios: dict[str, float], noise: float = 0.01, seed: int = 0, most: int = 100) -> None:
+    """Run generations until nothing is open."""
+    chance = random.Random(seed)
+    while (order := raced.order()) and len(raced.generations) < most:
+        mood = 1 + chance.random()  # of the machine, in this generation
+        raced.add({key: SetRun(mood * ratios.get(key, 1.0) * (1 + chance.gauss(0, noise)), LOSSES) for key in order})
+
+
+def test_a_generation_has_the_code_as_it_is_identical_code_and_all_that_is_open_in_random_order() -> None:
+    raced = race("a", "b")
+    orders = set()
+    for _ in range(3):
+        orders.add(tuple(raced.order()))
+        assert sorted(raced.order()) == sorted([BASE, CONTROL, "a", "b"])
+        raced.add({key: SetRun(1.0, LOSSES) for key in raced.order()})
+    assert len(orders) > 1
+
+
+def test_what_gains_is_told_with_its_interval_and_leaves_at_a_planned_look() -> None:
+    raced = race("fast", "same")
+    run(raced, {"fast": 0.8})
+    (fast, same) = raced.comparisons()
+    assert (fast.verdict, fast.n) == ("faster", 4)
+    assert fast.low < 0.8 < fast.high < 0.9
+    assert same.verdict == "undecided"
+    assert raced.best() == "fast"
+    assert len(raced.generations) <= MOST_GENERATIONS
+
+
+def test_of_two_that_gain_the_one_is_taken_that_gains_more_for_certain() -> None:
+    raced = race("good", "better")
+    run(raced, {"good": 0.9, "better": 0.7})
+    assert raced.best() == "better"
+
+
+def test_identical_code_is_hardly_ever_called_faster() -> None:
+    called = 0
+    for seed in range(100):
+        raced = race("same")
+        run(raced, {}, noise=0.05, seed=seed)
+        called += bool(raced.best())
+    assert called <= 5
+
+
+def test_what_looks_hopeless_in_two_generations_is_run_no_more_and_nothing_is_claimed_of_it() -> None:
+    raced = race("slow", "same")
+    run(raced, {"slow": 1.5})
+    slow = raced.comparisons()[0]
+    assert (slow.n, slow.given_up, slow.verdict, slow.high) == (2, True, "undecided", math.inf)
+
+
+@pytest.mark.parametrize(
+    ("losses", "changes", "is_refused"),
+    [
+        (LOSSES, (), False),
+        (((1.0, 0.5, 0.25000001), (1.1, 0.6, 0.3)), (), True),  # identical code gives the same to the bit
+        (((1.0, 0.5, 0.25000001), (1.1, 0.6, 0.3)), ("rounding",), False),
+        (((1.0, 0.5, 0.26), (1.1, 0.6, 0.3)), ("rounding",), True),
+        (((1.0, 0.5, math.nan), (1.1, 0.6, 0.3)), ("rounding",), True),
+        (((1.0, 0.5), (1.1, 0.6, 0.3)), ("rounding",), True),
+        ((LOSSES[0],), ("rounding",), True),
+    ],
+)
+def test_a_patch_whose_losses_are_others_is_refused(
+    losses: tuple[tuple[float, ...], ...], changes: tuple[str, ...], is_refused: bool
+) -> None:
+    raced = race("patch", changes=changes)
+    for _ in range(4):
+        raced.add({BASE: SetRun(1.0, LOSSES), CONTROL: SetRun(1.0, LOSSES), "patch": SetRun(0.5, losses)})
+    assert ("patch" in raced.failures) == is_refused
+    assert raced.best() == ("" if is_refused else "patch")
+
+
+def test_where_identical_code_gives_other_losses_a_patch_may_be_so_far_off_too() -> None:
+    raced = race("patch")
+    other = ((1.0, 0.5, 0.2501), LOSSES[1])
+    for _ in range(4):
+        raced.add({BASE: SetRun(1.0, LOSSES), CONTROL: SetRun(1.0, other), "patch": SetRun(0.5, other)})
+    assert raced.best() == "patch"
+    assert "those of identical code within" in raced.verified("patch")
+
+
+def test_without_losses_nothing_is_verified() -> None:
+    raced = race("patch")
+    raced.add({BASE: SetRun(1.0, ((), ())), CONTROL: SetRun(1.0, ((), ())), "patch": SetRun(0.5, ((), ()))})
+    assert raced.verified("patch") == ""
+
+
+def test_a_set_that_fails_is_a_result_with_its_reason_and_one_of_the_users_own_code_ends_the_race() -> None:
+    raced = race("broken", "same")
+    raced.add({BASE: SetRun(1.0, LOSSES), CONTROL: SetRun(1.0, LOSSES), "broken": SetRun(why="rank 1 failed")})
+    assert [(trial.status, trial.reason) for trial in raced.trials()][1] == ("failed", "rank 1 failed")
+    assert "broken" not in raced.order()
+    raced.add({BASE: SetRun(why="rank 0 died")})
+    assert raced.order() == []
+
+
+def test_gap_is_relative_and_infinite_where_something_is_missing() -> None:
+    assert gap(LOSSES, LOSSES) == 0.0
+    assert gap(((2.0,),), ((1.0,),)) == 0.5
+    assert gap(((1.0,),), ((math.inf,),)) == math.inf
