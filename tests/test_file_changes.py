@@ -57,6 +57,7 @@ ELSEWHERE = {
     ("tune/verify.py", "tempfile.TemporaryDirectory"): TEMPORARY,
     ("tune/questions.py", "tempfile.TemporaryDirectory"): TEMPORARY,
     ("cli/run.py", "tempfile.TemporaryFile"): "a file without a name",
+    ("cli/tune_ranks.py", "tempfile.TemporaryFile"): "a file without a name",
     ("script/observe.py", "tempfile.TemporaryFile"): "a file without a name, for where a script stands",
     **{("script/scratch_folders.py", name): TEMPORARY for name in ("tempfile.mkdtemp", "shutil.rmtree", "chmod")},
     ("script/scratch_folders.py", "os.open"): "a folder, to be locked, and for nothing else",
