@@ -17,6 +17,7 @@ Json = dict[str, Any]  # Any: nested JSON
 STEPS = 4  # that are profiled: enough that a rare operator is told from one of every step
 MOST_ROWS = 10  # operators and kernels that are told
 OUTSIDE = "outside operators"
+MARK = "ProfilerStep"  # how torch.profiler calls a step in its trace, with its number, and in its table without
 
 
 class StepProfile:
@@ -26,6 +27,8 @@ class StepProfile:
         self._profiler: Any = None  # Any: torch.profiler.profile
         self._began = 0.0
         self._thread = 0
+        self._step: Any = None  # Any: torch.profiler.record_function, of the step under way
+        self._steps = 0  # begun
         self.why = ""  # it was not possible
 
     def begin(self) -> None:
@@ -41,6 +44,23 @@ class StepProfile:
             return
         with torch.profiler.record_function(OUTSIDE):
             self._began = time.perf_counter()
+        self.begin_step()
+
+    def begin_step(self) -> None:
+        """Mark in the trace that a step ends here and the next one begins."""
+        if self._profiler is None:
+            return
+        import torch
+
+        self._end_step()
+        self._steps += 1
+        self._step = torch.profiler.record_function(f"{MARK}#{self._steps}")
+        self._step.__enter__()
+
+    def _end_step(self) -> None:
+        if self._step is not None:
+            self._step.__exit__(None, None, None)
+        self._step = None
 
     def end(self, steps: int, trace: int = -1, is_exported: bool = True) -> Json:
         """The table of so many steps: `steps`, and `operators` and `kernels`, see `rows`; `why` where there is none.
@@ -54,12 +74,13 @@ class StepProfile:
 
         cpu = torch.autograd.DeviceType.CPU  # type: ignore[attr-defined]  # documented, and not exported
         seconds = time.perf_counter() - self._began
+        self._end_step()
         with _without_lines_of_torch():
             self._profiler.stop()
         events = self._profiler.events()
         host = [each for each in events if each.device_type == cpu]
         own = next((each.thread for each in host if each.name == OUTSIDE), None)
-        on_host = [each for each in host if each.name != OUTSIDE]
+        on_host = [each for each in host if each.name != OUTSIDE and not each.name.startswith(MARK)]
         operators = [(each.name, each.self_cpu_time_total / 1e6) for each in on_host]
         in_thread = sum(each.self_cpu_time_total for each in on_host if each.thread == own) / 1e6
         kernels = [

@@ -137,6 +137,8 @@ class Teller:
         self._profiled += 1
         if self._profiled >= STEPS * self._so_far.updates_per_step:
             self._end_script()
+        if self._profile is not None and self._profiled % self._so_far.updates_per_step == 0:
+            self._profile.begin_step()
 
     def _end_script(self) -> None:
         self._end("enough")

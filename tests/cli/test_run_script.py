@@ -117,6 +117,9 @@ def test_a_few_more_steps_are_profiled(project: Path) -> None:
     assert sum(row["share"] for row in rows.values()) <= 1.001
     trace = json.loads((project / "perfaudit.profile.json").read_text())
     assert any(event["name"].startswith("aten::") for event in trace["traceEvents"])
+    marks = [event["name"] for event in trace["traceEvents"] if event["name"].startswith("ProfilerStep")]
+    assert marks == [f"ProfilerStep#{number}" for number in (1, 2, 3, 4)]  # `perfaudit trace` has figures per step
+    assert not any(name.startswith("ProfilerStep") for name in rows)
     assert (
         len(
             [
