@@ -59,7 +59,7 @@ EXEMPT = {
     r"(?:in )?about 3 minutes": "what a person waits: installing, and the run that the demonstration has timed",
     r"ten minutes": "what a person needs for the tutorial, most of which the demonstration has timed",
     r"(?m)^\d\. |^## \d\. ": "numbers of steps and headings",
-    r"schedule\(wait=5, warmup=3, active=4\)": "code in an example",
+    r"schedule\(wait=5, warmup=3, active=4, repeat=1\)|one trace, of four steps": "code in an example",
     r"takes five minutes": "the default of `tune --budget`, which the demonstration has timed",
     r"runs the script for 20 seconds": "what docs/run.md says of `run`",
     r"leaves with 1:": "an exit code of the command below it, which tests/docs/test_blocks.py runs",
