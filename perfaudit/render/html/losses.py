@@ -26,6 +26,8 @@ def losses_picture(found: Ladder) -> Markup:
     lines = (Line("your code", before, 3), Line("with the patch", after, 0))
     drawn = Curves(steps, lines, axis, "Losses of the first steps; the table has the numbers", across="step")
     band = "Whiskers are what is tolerated; most are smaller than their sign." if losses.tolerance else ""
+    if losses.before == losses.after:
+        band = "Both curves are the same to the bit."
     return curves(
         drawn,
         f"Losses of the first steps from one seed. {band}",

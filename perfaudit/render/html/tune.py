@@ -171,7 +171,7 @@ def _before_after(report: Report, found: Ladder) -> Markup:
         BarRow(with_patch, figures, 0.0, after, basis, low, high),
     ]
     parts: list[Part] = [
-        element("figcaption", "Time of a step, with its 95 % interval."),
+        element("figcaption", "Time of a step. The 95 % interval is that of the ratio to your code."),
         bars(rows, axis, "Time of a step"),
     ]
     parts.append(_memory(found, with_patch))
