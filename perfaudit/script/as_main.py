@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.machinery
 import io
 import os
 import runpy
 import sys
+import threading
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 
 def run_file(
@@ -41,6 +43,19 @@ def run_module(name: str, arguments: Sequence[str]) -> None:
     sys.argv[:] = [name, *arguments]
     sys.path.insert(0, str(Path.cwd()))
     runpy.run_module(name, run_name="__main__", alter_sys=True)
+
+
+def before_leaving_at_once(then: Callable[[int], None]) -> None:
+    """From now on call a function with the code before this thread of this process leaves by `os._exit`."""
+    pid, thread, leave = os.getpid(), threading.get_ident(), os._exit
+
+    @functools.wraps(leave)
+    def watched(status: int) -> NoReturn:
+        if os.getpid() == pid and threading.get_ident() == thread:
+            then(status)
+        leave(status)
+
+    os._exit = watched
 
 
 def is_missing_module(error: BaseException) -> bool:

@@ -270,6 +270,9 @@ def _take(seen: Seen, line: Json) -> None:
         if seen.replaced and left >= 0:
             how = f"with code {left}"
         how = f"{_replaced(seen)}its process ended {how}"
+        if not left and not seen.replaced:
+            seen.ended, seen.code = "finished", 0  # by `os._exit(0)` of another thread, or by a library
+            return
         seen.ended, seen.code, seen.message = "failed", left if left >= 0 else 128 - left, how
 
 

@@ -131,6 +131,7 @@ def _run(order: Json, pipe: Pipe) -> None:
         teller.watch.wait_for_torch()
         if order["seed"] is not None:
             after_import("torch", functools.partial(seed_all, order["seed"]))
+        as_main.before_leaving_at_once(lambda code: _tell_left_at_once(teller, code))
         _run_as_main(order)
     except SystemExit as leaving:
         code, said = as_main.exit_code(leaving)
@@ -161,6 +162,15 @@ def _run_as_main(order: Json) -> None:
     absolute = str(Path(order["name"]).absolute())
     code = compile(text, absolute, "exec", dont_inherit=True) if text is not None else None
     as_main.run_file(order["name"], order["arguments"], code=code)
+
+
+def _tell_left_at_once(teller: Teller, code: int) -> None:
+    """Tell what is left to tell of a script that calls `os._exit`, unless it was we who ended it."""
+    if not teller.has_ended:
+        how, message = (
+            ("failed", f"its process ended at once with code {code}, by os._exit") if code else ("finished", "")
+        )
+        teller.end(how, message, code)
 
 
 def _shown(file: str, folder: Path) -> str:

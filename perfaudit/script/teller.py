@@ -45,6 +45,7 @@ class Teller:
 
     def __init__(self, order: Json, pipe: Pipe, turn: WatchedProcess | None = None, pid: int = 0) -> None:
         self._pipe = pipe
+        self.has_ended = False  # whether it was told that the script has
         self._pid = pid or os.getpid()
         self._turn = turn or WatchedProcess()
         self._started = 0  # processes that were told
@@ -201,6 +202,7 @@ class Teller:
             self._tell_rest()
 
     def _end(self, how: str, message: str = "", code: int = 0) -> None:
+        self.has_ended = True
         self.tell()
         self._tell_profile()
         self._pipe.tell({"ended": how, "message": message, "code": code, "facts": self._last_facts()})

@@ -117,6 +117,7 @@ class ScriptTraining(ScriptLoading):
         self._script = greenlet(self._run)
         # How the script has come to its end, once it has.
         self._how, self._code, self._said, self._left_saying = "ended", 0, "", ""
+        self._has_left = False  # by `os._exit`: the script stands there for good
         _LEFT.append(self._script)
         self._begin()
 
@@ -145,8 +146,19 @@ class ScriptTraining(ScriptLoading):
             self._open.enter_context(optimizers_built(self._optimizer_overrides)),
         ]
 
+    def _leave_at_once(self, code: int) -> None:
+        """In the place of `os._exit` in the script: it goes on no more, and neither does a `finally` of it run."""
+        if greenlet.getcurrent() is not self._script:
+            return
+        self._has_left, self._code, self._how = True, code, f"left by os._exit with code {code}"
+        self._said = _said_last() if code else ""
+        while True:
+            _use((None, None))
+            self._asking.switch()
+
     def _run(self, tools: _Tools) -> None:
         _use(tools)
+        as_main.before_leaving_at_once(self._leave_at_once)
         name, arguments = self.target.module or self.target.file, self.target.arguments or ()
         if self.target.module:
             as_main.run_module(name, arguments)
@@ -158,7 +170,7 @@ class ScriptTraining(ScriptLoading):
 
     def _go_on(self) -> None:
         """Let the script run to the end of its next update. Raises what it raises, and what `_ended` has where it has ended."""
-        if not self._script.dead:
+        if not self.has_ended:
             seen = len(self._order)
             self._overrides_in_force |= self._loader_overrides
             tools = sys.getprofile(), sys.gettrace()
@@ -263,7 +275,7 @@ class ScriptTraining(ScriptLoading):
     @property
     def has_ended(self) -> bool:
         """Whether its loop is over, or has raised."""
-        return bool(self._script.dead)
+        return bool(self._script.dead) or self._has_left
 
     def synchronize(self) -> None:
         """Wait until the device has done all it was given."""

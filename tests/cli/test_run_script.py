@@ -231,6 +231,7 @@ def test_a_module_in_place(project: Path) -> None:
         ("raise ValueError('no data')", 1, "ValueError: no data (bad.py:1 in <module>)"),
         ("x = (", 1, "SyntaxError: '(' was never closed (bad.py:1)"),
         ("import os; os._exit(5)", 5, "at once with code 5, by os._exit"),
+        ("import os; os._exit(0)", 3, "ended without a step that could be timed"),
         ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", 137, "by signal SIGKILL"),
         ("import sys; sys.exit('needs a GPU')", 1, "needs a GPU"),
         ("import sys; sys.exit(4)", 4, "it left with code 4"),
@@ -246,6 +247,31 @@ def test_scripts_that_do_not_train(tmp_path: Path, text: str, code: int, said: s
     assert said in done.out
     assert done.code == code
     assert "Traceback" not in done.out
+
+
+AT_ONCE = """
+import os, torch
+model = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+try:
+    for _ in range(12):
+        model(torch.randn(4, 8)).sum().backward()
+        optimizer.step()
+    os._exit({code})
+finally:
+    print("never")
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "ended", "said"), [(0, "finished", ""), (7, "failed", "at once with code 7, by os._exit")]
+)
+def test_a_script_that_leaves_at_once_has_told_all_its_steps(tmp_path: Path, code: int, ended: str, said: str) -> None:
+    (tmp_path / "train.py").write_text(AT_ONCE.format(code=code))
+    done = run_forked(tmp_path, "train.py", "--to-end", "--format", "json")
+    seen = result(done)
+    assert (done.code, seen["ended"], seen["steps"]) == (code, ended, 12)
+    assert said in seen["message"] and "never" not in done.err
 
 
 IN_PROCESSES = """

@@ -411,6 +411,7 @@ NOTHING = "before its first step; there were 0 batches of a DataLoader, and no b
         ),
         ("pass\n", f"train.py: the script ended {NOTHING}"),
         ("import sys\nsys.exit('set DATA')\n", "train.py: the script left with code 1 before its first step: set DATA"),
+        ("import os\nos._exit(3)\n", f"train.py: the script left by os._exit with code 3 {NOTHING}"),
         ("import sys\nsys.exit(3)\n", f"train.py: the script left with code 3 {NOTHING}"),
         (
             "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'pass'])\n",
@@ -481,6 +482,14 @@ while True:
     assert "caught" not in run("import os\nraise SystemExit(os.listdir())")["error"]
 
 
+GUARDED = """try:
+    main()
+finally:
+    open("finally", "w").close()
+    raise RuntimeError("this runs")
+"""
+
+
 @pytest.mark.slow
 def test_a_script_that_ends_or_raises_later_says_so(run: Run) -> None:
     work = """
@@ -497,6 +506,19 @@ def test_a_script_that_ends_or_raises_later_says_so(run: Run) -> None:
     }
     raising = LOOP.replace("optimizer.step()", "optimizer.step()\n            if epoch: raise ValueError('no')")
     assert run(HEAD + raising, work) == {"steps": 4, "said": "ValueError: no", "ended": True}
+    # Neither `finally` nor `except` of the script runs, and it is asked for no further step.
+    at_once = raising.replace("raise ValueError('no')", "leave(epoch - 1)").replace("main()\n", GUARDED)
+    asked_again = work + "\n    found['again'] = training.has_ended"
+    found = run("from os import _exit as leave\n" + HEAD + at_once, asked_again)
+    assert found.pop("again") is True
+    assert found == {
+        "steps": 4,
+        "said": "NoBatches: train.py: the script left by os._exit with code 0 after 5 updates of its optimizers",
+        "ended": True,
+    }
+    assert run("import os\n" + HEAD + at_once.replace("leave(epoch - 1)", "os._exit(9)"), work)["said"] == (
+        "TargetError: train.py: the script left by os._exit with code 9 after 5 updates of its optimizers"
+    )
     leaving = raising.replace("raise ValueError('no')", "raise SystemExit(3)")
     again = work + "\n    found['again'] = type(training._ended()).__name__"
     assert run(HEAD + leaving, again) == {
