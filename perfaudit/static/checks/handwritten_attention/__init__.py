@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 FUSED = "torch.nn.functional.scaled_dot_product_attention"
 AXES = 4  # of what the fused kernels take: batch, heads, positions, width
-TURNED = {"transpose", "permute", "swapaxes", "t", "T", "mT", "contiguous"}
+TURNED = {"type_as", "transpose", "permute", "swapaxes", "t", "T", "mT", "contiguous"}
 
 
 @check("PA203", ast.Module)
@@ -78,8 +78,13 @@ def _axes(chain: Chain) -> str:
 
 
 def _unturned(node: ast.expr) -> ast.expr:
-    """The keys themselves of `k.transpose(-2, -1)`."""
+    """The keys themselves of `k.transpose(-2, -1)`, and of that with a scale: `k.transpose(-2, -1) / math.sqrt(d)`."""
     while True:
+        if isinstance(node, ast.BinOp):
+            sides = [side for side in (node.left, node.right) if _unturned(side) is not side]
+            if len(sides) != 1:
+                return node
+            node = sides[0]
         inner = node.func if isinstance(node, ast.Call) else node
         if not isinstance(inner, ast.Attribute) or inner.attr not in TURNED:
             return node

@@ -29,6 +29,7 @@ TURNS = {"transpose", "permute", "swapaxes", "swapdims", "t", "adjoint", "movedi
 RESHAPES = {"view", "reshape"}
 _STEADY = {ast.Add, ast.Sub, ast.Mult, ast.Div}
 _CUTS = {"chunk", "split", "unbind", "tensor_split"}
+_SCALES = (PLAIN, Operand(is_own=True))  # `math.sqrt(d)`, `self.scale`
 _MULTIPLIER = regex(r"mask|adj|gate|decay|dist", re.IGNORECASE)  # no factor of a scale
 
 
@@ -45,7 +46,9 @@ def arithmetic(op: type, left: Value, right: Value, right_node: ast.expr, left_n
         return replace(left, chains=left.chains | right.chains, is_masked=left.is_masked or right.is_masked)
     if isinstance(left, Operand) and isinstance(right, Operand):
         known = left if left.features or left.rank else right  # the queries, not what scales them
-        return Operand(rank=known.rank, features=known.features) if op in _STEADY else PLAIN
+        is_scaled = (right in _SCALES and op in (ast.Mult, ast.Div)) or (left in _SCALES and op is ast.Mult)
+        turned = is_scaled and (left.turned or right.turned)  # `k.transpose(-2, -1) / math.sqrt(d)`
+        return Operand(turned, known.rank, features=known.features) if op in _STEADY else PLAIN
     other, other_node = (right, right_node) if isinstance(left, Scores) else (left, left_node)
     scores = left if isinstance(left, Scores) else right
     if isinstance(scores, Scores) and isinstance(other, Operand):
