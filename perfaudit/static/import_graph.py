@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 
-MAX_HOPS = 4  # importers of importers, and imports of imports
+MAX_HOPS = 6  # importers of importers, and imports of imports; packages that hand on what they import take some
 
 FileSet = int  # bit n is the n-th file of the scan
 

@@ -81,7 +81,7 @@ _SAID_BY_WORDS = {  # a mark, and the words of which one is enough
         *(b"Conv2d(", b"Conv3d(", b"ConvTranspose2d(", b"ConvTranspose3d("),
         *(b"torchvision.models", b"from torchvision import models"),
     ),
-    "cudnn": (b"cudnn", b"determinis", b"reproducib", b"seed_everything"),
+    "cudnn": (b"cudnn", b"deterministic_algorithms", b"set_determin", b"reproducib", b"seed_everything"),
     "precision": (
         *(
             b"autocast",
@@ -117,10 +117,17 @@ _WIDE = tuple(  # numbers of channels that keep a GPU busy, beside a convolution
 _WIDE_1D = regex(rb"Conv1d\(\s*(?:\d+,\s*)?(?:512|1024|2048)\b")
 _LIBRARY_MODEL = regex(rb"(?:Model|For\w{1,60})\.from_(?:pretrained|config)\(")
 _SEARCH_PATH = regex(rb"sys\.path\.(?:append\(|insert\(\s*\d+\s*,)\s*[\"']([\w./-]+)[\"']\s*\)")
+# `lib_path = osp.join(this_dir, "lib")` and `add_path(lib_path)` in a file of one's own for it, `_init_paths.py` as a rule.
+_JOINED_PATH = regex(
+    rb"path\.join\(\s*(?:\w*dir\w*|os\.path\.dirname\(__file__\))\s*,\s*[\"']([\w./-]+)[\"']\s*\)|"
+    rb"osp\.join\(\s*(?:\w*dir\w*|osp\.dirname\(__file__\))\s*,\s*[\"']([\w./-]+)[\"']\s*\)"
+)
+_ADDS_A_NAME = regex(rb"sys\.path\.(?:append|insert)\((?:\s*\d+\s*,)?\s*\w+\s*\)")
 # The arguments of a loader, with brackets in brackets; what lies deeper is not read.
 _LOADER_CALL = regex(rb"DataLoader\(((?:[^()]++|\((?:[^()]++|\([^()]*+\))*+\))*+)\)")
 _PINS = regex(
-    rb"pin_memory\s*=\s*(?:True\b|torch\.cuda\.is_available\(\)|(?:self\.|args\.)?(?:use_|is_)?(?:cuda|gpu)\b)"
+    rb"pin_memory\s*=\s*(?:True\b|torch\.cuda\.is_available\(\)|(?:self\.|args\.)?(?:use_|is_)?(?:cuda|gpu)\b"
+    rb"|\(?(?:self\.|args\.)?device(?:\.type)?\s*(?:!=\s*[\"']cpu|==\s*[\"']cuda)[\"'])"
 )
 _PINS_BY_KEY = regex(rb"[\"']pin_memory[\"']\s*(?::|\]\s*=)\s*(\w+)")
 # A function that makes batches, and in it the length of the longest sample.
@@ -180,8 +187,15 @@ def glance(data: bytes) -> Glance:
     classes = ((match[1].decode(), match[2].decode().rpartition(".")[2]) for match in headers)
     subclasses = {name: base for name, base in classes if base not in _NOT_PLAIN}
     imports = tuple(islice(dict.fromkeys(islice(_imported(data), 2 * MAX_GLANCED)), MAX_GLANCED))
-    added = tuple(match[1].decode() for match in _SEARCH_PATH.finditer(data)) if b"sys.path" in data else ()
+    added = tuple(_search_path(data)) if b"sys.path" in data else ()
     return Glance(hashlib.sha256(data).hexdigest()[:32], len(data), _marks(data), imports, subclasses, added)
+
+
+def _search_path(data: bytes) -> Iterator[str]:
+    """What a file adds to `sys.path`, as it is written: a text, or one that is joined to the file's own folder."""
+    yield from (match[1].decode() for match in _SEARCH_PATH.finditer(data))
+    if _ADDS_A_NAME.search(data):
+        yield from ((match[1] or match[2]).decode() for match in _JOINED_PATH.finditer(data))
 
 
 def _imported(data: bytes) -> Iterator[str]:

@@ -112,6 +112,34 @@ def test_a_script_without_a_main_guard_starts_where_it_calls_the_training(tmp_pa
     assert [(f.rule, f.location.line) for f in found if f.location] == [("PA301", 5), ("PA304", 5)]
 
 
+STEPS = """
+class Trainer:
+    def train_step(self, x):
+        self.model(x.cuda()).backward()
+        self.optimizer.step()
+"""
+STEPPING = """
+from engine import Trainer
+from net import Net
+
+trainer = Trainer(Net())
+for x in data:
+    trainer.train_step(x)
+"""
+
+
+def test_a_script_without_a_main_guard_starts_with_the_loop_that_calls_steps_of_another_file(tmp_path: Path) -> None:
+    folder = write(tmp_path, {"net.py": NET, "engine.py": STEPS, "train.py": STEPPING})
+    found = findings_in(folder, "train.py", {"PA301", "PA304"})
+    assert [(f.rule, f.location.line) for f in found if f.location] == [("PA301", 6), ("PA304", 6)]
+
+
+def test_a_word_for_something_else_decides_nothing_of_cudnn(tmp_path: Path) -> None:
+    net = f"{NET}\ndef act(self, x, deterministic=False):\n    return self(x)\n"
+    folder = write(tmp_path, {"net.py": net, "engine.py": ENGINE, "train.py": START})
+    assert len(findings_in(folder, "train.py", {"PA301"})) == 1
+
+
 PINNED = """
 from torch.utils.data import DataLoader
 from engine import train
@@ -127,6 +155,33 @@ def test_the_host_waits_for_the_batches_of_a_loader_in_another_file(tmp_path: Pa
     assert finding.message.startswith("`x.cuda()` and 1 more: the loaders of this program pin their batches")
     assert finding.fix is not None
     assert "model(x.cuda(non_blocking=True), y.cuda(non_blocking=True))" in apply(ENGINE, finding.fix.edits)
+
+
+WITH_A_BAR = """
+from tqdm import tqdm
+
+def train(model, loader, held_out, optimizer):
+    shown = tqdm(loader, desc="training")
+    for x, y in shown:
+        model(x.cuda(), y.cuda()).backward()
+        optimizer.step()
+    for x, y in enumerate(held_out):
+        print(model(y.cuda()))
+    for x, y in held_out:
+        print(model(x.cuda()))
+"""
+
+
+def test_the_host_waits_behind_a_progress_bar_and_in_the_evaluation_beside_the_training(tmp_path: Path) -> None:
+    folder = write(tmp_path, {"engine.py": WITH_A_BAR, "train.py": PINNED})
+    found = findings_in(folder, "engine.py", {"PA104"})
+    assert [f.location.line for f in found if f.location] == [7, 10, 12]
+
+
+def test_a_loader_that_pins_where_the_device_is_no_cpu_pins(tmp_path: Path) -> None:
+    script = PINNED.replace("pin_memory=True", "pin_memory=(device != 'cpu')")
+    folder = write(tmp_path, {"engine.py": ENGINE, "train.py": script})
+    assert len(findings_in(folder, "engine.py", {"PA104"})) == 1
 
 
 def test_of_what_is_collated_in_another_file_the_copy_is_advice(tmp_path: Path) -> None:

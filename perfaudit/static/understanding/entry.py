@@ -52,7 +52,7 @@ _HARMLESS = {
     "torch", "torchvision", "tqdm", "visdom", "wandb",
 }  # fmt: skip
 _STARTS = regex(r"^(main|run|fit|train\w*)$")  # what a script calls to begin: `trainer.fit(model, loader)`
-_TRAINS = regex(r"^(fit|learn|optimi[sz]e_parameters|(run_|do_|start_)?train(_\w+|ing|er)?)$")
+_TRAINS = regex(r"^(fit|learn|optimi[sz]e_parameters|(run_|do_|start_)?train(_\w+|ing|er)?|\w*train_?step)$")
 _NO_TRAINING = regex(
     r"test|eval|infer|demo|predict|sampl|generat|export|convert|visuali|plot|bench|profil|setup|preproc|prepar|extract|valid"
 )
@@ -83,8 +83,9 @@ def imported_files_say(source: Source, mark: str) -> bool:
 def starts_training(source: Source) -> ast.stmt | None:
     """The first statement under the main guard of a script whose training loop is in a file that it imports.
 
-    Without a guard, the first statement of the file that calls something by the name of a training. None for any other
-    file: one that others import, that does not name training, or whose program uses no accelerator or a framework.
+    Without a guard, the first statement of the file that calls something by the name of a training, or the first loop that
+    does. None for any other file: one that others import, that does not name training, or whose program uses no accelerator
+    or a framework.
     """
     start = _first_of_program(source)
     if start is None or source.neighbours is None or step_loops(source) or source.neighbours.is_imported():
@@ -102,8 +103,14 @@ def _first_of_program(source: Source) -> ast.stmt | None:
     guard = next((s for s in source.tree.body if isinstance(s, ast.If) and is_main_guard(s)), None)
     if guard is not None:
         return guard.body[0]
-    calls = (s for s in source.tree.body if isinstance(s, (ast.Expr, ast.Assign)))
-    return next((statement for statement in calls if _TRAINS.search(_called(statement))), None)
+    return next((statement for statement in source.tree.body if _trains(statement)), None)
+
+
+def _trains(statement: ast.stmt) -> bool:
+    """Whether a statement calls something by the name of a training, or is a loop in which steps by that name are called."""
+    if not isinstance(statement, LOOPS):
+        return _TRAINS.search(_called(statement)) is not None
+    return any(isinstance(n, ast.Call) and _TRAINS.search(last_name(n.func)) for n in ast.walk(statement))
 
 
 def shown_start(source: Source, start: ast.stmt) -> ast.stmt:

@@ -93,16 +93,37 @@ def passes(source: Source) -> tuple[Pass, ...]:
 
 @functools.lru_cache(maxsize=4)
 def unseen_passes(source: Source) -> tuple[Pass, ...]:
-    """The training loops over what the file is handed: a parameter, or an attribute of an object; it shows no loader."""
+    """The training loops over what the file is handed: a parameter, or an attribute of an object; it shows no loader.
+
+    And the other loops of a function that trains, which evaluate as a rule.
+    """
+    training = [step.loop for step in step_loops(source)]
+    functions = {id(function) for loop in training if (function := source.enclosing(loop, *FUNCTIONS)) is not None}
+    inside = {id(node) for loop in training for node in ast.walk(loop)}
+    more = [
+        n for n in source.nodes(ast.For) if id(n) not in inside and id(source.enclosing(n, *FUNCTIONS)) in functions
+    ]
+    around = {id(a) for loop in training for a in source.ancestors(loop)}
     found = []
-    for step in step_loops(source):
-        if isinstance(step.loop, (ast.For, ast.AsyncFor)):
-            batch, over = _without_count(source, step.loop.target, step.loop.iter)
-            while isinstance(over, ast.Call) and over.args and source.qualified(over.func) in _PASSES_ON:
-                over = over.args[0]
+    for loop in (*training, *(loop for loop in more if id(loop) not in around)):
+        if isinstance(loop, (ast.For, ast.AsyncFor)):
+            batch, over = _without_count(source, loop.target, loop.iter)
+            over = _without_progress(source, over)
             if _is_handed_in(source, over) and loaders(source, over) is None:
-                found.append(Pass(step.loop, batch, over, ()))
+                found.append(Pass(loop, batch, over, ()))
     return tuple(found)
+
+
+def _without_progress(source: Source, over: ast.expr) -> ast.expr:
+    """What a loop runs over without the bar around it, also `bar = tqdm(loader)` in a statement of its own."""
+    for _ in range(4):
+        bindings = source.lookup(over) if isinstance(over, ast.Name) else []
+        shown = assigned_value(source, bindings[0]) if len(bindings) == 1 else None
+        bar = over if isinstance(over, ast.Call) else shown
+        if not isinstance(bar, ast.Call) or not bar.args or source.qualified(bar.func) not in _PASSES_ON:
+            return over
+        over = bar.args[0]
+    return over
 
 
 def _is_handed_in(source: Source, node: ast.expr) -> bool:
