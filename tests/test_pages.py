@@ -93,6 +93,11 @@ def test_the_readme_is_short() -> None:
     assert len(PAGES["README.md"].splitlines()) < 150
 
 
+def test_the_readme_leads_to_every_page() -> None:
+    links = set(re.findall(r"\]\((docs/[\w/-]+\.md)", PAGES["README.md"]))
+    assert set(PAGES) - {"README.md", "docs/index.md"} <= links
+
+
 def test_the_picture_is_that_of_its_record() -> None:
     assert report_picture.PICTURE.read_text(encoding="utf-8") == report_picture.picture(), (
         "run: python benchmarks/report_picture.py --write"
