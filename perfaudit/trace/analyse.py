@@ -6,15 +6,17 @@ import statistics
 from bisect import bisect_right
 from itertools import pairwise
 
+from perfaudit.trace.buffer_broadcasts import buffer_broadcasts
 from perfaudit.trace.checks import WARM_UP, Seen, look_at
 from perfaudit.trace.collectives import collectives_of
-from perfaudit.trace.device_view import SAMPLED, DeviceView
+from perfaudit.trace.device_view import DeviceView
 from perfaudit.trace.file_result import FileResult, TraceFinding
 from perfaudit.trace.host_only import result_of_host
 from perfaudit.trace.host_threads import Instant, main_thread
 from perfaudit.trace.idle import CAUSES, longest_first, microseconds_by_cause
 from perfaudit.trace.intervals import intersection, total
 from perfaudit.trace.matrix_products import products_of
+from perfaudit.trace.missing_events import LOST, SAMPLED, lacks_launches
 from perfaudit.trace.read import LARGEST, read_trace
 from perfaudit.trace.recording import MICROSECOND, Recording
 from perfaudit.trace.steps import Step, are_consecutive, are_repeated, marked_steps, steps_of
@@ -35,7 +37,6 @@ UNSEEN_SHARE = (
 LATE_SHARE = 0.05  # of the window that queued work may come late, as one stream waits for another
 UNEVEN = 1.3  # times the median, from which on the slowest step is said to be slow
 LEAST_STEPS = 5  # fewer tell no median
-UNMATCHED = 0.2  # of the work without a call that launched it, from which on the file is said to be filtered
 
 
 def analyse(file: TraceFile, window: tuple[int, int] | None = None) -> FileResult:
@@ -122,16 +123,17 @@ def _device(view: DeviceView, has_warm_up: bool) -> RankTrace:
     notes = set(recording.notes)
     if view.launches.ambiguous:
         notes.add("overlapping-ids")
-    launched = sum(row in view.launches.of for row in view.rows)
     if recording.spread_of_ids > SAMPLED:
         notes.add("sampled")
-    if "no-host" not in notes and launched < (1 - UNMATCHED) * len(view.rows):
+    if "no-host" not in notes and (lacks_launches(view) or view.lost_work > LOST):
         notes.add("filtered")
     lacks = max(total(view.unseen), view.late_by_itself - LATE_SHARE * view.length)
     if view.is_excerpt or lacks > UNSEEN_SHARE * view.length:
         notes.add("unseen-work")
     if view.usual is not view or has_warm_up:
         notes.add("warm-up")
+    if buffer_broadcasts(view.usual):
+        notes.add("buffer-broadcasts")
     if view.captures:
         notes.add("graph-capture")
     if _is_uneven(view):
@@ -194,7 +196,7 @@ def _where(view: DeviceView) -> list[IdleWhere]:
     lost = microseconds_by_cause(view.idle)
     main = main_thread(view.recording)
     found: list[IdleWhere] = []
-    if view.recording.spread_of_ids > SAMPLED:
+    if view.is_sample:
         return found
     for cause in CAUSES:
         if lost[cause] < LEAST_WHERE * view.length:

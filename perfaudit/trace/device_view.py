@@ -9,6 +9,7 @@ from perfaudit.trace.device_work import DeviceWork
 from perfaudit.trace.host_threads import Instant, around, data_waits
 from perfaudit.trace.idle import Gap, Host, Idle, causes_of
 from perfaudit.trace.intervals import Intervals, clip, union, without_short_holes
+from perfaudit.trace.missing_events import MOSTLY_LOST, SAMPLED, lost_work
 from perfaudit.trace.operations import operations_of
 from perfaudit.trace.set_up import set_up_end
 from perfaudit.trace.step_times import StepTimes
@@ -16,7 +17,6 @@ from perfaudit.trace.waits import UNSEEN, Waits
 from perfaudit.trace.warm_up import warm_up_steps
 
 PYTHON_BETWEEN = 1000.0  # microseconds between two calls that still count as work towards the next launch
-SAMPLED = 3.0  # ids for each operator that is there; whole traces have 1.0 to 1.1, as each operator takes the next
 
 
 @dataclass(eq=False)
@@ -154,9 +154,19 @@ class DeviceView(DeviceWork):
         return found
 
     @cached_property
+    def lost_work(self) -> float:
+        """The share of launches whose work is not in the file."""
+        return lost_work(self, self.captures)
+
+    @property
+    def is_sample(self) -> bool:
+        """Whether so many events are missing that what the host did, or whether the device was idle, is not known."""
+        return self.recording.spread_of_ids > SAMPLED or self.whole.lost_work > MOSTLY_LOST
+
+    @cached_property
     def idle(self) -> list[Idle]:
         """The same by cause; "other" where most events are not in the file, so that what the host did is not known."""
-        if self.recording.spread_of_ids > SAMPLED:
+        if self.is_sample:
             return [Idle(gap.start, gap.end, "other", number) for number, gap in enumerate(self.gaps)]
         return causes_of(self.gaps, self.host)
 

@@ -6,7 +6,7 @@ import re
 from bisect import bisect_left
 from dataclasses import dataclass
 
-from perfaudit.trace.device_view import SAMPLED, DeviceView
+from perfaudit.trace.device_view import DeviceView
 from perfaudit.trace.host_threads import Instant, around, launch_times, main_thread
 from perfaudit.trace.idle import Idle
 from perfaudit.trace.recording import Spans
@@ -32,7 +32,7 @@ def host_work(view: DeviceView) -> list[HostWork]:
     """The longest first. Only where the work that ends the stretch was launched after it had begun, and where the host is in one
     operator that launches nothing, or in none and in no call of the runtime.
     """
-    if view.recording.spread_of_ids > SAMPLED:
+    if view.is_sample:
         return []  # what the host did is not in the file
     main = main_thread(view.recording)
     launched = launch_times(view.recording)

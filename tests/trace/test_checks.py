@@ -335,6 +335,34 @@ def test_one_finding_a_rule(tmp_path: Path) -> None:
     assert finding.share == pytest.approx(shares["memory_exposed"] + shares["idle_sync"], abs=0.01)
 
 
+def with_buffers(host: Host, number: int, mark: str = "DistributedDataParallel.forward") -> None:
+    with host.annotation(mark):
+        for _ in range(number):
+            with host.annotation("nccl:broadcast"):
+                host.kernel("ncclDevKernel_Broadcast_RING_LL(ncclDevComm*)", 300, "c10d::broadcast_")
+        host.kernel(GEMM, 5_000)
+    host.kernel(ALL_REDUCE, 1_000, "nccl:all_reduce")
+
+
+def test_buffers_that_every_forward_pass_broadcasts(tmp_path: Path) -> None:
+    result = result_of(lambda host: with_buffers(host, 2), tmp_path)
+    assert "buffer-broadcasts" in result.devices[0].notes
+    (finding,) = (one for one in result.findings if one.rule == "PA903")
+    assert "broadcasts the model's buffers before each forward pass (2 times a step, 600 µs a step)" in finding.message
+
+
+def test_other_broadcasts_are_no_buffers(tmp_path: Path) -> None:
+    """Those of a program of its own, and those with which the model is made alike once."""
+    other = result_of(lambda host: with_buffers(host, 2, "my::forward"), tmp_path)
+    host = Host()
+    for number in range(6):
+        with host.step():
+            with_buffers(host, 0 if number else 3)
+    for result in (other, analyse(TraceFile(str(host.write(tmp_path / "once.json"))))):
+        assert "buffer-broadcasts" not in result.devices[0].notes
+        assert all("buffers" not in one.message for one in result.findings)
+
+
 def test_a_graph_holds_kernels_of_the_same_shape(tmp_path: Path) -> None:
     def story(host: Host, grids: list[int]) -> None:
         for grid in grids:

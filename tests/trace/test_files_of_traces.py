@@ -27,6 +27,7 @@ from perfaudit.trace.read import read_trace
 from perfaudit.trace.report import report_of
 from perfaudit.trace.steps import steps_of
 from perfaudit.trace.trace_files import NotReadable, TraceFile, find_traces
+from perfaudit.traces import RankTrace
 
 Json = dict[str, Any]
 
@@ -400,6 +401,62 @@ def test_a_trace_without_launches_does_not_say_that_launches_are_slow(tmp_path: 
     result = analyse(TraceFile(str(written(tmp_path, trace))))
     assert "filtered" in result.devices[0].notes
     assert result.findings == ()
+
+
+def without_some(tmp_path: Path, category: str, share: float, host: Host | None = None) -> RankTrace:
+    """A trace of short kernels of which such a share of the events of a category is missing, here and there."""
+    host = host or Host()
+    for _ in range(4):
+        with host.step():
+            for _ in range(100):
+                host.kernel("k", 2.0)
+    trace = host.trace()
+    events = trace["traceEvents"]
+    dropped = [event for event in events if event["cat"] == category]
+    dropped = [event for number, event in enumerate(dropped) if number % 20 < 20 * share]
+    trace["traceEvents"] = [event for event in events if not any(event is one for one in dropped)]
+    (device,) = analyse(TraceFile(str(written(tmp_path, trace)))).devices
+    return device
+
+
+@pytest.mark.parametrize(
+    ("category", "share", "is_filtered"),
+    [
+        ("cuda_runtime", 0.1, False),
+        ("cuda_runtime", 0.4, True),
+        ("kernel", 0.1, True),
+        ("kernel", 0.4, True),
+        ("kernel", 0.0, False),
+    ],
+)
+def test_events_that_are_filtered_out(category: str, share: float, is_filtered: bool, tmp_path: Path) -> None:
+    assert ("filtered" in without_some(tmp_path, category, share).notes) == is_filtered
+
+
+def test_of_kernels_that_are_missing_no_idle_time_is_explained(tmp_path: Path) -> None:
+    whole, part = (without_some(tmp_path, "kernel", share).shares for share in (0.0, 0.4))
+    assert whole["idle_launch"] > 0.5 > 0.01 > whole["idle_other"]
+    assert part["idle_other"] > 0.5 > 0.01 > part["idle_launch"]
+
+
+def test_what_was_queued_before_the_recording_is_not_filtered(tmp_path: Path) -> None:
+    """The host was ahead: the calls that launched a third of the work were made before."""
+    host = Host()
+    for _ in range(6):
+        host.kernel(GEMM, 5_000)
+    earlier = {event["args"]["correlation"] for event in host.events if event["cat"] == "cuda_runtime"}
+    for _ in range(3):
+        with host.step():
+            for _ in range(4):
+                host.kernel(GEMM, 5_000)
+    trace = host.trace()
+    trace["traceEvents"] = [
+        event
+        for event in trace["traceEvents"]
+        if event["cat"] != "cuda_runtime" or event["args"]["correlation"] not in earlier
+    ]
+    (device,) = analyse(TraceFile(str(written(tmp_path, trace)))).devices
+    assert "filtered" not in device.notes
 
 
 def test_steps_that_are_missing(tmp_path: Path) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from perfaudit.trace.buffer_broadcasts import buffer_broadcasts
 from perfaudit.trace.checks import Seen
 from perfaudit.trace.device_view import DeviceView
 from perfaudit.trace.host_threads import Instant, around
-from perfaudit.trace.intervals import intersection, total
+from perfaudit.trace.intervals import intersection, total, union
 from perfaudit.trace.recording import COMMUNICATION
 from perfaudit.trace.words import a_step, launched_a_step, percent, size_in_words
 
@@ -59,9 +60,22 @@ def look(view: DeviceView) -> Iterator[Seen]:
     yield Seen(
         "PA903",
         f"the device communicates and does not compute for {lost}; {100 * overlap:.0f} % of communication is overlapped. "
-        f"{_pattern(view, rows)}",
+        f"{_pattern(view, rows)}{_buffers(view)}",
         exposed,
         at,
+    )
+
+
+def _buffers(view: DeviceView) -> str:
+    """What is said of buffers that every forward pass sends to all ranks."""
+    rows = buffer_broadcasts(view)
+    if not rows:
+        return ""
+    work = view.recording.work
+    exposed = total(intersection(view.exposed_communication, union((work.start[row], work.end[row]) for row in rows)))
+    return (
+        f". DistributedDataParallel broadcasts the model's buffers before each forward pass ({launched_a_step(view, rows)}, "
+        f"{a_step(view, exposed)}): broadcast_buffers=False saves that where all ranks may keep their own"
     )
 
 

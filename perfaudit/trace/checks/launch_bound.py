@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from perfaudit.trace.checks import Seen
-from perfaudit.trace.device_view import SAMPLED, DeviceView
+from perfaudit.trace.device_view import DeviceView
 from perfaudit.trace.host_threads import Instant
 from perfaudit.trace.host_work import host_work
 from perfaudit.trace.idle import Idle, longest_first
@@ -43,7 +43,7 @@ def look(view: DeviceView) -> Iterator[Seen]:
     seen = arrivals(view, path)
     if seen.launches < FEW or seen.at_empty_queue < LEAST or seen.known < KNOWN * seen.kernels or seen.share < SHARE:
         return
-    if not lost or view.recording.spread_of_ids > SAMPLED:
+    if not lost or view.is_sample:
         return  # events are missing: what the host did in between is not known
     often = times_a_step(view, seen.launches, seen.in_a_step)
     kernels = f"kernels{' and graphs' * (seen.launches < seen.known)} are launched {often}"
