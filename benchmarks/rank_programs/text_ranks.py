@@ -20,16 +20,17 @@ SHORT, LONG = 16, 96  # tokens of a text
 class Texts(Dataset[torch.Tensor]):
     """Random texts of one length, or of two very different ones."""
 
-    def __init__(self, lengths: tuple[int, ...]) -> None:
+    def __init__(self, lengths: tuple[int, ...], are_ranks_alike: bool) -> None:
+        self.are_ranks_alike = are_ranks_alike  # batches that the ranks take at the same time have texts of one length
         chance = random.Random(0)
-        self.lengths = [chance.choice(lengths) for _ in range(8192)]
         self.blocks = [lengths[0] if chance.random() < 0.5 else lengths[-1] for _ in range(512)]
 
     def __len__(self) -> int:
-        return len(self.lengths)
+        return 8192
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        length = self.blocks[(index // (2 * BATCH) + 7 * (index % 2)) % len(self.blocks)]
+        apart = 0 if self.are_ranks_alike else 7 * (index % 2)  # a sampler gives every second index to a rank
+        length = self.blocks[(index // (2 * BATCH) + apart) % len(self.blocks)]
         return torch.full((length,), index % WORDS)
 
 
@@ -50,7 +51,7 @@ def main(mode: str) -> None:
     dist.init_process_group("gloo")
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    data = Texts((SHORT, LONG) if mode == "imbalance" else (64,))
+    data = Texts((SHORT, LONG) if mode in ("imbalance", "evened") else (64,), mode == "evened")
     sampler: DistributedSampler[torch.Tensor] = DistributedSampler(data, shuffle=False)
     loader = DataLoader(data, batch_size=BATCH, sampler=sampler)
     model = Model()
