@@ -53,11 +53,11 @@ class StepsProfile:
 class RankRun:
     """What one of several ranks did in the run.
 
-    host: its node. own_seconds_per_step: the median of what a step takes it without the time in collectives; None where that is
-    not known. waited: share of its steps that it is in collectives. elements: of its batches, a step (tokens, where
-    batches are texts). padding: share of padding in what its batches hold; None where no mask tells. stands: where it stood when
-    it was ended, as `file:line in function`. The rest is as in `Run`; ended may also be "stopped", by perfaudit because of
-    another rank, "dead" and "missing", of a rank that has never joined.
+    host: its node. own_seconds_per_step: the median of what a step takes it without the time in collectives, and in the queue
+    for a core; None where that is not known. waited: share of its steps that it is in collectives. elements: of its
+    batches, a step (tokens, where batches are texts). padding: share of padding in what its batches hold; None where no mask
+    tells. stands: where it stood when it was ended, as `file:line in function`. The rest is as in `Run`; ended may also be
+    "stopped", by perfaudit because of another rank, "dead" and "missing", of a rank that has never joined.
     """
 
     rank: int

@@ -42,6 +42,7 @@ ELSEWHERE = {
     ("checkpoints/inside.py", "torch.save"): "the same",
     ("reading.py", "os.open"): "for reading only",
     ("script/waiting.py", "os.open"): "for reading only",
+    ("script/core_queue.py", "os.open"): "for reading only",
     ("target/queued.py", "os.open"): "for reading only",
     ("static/rule_folder.py", "os.open"): "for reading only",
     ("cli/output.py", "os.open"): "/dev/null in the place of a stdout that went away",

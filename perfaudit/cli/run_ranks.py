@@ -262,10 +262,11 @@ def with_ranks(run: Run, words: Sequence[Json]) -> tuple[Run, tuple[Finding, ...
         rank = RankRun(**{name: value for name, value in told.items() if name in names})
         columns = told.get("updates") or []
         if columns:
-            seconds, waited, in_buckets, elements, padding = columns
+            seconds, waited, in_buckets, queued, elements, padding = columns
+            others = [wait + queue for wait, queue in zip(waited, queued, strict=True)]
             skipped = max(0, WARM_UP - told["first_update"])
             if is_on_host and len(seconds) > skipped:
-                own = [whole - wait for whole, wait in zip(seconds, waited, strict=True)][skipped:]
+                own = [whole - other for whole, other in zip(seconds, others, strict=True)][skipped:]
                 rank = replace(
                     rank,
                     own_seconds_per_step=statistics.median(own) * per_step,
@@ -277,7 +278,7 @@ def with_ranks(run: Run, words: Sequence[Json]) -> tuple[Run, tuple[Finding, ...
                 elements=statistics.fmean(elements) * per_step if any(elements) else None,
                 padding=sum(padding) / held if any(padding) else None,
             )
-            steps.append(RankSteps(rank.rank, told["first_update"], seconds, waited, in_buckets, elements))
+            steps.append(RankSteps(rank.rank, told["first_update"], seconds, waited, in_buckets, elements, queued))
         ranks.append(rank)
     comparison = compare(steps) if is_on_host and len(steps) == len(words) else compare([])
     heads = {id: Head(head.name, head.severity) for id, head in rule_heads().items()}

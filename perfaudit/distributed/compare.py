@@ -1,7 +1,8 @@
 """What tells the ranks of one training apart: who comes late, how far loads differ, what communication costs. Pure.
 
 A collective makes all ranks' steps equally long, so what is compared is each rank's *own* time: its step without the time in
-collectives. Step by step, as ranks make the same ones: noise of the machine that hits all ranks falls out.
+collectives, and without that in which it waited for a core that other programs held. Step by step, as ranks make the same
+ones: noise of the machine that hits all ranks falls out.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class RankSteps:
     """The last updates of a rank, in order. first: the number of the first of them.
 
     seconds: of each; waited: of these in collectives; in_buckets: of those at the end of backward passes; elements: of what its
-    batches hold.
+    batches hold; queued: seconds outside of collectives in which it waited for a core that others held.
     """
 
     rank: int
@@ -43,6 +44,7 @@ class RankSteps:
     waited: Sequence[float]
     in_buckets: Sequence[float]
     elements: Sequence[float]
+    queued: Sequence[float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +73,20 @@ def compare(ranks: Sequence[RankSteps]) -> Comparison:
     behind = min(each.first + len(each.seconds) for each in ranks)
     if behind - first < FEWEST:
         return Comparison(max(0, behind - first))
-    seconds, waited, buckets, elements = (
+    seconds, waited, buckets, elements, queued = (
         [list(row[first - each.first : behind - each.first]) for each, row in rows]
         for rows in (
             [(each, each.seconds) for each in ranks],
             [(each, each.waited) for each in ranks],
             [(each, each.in_buckets) for each in ranks],
             [(each, each.elements) for each in ranks],
+            [(each, each.queued) for each in ranks],
         )
     )
-    own = [[whole - wait for whole, wait in zip(*rows, strict=True)] for rows in zip(seconds, waited, strict=True)]
+    own = [
+        [whole - wait - queue for whole, wait, queue in zip(*rows, strict=True)]
+        for rows in zip(seconds, waited, queued, strict=True)
+    ]
     step = statistics.median(statistics.fmean(column) for column in zip(*seconds, strict=True))
     if step <= 0:
         return Comparison(behind - first)

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from perfaudit.script import replaced_functions
+from perfaudit.script.core_queue import CoreQueue
 from perfaudit.script.own_files import is_own
 from perfaudit.script.replaced_functions import Function
 
@@ -62,10 +63,16 @@ class Collectives:
     """
 
     def __init__(
-        self, see_inputs: Callable[[Any], None] = lambda inputs: None, clock: Callable[[], float] = time.perf_counter
+        self,
+        see_inputs: Callable[[Any], None] = lambda inputs: None,
+        clock: Callable[[], float] = time.perf_counter,
+        queue: Callable[[], float] | None = None,
     ) -> None:
         self._see_inputs = see_inputs
         self._clock = clock
+        self._queue = queue or CoreQueue().seconds
+        self._queued_at = 0.0  # of that clock, at the last `take`
+        self._queued_inside = 0.0  # since then, in collectives
         self._depth = 0  # collectives that are called by others
         self._waited = self._in_buckets = 0.0
         self._behind_gradients = (
@@ -97,9 +104,12 @@ class Collectives:
         replaced_functions.replace(torch.autograd, "backward", self._watch_backward)
 
     def take(self) -> Json:
-        """Seconds since the last call: `waited` in collectives, of those `in_buckets`."""
-        told = {"waited": self._waited, "in_buckets": self._in_buckets}
-        self._waited = self._in_buckets = 0.0
+        """Seconds since the last call: `waited` in collectives, of those `in_buckets`; outside of them, `queued` for a core."""
+        queued = self._queue()
+        outside = max(0.0, queued - self._queued_at - self._queued_inside)
+        told = {"waited": self._waited, "in_buckets": self._in_buckets, "queued": outside}
+        self._waited = self._in_buckets = self._queued_inside = 0.0
+        self._queued_at = queued
         return told
 
     def facts(self) -> Json:
@@ -118,12 +128,13 @@ class Collectives:
         return found
 
     def _watch(self, name: str) -> Callable[[Function], Function]:
-        clock = self._clock
+        clock, queue = self._clock, self._queue
 
         def watch(original: Function) -> Function:
             def call(*args: Any, **kwargs: Any) -> Any:
                 if self._depth:
                     return original(*args, **kwargs)
+                queued = queue()
                 self._depth, self.is_inside, began = 1, name, clock()
                 try:
                     return original(*args, **kwargs)
@@ -131,6 +142,7 @@ class Collectives:
                     seconds = clock() - began
                     self._depth, self.is_inside = 0, ""
                     self._waited += seconds
+                    self._queued_inside += queue() - queued
                     if self._buckets and began > max(each.last for each in self._buckets):
                         self._behind_gradients += seconds
                     self._count(sys._getframe(1), name, seconds)
@@ -155,7 +167,7 @@ class Collectives:
         def build(model: Any, *args: Any, **kwargs: Any) -> None:
             original(model, *args, **kwargs)
             with contextlib.suppress(Exception):  # a model of some class of the script's own
-                self._buckets.append(_Buckets(model, self._clock))
+                self._buckets.append(_Buckets(model, self._clock, self._queue))
 
         return build
 
@@ -167,7 +179,7 @@ class Collectives:
         return forward
 
     def _watch_backward(self, original: Function) -> Function:
-        clock = self._clock
+        clock, queue = self._clock, self._queue
 
         def backward(*args: Any, **kwargs: Any) -> Any:
             if not self._buckets or self._depth:
@@ -183,6 +195,7 @@ class Collectives:
                 last = max(each.last for each in self._buckets)
                 if last > began:  # otherwise it was no pass of these models
                     seconds = max(0.0, now - last - self._behind_gradients)
+                    self._queued_inside += queue() - max(each.queued for each in self._buckets)
                     self._waited += seconds
                     self._in_buckets += seconds
                 for each in self._buckets:
@@ -198,10 +211,10 @@ class _Buckets:
     came last in one of them.
     """
 
-    def __init__(self, model: Any, clock: Callable[[], float]) -> None:
+    def __init__(self, model: Any, clock: Callable[[], float], queue: Callable[[], float]) -> None:
         self._model = weakref.ref(model)
-        self._clock = clock
-        self.last = 0.0
+        self._clock, self._queue = clock, queue
+        self.last = self.queued = 0.0  # both clocks, when the last gradient was there
         self._order: list[int] = []
         self._passes = 0
         self._stay: set[int] = set()
@@ -213,7 +226,7 @@ class _Buckets:
 
     def _note(self, number: int) -> Callable[[Any], None]:
         def note(_: Any) -> None:
-            self.last = self._clock()
+            self.last, self.queued = self._clock(), self._queue()
             if self._passes < BACKWARDS_SEEN:
                 self._order.append(number)
 

@@ -11,7 +11,7 @@ Json = dict[str, Any]  # Any: nested JSON
 
 
 class RankValues:
-    """Seconds in collectives and what batches held, between two updates: `waited`, `in_buckets`, `elements` and `padding`."""
+    """What happened between two updates: see `Collectives.take`, and `elements` and `padding` of batches."""
 
     def __init__(self) -> None:
         self.collectives = Collectives(self._see_inputs)

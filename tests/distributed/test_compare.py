@@ -22,7 +22,15 @@ def made(
     waited = [[end - mine for end, mine in zip(ends, row, strict=True)] for row in own]
     sizes = elements or [[0.0] * len(ends) for _ in own]
     return [
-        RankSteps(rank, begin, ends[begin:], waited[rank][begin:], [0.0] * (len(ends) - begin), sizes[rank][begin:])
+        RankSteps(
+            rank,
+            begin,
+            ends[begin:],
+            waited[rank][begin:],
+            [0.0] * (len(ends) - begin),
+            sizes[rank][begin:],
+            [0.0] * (len(ends) - begin),
+        )
         for rank, begin in enumerate(first or (0,) * len(own))
     ]
 
