@@ -40,9 +40,9 @@ def test_a_signal_while_a_gate_is_told_waits_for_the_report(
 ) -> None:
     from perfaudit.cli import output
 
-    def interrupted(*told: Any) -> None:
+    def interrupted(*told: Any, **named: Any) -> None:
         signal.raise_signal(signal.SIGTERM)
-        output.emit(*told)
+        output.emit(*told, **named)
 
     project(**{"net.py": "import torch\nx = torch.zeros(3)\n"})
     assert perfaudit("gate", "init").code == 0

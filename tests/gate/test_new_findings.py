@@ -41,6 +41,10 @@ def train(loader):
         loss.backward()
         optimizer.step()
     return total
+
+
+if __name__ == "__main__":
+    train([])
 """
 WITH_ITEM = LOOP.replace("        optimizer.step()\n", "        optimizer.step()\n        total += loss.item()\n")
 

@@ -74,7 +74,7 @@ SEEN = ("screened", "measured")  # the latter where it is the only one that pays
 def test_scan_measure_prices_findings_by_their_own_patch(project: Project, perfaudit: Run) -> None:
     project(**{"train.py": TRAIN})
     for budget in ("40s", "200s", "200s"):  # beside other work, a step that takes half the time is not told at once
-        done = perfaudit("scan", "train.py", "--measure", "--budget", budget, "--format", "json")
+        done = perfaudit("scan", "train.py", "--measure", "--severity", "hint", "--budget", budget, "--format", "json")
         assert done.code == 1
         report = json.loads(done.out)
         assert (report["command"], report["target"]) == ("scan", "train.py")
