@@ -199,12 +199,15 @@ def _without_waiting(result: FileResult, job: Job) -> Iterable[TraceFinding]:
     waiting = (job.waiting or {}).get(result.rank if result.rank is not None else -1, 0.0)
     for finding in result.findings:
         if finding.rule in ("PA903", "PA708") and waiting and finding.share > 0:
-            left = max(0.0, finding.share - waiting)
+            left = max(0.0, finding.share - waiting) / finding.share
+            each = finding.seconds_per_step
+            said = f"{100 * min(waiting, finding.share):.0f} % of the time is waiting for other ranks"
             yield replace(
                 finding,
-                share=left,
-                seconds=finding.seconds * left / finding.share,
-                message=f"{finding.message}; {100 * min(waiting, finding.share):.0f} % of the time is waiting for other ranks",
+                share=finding.share * left,
+                seconds=finding.seconds * left,
+                seconds_per_step=None if each is None else each * left,
+                message=f"{finding.message}. Of this, {said}",
             )
         else:
             yield finding

@@ -91,6 +91,10 @@ def test_waiting_for_others_is_no_communication_that_could_be_hidden(tmp_path: P
     exposed = next(one.saving.high for one in report.findings if one.rule == "PA903" and one.saving)
     assert waiting > 0.2
     assert exposed < 0.1
+    for one in report.findings:  # the same part of a step, whatever it is a share of
+        if one.saving is not None and one.saving.seconds_per_step is not None:
+            step = traces_of(report).ranks[0].seconds_per_step or 0.0
+            assert one.saving.seconds_per_step == pytest.approx(one.saving.high * step, rel=0.02)
 
 
 def test_ranks_are_read_in_children_in_the_order_of_their_files(tmp_path: Path) -> None:
