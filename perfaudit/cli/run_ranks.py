@@ -262,7 +262,7 @@ def with_ranks(run: Run, words: Sequence[Json]) -> tuple[Run, tuple[Finding, ...
         rank = RankRun(**{name: value for name, value in told.items() if name in names})
         columns = told.get("updates") or []
         if columns:
-            seconds, waited, in_buckets, queued, elements, padding = columns
+            seconds, waited, in_buckets, queued, computed, elements, padding = columns
             others = [wait + queue for wait, queue in zip(waited, queued, strict=True)]
             skipped = max(0, WARM_UP - told["first_update"])
             if is_on_host and len(seconds) > skipped:
@@ -278,7 +278,9 @@ def with_ranks(run: Run, words: Sequence[Json]) -> tuple[Run, tuple[Finding, ...
                 elements=statistics.fmean(elements) * per_step if any(elements) else None,
                 padding=sum(padding) / held if any(padding) else None,
             )
-            steps.append(RankSteps(rank.rank, told["first_update"], seconds, waited, in_buckets, elements, queued))
+            steps.append(
+                RankSteps(rank.rank, told["first_update"], seconds, waited, in_buckets, elements, queued, computed)
+            )
         ranks.append(rank)
     comparison = compare(steps) if is_on_host and len(steps) == len(words) else compare([])
     heads = {id: Head(head.name, head.severity) for id, head in rule_heads().items()}

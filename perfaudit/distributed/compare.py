@@ -23,6 +23,10 @@ STRETCHES = 10
 T_995 = 3.690
 LATE_SHARE = 0.03  # of a step: the lower end of the interval, from which on a rank is late; less is gained by nobody
 LATE_SECONDS = 0.0005
+# Of the time in which a rank computes. One core may be so much slower than another for a whole run, by its clock, or by what
+# other programs and, on a virtual machine, other guests do with its caches; no interval over the steps of a run has that in it.
+# Of 24 pairs of equal ranks on two cores, the widest were 18 and 19 % apart (their intervals began at 8 and 0 %).
+CORES_DIFFER = 0.15
 OFTEN_LAST = 0.75  # of the steps; a rank that is late in fewer is late in turn
 IMBALANCE = 0.1  # of a step, that ranks wait on average for whichever has most to do
 CAUSED = 0.5  # correlation of own times with what batches hold, from which on the batches are the cause
@@ -35,7 +39,7 @@ class RankSteps:
     """The last updates of a rank, in order. first: the number of the first of them.
 
     seconds: of each; waited: of these in collectives; in_buckets: of those at the end of backward passes; elements: of what its
-    batches hold; queued: seconds outside of collectives in which it waited for a core that others held.
+    batches hold; queued, computed: seconds outside of collectives in which it waited for a core that others held, and was on one.
     """
 
     rank: int
@@ -45,6 +49,7 @@ class RankSteps:
     in_buckets: Sequence[float]
     elements: Sequence[float]
     queued: Sequence[float]
+    computed: Sequence[float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +78,7 @@ def compare(ranks: Sequence[RankSteps]) -> Comparison:
     behind = min(each.first + len(each.seconds) for each in ranks)
     if behind - first < FEWEST:
         return Comparison(max(0, behind - first))
-    seconds, waited, buckets, elements, queued = (
+    seconds, waited, buckets, elements, queued, computed = (
         [list(row[first - each.first : behind - each.first]) for each, row in rows]
         for rows in (
             [(each, each.seconds) for each in ranks],
@@ -81,6 +86,7 @@ def compare(ranks: Sequence[RankSteps]) -> Comparison:
             [(each, each.in_buckets) for each in ranks],
             [(each, each.elements) for each in ranks],
             [(each, each.queued) for each in ranks],
+            [(each, each.computed) for each in ranks],
         )
     )
     own = [
@@ -90,7 +96,9 @@ def compare(ranks: Sequence[RankSteps]) -> Comparison:
     step = statistics.median(statistics.fmean(column) for column in zip(*seconds, strict=True))
     if step <= 0:
         return Comparison(behind - first)
-    stragglers = tuple(late for number, each in enumerate(ranks) if (late := _late(number, each.rank, own, step)))
+    stragglers = tuple(
+        late for number, each in enumerate(ranks) if (late := _late(number, each.rank, own, computed, step))
+    )
     least = [min(column) for column in zip(*waited, strict=True)]
     least_in_buckets = [min(column) for column in zip(*buckets, strict=True)]
     spread = [max(column) - statistics.fmean(column) for column in zip(*own, strict=True)]
@@ -107,17 +115,40 @@ def compare(ranks: Sequence[RankSteps]) -> Comparison:
     )
 
 
-def _late(number: int, rank: int, own: Sequence[Sequence[float]], step: float) -> LateRank | None:
+def _late(
+    number: int, rank: int, own: Sequence[Sequence[float]], computed: Sequence[Sequence[float]], step: float
+) -> LateRank | None:
     """The rank as one that the others wait for; None where it is not shown to be one."""
     others = [row for other, row in enumerate(own) if other != number]
-    excess = [mine - statistics.fmean(column) for mine, *column in zip(own[number], *others, strict=True)]
     last = statistics.fmean(mine >= max(column) for mine, *column in zip(own[number], *others, strict=True))
-    medians = [statistics.median(part) for part in _stretches(excess)]
-    middle = statistics.fmean(medians)
-    half = T_995 * statistics.stdev(medians) / math.sqrt(len(medians))
-    if last < OFTEN_LAST or middle - half < max(LATE_SHARE * step, LATE_SECONDS):
+    if last < OFTEN_LAST:
         return None
+    least = max(LATE_SHARE * step, LATE_SECONDS)
+    middle, half = _interval(_excess(number, own))
+    others = [row for other, row in enumerate(computed) if other != number]
+    slower_core = CORES_DIFFER * statistics.median(statistics.fmean(column) for column in zip(*others, strict=True))
+    if middle - half >= least + slower_core:
+        return LateRank(rank, last, middle, middle - half, middle + half)
+    # That in which it does not compute: it sleeps, reads, or waits for a worker, which no slow core makes longer.
+    idle = [[mine - busy for mine, busy in zip(*rows, strict=True)] for rows in zip(own, computed, strict=True)]
+    idle_middle, idle_half = _interval(_excess(number, idle))
+    if middle < least or idle_middle - idle_half < least:
+        return None
+    if middle - half < least:
+        middle, half = idle_middle, idle_half
     return LateRank(rank, last, middle, middle - half, middle + half)
+
+
+def _excess(number: int, rows: Sequence[Sequence[float]]) -> list[float]:
+    """How far one row lies above the mean of the others, step by step."""
+    others = [row for other, row in enumerate(rows) if other != number]
+    return [mine - statistics.fmean(column) for mine, *column in zip(rows[number], *others, strict=True)]
+
+
+def _interval(values: Sequence[float]) -> tuple[float, float]:
+    """Mean of the medians of stretches, and half the width of its interval."""
+    medians = [statistics.median(part) for part in _stretches(values)]
+    return statistics.fmean(medians), T_995 * statistics.stdev(medians) / math.sqrt(len(medians))
 
 
 def _stretches(values: Sequence[float]) -> list[Sequence[float]]:

@@ -23,6 +23,7 @@ from perfaudit.script.own_files import is_own
 from perfaudit.script.replaced_functions import Function
 
 Json = dict[str, Any]  # Any: nested JSON
+OfThread = Callable[[], tuple[float, float]]  # clocks of a thread: seconds of waiting for a core, and on one
 COLLECTIVES = (
     "all_reduce",
     "all_reduce_coalesced",
@@ -67,12 +68,15 @@ class Collectives:
         see_inputs: Callable[[Any], None] = lambda inputs: None,
         clock: Callable[[], float] = time.perf_counter,
         queue: Callable[[], float] | None = None,
+        processor: Callable[[], float] = time.thread_time,
     ) -> None:
         self._see_inputs = see_inputs
         self._clock = clock
-        self._queue = queue or CoreQueue().seconds
-        self._queued_at = 0.0  # of that clock, at the last `take`
-        self._queued_inside = 0.0  # since then, in collectives
+        queued = queue or CoreQueue().seconds
+        # Of the training's thread: seconds of waiting for a core, and on one.
+        self._of_thread: OfThread = lambda: (queued(), processor())
+        self._at = (0.0, 0.0)  # of these clocks, at the last `take`
+        self._inside = (0.0, 0.0)  # since then, in collectives
         self._depth = 0  # collectives that are called by others
         self._waited = self._in_buckets = 0.0
         self._behind_gradients = (
@@ -104,13 +108,20 @@ class Collectives:
         replaced_functions.replace(torch.autograd, "backward", self._watch_backward)
 
     def take(self) -> Json:
-        """Seconds since the last call: `waited` in collectives, of those `in_buckets`; outside of them, `queued` for a core."""
-        queued = self._queue()
-        outside = max(0.0, queued - self._queued_at - self._queued_inside)
-        told = {"waited": self._waited, "in_buckets": self._in_buckets, "queued": outside}
-        self._waited = self._in_buckets = self._queued_inside = 0.0
-        self._queued_at = queued
+        """Seconds since the last call: `waited` in collectives, of those `in_buckets`; outside of them, `queued` for a core
+        and `computed` on one.
+        """
+        now = self._of_thread()
+        queued, computed = (max(0.0, a - b - c) for a, b, c in zip(now, self._at, self._inside, strict=True))
+        told = {"waited": self._waited, "in_buckets": self._in_buckets, "queued": queued, "computed": computed}
+        self._waited = self._in_buckets = 0.0
+        self._at, self._inside = now, (0.0, 0.0)
         return told
+
+    def _leave(self, entered: tuple[float, float]) -> None:
+        """A collective has ended that was entered at this time of the thread's clocks."""
+        now = self._of_thread()
+        self._inside = (self._inside[0] + now[0] - entered[0], self._inside[1] + now[1] - entered[1])
 
     def facts(self) -> Json:
         """What is known so far: backend, who calls collectives, and what DistributedDataParallel has counted itself."""
@@ -128,13 +139,13 @@ class Collectives:
         return found
 
     def _watch(self, name: str) -> Callable[[Function], Function]:
-        clock, queue = self._clock, self._queue
+        clock, of_thread = self._clock, self._of_thread
 
         def watch(original: Function) -> Function:
             def call(*args: Any, **kwargs: Any) -> Any:
                 if self._depth:
                     return original(*args, **kwargs)
-                queued = queue()
+                entered = of_thread()
                 self._depth, self.is_inside, began = 1, name, clock()
                 try:
                     return original(*args, **kwargs)
@@ -142,7 +153,7 @@ class Collectives:
                     seconds = clock() - began
                     self._depth, self.is_inside = 0, ""
                     self._waited += seconds
-                    self._queued_inside += queue() - queued
+                    self._leave(entered)
                     if self._buckets and began > max(each.last for each in self._buckets):
                         self._behind_gradients += seconds
                     self._count(sys._getframe(1), name, seconds)
@@ -167,7 +178,7 @@ class Collectives:
         def build(model: Any, *args: Any, **kwargs: Any) -> None:
             original(model, *args, **kwargs)
             with contextlib.suppress(Exception):  # a model of some class of the script's own
-                self._buckets.append(_Buckets(model, self._clock, self._queue))
+                self._buckets.append(_Buckets(model, self._clock, self._of_thread))
 
         return build
 
@@ -179,7 +190,7 @@ class Collectives:
         return forward
 
     def _watch_backward(self, original: Function) -> Function:
-        clock, queue = self._clock, self._queue
+        clock = self._clock
 
         def backward(*args: Any, **kwargs: Any) -> Any:
             if not self._buckets or self._depth:
@@ -192,10 +203,10 @@ class Collectives:
                 return original(*args, **kwargs)
             finally:
                 now = clock()
-                last = max(each.last for each in self._buckets)
-                if last > began:  # otherwise it was no pass of these models
-                    seconds = max(0.0, now - last - self._behind_gradients)
-                    self._queued_inside += queue() - max(each.queued for each in self._buckets)
+                latest = max(self._buckets, key=lambda each: each.last)
+                if latest.last > began:  # otherwise it was no pass of these models
+                    seconds = max(0.0, now - latest.last - self._behind_gradients)
+                    self._leave(latest.of_thread_then)
                     self._waited += seconds
                     self._in_buckets += seconds
                 for each in self._buckets:
@@ -211,10 +222,10 @@ class _Buckets:
     came last in one of them.
     """
 
-    def __init__(self, model: Any, clock: Callable[[], float], queue: Callable[[], float]) -> None:
+    def __init__(self, model: Any, clock: Callable[[], float], of_thread: OfThread) -> None:
         self._model = weakref.ref(model)
-        self._clock, self._queue = clock, queue
-        self.last = self.queued = 0.0  # both clocks, when the last gradient was there
+        self._clock, self._of_thread = clock, of_thread
+        self.last, self.of_thread_then = 0.0, (0.0, 0.0)  # of the clocks, when the last gradient was there
         self._order: list[int] = []
         self._passes = 0
         self._stay: set[int] = set()
@@ -226,7 +237,7 @@ class _Buckets:
 
     def _note(self, number: int) -> Callable[[Any], None]:
         def note(_: Any) -> None:
-            self.last, self.queued = self._clock(), self._queue()
+            self.last, self.of_thread_then = self._clock(), self._of_thread()
             if self._passes < BACKWARDS_SEEN:
                 self._order.append(number)
 

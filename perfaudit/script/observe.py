@@ -28,7 +28,7 @@ from perfaudit.script.trackers import quiet_environment
 Json = dict[str, Any]  # Any: nested JSON
 REPLACED_SECONDS = 2.0  # for a program to take the place of the script, or to be found not to be there
 # Of a record, where the script is one of several ranks.
-OF_RANK = ("seconds", "waited", "in_buckets", "queued", "elements", "padding")
+OF_RANK = ("seconds", "waited", "in_buckets", "queued", "computed", "elements", "padding")
 MOST_OF_RANK = 4096  # updates that are compared with those of other ranks
 LEAVE_SECONDS = 10.0  # after the last word, to end by itself: threads and workers of the script are joined
 _START = """

@@ -48,7 +48,7 @@ def join(base: Path, rank: int, clock: Clock, script: str = "train.py", version:
 def seen(updates: int) -> Seen:
     found = Seen(0.0)
     found.number = updates
-    found.of_rank = [(0.04, 0.004, 0.004, 0.0, 8, 0)] * updates
+    found.of_rank = [(0.04, 0.004, 0.004, 0.0, 0.036, 8, 0)] * updates
     return found
 
 
@@ -140,6 +140,7 @@ def word(
         [step] * updates,
         [step - own] * updates,
         [step - own] * updates,
+        [0.0] * updates,
         [0.0] * updates,
         [elements] * updates,
         [padding] * updates,

@@ -17,7 +17,7 @@ TEXT = "from torch.nn.parallel import DistributedDataParallel\nmodel = Distribut
 
 
 def word(rank: int, seconds: float, **others: Any) -> dict[str, Any]:
-    columns = [[seconds] * 20, [0.0] * 20, [0.0] * 20, [0.0] * 20, [8] * 20, [0] * 20]
+    columns = [[seconds] * 20, [0.0] * 20, [0.0] * 20, [0.0] * 20, [0.0] * 20, [8] * 20, [0] * 20]
     return {"rank": rank, "ended": "enough", "updates": columns, "first_update": 0, "losses": [1.0, 0.5]} | others
 
 
@@ -31,7 +31,7 @@ def test_a_set_takes_as_long_as_its_slowest_rank() -> None:
         ({"ended": "failed", "message": "ValueError: no"}, "rank 1 failed: ValueError: no"),
         ({"ended": "late", "stands": "train.py:9 in main"}, "rank 1 late at train.py:9 in main"),
         ({"updates": []}, "no more than"),
-        ({"updates": [[0.1] * 3] * 6}, "no more than"),
+        ({"updates": [[0.1] * 3] * 7}, "no more than"),
     ],
 )
 def test_a_set_of_which_a_rank_fails_has_failed(other: dict[str, Any], why: str) -> None:

@@ -16,8 +16,13 @@ def made(
     elements: list[list[float]] | None = None,
     first: tuple[int, ...] = (),
     exchange: float = EXCHANGE,
+    computed: list[list[float]] | None = None,
 ) -> list[RankSteps]:
-    """Ranks with these own times, which end each step together; they are in the exchange for as long as the last one."""
+    """Ranks with these own times, which end each step together; they are in the exchange for as long as the last one.
+
+    computed: of their own times, that in which they compute; none of it.
+    """
+    busy = computed or [[0.0] * len(row) for row in own]
     ends = [max(column) + exchange for column in zip(*own, strict=True)]
     waited = [[end - mine for end, mine in zip(ends, row, strict=True)] for row in own]
     sizes = elements or [[0.0] * len(ends) for _ in own]
@@ -30,6 +35,7 @@ def made(
             [0.0] * (len(ends) - begin),
             sizes[rank][begin:],
             [0.0] * (len(ends) - begin),
+            busy[rank][begin:],
         )
         for rank, begin in enumerate(first or (0,) * len(own))
     ]
@@ -59,6 +65,25 @@ def test_a_rank_that_is_late_in_each_step_is_named_with_its_excess() -> None:
         assert late.rank == 1
         assert late.low < 0.010 < late.high
         assert late.last > 0.75
+
+
+def test_a_rank_whose_core_may_be_a_slow_one_is_not_named_for_what_it_computes() -> None:
+    for seed in range(50):
+        own = noisy(seed)
+        own[1] = [1.18 * seconds for seconds in own[1]]  # for a whole run, as seen between equal ranks
+        assert compare(made(own, computed=own)).stragglers == ()
+        own[1] = [1.3 * seconds for seconds in own[1]]  # more than cores differ by: it has more to do
+        (late,) = compare(made(own, computed=own)).stragglers
+        assert late.rank == 1
+
+
+def test_a_rank_that_waits_for_something_of_its_own_is_named_however_fast_its_core_is() -> None:
+    for seed in range(50):
+        computed = noisy(seed)
+        computed[1] = [0.95 * seconds for seconds in computed[1]]
+        own = [computed[0], [seconds + 0.008 for seconds in computed[1]]]
+        (late,) = compare(made(own, computed=computed)).stragglers
+        assert (late.rank, late.low < late.seconds < 0.0081) == (1, True)
 
 
 def test_a_rank_that_is_hardly_late_is_not_named() -> None:

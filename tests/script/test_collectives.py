@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 HEAD = """
 import json, sys
 from perfaudit.script.collectives import Collectives
-NOW, SEEN, QUEUED = [0.0], [], [0.0]
+NOW, SEEN, QUEUED, BUSY = [0.0], [], [0.0], [0.0]
 def take(seconds):
     NOW[0] += seconds
 import torch
@@ -23,7 +23,7 @@ def slow(tensor, **named):  # the network takes its time
     take(2.0)
     return original(tensor, **named)
 dist.all_reduce = dist.distributed_c10d.all_reduce = slow
-WATCH = Collectives(SEEN.append, lambda: NOW[0], lambda: QUEUED[0])
+WATCH = Collectives(SEEN.append, lambda: NOW[0], lambda: QUEUED[0], lambda: BUSY[0])
 WATCH.put_in_place()
 from torch import nn
 dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
@@ -57,6 +57,7 @@ class Late(torch.autograd.Function):
     def backward(ctx, grad):
         take(3.0)  # of computation
         QUEUED[0] += 0.25
+        BUSY[0] += 2.5
         return grad
 model = nn.parallel.DistributedDataParallel(nn.Sequential(*(nn.Linear(4, 4) for _ in range(8))))
 engine = torch.autograd._engine_run_backward
@@ -64,6 +65,7 @@ def run(*args, **named):
     result = engine(*args, **named)
     take(0.5)  # buckets are waited for, behind the last gradient
     QUEUED[0] += 0.125  # for a core, meanwhile
+    BUSY[0] += 0.0625
     return result
 torch.autograd._engine_run_backward = run
 for _ in range(4):
@@ -95,7 +97,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_collectives_that_a_script_calls_are_timed_and_their_line_is_kept(told: dict[str, Any]) -> None:
     found = told["by hand"]
-    assert found["taken"] == {"waited": 4.0, "in_buckets": 0.0, "queued": 0.0}
+    assert found["taken"] == {"waited": 4.0, "in_buckets": 0.0, "queued": 0.0, "computed": 0.0}
     (caller,) = found["facts"]["callers"][:1]
     assert (caller["name"], caller["seconds"], caller["calls"]) == ("all_reduce", 2.0, 1)
     assert found["facts"]["backend"] == "gloo"
@@ -109,10 +111,10 @@ def test_what_a_collective_calls_itself_counts_once(told: dict[str, Any]) -> Non
 
 def test_the_time_behind_the_last_gradient_of_a_backward_pass_is_waiting_for_buckets(told: dict[str, Any]) -> None:
     found = told["buckets"]
-    assert found["taken"] == {"waited": 0.5, "in_buckets": 0.5, "queued": 0.25}
+    assert found["taken"] == {"waited": 0.5, "in_buckets": 0.5, "queued": 0.25, "computed": 2.5}
     assert 0 < found["hooks"] < found["parameters"]  # those stay that came last
     assert found["seen"] == 5
 
 
 def test_a_backward_pass_of_another_model_waits_for_nothing(told: dict[str, Any]) -> None:
-    assert told["without"]["taken"] == {"waited": 0.0, "in_buckets": 0.0, "queued": 0.0}
+    assert told["without"]["taken"] == {"waited": 0.0, "in_buckets": 0.0, "queued": 0.0, "computed": 0.0}
