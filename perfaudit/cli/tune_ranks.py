@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from perfaudit.measurements import Winner
     from perfaudit.report import Report
     from perfaudit.script.request import Script
-    from perfaudit.tune.ranks.candidates import Candidate
+    from perfaudit.tune.ranks.patches import Candidate
 
 Json = dict[str, Any]  # Any: nested JSON
 FEWEST_STEPS, MOST_STEPS = 40, 200  # of a set, with those that do not count
@@ -54,17 +54,18 @@ def tune_on_ranks(
             ranks.wait_for_report()
             return None
         try:
-            return _lead(sets, script, budget, allow)
+            return _lead(sets, place, script, budget, allow)
         finally:
             sets.end()
             ranks.tell_reported()
 
 
-def _lead(sets: Sets, script: Script, budget: float, allow: frozenset[str]) -> Report:
+def _lead(sets: Sets, place: Place, script: Script, budget: float, allow: frozenset[str]) -> Report:
     """Order a first set, choose candidates, race them generation by generation, and report."""
     from perfaudit.measure.environment import host
     from perfaudit.report import Report
     from perfaudit.tune.ranks.candidates import NoCandidates, candidates_of
+    from perfaudit.tune.ranks.patches import Ranks as RanksSeen
 
     machine, began = host(), time.monotonic()
     say("the script runs once on all ranks, to see what it runs")
@@ -77,13 +78,15 @@ def _lead(sets: Sets, script: Script, budget: float, allow: frozenset[str]) -> R
         machine, device=facts.get("device", "cpu"), torch=facts.get("torch", ""), threads=facts.get("threads", 0)
     )
     try:
-        now, candidates = candidates_of(facts.get("files", []), allow)
+        backend = str(facts.get("collectives", {}).get("backend", "gloo"))
+        seen = RanksSeen(max(1, machine.cores // place.local_ranks), backend)
+        now, candidates, not_tried = candidates_of(facts.get("files", []), allow, seen)
     except NoCandidates as why:
-        raise UserError(f"{script}: {why}; behind a launcher `tune` races settings of that call") from None
+        raise UserError(f"{script}: {why}; behind a launcher `tune` races what several ranks have together") from None
     changes = {each.key: each.fix.changes for each in candidates}
     race = Race({each.key: each.settings for each in candidates}, changes, now, os.getpid())
     by_key = {each.key: each for each in candidates}
-    report = Report("tune", target=str(script), environment=machine)
+    report = Report("tune", target=str(script), environment=machine, notes=tuple(not_tried))
     try:
         took = (time.monotonic() - began) or 1.0
         while order := race.order():
@@ -101,7 +104,7 @@ def _lead(sets: Sets, script: Script, budget: float, allow: frozenset[str]) -> R
     except KeyboardInterrupt:
         report = report.with_(interrupted=True)
     except Gone as why:
-        report = report.with_(notes=(f"{why}: what was measured until then is shown",))
+        report = report.with_(notes=(*report.notes, f"{why}: what was measured until then is shown"))
     return _report(report, race, by_key)
 
 
@@ -135,16 +138,12 @@ def _control(race: Race) -> str:
 def _winner(race: Race, by_key: Mapping[str, Candidate]) -> Winner:
     from perfaudit.findings import Saving
     from perfaudit.measurements import Winner
-    from perfaudit.tune.ranks.candidates import is_unchanged
+    from perfaudit.tune.ranks.patches import is_unchanged
 
     key = race.best()
     control = Race({CONTROL: {}}, {CONTROL: ()}, generations=race.generations).interval(CONTROL)
     if not key or not control[1] <= 1 <= control[2]:
-        why = (
-            "no setting of DistributedDataParallel was shown to pay"
-            if not key
-            else "the control is not the same as your code"
-        )
+        why = "nothing that was raced was shown to pay" if not key else "the control is not the same as your code"
         return Winner(KNOB, race.now, True, f"keep what you have: {why}")
     candidate = by_key[key]
     ratio, low, high = race.interval(key)

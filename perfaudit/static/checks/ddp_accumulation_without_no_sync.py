@@ -33,7 +33,8 @@ def ddp_accumulation_without_no_sync(source: Source, _: ast.Module) -> Iterator[
     for step in step_loops(source):
         inside = [call for call in backward_calls(source) if _stands_in(source, call, step.loop)]
         backward = [call for call in inside if not _is_synced_by_helper(source, call)]
-        for call in (*_before_a_rare_step(source, step.loop, backward), *_in_parts(source, step.loop, backward)):
+        rare = [call for call, _ in _before_a_rare_step(source, step.loop, backward)]
+        for call in (*rare, *_in_parts(source, step.loop, backward)):
             loss = source.brief(backward_operand(source, call), 30)
             yield Seen(
                 call,
@@ -42,6 +43,19 @@ def ddp_accumulation_without_no_sync(source: Source, _: ast.Module) -> Iterator[
                 Proposal(ADVICE),
                 hot=True,
             )
+
+
+def passes_before_a_rare_step(source: Source) -> list[tuple[ast.Call, ast.If]]:
+    """Backward passes that are reported because an optimizer steps in some of them only, each with the condition of that."""
+    if not ddp_calls(source) or source.says(_SYNCED_BY_HAND):
+        return []
+    found: list[tuple[ast.Call, ast.If]] = []
+    for step in step_loops(source):
+        inside = [call for call in backward_calls(source) if _stands_in(source, call, step.loop)]
+        found += _before_a_rare_step(
+            source, step.loop, [call for call in inside if not _is_synced_by_helper(source, call)]
+        )
+    return found
 
 
 def _is_synced_by_helper(source: Source, call: ast.Call) -> bool:
@@ -71,7 +85,7 @@ def _switches_elsewhere(source: Source, context: ast.Call) -> bool:
     return found is not None and bool(_SYNCED_BY_HAND.search(found[0].text_of(found[1])))
 
 
-def _before_a_rare_step(source: Source, loop: Loop, backward: list[ast.Call]) -> Iterator[ast.Call]:
+def _before_a_rare_step(source: Source, loop: Loop, backward: list[ast.Call]) -> Iterator[tuple[ast.Call, ast.If]]:
     """Backward passes in front of `if (i + 1) % n == 0: optimizer.step()`, in the same block."""
     steps = [call for call in source.calls(".step") if _is_optimizer(call) and _stands_in(source, call, loop)]
     for step in steps:
@@ -84,7 +98,7 @@ def _before_a_rare_step(source: Source, loop: Loop, backward: list[ast.Call]) ->
         for call in backward:
             element = _element(source, call, block)
             if isinstance(element, (ast.Expr, ast.With)) and element.lineno < condition.lineno:
-                yield call
+                yield call, condition
 
 
 def _in_parts(source: Source, loop: Loop, backward: list[ast.Call]) -> Iterator[ast.Call]:

@@ -1,0 +1,80 @@
+"""Patches of the call that wraps a model in DistributedDataParallel."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+
+from perfaudit.measurements import Settings
+from perfaudit.static import edit
+from perfaudit.static.checks.ddp_find_unused_parameters import ddp_find_unused_parameters
+from perfaudit.static.source import Source
+from perfaudit.static.understanding.distributed import DDP
+from perfaudit.static.understanding.values import ABSENT, argument, is_true
+from perfaudit.tune.ranks.patches import Candidate, Ranks, Refused, patch
+
+VIEW, STATIC, BUCKET, UNUSED = (
+    "gradient_as_bucket_view",
+    "static_graph",
+    "bucket_cap_mb",
+    "find_unused_parameters",
+)
+DEFAULTS: Settings = {VIEW: False, STATIC: False, BUCKET: 25}  # of torch
+# Each with what besides speed it changes. Instead of torch's 25 MiB: buckets that leave sooner, and fewer, larger ones; in these
+# a sum over more than two ranks adds up in another order.
+SETTINGS: tuple[tuple[Settings, tuple[str, ...]], ...] = (
+    ({VIEW: True}, ()),
+    ({STATIC: True}, ()),
+    ({VIEW: True, STATIC: True}, ()),
+    ({BUCKET: 5}, ("rounding",)),
+    ({BUCKET: 100}, ("rounding",)),
+)
+_WORDS = {
+    VIEW: "let gradients be views of the buckets they are summed in",
+    STATIC: "say that the graph is the same in each step, as it must be then",
+    BUCKET: "sum gradients in buckets of {} MiB",
+}
+
+
+def the_call(sources: Sequence[Source]) -> tuple[Source, ast.Call]:
+    """The one call of DistributedDataParallel in a program. Raises Refused where there is none, or more."""
+    calls = [(source, call) for source in sources for call in source.calls(DDP)]
+    if not calls:
+        raise Refused("no file that the script runs calls DistributedDataParallel by its name")
+    if len(calls) > 1:
+        places = ", ".join(f"{source.path}:{call.lineno}" for source, call in calls[:4])
+        raise Refused(f"the files that the script runs call DistributedDataParallel {len(calls)} times: {places}")
+    return calls[0]
+
+
+def candidates(sources: Sequence[Source], ranks: Ranks) -> Iterator[Candidate]:
+    """What the call leaves to torch's defaults, set otherwise; and the search for unused parameters left out."""
+    source, call = the_call(sources)
+    if any(keyword.arg is None for keyword in call.keywords):  # **options may have it
+        raise Refused(f"{source.path}:{call.lineno} cannot be edited: it takes options that are made elsewhere")
+    now = {name: value for name, value in DEFAULTS.items() if argument(source, call, name) is ABSENT}
+    if not now:
+        raise Refused(f"{source.path}:{call.lineno} sets all of its settings itself")
+    for settings, changes in SETTINGS:
+        if settings.keys() <= now.keys():
+            text = ", ".join(f"{name}={value!r}" for name, value in settings.items())
+            words = "; ".join(_WORDS[name].format(value) for name, value in settings.items())
+            edits = edit.add_argument(source, call, text)
+            yield patch(source, call, settings, now, words, changes, edits)
+    if is_true(source, argument(source, call, UNUSED)):
+        yield _without_search(source, call)
+
+
+def _without_search(source: Source, call: ast.Call) -> Candidate:
+    """The call without `find_unused_parameters=True`: a set in which a parameter is unused fails, and so does the candidate.
+
+    Only where nothing in the text says that a later step may leave one unused, as rule PA702 has it.
+    """
+    place = f"{source.path}:{call.lineno}"
+    if not list(ddp_find_unused_parameters(source, call)):
+        raise Refused(f"find_unused_parameters=True of {place} stays: parts are frozen, or left out in some steps")
+    words = (
+        "do not look for unused parameters: no rank had one in these steps, and where there is one, backward says so"
+    )
+    edits = edit.remove_keyword(source, call, UNUSED) or edit.set_keyword(source, call, UNUSED, "False")
+    return patch(source, call, {UNUSED: False}, {UNUSED: True}, words, (), edits)

@@ -1,0 +1,72 @@
+"""A patch of one file, as sets of ranks are raced with."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfaudit.findings import Edit, Fix, Location
+from perfaudit.measurements import Settings
+from perfaudit.static import edit
+from perfaudit.static.document import handed_over
+from perfaudit.static.source import Source, Unreadable, read_source
+
+
+class Refused(Exception):
+    """A patch that cannot be made without a doubt; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """What the first set of ranks has told. cores: of this node, for each of its ranks; backend: of their collectives."""
+
+    cores: int = 1
+    backend: str = "gloo"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A patch of one file. now: what its settings are without it; text: of the whole file with it."""
+
+    key: str
+    settings: Settings
+    now: Settings
+    words: str
+    fix: Fix
+    path: str
+    text: str
+    location: Location
+
+
+def patch(
+    source: Source,
+    node: ast.AST,
+    settings: Settings,
+    now: Settings,
+    words: str,
+    changes: tuple[str, ...],
+    edits: tuple[Edit, ...] | None,
+) -> Candidate:
+    """The candidate that these edits make. settings: those that it changes; now: as they and their neighbours are; node: what it
+    speaks of. Raises Refused where there are no edits, or no Python is left.
+    """
+    if not edits:
+        raise Refused("the line cannot be edited without a doubt")
+    try:
+        after = edit.apply(source.text, edits)
+        ast.parse(after)
+    except (SyntaxError, ValueError):
+        raise Refused("the line cannot be edited without a doubt") from None
+    key = ", ".join(f"{name}={value!r}" for name, value in settings.items())
+    diff = edit.diff(source.path, source.text, after)
+    fix = handed_over(source.path, source.text, Fix(words, "unsafe" if changes else "safe", changes, edits, diff))
+    return Candidate(key, now | settings, now, words, fix, source.path, after, source.location(node))
+
+
+def is_unchanged(candidate: Candidate) -> bool:
+    """Whether the file still has the text that the patch was made for."""
+    try:
+        return edit.apply(read_source(Path(candidate.path), candidate.path).text, candidate.fix.edits) == candidate.text
+    except (OSError, Unreadable, ValueError):
+        return False

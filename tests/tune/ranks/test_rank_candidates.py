@@ -1,0 +1,188 @@
+"""What else than the call of DistributedDataParallel is tried on ranks, and why some of it is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from perfaudit.findings import CHANGES
+from perfaudit.tune.ranks.candidates import Choice, NoCandidates, candidates_of
+from perfaudit.tune.ranks.patches import Candidate, Ranks
+
+HEAD = """\
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+
+"""
+ACCUMULATING = """\
+model = DDP(nn.Linear(2, 2))
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+for i, x in enumerate(loader):
+    y = x.cos()
+    loss = model(y).mean()  # of one pass
+    loss.backward()
+    if (i + 1) % 4 == 0:
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def choice(text: str, allow: frozenset[str] = frozenset(CHANGES), ranks: Ranks | None = None) -> Choice:
+    Path("train.py").write_text(HEAD + text)
+    return candidates_of(["train.py"], allow, ranks or Ranks())
+
+
+def of(found: Choice, key: str) -> Candidate | None:
+    return next((each for each in found.candidates if each.key == key), None)
+
+
+def patched(found: Choice, key: str) -> str:
+    candidate = of(found, key)
+    assert candidate is not None, [each.key for each in found.candidates] + found.left
+    return candidate.text
+
+
+def test_accumulated_gradients_are_summed_once_a_step() -> None:
+    found = choice(ACCUMULATING)
+    assert """\
+    y = x.cos()
+    with contextlib.nullcontext() if (i + 1) % 4 == 0 else model.no_sync():
+        loss = model(y).mean()  # of one pass
+        loss.backward()
+    if (i + 1) % 4 == 0:
+""" in patched(found, "no_sync=True")
+    candidate = of(found, "no_sync=True")
+    assert candidate is not None
+    assert (candidate.fix.changes, found.now["no_sync"]) == (("rounding",), False)
+    assert candidate.text.startswith("import contextlib\n")
+
+
+def test_the_wrapped_model_is_followed_into_the_function_that_trains() -> None:
+    body = "".join(f"    {line}\n" for line in ACCUMULATING.splitlines()[2:])
+    text = f"def train(net, loader, optimizer):\n{body}".replace("model(y)", "net(y)")
+    whole = "\ndef main():\n    model = DDP(nn.Linear(2, 2))\n    train(model, loader, optimizer)\n\nmain()\n"
+    assert "else net.no_sync():" in patched(choice(text + whole), "no_sync=True")
+    other = whole.replace("    train(model", "    train(nn.Linear(2, 2), loader, optimizer)\n    train(model")
+    assert of(choice(text + other), "no_sync=True") is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("    loss.backward()\n", "    loss.backward()\n    print(net.weight.grad)\n", "gradients are looked at"),
+        (
+            "    loss.backward()\n",
+            "    loss.backward()\n    nn.utils.clip_grad_norm_(ps, 1.0)\n",
+            "gradients are looked at",
+        ),
+        ("    loss.backward()\n", "    loss.backward()\n    i += 1\n", "is known behind the pass only"),
+        ("if (i + 1) % 4 == 0:", "if (i + 1) % steps() == 0:", "calls something"),
+        (
+            "model = DDP(nn.Linear(2, 2))",
+            "if ranks > 1:\n    model = DDP(model)",
+            "no model is called that was wrapped",
+        ),
+        ("model(y)", "run(y)", "no model is called that was wrapped"),
+    ],
+)
+def test_why_gradients_are_summed_in_each_pass(old: str, new: str, why: str) -> None:
+    found = choice(ACCUMULATING.replace(old, new))
+    assert of(found, "no_sync=True") is None
+    assert any(why in each for each in found.left), found.left
+
+
+def test_a_pass_over_parts_of_a_batch_has_no_condition_that_tells_the_last() -> None:
+    text = """\
+model = DDP(nn.Linear(2, 2))
+for batch in loader:
+    for micro in batch.split(8):
+        model(micro).mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+    assert any("which pass is the last" in each for each in choice(text).left)
+    without = text.replace("    for micro in batch.split(8):\n        model(micro)", "    model(batch)")
+    assert not any("no_sync" in each for each in choice(without).left)
+
+
+def test_the_search_for_unused_parameters_is_left_out_where_nothing_says_that_it_is_needed() -> None:
+    text = "model = DDP(nn.Linear(2, 2), find_unused_parameters=True)\n"
+    key = "find_unused_parameters=False"
+    assert patched(choice(text), key) == HEAD + "model = DDP(nn.Linear(2, 2))\n"
+    frozen = choice(text + "model.module.freeze_backbone()\n")
+    assert of(frozen, key) is None
+    assert any("parts are frozen" in each for each in frozen.left)
+    assert of(choice(text.replace("True", "flag")), key) is None
+
+
+def test_compressed_communication_is_a_hook_behind_the_wrapping_and_has_to_be_allowed() -> None:
+    text = "model = DDP(nn.Linear(2, 2))\nrun(model)\n"
+    found = choice(text)
+    line = "model = DDP(nn.Linear(2, 2))\nmodel.register_comm_hook(None, fp16_compress_hook)\nrun(model)\n"
+    assert patched(found, "comm_hook='fp16_compress_hook'").endswith(line)
+    assert of(found, "comm_hook='bf16_compress_hook'") is None  # torch refuses it on gloo
+    assert of(choice(text, ranks=Ranks(backend="nccl")), "comm_hook='bf16_compress_hook'")
+    safe = choice(text, frozenset({"rounding"}))
+    assert of(safe, "comm_hook='fp16_compress_hook'") is None
+    assert any("--allow precision tries it" in each for each in safe.left)
+    own = choice(text + "model.register_comm_hook(None, hook)\n")
+    assert any("one of its own" in each for each in own.left)
+    assert any("no name" in each for each in choice("run(DDP(nn.Linear(2, 2)))\n").left)
+
+
+def test_an_optimizer_is_spread_over_the_ranks() -> None:
+    text = "model = DDP(nn.Linear(2, 2))\noptimizer = torch.optim.AdamW(model.parameters(), lr=0.1)\n"
+    key = "optimizer='ZeroRedundancyOptimizer'"
+    assert "ZeroRedundancyOptimizer(model.parameters(), lr=0.1, optimizer_class=torch.optim.AdamW)" in patched(
+        choice(text), key
+    )
+    by_place = choice(text.replace("lr=0.1", "0.1"))
+    assert any("by position" in each for each in by_place.left)
+    two = choice(text + text.splitlines()[1].replace("optimizer =", "other ="))
+    assert any("makes 2 optimizers" in each for each in two.left)
+
+
+@pytest.mark.parametrize(
+    ("argument", "cores", "numbers"),
+    [
+        ("", 1, [1]),
+        (", num_workers=0", 4, [1, 4]),
+        (", num_workers=8", 2, [0, 1, 2]),
+        (", num_workers=8, persistent_workers=True", 2, [1, 2]),
+        (", num_workers=2", 2, [1]),
+        (", num_workers=args.workers", 2, []),
+    ],
+)
+def test_workers_of_all_ranks_share_the_cores(argument: str, cores: int, numbers: list[int]) -> None:
+    text = f"model = DDP(net)\nloader = DataLoader(data, sampler=DistributedSampler(data){argument})\n"
+    found = choice(text + "other = DataLoader(held_out)\n", ranks=Ranks(cores))
+    tried = [each.settings["num_workers"] for each in found.candidates if "num_workers" in each.settings]
+    assert tried == numbers
+    assert bool(numbers) or any("no number in the text" in each for each in found.left)
+
+
+def test_which_loader_is_meant_must_be_known() -> None:
+    found = choice("model = DDP(net)\nfirst = DataLoader(a)\nsecond = DataLoader(b)\n")
+    assert any("make 2 loaders" in each for each in found.left)
+
+
+def test_parameters_that_are_sharded_may_stay_gathered() -> None:
+    text = "from torch.distributed.fsdp import fully_shard\nfor layer in layers:\n    fully_shard(layer)\nfully_shard(net)\n"
+    found = choice(text)
+    assert patched(found, "reshard_after_forward=False").count(", reshard_after_forward=False)") == 2
+    with pytest.raises(NoCandidates, match="sets it itself"):
+        choice(text.replace("fully_shard(net)", "fully_shard(net, reshard_after_forward=True)"))
+
+
+def test_batch_norm_over_ranks_is_only_named() -> None:
+    found = choice("model = DDP(nn.SyncBatchNorm.convert_sync_batchnorm(net))\n")
+    assert any("SyncBatchNorm is left as it is" in each for each in found.left)
