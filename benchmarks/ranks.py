@@ -25,16 +25,20 @@ from records import Json, keep, read, tell
 from perfaudit.measure.stats import ratio_interval
 
 HERE = Path(__file__).resolve().parent
-PROGRAM = HERE / "rank_programs" / "text_ranks.py"
+PROGRAMS = HERE / "rank_programs"
 RECORDS, PAGE = HERE / "ranks.jsonl", HERE / "ranks.md"
-# What is wrong, and the rule that must say so; "" for nothing.
+# What is wrong, and the rule that must say so; "" for nothing that `run` has a rule for.
 TRAININGS = {
     "balanced": ("nothing", ""),
     "straggler": ("rank 1 sleeps for 5 ms a step", "PA904"),
     "imbalance": ("texts of 16 or 96 tokens, drawn by batch and rank", "PA905"),
     "evened": ("nothing: the same texts, sorted so that both ranks have one length at a time", ""),
     "unoverlapped": ("gradients are reduced one by one behind the backward pass", "PA903"),
+    "each_pass": ("gradients of four passes are summed in each of them, where the step needs it in the last", ""),
+    "no_sync": ("nothing: the same, summed in the last pass", ""),
+    "searching": ("as each_pass, and each pass looks for unused parameters", ""),
 }
+ACCUMULATING = ("each_pass", "no_sync", "searching")  # trained by another program
 # What the work on Mask R-CNN and the tuning guide gain by: a training, that without it, and who says it.
 WORTH = {
     "all-reduce overlapped with the backward pass": (
@@ -43,6 +47,8 @@ WORTH = {
         "Mask R-CNN work; PyTorch's tuning guide (DDP)",
     ),
     "ranks balanced by length": ("evened", "imbalance", "Mask R-CNN work; PyTorch's tuning guide (load balance)"),
+    "accumulation of 4 passes under `no_sync`": ("no_sync", "each_pass", "PyTorch's tuning guide (DDP)"),
+    "no search for unused parameters": ("each_pass", "searching", "PyTorch's tuning guide (DDP)"),
 }
 RULES = ("PA903", "PA904", "PA905")
 
@@ -50,10 +56,11 @@ RULES = ("PA903", "PA904", "PA905")
 def run(training: str, steps: int) -> Json:
     """One run: what it said, its step and the load of the machine before it."""
     load = os.getloadavg()[0]
+    program = PROGRAMS / ("accumulating_ranks.py" if training in ACCUMULATING else "text_ranks.py")
     done = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", "-m", "perfaudit",
-         "run", PROGRAM.name, "--steps", str(steps), "--format", "json", "--quiet", "--", training],
-        cwd=PROGRAM.parent, capture_output=True, text=True, check=False,
+         "run", program.name, "--steps", str(steps), "--format", "json", "--quiet", "--", training],
+        cwd=PROGRAMS, capture_output=True, text=True, check=False,
     )  # fmt: skip
     if done.returncode:
         raise SystemExit(f"{training}: {done.stderr[-2000:]}")
@@ -78,7 +85,7 @@ def page(records: list[Json]) -> str:
     lines = [
         "# Two ranks with one thing wrong",
         "",
-        "Printed by `python benchmarks/ranks.py --write` from ranks.jsonl. `benchmarks/rank_programs/text_ranks.py` is",
+        "Printed by `python benchmarks/ranks.py --write` from ranks.jsonl. The programs of `benchmarks/rank_programs` are",
         "trained by two ranks of gloo on one machine and watched by `perfaudit run`. Named: in how many runs the rule that",
         "is meant said it. Besides: what else was said of ranks.",
         "",
@@ -102,8 +109,6 @@ def page(records: list[Json]) -> str:
         "",
         "Seconds of a step with it over those without, of runs that followed each other; the interval is Student's over pairs.",
         "",
-        "| what | source | ratio [95 %] | pairs |",
-        "|---|---|---|---:|",
         *worth(records),
     ]
     lines += ["", f"Machine: {'; '.join(sorted({each['machine'] for each in records}))}", ""]
@@ -116,7 +121,8 @@ def page(records: list[Json]) -> str:
 
 
 def worth(records: list[Json]) -> list[str]:
-    rows = []
+    """The table of what is gained, as Markdown."""
+    rows = ["| what | source | ratio [95 %] | pairs |", "|---|---|---|---:|"]
     for what, (faster, slower, source) in WORTH.items():
         steps = [[each["step"] for each in records if each["training"] == name] for name in (faster, slower)]
         ratios = [[math.log(a / b)] for a, b in zip(*steps, strict=False)]

@@ -53,6 +53,10 @@ TALK = f"{GUIDE} and [its talk](https://nvlabs.github.io/eccv2020-mixed-precisio
 LERP = "[d2go 493](https://github.com/facebookresearch/d2go/pull/493)"
 BEFORE = "[d2go 494](https://github.com/facebookresearch/d2go/pull/494)"
 WRAPPER = "[PyTorch 94820](https://github.com/pytorch/pytorch/pull/94820)"
+MASK_RCNN = (
+    "[Mask R-CNN work](https://aws.amazon.com/blogs/machine-learning/"
+    "aws-and-nvidia-achieve-the-fastest-training-times-for-mask-r-cnn-and-t5-3b/)"
+)
 BULKING = "[MXNet 13890](https://github.com/apache/mxnet/pull/13890)"
 
 
@@ -400,6 +404,49 @@ def graphed(call: Call) -> Call:
     return graph.replay
 
 
+# --- Mask R-CNN: what its loss asks of the host
+
+
+def chosen_boxes(place: Place) -> Variants:
+    """The box loss of the anchors that hold an object: picked out by a mask, whose number the host must know, or weighted."""
+    import torch
+    from torch.nn import functional as F
+
+    count = place.size(cpu=20_000, cuda=200_000, tiny=64)
+    boxes = torch.randn(count, 4, device=place.device, requires_grad=True)
+    targets = torch.randn(count, 4, device=place.device)
+    chosen = torch.rand(count, device=place.device) < 0.25
+
+    def picked() -> None:
+        F.smooth_l1_loss(boxes[chosen], targets[chosen]).backward()
+
+    def weighted() -> None:
+        losses = F.smooth_l1_loss(boxes, targets, reduction="none").mean(1)
+        (torch.where(chosen, losses, 0.0).sum() / chosen.sum()).backward()
+
+    return {"boxes picked by a mask": picked, "losses weighted by it": weighted}
+
+
+def box_head(place: Place) -> Variants:
+    """The part of a detector whose shapes stay: a head over a fixed number of boxes, forward and backward."""
+    import torch
+    from torch import nn
+
+    boxes, width = place.size(cpu=64, cuda=512, tiny=4), place.size(cpu=64, cuda=256, tiny=4)
+    head = nn.Sequential(
+        nn.Flatten(), nn.Linear(49 * width, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 8)
+    ).to(place.device)
+    features = torch.randn(boxes, width, 7, 7, device=place.device)
+
+    def step() -> None:
+        head(features).square().mean().backward()
+
+    variants: Variants = {"launched one by one": step}
+    if place.cuda:
+        variants["section in a CUDA graph"] = graphed(step)
+    return variants
+
+
 # --- The headlines
 
 _FUSED = Figure("close to 4×", 0.25, 0.30)
@@ -523,6 +570,26 @@ CASES = (
     ),
     *(_wrapper_case(model) for model in _WRAPPED),
     *(_bulk_case(batch) for batch in (2, 4)),
+    Case(
+        "sync-free-loss",
+        "box loss of a detector without asking how many boxes there are",
+        MASK_RCNN,
+        "loss",
+        "boxes picked by a mask",
+        {"losses weighted by it": None},
+        chosen_boxes,
+        notes={"cpu": "another mechanism: the host is the device and waits for nothing; picking is work of its own"},
+    ),
+    Case(
+        "graphable-section",
+        "graphable section of a detector, forward and backward",
+        MASK_RCNN,
+        "section",
+        "launched one by one",
+        {"section in a CUDA graph": None},
+        box_head,
+        elsewhere={"cpu": "does not apply here: the CPU has no graphs to capture"},
+    ),
 )
 
 
@@ -826,7 +893,24 @@ def page(stored: dict[str, Any]) -> str:
         f"|{'---|' * len(HEADER)}",
     ]
     lines += [f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows(stored)]
+    if stored["device_kind"] == "cpu":
+        lines += ["", *rank_lines()]
     return "\n".join(lines) + "\n"
+
+
+def rank_lines() -> list[str]:
+    """What several ranks gain, of the runs that `ranks.py` keeps."""
+    import ranks
+    from records import read
+
+    return [
+        "## On two ranks",
+        "",
+        "`python benchmarks/ranks.py --write` runs them, with gloo on this machine ([ranks.md](ranks.md)).",
+        "Seconds of a step with it over those without.",
+        "",
+        *ranks.worth(read(ranks.RECORDS)),
+    ]
 
 
 def dumped(stored: dict[str, Any]) -> str:

@@ -210,11 +210,12 @@ def test_the_table() -> None:
 
 def test_the_page_is_one_table_and_says_where() -> None:
     page = sources.page(stored("cpu", gelu_forward={"processes": gelu_processes(), "loads": [0.5, 2.0, None]}))
-    table = [line for line in page.splitlines() if line.startswith("|")]
+    table = [line for line in page.partition("## On two ranks")[0].splitlines() if line.startswith("|")]
     assert len(table) == 5
     assert {line.count("|") for line in table} == {7}
     assert "`python …` on a device, 1 thread(s), load average 0.5 to 2.0." in page
     assert "Finished processes per case: 3;" in page
+    assert "On two ranks" not in sources.page(stored("cuda"))
 
 
 def test_stored_rounds_come_back() -> None:

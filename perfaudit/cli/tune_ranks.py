@@ -17,18 +17,20 @@ from perfaudit.cli.output import say
 from perfaudit.cli.run_ranks import Ranks, together
 from perfaudit.distributed.compare import WARM_UP
 from perfaudit.errors import UserError
-from perfaudit.tune.ranks.race import BASE, CONTROL, KNOB, LOSSES, Race, SetRun
+from perfaudit.tune.ranks.race import BASE, CONTROL, KNOB, LOSSES, NUDGED, Race, SetRun
 
 if TYPE_CHECKING:
     from perfaudit.distributed.launch import Place
     from perfaudit.measurements import Winner
     from perfaudit.report import Report
     from perfaudit.script.request import Script
+    from perfaudit.tune.ranks.candidates import Choice
     from perfaudit.tune.ranks.patches import Candidate
 
 Json = dict[str, Any]  # Any: nested JSON
 FEWEST_STEPS, MOST_STEPS = 40, 200  # of a set, with those that do not count
 SEED = 20_000
+PATCH = "patch"  # the one setting of a set of ranks
 LOOK_STEPS = 8  # of the first set, which tells what the script runs; it is no part of the race
 
 
@@ -80,13 +82,15 @@ def _lead(sets: Sets, place: Place, script: Script, budget: float, allow: frozen
     try:
         backend = str(facts.get("collectives", {}).get("backend", "gloo"))
         seen = RanksSeen(max(1, machine.cores // place.local_ranks), backend)
-        now, candidates, not_tried = candidates_of(facts.get("files", []), allow, seen)
+        choice = candidates_of(facts.get("files", []), allow, seen)
     except NoCandidates as why:
         raise UserError(f"{script}: {why}; behind a launcher `tune` races what several ranks have together") from None
-    changes = {each.key: each.fix.changes for each in candidates}
-    race = Race({each.key: each.settings for each in candidates}, changes, now, os.getpid())
-    by_key = {each.key: each for each in candidates}
-    report = Report("tune", target=str(script), environment=machine, notes=tuple(not_tried))
+    by_key = {each.key: each for each in choice.candidates}
+    race = _race(choice)
+    texts = {key: {each.path: each.text} for key, each in by_key.items()}
+    if choice.nudged:
+        texts[NUDGED] = dict([choice.nudged])
+    report = Report("tune", target=str(script), environment=machine, notes=tuple(choice.left))
     try:
         took = (time.monotonic() - began) or 1.0
         while order := race.order():
@@ -97,8 +101,7 @@ def _lead(sets: Sets, place: Place, script: Script, budget: float, allow: frozen
             generation: dict[str, SetRun] = {}
             began_generation = time.monotonic()
             for key in order:
-                text = {by_key[key].path: by_key[key].text} if key in by_key else {}
-                generation[key] = sets.run(text, steps)
+                generation[key] = sets.run(texts.get(key, {}), steps)
             race.add(generation)
             took = (time.monotonic() - began_generation) / len(order)
     except KeyboardInterrupt:
@@ -106,6 +109,13 @@ def _lead(sets: Sets, place: Place, script: Script, budget: float, allow: frozen
     except Gone as why:
         report = report.with_(notes=(*report.notes, f"{why}: what was measured until then is shown"))
     return _report(report, race, by_key)
+
+
+def _race(choice: Choice) -> Race:
+    """The race of these candidates, each called by its patch: what one changes, another one's file has no word for."""
+    changes = {each.key: each.fix.changes for each in choice.candidates}
+    nudges = choice.nudged is not None and any("rounding" in each for each in changes.values())
+    return Race({key: {PATCH: key} for key in changes}, changes, {PATCH: "none"}, os.getpid(), nudges)
 
 
 def _steps_of_set(step: float, start: float) -> int:

@@ -51,7 +51,7 @@ def report_of(
     generations: int, patched: float, control: float = 1.0, losses: tuple[tuple[float, ...], ...] = LOSSES
 ) -> Report:
     """A race whose second candidate takes `patched` of the time."""
-    now, found, _ = candidates_of(["train.py"], frozenset())
+    now, found, *_ = candidates_of(["train.py"], frozenset())
     race = Race({each.key: each.settings for each in found}, {each.key: each.fix.changes for each in found}, now)
     for number in range(generations):
         wobble = 1 + 0.001 * (number % 3)
@@ -95,7 +95,7 @@ def test_a_race_whose_control_is_not_the_users_code_hands_nothing_over() -> None
 
 
 def test_without_loss_or_with_a_file_that_changed_the_patch_stays_here() -> None:
-    now, found, _ = candidates_of(["train.py"], frozenset())
+    now, found, *_ = candidates_of(["train.py"], frozenset())
     race = Race({each.key: each.settings for each in found}, {each.key: () for each in found}, now)
     for _ in range(4):
         race.add(

@@ -36,11 +36,12 @@ class NoCandidates(Exception):
 
 
 class Choice(NamedTuple):
-    """now: the settings that candidates change, as they are; left: what is not tried, and why."""
+    """now: the settings that candidates change, as they are; left: what is not tried, and why; nudged: see `ddp_call.nudged`."""
 
     now: Settings
     candidates: list[Candidate]
     left: list[str]
+    nudged: tuple[str, str] | None
 
 
 @dataclass(slots=True)
@@ -67,7 +68,7 @@ def candidates_of(files: Sequence[str], allow: frozenset[str], ranks: Ranks | No
     now: Settings = {}
     for candidate in found.allowed:
         now |= candidate.now
-    return Choice(now, found.allowed, found.left)
+    return Choice(now, found.allowed, found.left, ddp_call.nudged(sources))
 
 
 def _take(found: _Found, candidates: Iterable[Candidate], allow: frozenset[str]) -> None:

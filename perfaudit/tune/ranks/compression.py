@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator, Sequence
 
 from perfaudit.static import edit
 from perfaudit.static.source import Source
-from perfaudit.tune.ranks.ddp_call import the_call
+from perfaudit.tune.ranks.ddp_call import name_of, the_call
 from perfaudit.tune.ranks.patches import Candidate, Ranks, Refused, patch
 
 HOOKS = {"bf16_compress_hook": "bfloat16", "fp16_compress_hook": "float16"}
@@ -22,20 +21,16 @@ def candidates(sources: Sequence[Source], ranks: Ranks) -> Iterator[Candidate]:
         return  # that is said by `ddp_call`
     if any("register_comm_hook" in each.text for each in sources):
         raise Refused("communication hooks are left as they are: the program has one of its own")
-    assigned = source.parent(call)
-    if not (
-        isinstance(assigned, ast.Assign) and len(assigned.targets) == 1 and isinstance(assigned.targets[0], ast.Name)
-    ):
+    if not (model := name_of(source, call)):
         raise Refused(
             f"{source.path}:{call.lineno} gives the wrapped model no name, so that no hook can be set behind it"
         )
-    model = assigned.targets[0].id
     for hook, kind in HOOKS.items():
         if hook == ONLY_NCCL and ranks.backend != "nccl":
             continue
         edits = edit.together(
             edit.insert_import(source, f"from {MODULE} import {hook}"),
-            edit.insert_after(source, assigned, f"{model}.register_comm_hook(None, {hook})"),
+            edit.insert_after(source, source.statement(call), f"{model}.register_comm_hook(None, {hook})"),
         )
         words = f"send gradients as {kind}: half as many bytes"
         yield patch(source, call, {"comm_hook": hook}, {"comm_hook": None}, words, ("precision",), edits)

@@ -65,6 +65,26 @@ def candidates(sources: Sequence[Source], ranks: Ranks) -> Iterator[Candidate]:
         yield _without_search(source, call)
 
 
+def nudged(sources: Sequence[Source]) -> tuple[str, str] | None:
+    """The file with the call, and its text with each weight moved by its last bit; None where the wrapped model has no name."""
+    try:
+        source, call = the_call(sources)
+    except Refused:
+        return None
+    if not (name := name_of(source, call)):
+        return None
+    line = f"for _n, _p in enumerate({name}.parameters()): _p.data.mul_(1 + (-1) ** _n * 2**-23)"
+    edits = edit.insert_after(source, source.statement(call), line)
+    return (source.path, edit.apply(source.text, edits)) if edits else None
+
+
+def name_of(source: Source, call: ast.Call) -> str:
+    """The name that the wrapped model gets where the call stands; "" for none."""
+    assigned = source.parent(call)
+    target = assigned.targets[0] if isinstance(assigned, ast.Assign) and len(assigned.targets) == 1 else None
+    return target.id if isinstance(target, ast.Name) else ""
+
+
 def _without_search(source: Source, call: ast.Call) -> Candidate:
     """The call without `find_unused_parameters=True`: a set in which a parameter is unused fails, and so does the candidate.
 

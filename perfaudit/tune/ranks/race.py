@@ -26,6 +26,7 @@ from perfaudit.measure.stats import (
 from perfaudit.measurements import Comparison, Settings, Trial
 
 BASE, CONTROL = "your code", "identical code"
+NUDGED = "your code with each weight moved by its last bit"  # once, to see how far roundings carry the losses
 KNOB = "ddp"
 LEAST_GAIN = 0.01  # of a step, by the lower end of the interval, for a patch to be worth having
 HOPELESS = 1.1  # times the base's step in both of the first two generations: such a patch is not run any more
@@ -46,13 +47,14 @@ class SetRun:
 class Race:
     """The sets of all generations. settings: of each candidate by its key; changes: what else than speed it may change.
 
-    now: the settings of the user's code.
+    now: the settings of the user's code. nudges: whether there is a text for NUDGED.
     """
 
     settings: dict[str, Settings]
     changes: dict[str, tuple[str, ...]]
     now: Settings = field(default_factory=dict)
     seed: int = 0
+    nudges: bool = False
     generations: list[dict[str, SetRun]] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)
     given_up: set[str] = field(default_factory=set)
@@ -62,7 +64,7 @@ class Race:
         done = len(self.generations)
         if BASE in self.failures or done >= MOST_GENERATIONS or not self.open():
             return []
-        keys = [BASE, CONTROL, *self.open()]
+        keys = [BASE, CONTROL, *self.open(), *([NUDGED] if self.nudges and not done else [])]
         random.Random(self.seed + done).shuffle(keys)
         return keys
 
@@ -125,7 +127,7 @@ class Race:
                 found.append(
                     Comparison(
                         KNOB,
-                        {name: self.now.get(name) for name in settings},
+                        self.now,
                         settings,
                         ratio,
                         low,
@@ -180,8 +182,16 @@ class Race:
         return ""
 
     def limit(self, key: str) -> float:
-        """How far losses may be apart, relatively: as far as those of identical code, or MAY_BE of what a patch changes."""
-        return max(TIMES_NOISE * self.noise_of_losses(), *(MAY_BE.get(each, 0.0) for each in self.changes[key]), 0.0)
+        """How far losses may be apart, relatively: as those of identical code, or by what the patch changes: see MAY_BE."""
+        apart = self.noise_of_losses()
+        if "rounding" in self.changes[key]:
+            apart = max(apart, self.reach_of_roundings())
+        return max(TIMES_NOISE * apart, *(MAY_BE.get(each, 0.0) for each in self.changes[key]), 0.0)
+
+    def reach_of_roundings(self) -> float:
+        """How far the losses are from those with all weights moved by their last bit, relatively; 0 where that was not run."""
+        found = [gap(each[BASE].losses, each[NUDGED].losses) for each in self.generations if NUDGED in each]
+        return max((each for each in found if each <= MOST_OF_ROUNDINGS), default=0.0)
 
     def verified(self, key: str) -> str:
         """What the comparison of losses has shown; "" where no losses were compared."""
@@ -201,6 +211,7 @@ class Race:
 # Relatively, by what a patch changes. float32 sums in another order differ by 1e-7, and some steps make that grow. A gradient in
 # bfloat16 is off by up to 4e-3, and a loss by a part of that in each step.
 MAY_BE = {"rounding": 1e-4, "precision": 1e-2}
+MOST_OF_ROUNDINGS = 1e-2  # what is further off than that says nothing of a patch any more
 TIMES_NOISE = 3.0
 
 

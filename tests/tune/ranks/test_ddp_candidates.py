@@ -26,7 +26,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-u
 
 
 def test_each_setting_is_a_patch_of_the_call_and_stands_beside_what_the_call_has(write) -> None:  # type: ignore[no-untyped-def]
-    now, found, _ = candidates_of([write("model = DDP(net, device_ids=[0])\n")], ROUNDING)
+    now, found, *_ = candidates_of([write("model = DDP(net, device_ids=[0])\n")], ROUNDING)
     assert now == {"gradient_as_bucket_view": False, "static_graph": False, "bucket_cap_mb": 25}
     assert [each.key for each in found] == [
         "gradient_as_bucket_view=True",
@@ -48,10 +48,10 @@ def test_each_setting_is_a_patch_of_the_call_and_stands_beside_what_the_call_has
 
 def test_what_is_not_allowed_or_set_already_is_left_out(write) -> None:  # type: ignore[no-untyped-def]
     file = write("model = DDP(net, bucket_cap_mb=50, static_graph=flag)\n")
-    now, found, _ = candidates_of([file], ROUNDING)
+    now, found, *_ = candidates_of([file], ROUNDING)
     assert now == {"gradient_as_bucket_view": False}
     assert [each.key for each in found] == ["gradient_as_bucket_view=True"]
-    _, safe, _ = candidates_of([write("model = DDP(net)\n")], frozenset())
+    _, safe, *_ = candidates_of([write("model = DDP(net)\n")], frozenset())
     assert not any("bucket_cap_mb" in each.key for each in safe)
 
 

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from perfaudit.tune.ranks.race import BASE, CONTROL, MOST_GENERATIONS, Race, SetRun, gap
+from perfaudit.tune.ranks.race import BASE, CONTROL, MOST_GENERATIONS, NUDGED, Race, SetRun, gap
 
 LOSSES = ((1.0, 0.5, 0.25), (1.1, 0.6, 0.3))
 
@@ -96,6 +96,33 @@ def test_where_identical_code_gives_other_losses_a_patch_may_be_so_far_off_too()
         raced.add({BASE: SetRun(1.0, LOSSES), CONTROL: SetRun(1.0, other), "patch": SetRun(0.5, other)})
     assert raced.best() == "patch"
     assert "those of identical code within" in raced.verified("patch")
+
+
+@pytest.mark.parametrize(
+    ("nudged", "patched", "is_refused"),
+    [
+        (0.2501, 0.2502, False),  # roundings carry this training's losses about as far
+        (0.25, 0.2505, True),
+        (0.2501, 0.252, True),
+        (0.3, 0.2505, True),  # they carry them anywhere: that is no yardstick
+    ],
+)
+def test_a_patch_that_rounds_otherwise_may_be_as_far_off_as_roundings_carry_the_losses(
+    nudged: float, patched: float, is_refused: bool
+) -> None:
+    raced = race("patch", changes=("rounding",))
+    raced.nudges = True
+    assert NUDGED in raced.order()
+    for _ in range(4):
+        runs = {key: SetRun(1.0, LOSSES) for key in raced.order()}
+        runs["patch"] = SetRun(0.5, ((1.0, 0.5, patched), LOSSES[1]))
+        if NUDGED in runs:
+            runs[NUDGED] = SetRun(1.0, ((1.0, 0.5, nudged), LOSSES[1]))
+        raced.add(runs)
+        if is_refused:
+            break
+        assert NUDGED not in raced.order()
+    assert ("patch" in raced.failures) == is_refused
 
 
 def test_without_losses_nothing_is_verified() -> None:
