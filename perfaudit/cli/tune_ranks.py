@@ -9,14 +9,15 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from perfaudit.cli.output import say
 from perfaudit.cli.run_ranks import Ranks, together
 from perfaudit.distributed.compare import WARM_UP
-from perfaudit.errors import UserError
+from perfaudit.errors import NothingMeasured, UserError
+from perfaudit.runs import RankRun
 from perfaudit.tune.ranks.race import BASE, CONTROL, KNOB, LOSSES, NUDGED, Race, SetRun
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def _lead(sets: Sets, place: Place, script: Script, budget: float, allow: frozen
     first = sets.run({}, LOOK_STEPS)
     steps = _steps_of_set(first.seconds, time.monotonic() - began)
     if first.why:
-        raise UserError(f"{script}: {first.why}")
+        raise (UserError if first.has_failed else NothingMeasured)(f"{script}: {first.why}")
     facts = sets.facts
     machine = replace(
         machine, device=facts.get("device", "cpu"), torch=facts.get("torch", ""), threads=facts.get("threads", 0)
@@ -235,6 +236,8 @@ class Sets:
         variables = {"MASTER_PORT": str(order["port"]), "TORCHELASTIC_USE_AGENT_STORE": "False"}
         seen = observe(request, self._timeout, self._ranks.heed, self._output, LOSSES, variables=variables)
         _shorten(self._output)
+        if seen.ended == "late":
+            seen.message = f"in {self._timeout:.0f} s there was none; --timeout gives it longer."
         self.facts = seen.facts
         run = summarize(seen, str(self._script), self._in_place)
         if run.ended in ("failed", "late", "stopped") and seen.number >= order["steps"] - 1:
@@ -249,10 +252,12 @@ class Sets:
 
 def _together(words: Sequence[Json], steps: int) -> SetRun:
     """What a set of ranks has shown: the slowest rank's median step, and why it failed, where it did."""
-    failed = next((told for told in words if told["ended"] not in ("enough", "finished")), None)
-    if failed is not None:
-        at = f" at {failed['stands']}" if failed.get("stands") else ""
-        return SetRun(why=f"rank {failed['rank']} {failed['ended']}{at}: {failed.get('message', '')}")
+    from perfaudit.render.run_ranks import faults
+
+    names = {each.name for each in fields(RankRun)}
+    ranks = [RankRun(**{name: value for name, value in told.items() if name in names}) for told in words]
+    if any(each.ended not in ("enough", "finished") for each in ranks):
+        return SetRun(why=faults(ranks)[0], has_failed=any(each.ended == "failed" for each in ranks))
     behind = [told["updates"][0][max(0, WARM_UP - told["first_update"]) :] for told in words if told.get("updates")]
     if len(behind) < len(words) or not all(behind):
         return SetRun(why=f"a rank made no more than {WARM_UP} of {steps} steps")

@@ -103,7 +103,9 @@ def compare(ranks: Sequence[RankSteps]) -> Comparison:
     least_in_buckets = [min(column) for column in zip(*buckets, strict=True)]
     spread = [max(column) - statistics.fmean(column) for column in zip(*own, strict=True)]
     explain = _explains(own, elements)
-    imbalance = _mean_without_largest(spread) / step
+    # Of a step as it is where nobody else uses the cores: the wait for one, on this rank or the others, is no load of theirs.
+    alone = statistics.median(max(mine) + wait for mine, wait in zip(zip(*own, strict=True), least, strict=True))
+    imbalance = _mean_without_largest(spread) / alone if alone > 0 else 0.0
     return Comparison(
         behind - first,
         stragglers,

@@ -28,14 +28,22 @@ def test_a_set_takes_as_long_as_its_slowest_rank() -> None:
 @pytest.mark.parametrize(
     ("other", "why"),
     [
-        ({"ended": "failed", "message": "ValueError: no"}, "rank 1 failed: ValueError: no"),
-        ({"ended": "late", "stands": "train.py:9 in main"}, "rank 1 late at train.py:9 in main"),
+        ({"ended": "failed", "message": "ValueError: no"}, "Rank 1 failed before its first step: ValueError: no"),
+        ({"ended": "late", "stands": "train.py:9 in main"}, "It stands at train.py:9 in main"),
         ({"updates": []}, "no more than"),
         ({"updates": [[0.1] * 3] * 7}, "no more than"),
     ],
 )
 def test_a_set_of_which_a_rank_fails_has_failed(other: dict[str, Any], why: str) -> None:
     assert why in _together([word(0, 0.04), word(1, 0.06, **other)], 20).why
+
+
+def test_a_set_fails_for_the_rank_that_was_the_cause() -> None:
+    lost = word(0, 0.04, ended="failed", message="RuntimeError: Connection closed by peer", steps=20)
+    cause = word(1, 0.04, ended="failed", message="ValueError: no static graphs here", steps=20)
+    failed = _together([lost, cause], 20)
+    assert failed.why == "Rank 1 failed after 20 steps: ValueError: no static graphs here."
+    assert failed.has_failed
 
 
 def test_steps_of_a_set_go_by_what_a_start_takes() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -103,6 +104,20 @@ def test_loads_that_differ_in_turn_are_an_imbalance_and_batches_explain_it_where
         sizes = [[chance.choice((16.0, 64.0)) for _ in range(60)] for _ in range(2)]
     found = compare(made(own, sizes))
     assert (found.is_imbalanced, found.batches_explain, found.stragglers) == (True, is_explained, ())
+
+
+def test_loads_that_differ_are_told_on_a_busy_machine_too() -> None:
+    chance = random.Random(3)
+    sizes = [[chance.choice((16.0, 64.0)) for _ in range(60)] for _ in range(2)]
+    ranks = made([[STEP * size / 40 for size in row] for row in sizes], sizes)
+    calm = compare(ranks)
+    waits = 0.1  # for a core, in each step of each rank
+    busy = [
+        replace(each, seconds=[seconds + waits for seconds in each.seconds], queued=[waits] * len(each.seconds))
+        for each in ranks
+    ]
+    assert compare(busy).is_imbalanced
+    assert compare(busy).imbalance == pytest.approx(calm.imbalance)
 
 
 def test_without_batches_nothing_is_said_of_them() -> None:

@@ -36,11 +36,15 @@ MOST_GENERATIONS = LOOKS[-1].generations
 
 @dataclass(frozen=True, slots=True)
 class SetRun:
-    """What a set of ranks has shown: seconds of a step, and the first losses, rank by rank. why: it failed."""
+    """What a set of ranks has shown: seconds of a step, and the first losses, rank by rank.
+
+    why: it has none of that; has_failed: for the script raised an error on a rank.
+    """
 
     seconds: float = 0.0
     losses: tuple[tuple[float, ...], ...] = ()
     why: str = ""
+    has_failed: bool = False
 
 
 @dataclass(slots=True)
