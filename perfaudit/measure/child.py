@@ -20,6 +20,7 @@ from perfaudit.files import append_only
 from perfaudit.measure.nursery import CannotFork, Nursery, child_environment, nursery, refuse, start_command
 from perfaudit.measure.time_limit import seconds_left
 from perfaudit.processes import descendants
+from perfaudit.script.quiet_terminal import quiet_input
 
 Reply = dict[str, Any]  # JSON
 
@@ -216,7 +217,7 @@ class _Fresh:
     def __init__(self, commands: int, replies: int, output: int, folder: Path | None) -> None:
         self._process = subprocess.Popen(
             start_command("worker", "serve", commands, replies, os.getpid()),
-            stdin=subprocess.DEVNULL,
+            stdin=quiet_input(),
             stdout=output,
             stderr=output,
             pass_fds=(commands, replies),

@@ -16,6 +16,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from perfaudit.script.quiet_terminal import quiet_input
+
 START_SECONDS = 120.0  # importing torch on a loaded machine took up to 30 s here
 
 # Libraries that do nothing on import but take a second or more for it; everything else the children import themselves.
@@ -57,7 +59,7 @@ class Nursery:
         self._socket = ours
         self._process = subprocess.Popen(
             start_command("forking", "nurse", theirs.fileno(), os.getpid()),
-            stdin=subprocess.DEVNULL,
+            stdin=quiet_input(),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             pass_fds=(theirs.fileno(),),

@@ -19,6 +19,7 @@ from typing import IO, Any
 
 from perfaudit.processes import descendants
 from perfaudit.script.own_files import is_own
+from perfaudit.script.quiet_terminal import quiet_input
 from perfaudit.script.request import Request
 from perfaudit.script.scratch_folders import own_scratch
 from perfaudit.script.stands import where_it_stands
@@ -128,7 +129,7 @@ def observe(
         package = str(Path(__file__).resolve().parents[2])
         process = subprocess.Popen(
             [sys.executable, "-c", _START, package, request.to_json(write, trace, stands.fileno())],
-            stdin=None if _has_input() else subprocess.DEVNULL,
+            stdin=None if _has_input() else quiet_input(),
             stdout=output if output is not None else subprocess.DEVNULL,
             stderr=output if output is not None else subprocess.DEVNULL,
             pass_fds=(write, stands.fileno(), *([trace] if trace >= 0 else [])),
