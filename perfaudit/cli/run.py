@@ -299,6 +299,7 @@ def _report(run: Run, facts: Mapping[str, Any]) -> Report:
     from perfaudit.report import Report
     from perfaudit.rules import rule_heads
     from perfaudit.script.advice import order_findings
+    from perfaudit.script.never_called import lines_never_called, loaders_never_built
     from perfaudit.static.discover import shown
 
     given = [shown(Path(file)) for file in facts.get("files", []) if Path(file).is_file()]
@@ -308,7 +309,10 @@ def _report(run: Run, facts: Mapping[str, Any]) -> Report:
     only = {rule.id for rule in rule_heads().values() if rule.accelerator_only}
     never_built = _lines_of_classes(report.findings, facts.get("never_built", {}))
     never_run = _lines_under_guards(report.findings, facts.get("main", ""))
-    findings = order_findings(report.findings, run, only, facts.get("loaders_never_read", []), never_built, never_run)
+    never_called = lines_never_called(report.findings, facts.get("called", {}))
+    read, never_read = facts.get("loaders_read", []), facts.get("loaders_never_read", [])
+    never_read = [*never_read, *loaders_never_built(report.findings, [*read, *never_read] if read else [])]
+    findings = order_findings(report.findings, run, only, never_read, never_built, never_run, never_called)
     return report.with_(command="run", target=run.script, run=run, findings=findings)
 
 

@@ -20,6 +20,9 @@ PHASE_OF_RULE = {
     "PA405": "average",
     "PA406": "average",
 }
+# Rules about what a step does, where it does it. Others are about what is built before, or what other processes do.
+IN_STEPS: tuple[str, ...] = ("PA110", "PA203", "PA204", "PA205", "PA207", "PA208", "PA209", "PA210", "PA212", "PA213")
+IN_STEPS += ("PA404", "PA407", "PA601", "PA602", "PA603", "PA604", "PA605", "PA606", "PA803", "PA804")
 WORTH_SAYING = 0.02  # of a step: a finding in a phase that takes less comes last
 Lines = tuple[str, int, int]  # file, first and last line of a call, or of a class
 NEVER_READ = "no step that was seen has read a batch of this loader"
@@ -27,8 +30,9 @@ NEVER_UPDATES = "no update that was seen is of such an optimizer"
 ALONE = "it costs time where several processes train together, and this run was of one"
 OF_SEVERAL_PROCESSES = ("PA702", "PA703", "PA704", "PA705", "PA706", "PA707", "PA708", "PA709")
 ELSEWHERE = "it costs time on an accelerator, and this run was on the CPU"
+NEVER_CALLED = "the steps in which this was looked for did not come to this function"
 NEVER_RUN = "these lines run only where their file is the script"
-LAST = (NEVER_READ, NEVER_UPDATES, NEVER_RUN, ALONE, ELSEWHERE, NEVER_BUILT)  # in this order
+LAST = (NEVER_CALLED, NEVER_READ, NEVER_UPDATES, NEVER_RUN, ALONE, ELSEWHERE, NEVER_BUILT)  # in this order
 
 
 def order_findings(
@@ -38,22 +42,24 @@ def order_findings(
     never_read: Sequence[Lines] = (),
     never_built: Sequence[Lines] = (),
     never_run: Sequence[Lines] = (),
+    never_called: Sequence[Lines] = (),
 ) -> tuple[Finding, ...]:
     """Those whose phase was seen to take a share worth saying first, the largest first; then what no phase was seen for.
 
-    Last, and said so, what lies in a phase that hardly takes any time, loaders that no step has read, optimizers that made no
-    update, what costs time where several processes train, on a CPU what costs time on accelerators only, and modules of which
-    none was built. A hint is said only where its phase takes such a share.
+    Last, and said so: what lies in a phase that hardly takes any time; functions that no step calls; loaders that no step has
+    read; optimizers that made no update; what costs time where several processes train; on a CPU what costs time on
+    accelerators only; and modules of which none was built. A hint is said only where its phase takes such a share.
 
     accelerator_only: ids of such rules. never_read: the calls that build such loaders. never_built: the classes of such
     modules. never_run: what stands under `if __name__ == "__main__"` in other files than the script.
+    never_called: findings in functions that no step was seen to call.
     """
     if not run.phases:
         return tuple(finding for finding in findings if finding.severity != "hint")
     why = {
         id(finding): note
         for finding in findings
-        if (note := _why_last(finding, run, accelerator_only, never_read, never_built, never_run))
+        if (note := _why_last(finding, run, accelerator_only, never_read, never_built, never_run, never_called))
     }
     findings = [f for f in findings if f.severity != "hint" or (id(f) not in why and _is_worth_saying(f, run))]
     last = sorted((each for each in findings if id(each) in why), key=lambda each: LAST.index(why[id(each)]))
@@ -74,12 +80,15 @@ def _why_last(
     never_read: Sequence[Lines],
     never_built: Sequence[Lines],
     never_run: Sequence[Lines],
+    never_called: Sequence[Lines],
 ) -> str:
     """Why a finding has made no step of this run longer, as one of LAST; "" of the others."""
     if _lies_in(finding, never_built):
         return NEVER_BUILT
     if _lies_in(finding, never_run):
         return NEVER_RUN
+    if finding.rule.startswith(IN_STEPS) and _lies_in(finding, never_called):
+        return NEVER_CALLED
     if run.device == "cpu" and finding.rule in accelerator_only:
         return ELSEWHERE
     if finding.rule.startswith("PA1") and _lies_in(finding, never_read):

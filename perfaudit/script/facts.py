@@ -28,6 +28,7 @@ def facts_of(watch: Watch, files: OwnFiles) -> Json:
         * (1 if sys.platform == "darwin" else 1024),
         "device": "cpu",
         "files": files.names(),
+        "loaders_read": watch.loaders.were_read(),
         "loaders_never_read": watch.loaders.never_read(),
         "is_traced": sys.gettrace() is not None,
         "torch": getattr(sys.modules.get("torch"), "__version__", ""),

@@ -59,6 +59,12 @@ class ReadLoaders:
         self.is_other = False
         self._read.add(self._begun.get(self.last, -1))
 
+    def were_read(self) -> list[Lines]:
+        """The calls whose loaders updates have read; [] where that is not known of each."""
+        if -1 in self._read:
+            return []
+        return [(site.path, site.line, site.end_line) for n, site in enumerate(self._sites) if n in self._read]
+
     def never_read(self) -> list[Lines]:
         """The calls whose loaders no update has read; [] where one has read a loader of which the call is not known."""
         if not self._read or -1 in self._read:

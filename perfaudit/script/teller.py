@@ -10,6 +10,7 @@ import sys
 import time
 from typing import Any
 
+from perfaudit.script.called_functions import LONGEST, MOST, SECONDS, CalledFunctions
 from perfaudit.script.facts import bytes_in_use, facts_of
 from perfaudit.script.loop_progress import fraction_done
 from perfaudit.script.own_files import OwnFiles, is_own
@@ -55,6 +56,10 @@ class Teller:
         self._is_exported = order["is_whole"]
         self._profile: StepProfile | None = None  # under way
         self._profiled = 0  # updates since it began
+        self._called: CalledFunctions | None = None  # of steps behind those that are timed
+        self._heard: CalledFunctions | None = None  # the same afterwards
+        self._listened = 0  # updates since it began
+        self._listens_since = 0.0
         self._told = time.monotonic()
         self._first: float | None = None
         self._so_far = StepsSoFar()
@@ -82,6 +87,9 @@ class Teller:
             self._go_on_profiling()
             return
         now = time.monotonic()
+        if self._called is not None:
+            self._go_on_listening(now)
+            return
         if self._first is None:
             self._first = now
             self._enough_at = now + self._seconds if self._seconds else math.inf
@@ -108,12 +116,37 @@ class Teller:
                 self.watch.watch_next(is_watched)
                 self._change_at = updates + number
             return
-        if self._wants_profile:
-            self.tell()
-            self._profile = StepProfile()
-            self._profile.begin()
+        if not self._begins_to_listen(now):
+            self._profile_or_end()
+
+    def _profile_or_end(self) -> None:
+        """What comes behind the steps that are timed."""
+        if not self._wants_profile:
+            self._end_script()
+        self.tell()
+        self._profile = StepProfile()
+        self._profile.begin()
+
+    def _begins_to_listen(self, now: float) -> bool:
+        """Whether some steps more are to tell which functions they call. Not where ranks must make the same number of steps."""
+        seconds = (now - (self._first or now)) / max(1, self.watch.updates - 1) * self._so_far.updates_per_step
+        if seconds > LONGEST or self.watch.of_rank is not None:
+            return False
+        self.tell()
+        called = CalledFunctions()
+        self._called, self._listens_since = called if called.begin() else None, now
+        return self._called is not None
+
+    def _go_on_listening(self, now: float) -> None:
+        self.watch.take_records()  # a step that is slowed is no time to go by
+        self._listened += 1
+        steps, rest = divmod(self._listened, self._so_far.updates_per_step)
+        if self._called is None or rest or not steps or (steps < MOST and now - self._listens_since < SECONDS):
             return
-        self._end_script()
+        self._called.end()
+        self._heard = self._called
+        self._called = None
+        self._profile_or_end()
 
     def _weigh(self, seconds: float, updates: int) -> None:
         """See how many of the next updates are watched."""
@@ -237,5 +270,7 @@ class Teller:
         facts = self._facts()
         with contextlib.suppress(Exception):  # classes of the script's may do anything when they are looked at
             facts["never_built"] = self.watch.never_built(frozenset(facts["files"]))
+            if self._heard is not None and self._heard.is_known and not self.watch.compiles:
+                facts["called"] = self._heard.names(facts["files"])
             facts["main"] = os.path.abspath(getattr(sys.modules["__main__"], "__file__", None) or "")  # noqa: PTH100
         return facts

@@ -280,6 +280,11 @@ class Watch:
             self.kinds_of_optimizers.append(type(optimizer).__name__)
         return number
 
+    @property
+    def compiles(self) -> bool:
+        """Whether code of the script's was compiled by torch, whose calls the interpreter does not tell."""
+        return self._compiles or any(kind.__module__.startswith("torch.jit") for kind in self._built.kinds)
+
     def never_built(self, files: Collection[str]) -> dict[str, list[str]]:
         """See `BuiltModules`."""
         return self._built.never_built(files)

@@ -10,7 +10,7 @@ from surveys import found
 from perfaudit.findings import Location
 from perfaudit.rules import all_rules
 from perfaudit.runs import NEVER_BUILT, Run
-from perfaudit.script.advice import ALONE, ELSEWHERE, NEVER_READ, NEVER_UPDATES, order_findings
+from perfaudit.script.advice import ALONE, ELSEWHERE, NEVER_CALLED, NEVER_READ, NEVER_UPDATES, order_findings
 
 PHASES = {"data_wait": 0.5, "host_to_device": 0.0, "forward": 0.3, "backward": 0.19, "optimizer": 0.01, "average": 0.0}
 ONLY = {rule.id for rule in all_rules().values() if rule.accelerator_only}
@@ -53,6 +53,12 @@ def test_a_loader_that_no_step_has_read_comes_last_and_says_so() -> None:
         "observed: waiting for data takes 50.0 % of a step here",
         NEVER_READ,
     ]
+
+
+def test_a_function_that_no_step_calls_comes_last_and_says_so() -> None:
+    given = [found(rule).with_(location=Location("train.py", 4, 1, 4, 9)) for rule in ("PA404", "PA201")]
+    ordered = order_findings(given, run(), never_called=[("train.py", 4, 4)])
+    assert [(each.rule, each.note) for each in ordered] == [("PA201", ""), ("PA404", NEVER_CALLED)]
 
 
 def test_an_optimizer_that_updates_nothing_comes_last_and_says_so() -> None:
