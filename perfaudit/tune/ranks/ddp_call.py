@@ -29,6 +29,14 @@ SETTINGS: tuple[tuple[Settings, tuple[str, ...]], ...] = (
     ({BUCKET: 5}, ("rounding",)),
     ({BUCKET: 100}, ("rounding",)),
 )
+# Each gradient of each pass moved by its last bit, up, down or not at all, as another order of sums moves it. Before passes are added
+# up: where they cancel out, what is left is another number, of which Adam makes as long a step as of any. The program's own random
+# streams are left alone.
+NUDGE = (
+    "[_w.register_hook(lambda grad, _t=__import__('torch'), _chance=__import__('torch').Generator().manual_seed(_n): "
+    "grad * (1 + 2**-23 * _t.randint(-1, 2, grad.shape, generator=_chance)).to(grad)) "
+    "for _n, _w in enumerate({}.parameters()) if _w.requires_grad]"
+)
 _WORDS = {
     VIEW: "let gradients be views of the buckets they are summed in",
     STATIC: "say that the graph is the same in each step, as it must be then",
@@ -66,15 +74,14 @@ def candidates(sources: Sequence[Source], ranks: Ranks) -> Iterator[Candidate]:
 
 
 def nudged(sources: Sequence[Source]) -> tuple[str, str] | None:
-    """The file with the call, and its text with each weight moved by its last bit; None where the wrapped model has no name."""
+    """The file with the call, and its text with each gradient moved by its last bit; None where the model has no name."""
     try:
         source, call = the_call(sources)
     except Refused:
         return None
     if not (name := name_of(source, call)):
         return None
-    line = f"for _n, _p in enumerate({name}.parameters()): _p.data.mul_(1 + (-1) ** _n * 2**-23)"
-    edits = edit.insert_after(source, source.statement(call), line)
+    edits = edit.insert_after(source, source.statement(call), NUDGE.format(name))
     return (source.path, edit.apply(source.text, edits)) if edits else None
 
 

@@ -26,7 +26,7 @@ from perfaudit.measure.stats import (
 from perfaudit.measurements import Comparison, Settings, Trial
 
 BASE, CONTROL = "your code", "identical code"
-NUDGED = "your code with each weight moved by its last bit"  # once, to see how far roundings carry the losses
+NUDGED = "your code with each gradient moved by its last bit"  # once, to see how far roundings carry the losses
 KNOB = "ddp"
 LEAST_GAIN = 0.01  # of a step, by the lower end of the interval, for a patch to be worth having
 HOPELESS = 1.1  # times the base's step in both of the first two generations: such a patch is not run any more
@@ -193,7 +193,7 @@ class Race:
         return max(TIMES_NOISE * apart, *(MAY_BE.get(each, 0.0) for each in self.changes[key]), 0.0)
 
     def reach_of_roundings(self) -> float:
-        """How far the losses are from those with all weights moved by their last bit, relatively; 0 where that was not run."""
+        """How far the losses are from those with all gradients moved by their last bit, relatively; 0 where that was not run."""
         found = [gap(each[BASE].losses, each[NUDGED].losses) for each in self.generations if NUDGED in each]
         return max((each for each in found if each <= MOST_OF_ROUNDINGS), default=0.0)
 

@@ -183,12 +183,14 @@ def test_parameters_that_are_sharded_may_stay_gathered() -> None:
         choice(text.replace("fully_shard(net)", "fully_shard(net, reshard_after_forward=True)"))
 
 
-def test_each_weight_is_moved_by_its_last_bit_where_the_wrapped_model_has_a_name() -> None:
+def test_each_gradient_is_moved_by_its_last_bit_where_the_wrapped_model_has_a_name() -> None:
     nudged = choice("model = DDP(nn.Linear(2, 2))\nrun(model)\n").nudged
     assert nudged is not None
     path, text = nudged
     assert path == "train.py"
-    assert text.splitlines()[-2].startswith("for _n, _p in enumerate(model.parameters()): _p.data.mul_(")
+    assert text.splitlines()[-2].endswith(
+        "for _number, _weight in enumerate(model.parameters()) if _weight.requires_grad]"
+    )
     assert choice("run(DDP(nn.Linear(2, 2)))\n").nudged is None
 
 
