@@ -51,6 +51,7 @@ WORTH = {
     "no search for unused parameters": ("each_pass", "searching", "PyTorch's tuning guide (DDP)"),
 }
 RULES = ("PA903", "PA904", "PA905")
+JUDGED = 2  # raised when something else is said of the same steps: earlier runs then count for their times only
 
 
 def run(training: str, steps: int) -> Json:
@@ -69,6 +70,7 @@ def run(training: str, steps: int) -> Json:
     said = [each for each in report["findings"] if each["rule"] in RULES]
     return {
         "training": training,
+        "judged": JUDGED,
         "rules": [each["rule"] for each in said],
         "messages": [each["message"] for each in said],
         "step": seen["seconds_per_step"],
@@ -93,7 +95,7 @@ def page(records: list[Json]) -> str:
         "|---|---|---:|---|---:|---:|---:|---:|",
     ]
     for training, (wrong, rule) in TRAININGS.items():
-        runs = [each for each in records if each["training"] == training]
+        runs = [each for each in records if each["training"] == training and is_judged(each)]
         if not runs:
             continue
         named: object = sum(rule in each["rules"] for each in runs) if rule else "-"
@@ -114,10 +116,15 @@ def page(records: list[Json]) -> str:
     lines += ["", f"Machine: {'; '.join(sorted({each['machine'] for each in records}))}", ""]
     lines += ["What was said in the first run of each:", ""]
     for training in TRAININGS:
-        first = next((each for each in records if each["training"] == training), None)
+        first = next((each for each in records if each["training"] == training and is_judged(each)), None)
         if first is not None:
             lines.append(f"- {training}: {' '.join(first['messages']) or 'nothing'}")
     return "\n".join([*lines, ""])
+
+
+def is_judged(record: Json) -> bool:
+    """Whether a run was judged as runs are now."""
+    return bool(record.get("judged", 1) == JUDGED)
 
 
 def worth(records: list[Json]) -> list[str]:
@@ -148,7 +155,7 @@ def main() -> None:
         RECORDS.unlink(missing_ok=True)
     for number in range(options.runs):
         for training in TRAININGS:  # in turn, so that all meet the same machine
-            if sum(each["training"] == training for each in read(RECORDS)) <= number:
+            if sum(each["training"] == training and is_judged(each) for each in read(RECORDS)) <= number:
                 keep(RECORDS, run(training, options.steps))
     tell(page(read(RECORDS)), PAGE, options.write)
 

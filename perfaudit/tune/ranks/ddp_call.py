@@ -29,8 +29,8 @@ SETTINGS: tuple[tuple[Settings, tuple[str, ...]], ...] = (
     ({BUCKET: 5}, ("rounding",)),
     ({BUCKET: 100}, ("rounding",)),
 )
-# Each gradient of each pass moved by its last bit, up, down or not at all, as another order of sums moves it. Before passes are added
-# up: where they cancel out, what is left is another number, of which Adam makes as long a step as of any. The program's own random
+# Each gradient of each pass moved by its last bit, up, down or not at all, as another order of sums moves it. Before passes are
+# added up: where they cancel out, another number is left, of which Adam makes as long a step as of any. The program's own random
 # streams are left alone.
 NUDGE = (
     "[_w.register_hook(lambda grad, _t=__import__('torch'), _chance=__import__('torch').Generator().manual_seed(_n): "

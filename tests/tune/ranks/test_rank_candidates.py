@@ -188,9 +188,7 @@ def test_each_gradient_is_moved_by_its_last_bit_where_the_wrapped_model_has_a_na
     assert nudged is not None
     path, text = nudged
     assert path == "train.py"
-    assert text.splitlines()[-2].endswith(
-        "for _number, _weight in enumerate(model.parameters()) if _weight.requires_grad]"
-    )
+    assert text.splitlines()[-2].endswith("for _n, _w in enumerate(model.parameters()) if _w.requires_grad]")
     assert choice("run(DDP(nn.Linear(2, 2)))\n").nudged is None
 
 
