@@ -23,6 +23,7 @@ from perfaudit.cli.gate_options import (
     settings_for,
 )
 from perfaudit.cli.group import group_with_default
+from perfaudit.cli.nodes import On
 from perfaudit.cli.output import HtmlFile, check_writable, emit, format_option, say
 from perfaudit.errors import FOUND, INTERRUPTED, NOTHING_MEASURED, OK, NothingMeasured, UserError
 from perfaudit.gate.signals import ended_by_signals, hold_back
@@ -96,6 +97,7 @@ def check(
     module: Module = False,
     in_place: InPlace = False,
     device: Device = "auto",
+    on: On = "",
     timeout: Timeout = "2m",
     self_test: Annotated[
         bool,
@@ -139,6 +141,8 @@ def check(
     )
     config, settings = settings_for(targets, path, module, in_place)
     settings = typed.over(settings)
+    if on and (self_test or not settings.against or "time" not in (settings.layers or ("time",))):
+        raise UserError(f"--on {on} is for what is timed against a commit: give --against, and the layer time")
     others = [_report_file(text) for text in report or []]
     check_writable(output, html)
     for _, file in others:
@@ -146,7 +150,7 @@ def check(
     if resume and (self_test or not settings.against or "time" not in (settings.layers or ("time",))):
         raise UserError("--resume goes on with what was timed against a commit: give --against, and the layer time")
     journal = None if no_history or self_test else begin(Path.cwd(), resume)
-    request = request_for(config, settings, factory, device, timeout, stored_targets(settings, config), journal)
+    request = request_for(config, settings, factory, device, timeout, stored_targets(settings, config), journal, on)
     with ended_by_signals():
         with measures(request) as watch:
             done = test_itself(request, runs or RUNS, watch) if self_test else gate(request, watch)

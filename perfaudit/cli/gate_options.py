@@ -34,6 +34,10 @@ Module = Annotated[bool, typer.Option("-m", help="TARGET is a module, run as `py
 InPlace = Annotated[bool, typer.Option("--in-place", help="Let a script write its files, and its trackers record.")]
 Baseline = Annotated[Path | None, typer.Option("--baseline", metavar="FILE", help="The file that holds what is known.")]
 Device = Annotated[str, typer.Option("--device", help="cpu, cuda, … (default: an accelerator if there is one).")]
+On = Annotated[
+    str,
+    typer.Option("--on", metavar="ray|slurm", help="Measure on nodes of a cluster, several sets of processes at once."),
+]
 Timeout = Annotated[str, typer.Option("--timeout", help="Longest time that loading, or one step, may take.")]
 Factory = Annotated[
     list[str] | None, typer.Option("--factory", metavar="ROLE=NAME", help="Name a factory, as in `tune`.")
@@ -104,16 +108,18 @@ def request_for(
     timeout: str,
     stored: Mapping[str, bool] | None = None,
     begin: Begin | None = None,
+    on: str = "",
 ) -> Request:
     """What is asked for. stored: targets of a baseline, see `against_file.stored_targets`. Raises UserError."""
     from perfaudit.cli.measuring import factory_names
+    from perfaudit.cli.nodes import opener
     from perfaudit.gate.request import Request
     from perfaudit.measure.journal import nothing_kept
     from perfaudit.quantities import seconds_of
 
     roles = factory_names(config, factory or [])
     chosen = _chosen(config, settings, roles, stored or {})
-    return Request(chosen, settings, config, device, seconds_of(timeout), begin or nothing_kept)
+    return Request(chosen, settings, config, device, seconds_of(timeout), begin or nothing_kept, on, opener(on))
 
 
 def _chosen(

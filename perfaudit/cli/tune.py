@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from perfaudit.cli.nodes import On
 from perfaudit.cli.output import SOURCES, HtmlFile, check_writable, emit, format_option, names, say
 from perfaudit.errors import FOUND, INTERRUPTED, NOTHING_MEASURED, OK, UserError
 
@@ -113,6 +114,7 @@ def command(
         ),
     ] = None,
     meet: Annotated[Path | None, typer.Option(help="Of ranks on several nodes: a folder that all of them see.")] = None,
+    on: On = "",
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the newest unfinished run of this folder.")
     ] = False,
@@ -132,6 +134,7 @@ def command(
 ) -> None:
     """Parse, search, render, apply, exit. `flags` holds one entry a knob (see `_with_knob_flags`)."""
     from perfaudit.cli.measuring import live, needs_torch
+    from perfaudit.cli.nodes import opener
     from perfaudit.distributed.launch import place_of
     from perfaudit.measure.folder import measuring
     from perfaudit.quantities import bytes_of, seconds_of
@@ -156,6 +159,8 @@ def command(
         from perfaudit.cli.tune_ranks import tune_on_ranks
         from perfaudit.script.request import Script
 
+        if on:
+            raise UserError(f"behind a launcher the ranks are where it started them: leave --on {on} out")
         if resume or not everything:
             raise UserError(
                 "behind a launcher `tune` races settings of DistributedDataParallel: leave knobs and --resume out"
@@ -167,11 +172,12 @@ def command(
         if on_ranks is None:  # the first rank reports
             raise typer.Exit(OK)
         _hand_over(on_ranks, format, output, verbose, html, out, apply, exit_zero)
+    nodes = opener(on, like_here=True)
     journal = begin(Path.cwd(), resume)
     with measuring(Path.cwd()), live(seconds_of(budget)) as watch:
         report = tune(
             chosen, knobs, seconds_of(budget), limit, device, seconds_of(timeout), watch, everything, journal,
-            allow=climbs, in_place=in_place,
+            allow=climbs, in_place=in_place, on=on, nodes=nodes,
         )  # fmt: skip
     _hand_over(report, format, output, verbose, html, out, apply, exit_zero)
 

@@ -38,6 +38,7 @@ from perfaudit.target.names import Target, choose_target
 from perfaudit.verdicts import CountersVerdict, TimeVerdict
 
 CODE_AND_SETTINGS = (".py", ".ipynb", *SETTINGS)
+NODES = "nodes"  # lines of a journal that say which kind of node has measured
 Former = Mapping[str, tuple[str, int]]  # see `targets_there.former_files`
 Verdict = TypeVar("Verdict", CountersVerdict, TimeVerdict)
 
@@ -106,6 +107,7 @@ def _start_line(request: Request, targets: Sequence[Target], reference: Referenc
             "targets": by_label,
             "links": sorted(settings.links),
             **judged,
+            **({"on": request.on} if request.on else {}),
         },
         "files": {name: file_digest(here / name) for name in sorted(differ)},
         "environment": {
@@ -218,22 +220,28 @@ def _time(
     settings = request.settings
     watch.stage("timing both versions, interleaved")
     known.records = [TargetRecord(target.label, known.against) for target in targets]
+    earlier = known.journal.replayed(NODES, request.on)
     try:
-        time_targets(
-            targets,
-            reference,
-            known.records,
-            settings.budget,
-            settings.max_regression,
-            settings.tolerate,
-            request.device,
-            request.timeout,
-            known.against,
-            watch=watch,
-            facts=known.built,
-            journal=known.journal,
-            former={label: before for label, (before, _) in former.items()},
-        )
+        with request.nodes(earlier[-1]["nodes"] if earlier else None) as nodes:
+            if nodes is not None:
+                known.notes.append(f"timed on {nodes.words}")
+                known.journal.append(NODES, key=request.on, nodes=nodes.described)
+            time_targets(
+                targets,
+                reference,
+                known.records,
+                settings.budget,
+                settings.max_regression,
+                settings.tolerate,
+                request.device,
+                request.timeout,
+                known.against,
+                watch=watch,
+                facts=known.built,
+                journal=known.journal,
+                former={label: before for label, (before, _) in former.items()},
+                nodes=nodes,
+            )
     finally:  # an interruption leaves pairs that say something
         for verdict in judged_together(known.records, settings.max_regression, settings.tolerate):
             accepted = time_with_acceptances(verdict, known.accepted)

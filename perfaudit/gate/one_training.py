@@ -59,16 +59,31 @@ def time_in_one_training(
         if deadline.left() <= 0:
             return
         end = deadline.left() * (1 - 1 / (len(records) - number))
-        record.is_begun = True
-        try:
-            running, record.why = lab.together(number, record.seed or 0, deadline.left() - end)
-            record.one = OneTraining()
-            with contextlib.closing(running), in_place():
-                _race(running, record, record.one, deadline, end, limit, tolerated, len(records), watch)
-        except (NotInOneTraining, ChildFailed) as refusal:
-            record.one, record.settled, record.why = None, False, str(refusal)
+        race_one(lab, number, record, deadline, end, limit, tolerated, len(records), watch)
         if journal is not None:
             journal.append(IN_ONE, key=record.target, state=record.state())
+
+
+def race_one(
+    lab: OneLab,
+    number: int,
+    record: TargetRecord,
+    deadline: Deadline,
+    end: float,
+    limit: float,
+    tolerated: float,
+    family: int,
+    watch: Watch,
+) -> None:
+    """Race one target in one training until so many seconds are left of the deadline; or its record says why that cannot be."""
+    record.is_begun = True
+    try:
+        running, record.why = lab.together(number, record.seed or 0, deadline.left() - end)
+        record.one = OneTraining()
+        with contextlib.closing(running), in_place():
+            _race(running, record, record.one, deadline, end, limit, tolerated, family, watch)
+    except (NotInOneTraining, ChildFailed) as refusal:
+        record.one, record.settled, record.why = None, False, str(refusal)
 
 
 @contextlib.contextmanager

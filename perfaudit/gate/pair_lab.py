@@ -13,7 +13,7 @@ from typing import Any
 
 from perfaudit.errors import TargetError
 from perfaudit.gate.checkout import Checkout
-from perfaudit.gate.records import Blocks, Side, TimedBlock, Typical
+from perfaudit.gate.records import Blocks, Side, TargetRecord, TimedBlock, Typical
 from perfaudit.machine.limits import usable_cores
 from perfaudit.measure.child import Child, ChildFailed
 from perfaudit.measure.child_subject import TimedChild
@@ -32,6 +32,9 @@ from perfaudit.target.relocate import refuse
 OTHER: dict[Side, Side] = {"base": "head", "head": "base"}
 MOST_AHEAD = 64  # steps of the warm-up that use up what a loader's workers have ready
 CHUNK = 8  # steps of the warm-up, after which the time that is left is asked for
+
+
+Built = tuple[dict[tuple[int, Side], Facts], dict[tuple[Side, str], str]]  # `PairLab.facts` and `PairLab.ran`
 
 
 @dataclass(slots=True)
@@ -113,6 +116,25 @@ class PairLab:
             f"(one has taken {taken / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free beside it)"
         )
 
+    def here(self) -> LabHere:
+        """What a node needs to make the same lab."""
+        ran = tuple((side, path, digest) for (side, path), digest in self.ran.items())
+        return LabHere(tuple(self.targets), self.base, self.device, self.timeout, tuple(self.former.items()), ran)
+
+    def built(self) -> Built:
+        """What was built, for the lab that this one stands for."""
+        return dict(self.facts), dict(self.ran)
+
+    def take(self, built: Built, record: TargetRecord) -> None:
+        """Know what the lab of a node has built. Where it ran another text, the record has failed."""
+        facts, ran = built
+        self.facts.update(facts)
+        for (side, path), digest in ran.items():
+            if self.ran.setdefault((side, path), digest) != digest:
+                record.failures[side] = (
+                    f"{os.path.relpath(path)} is not the same on all nodes, or changed while it was measured"
+                )
+
     def typical(self, number: int) -> Typical:
         """The median of a block's steps, or their mean where workers load: see `records.TargetRecord`."""
         loaders = [facts.loader for (of, _), facts in self.facts.items() if of == number]
@@ -168,6 +190,24 @@ class PairLab:
         for real, digest in facts.digests.items():
             if self.ran.setdefault((side, real), digest) != digest:
                 raise TrialFailed(f"{os.path.relpath(real)} changed while it was measured")
+
+
+@dataclass(frozen=True, slots=True)
+class LabHere:
+    """A lab without its processes. ran: what `PairLab.ran` holds, as rows."""
+
+    targets: tuple[Target, ...]
+    base: Checkout | None
+    device: str
+    timeout: float
+    former: tuple[tuple[str, str], ...]
+    ran: tuple[tuple[Side, str, str], ...]
+
+    def lab(self) -> PairLab:
+        """A lab in this process."""
+        lab = PairLab(self.targets, self.base, self.device, self.timeout, {}, dict(self.former))
+        lab.ran.update({(side, path): digest for side, path, digest in self.ran})
+        return lab
 
 
 def _warm_up(subject: SideSubject, loader: Loader, seconds: float) -> None:

@@ -18,6 +18,7 @@ from perfaudit.gate.counting import count
 from perfaudit.gate.records import Side, TargetRecord
 from perfaudit.gate.settings import GateSettings
 from perfaudit.measure.child import ChildFailed
+from perfaudit.measure.elsewhere import OpenNodes, no_nodes
 from perfaudit.measure.facts import Facts
 from perfaudit.measure.journal import Begin, Journal, nothing_kept
 from perfaudit.measure.watch import Watch
@@ -30,7 +31,7 @@ from perfaudit.verdicts import LAYERS, CountersVerdict, FindingsVerdict, TimeVer
 class Request:
     """What is to be judged, and how. targets: their files relative to the working directory; timeout: seconds.
 
-    begin: opens the journal of its times, see `measure.journal`.
+    begin: opens the journal of its times, see `measure.journal`. on: the name of what `nodes` opens, "" for this machine.
     """
 
     targets: tuple[Target, ...]
@@ -39,6 +40,8 @@ class Request:
     device: str = "auto"
     timeout: float = 120.0
     begin: Begin = nothing_kept
+    on: str = ""
+    nodes: OpenNodes = no_nodes
 
     @property
     def layers(self) -> tuple[str, ...]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from perfaudit.gate.checkout import Checkout
 from perfaudit.gate.decision import LIMIT, LOOKS, PAIRS, TOLERATED, is_settled
 from perfaudit.gate.one_lab import ChildOneLab
+from perfaudit.gate.one_on_nodes import time_in_one_training_on
 from perfaudit.gate.one_training import IN_ONE, time_in_one_training
-from perfaudit.gate.pair_lab import PairLab
+from perfaudit.gate.pair_lab import Built, LabHere, PairLab
 from perfaudit.gate.pair_plan import SHORTEST, Plan, arranged, drawn_seed, planned, shortened
 from perfaudit.gate.records import (
     SIDES,
@@ -24,11 +26,12 @@ from perfaudit.gate.records import (
 )
 from perfaudit.machine.limits import load_average
 from perfaudit.measure.clock import Clock, Deadline, WallClock
+from perfaudit.measure.elsewhere import Nodes, Work, run_on
 from perfaudit.measure.facts import Facts
 from perfaudit.measure.journal import Journal, Kept
 from perfaudit.measure.ledger import Json
 from perfaudit.measure.nursery import START_SECONDS
-from perfaudit.measure.runner import Processes, TrialFailed, run
+from perfaudit.measure.runner import Processes, TrialFailed
 from perfaudit.measure.watch import Watch
 from perfaudit.target.names import Target
 
@@ -42,8 +45,11 @@ def time_pairs(
     seed: int | None = None,
     watch: Watch | None = None,
     memo: Kept | None = None,
+    nodes: Nodes | None = None,
 ) -> None:
     """Measure every target into its record, pair by pair and in turn, until each is settled or has failed.
+
+    nodes: on which pairs are measured, several at once; None for this machine, where one is at a time.
 
     A quad is not begun where it would outlast the deadline, nor a pair where opening it and its shortest quad would, as far
     as earlier pairs tell. The first pair of a target is always opened while there is time; building and warming it up is
@@ -58,9 +64,10 @@ def time_pairs(
     def settle(record: TargetRecord) -> None:
         record.settled = is_settled(record, limit, tolerated, len(records))
 
-    pace, watch = _Pace(deadline), watch or Watch()
+    pace, watch = _Pace(deadline, nodes), watch or Watch()
     try:
-        run([_Pairs(lab, number, records, pace, seed, watch, settle) for number in range(len(records))], memo)
+        every = [_Pairs(lab, number, records, pace, seed, watch, settle) for number in range(len(records))]
+        run_on(nodes, every, memo)
     except BaseException:
         mark_interrupted(records)
         raise
@@ -77,9 +84,10 @@ def mark_interrupted(records: Sequence[TargetRecord]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Pace:
-    """Shares the time that is left out among the pairs to come."""
+    """Shares the time that is left out among the pairs to come. nodes: that measure at once, None for this machine alone."""
 
     deadline: Deadline
+    nodes: Nodes | None = None
 
     def allows(self, record: TargetRecord) -> bool:
         """Whether another pair of this target is wanted, and would come to a quad in time."""
@@ -96,18 +104,19 @@ class _Pace:
         That is the last one for which opening takes no more than half of the time that is left: what is spent on opening
         measures nothing. Where there is none, it is the first look, and after that as many pairs as leave half of the time.
         """
+        left = self.deadline.left() * (self.nodes.width if self.nodes is not None else 1)
         for look in reversed(LOOKS):
             to_come = [self.to_come(record, look.generations) for record in records]
             opening = sum(n * _opening(record) for n, record in zip(to_come, records, strict=True))
-            if sum(to_come) and opening <= self.deadline.left() / 2:
-                return (self.deadline.left() - opening) / sum(to_come)
+            if sum(to_come) and opening <= left / 2:
+                return (left - opening) / sum(to_come)
         to_come = [self.to_come(record, LOOKS[0].generations) for record in records]
         if not sum(to_come):
             rest = [record for record in records if self.to_come(record, PAIRS)]
-            turns = max(1, int(self.deadline.left() / 2 / sum(_opening(record) for record in rest)))
+            turns = max(1, int(left / 2 / sum(_opening(record) for record in rest)))
             to_come = [turns if record in rest else 0 for record in records]
         opening = sum(n * _opening(record) for n, record in zip(to_come, records, strict=True))
-        return max(0.0, (self.deadline.left() - opening) / sum(to_come))
+        return max(0.0, (left - opening) / sum(to_come))
 
     def to_come(self, record: TargetRecord, pairs: int) -> int:
         """How many pairs of this target are wanted until there are so many."""
@@ -122,7 +131,10 @@ def _opening(record: TargetRecord) -> float:
 
 @dataclass(slots=True)
 class _Pairs:
-    """The series of pairs of target `number`, see `time_pairs`. settle: asks the judge, and keeps its word."""
+    """The series of pairs of target `number`, see `time_pairs`. settle: asks the judge, and keeps its word.
+
+    earlier: pairs that were measured before and are not in the record, which is so on a node.
+    """
 
     lab: PairLab
     number: int
@@ -133,6 +145,7 @@ class _Pairs:
     settle: Callable[[TargetRecord], None]
     done: int = 0  # pairs before the last one
     pair: Pair = field(default_factory=lambda: Pair("base", 0))  # the last one
+    earlier: int = 0
 
     @property
     def record(self) -> TargetRecord:
@@ -155,7 +168,7 @@ class _Pairs:
 
     def _pair(self, there: Processes[TimedBlock]) -> None:
         record, deadline = self.record, self.pace.deadline
-        record.is_begun, self.done = True, len(record.pairs)
+        record.is_begun, self.done = True, self.earlier + len(record.pairs)
         first, start = arranged(self.seed, self.number, self.done)
         pair = self.pair = Pair(first, self.seed + self.done)
         before, seconds = deadline.left(), self.pace.seconds(self.records)  # of steps, both sides together
@@ -192,10 +205,35 @@ class _Pairs:
                 pair.quads.append(Quad(tuple(whole)))
                 for side in SIDES:
                     seconds = statistics.median(block.seconds(record.typical) for block in whole if block.side == side)
-                    self.watch.block(f"{record.target}, {'reference' if side == 'base' else 'head'}", seconds)
+                    self.watch.block(f"{record.target}, {_called(side)}", seconds)
             for side in SIDES:
                 if side in there.ended and not record.groups():
                     there.fail(side, self._why(there.ended[side]))
+
+    def work(self, ahead: int) -> Work | None:
+        """None beyond the next look: that may settle the target."""
+        number, record = len(self.record.pairs) + ahead, self.record
+        if number >= next((look.generations for look in LOOKS if look.generations > len(record.pairs)), PAIRS):
+            return None
+        record.is_begun = True
+        seconds, left = self.pace.seconds(self.records), self.pace.deadline.left()
+        last = replace(record, pairs=record.pairs[-1:])
+        return partial(measure_there, self.lab.here(), self.number, last, number, self.seed, seconds, left)
+
+    def take(self, found: PairThere) -> None:
+        record, self.pair, self.done = self.record, found.pair, len(self.record.pairs)
+        record.take(found.state)
+        record.pairs += [found.pair] if found.was_open else []
+        self.lab.take(found.built, record)
+        for side in SIDES:
+            if seconds := [
+                block.seconds(record.typical)
+                for quad in found.pair.quads
+                for block in quad.blocks
+                if block.side == side
+            ]:
+                self.watch.block(f"{record.target}, {_called(side)}", statistics.median(seconds))
+        self.settle(record)
 
     def recall(self, piece: Pair, state: Json) -> None:
         self.record.pairs += [piece] if piece.quads else []
@@ -209,6 +247,45 @@ class _Pairs:
 
     def _why(self, failure: TrialFailed) -> str:
         return f"{failure} (in process pair {self.done + 1}, after it had run)" if self.done else str(failure)
+
+
+def _called(side: Side) -> str:
+    return "reference" if side == "base" else "head"
+
+
+@dataclass(frozen=True, slots=True)
+class PairThere:
+    """A pair that was measured on a node. was_open: both sides of it were built. built: see `PairLab.take`."""
+
+    pair: Pair
+    state: Json
+    was_open: bool
+    built: Built
+
+
+@dataclass(frozen=True, slots=True)
+class _Given(_Pace):
+    """The seconds of steps that a pair may take were found where the records are."""
+
+    steps: float = 0.0
+
+    def seconds(self, records: Sequence[TargetRecord]) -> float:
+        return self.steps
+
+
+def measure_there(
+    lab: LabHere, number: int, record: TargetRecord, pair: int, seed: int, seconds: float, left: float
+) -> PairThere:
+    """Measure pair `pair` of target `number` on this node.
+
+    record: with its last pair. seconds: of steps. left: seconds until the deadline.
+    """
+    known, there = len(record.pairs), lab.lab()
+    pace = _Given(Deadline(left, WallClock()), None, seconds)
+    series = _Pairs(there, number, [record] * (number + 1), pace, seed, Watch(), lambda record: None)
+    series.earlier = pair - known
+    series.measure()
+    return PairThere(series.pair, record.state(), len(record.pairs) > known, there.built())
 
 
 def _step_seconds(record: TargetRecord) -> float | None:
@@ -234,6 +311,7 @@ def time_targets(
     former: Mapping[str, str] | None = None,
     in_one: bool = True,
     journal: Journal | None = None,
+    nodes: Nodes | None = None,
 ) -> None:
     """Measure targets as they are here against those in `base`, in child processes, for `budget` seconds.
 
@@ -243,7 +321,8 @@ def time_targets(
     says what they mean. reference: what the base is called in messages. facts: gets those of what was built, by the
     number of the target and the side. former: by the label of a target, what its file is called in `base`, where that is
     not the same. in_one: compare them in one training where that can be. journal: keeps pairs, and races in one that came
-    to their end; those of an earlier session are not measured again. The rest: see `pair_lab.PairLab`, `time_pairs`.
+    to their end; those of an earlier session are not measured again. nodes: that measure instead of this machine, each in a
+    folder of this name that holds the same files. The rest: see `pair_lab.PairLab`, `time_pairs`.
     """
     watch = watch or Watch()
     journal = journal or Journal.none()
@@ -256,9 +335,14 @@ def time_targets(
             record.seed = seed
             for line in journal.replayed(IN_ONE, record.target):
                 record.take(line["state"])
-        if in_one:
+        if nodes is not None and base is not None:
+            nodes.share(str(base.root))
+        if in_one and nodes is not None:
+            time_in_one_training_on(nodes, lab, records, deadline, limit, tolerated, journal)
+        elif in_one:
             time_in_one_training(ChildOneLab(lab), records, deadline, limit, tolerated, watch, journal)
     except BaseException:
         mark_interrupted(records)
         raise
-    time_pairs(lab, records, deadline, limit, tolerated, seed, watch, Kept(journal, pair_to_json, pair_from_json))
+    memo = Kept(journal, pair_to_json, pair_from_json)
+    time_pairs(lab, records, deadline, limit, tolerated, seed, watch, memo, nodes)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 
-from perfaudit.measure.clock import Deadline
+from perfaudit.measure.clock import Deadline, WallClock
+from perfaudit.measure.elsewhere import Nodes, Work, run_on
 from perfaudit.measure.journal import Kept
-from perfaudit.measure.lab import ChildLab
+from perfaudit.measure.lab import ChildLab, LabHere
 from perfaudit.measure.ledger import Block, Generation, Json, Ledger, Variant
-from perfaudit.measure.runner import BLOCK_SECONDS, Processes, TooLarge, run
+from perfaudit.measure.runner import BLOCK_SECONDS, Processes, TooLarge
 from perfaudit.measure.stats import LOOKS
 
 GENERATIONS = LOOKS[-1].generations  # of processes: two of identical code differ by up to 2.2 × what one pair predicts
@@ -35,6 +37,7 @@ def measure(
     settled: Settled = lambda ledger: set(),
     memo: Kept | None = None,
     known: Mapping[str, float] | None = None,
+    nodes: Nodes | None = None,
 ) -> None:
     """Measure variants interleaved, into the ledger, in several generations of fresh processes; the first is the base.
 
@@ -45,16 +48,18 @@ def measure(
     would outlast the deadline, as far as the ledger knows what opening and a step take. A training that comes to its end, as
     a short script does, ends its generation, and in the next ones blocks are as short as that asks for.
     stage: under which name the ledger and the memo keep the generations. known: seconds per step by key; a variant of which
-    they are known is given no block to find them out.
+    they are known is given no block to find them out. nodes: on which all generations but the first are measured, several at once
+    up to the next look; the first one is measured here, because the lab checks what it builds. None: all are.
 
     Where memory does not hold the variants side by side, each generation has one process after the other, in the reverse
     order every second time, and `Ledger.apart` says so. A drift of the machine is then between the variants and not within
     their rounds; verdicts rest on what generations differ by, so intervals are wider for it.
     """
     race = _Race(
-        lab, variants, ledger, deadline, seed, stage, generations, rounds, block_seconds, settled, known or {}
+        lab, variants, ledger, deadline, seed, stage, generations, rounds, block_seconds, settled, known or {},
+        nodes,
     )  # fmt: skip
-    run([race], memo)
+    run_on(nodes, [race], memo)
 
 
 def affordable(ledger: Ledger, seconds: float, generations: int) -> int:
@@ -70,7 +75,9 @@ def least_seconds(ledger: Ledger) -> float:
 
 @dataclass(slots=True)
 class _Race:
-    """A series of generations, see `measure`. number: of those begun. alive: variants of the next one."""
+    """A series of generations, see `measure`. number: of those begun; of those that were taken, where nodes measure. alive:
+    variants of the next one.
+    """
 
     lab: ChildLab
     variants: Sequence[Variant]
@@ -83,6 +90,7 @@ class _Race:
     block_seconds: float
     settled: Settled
     known: Mapping[str, float]
+    nodes: Nodes | None = None
     number: int = 0
     alive: list[Variant] = field(default_factory=list)
     generation: Generation | None = None  # the last one, once it is open
@@ -101,6 +109,36 @@ class _Race:
 
     def has_time(self) -> bool:
         return self.deadline.left() > least_seconds(self.ledger) * len(self.alive)
+
+    def work(self, ahead: int) -> Work | None:
+        """None beyond the next look: that may settle variants."""
+        number = self.number + ahead
+        ends = [look.generations for look in LOOKS if look.generations > self.number]
+        if not self.number or number >= min([*ends, self.generations]):
+            return None
+        ledger = replace(self.ledger, generations=[], on_block=_silent)
+        plan = GenerationPlan(
+            tuple(self.alive),
+            self.seed,
+            self.stage,
+            self.generations,
+            self.rounds,
+            self.block_seconds,
+            dict(self.known),
+        )
+        return partial(measure_there, self.lab.here(), plan, number, ledger, self.deadline.left())
+
+    def take(self, found: tuple[Generation | None, Json, float]) -> None:
+        self.generation, state, self.ledger.seconds_per_step = found
+        self.failed, self.number = len(self.ledger.failures), self.number + 1
+        self.ledger.take(state)
+        if self.generation is None:
+            return
+        if self.generation.rounds:
+            self.ledger.generations.append(self.generation)
+        for round_ in self.generation.rounds[-1:]:
+            for key, (_, last) in round_.items():
+                self.ledger.on_block(key, last.seconds_per_step)
 
     def recall(self, piece: Generation, state: Json) -> None:
         self.ledger.generations.append(piece)
@@ -250,6 +288,40 @@ class _Race:
             return steps
         left = self.ledger.steps_to_end - there.made[key]
         return max(self._least(key), min(steps, left // (2 * self.rounds) - 1))
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationPlan:
+    """What a node needs to know of a race besides its lab, see `measure`."""
+
+    variants: tuple[Variant, ...]
+    seed: int
+    stage: str
+    generations: int
+    rounds: int
+    block_seconds: float
+    known: dict[str, float]
+
+
+def measure_there(
+    lab: LabHere, plan: GenerationPlan, number: int, ledger: Ledger, left: float
+) -> tuple[Generation | None, Json, float]:
+    """Measure one generation on this node: what was seen, the ledger's state after it, and its seconds per step.
+
+    ledger: without generations. left: seconds until the deadline.
+    """
+    race = _Race(
+        lab.lab(), plan.variants, ledger, Deadline(left, WallClock()), plan.seed, plan.stage, plan.generations, plan.rounds,
+        plan.block_seconds, lambda ledger: set(), plan.known,
+    )  # fmt: skip
+    race.number = number
+    if race.is_open():
+        race.measure()
+    return race.generation, ledger.state(), ledger.seconds_per_step
+
+
+def _silent(key: str, seconds: float) -> None:
+    """Nobody watches on a node."""
 
 
 def _generations_to_a_look(number: int, generations: int) -> int:

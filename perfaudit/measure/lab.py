@@ -48,6 +48,10 @@ class ChildLab:
     target_of: Callable[[Child], dict[str, Any]] | None = None
     ran: dict[str, str] = field(default_factory=dict)  # SHA-256 of the files that ran unpatched, by path
 
+    def here(self) -> LabHere:
+        """What a node needs to make the same lab. Variants are not checked there, nor do they begin with given parameters."""
+        return LabHere(self.target, self.device, self.seed, self.timeout, self.fresh, dict(self.ran), self.target_of)
+
     def open(self, variants: Sequence[Variant]) -> dict[str, ChildSubject | TrialFailed]:
         """All variants built and warm, as many starting at once as there are cores.
 
@@ -143,6 +147,25 @@ class ChildLab:
         for real, digest in ran.items():
             if real not in patched and self.ran.setdefault(real, digest) != digest:
                 raise TrialFailed(f"{os.path.relpath(real)} changed while it was measured")
+
+
+@dataclass(frozen=True, slots=True)
+class LabHere:
+    """A lab without its processes, as plain data."""
+
+    target: dict[str, Any]  # JSON
+    device: str
+    seed: int
+    timeout: float
+    fresh: bool
+    ran: dict[str, str]
+    target_of: Callable[[Child], dict[str, Any]] | None
+
+    def lab(self) -> ChildLab:
+        """A lab in this process."""
+        lab = ChildLab(self.target, self.device, self.seed, self.timeout, self.fresh)
+        lab.ran, lab.target_of = dict(self.ran), self.target_of
+        return lab
 
 
 class _Leaving:

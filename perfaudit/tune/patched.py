@@ -70,11 +70,11 @@ def race_patched(
     names = {variant.key: variant_name(variant.settings) for variant in (race.start, *race.patches)}
     race.ledger.on_block = lambda key, seconds: session.watch.block(names[key], seconds)
 
-    with _verifier(session, profile, race) as verifier:
+    with _verifier(session, profile, race) as verifier, session.nodes(None) as nodes:
         lab = session.workshop.lab(_check(race, verifier), verifier.start_of)
         measure(
             lab, [race.start, *race.patches], race.ledger, deadline, SEED, race.stage, rounds=rounds,
-            settled=race.settled, memo=session.record,
+            settled=race.settled, memo=session.record, nodes=nodes,
         )  # fmt: skip
 
 

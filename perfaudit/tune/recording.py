@@ -74,18 +74,20 @@ def start_line(
     memory: int,
     allow: frozenset[str] | None = None,
     command: str = "tune",
+    on: str = "",
 ) -> Json:
     """What a run measures, with what, for its journal: enough to tell whether another would measure the same."""
     machine = profile.environment
     versions = {"torch": machine.torch, "device": machine.device, "cores": machine.cores, "threads": machine.threads}
     files = {*profile.survey.facts.project_files, target.file, *files_of_settings(target)}
     allowed = sorted(allow) if allow is not None else None  # None: no climb
-    script = {"script": target.to_json()} if target.is_script else {}
+    script: Json = {"script": target.to_json()} if target.is_script else {}
+    elsewhere: Json = {"on": on} if on else {}
     return {
         "command": command,
         "target": str(target),
         "knobs": list(knobs),
-        "options": {"budget": budget, "memory": memory, "names": target.names, "allow": allowed, **script},
+        "options": {"budget": budget, "memory": memory, "names": target.names, "allow": allowed, **script, **elsewhere},
         "files": {path: file_digest(path) for path in sorted(files)},
         "environment": {**versions, "perfaudit": __version__},
     }

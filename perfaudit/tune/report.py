@@ -10,6 +10,7 @@ from perfaudit.knobs import knob
 from perfaudit.knobs._code import inside_project
 from perfaudit.machine.limits import free_memory
 from perfaudit.measure.clock import Clock, Deadline, WallClock
+from perfaudit.measure.elsewhere import OpenNodes, no_nodes
 from perfaudit.measure.nursery import refusal
 from perfaudit.measure.watch import Watch
 from perfaudit.measurements import DOES_NOT_LEARN, NotApplicable, Winner
@@ -51,6 +52,8 @@ def tune(
     clock: Clock | None = None,
     allow: frozenset[str] | None = None,
     in_place: bool = False,
+    on: str = "",
+    nodes: OpenNodes = no_nodes,
 ) -> Report:
     """Search the knobs on the target, those first that a first profile says can matter most. Ends early on Ctrl-C.
 
@@ -58,7 +61,8 @@ def tune(
     memory of its own; timeout: seconds that loading or one step may take; skips_idle: leave out knobs whose part of the
     step is too small; allow: climb, with patches that change no more than this besides speed, None to search each knob
     on the user's code by itself; in_place: a script writes its own files; begin: opens the record of the run (see
-    `tune.recording`). Raises TargetError when the target does not load, NothingMeasured when it cannot make a step.
+    `tune.recording`); nodes: opens those that measure generations of the patched source; on: what they are called. Raises
+    TargetError when the target does not load, NothingMeasured when it cannot make a step.
     """
     if allow is not None and not inside_project(target.file):
         raise TargetError(
@@ -74,10 +78,12 @@ def tune(
                 rules = {rule for name in knobs for rule in knob(name).rules}
                 expect_findings(target, workshop, [f for f in findings_in([target.file]) if f.rule in rules])
             progress.profile = profile = build(target, workshop, watch, timeout, clock)
-            start = start_line(target, profile, knobs, budget, memory_budget, allow)
+            start = start_line(target, profile, knobs, budget, memory_budget, allow, on=on)
             files, record = start["files"], begin(start)
             limit = memory_budget or None
-            session = Session(target, workshop, watch, clock, record, timeout, limit, skips_idle, digests=files)
+            session = Session(
+                target, workshop, watch, clock, record, timeout, limit, skips_idle, digests=files, nodes=nodes
+            )
             _search_all(session, progress, profile, knobs, deadline, budget)
     except UserError:
         record.end("failed")

@@ -10,6 +10,7 @@ from functools import cached_property
 
 from perfaudit.machine.limits import usable_cores
 from perfaudit.measure.clock import Clock, Deadline, WallClock
+from perfaudit.measure.elsewhere import OpenNodes, no_nodes
 from perfaudit.measure.watch import Watch
 from perfaudit.target.names import Target
 from perfaudit.tune.questions import Questions
@@ -25,7 +26,8 @@ class Session:
 
     timeout: seconds that loading or one step may take. memory_limit: bytes that the peak of a step with a patch may have; None
     where nobody said. skips_idle: leave out knobs whose part of the step is too small to gain anything; those asked for are
-    searched. digests: SHA-256 of the project's files by path, when it began.
+    searched. digests: SHA-256 of the project's files by path, when it began. nodes: opens those that
+    measure generations of the patched source.
     """
 
     target: Target
@@ -38,6 +40,7 @@ class Session:
     skips_idle: bool = False
     cores: int = field(default_factory=usable_cores)
     digests: Mapping[str, str] = field(default_factory=dict)
+    nodes: OpenNodes = no_nodes
 
     @cached_property
     def questions(self) -> Questions:

@@ -397,6 +397,7 @@ def test_targets_are_measured_by_a_lab_for_their_folder(clock: FakeClock, monkey
     assert (first, raced, left, others) == (ChildOneLab(lab), records, made[0][2], [0.07, 0.02, watch])  # type: ignore[arg-type]
     assert [record.seed for record in records] == [3, 3]
     (((one, of, deadline, *rest),)) = made
+    assert rest.pop() is None  # this machine measures
     assert rest.pop().recorded("a.py") == []
     assert (one, of, deadline.left(), rest) == (lab, records, 60.0, [0.07, 0.02, 3, watch])
     assert asked[1][2:] == ("cpu", 9.0, {}, {"a.py": "c.py"}) and asked[1][4] is facts

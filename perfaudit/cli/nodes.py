@@ -1,0 +1,52 @@
+"""`--on`: which machines measure, for the commands that can measure on others."""
+
+from __future__ import annotations
+
+import importlib.util
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from perfaudit.cli.output import say
+from perfaudit.errors import UserError
+
+if TYPE_CHECKING:
+    from perfaudit.measure.elsewhere import Nodes, OpenNodes
+
+On = Annotated[
+    str,
+    typer.Option("--on", metavar="ray", help="Measure on nodes of a cluster, several sets of processes at once."),
+]
+CLUSTERS = {"ray": "ray"}  # and the package that speaks to each
+_WORDS = {"ray": "Ray"}
+
+
+def opener(on: str, like_here: bool = False) -> OpenNodes:
+    """What opens the nodes that `--on` names. Raises UserError for a name there is none of, and without the package.
+
+    like_here: nodes of the kind that this machine is.
+    """
+    from perfaudit.measure.elsewhere import no_nodes
+
+    if not on:
+        return no_nodes
+    if on not in CLUSTERS:
+        raise UserError(f"--on {on}: it is one of {', '.join(CLUSTERS)}")
+    if importlib.util.find_spec(CLUSTERS[on]) is None:
+        raise UserError(f"--on {on} needs {_WORDS[on]}, which this Python lacks: pip install 'perfaudit[{on}]'")
+
+    def opened(like: dict[str, Any] | None) -> AbstractContextManager[Nodes | None]:  # Any: JSON
+        from perfaudit.cluster.kind import Kind, kind_here
+        from perfaudit.cluster.node import Place
+
+        kind = kind_here() if like_here else Kind.from_json(like) if like else None
+
+        def told(text: str) -> None:
+            say(f"perfaudit: {text}")
+
+        from perfaudit.cluster.ray_nodes import ray_nodes
+
+        return ray_nodes(Place.here(), told, kind)
+
+    return opened

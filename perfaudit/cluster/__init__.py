@@ -1,0 +1,1 @@
+"""Machines that others schedule, where sets of fresh processes run. Only `ray_nodes` imports Ray, only `slurm` submitit."""

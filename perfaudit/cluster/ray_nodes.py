@@ -1,0 +1,264 @@
+"""The nodes of a Ray cluster. Ray starts the processes, reserves the machines and notices when one is lost.
+
+Each node has one process of ours, which has reserved all of its cores and accelerators, so that one set of processes is
+measured there at a time and Ray puts nothing beside it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from perfaudit.cluster.kind import Kind, differs, kind_here, most_common
+from perfaudit.cluster.node import Answer, Place, answer, enter, is_there, remove, unpack
+from perfaudit.cluster.shipped import packed
+from perfaudit.errors import NothingMeasured, UserError
+from perfaudit.machine.limits import usable_cores
+from perfaudit.measure.elsewhere import Lost, Work
+
+WAIT_SECONDS = 60.0  # for a node to be free, and for its first answer
+_QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+
+Say = Callable[[str], object]
+
+
+@dataclass(slots=True)
+class _Node:
+    """A node that is ours. ticket: of its work, with the reference to the answer; None while it has none."""
+
+    id: str
+    name: str
+    process: Any  # Ray's handle of an actor, which has no type
+    ticket: int | None = None
+    pending: Any = None  # Ray's reference of an object
+
+
+@dataclass(slots=True)
+class RayNodes:
+    """See `measure.elsewhere.Nodes`. is_ours: the cluster was started for this run and ends with it."""
+
+    ray: Any  # the module
+    nodes: list[_Node]
+    kind: Kind
+    is_ours: bool
+    say: Say
+    shared: list[tuple[str, str]] = field(default_factory=list)  # node's id and a folder that was unpacked there
+    _tickets: int = 0
+
+    @property
+    def width(self) -> int:
+        return len(self.nodes)
+
+    @property
+    def described(self) -> dict[str, Any]:
+        return self.kind.as_json()
+
+    @property
+    def words(self) -> str:
+        return f"{self.width} node{'s' if self.width != 1 else ''} of Ray: {self.kind}"
+
+    @property
+    def free(self) -> int:
+        return sum(node.ticket is None for node in self.nodes)
+
+    def send(self, work: Work) -> int:
+        node = next(node for node in self.nodes if node.ticket is None)
+        self._tickets += 1
+        node.ticket, node.pending = self._tickets, node.process.do.remote(work)
+        return self._tickets
+
+    def next(self) -> tuple[int, Any | Lost]:
+        busy = {node.pending: node for node in self.nodes if node.ticket is not None}
+        (first, *_), _ = self.ray.wait(list(busy), num_returns=1)
+        node = busy[first]
+        ticket, node.ticket, node.pending = node.ticket, None, None
+        assert ticket is not None
+        try:
+            found: Answer = self.ray.get(first)
+        except self.ray.exceptions.RayTaskError:  # the work has raised something that is not the user's: a fault of ours
+            raise
+        except self.ray.exceptions.RayError as error:
+            self.nodes.remove(node)
+            lost = Lost(f"{node.name} was lost ({_first_line(error)})")
+            self.say(f"{lost.reason}; what was measured there at that moment is measured again on another node")
+            return ticket, lost
+        return ticket, found.value()
+
+    def share(self, folder: str) -> None:
+        absent = [node for node, there in self._on_all(is_there, folder) if not there]
+        if not absent:
+            return
+        data = self.ray.put(packed(Path(folder)))
+        for node in absent:
+            self.shared.append((node.id, folder))
+        pending = [node.process.do_with.remote(unpack, folder, data) for node in absent]
+        for answered in self.ray.get(pending):
+            answered.value()
+
+    def _on_all(self, ask: Callable[..., Any], *arguments: object) -> list[tuple[_Node, Any]]:
+        pending = [(node, node.process.do_with.remote(ask, *arguments)) for node in self.nodes]
+        return [(node, self.ray.get(reference).value()) for node, reference in pending]
+
+    def close(self) -> None:
+        """End our processes on all nodes, and the cluster where it is ours."""
+        for node in self.nodes:
+            with contextlib.suppress(Exception):  # of whatever kind: the others must end as well
+                self.ray.kill(node.process)
+        for id_, folder in self.shared:
+            with contextlib.suppress(Exception):
+                self.ray.get(_on(self.ray, id_, remove).remote(folder), timeout=10)
+        with contextlib.suppress(Exception):
+            self.ray.shutdown()
+
+
+@contextlib.contextmanager
+def ray_nodes(place: Place, say: Say, like: Kind | None = None) -> Iterator[RayNodes]:
+    """Nodes of one kind of the cluster that Ray finds (RAY_ADDRESS, or one on this machine), else of a local one.
+
+    like: the kind they must be of; None for that of most nodes. Raises UserError without Ray, and where the cluster has
+    another version; NothingMeasured where it does not answer or no node is free.
+    """
+    if importlib.util.find_spec("ray") is None:
+        raise UserError("--on ray needs Ray, which this Python lacks: pip install 'perfaudit[ray]'")
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
+    import ray
+
+    is_ours = _connect(ray, say)
+    nodes = None
+    try:
+        nodes = _chosen(ray, place, say, like, is_ours)
+        yield nodes
+    finally:
+        if nodes is not None:
+            nodes.close()
+        else:
+            ray.shutdown()
+
+
+def _connect(ray: Any, say: Say) -> bool:  # Any: the module
+    """Join the cluster there is, or start one on this machine; whether it was started."""
+    options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False, "configure_logging": False}
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    try:
+        ray.init(address="auto", **options)
+    except ConnectionError as error:
+        if address := os.environ.get("RAY_ADDRESS"):
+            raise NothingMeasured(
+                f"the Ray cluster at {address} (RAY_ADDRESS) does not answer: {_first_line(error)}"
+            ) from error
+        say("no Ray cluster was found (RAY_ADDRESS names none, none runs here): one is started on this machine alone")
+        try:
+            ray.init(address="local", num_cpus=usable_cores(), include_dashboard=False, **options)
+        except (RuntimeError, OSError, ValueError) as failure:
+            raise NothingMeasured(f"no Ray cluster can be started on this machine: {_first_line(failure)}") from failure
+        return True
+    except (RuntimeError, ValueError) as error:
+        if "ersion mismatch" in str(error):
+            raise UserError(
+                f"the Ray cluster has another version of Ray or Python than this one (Ray {ray.__version__}): "
+                f"install the same on both; {_first_line(error)}"
+            ) from error
+        raise NothingMeasured(f"the Ray cluster cannot be joined: {_first_line(error)}") from error
+    return False
+
+
+def _chosen(ray: Any, place: Place, say: Say, like: Kind | None, is_ours: bool) -> RayNodes:
+    """Our process on every node that is free now, of one kind."""
+    alive = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
+    if not alive:
+        raise NothingMeasured("the Ray cluster has no node with a CPU")
+    process = _process(ray)
+    started = []
+    for node in alive:
+        resources = node["Resources"]
+        name = f"node {node['NodeManagerAddress']} ({node['NodeID'][:8]})"
+        handle = process.options(
+            num_cpus=resources["CPU"], num_gpus=resources.get("GPU", 0), scheduling_strategy=_there(ray, node["NodeID"])
+        ).remote(place)
+        started.append(_Node(node["NodeID"], name, handle, pending=handle.do_with.remote(kind_here)))
+    try:
+        kinds = _first_answers(ray, started)
+        if not kinds:
+            raise NothingMeasured(
+                f"no node of the Ray cluster is free: other work holds all {len(alive)} (waited {WAIT_SECONDS:.0f} s)"
+            )
+        kind = like or most_common([kind for _, kind in kinds], kind_here())
+        nodes = [node for node, found in kinds if found == kind]
+        others = [(node, found) for node, found in kinds if found != kind]
+        for node, found in others:
+            say(f"{node.name} is left out, because it is of another kind: {differs(found, kind)}")
+        busy = len(started) - len(kinds)
+        if busy:
+            say(f"{busy} of {len(started)} nodes are left out, because other work holds them")
+        if not nodes:
+            raise NothingMeasured(f"no node of the Ray cluster is of the kind that is wanted: {kind}")
+    except BaseException:
+        for one in started:
+            ray.kill(one.process)
+        raise
+    for one in started:
+        one.pending = None
+        if one not in nodes:
+            ray.kill(one.process)
+    found_nodes = RayNodes(ray, nodes, kind, is_ours, say)
+    say(f"measuring on {found_nodes.words}")
+    return found_nodes
+
+
+def _first_answers(ray: Any, started: Sequence[_Node]) -> list[tuple[_Node, Kind]]:
+    """The kinds of the nodes that have answered: all, or those that have when the time is over."""
+    waiting = {node.pending: node for node in started}
+    found: list[tuple[_Node, Kind]] = []
+    end = time.monotonic() + WAIT_SECONDS
+    while waiting and (left := end - time.monotonic()) > 0:
+        # Where one is there, others that are free come within seconds; those that are not may take hours.
+        ready, _ = ray.wait(list(waiting), num_returns=1, timeout=min(left, 15.0) if found else left)
+        if not ready:
+            break
+        node = waiting.pop(ready[0])
+        try:
+            found.append((node, ray.get(ready[0]).value()))
+        except ray.exceptions.RayActorError as error:
+            if isinstance(cause := getattr(error, "cause", None), UserError):
+                raise cause from error
+    return sorted(found, key=lambda pair: [one.id for one in started].index(pair[0].id))
+
+
+def _process(ray: Any) -> Any:
+    """The class of our process on a node, as Ray has it. A lost node stays lost: its work goes to another."""
+
+    class Measuring:
+        def __init__(self, place: Place) -> None:
+            self.trouble = enter(place)
+
+        def do(self, work: Work) -> Answer:
+            return answer(work, self.trouble)
+
+        def do_with(self, ask: Callable[..., Any], *arguments: object) -> Answer:
+            return answer(lambda: ask(*arguments), "" if ask is kind_here else self.trouble)
+
+    return ray.remote(max_restarts=0, max_task_retries=0)(Measuring)
+
+
+def _on(ray: Any, node: str, function: Callable[..., Any]) -> Any:
+    """A task of Ray that runs on this node, beside whatever it does."""
+    return ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=_there(ray, node))(function)
+
+
+def _there(ray: Any, node: str) -> Any:
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    return NodeAffinitySchedulingStrategy(node, soft=False)
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0].rstrip(".") if lines else type(error).__name__

@@ -1,0 +1,64 @@
+"""A checkout on a node that does not see the machine that made it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from perfaudit.cluster import shipped
+from perfaudit.cluster.node import OWN_VARIABLES, Place, answer, enter, is_there, remove, unpack
+from perfaudit.cluster.shipped import packed
+from perfaudit.errors import NothingMeasured, TargetError
+
+
+def test_files_and_links_come_as_they_were_and_without_git(tmp_path: Path) -> None:
+    root, data, there = tmp_path / "root", tmp_path / "data", tmp_path / "far" / "root"
+    (root / "package").mkdir(parents=True)
+    (root / ".git").write_text("gitdir: elsewhere\n")
+    (root / "package" / "model.py").write_text("x = 1\n")
+    data.mkdir()
+    (root / "data").symlink_to(data)
+    assert not is_there(str(there))
+    unpack(str(there), packed(root))
+    assert (there / "package" / "model.py").read_text() == "x = 1\n"
+    assert (there / "data").resolve() == data and not (there / ".git").exists()
+    remove(str(there))
+    assert not is_there(str(there)) and data.is_dir()
+
+
+def test_a_checkout_that_is_too_large_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "large.bin").write_bytes(bytes(5000))
+    monkeypatch.setattr(shipped, "MOST_BYTES", 4000)
+    with pytest.raises(NothingMeasured, match="set TMPDIR to a folder that all nodes share"):
+        packed(tmp_path)
+
+
+def test_a_node_without_the_folder_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in OWN_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    trouble = enter(Place(str(tmp_path / "gone"), ()))
+    assert trouble.endswith("is not there on every node: run the command in a folder that all nodes share")
+    with pytest.raises(NothingMeasured, match="is not there on every node"):
+        answer(int, trouble).value()
+
+
+def test_an_error_of_the_user_crosses_machines_as_what_it_is() -> None:
+    def fail() -> None:
+        raise TargetError("train.py defines no model")
+
+    with pytest.raises(TargetError, match=r"train\.py defines no model"):
+        answer(fail).value()
+
+
+def test_a_node_has_the_threads_of_the_machine_that_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in OWN_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("MKL_NUM_THREADS", "3")
+    place = Place.here()
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as Ray sets it
+    monkeypatch.setenv("MKL_NUM_THREADS", "1")
+    assert enter(place) == ""
+    assert (os.environ.get("OMP_NUM_THREADS"), os.environ["MKL_NUM_THREADS"]) == (None, "3")
