@@ -82,7 +82,9 @@ class RayNodes:
         assert ticket is not None
         try:
             found: Answer = self.ray.get(first)
-        except self.ray.exceptions.RayTaskError:  # the work has raised something that is not the user's: a fault of ours
+        except (
+            self.ray.exceptions.RayTaskError
+        ):  # the work has raised something that is not the user's: a fault of ours
             raise
         except self.ray.exceptions.RayError as error:
             self.nodes.remove(node)
