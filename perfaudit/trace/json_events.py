@@ -139,6 +139,8 @@ class EventReader:
             if start[:1] == b"[":
                 self._buffer = start[1:]
                 return
+            if start.startswith(b"version https://git-lfs"):
+                raise NotReadable("no trace: a pointer of Git LFS to the file; get it with `git lfs pull`")
             if start and start[:1] != b"{":
                 raise NotReadable("no trace: neither a JSON object nor a list")
             if found := _EVENTS.search(start):

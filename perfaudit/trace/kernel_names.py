@@ -31,6 +31,9 @@ _TENSOR = re.compile(
 )
 _TF32 = re.compile(r"tf32|s1688gemm_f32|s16816gemm_f32|s1688.*_f32_|f32_s1688|_s1688tf32")
 _FLOAT32 = re.compile(r"sgemm|simt|scudnn|gemmSN|f32f32_f32f32|ffma|implicit_convolve_sgemm|[dw]grad\w*_engine<", re.I)
+# rocBLAS and hipBLASLt name the types of a product behind its indices: S is float32. MI is AMD's matrix core, which multiplies
+# float32 at an eighth of the speed of half precision. `S_MX_B` is TF32.
+_FLOAT32_OF_ROCM = re.compile(r"Cijk_A[a-z]+_B[a-z]+_(SB|S_B)_\w*_MI\d")
 _OF_HALF = re.compile(r"fp16_sgemm|_hsh_|sgemm_fp16")
 # Types of a template's parameters, as in `implicit_convolve_sgemm<__half, __half, 128, 6, 7, 3>`.
 _TYPE = re.compile(r"[<,]\s*(?:const )?((?:\w+::)*[a-zA-Z_]\w*)(?: const)?(?=\s*[,>])")
@@ -61,8 +64,8 @@ def is_product(name: str) -> bool:
 
 @cache
 def units_of(name: str) -> Units:
-    """What a matrix product runs on, by its name: tensor cores, or the units for float32; other: neither, as for double or
-    complex, or for half precision whose shapes do not fit tensor cores.
+    """What a matrix product runs on, by its name: tensor cores, or float32 at the speed of float32; other: neither, as for
+    double or complex, or for half precision whose shapes do not fit tensor cores.
     """
     if _DOUBLE.search(name):
         return "other"
@@ -71,6 +74,8 @@ def units_of(name: str) -> Units:
         return "unknown" if _SHORT.search(name) else "other"
     if _OF_HALF.search(name):
         return "other"
+    if _FLOAT32_OF_ROCM.search(name):
+        return "float32"
     if _TENSOR.search(name):
         return "tensor"
     if not _FLOAT32.search(name):

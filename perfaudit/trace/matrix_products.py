@@ -50,6 +50,14 @@ def products_of(view: DeviceView) -> Products:
     return Products({units: view.busy_with(rows) for units, rows in by_units.items()}, view.busy_with(tf32))
 
 
+def is_amd(view: DeviceView) -> bool:
+    """Whether the device is AMD's, by its name or by kernels of rocBLAS: PyTorch switches TF32 on for NVIDIA's alone."""
+    names = view.recording.names
+    return "AMD" in view.recording.device_names.get(view.device, "") or any(
+        names[name].startswith("Cijk_") for name in view.rows_by_name
+    )
+
+
 def capability_of(view: DeviceView) -> tuple[int, int] | None:
     """The device's compute capability, from its properties, else from what kernels are named after; None where neither tells."""
     given = view.recording.capabilities.get(view.device)

@@ -271,6 +271,10 @@ def test_overlap_of_communication(tmp_path: Path) -> None:
         (["void implicit_convolve_sgemm<__half, __half, 128, 6, 7, 3, 3, 5, 1, false, false, true>(int, int)"], 0.0),
         (["void implicit_convolve_sgemm<c10::BFloat16, float, 128, 6, 7, 3>(int, int)", GEMM], 0.5),
         ([GEMM, "my_gemm", "my_other_gemm"], None),
+        (["Cijk_Ailk_Bljk_SB_MT64x64x16_MI32x32x2x1_SN_1LDSB0_ISA942"], 0.0),
+        (["Cijk_Ailk_Bljk_S_B_Bias_HA_S_SAV_UserArgs_MT16x16x128_MI16x16x1_SN"], 0.0),
+        (["Cijk_Ailk_Bljk_S_MX_B_Bias_HA_S_SAV_UserArgs_MT128x128x32_MI32x32x1_SN"], 1.0),
+        (["Cijk_Ailk_Bljk_HHS_BH_MT64x64x64_MI16x16x16x1_SN_1LDSB0_ISA942"], 1.0),
         ([RELU], None),
     ],
 )

@@ -210,6 +210,7 @@ def test_a_file_that_ends_in_the_middle(part: float, compress: bool, plain: Path
     [
         (b"", "no trace: the file is empty"),
         (b"0123456789", "no trace: neither a JSON object nor a list"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0123\nsize 9\n", "no trace: a pointer of Git LFS"),
         (b'{"loss": [1, 2, 3]}', "no trace: JSON without traceEvents"),
         (b'{"traceEvents": []}', "no trace: its list of events is empty"),
         (b'{"traceEve', "no trace: not JSON, or cut off before its first event"),

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from perfaudit.trace.checks import Seen
 from perfaudit.trace.device_view import DeviceView
-from perfaudit.trace.matrix_products import capability_of, products_of
+from perfaudit.trace.matrix_products import capability_of, is_amd, products_of
 from perfaudit.trace.words import a_step, percent
 
 RULES = ("PA303", "PA304")
 # Most that tensor cores multiply faster, from the data sheets of V100, T4, A100 and H100 (dense): float32 15.7, 8.1, 19.5 and 67
-# TFLOPS; half 125, 65, 312 and 990; TF32 156 and 495.
+# TFLOPS; half 125, 65, 312 and 990; TF32 156 and 495. MI300X: float32 on its matrix cores 163, half 1307.
 HALF_FASTER = 8.0
 TF32_FASTER = 8.0
 HALF_AGAINST_TF32 = 2.0
@@ -24,12 +24,13 @@ def look(view: DeviceView) -> Iterator[Seen]:
     products = products_of(view)
     plain = products.by_units["float32"]
     if plain:
-        has_tf32 = capability >= (8, 0)
+        has_tf32 = capability >= (8, 0) and not is_amd(view)
         faster = TF32_FASTER if has_tf32 else HALF_FASTER
+        units = "" if is_amd(view) else ", without tensor cores"
         yield Seen(
             "PA303" if has_tf32 else "PA304",
-            f"matrix products and convolutions run in float32 for {percent(view, plain)} of the time ({a_step(view, plain)}), "
-            f"without tensor cores; {'TF32' if has_tf32 else 'half precision'} multiplies up to {faster:.0f} times as fast",
+            f"matrix products and convolutions run in float32 for {percent(view, plain)} of the time ({a_step(view, plain)})"
+            f"{units}; {'TF32' if has_tf32 else 'half precision'} multiplies up to {faster:.0f} times as fast",
             plain * (1 - 1 / faster),
         )
     tf32 = products.tf32
