@@ -96,15 +96,15 @@ def compare(ranks: Sequence[RankSteps]) -> Comparison:
     step = statistics.median(statistics.fmean(column) for column in zip(*seconds, strict=True))
     if step <= 0:
         return Comparison(behind - first)
-    stragglers = tuple(
-        late for number, each in enumerate(ranks) if (late := _late(number, each.rank, own, computed, step))
-    )
     least = [min(column) for column in zip(*waited, strict=True)]
+    # Of a step as it is where nobody else uses the cores: the wait for one, on this rank or the others, is no load of theirs.
+    alone = statistics.median(max(mine) + wait for mine, wait in zip(zip(*own, strict=True), least, strict=True))
+    stragglers = tuple(
+        late for number, each in enumerate(ranks) if (late := _late(number, each.rank, own, computed, alone))
+    )
     least_in_buckets = [min(column) for column in zip(*buckets, strict=True)]
     spread = [max(column) - statistics.fmean(column) for column in zip(*own, strict=True)]
     explain = _explains(own, elements)
-    # Of a step as it is where nobody else uses the cores: the wait for one, on this rank or the others, is no load of theirs.
-    alone = statistics.median(max(mine) + wait for mine, wait in zip(zip(*own, strict=True), least, strict=True))
     imbalance = _mean_without_largest(spread) / alone if alone > 0 else 0.0
     return Comparison(
         behind - first,

@@ -87,6 +87,17 @@ def test_a_rank_that_waits_for_something_of_its_own_is_named_however_fast_its_co
         assert (late.rank, late.low < late.seconds < 0.0081) == (1, True)
 
 
+def test_a_rank_that_sleeps_is_named_however_long_steps_are_for_other_programs() -> None:
+    computed = noisy(5)
+    ranks = made([computed[0], [seconds + 0.005 for seconds in computed[1]]], computed=computed)
+    waits = 0.2  # for a core, in each step of each rank
+    busy = [
+        replace(each, seconds=[seconds + waits for seconds in each.seconds], queued=[waits] * len(each.seconds))
+        for each in ranks
+    ]
+    assert [late.rank for late in compare(busy).stragglers] == [1]
+
+
 def test_a_rank_that_is_hardly_late_is_not_named() -> None:
     own = noisy(1, spread=0.001)
     own[1] = [seconds + 0.02 * STEP for seconds in own[1]]

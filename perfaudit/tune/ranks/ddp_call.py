@@ -99,7 +99,9 @@ def _without_search(source: Source, call: ast.Call) -> Candidate:
     """
     place = f"{source.path}:{call.lineno}"
     if not list(ddp_find_unused_parameters(source, call)):
-        raise Refused(f"find_unused_parameters=True of {place} stays: parts are frozen, or left out in some steps")
+        raise Refused(
+            f"find_unused_parameters=True of {place} stays: parts are frozen, or left out in some steps, or the graph is static"
+        )
     words = (
         "do not look for unused parameters: no rank had one in these steps, and where there is one, backward says so"
     )
