@@ -10,6 +10,7 @@ from typing import Any
 
 import typer
 
+from perfaudit.cli.help_text import Command, Group
 from perfaudit.cli.output import say
 from perfaudit.cli.script_command import ScriptCommand
 from perfaudit.errors import NOTHING_MEASURED, UserError, refusal
@@ -56,6 +57,7 @@ def application(only: str = "") -> typer.Typer:
     app = typer.Typer(
         name="perfaudit",
         help=HELP,
+        cls=Group,
         no_args_is_help=True,
         add_completion=not only,  # a shell that asks how a line goes on names no command in the arguments
         rich_markup_mode=None,
@@ -70,7 +72,7 @@ def application(only: str = "") -> typer.Typer:
         elif name in ("scan", "run", "tune"):
             app.command(name, help=module.HELP, cls=ScriptCommand)(module.command)
         else:
-            app.command(name, help=module.HELP)(module.command)
+            app.command(name, help=module.HELP, cls=Command)(module.command)
     return app
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfaudit.cli.output import format_option, is_terminal, write
+from perfaudit.cli.output import format_option, is_terminal, text_width, write
 from perfaudit.cli.rules import FurtherRules, every_rule
 from perfaudit.errors import UserError
 
@@ -61,7 +61,8 @@ def command(
         write(catalogue.render_one(found, knob), output)
         return
     in_colour = output is None and is_terminal(sys.stdout)
-    write(page.render(found, colour if in_colour else plain, knob), output)
+    width = text_width() if output is None and sys.stdout is not None and sys.stdout.isatty() else None
+    write(page.render(found, colour if in_colour else plain, knob, width), output)
 
 
 def _public(rule: Rule) -> dict[str, object]:

@@ -23,6 +23,7 @@ from perfaudit.cli.gate_options import (
     settings_for,
 )
 from perfaudit.cli.group import group_with_default
+from perfaudit.cli.help_text import Command
 from perfaudit.cli.nodes import On
 from perfaudit.cli.output import HtmlFile, check_writable, emit, format_option, say
 from perfaudit.errors import FOUND, INTERRUPTED, NOTHING_MEASURED, OK, NothingMeasured, UserError
@@ -67,11 +68,11 @@ RUNS = 5  # of a self-test; ten minutes of measuring for a target, at the defaul
 FORMATS = ("text", "json", "markdown", "github", "gitlab", "junit", "sarif", "html")
 
 app = group_with_default("gate", "check")
-app.command("init", help=gate_baseline.INIT_HELP)(gate_baseline.init)
-app.command("update", help=gate_baseline.UPDATE_HELP)(gate_baseline.update)
+app.command("init", help=gate_baseline.INIT_HELP, cls=Command)(gate_baseline.init)
+app.command("update", help=gate_baseline.UPDATE_HELP, cls=Command)(gate_baseline.update)
 
 
-@app.command("check", help=HELP)
+@app.command("check", help=HELP, cls=Command)
 def check(
     targets: Targets = None,
     against: Annotated[

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import time
 from calendar import timegm
 from typing import TYPE_CHECKING
 
-from perfaudit.cli.output import is_terminal, say
+from perfaudit.cli.output import is_terminal, say, text_width
 
 if TYPE_CHECKING:
     from perfaudit.cli.gate_history import Shown
@@ -38,7 +37,7 @@ def history_text(shown: list[Shown], to_stdout: bool, signs: bool, limit: int) -
     from perfaudit.render.paint import colour, plain
 
     paint = colour if to_stdout and is_terminal(sys.stdout) else plain
-    width = max(60, min(shutil.get_terminal_size((100, 24)).columns, 140))
+    width = text_width()
     parts = []
     for target in dict.fromkeys(each.series.target for each in shown):
         first, *others = [each for each in shown if each.series.target == target]

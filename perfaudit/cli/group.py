@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import typer
-import typer.core
+
+from perfaudit.cli.help_text import Group
 
 _WIDE = {"help_option_names": ["-h", "--help"], "max_content_width": 110}  # as the other commands have it
 
@@ -13,7 +14,7 @@ _WIDE = {"help_option_names": ["-h", "--help"], "max_content_width": 110}  # as 
 def group_with_default(name: str, default: str) -> typer.Typer:
     """An application in which what is no command of it goes to `default`: `perfaudit gate train.py` checks train.py."""
 
-    class _Group(typer.core.TyperGroup):
+    class _Group(Group):
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # Any: click's context, which typer may bundle
             is_asked_what_may_come = ctx.resilient_parsing and not args  # by a shell that completes
             if not is_asked_what_may_come and (not args or args[0] not in self.commands):

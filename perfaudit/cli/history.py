@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from perfaudit.cli.output import HtmlFile, check_writable, format_option, is_terminal, say, write
+from perfaudit.cli.output import HtmlFile, check_writable, format_option, is_terminal, say, text_width, write
 from perfaudit.errors import NothingMeasured, UserError
 
 if TYPE_CHECKING:
@@ -164,7 +163,7 @@ def _runs_text(runs: list[Run], to_stdout: bool) -> str:
     A narrow terminal gets fewer columns.
     """
     columns, rows = _run_rows(runs)
-    if _width() < _WIDE:
+    if text_width() < _WIDE:
         kept = [index for index, name in enumerate(columns) if name not in ("knobs", "took")]
         columns, rows = [columns[i] for i in kept], [[row[i] for i in kept] for row in rows]
     return _drawn(columns, rows, ("trials", "took"), to_stdout)
@@ -256,7 +255,7 @@ def _trials_text(trials: list[Json], to_stdout: bool) -> str:
     text = _drawn(columns, rows, (unit, "quartiles", "n", "peak memory"), to_stdout)
     said = [f"all with {shared}"] if shared else []
     said += [f"{settings}: {t['reason']}" for t, settings in zip(trials, own, strict=True) if t["reason"]]
-    return text + "".join(wrapped(one_line(line), _width(), "  ") + "\n" for line in said)
+    return text + "".join(wrapped(one_line(line), text_width(), "  ") + "\n" for line in said)
 
 
 def _comparisons_text(compared: list[Json], candidates: list[str], to_stdout: bool) -> str:
@@ -333,10 +332,6 @@ def _duration(seconds: float) -> str:
     return f"{whole // 3600}h{whole % 3600 // 60:02}m"
 
 
-def _width() -> int:
-    return max(60, min(shutil.get_terminal_size((100, 24)).columns, 140))
-
-
 def _paint(to_stdout: bool) -> Paint:
     from perfaudit.render.paint import colour, plain
 
@@ -362,7 +357,7 @@ def _drawn(columns: list[str], rows: list[list[str]], numbers: tuple[str, ...], 
     for row in rows:
         drawn.add_row(*(Text(one_line(cell)) for cell in row))
     out = StringIO()
-    Console(file=out, width=_width(), force_terminal=in_colour, color_system="standard" if in_colour else None).print(
-        drawn
-    )
+    Console(
+        file=out, width=text_width(), force_terminal=in_colour, color_system="standard" if in_colour else None
+    ).print(drawn)
     return "\n".join(line.rstrip() for line in out.getvalue().rstrip().splitlines()).lstrip("\n") + "\n"

@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
@@ -51,6 +51,11 @@ def is_terminal(stream: object) -> bool:
     )
 
 
+def text_width() -> int:
+    """Columns for text: those of the terminal, within what can be read; 100 where there is none."""
+    return max(40, min(shutil.get_terminal_size((100, 24)).columns, 140))
+
+
 HtmlFile = Annotated[
     Path | None, typer.Option("--html", metavar="FILE", help="Also write the report as a page to pass on.")
 ]
@@ -79,9 +84,8 @@ def emit(
     elif format_ == "text":
         from perfaudit.render import text
 
-        width = max(60, min(shutil.get_terminal_size((100, 24)).columns, 140))
         in_colour = output is None and is_terminal(sys.stdout)
-        write(text.render(report, in_colour=in_colour, width=width, verbose=verbose), output)
+        write(text.render(report, in_colour=in_colour, width=text_width(), verbose=verbose), output)
     else:
         write(renderer(format_)(report), output, has_commands=format_ == "github")
 
@@ -133,16 +137,24 @@ def _to_stdout(content: str | bytes) -> None:
         if isinstance(content, bytes):
             sys.stdout.buffer.write(content)
         else:
-            encoding = sys.stdout.encoding or "utf-8"
             try:
                 sys.stdout.write(content)
-            except UnicodeEncodeError:  # a terminal that is not UTF-8: keep the report, lose the signs
-                sys.stdout.write(content.encode(encoding, "replace").decode(encoding))
+            except UnicodeEncodeError:  # a terminal that is not UTF-8: keep the report, in the signs that it has
+                sys.stdout.write(_encodable(content, sys.stdout))
         sys.stdout.flush()
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains once more at exit
         if not isinstance(error, BrokenPipeError):
             raise
+
+
+def _encodable(text: str, stream: TextIO) -> str:
+    """The text as the stream can show it; what it lacks would be an error on stdout, and a number on stderr."""
+    if text.isascii():
+        return text
+    from perfaudit.render.sparkline import encodable
+
+    return encodable(text, stream.encoding)
 
 
 SOURCES = (".py", ".ipynb")
@@ -181,7 +193,7 @@ def say(text: str) -> None:
     """What is said to the person at the terminal, on stderr; neither that nor a log obeys what it cites."""
     from perfaudit.render.words import inert
 
-    print(inert(text), file=sys.stderr)
+    print(_encodable(inert(text), sys.stderr) if sys.stderr is not None else text, file=sys.stderr)
 
 
 def behind_dashes(given: list[str]) -> tuple[list[str], tuple[str, ...]]:

@@ -11,11 +11,14 @@ import typer
 
 from perfaudit.cli import rules_trust
 from perfaudit.cli.group import group_with_default
-from perfaudit.cli.output import format_option, is_terminal, write
+from perfaudit.cli.help_text import Command
+from perfaudit.cli.output import format_option, is_terminal, text_width, write
 from perfaudit.errors import UserError
 
 if TYPE_CHECKING:
     from perfaudit.rules import Rule
+
+_WIDE = 140  # columns of a terminal, from which on a rule is one line; elsewhere, for `grep`, it always is
 
 FurtherRules = Annotated[
     list[Path] | None, typer.Option("--rules", metavar="DIR", help="Also the rules of this folder (several times).")
@@ -31,9 +34,9 @@ HELP = """List every rule: id, name, severity, tier, what its fix changes, and t
 """
 
 app = group_with_default("rules", "list")
-app.command("trust", help=rules_trust.TRUST_HELP)(rules_trust.trust)
-app.command("untrust", help=rules_trust.UNTRUST_HELP)(rules_trust.untrust)
-app.command("trusted", help=rules_trust.TRUSTED_HELP)(rules_trust.trusted)
+app.command("trust", help=rules_trust.TRUST_HELP, cls=Command)(rules_trust.trust)
+app.command("untrust", help=rules_trust.UNTRUST_HELP, cls=Command)(rules_trust.untrust)
+app.command("trusted", help=rules_trust.TRUSTED_HELP, cls=Command)(rules_trust.trusted)
 
 
 def every_rule(named: list[Path] | None = None) -> dict[str, Rule]:
@@ -55,14 +58,14 @@ def every_rule(named: list[Path] | None = None) -> dict[str, Rule]:
     return rules
 
 
-@app.command("list", help=HELP)
+@app.command("list", help=HELP, cls=Command)
 def command(
     format: Annotated[str, format_option("text", "json", "markdown", what="list")] = "text",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the list to a file.")] = None,
     folders: FurtherRules = None,
 ) -> None:
     """Parse, list, exit."""
-    from perfaudit.render.paint import colour, plain
+    from perfaudit.render.paint import colour, plain, wrapped
     from perfaudit.render.words import json_text
 
     rules = list(every_rule(folders).values())
@@ -81,10 +84,18 @@ def command(
         return
     paint = colour if output is None and is_terminal(sys.stdout) else plain
     width = max(len(rule.name) for rule in rules)
+    columns = text_width() if output is None and sys.stdout is not None and sys.stdout.isatty() else None
     lines = []
     for rule in rules:
         fix = f"{rule.fix} ({', '.join(rule.changes)})" if rule.changes else rule.fix
+        if columns is not None and columns < _WIDE:
+            lines.append(f"{paint(rule.id, 'bold')}  {rule.name}")
+            lines += [
+                wrapped(text, columns, "       ") for text in (f"{rule.severity}, {rule.tier}; fix: {fix}", rule.title)
+            ]
+            continue
         lines.append(
             f"{paint(rule.id, 'bold')}  {rule.name:<{width}}  {rule.severity:<7}  {rule.tier:<7}  {fix:<26}  {rule.title}"
         )
-    write("\n".join([*lines, f"{len(rules)} rules; `perfaudit explain {rules[0].id}` shows one whole", ""]), output)
+    closing = f"{len(rules)} rules; `perfaudit explain {rules[0].id}` shows one whole"
+    write("\n".join([*lines, wrapped(closing, columns or len(closing), ""), ""]), output)

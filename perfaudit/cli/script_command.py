@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import typer.core
+from perfaudit.cli.help_text import Command
 
 _A_TYPO = 0.75  # likeness of two names, from which on one is meant for the other
 
 
-class ScriptCommand(typer.core.TyperCommand):
+class ScriptCommand(Command):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # Any: click's context, which typer may bundle
         typed = list(args)
         try:

@@ -5,27 +5,41 @@ from __future__ import annotations
 import difflib
 import textwrap
 
-from perfaudit.render.paint import Paint, painted_diff, plain
+from perfaudit.render.paint import Paint, painted_diff, plain, wrapped
 from perfaudit.render.words import option_of_knob, reading_text, saving_text
 from perfaudit.rules import Example, Rule
 
 _WIDTH = 96
 
 
-def render(rule: Rule, paint: Paint = plain, knob: str = "") -> str:
+def render(rule: Rule, paint: Paint = plain, knob: str = "", width: int | None = None) -> str:
     """The page: title, why, fix and what it changes, saving with its source, examples, what is missed, sources.
 
-    knob: the name of the one that measures the rule's findings, "" for none.
+    knob: the name of the one that measures the rule's findings, "" for none. width: columns of the terminal, which
+    bound sentences and not code; without one, what stands on a line of its own stays on it.
     """
-    parts = [paint(f"{rule.id} {rule.name}", "bold"), rule.title, ""]
-    parts += [textwrap.fill(rule.why, _WIDTH), ""]
+    parts = [paint(f"{rule.id} {rule.name}", "bold"), _within(rule.title, width), ""]
+    parts += [textwrap.fill(rule.why, min(_WIDTH, width or _WIDTH)), ""]
+    labelled = len(parts)
     parts += [f"severity  {rule.severity}", f"tier      {reading_text(rule)}", f"fix       {_fix(rule)}"]
     parts += [f"saving    {saving_text(saving)}" for saving in (rule.benchmarked, rule.saving) if saving is not None]
     parts.append(f"measured  {_measured(rule, knob)}")
-    parts += [*_examples(rule, paint), "", paint("Sources", "bold"), *(f"  {source}" for source in rule.sources)]
+    parts[labelled:] = [_within(part, width, "          ") for part in parts[labelled:]]
+    parts += [*_examples(rule, paint), "", paint("Sources", "bold")]
+    parts += [_within(f"  {source}", width, "  ") for source in rule.sources]
     if rule.found_in == "code":
-        parts += ["", f"Silence one place with a comment on its line: # perfaudit: ignore[{rule.id}] reason"]
+        comment = f"# perfaudit: ignore[{rule.id}] reason"
+        said = f"Silence one place with a comment on its line: {comment}"
+        parts += ["", said if width is None or len(said) <= width else said.replace(": #", ":\n  #", 1)]
     return "\n".join([*parts, ""])
+
+
+def _within(text: str, width: int | None, indent: str = "") -> str:
+    """The text in lines that fit, those behind the first after `indent`; what has no blank in it is not cut."""
+    if width is None or len(text) <= width:
+        return text
+    first = text[: len(indent)]
+    return first + wrapped(text[len(indent) :], width, indent)[len(indent) :]
 
 
 def _examples(rule: Rule, paint: Paint) -> list[str]:

@@ -48,6 +48,13 @@ def wrapped(text: str, width: int, indent: str) -> str:
     return "\n".join(indent + line for line in lines)
 
 
+def hanging(first: str, text: str, width: int) -> str:
+    """The text behind `first`, which later lines leave blank: a finding behind its number. Where all fits, it stays as it is."""
+    if len(first) + len(_ESCAPES.sub("", text)) <= width:
+        return first + text
+    return first + wrapped(text, width, " " * len(first))[len(first) :]
+
+
 def painted_diff(diff: str, paint: Paint) -> list[str]:
     """The lines of a unified diff, additions green and removals red."""
     lines = []

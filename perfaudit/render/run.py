@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from perfaudit.findings import Finding
-from perfaudit.render.paint import Paint, wrapped
+from perfaudit.render.paint import Paint, hanging, wrapped
 from perfaudit.render.run_ranks import ranks_block
 from perfaudit.render.words import count
 from perfaudit.report import Report
@@ -40,6 +40,8 @@ _SHOWN_FILES = 4  # where there are more, one less and the number of the others
 # Processes that want a core before the start, for each core: a training that ended just now leaves up to 1.
 _MOST_LOAD = 1.25
 _BAR = 30  # characters of a share of 100 %
+_LEAST_BAR = 8  # with fewer, bars say nothing
+_NUMBERS = 19  # columns of a line of phases without name and bar
 
 
 _SHOWN = 8  # findings; a scan shows all of them, with their patches
@@ -55,7 +57,7 @@ def run_page(report: Report, run: Run, paint: Paint, width: int) -> str:
     findings = [finding for finding in report.findings if not is_never_built(finding)]
     for number, finding in enumerate(findings[:_SHOWN], start=1):
         place = f"{paint(str(finding.location), 'bold')}  " if finding.location else ""
-        lines = [f"{number:>3}  {place}{finding.rule} {finding.name}"]
+        lines = [hanging(f"{number:>3}  ", f"{place}{finding.rule} {finding.name}", width)]
         lines += [wrapped(text, width, "     ") for text in (finding.message, finding.note) if text]
         parts.append("\n".join(lines) + "\n")
     parts += [f"{item.path}: not audited: {item.reason}\n" for item in report.skipped]
@@ -123,8 +125,8 @@ def run_block(run: Run, paint: Paint, width: int, of_data: str = "") -> str:
         first, *others = no_step(run)
         text = "\n".join([paint(first, "bold red"), *(wrapped(sentence, width, "") for sentence in others)]) + "\n"
         return "\n".join(filter(None, [text, ranks_block(run, paint, width)]))
-    lines = [paint(headline(run), "bold"), ""]
-    lines += _phases(run, paint)
+    lines = [wrapped(paint(headline(run), "bold"), width, ""), ""]
+    lines += _phases(run, paint, width)
     if ranks := ranks_block(run, paint, width):
         lines += ["", ranks.rstrip("\n")]
     lines += ["", wrapped(limited_by(run, of_data), width, "")]
@@ -157,15 +159,18 @@ def headline(run: Run) -> str:
     )
 
 
-def _phases(run: Run, paint: Paint) -> list[str]:
+def _phases(run: Run, paint: Paint, width: int) -> list[str]:
     assert run.seconds_per_step is not None
+    named = min(28, width - _NUMBERS)
+    longest = min(_BAR, width - _NUMBERS - named - 2)  # of 100 %; a narrow terminal has shorter bars, or none
     lines = []
     for name, share in run.phases.items():
         if share < 0.0005:
             continue
-        bar = "█" * round(_BAR * share)
+        bar = "█" * round(longest * share) if longest >= _LEAST_BAR else ""
+        drawn = f"  {paint(bar, 'cyan')}" if bar else ""
         time = milliseconds(share * run.seconds_per_step)
-        lines.append(f"  {PHASE_WORDS[name]:<28}{100 * share:>5.1f} %  {time:>8}  {paint(bar, 'cyan')}".rstrip())
+        lines.append(f"  {PHASE_WORDS[name]:<{named}}{100 * share:>5.1f} %  {time:>8}{drawn}")
     return lines
 
 

@@ -8,7 +8,18 @@ from collections.abc import Sequence
 BLOCKS = "▁▂▃▄▅▆▇█"
 ASCII = "_.-=+*#@"  # the same steps with signs that every terminal has
 
+# Signs of reports and of help, for terminals that lack them.
+_STAND_IN = dict(zip(BLOCKS, ASCII, strict=True)) | {
+    "│": "|",
+    "–": "-",
+    "×": "x",
+    "≤": "<=",
+    "≥": ">=",
+    "≈": "~",
+    "±": "+-",
+}
 _PLAIN = {"▲": "^", "→": "->", "·": "-", "…": "...", "µ": "u", "−": "-", "─": "-"}
+_STAND_IN |= _PLAIN
 
 
 def sparkline(values: Sequence[float | None], width: int, blocks: str = BLOCKS) -> str:
@@ -47,6 +58,27 @@ def has_blocks(encoding: str | None) -> bool:
     except (UnicodeEncodeError, LookupError):
         return False
     return True
+
+
+def encodable(text: str, encoding: str | None) -> str:
+    """The text as a stream with this encoding can show it: signs of ours that it lacks in ASCII, of others "?"."""
+    encoding = encoding or "ascii"
+    try:
+        text.encode(encoding)
+    except LookupError:
+        return encodable(text, "ascii")
+    except UnicodeEncodeError:
+        signs = {sign: _sign(sign, encoding) for sign in set(text) if not sign.isascii()}
+        return "".join(signs.get(sign, sign) for sign in text)
+    return text
+
+
+def _sign(sign: str, encoding: str) -> str:
+    try:
+        sign.encode(encoding)
+    except UnicodeEncodeError:
+        return _STAND_IN.get(sign, "?")
+    return sign
 
 
 def in_ascii(text: str) -> str:

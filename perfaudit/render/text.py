@@ -123,8 +123,10 @@ def _finding(number: int, finding: Finding, paint: Paint, width: int) -> str:
         lines.append(wrapped(text, width, "     "))
 
     place = f"{finding.location}" if finding.location else "(no source line)"
+    fits = len(f"{number:>3}  {place}  {finding.rule} {finding.name}") <= width
     lines = [
-        f"{number:>3}  {paint(place, 'bold')}  {paint(finding.rule, _MARK[finding.severity])} {finding.name}",
+        f"{number:>3}  {paint(place, 'bold')}{'  ' if fits else chr(10) + '     '}"
+        f"{paint(finding.rule, _MARK[finding.severity])} {finding.name}",
     ]
     if finding.snippet:
         lines.append(f"     {paint('│', 'dim')} {finding.snippet}")
