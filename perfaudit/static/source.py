@@ -587,7 +587,20 @@ class Source:
         for scope in (name, *self.ancestors(name)):
             if isinstance(scope, (*FUNCTIONS, ast.Lambda)) and name.id in self.bound_in(scope):
                 return True
-        return not all(self._replaces_import(node) for node in self.bound_in(self.tree).get(name.id, ()))
+        bound = self.bound_in(self.tree).get(name.id, ())
+        return not all(self._replaces_import(node) or self._is_bound_later(node, name) for node in bound)
+
+    def _is_bound_later(self, binding: ast.AST, name: ast.Name) -> bool:
+        """Whether a name of the module is read before it is bound, in no loop with that: `for i, data in enumerate(...)`.
+
+        Then it still is what was imported: `from torch.utils import data`, of which the loop before took its loader.
+        """
+        if not isinstance(binding, ast.Name) or self.scope(name) is not self.tree:
+            return False
+        if not self.span(name).end <= self.span(binding).start:
+            return False
+        around = {id(ancestor) for ancestor in self.ancestors(name) if isinstance(ancestor, LOOPS)}
+        return not any(id(ancestor) in around for ancestor in self.ancestors(binding))
 
     def _replaces_import(self, binding: ast.AST) -> bool:
         """Whether a name is bound to None where its import failed: `except ImportError: torch = None`."""

@@ -239,6 +239,13 @@ def test_silent_where_a_file_of_the_program_says_it(
     assert findings_in(folder, "train.py", rules) == []
 
 
+@pytest.mark.parametrize("name", ["net.py", "train.py"])
+def test_noise_on_images_is_no_precision_of_a_model(tmp_path: Path, name: str) -> None:
+    files = {"net.py": NET, "engine.py": ENGINE, "train.py": LOOP}
+    folder = write(tmp_path, files | {name: f"if config.uniform_dequantization: ...\n{files[name]}"})
+    assert [f.rule for f in findings_in(folder, "train.py", {"PA304"})] == ["PA304"]
+
+
 @pytest.mark.parametrize(
     ("name", "changed"),
     [

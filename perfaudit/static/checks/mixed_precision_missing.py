@@ -31,7 +31,7 @@ from perfaudit.static.understanding.values import ABSENT, UNKNOWN, argument, res
 TITLE = "run the forward pass and the loss under autocast in bfloat16 (GPUs from Ampere on)"
 _DECIDED = regex(
     r"autocast|GradScaler|[^a-z]amp[^a-z]|fp16|bf16|float16|\.half\(|mixed.?precision|float64|\.double\(|complex|\bfft"
-    r"|sparse|create_graph|quanti[sz]",
+    r"|sparse|create_graph|(?<!de)quanti[sz]",  # dequantization adds noise to images
     re.IGNORECASE,
 )
 # In the file that gives the arguments: also weights that are loaded in fewer bits.

@@ -168,13 +168,24 @@ def same_value(node: ast.expr) -> ast.expr:
 
 
 def _arithmetic_of_constants(source: Source, name: ast.Name) -> ast.expr | None:
-    """What `rest = 1 - decay` stands for, if neither name is bound again; attributes may be, anywhere."""
+    """What `rest = 1 - decay` stands for, if neither name is bound again, nor an attribute in the same function."""
     bindings = source.lookup(name)
     value = assigned_value(source, bindings[0]) if len(bindings) == 1 else None
-    if not isinstance(value, ast.BinOp) or any(isinstance(n, (ast.Attribute, ast.Subscript)) for n in ast.walk(value)):
+    if not isinstance(value, ast.BinOp) or any(isinstance(n, (ast.Call, ast.Subscript)) for n in ast.walk(value)):
         return None
-    names = [n for n in ast.walk(value) if isinstance(n, ast.Name)]
+    read = {n.attr for n in ast.walk(value) if isinstance(n, ast.Attribute)}
+    if read and not _are_kept(source, source.scope(bindings[0]), read):
+        return None
+    names = [n for n in ast.walk(value) if isinstance(n, ast.Name) and not isinstance(source.parent(n), ast.Attribute)]
     return value if all(len(source.lookup(n)) == 1 for n in names) else None
+
+
+def _are_kept(source: Source, function: ast.AST, attributes: set[str]) -> bool:
+    """Whether a function gives none of these attributes another value."""
+    if not isinstance(function, FUNCTIONS):
+        return False
+    touched = (node for node in ast.walk(function) if isinstance(node, ast.Attribute) and node.attr in attributes)
+    return not any(isinstance(node.ctx, ast.Store) for node in touched)
 
 
 def mixture(value: Polynomial, average: str) -> tuple[str, str, tuple[str, ...]] | None:

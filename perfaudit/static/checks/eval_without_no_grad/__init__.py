@@ -49,6 +49,7 @@ MODEL_METHODS = {
     "modules",
     "zero_grad",
 }
+MOVES = {"cuda", "to", "cpu", "float"}  # methods of a model that return it as it is, in the mode it was in
 FAST_PATHS = {
     f"torch.nn.{name}"
     for name in (
@@ -183,7 +184,7 @@ def _loops_behind(source: Source, statement: ast.stmt, model: str) -> Iterator[L
     after = block[next(n for n, item in enumerate(block) if item is statement) + 1 :]
     for item in after:
         yield from _outermost_loops(item)
-        if any(_ends_eval_mode(node, model) for node in ast.walk(item)):
+        if any(_ends_eval_mode(source, node, model) for node in ast.walk(item)):
             return
 
 
@@ -193,12 +194,12 @@ def _evaluations(source: Source, statement: ast.stmt, model: str) -> Iterator[tu
     Behind the statement, around it where each turn puts the model into eval mode, and in functions that are handed the model.
     """
     around = source.parent(statement)
-    if isinstance(around, LOOPS) and not _ends_eval_mode(around, model):
+    if isinstance(around, LOOPS) and not _ends_eval_mode(source, around, model):
         yield around, model
     block = source.block(statement)
     for item in block[next(n for n, item in enumerate(block) if item is statement) + 1 :]:
         yield from ((loop, model) for loop in _outermost_loops(item))
-        if any(_ends_eval_mode(node, model) for node in ast.walk(item)):
+        if any(_ends_eval_mode(source, node, model) for node in ast.walk(item)):
             return
         yield from _evaluations_by_call(source, item, model)
 
@@ -212,13 +213,13 @@ def _evaluations_by_call(source: Source, statement: ast.stmt, model: str) -> Ite
         if function is None or not plain_decorators(function) or not plain_surroundings(source, call):
             continue
         for name in _names_given(call, function, {model}):
-            yield from ((loop, name) for loop in _in_eval_mode_still(function, name))
+            yield from ((loop, name) for loop in _in_eval_mode_still(source, function, name))
 
 
-def _in_eval_mode_still(function: Function, model: str) -> Iterator[Loop]:
+def _in_eval_mode_still(source: Source, function: Function, model: str) -> Iterator[Loop]:
     for item in function.body:
         yield from _outermost_loops(item)
-        if any(_ends_eval_mode(node, model) for node in ast.walk(item)):
+        if any(_ends_eval_mode(source, node, model) for node in ast.walk(item)):
             return
 
 
@@ -276,10 +277,22 @@ def _outermost_loops(statement: ast.stmt) -> Iterator[Loop]:
                 yield from _outermost_loops(inner)
 
 
-def _ends_eval_mode(node: ast.AST, model: str) -> bool:
+def _ends_eval_mode(source: Source, node: ast.AST, model: str) -> bool:
+    """Whether a node puts the model into another mode, or another model under its name; `net = net.cuda()` does neither."""
     if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store):
-        return dotted_name(node) == model
+        return dotted_name(node) == model and not _is_moved(source, node, model)
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "train"
+
+
+def _is_moved(source: Source, target: ast.AST, model: str) -> bool:
+    """Whether a model is bound to what moves it: `net = net.cuda()`, `model = model.to(device)`."""
+    value = source.parent(target)
+    if not isinstance(value, ast.Assign) or len(value.targets) != 1 or value.targets[0] is not target:
+        return False
+    moved = value.value
+    if not isinstance(moved, ast.Call) or not isinstance(moved.func, ast.Attribute) or moved.func.attr not in MOVES:
+        return False
+    return dotted_name(moved.func.value) == model
 
 
 def _runs_model(source: Source, call: ast.Call, model: str) -> bool:
