@@ -20,7 +20,7 @@ COMMANDS = {
     "straggler": "run text_ranks.py --steps 60 -- straggler",
     "raise": "run failing_ranks.py --steps 60 -- raise",
     "hang": "run failing_ranks.py --steps 60 --timeout 60s -- hang",
-    "variant": "tune failing_ranks.py --budget 4m --allow safe -- variant-raise",
+    "variant": "tune failing_ranks.py --budget 5m --allow safe -- variant-raise",
     "tune": "tune tunable_ranks.py --budget 10m",
 }
 
