@@ -187,7 +187,9 @@ def _chosen(ray: Any, place: Place, say: Say, like: Kind | None, is_ours: bool) 
         ).remote(place)
         started.append(_Node(node["NodeID"], name, handle, pending=handle.do_with.remote(kind_here)))
     try:
-        kinds = _first_answers(ray, started)
+        kinds, troubles = _first_answers(ray, started)
+        if not kinds and troubles:
+            raise NothingMeasured(f"no node of the Ray cluster can measure: {troubles[0]}")
         if not kinds:
             raise NothingMeasured(
                 f"no node of the Ray cluster is free: other work holds all {len(alive)} (waited {WAIT_SECONDS:.0f} s)"
@@ -215,10 +217,11 @@ def _chosen(ray: Any, place: Place, say: Say, like: Kind | None, is_ours: bool) 
     return found_nodes
 
 
-def _first_answers(ray: Any, started: Sequence[_Node]) -> list[tuple[_Node, Kind]]:
-    """The kinds of the nodes that have answered: all, or those that have when the time is over."""
+def _first_answers(ray: Any, started: Sequence[_Node]) -> tuple[list[tuple[_Node, Kind]], list[str]]:
+    """The kinds of the nodes that have answered, all or those that have when the time is over; and why others cannot."""
     waiting = {node.pending: node for node in started}
     found: list[tuple[_Node, Kind]] = []
+    troubles: list[str] = []
     end = time.monotonic() + WAIT_SECONDS
     while waiting and (left := end - time.monotonic()) > 0:
         # Where one is there, others that are free come within seconds; those that are not may take hours.
@@ -228,10 +231,10 @@ def _first_answers(ray: Any, started: Sequence[_Node]) -> list[tuple[_Node, Kind
         node = waiting.pop(ready[0])
         try:
             found.append((node, ray.get(ready[0]).value()))
-        except ray.exceptions.RayActorError as error:
-            if isinstance(cause := getattr(error, "cause", None), UserError):
-                raise cause from error
-    return sorted(found, key=lambda pair: [one.id for one in started].index(pair[0].id))
+        except ray.exceptions.RayError as error:  # perfaudit is not installed there, for one
+            troubles.append(f"{node.name}: {str(error).strip().splitlines()[-1].strip()}")
+    order = [one.id for one in started]
+    return sorted(found, key=lambda pair: order.index(pair[0].id)), troubles
 
 
 def _process(ray: Any) -> Any:
