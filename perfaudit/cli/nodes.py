@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 On = Annotated[
     str,
-    typer.Option("--on", metavar="ray", help="Measure on nodes of a cluster, several sets of processes at once."),
+    typer.Option("--on", metavar="ray|slurm", help="Measure on nodes of a cluster, several sets of processes at once."),
 ]
-CLUSTERS = {"ray": "ray"}  # and the package that speaks to each
-_WORDS = {"ray": "Ray"}
+CLUSTERS = {"ray": "ray", "slurm": "submitit"}  # and the package that speaks to each
+_WORDS = {"ray": "Ray", "slurm": "submitit, which speaks to Slurm"}
 
 
 def opener(on: str, like_here: bool = False) -> OpenNodes:
@@ -45,6 +45,10 @@ def opener(on: str, like_here: bool = False) -> OpenNodes:
         def told(text: str) -> None:
             say(f"perfaudit: {text}")
 
+        if on == "slurm":
+            from perfaudit.cluster.slurm import slurm_nodes
+
+            return slurm_nodes(Place.here(), told, kind)
         from perfaudit.cluster.ray_nodes import ray_nodes
 
         return ray_nodes(Place.here(), told, kind)

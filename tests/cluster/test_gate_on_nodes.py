@@ -100,7 +100,9 @@ def test_what_ran_on_one_node_must_be_what_ran_on_all() -> None:
     assert record.failures["head"].endswith("train.py is not the same on all nodes, or changed while it was measured")
 
 
-@pytest.mark.parametrize(("on", "why"), [("moon", "it is one of ray"), ("ray", "needs Ray, which this Python lacks")])
+@pytest.mark.parametrize(
+    ("on", "why"), [("moon", "it is one of ray, slurm"), ("ray", "needs Ray, which this Python lacks")]
+)
 def test_a_name_that_is_none_and_a_package_that_is_missing(on: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from perfaudit.cli import nodes
 
