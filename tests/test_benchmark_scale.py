@@ -30,7 +30,7 @@ def test_sets_are_spread_over_nodes(every: list[list[float]], nodes: int, second
 
 def test_a_climb_keeps_here_what_does_not_go_out() -> None:
     climb = {"command": "", "machine": "", "load": 0.0, "knobs": 16, "seconds": 104.0, "generations": [1.0] * 4}
-    lines = [line for line in scale.climb_lines({"climb": climb}) if line.startswith("| ") and "s |" in line]
+    lines = [line for line in scale.climb_lines({"climb": climb}) if line.startswith(("| 1", "| 8", "| 6"))]
     assert lines == ["| 1 | 104 s | 100% | 104 |", "| 8 | 102 s | 98% | 104 |", "| 64 | 102 s | 98% | 104 |"]
 
 
