@@ -93,10 +93,11 @@ class _Sent:
 
 @dataclass(slots=True)
 class _Row:
-    """A series, and its sets that are out, in their order."""
+    """A series, its sets that are out, in their order, and how many it was given."""
 
     series: Spread
     out: deque[_Sent] = field(default_factory=deque)
+    given: int = 0
 
 
 def run_on(nodes: Nodes | None, every: Sequence[Spread], memo: Kept | None = None) -> None:
@@ -136,7 +137,7 @@ def _recall(series: Spread, memo: Kept | None) -> None:
 
 
 def _send(nodes: Nodes, rows: list[_Row], memo: Kept | None) -> None:
-    """Give each free node a set, of one series after the other: first those of which the fewest are out."""
+    """Give each free node a set, of one series after the other, so that all come equally far."""
     for row in rows:
         for ahead, sent in enumerate(row.out):
             if sent.ticket is None and nodes.free:
@@ -147,13 +148,15 @@ def _send(nodes: Nodes, rows: list[_Row], memo: Kept | None) -> None:
         able = [row for row in rows if row not in refused and row.series.is_open() and row.series.has_time()]
         if not able:
             return
-        row = min(able, key=lambda row: len(row.out))
+        row = min(able, key=lambda row: row.given)
         work = row.series.work(len(row.out))
         if work is not None:
+            row.given += 1
             row.out.append(_Sent(work, nodes.send(work)))
         elif row.out:
             refused.append(row)
         else:
+            row.given += 1
             try:
                 row.series.measure()
             finally:

@@ -70,6 +70,12 @@ def test_sets_are_kept_in_the_order_in_which_they_were_sent(width: int, newest: 
     assert nodes.most_out == width
 
 
+def test_series_come_equally_far() -> None:
+    memo = Memo()
+    run_on(FakeNodes(1), [Counted("a", 2, 2), Counted("b", 2, 2)], memo)
+    assert [stage for stage, _ in memo.lines] == ["a", "b", "a", "b"]
+
+
 def test_nothing_is_measured_beyond_the_next_look() -> None:
     nodes = FakeNodes(9)
     run_on(nodes, [Counted("a", 4, 4)])
