@@ -14,6 +14,7 @@ from typing import Any
 LONGEST = 2.0  # seconds that one step may take, or there are no such steps
 SECONDS = 1.0  # of steps, after which there are enough: some things are done in each tenth step
 MOST = 20  # steps
+GRACE = 5.0  # seconds that all of them may take, and after which the script is ended without knowing: it may have no more steps
 
 
 class CalledFunctions:

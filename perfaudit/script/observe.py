@@ -62,7 +62,8 @@ class Seen:
     that share. batches, backwards: how many there were before the first update. started: what the processes are for that the
     script started, a loader's workers left out. replaced: the program that took the place of the script (os.execv), "" for none;
     replaced_at: when. pid: of the script's process, 0 before it was told. stands: where it stood when it was
-    late, as `file:line in function`. of_rank: OF_RANK of the last updates, where the script is a rank.
+    late, as `file:line in function`. enough_by: when the script is ended at the latest, as enough was seen; 0 before that.
+    of_rank: OF_RANK of the last updates, where the script is a rank.
     """
 
     began: float
@@ -71,6 +72,7 @@ class Seen:
     ended: str = ""
     message: str = ""
     code: int | None = None
+    enough_by: float = 0.0
     redirected: tuple[str, ...] = ()
     redirected_more: int = 0
     refused: str = ""
@@ -226,6 +228,10 @@ def _listen(
                 return
             if seen.number > count:
                 last, count = time.monotonic(), seen.number
+            if seen.enough_by and time.monotonic() > seen.enough_by:
+                seen.ended = "enough"
+                _kill_script(process.pid)
+                return
             is_bounded = not count or request.steps or request.seconds
             if is_bounded and time.monotonic() - last > longest:
                 seen.ended = "late"
@@ -241,11 +247,14 @@ def _take(seen: Seen, line: Json) -> None:
         is_of_other = seen.facts.get("is_started") and not line["facts"].get("is_started")
         seen.facts = {**line["facts"], **seen.facts} if is_of_other else {**seen.facts, **line["facts"]}
         seen.code = line["code"] if seen.ended != "enough" else None
+        _forget_end_after_enough(seen)
     elif "facts" in line:  # of the process that trains: so far, or at its end, where the script's own ends behind it
         seen.facts = line["facts"]
     elif "memory" in line:
         seen.memory, told = line["memory"], (time.monotonic(), line["fraction"])
         seen.fractions = (seen.fractions[0] if seen.fractions[0][1] is not None else told), told
+    elif "enough_within" in line:
+        seen.enough_by = time.monotonic() + line["enough_within"]
     elif "profile" in line:
         seen.profile = line["profile"]
     elif "pid" in line:
@@ -267,9 +276,18 @@ def _take(seen: Seen, line: Json) -> None:
             how = f"with code {left}"
         how = f"{_replaced(seen)}its process ended {how}"
         if not left and not seen.replaced:
-            seen.ended, seen.code = "finished", 0  # by `os._exit(0)` of another thread, or by a library
+            seen.ended, seen.code = (
+                ("enough", None) if seen.enough_by else ("finished", 0)
+            )  # by `os._exit(0)` of another thread, or by a library
             return
         seen.ended, seen.code, seen.message = "failed", left if left >= 0 else 128 - left, how
+        _forget_end_after_enough(seen)
+
+
+def _forget_end_after_enough(seen: Seen) -> None:
+    """How the script ended does not matter where it was to be ended before: it made steps more that are not timed."""
+    if seen.enough_by:
+        seen.ended, seen.code, seen.message = "enough", None, ""
 
 
 def _replaced(seen: Seen) -> str:

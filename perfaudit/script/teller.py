@@ -10,7 +10,7 @@ import sys
 import time
 from typing import Any
 
-from perfaudit.script.called_functions import LONGEST, MOST, SECONDS, CalledFunctions
+from perfaudit.script.called_functions import GRACE, LONGEST, MOST, SECONDS, CalledFunctions
 from perfaudit.script.facts import bytes_in_use, facts_of
 from perfaudit.script.loop_progress import fraction_done
 from perfaudit.script.own_files import OwnFiles, is_own
@@ -116,26 +116,30 @@ class Teller:
                 self.watch.watch_next(is_watched)
                 self._change_at = updates + number
             return
+        if self._wants_profile:
+            self.tell()
+            self._profile = StepProfile()
+            self._profile.begin()
+            return
         if not self._begins_to_listen(now):
-            self._profile_or_end()
-
-    def _profile_or_end(self) -> None:
-        """What comes behind the steps that are timed."""
-        if not self._wants_profile:
             self._end_script()
-        self.tell()
-        self._profile = StepProfile()
-        self._profile.begin()
 
     def _begins_to_listen(self, now: float) -> bool:
-        """Whether some steps more are to tell which functions they call. Not where ranks must make the same number of steps."""
+        """Whether some steps more are to tell which functions they call. Not where ranks must make the same number of steps.
+
+        All that is known is told before: the script may have no more steps, and end by itself or do something else for long.
+        """
         seconds = (now - (self._first or now)) / max(1, self.watch.updates - 1) * self._so_far.updates_per_step
-        if seconds > LONGEST or self.watch.of_rank is not None:
+        called = CalledFunctions()
+        if seconds > LONGEST or self.watch.of_rank is not None or os.getpid() != self._pid:
             return False
         self.tell()
-        called = CalledFunctions()
-        self._called, self._listens_since = called if called.begin() else None, now
-        return self._called is not None
+        self._pipe.tell({"facts": self._last_facts()})
+        if not called.begin():
+            return False
+        self._pipe.tell({"enough_within": GRACE})
+        self._called, self._listens_since = called, now
+        return True
 
     def _go_on_listening(self, now: float) -> None:
         self.watch.take_records()  # a step that is slowed is no time to go by
@@ -146,7 +150,7 @@ class Teller:
         self._called.end()
         self._heard = self._called
         self._called = None
-        self._profile_or_end()
+        self._end_script()
 
     def _weigh(self, seconds: float, updates: int) -> None:
         """See how many of the next updates are watched."""

@@ -398,3 +398,31 @@ def test_wrong_use(project: Path, arguments: list[str], said: str) -> None:
     done = run_forked(project, *arguments, RANK="1", WORLD_SIZE="2")
     assert done.code == 2
     assert said in done.err
+
+
+@pytest.mark.parametrize(
+    ("behind", "steps"),
+    [
+        ("os._exit(4)", 9),
+        ("sys.exit(5)", 9),
+        ("raise ValueError('behind')", 9),
+        ("time.sleep(600)", 9),
+        ("os._exit(4)", 10),
+    ],
+)
+def test_what_a_script_does_behind_the_steps_that_were_asked_for_does_not_count(
+    behind: str, steps: int, tmp_path: Path
+) -> None:
+    """It makes some steps more, of which the functions are looked at, and may have none."""
+    (tmp_path / "train.py").write_text(
+        "import os, sys, time, torch\n"
+        "model = torch.nn.Linear(2, 1)\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "for _ in range(10):\n"
+        "    optimizer.zero_grad()\n"
+        "    model(torch.ones(1, 2)).sum().backward()\n"
+        "    optimizer.step()\n"
+        f"{behind}\n"
+    )
+    done = run_forked(tmp_path, "--quiet", "--steps", str(steps), "--format", "json", "train.py")
+    assert (done.code, result(done)["ended"], result(done)["steps"]) == (0, "enough", steps), done.err

@@ -80,7 +80,7 @@ def test_steps_that_were_asked_for_are_counted(
         raise Ended
 
     monkeypatch.setattr(teller, "_end_script", end)
-    monkeypatch.setattr(teller, "_begins_to_listen", lambda now: False)  # which would be steps more
+    monkeypatch.setattr(teller, "_begins_to_listen", lambda now: False)  # which makes steps more
     updates = iter(order_of_updates)
     with pytest.raises(Ended):
         for optimizer in updates:
