@@ -10,6 +10,7 @@ import contextlib
 import importlib.util
 import logging
 import os
+import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,11 +20,12 @@ from typing import Any
 from perfaudit.cluster.kind import Kind, differs, kind_here, most_common
 from perfaudit.cluster.node import Answer, Place, answer, enter, is_there, remove, unpack
 from perfaudit.cluster.shipped import packed
-from perfaudit.errors import NothingMeasured, UserError
+from perfaudit.errors import NothingMeasured, UserError, refusal
 from perfaudit.machine.limits import usable_cores
 from perfaudit.measure.elsewhere import Lost, Work
 
 WAIT_SECONDS = 60.0  # for a node to be free, and for its first answer
+REACH_SECONDS = 5.0  # for the first word of a cluster
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 
 Say = Callable[[str], object]
@@ -149,6 +151,7 @@ def _connect(ray: Any, say: Say) -> bool:  # Any: the module
     """Join the cluster there is, or start one on this machine; whether it was started."""
     options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False, "configure_logging": False}
     logging.getLogger("ray").setLevel(logging.ERROR)
+    _reach(os.environ.get("RAY_ADDRESS", ""))
     try:
         ray.init(address="auto", **options)
     except ConnectionError as error:
@@ -170,6 +173,19 @@ def _connect(ray: Any, say: Say) -> bool:  # Any: the module
             ) from error
         raise NothingMeasured(f"the Ray cluster cannot be joined: {_first_line(error)}") from error
     return False
+
+
+def _reach(address: str) -> None:
+    """Raise NothingMeasured where nothing listens at HOST:PORT: Ray itself tries for minutes, and prints each try."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdigit() or "/" in host:
+        return
+    try:
+        socket.create_connection((host, int(port)), REACH_SECONDS).close()
+    except OSError as error:
+        raise NothingMeasured(
+            f"the Ray cluster at {address} (RAY_ADDRESS) does not answer: {refusal(error)}"
+        ) from error
 
 
 def _chosen(ray: Any, place: Place, say: Say, like: Kind | None, is_ours: bool) -> RayNodes:
