@@ -166,7 +166,9 @@ def test_nodes_of_another_kind_are_left_out(place: Place) -> None:
     wanted = pytest.raises(NothingMeasured, match="no node of the Ray cluster is of the kind that is wanted")
     with wanted, ray_nodes(place, said.append, other):
         pass
-    assert len(said) == 2 and "because it is of another kind: cores" in said[0]
+    assert (
+        sum("because it is of another kind: cores" in line for line in said) == 2
+    )  # a node that was lost may still be listed
 
 
 def test_a_cluster_that_does_not_answer(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
