@@ -9,7 +9,7 @@ from perfaudit.findings import Edit, Span
 from perfaudit.static import edit
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
-from perfaudit.static.understanding.context import runs_often, runs_seldom
+from perfaudit.static.understanding.context import in_no_grad, runs_often, runs_seldom
 from perfaudit.static.understanding.devices import changes_default_device, names_accelerator
 from perfaudit.static.understanding.values import ABSENT, argument, constant, resolve
 
@@ -39,7 +39,8 @@ def tensor_built_on_host(source: Source, call: ast.Call) -> Iterator[Seen]:
     hot = not runs_seldom(source, call) and runs_often(source, call)
     often = ", on every step" if hot and not _is_in_rare_branch(source, call) else ""
     message = f"`{source.brief(built)}` is filled in host memory and then copied to the device{often}"
-    is_hint = runs_seldom(source, call) or not (hot or _goes_where_given_tensor_is(source, call))
+    is_shown = in_no_grad(source, call) and not hot  # samples for people to look at: no step of a training
+    is_hint = runs_seldom(source, call) or is_shown or not (hot or _goes_where_given_tensor_is(source, call))
     yield Seen(call, message, fix, hot=hot, hint=is_hint)
 
 

@@ -75,7 +75,7 @@ def _stands_for_ddp(source: Source, call: ast.Call) -> bool:
 def only_evaluates(source: Source, call: ast.Call) -> bool:
     """Whether the model is wrapped to be looked at, in a test or to predict, as far as this file tells."""
     around = [a for a in source.ancestors(call) if isinstance(a, FUNCTIONS)]
-    if is_test(source, call) or _is_only_looked_at(source, call):
+    if is_test(source, call) or _is_only_looked_at(source, call) or _only_takes_weights(source, call):
         return True
     backward = backward_calls(source)
     if any(_NO_TRAINING.search(function.name.lower()) for function in around):
@@ -119,6 +119,25 @@ def _is_only_looked_at(source: Source, call: ast.Call) -> bool:
         else:
             return False
     return runs > 0
+
+
+def _only_takes_weights(source: Source, call: ast.Call) -> bool:
+    """Whether a function wraps a model to load weights that were saved wrapped, and takes it out again: it runs no step."""
+    assigned = source.parent(call)
+    target = assigned.targets[0] if isinstance(assigned, ast.Assign) and len(assigned.targets) == 1 else None
+    if not isinstance(target, ast.Name) or source.scope(target) is source.tree:  # other files may use a global
+        return False
+    loads = False
+    for use in source.uses_of(target, target.id):
+        if use.lineno < call.lineno or any(ancestor is assigned for ancestor in source.ancestors(use)):
+            continue
+        parent = source.parent(use)
+        if isinstance(parent, ast.Delete):
+            continue
+        if not isinstance(parent, ast.Attribute) or parent.attr not in ("load_state_dict", "module"):
+            return False
+        loads = loads or parent.attr == "load_state_dict"
+    return loads
 
 
 def _is_evaluation(source: Source, call: ast.Call) -> bool:

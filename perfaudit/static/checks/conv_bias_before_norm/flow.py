@@ -189,7 +189,7 @@ def _called_in_turn(source: Source, wanted: frozenset[int]) -> Iterator[Link]:
         if isinstance(feeding, ast.Name):
             feeding = _only_value(source, call, feeding) or feeding
         first = _slot(source, feeding.func) if isinstance(feeding, ast.Call) and feeding.args else None
-        if first is None or first.index != second.index:
+        if first is None or first.index != second.index or not _is_only_call(source, feeding):
             continue
         behind = [_end(source, layer, 0) for layer in _kept(source, definition, second)]
         if not behind or len({source.text_of(layer.call.func) for layer in behind if layer}) != 1 or None in behind:
@@ -198,6 +198,26 @@ def _called_in_turn(source: Source, wanted: frozenset[int]) -> Iterator[Link]:
             last = _end(source, layer, -1)
             if last is not None and behind[0] is not None and id(behind[0].call) in wanted:
                 yield Link(last, behind[0])
+
+
+def _is_only_call(source: Source, feeding: ast.expr) -> bool:
+    """Whether the variable through which a layer is called is read nowhere else.
+
+    In `if self.norms: x = norm(conv(x))`, `else: x = conv(x)` the layer has to keep its bias for the other branch.
+    """
+    callee = feeding.func if isinstance(feeding, ast.Call) else None
+    bindings = source.lookup(callee) if isinstance(callee, ast.Name) else []
+    return not isinstance(callee, ast.Name) or all(
+        use is callee
+        for binding in bindings
+        for use in source.uses_of(binding, callee.id)
+        if _shares_loop(source, use, callee)
+    )
+
+
+def _shares_loop(source: Source, use: ast.AST, other: ast.AST) -> bool:
+    """Whether two reads of a variable stand in the same innermost loop: other loops give the name to other layers."""
+    return source.enclosing(use, *LOOPS) is source.enclosing(other, *LOOPS)
 
 
 def _that_may_hold(source: Source, wanted: frozenset[int]) -> set[str]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.checks.dataloader_no_workers.datasets import (
+    draws_from_own_generator,
     is_in_memory,
     is_iterable,
     is_on_device,
@@ -21,11 +22,18 @@ from perfaudit.static.checks.dataloader_no_workers.loader_uses import is_asked_f
 from perfaudit.static.checks.dataloader_no_workers.samples import Found, of_notebook, unpicklable
 from perfaudit.static.hoist import hoist
 from perfaudit.static.registry import Joined, Proposal, Seen, check
-from perfaudit.static.source import FUNCTIONS, Source
-from perfaudit.static.understanding.context import is_shown_only, is_test, last_name
+from perfaudit.static.source import FUNCTIONS, LOOPS, Source
+from perfaudit.static.understanding.context import (
+    EVALUATION_NAME,
+    callers,
+    is_shown_only,
+    is_test,
+    last_name,
+    step_loops,
+)
 from perfaudit.static.understanding.devices import changes_default_device
 from perfaudit.static.understanding.entry import ARGUMENTS_OF_TRAINER, runs_unguarded
-from perfaudit.static.understanding.loaders import PIN_MEMORY, pin_memory
+from perfaudit.static.understanding.loaders import PIN_MEMORY, passes, pin_memory
 from perfaudit.static.understanding.values import (
     ABSENT,
     UNKNOWN,
@@ -89,8 +97,24 @@ def dataloader_no_workers(source: Source, call: ast.Call) -> Iterator[Seen]:
     )
     fix = _proposal(source, call, workers, unless, dataset)
     is_shown = is_shown_only(source, call) and source.neighbours is not None and source.neighbours.is_imported()
+    is_shown = is_shown or _serves_one_evaluation(source, call)
     is_hint = is_shown or (is_ready and _only_joins(source, collate))
     yield Seen(call, message, fix, joined=_with_pinning(source, call, message, fix), hint=is_hint)
+
+
+def _serves_one_evaluation(source: Source, call: ast.Call) -> bool:
+    """Whether a function that evaluates, and that nothing calls in a loop, builds the loader for its own single pass."""
+    function = source.enclosing(call, *FUNCTIONS)
+    if not isinstance(function, FUNCTIONS) or not EVALUATION_NAME.search(function.name):
+        return False
+    around = [source.enclosing(item.loop, *FUNCTIONS) for item in passes(source) if call in item.loaders]
+    calls = callers(source, function)
+    return (
+        bool(around and calls)
+        and all(owner is function for owner in around)
+        and not any(source.enclosing(step.loop, *FUNCTIONS) is function for step in step_loops(source))
+        and not any(source.enclosing(place, *LOOPS) for place in calls)
+    )
 
 
 def _only_joins(source: Source, collate: Argument) -> bool:
@@ -172,6 +196,11 @@ def _proposal(
             return Proposal(
                 f"load with {START_WITH} workers, if `{written}` is only for the worker: each writes to its own copy, which "
                 "the training process never sees"
+            )
+        if generator := draws_from_own_generator(source, dataset):
+            return Proposal(
+                f"seed `{generator}` by worker and epoch in `worker_init_fn`, then load with {START_WITH} workers: as it is, "
+                "each would begin every epoch with a copy of it, and draw the same numbers again"
             )
         if keeps_file_open(source, dataset):
             return Proposal(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 
+from perfaudit.expressions import regex
 from perfaudit.static.checks.dataloader_no_workers.samples import Found, class_of_samples, only_looks_up
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
 from perfaudit.static.understanding.context import called_function, dotted_name, last_name
@@ -18,6 +19,11 @@ _CHANGES_LISTS = {"append", "extend", "insert", "add", "update", "pop", "popleft
 _SETS_OF_TENSORS = {"torch.utils.data.TensorDataset"}
 _PARTS = {"torch.utils.data.Subset", "torch.utils.data.random_split"}
 _LISTS = {"range", "list", "zip", "enumerate", "sorted"}
+_GENERATOR = regex(r"\.(_?rng|_?random(_?(state|generator))?|.*_rng|rng_.*|.*random_state)$")
+_DRAWS = {  # methods of `random.Random`, `numpy.random.Generator` and `RandomState`
+    *("random", "randint", "randrange", "uniform", "choice", "choices", "sample", "shuffle", "gauss", "normal"),
+    *("integers", "permutation", "rand", "randn", "random_sample", "standard_normal", "beta", "binomial", "poisson"),
+}
 _FILES = {  # what may not be read by several processes that inherited it open
     *("h5py.File", "lmdb.open", "lmdb.Environment", "zipfile.ZipFile", "tarfile.open", "sqlite3.connect", "open"),
     *("tables.open_file", "netCDF4.Dataset", "cv2.VideoCapture", "gzip.open", "bz2.open", "lzma.open"),
@@ -229,6 +235,24 @@ def writes_to_itself(source: Source, dataset: ast.expr) -> str:
         tests = [a.test for a in source.ancestors(node) if isinstance(a, ast.If)]
         if not any(last_name(n) == last_name(written) for t in tests for n in ast.walk(t)):  # type: ignore[arg-type]
             return name
+    return ""
+
+
+def draws_from_own_generator(source: Source, dataset: ast.expr) -> str:
+    """The random generator that a dataset keeps and draws from when a sample is taken ("self.rng"); "" if it has none.
+
+    Workers begin each epoch with a copy of it as the training process has it, which draws nothing any more: every epoch
+    and every worker would see the same numbers. torch, and Python's `random` itself, are seeded anew in each worker.
+    """
+    definition = local_class(source, dataset)
+    for item in definition.body if definition else ():
+        if not isinstance(item, FUNCTIONS) or item.name != "__getitem__":
+            continue
+        for node in ast.walk(item):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                name = dotted_name(node.func.value)
+                if name.startswith("self.") and _GENERATOR.search(name) and node.func.attr in _DRAWS:
+                    return name
     return ""
 
 

@@ -11,6 +11,7 @@ from perfaudit.static.understanding.context import last_name
 from perfaudit.static.understanding.values import argument, assigned_value, constant
 
 COMPILED = regex(r"jit|script|compile|fuse|decomposition|impl")  # in a decorator
+EXPORTED = regex(r"#.*\b(export|onnx|coreml|torchscript|tensorrt)", re.IGNORECASE)  # the comment on a header
 REFERENCE = regex(r"(^|_)(ref|reference|naive|expected|test)", re.IGNORECASE)
 
 _INTEGERS = {"torch.arange", "torch.randint", "torch.randperm", "torch.argmax", "torch.argmin", "torch.bincount"}
@@ -78,13 +79,15 @@ def _makes_integers(source: Source, call: ast.Call, depth: int) -> bool:
 
 
 def is_wanted_written_out(source: Source, node: ast.AST) -> bool:
-    """Whether the formula is wanted: for a compiler to fuse, beside its own backward, as a reference to compare with."""
+    """Whether the formula is wanted: for a compiler to fuse or to export, beside its own backward, as a reference."""
     for ancestor in source.ancestors(node):
         name = getattr(ancestor, "arg" if isinstance(ancestor, ast.keyword) else "name", None) or ""
         if REFERENCE.search(name):
             return True
         if not isinstance(ancestor, (*FUNCTIONS, ast.ClassDef)):
             continue
+        if EXPORTED.search(source.text.splitlines()[ancestor.lineno - 1]):
+            return True
         if any(COMPILED.search(source.text_of(decorator)) for decorator in ancestor.decorator_list):
             return True
         if isinstance(ancestor, ast.ClassDef) and any(source.text_of(b).endswith("Function") for b in ancestor.bases):
