@@ -13,7 +13,7 @@ from perfaudit.static.checks.dataloader_no_workers.loader_uses import is_asked_f
 from perfaudit.static.checks.dataloader_no_workers.samples import has_nothing_to_pin
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
-from perfaudit.static.understanding.context import callers, last_name, only_evaluates
+from perfaudit.static.understanding.context import callers, last_name, only_evaluates, step_loops
 from perfaudit.static.understanding.devices import changes_default_device, device_text, moves_to_device, uses_cuda
 from perfaudit.static.understanding.loaders import PIN_MEMORY, is_made_on_host, passes, pin_memory
 from perfaudit.static.understanding.values import (
@@ -52,6 +52,12 @@ def dataloader_no_pin_memory(source: Source, call: ast.Call) -> Iterator[Seen]:
     if not _goes_to_gpu(source, call) or changes_default_device(source) or is_on_device(source, call):
         return
     if not is_asked_for_batches(source, call) or stays_on_host(source, call):
+        return
+    if (
+        source.neighbours is not None
+        and not _moves_batches(source)
+        and source.neighbours.some_importer(_converts_first)
+    ):
         return
     if _runs_on_tpu(source) or has_nothing_to_pin(source, call):
         return
@@ -183,6 +189,18 @@ def _moves_batches(source: Source) -> bool:
     judged = {id(call) for call in source.calls(".cuda")}
     places += [c for c in source.nodes(ast.Call) if _MOVES.search(last_name(c.func)) and id(c) not in judged]
     return any(source.enclosing(place, *LOOPS) is not None for place in places)
+
+
+def _converts_first(source: Source) -> bool:
+    """Whether a file trains, and everything that its loops move to the device was made in host memory by the training process.
+
+    `batch.float().to(device)` of samples in float64: what is copied is pageable memory, pinned batches or not.
+    """
+    if not step_loops(source):
+        return False
+    moves = [call for name in (".to", ".cuda", ".type") for call in source.calls(name) if _moves(source, call)]
+    moves = [move for move in moves if source.enclosing(move, *_INSIDE) is not None]
+    return bool(moves) and all(is_made_on_host(source, move.func.value) for move in moves)  # type: ignore[attr-defined]
 
 
 def _moves(source: Source, call: ast.Call) -> bool:

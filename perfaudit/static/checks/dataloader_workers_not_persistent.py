@@ -9,7 +9,14 @@ from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
-from perfaudit.static.understanding.context import backward_calls, callers, dotted_name, last_name, step_loops
+from perfaudit.static.understanding.context import (
+    backward_calls,
+    callers,
+    dotted_name,
+    is_shown_only,
+    last_name,
+    step_loops,
+)
 from perfaudit.static.understanding.loader_workers import NUM_WORKERS, counts_cores, is_positive
 from perfaudit.static.understanding.loaders import LOADER, Pass, loaders, passes, seen_by_caller
 from perfaudit.static.understanding.values import ABSENT, UNKNOWN, argument, constant
@@ -36,7 +43,7 @@ def dataloader_workers_not_persistent(source: Source, call: ast.Call) -> Iterato
         call,
         f"`{source.brief(call.func)}` with `num_workers={source.brief(workers)}` starts its workers anew for every epoch",
         Proposal("keep the workers between epochs", _keep_workers(source, call, workers)),
-        hint=bool(over) and not any(_trains(source, item) for item in over),
+        hint=is_shown_only(source, call) or (bool(over) and not any(_trains(source, item) for item in over)),
     )
 
 

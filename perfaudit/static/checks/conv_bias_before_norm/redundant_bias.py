@@ -28,6 +28,7 @@ from perfaudit.static.understanding.values import (
     assigned_value,
     constant,
     default_class,
+    is_false,
     resolve,
     written_default,
 )
@@ -302,6 +303,10 @@ def _proposal(source: Source, biased: _Biased, joined: list[Link], alternatives:
         return Proposal(
             f"{title}, if what `{elsewhere.rpartition('/')[2]}` does with biases leaves a missing one alone"
         )
+    if loads := _loads_published_weights(source):
+        return Proposal(
+            f"{title}, with the biases of what `{loads}` brings folded into the norms: as it is, loading it fails"
+        )
     if biased.is_shared:
         return Proposal(f"{title}, if every other file that calls this function puts a norm behind it too")
     if "\n" in value:
@@ -309,6 +314,15 @@ def _proposal(source: Source, biased: _Biased, joined: list[Link], alternatives:
     if isinstance(biased.value, ast.expr):
         return Proposal(title, edit.replace(source, biased.value, value))
     return Proposal(title, edit.add_keyword(source, biased.call, "bias", value))
+
+
+def _loads_published_weights(source: Source) -> str:
+    """How the file of a model downloads weights for it, as a call; "" if it does not, or takes them as far as they fit."""
+    strict = [
+        call for call in source.calls(".load_state_dict") if not is_false(source, argument(source, call, "strict", 1))
+    ]
+    downloads = [*source.calls("torch.hub.load_state_dict_from_url"), *source.calls("torch.utils.model_zoo.load_url")]
+    return source.brief(downloads[0]) if downloads and strict else ""
 
 
 def _initialised_elsewhere(source: Source, kind: str) -> str:

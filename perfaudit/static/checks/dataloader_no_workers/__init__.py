@@ -25,6 +25,7 @@ from perfaudit.static.registry import Joined, Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
 from perfaudit.static.understanding.context import (
     EVALUATION_NAME,
+    assigned_once,
     callers,
     is_shown_only,
     is_test,
@@ -89,7 +90,7 @@ def dataloader_no_workers(source: Source, call: ast.Call) -> Iterator[Seen]:
         and _CHANGES.search(stream[0].text_of(stream[1]))
     ):
         return
-    if is_on_device(source, call):  # a forked worker cannot use the device
+    if is_on_device(source, call) or _says_why(source, workers):  # a forked worker cannot use the device
         return
     message = (
         f"`{source.brief(call.func)}` {_how(source, workers, unless)} loads every batch in the training process, "
@@ -97,9 +98,24 @@ def dataloader_no_workers(source: Source, call: ast.Call) -> Iterator[Seen]:
     )
     fix = _proposal(source, call, workers, unless, dataset)
     is_shown = is_shown_only(source, call) and source.neighbours is not None and source.neighbours.is_imported()
-    is_shown = is_shown or _serves_one_evaluation(source, call)
+    is_shown = is_shown or _serves_one_evaluation(source, call) or _is_made_by_eval(source, dataset)
     is_hint = is_shown or (is_ready and _only_joins(source, collate))
     yield Seen(call, message, fix, joined=_with_pinning(source, call, message, fix), hint=is_hint)
+
+
+def _says_why(source: Source, workers: Argument) -> bool:
+    """Whether a comment beside a literal 0 speaks of workers: somebody had a reason."""
+    if not isinstance(workers, ast.Constant):
+        return False
+    line = source.text.splitlines()[(workers.end_lineno or workers.lineno) - 1]
+    return "worker" in line[workers.end_col_offset or 0 :].partition("#")[2].lower()
+
+
+def _is_made_by_eval(source: Source, dataset: Argument) -> bool:
+    """Whether the class of the dataset is named by a text, `eval(name)(...)`: what its samples cost, nobody can read."""
+    value = assigned_once(source, dataset) if isinstance(dataset, ast.Name) else dataset
+    made = value.func if isinstance(value, ast.Call) else None
+    return isinstance(made, ast.Call) and isinstance(made.func, ast.Name) and made.func.id == "eval"
 
 
 def _serves_one_evaluation(source: Source, call: ast.Call) -> bool:
