@@ -39,6 +39,30 @@ def test_a_loader_shown_by_a_module_that_others_import_is_a_hint(script: str, se
     assert found.severity == severity
 
 
+@pytest.mark.parametrize(("moved", "severity"), [("x.float().to('cuda')", "hint"), ("x.to('cuda')", "warning")])
+def test_pinning_batches_that_the_training_converts_is_a_hint(moved: str, severity: str, tmp_path: Path) -> None:
+    text = """\
+from torch.utils.data import DataLoader
+from series import Series
+
+def provider(folder, workers):
+    return DataLoader(Series(folder), batch_size=32, shuffle=True, num_workers=workers)
+"""
+    (tmp_path / "provider.py").write_text(text)
+    (tmp_path / "train.py").write_text(f"""\
+from provider import provider
+
+for x in provider("data", 4):
+    loss = model({moved})
+    loss.backward()
+    optimizer.step()
+""")
+    project = Project(sorted(tmp_path.glob("*.py")))
+    source = Source("provider.py", text, neighbours=project.seen_from(tmp_path / "provider.py"))
+    (found,) = run_checks(source, all_rules(), frozenset(["PA102"]))
+    assert found.severity == severity
+
+
 def test_a_training_without_cudnn_is_warned_of() -> None:
     found = run_checks(Source("a.py", FLAGS), all_rules(), frozenset(["PA302"]))
     assert {finding.location.line: finding.severity for finding in found if finding.location} == {

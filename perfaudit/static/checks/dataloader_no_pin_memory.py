@@ -53,12 +53,6 @@ def dataloader_no_pin_memory(source: Source, call: ast.Call) -> Iterator[Seen]:
         return
     if not is_asked_for_batches(source, call) or stays_on_host(source, call):
         return
-    if (
-        source.neighbours is not None
-        and not _moves_batches(source)
-        and source.neighbours.some_importer(_converts_first)
-    ):
-        return
     if _runs_on_tpu(source) or has_nothing_to_pin(source, call):
         return
     how = _how(source, pinned, unless)
@@ -74,7 +68,13 @@ def dataloader_no_pin_memory(source: Source, call: ast.Call) -> Iterator[Seen]:
         yield Seen(call, message, Proposal("pin the memory of the batches, if no sample is made on the GPU"))
         return
     fix = Proposal("pin the memory of the batches", pin_memory(source, call))
-    yield Seen(call, message, fix, hint=_takes_samples_in_order(source, call) or _serves_evaluation_only(source))
+    is_converted = (
+        source.neighbours is not None
+        and not _moves_batches(source)
+        and bool(source.neighbours.some_importer(_converts_first))
+    )
+    is_small = _takes_samples_in_order(source, call) or _serves_evaluation_only(source)
+    yield Seen(call, message, fix, hint=is_converted or is_small)
 
 
 def _serves_evaluation_only(source: Source) -> bool:
@@ -192,15 +192,23 @@ def _moves_batches(source: Source) -> bool:
 
 
 def _converts_first(source: Source) -> bool:
-    """Whether a file trains, and everything that its loops move to the device was made in host memory by the training process.
+    """Whether a file trains, and converts or makes in host memory most of what its loops move to the device.
 
-    `batch.float().to(device)` of samples in float64: what is copied is pageable memory, pinned batches or not.
+    `batch.float().to(device)` of samples in float64: what is copied is pageable memory, pinned batches or not. Of samples in
+    float32 it is the batch itself; who writes it in most places expects that it converts.
     """
     if not step_loops(source):
         return False
     moves = [call for name in (".to", ".cuda", ".type") for call in source.calls(name) if _moves(source, call)]
-    moves = [move for move in moves if source.enclosing(move, *_INSIDE) is not None]
-    return bool(moves) and all(is_made_on_host(source, move.func.value) for move in moves)  # type: ignore[attr-defined]
+    given = [
+        move.func.value for move in moves if isinstance(move.func, ast.Attribute) and source.enclosing(move, *_INSIDE)
+    ]
+    converted = [node for node in given if is_made_on_host(source, node) or _is_conversion(node)]
+    return 2 * len(converted) > len(given)
+
+
+def _is_conversion(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and last_name(node.func) in ("float", "double", "half", "long", "type")
 
 
 def _moves(source: Source, call: ast.Call) -> bool:
