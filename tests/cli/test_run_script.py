@@ -210,7 +210,7 @@ def test_ranks_are_tuned_together_and_without_time_nothing_is_claimed(tmp_path: 
     assert done.code == 1, done.err  # the launcher's, of the first rank's 3
     assert [trial["status"] for trial in report["trials"]] == ["not_measured"] * 6
     assert (report["comparisons"], report["winners"][0]["keeps_current"]) == ([], True)
-    assert "too few generations" in report["notes"][0]
+    assert any("too few generations" in note for note in report["notes"])
 
 
 def test_a_module_in_place(project: Path) -> None:

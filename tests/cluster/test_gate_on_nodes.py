@@ -70,14 +70,14 @@ def test_a_gate_goes_on_on_other_nodes_with_the_same_journal(folder: Path) -> No
     nodes, likes = FakeNodes(2), []
 
     def interrupt(number: int) -> None:
-        if number == 4:  # a race in one training, which refuses, and two pairs before
+        if number == 3:  # a race in one training, which refuses, and a pair before: too few to decide
             raise KeyboardInterrupt
 
     nodes.on_work = interrupt
     cut = gate(asked(nodes), Watch()).gate
-    assert cut is not None and cut.verdict in ("failed", "regressed")
+    assert cut is not None and cut.verdict == "failed"
     (run,) = all_runs(folder)
-    assert [line["kind"] for line in run.records].count("generation") == 2
+    assert [line["kind"] for line in run.records].count("generation") == 1
     again = FakeNodes(2, lose=(1,))
 
     def opened(like: Any) -> Any:
