@@ -200,7 +200,7 @@ def _run(asked: _Asked, ranks: Ranks | None = None) -> int:
         if not ranks.is_first:
             if not ranks.wait_for_report() and run.ended not in ("enough", "finished"):
                 say(f"{script}, rank {ranks.place.rank} of {ranks.place.ranks}: {run.message}")
-            return _exit_code(run)
+            return exit_code_of(run)
         from perfaudit.cli.run_ranks import with_ranks
 
         run, of_ranks = with_ranks(run, ranks.gather())
@@ -214,7 +214,7 @@ def _run(asked: _Asked, ranks: Ranks | None = None) -> int:
         ranks.tell_reported()
     if asked.quiet and run.ended == "failed" and said:
         say(f"{script} said last:\n{said}")
-    return _exit_code(run)
+    return exit_code_of(run)
 
 
 def _say_nothing(_: Seen) -> None:
@@ -263,13 +263,14 @@ def _check_script(script: str, is_module: bool) -> None:
         raise UserError(f"{script}: is a folder; name the script in it")
 
 
-def _exit_code(run: Run) -> int:
-    """The script's own code where it ended by itself; 3 where nothing was measured."""
+def exit_code_of(run: Run) -> int:
+    """The script's own code where it ended by itself; 3 where nothing was measured, and where ranks of a job hang."""
     if run.ended == "interrupted":
         return INTERRUPTED
     if run.exit_code:
         return run.exit_code
-    return OK if run.counted and run.ended != "stopped" else NOTHING_MEASURED
+    hangs = run.ended == "late" and run.ranks > 1
+    return OK if run.counted and run.ended != "stopped" and not hangs else NOTHING_MEASURED
 
 
 def _why_late(seen: Seen, longest: float) -> str:

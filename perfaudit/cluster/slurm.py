@@ -43,7 +43,10 @@ class SlurmNodes:
 
     @property
     def described(self) -> dict[str, Any]:
-        return (self.kind or kind_here()).as_json()
+        """Where no node has answered yet, one is asked: the machine that submits jobs is often of another kind."""
+        if self.kind is None:
+            self._ask(_IsThere(self.place.folder))
+        return self.kind.as_json() if self.kind is not None else {}
 
     @property
     def words(self) -> str:
@@ -75,13 +78,18 @@ class SlurmNodes:
         return number, found.value()
 
     def share(self, folder: str) -> None:
-        number = self.send(_IsThere(folder))
+        if not self._ask(_IsThere(folder)):
+            raise NothingMeasured(f"a node does not see {folder}: set TMPDIR to a folder that all nodes share")
+
+    def _ask(self, work: Work) -> Any:
+        """What a node gives, before all else is sent to any. Raises NothingMeasured where the job is lost."""
+        number = self.send(work)
         while not self.jobs[number].done():
             time.sleep(POLL_SECONDS)
-        _, there = self.next()
-        if isinstance(there, Lost) or not there:
-            why = there.reason if isinstance(there, Lost) else f"a node does not see {folder}"
-            raise NothingMeasured(f"{why}: set TMPDIR to a folder that all nodes share")
+        _, found = self.next()
+        if isinstance(found, Lost):
+            raise NothingMeasured(found.reason)
+        return found
 
     def close(self) -> None:
         for job in self.jobs.values():

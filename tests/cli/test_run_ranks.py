@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from perfaudit.cli.run import exit_code_of
 from perfaudit.cli.run_ranks import (
     ALONE_SECONDS,
     JOIN_SECONDS,
@@ -177,3 +178,13 @@ def test_a_rank_without_steps_keeps_the_others_from_being_compared() -> None:
     )
     assert [each.ended for each in run.by_rank] == ["enough", "missing"]
     assert (run.stragglers, findings) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("ended", "of", "code"),
+    [("enough", 2, 0), ("late", 2, 3), ("late", 1, 0), ("stopped", 2, 3), ("interrupted", 2, 130)],
+)
+def test_a_job_that_hangs_is_no_success(ended: str, of: int, code: int) -> None:
+    """One script alone that made steps and then none was measured all the same."""
+    assert exit_code_of(replace(RUN, ended=ended, ranks=of)) == code
+    assert exit_code_of(replace(RUN, ended="failed", ranks=of, exit_code=7)) == 7

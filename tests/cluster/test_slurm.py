@@ -6,13 +6,14 @@ import os
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from perfaudit.cluster import slurm
-from perfaudit.cluster.kind import kind_here
-from perfaudit.cluster.node import Place
-from perfaudit.cluster.slurm import slurm_nodes
+from perfaudit.cluster.kind import Kind, kind_here
+from perfaudit.cluster.node import Place, answer
+from perfaudit.cluster.slurm import SlurmNodes, slurm_nodes
 from perfaudit.errors import NothingMeasured
 from perfaudit.measure.elsewhere import Lost
 
@@ -28,6 +29,38 @@ def test_without_sbatch_nothing_is_begun(place: Place, monkeypatch: pytest.Monke
     monkeypatch.setenv("PATH", "")
     with pytest.raises(NothingMeasured, match="there is no sbatch here"), slurm_nodes(place, str):
         pass
+
+
+class Job:
+    """One that is done at once, on a node that has another number of cores than this machine."""
+
+    job_id = "1"
+
+    def __init__(self, place: Place, work: Any) -> None:
+        self._found = (replace(kind_here(), cores=999), answer(work, ""))
+
+    def done(self) -> bool:
+        return True
+
+    def result(self) -> Any:
+        return self._found
+
+
+class Executor:
+    """submitit's, as far as it is asked here."""
+
+    def submit(self, there: Any, place: Place, work: Any) -> Job:
+        assert there is slurm.do_there
+        return Job(place, work)
+
+
+def test_a_resumed_run_looks_for_the_nodes_kind_and_not_for_that_of_the_submitting_machine(place: Place) -> None:
+    nodes = SlurmNodes(Executor(), place, str)
+    like = Kind.from_json(nodes.described)
+    assert like.cores == 999 and like != kind_here() and not nodes.jobs
+    resumed = SlurmNodes(Executor(), place, str, like)
+    resumed.send(os.getcwd)
+    assert not isinstance(resumed.next()[1], Lost)
 
 
 @pytest.mark.slow
