@@ -30,6 +30,8 @@ BESIDE_SHARE = 0.3  # of what is left behind the screening, at least
 OFFERED_QUADS = 12  # that all must be able to have, before those that are not allowed take time from the others
 TELLING_QUADS = FEWEST + 1  # with fewer there is no interval; one is lost where a step raises
 SMALL_SHARE = 0.1  # of the step; what can gain no more is raced last
+TINY_SHARE = 0.02  # of the step; what works on no more gives way even to what is not allowed
+LARGE_SHARE = 0.5  # of the step; what works on more is worth a word, allowed or not
 
 
 class UntilSomeGoTogether(Deadline):
@@ -134,7 +136,8 @@ def _share_seen(profile: Profile, name: str) -> float:
 def leave_out(profile: Profile, state: Climb, seconds: float, most: float = math.inf) -> None:
     """Where the time is too short for all, drop what is not allowed, and then what could gain least, as far as that is known.
 
-    The last one stays: what is not allowed is dropped for the others' sake, and what is raced tells more than no race.
+    What is not allowed is dropped for the others' sake. One setting of it stays where it works on most of the step, and what
+    works on next to nothing is dropped before any of it. The last candidate stays: a race tells more than none.
     most: seconds that the race has where nothing is raced behind it. Where even then all would be raced too briefly to say
     anything, settings of knobs that have several are dropped, and then whole knobs.
     """
@@ -143,9 +146,15 @@ def leave_out(profile: Profile, state: Climb, seconds: float, most: float = math
         return quads_in(profile, within, [[candidate] for candidate in state.candidates.values()])
 
     shares = {name: knob(name).share(profile.survey) for name in {c.knob for c in state.candidates.values()}}
-    for candidate in _offers_by_need(state, shares):
+    offers = _offers_by_need(state, shares)
+    for name in _tiny_knobs(profile, state) if offers else ():
+        if quads() < OFFERED_QUADS:
+            _leave_out_knob(state, name, shares)
+    for candidate in offers:
         if quads() >= OFFERED_QUADS or len(state.candidates) == 1:
             break
+        if len(_of_knob(state, candidate.knob)) == 1 and _is_most_of_step(profile, candidate.knob):
+            continue
         del state.candidates[candidate.key]
         if candidate.knob not in {c.knob for c in state.candidates.values()}:
             state.left[candidate.knob] = f"not measured, for want of time; {how_to_allow(candidate, state.allow)}"
@@ -163,6 +172,18 @@ def leave_out(profile: Profile, state: Climb, seconds: float, most: float = math
         else:
             names = [each.knob for each in state.candidates.values()]
             _leave_out_knob(state, min(names, key=lambda name: _share_seen(profile, name)), shares)
+
+
+def _tiny_knobs(profile: Profile, state: Climb) -> list[str]:
+    """Allowed knobs that work on next to nothing of the step, the smallest share first."""
+    names = dict.fromkeys(candidate.knob for candidate in state.allowed)
+    shares = {name: _share_seen(profile, name) for name in names}
+    return sorted((name for name in names if shares[name] <= TINY_SHARE), key=lambda name: shares[name])
+
+
+def _is_most_of_step(profile: Profile, name: str) -> bool:
+    """Whether the profile names the part of the step that a knob works on, and that is most of it."""
+    return bool(knob(name).gains_from) and _share_seen(profile, name) > LARGE_SHARE
 
 
 def _of_knob(state: Climb, name: str) -> list[Candidate]:
@@ -185,10 +206,20 @@ def _leave_out_knob(state: Climb, name: str, shares: Mapping[str, float]) -> Non
 
 
 def _offers_by_need(state: Climb, shares: Mapping[str, float]) -> list[Candidate]:
-    """What is not allowed, that which is missed least first: all but one setting of a knob, then what could gain less."""
+    """What is not allowed, that which is missed least first: all but one setting of a knob, then what could gain less.
+
+    Of loaders that with most workers stays: one more than are needed gains as well, one less may not gain at all.
+    """
     offers = [candidate for candidate in state.candidates.values() if candidate.lacks]
-    first = {candidate.knob: candidate.key for candidate in reversed(offers)}
-    return sorted(offers, key=lambda candidate: (candidate.key == first[candidate.knob], shares[candidate.knob]))
+    last = {
+        name: max((each for each in offers if each.knob == name), key=_number_of_workers).key
+        for name in {each.knob for each in offers}
+    }
+    return sorted(offers, key=lambda candidate: (candidate.key == last[candidate.knob], shares[candidate.knob]))
+
+
+def _number_of_workers(candidate: Candidate) -> int:
+    return _number(candidate.settings.get("num_workers")) if candidate.way == "loader" else 0
 
 
 def is_enough(state: Climb) -> bool:
