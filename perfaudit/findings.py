@@ -107,7 +107,8 @@ class Saving:
     `basis` says how it is known; the five are never mixed: measured (the patched source in fresh processes), screened (put in
     place in a training that runs) or profiled here, on the user's training; benchmarked by this project,
     on another one; documented by somebody else. `seconds_per_step` is the middle of a measured saving; `clock`
-    says which time was measured, that on the wall or the processor's. `source` is the link of a documented saving and the
+    says which time was measured: on the wall, the processor's, or on the wall without waiting for cores that others held ("own").
+    `source` is the link of a documented saving and the
     command of a benchmarked one; `conditions` is what the link says, or device and versions of the command. `expected` is
     what was known before a measured one was measured.
     """
@@ -117,7 +118,7 @@ class Saving:
     high: float
     seconds_per_step: float | None = None
     source: str = ""
-    clock: Literal["wall", "cpu"] = "wall"
+    clock: Literal["wall", "cpu", "own"] = "wall"
     conditions: str = ""
     expected: Expected | None = None
 

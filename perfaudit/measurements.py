@@ -12,7 +12,7 @@ from perfaudit.findings import Basis, FilePatch, Fix, Location, Saving
 Settings = dict[str, object]  # one configuration of a knob: str, int, float, bool or None by name
 Status = Literal["ok", "failed", "not_measured"]
 Verdict = Literal["faster", "slower", "undecided"]
-ClockName = Literal["wall", "cpu"]
+ClockName = Literal["wall", "cpu", "own"]
 
 # How a note ends that says of the losses of the user's own code that they are no numbers.
 DOES_NOT_LEARN = "times are of a training that does not learn"
@@ -49,7 +49,8 @@ class Comparison:
     """Time per step (per sample where the batch size differs) of candidate over baseline; below 1 is faster.
 
     `low` and `high` bound the ratio; both are 0 and inf where too few rounds were finished to say. `clock` is "cpu" where
-    the processor time of the training process was compared, because others used the machine (see `judge.clock_for`).
+    the processor time of the training process was compared, because others used the machine (see `judge.clock_for`), and "own"
+    where waiting for cores that others held was left out (see `measure.own_time`).
     `of`: "step" where whole steps were compared; "optimizer", "forward+backward" and so on where only these phases were,
     timed inside the step, and the ratio says what the step becomes if nothing else changes. `smallest` is the smallest
     effect that could have been called, as a share of the step. `given_up`: it looked so slow that it was not measured on,
@@ -99,10 +100,11 @@ class Calibration:
     rounds: int
     computes_alone: bool
     phases: dict[str, float]
-    queued: float = 0.0  # share of the step that its threads waited for a core: others held it
+    queued: float = 0.0  # seconds that its threads waited for cores, together, over those of the step: others held them
     low: float | None = None
     high: float | None = None
     control_way: str = ""
+    clock: ClockName = "wall"
 
 
 def computing(profile: Mapping[str, float]) -> float:

@@ -111,7 +111,8 @@ def _comparison(row: Json) -> Comparison | None:
     verdicts: dict[str, Verdict] = {"faster": "faster", "slower": "slower"}
     verdict = verdicts.get(row["verdict"], "undecided")
     low, high = (row["low"], row["high"]) if None not in (row["low"], row["high"]) else (0.0, math.inf)
-    clock: ClockName = "cpu" if row["clock"] == "cpu" else "wall"
+    clocks: dict[str, ClockName] = {"cpu": "cpu", "own": "own"}
+    clock = clocks.get(row["clock"], "wall")
     basis: Basis = "screened" if row["basis"] == "screened" else "measured"
     return Comparison(
         row["knob"], row["baseline"], row["candidate"], row["ratio"], low, high, verdict, row["n"] or 0, clock, basis=basis

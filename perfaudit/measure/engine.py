@@ -33,8 +33,9 @@ class ChildEngine:
         base: str,
         rivals: bool = False,
         so_far: Json | None = None,
+        may_count_own: bool = False,
     ) -> Json:
-        """Put each in place once and be ready to race. Raises ChildFailed."""
+        """Put each in place once and be ready to race: see `verbs.racing.screen`. Raises ChildFailed."""
         command: Json = {
             "do": "screen",
             "entrants": entrants,
@@ -42,6 +43,7 @@ class ChildEngine:
             "seed": seed,
             "base": base,
             "rivals": rivals,
+            "may_count_own": may_count_own,
         }
         command |= {"marker": self._marker.name, "so_far": so_far or {}}
         return self._child.ask(command, STEPS_OF_ONE * self._timeout, self.in_place)

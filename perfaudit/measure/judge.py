@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Callable
 
 from perfaudit.findings import Saving
-from perfaudit.measure.ledger import Block, Ledger, Variant, cpu, wall
+from perfaudit.measure.ledger import Block, Ledger, Pair, Variant, cpu, own, wall
 from perfaudit.measure.stats import (
     LOOKS,
     TooFewRounds,
@@ -23,6 +23,8 @@ from perfaudit.measurements import ClockName, Comparison, Trial
 QUEUED = 0.15  # share of the wall seconds that a training's threads waited for a core; from here on, others held them
 EXPLAINED = 0.9  # share of the wall seconds that computing and waiting for a core must explain; else it waits for data
 HOPELESS = 1.05  # ratio in each of two or three generations; a true gain of 1 % looks so at 5 % noise in one case of 75
+SECONDS: dict[ClockName, Callable[[Pair], float]] = {"wall": wall, "cpu": cpu, "own": own}  # of a step, by clock
+NEXT_TO_NOTHING = 0.02  # of the wall seconds: less is left out without a word, no figure here is more exact
 TELLS_NOTHING = 4.0  # high over low of an interval that is undecided; effects of half a step could not have been seen
 
 
@@ -76,7 +78,7 @@ def comparison(
     if phases:
         groups = ledger.log_ratios_of_piece(base.key, candidate.key, stage, phases)
     else:
-        groups = ledger.log_ratios(base.key, candidate.key, stage, wall if clock == "wall" else cpu)
+        groups = ledger.log_ratios(base.key, candidate.key, stage, SECONDS[clock])
     n = sum(map(len, groups))
     if not n:
         return None
@@ -94,7 +96,18 @@ def comparison(
     smallest = smallest_callable(low, high) if math.isfinite(high) else None
     of = "+".join(phases) or "step"
     return Comparison(
-        candidate.knob, base.settings, candidate.settings, centre, low, high, word, n, clock, of, smallest, given_up
+        candidate.knob,
+        base.settings,
+        candidate.settings,
+        centre,
+        low,
+        high,
+        word,
+        n,
+        told_clock(ledger, base, clock),
+        of,
+        smallest,
+        given_up,
     )
 
 
@@ -115,7 +128,7 @@ def hopeless_variants(
     """
     gone = set()
     for candidate in candidates:
-        groups = ledger.log_ratios(base.key, candidate.key, stage, wall if clock == "wall" else cpu)
+        groups = ledger.log_ratios(base.key, candidate.key, stage, SECONDS[clock])
         medians = [statistics.median(group) for group in groups]
         if 2 <= len(medians) < LOOKS[0].generations and min(medians) > math.log(HOPELESS):
             gone.add(candidate.key)
@@ -169,12 +182,29 @@ def _clock(blocks: list[Block]) -> ClockName:
     return "cpu" if queued >= QUEUED * step and computing + queued >= EXPLAINED * step else "wall"
 
 
+def own_clock(ledger: Ledger, base: Variant) -> ClockName:
+    """ "own" where each block of the base says how long it takes without waiting for cores that others hold."""
+    return "own" if all(block.own is not None for block in ledger.blocks(base.key)) else "wall"
+
+
+def told_clock(ledger: Ledger, base: Variant, clock: ClockName) -> ClockName:
+    """The clock that a report names: where next to nothing was left out of the wall seconds, they are those of the wall."""
+    blocks = ledger.blocks(base.key)
+    counted, passed = sum(block.own_per_step for block in blocks), sum(block.seconds_per_step for block in blocks)
+    return "wall" if clock == "own" and counted >= (1 - NEXT_TO_NOTHING) * passed else clock
+
+
+def typical_step(ledger: Ledger, key: str, clock: ClockName = "wall") -> float | None:
+    """The median seconds of a variant's step by this clock; None where none was timed."""
+    steps = [SECONDS[clock]((block, block)) for block in ledger.blocks(key)]
+    return statistics.median(steps) if steps else None
+
+
 def saving(ledger: Ledger, base: Variant, compared: Comparison, share: float = 1.0) -> Saving:
     """A comparison as the share of the step that goes away.
 
     share: of the user's whole step that was compared; below 1 where loading was left out.
     """
-    blocks = ledger.blocks(base.key)
-    step = [b.seconds_per_step if compared.clock == "wall" else b.cpu_per_step for b in blocks]
-    per_step = (1 - compared.ratio) * statistics.median(step) if step else None
+    step = typical_step(ledger, base.key, compared.clock)
+    per_step = (1 - compared.ratio) * step if step is not None else None
     return Saving("measured", share * (1 - compared.high), share * (1 - compared.low), per_step, clock=compared.clock)

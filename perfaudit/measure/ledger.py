@@ -37,7 +37,8 @@ class Block:
 
     restart_per_step: what starting an epoch costs, shared out among its steps; it is not in `wall`. queued: seconds its
     threads waited for a core, all together. phases: of which in each part of the step, "forward" or "optimizer". finite:
-    whether the loss before the first of these steps was a number.
+    whether the loss before the first of these steps was a number. own: wall seconds less the waiting for cores that others held,
+    None where that cannot be told, see `own_time`.
     """
 
     steps: int
@@ -48,6 +49,12 @@ class Block:
     queued: float = 0.0
     phases: dict[str, float] = field(default_factory=dict)
     finite: bool = True
+    own: float | None = None
+
+    @property
+    def own_per_step(self) -> float:
+        """The same as `seconds_per_step` without waiting for cores; with it where that cannot be told."""
+        return (self.wall if self.own is None else self.own) / self.steps + self.restart_per_step
 
     @property
     def seconds_per_step(self) -> float:
@@ -109,11 +116,19 @@ class Ledger:
         """Every timed block of a variant, in order."""
         return [block for g in self.generations for r in g.rounds for block in r.get(key, ())]
 
-    def phases(self, key: str) -> dict[str, float]:
-        """Seconds of each part of a variant's step, as medians of its blocks; {} where nothing was measured."""
+    def phases(self, key: str, clock: ClockName = "wall") -> dict[str, float]:
+        """Seconds of each part of a variant's step, as medians of its blocks; {} where nothing was measured.
+
+        clock: "own" leaves out of each part alike what it leaves out of a step.
+        """
         blocks = self.blocks(key)
         names = dict.fromkeys(name for block in blocks for name in block.phases)
-        return {name: statistics.median(block.phases_per_step((name,)) for block in blocks) for name in names}
+
+        def seconds(block: Block, name: str) -> float:
+            share = block.own_per_step / block.seconds_per_step if clock == "own" else 1.0
+            return share * block.phases_per_step((name,))
+
+        return {name: statistics.median(seconds(block, name) for block in blocks) for name in names}
 
     def samples_per_step(self, key: str) -> float:
         """Samples of one step, 1.0 where nothing was measured: batches at the end of an epoch may be smaller."""
@@ -165,6 +180,11 @@ def wall(pair: Pair) -> float:
 def cpu(pair: Pair) -> float:
     """Processor seconds per step of the training process."""
     return statistics.geometric_mean(block.cpu_per_step for block in pair)
+
+
+def own(pair: Pair) -> float:
+    """The same as `wall` without waiting for cores that others held."""
+    return statistics.geometric_mean(block.own_per_step for block in pair)
 
 
 def piece(pair: Pair, phases: tuple[str, ...]) -> float:

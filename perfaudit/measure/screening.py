@@ -16,6 +16,7 @@ from typing import Any
 
 from perfaudit.errors import NoBatches, TargetError
 from perfaudit.machine.limits import free_memory
+from perfaudit.measure.own_time import Stopwatch, cores_of_process, fits_cores
 from perfaudit.measure.pace import Pace, block_steps, pace_of
 from perfaudit.measure.preparation import (
     DIVERGES,
@@ -29,7 +30,6 @@ from perfaudit.measure.preparation import (
 )
 from perfaudit.measure.race import BASE, CONTROL, Race, Terms, Turn
 from perfaudit.measure.twins import OtherLoader, Twins
-from perfaudit.target.queued import queued_seconds
 from perfaudit.training import Training, Variant
 from perfaudit.training.code_change import NotSwappable
 from perfaudit.training.start_of_step import Numbers, around, bytes_of, differences, is_finite
@@ -49,10 +49,12 @@ def prepare_screening(
     twins: Twins,
     runs_behind: bool = False,
     mark: Callable[[str], None] = lambda key: None,
+    may_count_own: bool = False,
 ) -> Screening:
     """Put each candidate in place for a step, time some of the base's, and be ready to run the race.
 
     terms: where its base is not the training as it is, that is compared too. runs_behind: a device runs behind the host.
+    may_count_own: the training does nothing but compute in this process, so that its own time can be told, see `own_time`.
     mark: called with the key of what is put in place, "" when it is taken back.
     Raises what a step of the training as it is raises, LeavesSomething, and NotSwappable for a base that cannot be put in place.
     """
@@ -87,6 +89,7 @@ def prepare_screening(
         mark,
         prepared.loaders,
         numbers=prepared.numbers,
+        counts_own=may_count_own and not runs_behind and not prepared.loaders and fits_cores(),
     )
 
 
@@ -131,8 +134,10 @@ class Screening:
     numbers: of the training at the beginning, put back where losses become NaN or infinite; None where memory does not hold them.
     strikes: by key, how often they did so with it in place. raised: how often a step did where the next one ran, and what.
 
-    base_totals: of the base's timed blocks, "steps", seconds on the wall ("wall"), of the process ("cpu"), of waiting for a core
-    ("queued"), and by phase ("phases").
+    counts_own: waiting for cores that others hold is left out, see `own_time`; never where loaders are raced.
+
+    base_totals: of the base's timed blocks, "steps", seconds that count ("counted"), on the wall ("wall"), of the process
+    ("cpu"), of waiting for a core ("queued"), and by phase ("phases").
     """
 
     training: Training
@@ -144,11 +149,12 @@ class Screening:
     mark: Callable[[str], None] = lambda key: None
     loaders: Mapping[str, OtherLoader] = field(default_factory=dict)
     base_totals: Json = field(
-        default_factory=lambda: {"steps": 0, "wall": 0.0, "cpu": 0.0, "queued": 0.0, "phases": {}}
+        default_factory=lambda: dict.fromkeys(("steps", "counted", "wall", "cpu", "queued"), 0.0) | {"phases": {}}
     )
     _turns: Generator[Turn, float, None] = field(init=False)
     _turn: Turn | None = field(init=False)
     numbers: Numbers | None = None
+    counts_own: bool = False
     strikes: dict[str, int] = field(default_factory=dict)
     raised: tuple[int, str] = (0, "")
     _raised_in_a_row: int = 0
@@ -234,6 +240,7 @@ class Screening:
             "raised": list(self.raised),
             "block": self.race.paces[self.race.base].block,
             "base": self.base_totals,
+            "counts_own": self.counts_own,
         }
 
     def _take_back(self, but: str = BASE) -> None:
@@ -271,23 +278,23 @@ class Screening:
             return self._fail(turn.key, error)
         try:
             restarts = len(training.restart_seconds)
-            queued, cpu = (queued_seconds(), time.process_time()) if is_base else (0.0, 0.0)
-            began = time.perf_counter()
+            watch = Stopwatch()
             for _ in range(turn.steps):
                 training.whole_step()
             training.synchronize()
         except (Exception, SystemExit) as error:
             return self._after_raising(turn.key, training, error)
         self._raised_in_a_row = 0
-        seconds = time.perf_counter() - began - sum(training.restart_seconds[restarts:])
+        spent, restarted = watch.spent(), sum(training.restart_seconds[restarts:])
+        seconds = (spent.own(cores_of_process()) if self.counts_own else spent.wall) - restarted
         phases = training.phases.take()
         if self._is_learning and not is_finite(training.last_loss):
             self._learn_again(turn.key, training)
             if turn.key != self.race.base and not self.race.entrants[turn.key].is_open:
                 return 0.0
         if is_base:
-            seen = {"steps": turn.steps, "wall": seconds, "cpu": time.process_time() - cpu}
-            self._add(seen | {"queued": max(0.0, queued_seconds() - queued)}, phases)
+            seen = {"steps": turn.steps, "counted": seconds, "wall": spent.wall - restarted}
+            self._add(seen | {"cpu": spent.process, "queued": spent.queued}, phases)
         restart: float = turn.steps * training.restart_per_step()
         return float(seconds + restart) * _of_batch(self._own_loader, training.loader)
 

@@ -6,7 +6,7 @@ from perfaudit.measurements import NOT_CLAIMED, UNCHECKED, Interval, Ladder, Run
 from perfaudit.render.ladder_details import details
 from perfaudit.render.paint import Paint, colour, painted_diff, wrapped
 from perfaudit.render.tables import environment, size, table
-from perfaudit.render.words import count, distrust, interval_text, seconds, step_time
+from perfaudit.render.words import clock_words, count, distrust, interval_text, seconds, step_time
 from perfaudit.report import Report
 
 THOUSAND = 1000  # steps, for which the saving is told
@@ -90,7 +90,7 @@ def _result(found: Ladder, patches: int) -> str:
     verified = "verified for its first steps only" if found.not_learning else "verified"
     verified = "ran; losses not comparable" if NOT_CLAIMED in found.verified else verified
     said = f"{count(patches, 'patch', 'patches')}, {verified}"
-    times = f"{1 / found.ratio:.2f} x" + ("" if found.clock == "wall" else " in processor time")
+    times = f"{1 / found.ratio:.2f} x" + (" in processor time" if found.clock == "cpu" else "")
     doubt = f", {SCREENED}" if found.basis == "screened" else ""
     step = f"{step_time(found.seconds_per_step)} -> {step_time(found.patched_seconds_per_step)} a step"
     return f"{step} ({times}{doubt}), {said}"
@@ -179,7 +179,7 @@ def final_race(found: Ladder) -> str:
     """What the race of the patch in fresh processes said, or that it did not decide; "" where neither is known."""
     if found.ratio is None:
         return ""
-    clock = "" if found.clock == "wall" else ", processor time"
+    clock = clock_words(found.clock)
     if found.basis == "screened":
         race = (
             f"not decided after {count(found.rounds, 'round')}"

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from perfaudit.measurements import Calibration, Comparison, NotApplicable, Settings, Trial, Winner, settings_text
 from perfaudit.render.paint import Paint, colour, painted_diff, wrapped
-from perfaudit.render.words import count, interval_text, saving_text, seconds
+from perfaudit.render.words import clock_words, count, interval_text, saving_text, seconds
 from perfaudit.report import Report
 
 LEAST_QUEUED = 0.01  # of a step, which it waits for cores: less is said nowhere
@@ -131,7 +131,7 @@ def _ranked(winners: tuple[Winner, ...], paint: Paint, width: int) -> str:
         [
             str(number),
             settings_text(w.settings),
-            f"{100 * w.saving.low:.1f} … {100 * w.saving.high:.1f} %{'' if w.saving.clock == 'wall' else ' (processor time)'}",
+            f"{100 * w.saving.low:.1f} … {100 * w.saving.high:.1f} %{clock_words(w.saving.clock)}",
             _handed_over(w),
         ]
         for number, w in enumerate(paying, start=1)
@@ -243,7 +243,7 @@ def _patches(compared: list[Comparison], paint: Paint) -> str:
 def ratio_text(c: Comparison, paint: Paint) -> str:
     """A ratio with its interval and verdict: "0.94 [0.93, 0.95] faster"."""
     style = {"faster": "green", "slower": "red", "undecided": "yellow"}[c.verdict]
-    clock = "" if c.clock == "wall" else ", processor time"
+    clock = clock_words(c.clock)
     if c.given_up and c.basis == "screened":
         could_not = "it looked no faster" if c.knob == "patch" else f"at {c.ratio:.2f} it could not win"
         return f"{paint('given up', 'yellow')} ({count(c.n, 'quad')}: {could_not})"

@@ -24,6 +24,8 @@ _CONTROL = regex(
 # Where a line of a log is a command: of GitHub behind any white space, of Azure, TeamCity and older runners of GitHub
 # anywhere (github.com/actions/runner, ActionCommand.cs).
 _LOG_COMMAND = regex(r"^(?P<space>[^\S\n]*)::|##(?=\[|vso\[|teamcity\[)", re.MULTILINE)
+# What a figure is of where it is not of all seconds on the wall, by clock.
+CLOCKS = {"cpu": "processor time", "own": "waiting for cores left out"}
 _COLOUR = regex("(\x1b\\[[0-7;]{0,5}m)")  # as `paint` and rich write them; none that hides text
 
 
@@ -217,9 +219,10 @@ def saving_text(saving: Saving, paint: Paint = plain) -> str:
             else f"no saving was shown ({low:+.0f} to {high:+.0f} %)"
         )
         return f"{paint('benchmarked', 'bold')}: {found} in our own run ({where})"
-    basis = "; ".join(part for part in (saving.basis, _beside_expected(saving)) if part)
-    step = "the step" if saving.clock == "wall" else "the step's processor time"
-    of_what = "" if saving.clock == "wall" else " of processor time"
+    left_out = CLOCKS["own"] if saving.clock == "own" else ""
+    basis = "; ".join(part for part in (saving.basis, left_out, _beside_expected(saving)) if part)
+    step = "the step" if saving.clock != "cpu" else "the step's processor time"
+    of_what = "" if saving.clock != "cpu" else " of processor time"
     per_step = f", {seconds(saving.seconds_per_step)}{of_what} a step" if saving.seconds_per_step is not None else ""
     weight = "" if saving.basis == "screened" else "bold "  # its losses were not compared
     if saving.low > 0:
@@ -235,7 +238,7 @@ def _beside_expected(saving: Saving) -> str:
     Processor time is a share of something else, and is not compared.
     """
     known = saving.expected
-    if known is None or saving.clock != "wall":
+    if known is None or saving.clock == "cpu":
         return ""
     range_ = f"the {known.basis} {100 * known.low:.0f} to {100 * known.high:.0f} %"
     if saving.low > known.high:
@@ -243,6 +246,11 @@ def _beside_expected(saving: Saving) -> str:
     if saving.high < known.low:
         return f"less than {range_}"
     return f"its upper end is above {range_}" if saving.high > known.high else ""
+
+
+def clock_words(clock: str) -> str:
+    """What a figure is of, behind a comma; "" where it is of all seconds on the wall."""
+    return f", {CLOCKS[clock]}" if clock in CLOCKS else ""
 
 
 def step_time(value: float) -> str:

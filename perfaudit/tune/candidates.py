@@ -174,7 +174,7 @@ def screened_comparisons(candidates: Mapping[str, Candidate], raced: Raced) -> t
             Comparison(
                 candidate.knob, current, candidate.settings, ratio, low, high, verdict(low, high), seen.quads,
                 given_up=seen.left == FUTILE or (interval is None and seen.left != ""), basis="screened",
-                way=raced.ways.get(key, ""),
+                way=raced.ways.get(key, ""), clock=raced.clock,
             )
         )  # fmt: skip
     return tuple(found)

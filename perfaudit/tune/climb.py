@@ -68,7 +68,7 @@ def climb(
     asking = session.deadline(ASKING_SHARE * deadline.left())
     _list_candidates(session, profile, state, knobs, memory_budget, asking)
     expect_candidates(session, profile, [*state.candidates.values()], deadline)
-    with Screen(session, tell) as screen:
+    with Screen(session, tell, profile.only_computes) as screen:
         share = session.deadline(seconds_to_screen(profile, state, deadline.left()))
         most = deadline.left() - seconds_to_check(profile)
         leave_out(profile, state, share.left(), most)

@@ -84,13 +84,15 @@ def _race(
     stage = f"behind {digest_of_texts(top.overlay)}"
     ledger = Ledger(seconds_to_open=profile.seconds_to_open, seconds_per_step=profile.seconds_per_step)
     built = partial(why_not_built, profile, parts)
-    race = SourceRace(START, patches, changes, stage, ledger, built, memory_budget, averages, rival)
+    race = SourceRace(
+        START, patches, changes, stage, ledger, built, memory_budget, averages, rival, profile.only_computes
+    )
     race_patched(session, profile, race, deadline)
     for key in (START.key, top.key):
         if key in ledger.failures:
             return f"{candidate.words}: {ledger.failures[key]}", False
-    seen = comparison(ledger, rival or START, top, stage, least=LEAST)
-    whole = comparison(ledger, START, top, stage, least=LEAST)
+    seen = comparison(ledger, rival or START, top, stage, clock=race.clock, least=LEAST)
+    whole = comparison(ledger, START, top, stage, clock=race.clock, least=LEAST)
     if seen is None or whole is None or not was_compared(ledger.checked.get(top.key, "")):
         return f"{candidate.words}: {ledger.checked.get(top.key) or 'the time ended before it was raced'}", seen is None
     if seen.high >= 1 or 1 - seen.high < least_gain(candidate) or whole.high >= 1:

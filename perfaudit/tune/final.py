@@ -48,7 +48,10 @@ def final_race(session: Session, profile: Profile, state: Climb, deadline: Deadl
         rungs = {top.key: [*state.rungs]}
         built = partial(why_not_built, profile, rungs)
         averages = frozenset({top.key} if any(rung.is_of_average for rung in state.rungs) else ())
-        state.final = SourceRace(START, (top,), {top.key: state.changes}, stage, ledger, built, most, averages)
+        state.final = SourceRace(
+            START, (top,), {top.key: state.changes}, stage, ledger, built, most, averages,
+            may_count_own=profile.only_computes,
+        )  # fmt: skip
         session.watch.stage("the patched source against your code, in fresh processes")
         if deadline.left() > seconds_to_check(profile) + 2 * least_seconds(ledger):
             race_patched(session, profile, state.final, deadline, _rounds(state.together()))

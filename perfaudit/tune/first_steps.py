@@ -18,11 +18,14 @@ from perfaudit.target.names import Target
 from perfaudit.tune.profile import Profile
 from perfaudit.tune.session import Session
 from perfaudit.tune.tolerance import FEWEST_STEPS, curve_of, losses_command
-from perfaudit.tune.workshop import Children, as_user_error
+from perfaudit.tune.workshop import Children, Json, as_user_error
 
 PROFILING_STEPS = 4  # for the shares of its phases; what comes of it is no claim
 PROFILING_SHARE = 0.05  # of the budget
 STEPS_TO_COMPARE = 28  # two variants, each with 5 steps of warm-up, 3 to see how long they take, and a round of 6
+ONE_THREAD_STEPS = 2  # to see whether a step waits for anything but cores
+ONE_THREAD_SECONDS = 1.0  # a step may take; longer ones are not made for that
+MOST_ASLEEP = 0.1  # of these steps, which is more than reading the clocks and the interpreter's own locks take
 LOSSES_LOOKED_AT = 50  # steps, to say from which one on the losses are NaN
 LOOKING_SECONDS = 2.0  # for these steps, at most
 
@@ -66,8 +69,11 @@ def time_phases(session: Session, profile: Profile, budget: float) -> Profile:
     """
     began = session.clock.now()
     steps = max(1, min(PROFILING_STEPS, int(PROFILING_SHARE * budget / max(profile.seconds_per_step, 1e-6))))
+    commands: list[Json] = [{"do": "block", "steps": steps}]
+    if profile.seconds_per_step <= ONE_THREAD_SECONDS:
+        commands.append({"do": "asleep", "steps": ONE_THREAD_STEPS})
     try:
-        block = session.questions.ask("profile", Variant("profile", "", {}), {"do": "block", "steps": steps})[1]
+        _, block, *more = session.questions.ask("profile", Variant("profile", "", {}), *commands)
     except ChildFailed as failure:
         raise NothingMeasured(f"{session.target}: the code as it is could not be measured: {failure}") from failure
     per_step, device = block["wall"] / block["steps"], profile.survey.facts.device
@@ -85,9 +91,16 @@ def time_phases(session: Session, profile: Profile, budget: float) -> Profile:
         survey=replace(profile.survey, profile=phases),
         seconds_per_step=per_step,
         queued=block.get("queued", 0.0) / max(block["wall"], 1e-9),
+        only_computes=_is_awake(more),
         seconds_to_open=profile.seconds_to_open or session.clock.now() - began,
         notes=tuple(notes),
     )
+
+
+def _is_awake(replies: list[Json]) -> bool:
+    """Whether a reply to "asleep" says that steps wait for nothing but cores."""
+    share = replies[0].get("share") if replies else None
+    return share is not None and share <= MOST_ASLEEP
 
 
 def _not_learning(session: Session, seconds_per_step: float) -> str:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-import statistics
 from dataclasses import replace
 
 from perfaudit.findings import FilePatch, Saving
-from perfaudit.measure.judge import comparison
+from perfaudit.measure.judge import comparison, typical_step
 from perfaudit.measure.stats import LOOKS
 from perfaudit.measurements import Comparison, Interval, Ladder, NotApplicable, Rung, Winner
 from perfaudit.static import edit
@@ -88,9 +87,9 @@ def winners_of(state: Climb, ladder: Ladder) -> tuple[Winner, ...]:
         beside = state.beside_the_rungs(rung)
         saved = state.alone.saving(rung.key)
         if (measured := state.beside_measured.get(rung.key)) is not None:
-            saved = Saving("measured", 1 - measured.high, 1 - measured.low, None)
+            saved = Saving("measured", 1 - measured.high, 1 - measured.low, None, clock=measured.clock)
         elif not state.is_sure(rung) and beside is not None:  # shown there to pay
-            saved = Saving("screened", 1 - beside[2], 1 - beside[1], None)
+            saved = Saving("screened", 1 - beside[2], 1 - beside[1], None, clock=state.beside.clock)
         fix = None if ladder.trouble else rung.fix
         found.append(
             Winner(rung.knob, rung.settings, False, rung.words, saved, fix, rung.location, verified)
@@ -112,10 +111,11 @@ def _with_ratio(state: Climb, ladder: Ladder) -> Ladder:
         return ladder
     ledger, start, top = state.final.ledger, state.final.start, state.final.top
     ladder = ladder.with_(
-        verified=_checked(state, ladder.not_learning), losses=ledger.losses.get(top.key), phases=ledger.phases(start.key),
-        patched_phases=ledger.phases(top.key),
+        verified=_checked(state, ladder.not_learning), losses=ledger.losses.get(top.key),
+        phases=ledger.phases(start.key, state.final.clock), patched_phases=ledger.phases(top.key, state.final.clock),
     )  # fmt: skip
-    seen = comparison(ledger, start, top, state.final.stage, least=LEAST)
+    clock = state.final.clock
+    seen = comparison(ledger, start, top, state.final.stage, clock=clock, least=LEAST)
     if screened is not None and _leaves_open(state.final, seen, screened):
         ratio, low, high = screened
         step = ladder.seconds_per_step
@@ -124,13 +124,14 @@ def _with_ratio(state: Climb, ladder: Ladder) -> Ladder:
             low=low,
             high=high,
             basis="screened",
+            clock=state.alone.clock,
             has_twin=state.has_twin,
             rounds=seen.n if seen is not None else 0,
             patched_seconds_per_step=step and step * ratio,
         )
     if seen is None:
         return ladder
-    before = statistics.median(block.seconds_per_step for block in ledger.blocks(start.key))
+    before = typical_step(ledger, start.key, clock)
     return ladder.with_(
         ratio=seen.ratio,
         low=seen.low,
@@ -139,7 +140,7 @@ def _with_ratio(state: Climb, ladder: Ladder) -> Ladder:
         clock=seen.clock,
         rounds=seen.n,
         seconds_per_step=before,
-        patched_seconds_per_step=before * seen.ratio,
+        patched_seconds_per_step=before and before * seen.ratio,
     )
 
 

@@ -9,9 +9,10 @@ from perfaudit.measure.child import Child
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.facts import Facts
 from perfaudit.measure.generations import ROUNDS, measure
-from perfaudit.measure.judge import settled_variants
+from perfaudit.measure.judge import own_clock, settled_variants
 from perfaudit.measure.ledger import Ledger, Variant
 from perfaudit.measure.runner import TrialFailed
+from perfaudit.measurements import ClockName
 from perfaudit.tune.profile import Profile
 from perfaudit.tune.questions import digest_of_texts
 from perfaudit.tune.screening import LEAST
@@ -30,7 +31,7 @@ class SourceRace:
     say is in the ledger too, a refusal among its failures. why_not_built: of a patch by its key, why the training that was built
     from it is not what it is for; "" where it is. memory_budget: bytes that the peak of a step with a patch may have, None for
     the session's. of_average: keys of patches of an average of the weights. rival: of the patches, that against which the first
-    one is raced too; None for none.
+    one is raced too; None for none. may_count_own: the training does nothing but compute, see `Profile.only_computes`.
     """
 
     start: Variant
@@ -42,6 +43,12 @@ class SourceRace:
     memory_budget: int | None = None
     of_average: frozenset[str] = frozenset()
     rival: Variant | None = None
+    may_count_own: bool = False
+
+    @property
+    def clock(self) -> ClockName:
+        """By which the patches are compared."""
+        return own_clock(self.ledger, self.start) if self.may_count_own else "wall"
 
     @property
     def top(self) -> Variant:
@@ -50,11 +57,11 @@ class SourceRace:
 
     def settled(self, ledger: Ledger) -> set[str]:
         """Keys of the patches on which no more measuring is needed."""
-        done = settled_variants(ledger, self.start, [*self.patches], LEAST, self.stage)
+        done = settled_variants(ledger, self.start, [*self.patches], LEAST, self.stage, self.clock)
         if self.rival is None:
             return done
         if self.top.key not in ledger.failures and not (
-            self.top.key in done and settled_variants(ledger, self.rival, [self.top], LEAST, self.stage)
+            self.top.key in done and settled_variants(ledger, self.rival, [self.top], LEAST, self.stage, self.clock)
         ):
             return set()
         return {patch.key for patch in self.patches}

@@ -272,7 +272,9 @@ def _screen(session: Session, profile: Profile, priced: Priced, deadline: Deadli
     session.watch.stage("racing every patch in one training, in turn with your code")
     entrants = [alone_in_place(candidate) for candidate in tried.values()]
     share = session.deadline(SCREENING_SHARE * deadline.left())
-    with Screen(session, lambda: session.record.keep_comparisons(evidence_of(priced)[1])) as screen:
+    with Screen(
+        session, lambda: session.record.keep_comparisons(evidence_of(priced)[1]), profile.only_computes
+    ) as screen:
         try:
             screen.race(STAGE, entrants, share, short_names(tried), priced.raced, most_quads=MOST_QUADS)
             checks = len(priced.paying) + 1  # each alone, and all together, which is then raced
@@ -302,7 +304,7 @@ def _check(session: Session, profile: Profile, priced: Priced, deadline: Deadlin
     if priced.paying and not priced.doubt:
         session.watch.stage(f"checking {', '.join(rules_of([candidate]) for candidate in priced.paying)}")
         priced.checks.seconds_to_open = profile.seconds_to_open
-        check_patched(session, profile, _sources(priced.paying, priced.checks), deadline)
+        check_patched(session, profile, _sources(profile, priced.paying, priced.checks), deadline)
 
 
 def _race_as_source(session: Session, profile: Profile, priced: Priced, deadline: Deadline) -> None:
@@ -314,7 +316,7 @@ def _race_as_source(session: Session, profile: Profile, priced: Priced, deadline
             return
         session.watch.stage(f"measuring {', '.join(rules_of([candidate]) for candidate in group)} in fresh processes")
         share = deadline.left() / (len(groups) - number + 0.5)  # half a share is kept for all patches together
-        priced.races.append(_sources(group, _first_ledger(priced)))
+        priced.races.append(_sources(profile, group, _first_ledger(priced)))
         race_patched(session, profile, priced.races[-1], session.deadline(share))
 
 
@@ -335,8 +337,9 @@ def _race_together(session: Session, profile: Profile, priced: Priced, deadline:
     is_checked_again = not {"algorithm", "order"} & set(changes)
     averages = frozenset({TOGETHER} if is_checked_again and any(each.is_of_average for each in paying) else ())
     priced.together = SourceRace(
-        BASE, (variant,), {TOGETHER: changes}, f"{STAGE} {TOGETHER}", _first_ledger(priced), of_average=averages
-    )
+        BASE, (variant,), {TOGETHER: changes}, f"{STAGE} {TOGETHER}", _first_ledger(priced), of_average=averages,
+        may_count_own=profile.only_computes,
+    )  # fmt: skip
     race_patched(session, profile, priced.together, deadline)
 
 
@@ -345,8 +348,9 @@ def _first_ledger(priced: Priced) -> Ledger:
     return Ledger(seconds_to_open=priced.checks.seconds_to_open)
 
 
-def _sources(candidates: list[Candidate], ledger: Ledger) -> SourceRace:
+def _sources(profile: Profile, candidates: list[Candidate], ledger: Ledger) -> SourceRace:
     """Each of these as patched source."""
     variants = tuple(Variant(c.key, PATCH, c.settings, texts_of([c])) for c in candidates)
     averages = frozenset(c.key for c in candidates if c.is_of_average)
-    return SourceRace(BASE, variants, {c.key: c.fix.changes for c in candidates}, STAGE, ledger, of_average=averages)
+    changes = {c.key: c.fix.changes for c in candidates}
+    return SourceRace(BASE, variants, changes, STAGE, ledger, of_average=averages, may_count_own=profile.only_computes)

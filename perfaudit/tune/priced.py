@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from perfaudit.findings import Expected, Finding, Fix, Saving
-from perfaudit.measure.judge import comparison, saving, trial
+from perfaudit.measure.judge import comparison, saving, trial, typical_step
 from perfaudit.measure.ledger import Ledger, Variant
 from perfaudit.measure.race import FUTILE
 from perfaudit.measurements import Comparison, NotApplicable, Trial, settings_text
@@ -224,7 +223,7 @@ def together_words(priced: Priced, ended: str) -> list[str]:
         seen, said = _compared(race, TOGETHER), _checked(race.ledger, TOGETHER)
         if seen is not None and math.isfinite(seen.high):
             known, ratio = saving(race.ledger, BASE, seen), seen.ratio
-            before: float | None = statistics.median(b.seconds_per_step for b in race.ledger.blocks(BASE.key))
+            before = typical_step(race.ledger, BASE.key, seen.clock)
     interval = priced.beside.interval(TOGETHER)
     is_believed = not doubt_of(priced.raced, priced.beside)
     if known is None and interval is not None and priced.all_of == paying and is_believed:
@@ -258,7 +257,7 @@ def _set(candidate: Candidate) -> str:
 def _compared(race: SourceRace, key: str) -> Comparison | None:
     """A patch against the code as it is, as source; None before both were timed."""
     variant = next(each for each in race.patches if each.key == key)
-    return comparison(race.ledger, BASE, variant, race.stage, least=LEAST)
+    return comparison(race.ledger, BASE, variant, race.stage, clock=race.clock, least=LEAST)
 
 
 def _checked(ledger: Ledger, key: str) -> str:

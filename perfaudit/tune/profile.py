@@ -13,7 +13,8 @@ class Profile:
     """What the first steps of the user's code have shown.
 
     seconds_per_step: of the second step ever made, and then of those whose phases were timed. queued: share of these steps that
-    their threads waited for cores. seconds_to_open: one variant, with its warm-up. calibration: None before the user's code was
+    their threads waited for cores. only_computes: on the CPU in its own process, and waits for nothing but cores, see
+    `measure.own_time`. seconds_to_open: one variant, with its warm-up. calibration: None before the user's code was
     raced against itself. notes: what the report is to say of it.
     """
 
@@ -21,6 +22,7 @@ class Profile:
     environment: Environment
     seconds_per_step: float = 0.0
     queued: float = 0.0
+    only_computes: bool = False
     seconds_to_open: float = 0.0
     calibration: Calibration | None = None
     notes: tuple[str, ...] = ()

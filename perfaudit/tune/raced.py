@@ -5,9 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from perfaudit.findings import Saving
+from perfaudit.measure.judge import NEXT_TO_NOTHING
 from perfaudit.measure.race import CONTROL, FAILED
-from perfaudit.measurements import Interval
+from perfaudit.measurements import ClockName, Interval
+from perfaudit.target.phases import PHASES
 from perfaudit.tune.workshop import Json
+
+OWN_TIME = (
+    "others use the cores: what steps waited for cores is left out of all times, as if nobody else used the machine"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +63,32 @@ class Raced:
     def saving(self, key: str) -> Saving | None:
         """What an entrant saves of the base's step; None where it was not raced long enough."""
         seen, step = self.interval(key), self.seconds_per_step
-        return Saving("screened", 1 - seen[2], 1 - seen[1], step and step * (1 - seen[0])) if seen is not None else None
+        return (
+            Saving("screened", 1 - seen[2], 1 - seen[1], step and step * (1 - seen[0]), clock=self.clock)
+            if seen is not None
+            else None
+        )
 
     @property
     def seconds_per_step(self) -> float | None:
-        """Of the base, in its timed steps; None before there are any."""
-        return self.base["wall"] / self.base["steps"] if self.base and self.base["steps"] else None
+        """Of the base, in its timed steps, by `clock`; None before there are any."""
+        return self.base["counted"] / self.base["steps"] if self.base and self.base["steps"] else None
+
+    @property
+    def clock(self) -> ClockName:
+        """ "own" where waiting for cores that others held is left out, and is more than next to nothing."""
+        is_less = self.base.get("counted", 0.0) < (1 - NEXT_TO_NOTHING) * self.base.get("wall", 0.0)
+        return "own" if is_less else "wall"
+
+    @property
+    def phases(self) -> dict[str, float]:
+        """Seconds of each part of the base's timed steps, all steps together.
+
+        What is left out of a step is left out of each part alike.
+        """
+        told, wall = self.base.get("phases", {}), self.base.get("wall", 0.0)
+        share = self.base["counted"] / wall if wall else 1.0
+        return {name: share * told[name] for name in PHASES if name in told}
 
     @property
     def controls(self) -> list[Seen]:
@@ -75,7 +101,8 @@ class Raced:
             self.entrants[key] = seen_of(item)
             self.log_ratios[key] = list(item["log_ratios"])
         self.ways |= state["ways"]
-        self.base, self.ended = state["base"], state["ended"]
+        base = state["base"]
+        self.base, self.ended = {"counted": base.get("wall", 0.0), **base}, state["ended"]
 
 
 def seen_of(item: Json) -> Seen:
@@ -87,7 +114,8 @@ def seen_of(item: Json) -> Seen:
 
 def notes_of(*races: Raced) -> list[str]:
     """What the report is to say of these races, in their order, each thing once."""
-    return list(dict.fromkeys(note for raced in races for note in raced.notes))
+    own = [OWN_TIME] if any(raced.clock == "own" for raced in races) else []
+    return list(dict.fromkeys([*own, *(note for raced in races for note in raced.notes)]))
 
 
 def doubt_of(*races: Raced, figure: Interval | None = None) -> str:

@@ -17,7 +17,6 @@ from perfaudit.measure.judge import QUEUED
 from perfaudit.measure.race import BASE, CONTROL
 from perfaudit.measure.watch import Standing
 from perfaudit.measurements import Calibration
-from perfaudit.target.phases import PHASES
 from perfaudit.tune.profile import Profile
 from perfaudit.tune.race_so_far import RaceSoFar, Terms
 from perfaudit.tune.raced import Raced
@@ -41,10 +40,12 @@ class Screen:
     tell: called when a candidate was decided, and now and then. Where the child dies with a candidate in place, that one leaves
     with the reason, and the training is built again; so it is where the training itself ends, as long as each process gets
     further than the one before. The first one may have made steps of a script before the race, and has a second chance.
+    may_count_own: the training does nothing but compute, see `Profile.only_computes`.
     """
 
     session: Session
     tell: Callable[[], None] = lambda: None
+    may_count_own: bool = False
     _engine: ChildEngine | None = None
     _is_first: bool = True  # of the processes
 
@@ -114,7 +115,7 @@ class Screen:
             self._engine = self.session.workshop.engine()
         waiting = so_far.waiting()
         prepared = self._engine.screen(
-            waiting, terms.least, SEED, terms.base, terms.rivals, so_far.quads_of(waiting)
+            waiting, terms.least, SEED, terms.base, terms.rivals, so_far.quads_of(waiting), self.may_count_own
         )  # fmt: skip
         raced.refused |= prepared["refused"]
         raced.ways |= prepared["ways"]
@@ -156,13 +157,13 @@ def calibrate(session: Session, profile: Profile, seconds: float, raced: Raced) 
     """
     session.watch.stage("your code against itself: how noisy is this machine")
     try:
-        with Screen(session) as screen:
+        with Screen(session, may_count_own=profile.only_computes) as screen:
             screen.race("control", [], session.deadline(seconds), {}, raced, most_quads=CALIBRATING_QUADS, least=None)
     except ChildFailed as failure:
         raced.notes.append(f"the training in which your code is raced against itself ended early: {failure}")
     seen = calibration_of(raced, profile)
     busy = seen is not None and seen.computes_alone and seen.wall_over_cpu > BUSY
-    if seen is not None and busy and seen.queued >= QUEUED:  # else it waits for data
+    if seen is not None and busy and seen.queued >= QUEUED and seen.clock == "wall":  # else it waits for data
         raced.notes.append(
             f"the machine is busy: a step takes {seen.wall_over_cpu:.1f} times its processor time, "
             "so intervals are wide and verdicts late"
@@ -175,17 +176,18 @@ def calibration_of(raced: Raced, profile: Profile) -> Calibration | None:
     base, control = raced.base, raced.interval(CONTROL)
     if not base or not base["steps"]:
         return None
-    steps, logs = base["steps"], raced.log_ratios.get(CONTROL, [])
+    steps, counted, logs = base["steps"], base["counted"], raced.log_ratios.get(CONTROL, [])
     ratio, low, high = control or (math.exp(statistics.fmean(logs)) if logs else 1.0, None, None)
     return Calibration(
-        seconds_per_step=base["wall"] / steps,
+        seconds_per_step=counted / steps,
         wall_over_cpu=base["wall"] / base["cpu"] if base["cpu"] else 1.0,
         scatter=statistics.stdev(logs) if len(logs) > 1 else None,
         ratio=ratio,
         rounds=len(logs),
         computes_alone=profile.computes_alone,
-        phases={name: base["phases"][name] / steps for name in PHASES if name in base["phases"]},
-        queued=base["queued"] / base["wall"] if base["wall"] else 0.0,
+        phases={name: seconds / steps for name, seconds in raced.phases.items()},
+        queued=base["queued"] / counted if counted else 0.0,
+        clock=raced.clock,
         low=low,
         high=high,
         control_way=raced.ways.get(CONTROL, ""),

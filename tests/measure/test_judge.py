@@ -14,6 +14,7 @@ from perfaudit.measure.judge import (
     clock_for,
     comparison,
     hopeless_variants,
+    own_clock,
     saving,
     settled_variants,
     trial,
@@ -230,6 +231,37 @@ def test_an_interval_is_told_up_to_four_times_its_lower_end(wide: float, is_told
     found = comparison(scattered(math.exp(d), math.exp(-d), math.exp(d), math.exp(-d)), A, B)
     assert found is not None
     assert (found.high / found.low == pytest.approx(wide) if is_told else found.high == math.inf) is True
+
+
+@pytest.mark.parametrize(
+    ("queued", "told"),
+    [(0.005, "own"), (0.0001, "wall")],  # under 2 % less than the seconds on the wall, they are those
+)
+def test_waiting_for_cores_is_left_out_of_both_and_said_so(queued: float, told: str) -> None:
+    """Others take the same from both steps; what is left shows what the patch gains."""
+    before, after = 0.010, 0.008 if told == "own" else 0.010
+    blocks = [replace(block(s), own=(s - queued) * block(s).steps) for s in (before, after)]
+    ledger = Ledger(generations((blocks[0], blocks[1])))
+    assert own_clock(ledger, A) == "own"
+    found = comparison(ledger, A, B, clock="own")
+    assert found is not None and found.clock == told
+    assert found.ratio == pytest.approx(0.6 if told == "own" else 1.0)
+    known = saving(ledger, A, replace(found, low=0.5, high=0.7))
+    assert known.clock == told
+    assert known.seconds_per_step == pytest.approx((1 - found.ratio) * (before - queued if told == "own" else before))
+
+
+def test_where_one_block_cannot_tell_no_waiting_is_left_out() -> None:
+    told, untold = replace(block(0.010), own=0.004 * block(0.010).steps), block(0.010)
+    assert own_clock(Ledger(generations((told, told))), A) == "own"
+    assert own_clock(Ledger(generations((told, told), (untold, told))), A) == "wall"
+
+
+def test_parts_of_a_step_are_as_long_as_the_step_by_the_same_clock() -> None:
+    half = replace(block(0.010, average=0.004), own=0.005 * block(0.010).steps)
+    ledger = Ledger(generations((half, half)))
+    assert ledger.phases("a")["average"] == pytest.approx(0.004)
+    assert ledger.phases("a", "own")["average"] == pytest.approx(0.002)
 
 
 def test_unless_told_otherwise_it_is_the_whole_step_on_the_wall() -> None:

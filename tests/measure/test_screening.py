@@ -17,7 +17,7 @@ import pytest
 from conftest import FakeClock
 
 from perfaudit.errors import NoBatches, TargetError
-from perfaudit.measure import screening
+from perfaudit.measure import own_time, screening
 from perfaudit.measure.pace import Pace
 from perfaudit.measure.preparation import Candidate, LeavesSomething
 from perfaudit.measure.race import BASE, CONTROL, DECIDED, FUTILE, FUTILE_QUADS, Terms
@@ -73,8 +73,8 @@ def no_twin(texts: Mapping[str, str]) -> Any:
     raise NotSwappable("no twin here")
 
 
-def begun(training: Training, candidates: list[Candidate]) -> Screening:
-    return prepare_screening(training, candidates, Terms(0.01, 1), Twins(no_twin))
+def begun(training: Training, candidates: list[Candidate], may_count_own: bool = False) -> Screening:
+    return prepare_screening(training, candidates, Terms(0.01, 1), Twins(no_twin), may_count_own=may_count_own)
 
 
 Start = Callable[..., tuple[Screening, Training]]
@@ -91,7 +91,9 @@ def start(tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> 
     module = importlib.util.module_from_spec(spec)
     sys.modules["user_step"] = module
     spec.loader.exec_module(module)
-    monkeypatch.setattr(screening, "time", types.SimpleNamespace(perf_counter=clock.now, process_time=clock.now))
+    clocks = types.SimpleNamespace(perf_counter=clock.now, process_time=clock.now, thread_time=clock.now)
+    monkeypatch.setattr(screening, "time", clocks)
+    monkeypatch.setattr(own_time, "time", clocks)
 
     def begin(old: str = STEP, **patches: str) -> tuple[Screening, Training]:
         before = path.read_text()
@@ -101,6 +103,48 @@ def start(tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> 
 
     yield begin
     del sys.modules["user_step"]
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["all seconds", "without waiting for cores"])
+def test_waiting_for_cores_is_left_out_where_the_training_only_computes(
+    start: Start, own: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps wait three times as long as they compute, with the patch and without, and the patch spares half of the computing."""
+    queue = [0.0]
+
+    def queued() -> float:
+        return queue[0]
+
+    _, training = start(half="clock.sleep(cost / 2)")
+    computing = types.SimpleNamespace(seconds=0.0)
+    forward = training.module.forward
+
+    class Machine:
+        """A clock on the wall beside which the clocks of threads run slower: three seconds of waiting for a core in each step."""
+
+        def sleep(self, seconds: float) -> None:
+            computing.seconds += seconds
+            queue[0] += 3.0
+            training_clock.sleep(seconds + 3.0)
+
+    training_clock, training.clock = training.clock, Machine()  # type: ignore[assignment]
+    clocks = types.SimpleNamespace(
+        perf_counter=training_clock.now, process_time=lambda: computing.seconds, thread_time=lambda: computing.seconds
+    )
+    monkeypatch.setattr(own_time, "time", clocks)
+    monkeypatch.setattr(own_time, "queued_seconds", queued)
+    path = Path(forward.__code__.co_filename)
+    before = path.read_text()
+    change = Candidate("half", {str(path): [before, before.replace(STEP, "clock.sleep(cost / 2)")]})
+    monkeypatch.setattr(Training, "whole_step", lambda self, fixed=False: self.module.forward(self.clock))
+    state = begun(training, [change], may_count_own=own).run(1e9)
+    assert state["counts_own"] is own
+    ratio = math.exp(sum(state["entrants"]["half"]["log_ratios"]) / len(state["entrants"]["half"]["log_ratios"]))
+    assert ratio == pytest.approx(0.5 if own else 3.5 / 4.0)
+    base = state["base"]
+    assert base["counted"] / base["steps"] == pytest.approx(1.0 if own else 4.0)
+    assert base["wall"] / base["steps"] == pytest.approx(4.0)
+    assert base["queued"] / base["steps"] == pytest.approx(3.0)
 
 
 def test_the_ratio_of_each_patch_and_the_control(start: Start) -> None:

@@ -140,7 +140,7 @@ def test_a_search_over_named_knobs() -> None:
         "Peak memory of a step by workers of the loader; the table has the numbers",
         "Samples per second by samples of a batch; the table has the numbers",
     ]
-    assert "30.0 to 50.0 % of processor time, measured" in section(text, "pays")
+    assert "30.0 to 50.0 %, measured, processor time" in section(text, "pays")
 
 
 def test_workers_are_a_curve_with_their_knee() -> None:

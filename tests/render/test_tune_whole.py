@@ -103,12 +103,12 @@ not searched:
 
 RANKED: measured one by one against your code, by the lower bound; savings do not add up
 
-                             setting          saves of the whole step                 patch
- ──────────────────────────────────────────────────────────────────────────────────────────
- 1   num_workers=2, pin_memory=False                    21.8 … 28.0 %   t.py:5 (order, rng)
- 2                     batch_size=16   30.0 … 50.0 % (processor time)               by hand
- 3                    benchmark=True                      1.0 … 2.0 %                t.py:1
- 4                      mode=default                    10.0 … 20.0 %             see above
+                             setting         saves of the whole step                 patch
+ ─────────────────────────────────────────────────────────────────────────────────────────
+ 1   num_workers=2, pin_memory=False                   21.8 … 28.0 %   t.py:5 (order, rng)
+ 2                     batch_size=16   30.0 … 50.0 %, processor time               by hand
+ 3                    benchmark=True                     1.0 … 2.0 %                t.py:1
+ 4                      mode=default                   10.0 … 20.0 %             see above
 
 note: a note
 """

@@ -81,7 +81,7 @@ def holder(project: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Ite
         "measure.exact",
     ):
         monkeypatch.setattr(f"perfaudit.{module}.accelerator_of", Clockless)
-    monkeypatch.setattr("perfaudit.measure.verbs.timing.time.perf_counter", lambda: float(Clockless.waits))
+    monkeypatch.setattr("perfaudit.measure.own_time.time.perf_counter", lambda: float(Clockless.waits))
     project(**{"train.py": TRAIN})
     with FakeDevice():
         holder = Holder()

@@ -139,6 +139,7 @@ class Engine:
         base: str,
         rivals: bool = False,
         so_far: Json | None = None,
+        may_count_own: bool = False,
     ) -> Json:
         own = switches(Path("t.py").read_text())
         self.on = {BASE: own, CONTROL: own}

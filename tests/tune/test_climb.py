@@ -590,7 +590,7 @@ class Screened:
 
         def screen_seen(engine: Engine, entrants: Any, *rest: Any) -> Any:
             self.keys.append([item["key"][0] for item in entrants])
-            self.quads.append({key.split()[0]: len(item["log_ratios"]) for key, item in rest[-1].items()})
+            self.quads.append({key.split()[0]: len(item["log_ratios"]) for key, item in rest[4].items()})
             return screen(engine, entrants, *rest)
 
         def race_seen(engine: Engine, seconds: float, last: bool) -> Any:

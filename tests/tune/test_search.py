@@ -131,6 +131,7 @@ class Engine(SwitchEngine):
         base: str,
         rivals: bool = False,
         so_far: Json | None = None,
+        may_count_own: bool = False,
     ) -> Json:
         sizes = {item["key"]: int(item["settings"][0][1]["size"]) for item in entrants}
         if sizes:

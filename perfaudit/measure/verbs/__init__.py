@@ -23,6 +23,7 @@ VERBS: dict[str, Callable[..., Reply]] = {
     "sensitivity": first_losses.sensitivity,
     "exact": first_losses.exact,
     "block": timing.block,
+    "asleep": timing.asleep,
     "screen": racing.screen,
     "race": racing.race,
     "process": looking.process,

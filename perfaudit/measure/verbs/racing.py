@@ -30,6 +30,7 @@ def screen(
     marker: str = "",
     rivals: bool = False,
     so_far: Reply | None = None,
+    may_count_own: bool = False,
 ) -> Reply:
     """Be ready to race candidates in this very training: see `measure.screening`. Under "refused", those that cannot.
 
@@ -38,7 +39,7 @@ def screen(
     text by path, for a twin), "way" and "least", which only this one must gain. least: the share of the step to be gained, see
     `race.Race`. base: the key of that with which the others are compared, "" for the training as it is. marker: a file that
     always has the key of what is in place, for those who find this process dead. rivals: see `race.Race`. so_far: by key,
-    what another process has told of an entrant, in whose race this one goes on.
+    what another process has told of an entrant, in whose race this one goes on. may_count_own: see `prepare_screening`.
     """
     holder.doing = "screening candidates"
     training = holder.training
@@ -69,7 +70,7 @@ def screen(
     terms = Terms(least, seed, base or BASE, rivals, leasts, former)
     mark = _marks_in(marker) if marker else lambda key: None
     holder.screening = prepare_screening(
-        training, candidates, terms, holder.twins, not training.accelerator.is_host, mark
+        training, candidates, terms, holder.twins, not training.accelerator.is_host, mark, may_count_own
     )
     return {"refused": holder.screening.refused, "ways": holder.screening.ways}
 

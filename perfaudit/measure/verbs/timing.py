@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import time
+import multiprocessing
 from typing import Any
 
 from perfaudit.measure.holder import Holder
+from perfaudit.measure.own_time import Stopwatch, asleep_share, cores_of_process, fits_cores
 from perfaudit.measure.step_times import step_seconds
-from perfaudit.target.queued import queued_seconds
 
 Reply = dict[str, Any]  # JSON
 
@@ -35,17 +35,20 @@ def block(holder: Holder, steps: int, untimed: int = 1) -> Reply:
         seen.append(training.samples_in(batch))
         return seen[-1]
 
-    watch = _Stopwatch()
+    watch = Stopwatch()
     seconds, samples, with_restarts = step_seconds(training, steps, samples_in, holder.on_fixed_batch)
-    spent = watch.read()
-    spent["wall"] -= sum(training.restart_seconds[restarts:])
+    spent, restarted = watch.spent(), sum(training.restart_seconds[restarts:])
+    own = spent.own(cores_of_process()) - restarted if training.accelerator.is_host and fits_cores() else None
     phases = training.phases.take()
     restart_per_step = 0.0 if holder.on_fixed_batch else training.restart_per_step()
     if training.phases.needs_waits:
         phases = {**_phases_by_waiting(holder, steps), **phases}
     return {
         "steps": steps,
-        **spent,
+        "wall": spent.wall - restarted,
+        "cpu": spent.process,
+        "queued": spent.queued,
+        "own": own,
         "samples": sum(seen),
         "restart_per_step": restart_per_step,
         "phases": phases,
@@ -54,16 +57,16 @@ def block(holder: Holder, steps: int, untimed: int = 1) -> Reply:
     }
 
 
-class _Stopwatch:
-    """Seconds since it was made: on the wall clock, of this process, and of its threads' waiting for a core."""
+def asleep(holder: Holder, steps: int) -> Reply:
+    """Under "share", that of so many steps, made in one thread, in which this process neither computed nor waited for a core.
 
-    def __init__(self) -> None:
-        self._queued, self._cpu, self._wall = queued_seconds(), time.process_time(), time.perf_counter()
-
-    def read(self) -> dict[str, float]:
-        wall, cpu = time.perf_counter() - self._wall, time.process_time() - self._cpu
-        queued = max(0.0, queued_seconds() - self._queued)  # a thread that ended takes its share with it
-        return {"wall": wall, "cpu": cpu, "queued": queued}
+    None on an accelerator, and with workers or other processes of its own, which hold cores for it. The training is of no use for
+    timing afterwards: other settings of MKL are what changing the number of threads leaves behind.
+    """
+    training = holder.training
+    if not training.accelerator.is_host or multiprocessing.active_children():
+        return {"share": None}
+    return {"share": asleep_share(training.whole_step, steps)}
 
 
 def _phases_by_waiting(holder: Holder, steps: int) -> dict[str, float]:

@@ -48,7 +48,7 @@ from perfaudit.render.tables import (
     size,
     trial_rows,
 )
-from perfaudit.render.words import count, distrust, interval_text, saving_text, step_time
+from perfaudit.render.words import clock_words, count, distrust, interval_text, saving_text, step_time
 from perfaudit.report import Report
 
 LEAST_PHASE = 0.005  # of a step; shorter ones are not drawn
@@ -141,8 +141,7 @@ def _ranked(winners: Sequence[Winner]) -> Markup:
         return Markup()
     rows = []
     for winner, saving in paying:
-        clock = "" if saving.clock == "wall" else " of processor time"
-        figures = f"{100 * saving.low:.1f} to {100 * saving.high:.1f} %{clock}, {saving.basis}"
+        figures = f"{100 * saving.low:.1f} to {100 * saving.high:.1f} %, {saving.basis}{clock_words(saving.clock)}"
         rows.append(
             BarRow(settings_text(winner.settings) or winner.words, figures, saving.low, saving.high, saving.basis)
         )
@@ -362,7 +361,7 @@ def _ratio_axis(bounded: Sequence[Comparison], report: Report) -> Axis:
 
 def _compared_row(name: str, c: Comparison) -> IntervalRow:
     raced = count(c.n, "quad" if c.basis == "screened" else "round")
-    clock = "" if c.clock == "wall" else ", processor time"
+    clock = clock_words(c.clock)
     if not math.isfinite(c.high):
         said = "given up: it looked no faster" if c.given_up else "no interval yet"
         return IntervalRow(name, f"{said} ({raced}, {c.basis})", "undecided")
