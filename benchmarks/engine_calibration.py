@@ -16,7 +16,8 @@ of about 120 and 200 ms, for the seconds until it is called.
 
 The true ratio is taken from the run itself. Every step's call of the products writes down when it began, how long it took and how
 many it made. All steps do the same besides: that takes the median distance of two calls in a row, less the call. With the
-median time of a product it gives the step of every candidate.
+median time of a product it gives the step of every candidate. Beside busy processes these are processor seconds of the thread:
+what others take of a step is no part of its true time, and `tune` leaves it out (`measure.own_time`).
 
 A run is a line of engine_calibration.jsonl as soon as it is over, so that it can be interrupted and run in parts. Shares have
 exact (Clopper-Pearson) 95 % intervals. Candidates of one run share a process, so they are not quite independent. The tables judge
@@ -33,7 +34,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -87,11 +88,11 @@ def spend(key, share):
         with open(os.path.join(FOLDER, "step_seconds")) as file:
             of_a_step = float(file.read()) / one_product()
     products = round(share * of_a_step)
-    began = time.perf_counter()
+    began, began_computing = time.perf_counter(), time.thread_time()
     for _ in range(products):
         torch.mm(LEFT, RIGHT, out=OUT)
-    seconds = time.perf_counter() - began
-    os.write(LOG, f"{key} {began:.6f} {seconds:.7f} {products}\\n".encode())
+    computing, seconds = time.thread_time() - began_computing, time.perf_counter() - began
+    os.write(LOG, f"{key} {began:.6f} {seconds:.7f} {products} {began_computing:.6f} {computing:.7f}\\n".encode())
 
 
 def one_product():
@@ -186,14 +187,15 @@ def run(kind: str, sample: str, state: str, longer: bool, seconds: float, seed: 
     return {
         "kind": kind, "sample": sample, "state": state, "longer": longer, "seconds": seconds, "seed": seed,
         "at": round(time.time()), "others": others, "load": [round(load, 1), round(os.getloadavg()[0], 1)], "machine": machine(),
-        "step": round(alone, 5), "true": true_ratios(found), **raced,
+        "step": round(alone, 5), "true": true_ratios(found, by_thread=state != "calm"), **raced,
     }  # fmt: skip
 
 
 def _race(child: Child, entrants: list[Json], seconds: float, seed: int) -> Json:
     """The race of these entrants until it ends by itself or the seconds are over, preparing them not counted in."""
     began = time.monotonic()
-    child.ask({"do": "screen", "entrants": entrants, "least": LEAST, "seed": seed}, TIMEOUT)
+    asked = {"do": "screen", "entrants": entrants, "least": LEAST, "seed": seed, "may_count_own": True}
+    child.ask(asked, TIMEOUT)
     prepared = time.monotonic() - began
     called: dict[str, float] = {}
     left: dict[str, float] = {}
@@ -219,28 +221,43 @@ def _race(child: Child, entrants: list[Json], seconds: float, seed: int) -> Json
         }
         for key, entrant in state["entrants"].items()
     }
-    told = {"prepared": round(prepared, 1), "took": round(took, 1), "block": state["block"]}
+    base = state["base"]
+    own = {"counts_own": state["counts_own"], "counted": round(base["counted"] / max(base["wall"], 1e-9), 4)}
+    told = {"prepared": round(prepared, 1), "took": round(took, 1), "block": state["block"], **own}
     return {**told, "entrants": kept, "refused": state["refused"], "ways": state.get("ways", {})}
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A step's call of the products: whose step, when it began, its seconds, and how many products it made."""
+    """A step's call of the products: whose step, when it began, its seconds, and how many products it made.
+
+    The same of the thread that made them: processor seconds before it, and in it.
+    """
 
     key: str
     began: float
     seconds: float
     products: int
+    thread_began: float = 0.0
+    thread_seconds: float = 0.0
 
 
 def read_log(path: Path) -> list[Call]:
     """The calls of a run, in their order."""
     lines = (line.split() for line in path.read_text().splitlines())
-    return [Call(key, float(began), float(seconds), int(products)) for key, began, seconds, products in lines]
+    return [
+        Call(key, float(began), float(seconds), int(products), *map(float, of_thread))
+        for key, began, seconds, products, *of_thread in lines
+    ]
 
 
-def true_ratios(calls: Sequence[Call]) -> dict[str, float]:
-    """By key, the time of a step over that of the base's step, from what the calls wrote down; {} where nothing was."""
+def true_ratios(calls: Sequence[Call], by_thread: bool = False) -> dict[str, float]:
+    """By key, the time of a step over that of the base's step, from what the calls wrote down; {} where nothing was.
+
+    by_thread: of processor seconds of the thread that makes the steps.
+    """
+    if by_thread:
+        calls = [replace(call, began=call.thread_began, seconds=call.thread_seconds) for call in calls]
     counts = {call.key: call.products for call in calls}  # the last: those before the step was timed made none
     timed = [call for call in calls if call.products]
     if not timed or "base" not in counts:

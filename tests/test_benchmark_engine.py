@@ -9,6 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,8 @@ def test_the_work_besides_is_a_share_of_the_step_once_that_was_timed(
     assert len(products) == 12 + 2
     logged = engine_calibration.read_log(tmp_path / "besides.log")
     assert [(call.key, call.products) for call in logged] == [("base", 0), ("base", 12), ("-10%", 2)]
+    assert all(0 <= call.thread_seconds <= call.thread_began for call in logged)
+    assert logged[0].thread_began <= logged[-1].thread_began
 
 
 def test_the_true_ratio_is_what_the_run_wrote_down() -> None:
@@ -148,6 +151,14 @@ def test_the_true_ratio_is_what_the_run_wrote_down() -> None:
         calls.append(call(key, began, 0.001 * products + (0.5 if len(calls) == 4 else 0.0), products))
         began += calls[-1].seconds + 0.088
     assert engine_calibration.true_ratios(calls) == {"-10%": 0.9, "+5%": 1.05}
+    # Beside other programs the wall tells nothing of a step; the thread's own seconds do.
+    busy = [
+        replace(
+            one, began=3.0 * one.began, seconds=7.0 * one.seconds, thread_began=one.began, thread_seconds=one.seconds
+        )
+        for one in calls
+    ]
+    assert engine_calibration.true_ratios(busy, by_thread=True) == {"-10%": 0.9, "+5%": 1.05}
     assert engine_calibration.true_ratios(calls[:1]) == {}
     assert engine_calibration.true_ratios([]) == {}
 

@@ -201,6 +201,8 @@ def test_a_saving_beside_what_was_known(low: float, high: float, said: str) -> N
 def test_a_saving_in_processor_time_is_not_compared_with_what_was_known() -> None:
     known: dict[str, Any] = {"expected": Expected("documented", 0.0, 0.1)}
     assert saving_text(Saving("measured", 0.5, 0.6, clock="cpu", **known)).endswith("processor time (measured)")
+    own = saving_text(Saving("measured", 0.5, 0.6, clock="own", **known))
+    assert " of the step (measured; waiting for cores left out" in own
 
 
 @pytest.mark.parametrize(
