@@ -72,12 +72,17 @@ class Raced:
     @property
     def seconds_per_step(self) -> float | None:
         """Of the base, in its timed steps, by `clock`; None before there are any."""
-        return self.base["counted"] / self.base["steps"] if self.base and self.base["steps"] else None
+        return self._counted / self.base["steps"] if self.base and self.base["steps"] else None
+
+    @property
+    def _counted(self) -> float:
+        """Seconds of the base's steps; those on the wall where an earlier version has told them."""
+        return float(self.base.get("counted", self.base.get("wall", 0.0)))
 
     @property
     def clock(self) -> ClockName:
         """ "own" where waiting for cores that others held is left out, and is more than next to nothing."""
-        is_less = self.base.get("counted", 0.0) < (1 - NEXT_TO_NOTHING) * self.base.get("wall", 0.0)
+        is_less = self._counted < (1 - NEXT_TO_NOTHING) * self.base.get("wall", 0.0)
         return "own" if is_less else "wall"
 
     @property
@@ -87,7 +92,7 @@ class Raced:
         What is left out of a step is left out of each part alike.
         """
         told, wall = self.base.get("phases", {}), self.base.get("wall", 0.0)
-        share = self.base["counted"] / wall if wall else 1.0
+        share = self._counted / wall if wall else 1.0
         return {name: share * told[name] for name in PHASES if name in told}
 
     @property
@@ -101,8 +106,7 @@ class Raced:
             self.entrants[key] = seen_of(item)
             self.log_ratios[key] = list(item["log_ratios"])
         self.ways |= state["ways"]
-        base = state["base"]
-        self.base, self.ended = {"counted": base.get("wall", 0.0), **base}, state["ended"]
+        self.base, self.ended = state["base"], state["ended"]
 
 
 def seen_of(item: Json) -> Seen:

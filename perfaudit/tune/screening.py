@@ -176,7 +176,7 @@ def calibration_of(raced: Raced, profile: Profile) -> Calibration | None:
     base, control = raced.base, raced.interval(CONTROL)
     if not base or not base["steps"]:
         return None
-    steps, counted, logs = base["steps"], base["counted"], raced.log_ratios.get(CONTROL, [])
+    steps, counted, logs = base["steps"], base.get("counted", base["wall"]), raced.log_ratios.get(CONTROL, [])
     ratio, low, high = control or (math.exp(statistics.fmean(logs)) if logs else 1.0, None, None)
     return Calibration(
         seconds_per_step=counted / steps,

@@ -82,6 +82,7 @@ def test_a_page_in_a_browser(page: chromium.Tab, tmp_path: Path, name: str) -> N
             assert page.value(TEXT_OUTSIDE) == []
             layouts.append(page.value(LAYOUT))
             if folder := os.environ.get("PERFAUDIT_SCREENSHOTS"):
+                Path(folder).mkdir(parents=True, exist_ok=True)
                 picture = page.ask("Page.captureScreenshot", captureBeyondViewport=True)["data"]
                 Path(folder, f"{name}-{width}-{theme}.png").write_bytes(base64.b64decode(picture))
         assert layouts[0] == layouts[1]  # a theme changes colours and nothing else

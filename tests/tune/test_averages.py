@@ -186,7 +186,7 @@ PATCHES = [patch(PATCH, "PA404"), patch(PATCH, "PA406"), patch("ema"), patch(PAT
 def test_which_patches_are_of_an_average(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = [each.key for each in PATCHES[:3]]
     assert [each.key for each in PATCHES if each.is_of_average] == keys
-    assert price._sources(PATCHES, Ledger()).of_average == set(keys)
+    assert price._sources(profile_of(survey_of()), PATCHES, Ledger()).of_average == set(keys)
     seen: list[SourceRace] = []
     fails = {"all": "no"}
     monkeypatch.setattr(final, "seconds_to_check", lambda profile: 0.0)

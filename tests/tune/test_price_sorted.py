@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from conftest import FakeClock
 from pricing import PROGRAM, switch
-from surveys import survey_of
+from surveys import profile_of, survey_of
 from test_price import dial  # noqa: F401  # a fixture
 
 from perfaudit.findings import Finding, Fix, Location
@@ -103,7 +103,7 @@ def test_a_setting_that_does_not_apply_here_is_not_measured(sort: Sorting, dial:
 
 def test_what_is_raced_as_source_is_text_and_nothing_is_applied_to_it(sort: Sorting) -> None:
     (waiting,) = sort(switch("a")).waiting.values()
-    race = price._sources([waiting.own], price.Ledger())
+    race = price._sources(profile_of(survey_of()), [waiting.own], price.Ledger())
     assert [(v.key, v.settings, v.overlay, v.applied) for v in (race.start, race.top)] == [
         ("as it is", {"patch": "none"}, {}, ""),
         ("PA003 t.py", {"patch": "PA003", "path": "t.py"}, {"t.py": PROGRAM.replace("a = 0", "a = 1")}, ""),
