@@ -77,7 +77,9 @@ class Raced:
     @property
     def _counted(self) -> float:
         """Seconds of the base's steps; those on the wall where an earlier version has told them."""
-        return float(self.base.get("counted", self.base.get("wall", 0.0)))
+        wall: float = self.base.get("wall", 0.0)
+        counted: float = self.base.get("counted", wall)
+        return counted
 
     @property
     def clock(self) -> ClockName:
