@@ -47,6 +47,9 @@ from perfaudit.tune.short_names import short_names
 from perfaudit.tune.workshop import as_user_error
 
 CHECKED_WITHIN = 0.5  # of the time that a check is expected to take: for less than that the budget is not outlasted
+OUTLASTING_SHARE = (
+    0.2  # of the budget, by which a check may outlast it: a patch that pays and is not checked is worth nothing
+)
 ASKING_SHARE = 0.15  # of the budget, for what knobs must know before they have candidates
 
 
@@ -62,7 +65,7 @@ def climb(
     def tell() -> None:  # for the history of a run that is killed
         session.record.keep_comparisons(screened_comparisons(state.candidates, state.alone))
 
-    whole, state.behind = deadline, _list_behind(session, profile, state, knobs)
+    whole, budget, state.behind = deadline, deadline.left(), _list_behind(session, profile, state, knobs)
     deadline = session.deadline(deadline.left() - seconds_kept(profile, state.behind, deadline.left()))
     knobs = [name for name in knobs if name not in state.left]
     asking = session.deadline(ASKING_SHARE * deadline.left())
@@ -78,7 +81,7 @@ def climb(
         seconds = seconds_together(profile, state, deadline.left())
         choose(profile, state, seconds)
         tell_offers(state)
-        if until.is_past_check and deadline.left() < CHECKED_WITHIN * seconds_to_check(profile):
+        if until.is_past_check and deadline.left() < _least_to_check(profile, budget):
             leave_unchecked(state)
         if len(state.rungs) > 1:
             race_beside(session, profile, state, screen, session.deadline(seconds))
@@ -88,6 +91,12 @@ def climb(
             keep_the_first(state)
     final_race(session, profile, state, deadline, memory_budget)
     race_behind(session, profile, state, whole, memory_budget)
+
+
+def _least_to_check(profile: Profile, budget: float) -> float:
+    """Seconds that must be left to begin a check: the rest of it outlasts the budget."""
+    needed = seconds_to_check(profile)
+    return min(CHECKED_WITHIN * needed, max(0.0, needed - OUTLASTING_SHARE * budget))
 
 
 def _list_behind(session: Session, profile: Profile, state: Climb, knobs: list[str]) -> list[Candidate]:

@@ -47,8 +47,8 @@ class UntilSomeGoTogether(Deadline):
         self.is_past_check = False  # the time that was kept for it is raced in
 
     def left(self) -> float:
-        if self.is_past_check:
-            return self._last.left()
+        if self.is_past_check:  # what pays is checked in the time that is left
+            return 0.0 if self._is_sure() else self._last.left()
         is_waiting = self._is_waiting()
         if is_waiting and not self._planned.left():
             self._was_put_off = True
@@ -57,19 +57,24 @@ class UntilSomeGoTogether(Deadline):
     def share_of_end(self) -> float:
         """An equal part at each of these times; none in between, where data say that two patches are there."""
         part = 1 / 2 if self._latest is self._planned else 1 / 3
+        if self.is_past_check and self._last.left() > SLICE:  # data say that one pays
+            return 0.0
         is_between = self._was_put_off and self._latest is not self._planned and self._latest.left() > SLICE
         return 0.0 if is_between and not self.is_past_check else part
 
     def goes_on(self) -> bool:
-        if self.is_past_check or any(map(self._state.is_sure, self._state.allowed)):
+        if self.is_past_check or self._is_sure():
             return False
         self.is_past_check = self._last.left() > SLICE
         return self.is_past_check
 
+    def _is_sure(self) -> bool:
+        return any(map(self._state.is_sure, self._state.allowed))
+
     def _is_waiting(self) -> bool:
         allowed = self._state.allowed
         looks = {each.knob for each in allowed if self._state.is_sure(each) or looks_paying(self._state, each)}
-        return len(looks) < 2 or not any(map(self._state.is_sure, allowed))
+        return len(looks) < 2 or not self._is_sure()
 
 
 def has_time_to_race(profile: Profile, deadline: Deadline) -> bool:

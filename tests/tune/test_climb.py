@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from conftest import FakeClock
+from surveys import profile_of, survey_of
 from switches import STEP, Agreeing, Engine, Shop, Speed, Switches, switches
 
 from perfaudit.errors import NothingMeasured
@@ -32,6 +33,7 @@ from perfaudit.render.text import render
 from perfaudit.report import Report, to_json
 from perfaudit.static import edit
 from perfaudit.target.names import Target
+from perfaudit.tune.climb import _least_to_check
 from perfaudit.tune.climb_time import UntilSomeGoTogether
 from perfaudit.tune.history import comparisons
 from perfaudit.tune.ladder import OF_A_TWIN
@@ -451,12 +453,25 @@ def test_time_for_racing_together_goes_to_the_screening_while_one_pays(
     clock.sleep(6.0)
     assert found.left() == max(0.0, left - 6.0)
     assert not found.goes_on()  # there is something to check
-    states[0].alone.entrants.clear()  # as if nothing paid yet
+    told, states[0].alone.entrants = states[0].alone.entrants, {}  # as if nothing paid yet
     assert (found.left(), found.share_of_end()) == (3.0, 0.0)
     clock.sleep(3.0)
     assert (found.left(), found.share_of_end()) == (0.0, 1 / 3)
-    assert (found.goes_on(), found.left(), found.share_of_end()) == (True, 3.0, 1 / 3)
+    assert (found.goes_on(), found.left()) == (True, 3.0)
+    sure, states[0].alone.entrants = states[0].alone.entrants, told
+    assert (found.left(), found.share_of_end()) == (0.0, 0.0)  # one pays now: it is checked, and nobody else is judged
+    states[0].alone.entrants = sure
+    clock.sleep(2.5)
+    assert (found.left(), found.share_of_end()) == (0.5, 1 / 3)
     assert not found.goes_on()  # once
+
+
+@pytest.mark.parametrize(("check", "budget", "least"), [(9.0, 60.0, 0.0), (9.0, 40.0, 1.0), (40.0, 60.0, 20.0)])
+def test_a_check_may_outlast_a_budget_by_some_of_it(
+    monkeypatch: pytest.MonkeyPatch, check: float, budget: float, least: float
+) -> None:
+    monkeypatch.setattr("perfaudit.tune.climb.seconds_to_check", lambda profile: check)
+    assert _least_to_check(profile_of(survey_of()), budget) == pytest.approx(least)
 
 
 @pytest.mark.parametrize(("slow", "is_checked"), [(70, False), (60, True)])  # it pays after that time, and before it
