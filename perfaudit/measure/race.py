@@ -33,8 +33,8 @@ LOOKS_BEATEN = 2.0  # standard errors of each of two, by which the middles of th
 # High over low of a rival's ratio, below which it is known well enough: its standard error is then 1 %.
 NEAR = 1.10
 # Quads in a round of one whose quads are short, beside loaders whose turns are long: otherwise those take most of the time, and a
-# patch that three steps would tell of waits for twenty.
-MOST_QUADS = 4
+# patch that three steps would tell of waits for twenty. With four, loaders came to no look in a minute (photo_resnet, 2 cores).
+MOST_QUADS = 2
 FAILED = "with it"  # how the reason begins why a candidate failed, which says nothing of its speed
 UNDECIDED = "undecided after the last look"  # a further one would be a further chance to be wrong
 
@@ -185,8 +185,7 @@ class Race:
         """How many quads it has in this round: as many as fit into the longest one of another, and none beyond its next look."""
         base = self._pace(self.base)
         longest = max(steps_of_quad(self._pace(e.key), base) for e in self.entrants.values() if e.is_open)
-        fit = longest // steps_of_quad(self._pace(entrant.key), base)
-        even = 1 << (min(fit, MOST_QUADS).bit_length() - 1)  # which divides all looks
+        even = quads_in_round(steps_of_quad(self._pace(entrant.key), base), longest)
         return min(even, quads_to_look(len(entrant.log_ratios)))
 
     def _quad(self, entrant: Entrant, last: _Timed | None) -> Generator[Turn, float, _Timed | None]:
@@ -308,6 +307,11 @@ class Race:
     def _least(self, entrant: Entrant) -> float | None:
         """The share of the step that a candidate must gain; None where whoever asks decides."""
         return self.leasts.get(entrant.key, self.least) if self.least is not None else None
+
+
+def quads_in_round(steps: int, longest: int) -> int:
+    """How many quads of so many steps fit into the longest one of another, at most MOST_QUADS: a power of 2 divides all looks."""
+    return 1 << (min(longest // steps, MOST_QUADS).bit_length() - 1)
 
 
 def _is_beaten(entrant: Entrant, other: Entrant) -> bool:

@@ -10,6 +10,7 @@ from perfaudit.knobs import knob
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.pace import Pace, block_steps, pace_of, steps_of_quad
 from perfaudit.measure.quads import FEWEST, USUAL_LOOK
+from perfaudit.measure.race import quads_in_round
 from perfaudit.tune.candidates import Candidate, how_to_allow
 from perfaudit.tune.climb_state import Climb, looks_paying
 from perfaudit.tune.profile import Profile
@@ -141,7 +142,8 @@ def _share_seen(profile: Profile, name: str) -> float:
 def leave_out(profile: Profile, state: Climb, seconds: float, most: float = math.inf) -> None:
     """Where the time is too short for all, drop what is not allowed, and then what could gain least, as far as that is known.
 
-    What is not allowed is dropped for the others' sake. One setting of it stays where it works on most of the step, and what
+    Where several loaders could not be raced to their first look, that with most workers stays. What is not allowed is dropped for
+    the others' sake. One setting of it stays where it works on most of the step, and what
     works on next to nothing is dropped before any of it. The last candidate stays: a race tells more than none.
     most: seconds that the race has where nothing is raced behind it. Where even then all would be raced too briefly to say
     anything, settings of knobs that have several are dropped, and then whole knobs.
@@ -165,6 +167,8 @@ def leave_out(profile: Profile, state: Climb, seconds: float, most: float = math
             state.left[candidate.knob] = f"not measured, for want of time; {how_to_allow(candidate, state.allow)}"
             state.late.add(candidate.knob)
             state.lacking[candidate.knob] = candidate.lacks
+    while _rounds_in(profile, seconds, state) < USUAL_LOOK and (fewest := _fewest_workers(state)) is not None:
+        del state.candidates[fewest.key]
     for name in sorted(dict.fromkeys(c.knob for c in state.candidates.values()), key=lambda name: shares[name]):
         others = {key: c for key, c in state.candidates.items() if c.knob != name}
         if quads() >= WANTED_QUADS or shares[name] > SMALL_SHARE or not others:
@@ -177,6 +181,22 @@ def leave_out(profile: Profile, state: Climb, seconds: float, most: float = math
         else:
             names = [each.knob for each in state.candidates.values()]
             _leave_out_knob(state, min(names, key=lambda name: _share_seen(profile, name)), shares)
+
+
+def _fewest_workers(state: Climb) -> Candidate | None:
+    """Of several loaders with workers that with fewest; None of one."""
+    loaders = [each for each in state.candidates.values() if _number_of_workers(each)]
+    return min(loaders, key=_number_of_workers) if len(loaders) > 1 else None
+
+
+def _rounds_in(profile: Profile, seconds: float, state: Climb) -> float:
+    """How many rounds of the race there are in these seconds: a loader has a quad in each, what is quicker up to two."""
+    raced: list[list[Candidate]] = [[each] for each in state.candidates.values()]
+    take_turns = any(each.way == "loader" for each in state.candidates.values())
+    of_base = _pace(profile, [], take_turns)
+    steps = [steps_of_quad(_pace(profile, part, take_turns), of_base) for part in [*raced, []]]  # and the control
+    in_round = sum(each * quads_in_round(each, max(steps)) for each in steps)
+    return seconds / (in_round * profile.seconds_per_step or 1.0)
 
 
 def _tiny_knobs(profile: Profile, state: Climb) -> list[str]:

@@ -337,14 +337,15 @@ def test_a_candidate_with_a_pace_of_its_own() -> None:
 
 
 def test_short_quads_are_run_several_times_beside_long_ones() -> None:
-    """A loader's quad takes 15 steps and others three, so they have four in a round until they are decided."""
+    """A loader's quad takes 15 steps and others three, so they have two in a round until they are decided."""
     paces = {"loader": Pace(6, skipped=2, warm_up=4)}
     race = Race(["loader", "patch"], "control", least=0.01, seed=1, pace=Pace(1, warm_up=0), paces=paces)
     made = run(race, speeds(loader=0.9, patch=0.8, noise=0.01))
     blocks = [turn.key for turn in made if turn.is_timed and turn.key != BASE]
     until = Counter(blocks[: len(blocks) - blocks[::-1].index("patch")])
-    assert (until["patch"] // 2, until["control"] // 2) == (USUAL_LOOK, USUAL_LOOK)
-    assert until["loader"] // 2 <= USUAL_LOOK // 4
+    assert until["patch"] // 2 == USUAL_LOOK
+    assert USUAL_LOOK - 2 <= until["control"] // 2 <= USUAL_LOOK  # its turn in the last round may come later
+    assert until["loader"] // 2 <= USUAL_LOOK // 2
     assert {name: race.entrants[name].left for name in ("loader", "patch")} == dict.fromkeys(
         ("loader", "patch"), DECIDED
     )
@@ -352,7 +353,7 @@ def test_short_quads_are_run_several_times_beside_long_ones() -> None:
 
 
 def test_no_quad_is_run_beyond_a_look() -> None:
-    """Seven quads of another process, and four would fit into a round: the eighth alone is run, and looked at."""
+    """Seven quads of another process, and two would fit into a round: the eighth alone is run, and looked at."""
     paces = {"loader": Pace(6, skipped=2, warm_up=0)}
     former = [Entrant("patch", [-0.2, -0.21, -0.19, -0.2, -0.21, -0.19, -0.2]), Entrant("loader", [0.0, 0.01] * 3)]
     race = Race(["loader", "patch"], "control", 0.01, 1, Pace(warm_up=0), paces, former=former)

@@ -110,7 +110,7 @@ def test_where_all_would_be_raced_too_briefly_fewer_are_raced() -> None:
 @pytest.mark.parametrize(
     ("seconds", "kept"),
     [
-        (50.0, ["optimizer 1", "precision 1", "dataloader 1", "dataloader 2"]),
+        (54.0, ["optimizer 1", "precision 1", "dataloader 1", "dataloader 2"]),
         (33.0, ["optimizer 1", "precision 1", "dataloader 2"]),  # one setting tells of most that its knob would gain
         (27.0, ["optimizer 1", "dataloader 2"]),  # the step waits for data: more is missed without it
         (10.0, ["optimizer 1"]),
@@ -128,6 +128,15 @@ def test_where_time_is_short_that_is_left_out_first_which_is_not_allowed_and_mis
     gone = {"precision", "dataloader"} - {name.split()[0] for name in kept}
     assert set(state.left) == state.late == gone
     assert all("not measured, for want of time; it changes" in said for said in state.left.values())
+
+
+@pytest.mark.parametrize(("seconds", "kept"), [(42.0, [1, 2, 3]), (30.0, [2, 3]), (17.0, [3]), (1.0, [3])])
+def test_loaders_that_cannot_all_come_to_a_look_are_fewer(seconds: float, kept: list[int]) -> None:
+    """A round has a quad of each loader (14, 16 and 18 steps) and of the control; eight rounds are a look."""
+    profile = profile_of(survey_of(profile={"loading": 1.0}), seconds_per_step=0.1)
+    state = climb(*((loader(workers), None, [], "") for workers in (1, 2, 3)))
+    leave_out(profile, state, seconds)
+    assert [each.settings["num_workers"] for each in state.candidates.values()] == kept
 
 
 @pytest.mark.parametrize(
