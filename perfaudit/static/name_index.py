@@ -97,20 +97,26 @@ def code_of(data: bytes, is_notebook: bool = False, texts: list[bytes] | None = 
 
 
 class NameIndex:
-    """The names of all texts of a scan, read once when the first question comes."""
+    """The names of all texts of a scan, read once when the first question that needs them comes."""
 
     def __init__(self, files: Iterable[str]) -> None:
-        self.names = {file: self._read(file) for file in files}
-        self.is_open = any("anywhere" in one.lookups for one in self.names.values())
-        self.has_script = any(one.is_script for one in self.names.values())
+        self._files = tuple(files)
 
-    @staticmethod
-    def _read(file: str) -> Names:
-        try:
-            data = read_bytes(file)
-        except OSError:
-            return UNREAD
-        return names_in(data, file.endswith(".ipynb")) if len(data) <= MAX_BYTES else UNREAD
+    @cached_property
+    def names(self) -> dict[str, Names]:
+        return {file: _names_of(file) for file in self._files}
+
+    @cached_property
+    def is_open(self) -> bool:
+        """Whether a text looks up names of the whole project.
+
+        Asked first, and answered by the first such text: a library of models has one, and its names are not read then.
+        """
+        return any(data is None or _ANYWHERE.search(data) is not None for data in map(_data_of, self._files))
+
+    @cached_property
+    def has_script(self) -> bool:
+        return any(one.is_script for one in self.names.values())
 
     def spelling(self, name: str) -> list[str]:
         """The files in whose code, or in whose texts that may be names, a name stands otherwise than where it is defined."""
@@ -122,3 +128,17 @@ class NameIndex:
         """The names that stand behind a dot, or in a text where something asks for names by texts, in any file."""
         dotted = (name for one in self.names.values() for _, name in one.dotted)
         return frozenset(dotted).union(*(one.quoted for one in self.names.values()))
+
+
+def _names_of(file: str) -> Names:
+    data = _data_of(file)
+    return UNREAD if data is None else names_in(data, file.endswith(".ipynb"))
+
+
+def _data_of(file: str) -> bytes | None:
+    """The bytes of a file; None where they cannot be read or are too many."""
+    try:
+        data = read_bytes(file)
+    except OSError:
+        return None
+    return data if len(data) <= MAX_BYTES else None

@@ -102,7 +102,7 @@ class Uses:
         folder = os.path.dirname(path)
         if folder not in self._open:
             self._open[folder] = not self._is_whole(folder) or self._is_installed(folder)
-        return not self._open[folder] and self._name_index.has_script and not self._name_index.is_open
+        return not self._open[folder] and not self._name_index.is_open and self._name_index.has_script
 
     def place(self, path: str) -> list[bool]:
         """What the folders around a file say: whether the scan holds the whole project, whether others install it."""
