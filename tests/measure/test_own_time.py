@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 
 import pytest
 
+from perfaudit.measure.holder import Holder
 from perfaudit.measure.own_time import Spent, asleep_share, cores_of_process
+from perfaudit.measure.verbs.timing import asleep
 
 
 @pytest.mark.parametrize(
@@ -41,6 +44,23 @@ def test_steps_that_sleep_are_told_from_steps_that_compute() -> None:
     assert asleep_share(compute, 2) < 0.5  # not nearly 0: reading the clocks may be interrupted
     assert torch.get_num_threads() == threads
     assert 1 <= cores_of_process() <= threads
+
+
+@pytest.mark.parametrize(
+    ("is_host", "step", "is_told"), [(True, True, True), (True, False, False), (False, True, False)]
+)
+def test_where_it_cannot_be_told_what_was_timed_before_stands(is_host: bool, step: bool, is_told: bool) -> None:
+    """A training that ends in these steps, or runs on an accelerator."""
+    pytest.importorskip("torch")
+
+    def make_step() -> None:
+        if not step:
+            raise SystemExit(0)
+
+    training = SimpleNamespace(accelerator=SimpleNamespace(is_host=is_host), whole_step=make_step)
+    holder = Holder()
+    holder.training = training
+    assert (asleep(holder, 2)["share"] is not None) is is_told
 
 
 def test_a_step_that_raises_leaves_as_many_threads() -> None:

@@ -60,13 +60,16 @@ def block(holder: Holder, steps: int, untimed: int = 1) -> Reply:
 def asleep(holder: Holder, steps: int) -> Reply:
     """Under "share", that of so many steps, made in one thread, in which this process neither computed nor waited for a core.
 
-    None on an accelerator, and with workers or other processes of its own, which hold cores for it. The training is of no use for
-    timing afterwards: other settings of MKL are what changing the number of threads leaves behind.
+    None where a step fails or the training ends, on an accelerator, and with workers or other processes of its own, which hold
+    cores for it. The training is not to be timed afterwards: changing the number of threads leaves other settings of MKL behind.
     """
     training = holder.training
     if not training.accelerator.is_host or multiprocessing.active_children():
         return {"share": None}
-    return {"share": asleep_share(training.whole_step, steps)}
+    try:
+        return {"share": asleep_share(training.whole_step, steps)}
+    except (Exception, SystemExit):  # a training may end here, or fail: what was timed before stands
+        return {"share": None}
 
 
 def _phases_by_waiting(holder: Holder, steps: int) -> dict[str, float]:
