@@ -84,3 +84,12 @@ def test_a_form_of_an_issue_is_one_that_github_takes(path: Path) -> None:
         assert field["type"] in ("input", "textarea", "dropdown", "checkboxes")
         assert field["attributes"]["label"]
         assert field["attributes"].keys() <= {"label", "description", "placeholder", "value", "render"}
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a checkout")
+def test_the_repository_holds_no_built_package_and_no_large_file() -> None:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
+    kept = [ROOT / name for name in listed.stdout.split("\0") if name]
+    assert not [path.name for path in kept if path.suffix in {".whl", ".gz", ".zip"} or ".tar" in path.suffixes]
+    large = {path.name for path in kept if path.is_file() and path.stat().st_size > 1 << 20}
+    assert large <= {"gate_power_aa.jsonl.xz"}  # the raw figures of a study
