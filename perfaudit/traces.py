@@ -19,6 +19,7 @@ SHARE_WORDS = {
 # What `notes` of a rank may hold, and what that means for its figures.
 NOTE_WORDS = {
     "truncated": "The file ends in the middle: what comes after is missing.",
+    "cut-work": "The file ends before all work of its steps, or the calls that launched it: nothing is concluded from it.",
     "damaged-text": "Some texts of the file are not UTF-8 and are read with replaced characters.",
     "odd-events": "Some events have no usable time (negative durations, texts) and are left out.",
     "unpaired": "Some events begin without an end, or end without a beginning: they are left out.",
@@ -173,3 +174,11 @@ class Traces:
     more_findings: int = 0
     upper_bounds: dict[str, float] = field(default_factory=dict)
     compared: TraceChange | None = None
+
+
+def duration(seconds: float) -> str:
+    """A time of a trace with four digits, in the unit that keeps it readable: "13.34 s", "214.2 ms", "85.02 µs"."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= size:
+            return f"{seconds / size:,.1f} {unit}" if seconds >= 1000 * size else f"{seconds / size:.4g} {unit}"
+    return f"{seconds / 1e-6:.4g} µs"

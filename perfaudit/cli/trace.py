@@ -35,7 +35,8 @@ XPU devices are read; a trace without a device shows how long the host waits for
 The saving of a finding is an upper bound: all of its time, as if nothing took its place. Findings overlap in time, so savings
 do not add up.
 
-Exit codes: 0 nothing worth doing was found · 1 findings · 2 wrong use · 3 nothing could be read · 130 interrupted.
+Exit codes: 0 nothing worth doing was found · 1 findings · 2 wrong use · 3 nothing could be read, or concluded, or compared ·
+130 interrupted.
 """
 STEP = "perfaudit.step.json"
 
@@ -61,8 +62,8 @@ def command(
     ] = None,
     rank: Annotated[int | None, typer.Option(min=0, help="Look at this rank only.")] = None,
     window: Annotated[
-        str, typer.Option(metavar="FIRST:LAST", help="Steps to look at, by the numbers of ProfilerStep#N.")
-    ] = "",
+        str | None, typer.Option(metavar="FIRST:LAST", help="Steps to look at, by the numbers of ProfilerStep#N.")
+    ] = None,
     source: Annotated[
         list[Path] | None,
         typer.Option(
@@ -92,7 +93,7 @@ def command(
     if compare and len(paths) != 2:
         raise UserError(f"--compare takes two paths, before and after; {len(paths)} given")
     by_path = _read(paths, steps, jobs)
-    _check_window(window, [one for results in by_path for one in results])
+    _check_window(steps, [one for results in by_path for one in results])
     if compare is None:
         compare = len(paths) == 2 and are_two_jobs([one for results in by_path for one in results], paths)
     if compare:
@@ -110,12 +111,14 @@ def command(
         for item in report.skipped if format != "text" else ():
             say(f"perfaudit: {item.path}: {item.reason}")
         raise typer.Exit(NOTHING_MEASURED)
+    if all("cut-work" in device.notes for device in report.traces.ranks) or (compare and not report.traces.compared):
+        raise typer.Exit(NOTHING_MEASURED)
     raise typer.Exit(FOUND if report.findings and not exit_zero else OK)
 
 
-def _window(text: str) -> tuple[int, int] | None:
+def _window(text: str | None) -> tuple[int, int] | None:
     """The numbers of the first and the last step; raises UserError."""
-    if not text:
+    if text is None:
         return None
     found = re.fullmatch(r"(\d+)(?:[:-](\d+))?", text)
     if found is None or int(found[2] or found[1]) < int(found[1]):
@@ -123,16 +126,19 @@ def _window(text: str) -> tuple[int, int] | None:
     return int(found[1]), int(found[2] or found[1])
 
 
-def _check_window(window: str, results: list[FileResult]) -> None:
-    """Raises UserError where no file has a step in it."""
-    outside = [one for one in results if one.is_outside]
-    if not outside or any(not one.problem for one in results):
+def _check_window(window: tuple[int, int] | None, results: list[FileResult]) -> None:
+    """Raises UserError where no file has a step in it, and says where the steps of the files end before it."""
+    if window is None:
         return
-    numbers = [one.steps for one in outside if one.steps is not None]
-    if not numbers:
-        raise UserError(f"--window {window}: no steps are marked in these traces")
-    first, last = min(first for first, _ in numbers), max(last for _, last in numbers)
-    raise UserError(f"--window {window}: no such steps; these traces have {first} to {last}")
+    shown = f"--window {window[0]}" if window[0] == window[1] else f"--window {window[0]}:{window[1]}"
+    numbers = [one.steps for one in results if one.steps is not None]
+    first, last = min((one[0] for one in numbers), default=0), max((one[1] for one in numbers), default=0)
+    if any(one.is_outside for one in results) and all(one.problem for one in results):
+        if not numbers:
+            raise UserError(f"{shown}: no steps are marked in these traces")
+        raise UserError(f"{shown}: no such steps; these traces have {first} to {last}")
+    if numbers and (window[0] < first or window[1] > last):
+        say(f"perfaudit: {shown}: these traces have only steps {first} to {last}")
 
 
 def _read(paths: list[Path], steps: tuple[int, int] | None, jobs: int) -> list[list[FileResult]]:
@@ -174,7 +180,8 @@ class _Progress:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
-def _report(results: list[FileResult], rank: int | None) -> Report:
+def _report(results: list[FileResult], rank: int | None, name: str = "") -> Report:
+    """The report of a job. name: what messages call it, where there are two. Raises UserError."""
     from perfaudit.rules import rule_heads
     from perfaudit.trace.report import report_of
 
@@ -182,14 +189,14 @@ def _report(results: list[FileResult], rank: int | None) -> Report:
     ranks = sorted({one.rank for one in results if one.rank is not None})
     if rank is not None and report.traces is None and any(one.devices for one in results):
         there = f"there are {', '.join(map(str, ranks))}" if ranks else "no file tells its rank"
-        raise UserError(f"--rank {rank}: no such rank; {there}")
+        raise UserError(f"--rank {rank}: no such rank{f' in {name}' if name else ''}; {there}")
     return report
 
 
 def _compare(paths: list[Path], by_path: list[list[FileResult]], rank: int | None) -> Report:
     from perfaudit.trace.report import compare_jobs
 
-    before, after = (_report(results, rank) for results in by_path)
+    before, after = (_report(results, rank, str(path)) for path, results in zip(paths, by_path, strict=True))
     return compare_jobs(before, after, (str(paths[0]), str(paths[1])))
 
 

@@ -6,7 +6,7 @@ from perfaudit.findings import Finding
 from perfaudit.render.paint import Paint, wrapped
 from perfaudit.render.words import count, fix_title, one_line, step_time
 from perfaudit.report import Report
-from perfaudit.traces import NOTE_WORDS, SHARE_WORDS, RankTrace, TraceChange, Traces
+from perfaudit.traces import NOTE_WORDS, SHARE_WORDS, RankTrace, TraceChange, Traces, duration
 
 BAR = 30  # characters of a bar of 100 %, where a line has room for it
 SHORTEST_BAR = 10
@@ -137,7 +137,7 @@ def _closing(report: Report, traces: Traces, width: int) -> str:
 
 def _where(rank: RankTrace, width: int) -> str:
     steps = f"{count(rank.steps, 'step')} in " if rank.steps else ""
-    lines = [f"{_label(rank)}: {steps}{1000 * rank.window_seconds:.4g} ms, {rank.events:,} events in the file"]
+    lines = [f"{_label(rank)}: {steps}{duration(rank.window_seconds)}, {rank.events:,} events in the file"]
     if rank.communication_overlap is not None:
         lines.append(f"  communication overlapped with computing: {100 * rank.communication_overlap:.0f} %")
     if rank.tensor_core_share is not None:
@@ -174,7 +174,7 @@ def _changes(change: TraceChange, paint: Paint, width: int) -> str:
     before, after = change.seconds_per_step_before, change.seconds_per_step_after
     lines = [wrapped(f"What changed from {change.before} to {change.after}:", width, "")]
     if before and after:
-        lines.append(f"  {1000 * before:.4g} ms -> {1000 * after:.4g} ms a step: {after / before:.3f} times as long")
+        lines.append(f"  {duration(before)} -> {duration(after)} a step: {after / before:.3f} times as long")
     for name, points in sorted(change.shares.items(), key=lambda item: -abs(item[1])):
         if abs(points) >= 0.005:
             times = change.seconds.get(name)

@@ -16,7 +16,7 @@ from perfaudit.trace.host_threads import Instant, main_thread
 from perfaudit.trace.idle import CAUSES, longest_first, microseconds_by_cause
 from perfaudit.trace.intervals import intersection, total
 from perfaudit.trace.matrix_products import products_of
-from perfaudit.trace.missing_events import LOST, SAMPLED, lacks_launches
+from perfaudit.trace.missing_events import LOST, SAMPLED, lacks_launches, lost_launches
 from perfaudit.trace.read import LARGEST, read_trace
 from perfaudit.trace.recording import MICROSECOND, Recording
 from perfaudit.trace.steps import Step, are_consecutive, are_repeated, marked_steps, steps_of
@@ -64,9 +64,12 @@ def analyse(file: TraceFile, window: tuple[int, int] | None = None) -> FileResul
         steps = _with_work(recording, steps)
     recording.notes |= _notes(recording, steps)
     views = views_of(recording, steps)
+    if "truncated" in recording.notes and _is_cut(recording, steps, views):
+        recording.notes.add("cut-work")
     if not views:
         return result_of_host(recording, steps)
-    seen = [(view, list(look_at(view))) for view in views]
+    is_cut = "cut-work" in recording.notes
+    seen = [(view, [] if is_cut else list(look_at(view))) for view in views]
     return FileResult(
         file.name,
         tuple(_device(view, any(one.rule == WARM_UP for one in several)) for view, several in seen),
@@ -85,8 +88,26 @@ def _with_work(recording: Recording, steps: list[Step]) -> list[Step]:
     """The steps of which all work is there, of a file that ends in the middle or of which a part was kept: a device runs behind
     its host.
     """
-    last = max(recording.work.end, default=float("inf"))
+    last = _last_work(recording)
     return [step for step in steps if step.end <= last] or steps[:1]
+
+
+def _last_work(recording: Recording) -> float:
+    return max(recording.work.end, default=float("inf"))
+
+
+def _is_cut(recording: Recording, steps: list[Step], views: list[DeviceView]) -> bool:
+    """Whether a file that ends in the middle lacks work of the steps that are looked at, or the calls that launched it.
+
+    Profilers write the operators of all steps first and their work behind them, kind by kind or buffer by buffer. What is cut
+    off is then some work of all steps, and not the last step alone. Calls and their work are cut off together, so nothing that is
+    there tells how much is missing.
+    """
+    if not views or recording.is_work_apart:
+        return True
+    if steps and steps[0].end > _last_work(recording):
+        return True
+    return "no-host" in recording.notes or any(max(lost_launches(view), view.lost_work) > LOST for view in views)
 
 
 def began_at(recording: Recording, start: float) -> float | None:

@@ -161,7 +161,8 @@ class DeviceView(DeviceWork):
     @property
     def is_sample(self) -> bool:
         """Whether so many events are missing that what the host did, or whether the device was idle, is not known."""
-        return self.recording.spread_of_ids > SAMPLED or self.whole.lost_work > MOSTLY_LOST
+        is_cut = "cut-work" in self.recording.notes
+        return is_cut or self.recording.spread_of_ids > SAMPLED or self.whole.lost_work > MOSTLY_LOST
 
     @cached_property
     def idle(self) -> list[Idle]:

@@ -76,6 +76,7 @@ class EventReader:
         self._stream = stream
         self._buffer = b""
         self._has_ended = False
+        self._needs_end = False  # a list that stands in an object; one by itself may lack its end, as the format says
         self.bytes_read = 0
         self.head: dict[str, Any] = {}  # Any: JSON
         self.notes: set[str] = set()
@@ -144,6 +145,7 @@ class EventReader:
             if start and start[:1] != b"{":
                 raise NotReadable("no trace: neither a JSON object nor a list")
             if found := _EVENTS.search(start):
+                self._needs_end = True
                 self._take_head(start[: found.start()] + b'"":0}')
                 self._buffer = start[found.end() :]
                 return
@@ -209,13 +211,12 @@ class EventReader:
                 if events is not None:
                     self._take_head(b'{"":0' + text[end + 1 :].lstrip())
                     return events
-        # The list may lack its end: the format allows that, and a job that was killed leaves it so.
+        # A list that stands by itself may lack its end. One in an object is cut off, be it between two events.
         text = text.rstrip(b",")
         events = self._decode(text)
-        if events is None:
+        if events is None or self._needs_end:
             self.notes.add("truncated")
-            events = self._up_to_last_whole(text)
-        return events
+        return self._up_to_last_whole(text) if events is None else events
 
     def _up_to_last_whole(self, text: bytes) -> list[Event]:
         most = max(MOST_TRIES, min(MOST_ENDS, MAX_EVENT // max(1, len(text))))  # an event may hold many objects

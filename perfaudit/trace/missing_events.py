@@ -12,7 +12,12 @@ MOSTLY_LOST = 0.2  # of them, from which on idle time may be work that is missin
 
 
 def lacks_launches(device: DeviceWork) -> bool:
-    """Whether the calls that launched part of the work are missing.
+    """Whether the calls that launched part of the work are missing."""
+    return lost_launches(device) > UNMATCHED
+
+
+def lost_launches(device: DeviceWork) -> float:
+    """The share of the work whose calls are missing.
 
     What was in the queue of a stream when the recording began was launched before: that is not missing.
     """
@@ -22,7 +27,7 @@ def lacks_launches(device: DeviceWork) -> bool:
         if row in of:
             first.setdefault(work.stream[row], number)
     missing = sum(row not in of and number > first.get(work.stream[row], -1) for number, row in enumerate(device.rows))
-    return missing > UNMATCHED * len(device.rows)
+    return missing / max(1, len(device.rows))
 
 
 def lost_work(device: DeviceWork, captures: Intervals) -> float:

@@ -79,7 +79,7 @@ class Group:
 
 def compare_ranks(results: Sequence[FileResult]) -> Job:
     """Stragglers and imbalance over the ranks of one job; nothing for fewer than two, or without collectives that match."""
-    complete = [one for one in results if not any("sampled" in device.notes for device in one.devices)]
+    complete = [one for one in results if not any({"sampled", "cut-work"} & {*device.notes} for device in one.devices)]
     by_rank = {one.rank: one for one in complete if one.rank is not None and one.collectives}
     if len(by_rank) < 2:
         return Job()

@@ -103,6 +103,8 @@ class _Builder:
         self._ids: set[int] = set()  # of operators
         self._begun: dict[tuple[Any, Any], list[Event]] = {}  # by process and thread; the innermost last
         self._unpaired = 0
+        self._operators_before_work = 0
+        self._work_before_operators = 0
 
     def read(self, file: TraceFile) -> None:
         """Read all of it. Raises NotReadable."""
@@ -244,6 +246,8 @@ class _Builder:
             kind = MEMORY if name.startswith(("Memcpy", "Memset")) else KINDS.index(class_of(name))
             if args is not None and args.collective is not None:
                 kind = KINDS.index("communication")
+        if not work.start:
+            self._operators_before_work = len(self.recording.operators)
         if kind == KINDS.index("communication"):
             work.collectives[len(work)] = _collective(name, args)
         work.start.append(start)
@@ -266,6 +270,8 @@ class _Builder:
         if isinstance(event.name, str) and event.name.startswith("ProfilerStep"):
             self._annotation(event, start, end)
         else:
+            if not self.recording.operators.start:
+                self._work_before_operators = len(self.recording.work)
             self._span(self.recording.operators, event, start, end)
             if event.args is not None and event.args.external_id.__class__ is int:
                 self._ids.add(event.args.external_id)
@@ -327,6 +333,10 @@ class _Builder:
         if _counts_nanoseconds(recording):
             recording.notes.add("nanoseconds")
             _scale(recording, 1e-3)
+        recording.is_work_apart = (
+            self._operators_before_work > len(recording.operators) / 2
+            or self._work_before_operators > len(recording.work) / 2
+        )
         job.take_head(recording)
         return recording
 

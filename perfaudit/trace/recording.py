@@ -86,6 +86,7 @@ class Recording:
     rank: int | None = None
     world_size: int | None = None
     job: str = ""  # what ranks of one job have in common, where the trace says it
+    is_work_apart: bool = False  # operators and work stand one behind the other in the file, and not by time
     export_of: str = ""  # the file that `--export` cut this one out of
     device_kind: str = "cuda"  # as PyTorch calls it; ROCm's is "cuda" too
     has_known_devices: bool = False  # kernels of CUDA, ROCm or XPU devices are in it

@@ -17,7 +17,7 @@ from perfaudit.trace.perfetto import TrimmedTrace, trimmed_trace
 from perfaudit.trace.ranks import Job, compare_ranks
 from perfaudit.trace.trace_files import NotReadable, TraceFile
 from perfaudit.trace.words import ranks_in_words
-from perfaudit.traces import SHARE_WORDS, FindingChange, RankTrace, TraceChange, Traces
+from perfaudit.traces import SHARE_WORDS, FindingChange, RankTrace, TraceChange, Traces, duration
 
 MOST_FINDINGS = 5
 LEAST = 0.02  # of the window
@@ -260,20 +260,27 @@ def verdict(devices: Sequence[RankTrace], findings: Sequence[TraceFinding], rule
     """The one line: how long a step takes, what the devices do, and what could be saved most."""
     if not devices:
         return "nothing could be read"
-    # A rank whose trace has no work of a device tells nothing about devices.
+    # A rank whose trace has no work of a device tells nothing about devices, nor does one whose work is cut off.
     devices = [device for device in devices if "no-device" not in device.notes] or devices
+    devices = [device for device in devices if "cut-work" not in device.notes] or devices
+    is_cut = "cut-work" in devices[0].notes
     mean = {name: sum(device.shares[name] for device in devices) / len(devices) for name in SHARE_WORDS}
     times = [device.seconds_per_step for device in devices if device.seconds_per_step]
-    step = f"{1000 * sum(times) / len(times):.4g} ms a step; " if times else ""
+    step = f"{duration(sum(times) / len(times))} a step; " if times else ""
     if all("no-device" in device.notes for device in devices):
         where = "the trace" if len(devices) == 1 else "the traces"
         lacks = f"nothing is known about the device, of which {where} {'has' if len(devices) == 1 else 'have'} no work"
+        if is_cut:
+            return f"{step}{lacks} up to where {'it ends' if len(devices) == 1 else 'they end'} in the middle"
         return f"{step}{lacks}; the host waits for data for {100 * mean['idle_data']:.0f} % of the time"
     one = len(devices) == 1
     head = f"{step}{'the device computes' if one else 'devices compute'} for {100 * mean['compute']:.0f} % of the time"
     lost = {name: share for name, share in mean.items() if name != "compute"}
     worst = max(lost, key=lambda name: lost[name])
     idle = sum(share for name, share in lost.items() if name.startswith("idle_"))
+    if is_cut:
+        files = "the file, which ends in the middle," if one else "the files, which end in the middle,"
+        return f"{head} of what is there of {files} and what could be saved is not known"
     if any("sampled" in device.notes for device in devices):
         return f"{head}, as far as a sample of the events tells; why {'it is' if one else 'they are'} idle is not known"
     if lost[worst] >= LEAST and worst.startswith("idle_"):
@@ -300,6 +307,12 @@ def compare_jobs(before: Report, after: Report, names: tuple[str, str]) -> Repor
         readable, name = (after, names[0]) if first is None else (before, names[1])
         said = f"Nothing is compared, because {name} could not be read. This is the report of the other trace alone."
         return readable.with_(skipped=(*before.skipped, *after.skipped), notes=(said, *readable.notes))
+    for traces, name in zip((first, second), names, strict=True):
+        if all("cut-work" in device.notes for device in traces.ranks):
+            other = before if traces is second else after
+            why = f"{name} ends in the middle of its work"
+            said = f"Nothing is compared, because {why}. This is the report of the other trace alone."
+            return other.with_(skipped=(*before.skipped, *after.skipped), notes=(said, *other.notes))
     mean = [
         {name: sum(one.shares[name] for one in traces.ranks) / len(traces.ranks) for name in SHARE_WORDS}
         for traces in (first, second)

@@ -105,6 +105,53 @@ def test_what_can_be_read_is_read(perfaudit: Run, tmp_path: Path) -> None:
     assert {Path(item["path"]).name for item in report["skipped"]} == {"b.json", "c.json.gz"}
 
 
+def cut_off(path: Path) -> Path:
+    """A trace that ends in the middle of its work, which stands behind the host's events as Kineto writes it."""
+    events = json.loads(trace(path).read_text())["traceEvents"]
+    text = json.dumps({"traceEvents": sorted(events, key=lambda event: event.get("cat") == "kernel")})
+    begin = text.index('"cat": "kernel"')
+    path.write_text(text[: (begin + len(text)) // 2])
+    return path
+
+
+def test_of_a_trace_that_is_cut_off_nothing_is_concluded(perfaudit: Run, tmp_path: Path) -> None:
+    cut = cut_off(tmp_path / "cut.json")
+    done = perfaudit("trace", str(cut))
+    assert done.code == 3
+    said = " ".join(done.out.split())
+    assert "of what is there of the file, which ends in the middle, and what could be saved is not known" in said
+    assert "note: The file ends before all work of its steps" in said
+    report = in_json(perfaudit("trace", str(cut), "--format", "json"))
+    assert {"truncated", "cut-work"} <= {*report["trace"]["ranks"][0]["notes"]}
+    assert report["findings"] == []
+    # Beside a whole one it is a note, and no part of the verdict.
+    whole = perfaudit("trace", str(cut), str(trace(tmp_path / "whole.json")), "--ranks")
+    assert whole.code == 1
+    assert whole.out.startswith("36.41 ms a step; the device computes for 67 % of the time")
+    assert "ends before all work of its steps" in " ".join(whole.out.split())
+
+
+def test_a_comparison_with_what_cannot_be_read_is_none(perfaudit: Run, tmp_path: Path) -> None:
+    (tmp_path / "none.json").write_text("{}")
+    done = perfaudit("trace", "--compare", str(trace(tmp_path / "a.json")), str(tmp_path / "none.json"))
+    assert done.code == 3
+    assert "Nothing is compared, because" in done.out
+    for pair in (("cut.json", "a.json"), ("a.json", "cut.json")):
+        cut_off(tmp_path / "cut.json")
+        done = perfaudit("trace", "--compare", *(str(tmp_path / name) for name in pair))
+        assert done.code == 3
+        assert "cut.json ends in the middle of its work" in " ".join(done.out.split())
+        assert done.out.startswith("36.41 ms a step; the device computes for 67 %")
+
+
+def test_a_window_that_reaches_beyond_the_trace_is_said(perfaudit: Run, tmp_path: Path) -> None:
+    path = str(trace(tmp_path / "a.json"))
+    done = perfaudit("trace", path, "--window", "2:90")
+    assert done.code == 1
+    assert done.err == "perfaudit: --window 2:90: these traces have only steps 1 to 4\n"
+    assert perfaudit("trace", path, "--window", "2:3").err == ""
+
+
 def test_nothing_that_can_be_read(perfaudit: Run, tmp_path: Path) -> None:
     (tmp_path / "b.json").write_text("0123456789")
     done = perfaudit("trace", str(tmp_path / "b.json"))
@@ -119,8 +166,10 @@ def test_nothing_that_can_be_read(perfaudit: Run, tmp_path: Path) -> None:
         (["gone.json"], "gone.json: no such file or folder"),
         (["empty"], "no traces there"),
         (["a.json", "--window", "x"], "--window x: give the first and the last step"),
+        (["a.json", "--window", ""], "--window : give the first and the last step"),
         (["a.json", "--window", "4:2"], "--window 4:2: give the first and the last step"),
         (["a.json", "--rank", "7"], "--rank 7: no such rank; there are 0"),
+        (["--compare", "a.json", "b.json", "--rank", "1"], "--rank 1: no such rank in b.json; there are 2"),
         (["a.json", "--compare"], "--compare takes two paths"),
     ],
 )
@@ -128,7 +177,8 @@ def test_wrong_use(
     perfaudit: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    trace(tmp_path / "a.json", rank=0)
+    trace(tmp_path / "a.json", rank=1 if "b.json" in arguments else 0)
+    trace(tmp_path / "b.json", rank=2)
     (tmp_path / "empty").mkdir()
     done = perfaudit("trace", *arguments)
     assert (done.code, done.out) == (2, "")

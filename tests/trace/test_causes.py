@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from made_traces import GEMM, RELU, SGEMM, Host, step_of_training
 
+from perfaudit.rules import rule_heads
 from perfaudit.trace.analyse import analyse
 from perfaudit.trace.file_result import FileResult
+from perfaudit.trace.report import report_of
 from perfaudit.trace.trace_files import TraceFile
 from perfaudit.traces import RankTrace
 
@@ -383,20 +385,60 @@ def test_of_a_sample_no_cause_is_told(tmp_path: Path) -> None:
     assert (device_of(result).where, result.findings) == ((), ())
 
 
-def test_of_a_file_that_is_cut_off_the_steps_count_whose_work_is_there(tmp_path: Path) -> None:
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.8, 0.97])
+def test_nothing_is_concluded_from_a_file_that_ends_inside_its_work(tmp_path: Path, share: float) -> None:
+    """Kineto writes operators first, and calls and their work behind them: both are missing of the same steps, or of all."""
+    host = Host()
+    for _ in range(10):
+        with host.step():
+            host.next_batch(12_000)
+            step_of_training(host)
+            host.catch_up()
+    order = {"cpu_op": 0, "user_annotation": 0}
+    events = sorted(host.events, key=lambda event: (order.get(event["cat"], 1), event["ts"]))
+    text = json.dumps({"traceEvents": events})
+    whole = device_of(analyse(TraceFile(str(written(tmp_path / "whole.json", text)))))
+    assert not {"truncated", "cut-work"} & {*whole.notes}
+    behind = text.index('"cat": "kernel"')
+    result = analyse(TraceFile(str(written(tmp_path / "cut.json", text[: behind + int(share * (len(text) - behind))]))))
+    assert {"truncated", "cut-work"} <= {*device_of(result).notes}
+    assert result.findings == ()
+    report = report_of([result], rule_heads())
+    assert report.traces is not None
+    assert "what could be saved is not known" in report.traces.verdict
+
+
+def test_nothing_is_concluded_from_a_file_that_ends_before_its_work(tmp_path: Path) -> None:
+    host = Host()
+    for _ in range(10):
+        with host.step():
+            step_of_training(host)
+    events = sorted(host.events, key=lambda event: (event["cat"] == "kernel", event["ts"]))
+    text = json.dumps({"traceEvents": events})
+    result = analyse(TraceFile(str(written(tmp_path / "cut.json", text[: text.index('"cat": "kernel"') - 20]))))
+    assert "cut-work" in device_of(result).notes
+    report = report_of([result], rule_heads())
+    assert report.traces is not None
+    assert report.traces.verdict.endswith("of which the trace has no work up to where it ends in the middle")
+
+
+def test_of_a_file_in_the_order_of_time_the_steps_before_its_end_count(tmp_path: Path) -> None:
     host = Host()
     for _ in range(10):
         with host.step():
             step_of_training(host)
             host.catch_up()
-    events = sorted(host.events, key=lambda event: (event["cat"] == "kernel", event["ts"]))
-    text = json.dumps({"traceEvents": events})
-    path = tmp_path / "trace.json"
-    path.write_text(text[: text.index('"cat": "kernel"') + (len(text) - text.index('"cat": "kernel"')) // 2])
-    device = device_of(analyse(TraceFile(str(path))))
+    text = json.dumps({"traceEvents": sorted(host.events, key=lambda event: event["ts"])})
+    device = device_of(analyse(TraceFile(str(written(tmp_path / "trace.json", text[: len(text) // 2])))))
     assert "truncated" in device.notes
+    assert "cut-work" not in device.notes
     assert 3 <= device.steps <= 5
     assert device.seconds_per_step == pytest.approx(24.4e-3, rel=0.05)
+
+
+def written(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
 
 
 def test_a_mark_without_work_is_no_step_of_the_device(tmp_path: Path) -> None:
