@@ -1,4 +1,4 @@
-"""Whether a program runs only with a torch from before 2.0, by what it imports: what came later is no cure for it."""
+"""Whether a program runs only with a torch from before 2.0, by what it imports and calls: what came later is no cure for it."""
 
 from __future__ import annotations
 
@@ -21,21 +21,61 @@ _OF_TORCHTEXT = {  # left `torchtext.data` with torchtext 0.9, for torch 1.8
 # What torch 1.x lacks, or has only in its last versions, as it stands in a patch.
 NEW = regex(
     r"\bfused=|\bforeach=|_foreach_|scaled_dot_product_attention|\bcompile\(|autocast|approximate=|\bmish\b|use_reentrant"
-    r"|matmul_precision|rms_norm|RMSNorm|get_total_norm"
+    r"|matmul_precision|rms_norm|RMSNorm|get_total_norm|persistent_workers|set_to_none"
 )
 
 
 @functools.lru_cache(maxsize=4)  # several rules ask for the same file
 def needs_old_torch(source: Source) -> bool:
-    """Whether this file, or one of the project that it imports, imports what is only there beside a torch before 2.0.
+    """Whether this file, or one of the project that it imports, needs what is only there in a torch before 2.0, or beside one.
 
-    Not where a `try` around the import says that it may fail.
+    Not where a `try` around an import says that it may fail.
     """
+    if _runs_before_1_0(source):
+        return True
     if any(_is_gone(name) and not _may_fail(source, s) for s in _imports(source) for name in _imported(s)):
         return True
     if "torchtext" in source.text and any(_is_gone(source.qualified(n) or "") for n in source.nodes(ast.Attribute)):
         return True
     return source.neighbours is not None and source.neighbours.imports_carry(OLD_TORCH)
+
+
+def _runs_before_1_0(source: Source) -> bool:
+    """Whether the file indexes a loss without dimensions (`loss.data[0]`), asks for volatile variables or unpacks a packed
+    sequence into two: errors in every torch since 0.5, and 1.1.
+    """
+    if "volatile" in source.text and any(
+        isinstance(keyword.value, ast.Constant) and keyword.arg == "volatile" and keyword.value.value is True
+        for call in source.nodes(ast.Call)
+        if _last_name(call.func) == "Variable"
+        for keyword in call.keywords
+    ):
+        return True
+    if ".data[0]" in source.text and any(_is_indexed_loss(node) for node in source.nodes(ast.Subscript)):
+        return True
+    return "pack_padded_sequence" in source.text and any(
+        isinstance(parent := source.parent(call), ast.Assign)
+        and isinstance(parent.targets[0], ast.Tuple)
+        and len(parent.targets[0].elts) == 2
+        for call in source.nodes(ast.Call)
+        if _last_name(call.func) == "pack_padded_sequence"
+    )
+
+
+def _last_name(node: ast.AST) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def _is_indexed_loss(node: ast.Subscript) -> bool:
+    """`loss.data[0]`, of whatever loss."""
+    data = node.value
+    is_first = isinstance(node.slice, ast.Constant) and node.slice.value == 0
+    return (
+        is_first
+        and isinstance(data, ast.Attribute)
+        and data.attr == "data"
+        and "loss" in _last_name(data.value).lower()
+    )
 
 
 def _imports(source: Source) -> list[ast.Import | ast.ImportFrom]:

@@ -6,7 +6,7 @@ import ast
 import hashlib
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
@@ -94,8 +94,9 @@ _SAID_BY_WORDS = {  # a mark, and the words of which one is enough
             b"torch.amp",
             b"import amp",
         ),
-        *(b"use_amp", b"args.amp", b"apex", b"ixed_precision", b"ixed precision", b"ixed-precision", b"create_graph"),
-        *(b"set_default_dtype", b"torch.float64", b".double(", b"torch.fft", b"torch.complex", b"quantiz", b"quantis"),
+        *(b"import apex", b"from apex", b"apex.amp", b"apex.fp16"),  # alone it may be a word of a comment
+        *(b"use_amp", b"args.amp", b"ixed_precision", b"ixed precision", b"ixed-precision", b"create_graph"),
+        *(b"set_default_dtype", b"torch.float64", b".double(", b"torch.fft", b"torch.complex"),
     ),
     "tf32": (b"tf32", b"TF32", b"matmul_precision", b"fp32_precision"),
     "sizes change": (
@@ -111,6 +112,18 @@ _SAID_BY_WORDS = {  # a mark, and the words of which one is enough
         *(b"collate", b"bucket", b"torchaudio", b"librosa", b"models.detection", b"progressive"),
     ),
 }
+# Code that makes samples, in a program's own classes or by a library.
+MAKES_SAMPLES = "makes samples"
+_MAKES_SAMPLES = regex(
+    rb"def (?:__getitem__|__iter__|\w*collate\w*)\(|ImageFolder|DatasetFolder|torchvision|torchaudio|torchtext|load_dataset"
+    rb"|set_transform|datasets\.[A-Z]|transforms\b"
+)
+# Weights in fewer bits. A VQ-VAE's `quantize`, and dequantization, which adds noise to images, are something else.
+FEWER_BITS = regex(
+    r"torch\.(?:ao\.)?quantization|quantize_dynamic|prepare_qat|QuantStub|[Ff]ake_?[Qq]uant|\b(?:num|n|w|a)_?bits?\b|[Bb]it_?[Ww]idth"
+    r"|load_in_[48]bit|BitsAndBytes|\bint8\b|Quant(?:ized?)?(?:Conv|Linear|Module|Act)|[Bb]inari[sz]e"
+)
+_BIT_WORDS = (b"uant", b"bit", b"Bit", b"int8", b"inari")
 _WIDE = tuple(  # numbers of channels that keep a GPU busy, beside a convolution
     regex(pattern) for pattern in (rb"512\b", rb"1024\b", rb"256, ?(?:128|256)\b", rb"128, ?256\b")
 )
@@ -270,17 +283,19 @@ def _marks_of_loaders(data: bytes) -> set[str]:
 
 
 class BehindStars(NamedTuple):
-    """Names that star imports may bind, and the modules that were looked at, by folder and name as in `module_file`."""
+    """Star imports of a module by the names that they may bind, the last one first, and the modules that were looked at, by
+    folder and name as in `module_file`.
+    """
 
-    names: frozenset[str]
+    stars: dict[str, list[str]]
     modules: dict[tuple[str, str], str]
 
 
 def _said_to_program(data: bytes, imports: Iterable[str]) -> frozenset[str]:
     """What a file says that matters to a script which imports it. More words than a first look at every file can afford."""
-    if b"dequanti" in data:  # noise on images, which says nothing about the precision of a model
-        data = data.replace(b"dequanti", b"")
     marks = {mark for mark, words in _SAID_BY_WORDS.items() if any(word in data for word in words)}
+    if any(word in data for word in _BIT_WORDS) and FEWER_BITS.search(data.decode("utf-8", "replace")):
+        marks.add("precision")
     frameworks = FRAMEWORKS & {module.partition(".")[0] for module in imports}
     if frameworks - {"transformers"} or (frameworks and b"Trainer" in data):  # else it lends the model only
         marks.add("framework")
@@ -292,6 +307,8 @@ def _said_to_program(data: bytes, imports: Iterable[str]) -> frozenset[str]:
         marks.add("wide convolutions")
     if b"max(" in data and _PADS.search(data):
         marks.add("sizes change")
+    if _MAKES_SAMPLES.search(data):
+        marks.add(MAKES_SAMPLES)
     if b".backward(" in data and b".step(" in data:
         marks.add("steps" if b"__main__" not in data else "steps of a script")
     return frozenset(marks)
@@ -488,22 +505,24 @@ class Project:
 
     def _read_stars(self, path: str, hops: int) -> BehindStars:
         found = self.module_names(path)
-        names: set[str] = set()
+        stars: dict[str, list[str]] = {}
         modules: dict[tuple[str, str], str] = {}
-        for star in found.stars if found is not None else ():
-            if star.partition(".")[0] == "torch":
+        for star in reversed(found.stars) if found is not None else ():
+            if star.partition(".")[0] == "torch":  # what its star exports cannot be known without importing it
                 continue
             key = (os.path.dirname(path), star)
             modules[key] = module = self.module_file(*key)
             if not module:  # of a library, or missing: what is none of ours leads to none of torch's names
                 continue
             seen = self.glance(module)
-            names |= seen.bound if seen is not None else set()
-            if hops > 1 and seen is not None and "*" in seen.bound:
+            names: set[str] = set() if seen is None else {*seen.bound}
+            if hops > 1 and "*" in names:
                 further = self.behind_stars(module, hops - 1)
-                names |= further.names
+                names |= further.stars.keys()
                 modules |= further.modules
-        return BehindStars(frozenset(names), modules)
+            for name in names:
+                stars.setdefault(name, []).append(star)
+        return BehindStars(stars, modules)
 
     def source(self, path: str) -> Source | None:
         """A neighbour with its tree, None where there is none; the last few are kept."""
@@ -729,26 +748,20 @@ class Neighbours:
             return meant if meant in (bases or PLAIN_BASES) else ""
         if name in found.imports:
             return self._follow(inside, found.imports[name], hops - 1, bases)
-        if found.stars and self._no_star_binds(path, name, hops):
-            return ""
-        for star in reversed(found.stars):
+        for star in self._stars_that_bind(path, name, hops) if found.stars else ():
             joined = star if star.endswith(".") else star + "."
-            if star.partition(".")[0] == "torch" and name not in found.imports:
-                continue  # what torch's star exports cannot be known without importing it
             if meant := self._follow(inside, joined + name, hops - 1, bases):
                 return meant
         return ""
 
-    def _no_star_binds(self, path: str, name: str, hops: int) -> bool:
-        """Whether no module from which this one imports everything, directly or through others, binds a name."""
+    def _stars_that_bind(self, path: str, name: str, hops: int) -> Sequence[str]:
+        """The star imports of a module that may bind a name, directly or through others; the last one first."""
         behind = self._project.behind_stars(path, hops)
-        if name in behind.names:
-            return False
         if (path, hops) not in self._noted:
             self._noted.add((path, hops))
             self.asked.files.update(filter(None, behind.modules.values()))
             self.asked.modules.update(behind.modules)
-        return True
+        return behind.stars.get(name, ())
 
     def defined(self, dotted: str) -> tuple[Source, ast.AST] | None:
         """The function or class of another file that an imported name stands for, and that file; None where none surely is.
@@ -804,6 +817,13 @@ class Neighbours:
         ):  # every file's first look has it, and it is asked of any file: others are asked of scripts
             return bool(imported & self._project.marked(mark))
         files = [self._project.files[n] for n in numbers_in(imported)]
+        self.asked.files.update(files)
+        return any(mark in self._project.said_to_program(file) for file in files)
+
+    def program_says(self, mark: str) -> bool:
+        """Whether this file, or one that runs together with it, says something (see `Project.said_to_program`)."""
+        self.asked.imports = True
+        files = [self._path, *(self._project.files[n] for n in numbers_in(self._project.graph.program(self._path)))]
         self.asked.files.update(files)
         return any(mark in self._project.said_to_program(file) for file in files)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from perfaudit.expressions import regex
 from perfaudit.static import edit
+from perfaudit.static.old_torch import needs_old_torch
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
 from perfaudit.static.understanding.context import (
@@ -37,7 +38,7 @@ def dataloader_workers_not_persistent(source: Source, call: ast.Call) -> Iterato
         return
     over = [] if _is_added_to_others(source, call) else [item for item in passes(source) if call in item.loaders]
     is_run_again = any(_runs_again(source, item, call) for item in over) or _is_kept_by_lightning(source, call)
-    if not is_run_again or dataset_changes(source, call):
+    if not is_run_again or dataset_changes(source, call) or needs_old_torch(source):
         return
     yield Seen(
         call,

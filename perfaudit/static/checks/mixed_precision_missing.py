@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 from perfaudit.expressions import regex
 from perfaudit.static import edit
+from perfaudit.static.old_torch import needs_old_torch
+from perfaudit.static.project import FEWER_BITS
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.context import StepLoop, backward_calls, dotted_name, is_test
@@ -30,8 +32,8 @@ from perfaudit.static.understanding.values import ABSENT, UNKNOWN, argument, res
 
 TITLE = "run the forward pass and the loss under autocast in bfloat16 (GPUs from Ampere on)"
 _DECIDED = regex(
-    r"autocast|GradScaler|[^a-z]amp[^a-z]|fp16|bf16|float16|\.half\(|mixed.?precision|float64|\.double\(|complex|\bfft"
-    r"|sparse|create_graph|(?<!de)quanti[sz]",  # dequantization adds noise to images
+    r"autocast|GradScaler|(?<![a-z_])amp(?![a-z])|(?:use|enable|with|args|opt)_amp|fp16|bf16|float16|\.half\(|mixed.?precision"
+    r"|float64|\.double\(|complex|\bfft|sparse|create_graph",
     re.IGNORECASE,
 )
 # In the file that gives the arguments: also weights that are loaded in fewer bits.
@@ -67,9 +69,14 @@ _TROUBLE = regex(
 def mixed_precision_missing(source: Source, module: ast.Module) -> Iterator[Seen]:
     loops = script_loops(source)
     start = starts_training(source)
-    if (not loops and start is None) or source.says(_DECIDED) or imported_files_say(source, "precision"):
+    if (
+        (not loops and start is None)
+        or source.says(_DECIDED)
+        or source.says(FEWER_BITS)
+        or imported_files_say(source, "precision")
+    ):
         return
-    if not _has_large_model(source):
+    if not _has_large_model(source) or needs_old_torch(source):
         return
     if start is not None:
         start = shown_start(source, start)

@@ -134,9 +134,16 @@ def is_script(source: Source, loops: tuple[StepLoop, ...]) -> bool:
         return False
     if any(enclosing_function(source, step.loop) is None for step in loops):
         return True
-    calls = (call for call in source.nodes(ast.Call) if isinstance(source.parent(call), ast.Expr))
-    started = [call for call in calls if _is_at_top(source, call)]  # also `for epoch in range(100): train(epoch)`
-    return any(is_main_guard(s) for s in source.tree.body) or any(called_function(source, call) for call in started)
+    if any(is_main_guard(statement) for statement in source.tree.body):
+        return True
+    training = {id(enclosing_function(source, step.loop)) for step in loops}
+    for call in source.nodes(ast.Call):  # also `for epoch in range(100): train(epoch)`
+        parent = source.parent(call)
+        if isinstance(parent, (ast.Expr, ast.Assign)) and _is_at_top(source, call):
+            function = called_function(source, call)
+            if function and (isinstance(parent, ast.Expr) or id(function) in training):  # `loss = train(epoch)`
+                return True
+    return False
 
 
 def imported_packages(source: Source) -> set[str]:

@@ -18,7 +18,7 @@ from perfaudit.static.understanding.values import argument, assigned_value, reso
 COLLATE = 6  # position of the parameter in DataLoader.__init__ of every torch since 1.0
 
 # What is read when it is asked for, in the text of a class or of what it is given.
-_LAZY = regex(
+READ_WHEN_ASKED = regex(
     r"h5py|memmap|mmap|lmdb|zarr|load_dataset|load_from_disk|netCDF|open_dataset|pyarrow|parquet|ffcv|decord"
     r"|ImageFolder|DatasetFolder|torchvision\.datasets|datasets\.[A-Z]|Reader\(|Dataset\("
 )
@@ -92,7 +92,12 @@ def only_looks_up(source: Source, dataset: ast.expr) -> bool:
         return False
     (inside, definition), call = found
     item = _method(definition, "__getitem__")
-    if item is None or len(item.args.args) != 2 or item.decorator_list or _LAZY.search(_body(inside, definition)):
+    if (
+        item is None
+        or len(item.args.args) != 2
+        or item.decorator_list
+        or READ_WHEN_ASKED.search(body_of(inside, definition))
+    ):
         return False
     returned = [node.value for node in ast.walk(item) if isinstance(node, ast.Return)]
     steps = [node for node in ast.walk(item) if isinstance(node, (ast.For, ast.While, ast.With, ast.ListComp, ast.Try))]
@@ -102,7 +107,7 @@ def only_looks_up(source: Source, dataset: ast.expr) -> bool:
     if not all(value is not None and reads.is_plain(value) for value in returned) or not reads.held:
         return False
     given = [*call.args, *(keyword.value for keyword in call.keywords)]
-    if any(_LAZY.search(source.text_of(resolve(source, value) or value)) for value in given):
+    if any(READ_WHEN_ASKED.search(source.text_of(resolve(source, value) or value)) for value in given):
         return False
     return all(_is_held(inside, definition, name) for name in reads.held)
 
@@ -192,7 +197,7 @@ def _values_held(source: Source, definition: ast.ClassDef, name: str) -> Iterato
             yield assigned_value(source, node) or statement.value
 
 
-def _body(source: Source, definition: ast.ClassDef) -> str:
+def body_of(source: Source, definition: ast.ClassDef) -> str:
     """The text of a class without the line that names it and its bases."""
     return "\n".join(source.text_of(statement) for statement in definition.body)
 

@@ -1,0 +1,193 @@
+"""Whether making a batch takes work that another process could do, as far as the files of the project show it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from perfaudit.expressions import regex
+from perfaudit.static.checks.dataloader_no_workers.samples import READ_WHEN_ASKED, body_of, class_of_samples
+from perfaudit.static.project import MAKES_SAMPLES
+from perfaudit.static.source import FUNCTIONS, Function, Source
+from perfaudit.static.understanding.context import dotted_name
+from perfaudit.static.understanding.devices import moves_to_device
+from perfaudit.static.understanding.values import argument, assigned_value, constant, resolve
+
+COLLATE = 6  # position of the parameter in DataLoader.__init__ of every torch since 1.0
+FOLLOW = 3  # calls and base classes followed from `__getitem__`
+# What reads, decodes, transforms or tokenises. Slices, casts, stacking and padding take microseconds.
+_WORKS = regex(
+    r"open\(|(?<![A-Za-z])(?:im|pd\.|np\.)?(?:read|load|decode|encode|resize|crop|flip|rotate|warp)(?!er?s?\b)|transform|augment"
+    r"|[Tt]okeniz(?!er\.pad\b)|Image\b|cv2|librosa|audio|soundfile|wav|resampl|stft|fft|mel_|[Ss]pectr|skimage|scipy|frombuffer|process|featuri"
+    r"|interpol|dgl\.batch|\.from_data_list|graph|sleep|parse|json|pickle|h5|lmdb|mmap|memmap|sql|request|render|simulat"
+)
+_BASES_WITHOUT_SAMPLES = ("torch.utils.data.Dataset", "torch.utils.data.dataset.Dataset")
+
+Place = tuple[Source, Function]
+Class = tuple[Source, ast.ClassDef]
+
+
+def only_arranges(source: Source, call: ast.Call) -> bool:
+    """Whether what makes a batch is in sight and reads, decodes, transforms or tokenises nothing.
+
+    Where the dataset is made in a way that nobody can follow, whether the program has no code at all that makes samples.
+    """
+    made = makers_of_batches(source, call)
+    found = _class(source, argument(source, call, "dataset", 0))
+    if found is not None and READ_WHEN_ASKED.search(body_of(*found)):
+        return False
+    if made is None:
+        return source.neighbours is not None and not source.neighbours.program_says(MAKES_SAMPLES)
+    return not any(_WORKS.search(_code(inside, part)) for inside, function in made for part in function.body)
+
+
+def collates_on_device(source: Source, call: ast.Call) -> bool:
+    """Whether the collate function, a method of a dataset of another file, moves the batch to a device."""
+    found = _collate(source, call)
+    if found is None:
+        return False
+    inside, function = found
+    return any(isinstance(node, ast.Call) and moves_to_device(inside, node) for node in ast.walk(function))
+
+
+def is_part_of_dataset(source: Source, call: ast.Call) -> bool:
+    """Whether a dataset holds the loader to make its samples: a worker that asks for one may have no children."""
+    owner = source.enclosing(call, ast.ClassDef)
+    if not isinstance(owner, ast.ClassDef) or _method(owner, "__getitem__") is None:
+        return False
+    statement = source.statement(call)
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    kept = {dotted_name(target) for target in targets}
+    held = source.parent(call)
+    if isinstance(held, ast.Call) and isinstance(held.func, ast.Attribute) and held.func.attr == "append":
+        kept.add(dotted_name(held.func.value))
+    item = _method(owner, "__getitem__")
+    read = {dotted_name(node) for node in ast.walk(item) if isinstance(node, ast.Attribute)} if item else set()
+    return any(name.startswith("self.") and name in read for name in kept)
+
+
+def has_one_sample(source: Source, call: ast.Call) -> bool:
+    """Whether `__len__` of the dataset returns 1: workers would start anew for every step."""
+    found = _class(source, argument(source, call, "dataset", 0))
+    length = _inherited(*found, "__len__") if found is not None else None
+    if length is None:
+        return False
+    returned = [node.value for node in ast.walk(length[1]) if isinstance(node, ast.Return)]
+    return bool(returned) and all(value is not None and constant(length[0], value) == 1 for value in returned)
+
+
+def makers_of_batches(source: Source, call: ast.Call) -> list[Place] | None:
+    """The functions that make a batch: `__getitem__`, the collate function, and what they call of their own files.
+
+    None where one of them is not in sight.
+    """
+    found = _class(source, argument(source, call, "dataset", 0))
+    item = _inherited(*found, "__getitem__") if found is not None else None
+    if found is None or item is None:
+        return None
+    first = [(*item, found)]
+    if argument(source, call, "collate_fn", COLLATE) is not None and _has_collate(source, call):
+        collate = _collate(source, call)
+        if collate is None:
+            return None
+        first.append((*collate, found))
+    made: dict[int, Place] = {}
+    edge = first
+    for _ in range(FOLLOW):
+        following: list[tuple[Source, Function, Class]] = []
+        for inside, function, owner in edge:
+            if id(function) not in made:
+                made[id(function)] = (inside, function)
+                following += [(*called, owner) for called in _called(inside, function, owner)]
+        edge = following
+    return list(made.values())
+
+
+def _has_collate(source: Source, call: ast.Call) -> bool:
+    return isinstance(argument(source, call, "collate_fn", COLLATE), ast.expr)
+
+
+def _called(source: Source, function: Function, owner: Class) -> Iterator[Place]:
+    """Functions of the same file, and methods of the dataset, that a function calls."""
+    for node in ast.walk(function):
+        if not isinstance(node, ast.Call):
+            continue
+        if isinstance(node.func, ast.Name):
+            for binding in source.lookup(node.func):
+                if isinstance(binding, FUNCTIONS):
+                    yield source, binding
+        elif isinstance(node.func, ast.Attribute) and dotted_name(node.func.value) == "self":
+            method = _inherited(*owner, node.func.attr)
+            yield from () if method is None else (method,)
+
+
+def _class(source: Source, dataset: object) -> Class | None:
+    """The class of a dataset of this project: of `Mine(...)`, of a name or attribute that is assigned it, and of `self`."""
+    if not isinstance(dataset, ast.expr):
+        return None
+    if isinstance(dataset, ast.Name) and dataset.id == "self":
+        owner = source.enclosing(dataset, ast.ClassDef)
+        return (source, owner) if isinstance(owner, ast.ClassDef) else None
+    if isinstance(dataset, ast.Attribute) and dotted_name(dataset.value) == "self":
+        stores = [
+            node
+            for node in source.nodes(ast.Attribute)
+            if node.attr == dataset.attr and isinstance(node.ctx, ast.Store) and dotted_name(node.value) == "self"
+        ]
+        values = [assigned_value(source, store) for store in stores]
+        if len(values) != 1 or values[0] is None:
+            return None
+        dataset = values[0]
+    found = class_of_samples(source, resolve(source, dataset) or dataset)
+    return found[0] if found is not None else None
+
+
+def _collate(source: Source, call: ast.Call) -> Place | None:
+    """The collate function, of this file or another one of the project; `dataset.collate_fn` is a method."""
+    node = argument(source, call, "collate_fn", COLLATE)
+    if not isinstance(node, ast.expr):
+        return None
+    if isinstance(node, ast.Call) and source.qualified(node.func) == "functools.partial" and node.args:
+        node = node.args[0]
+    if isinstance(node, ast.Attribute) and not (source.qualified(node) or "").startswith("torch."):
+        owner = _class(source, node.value)
+        if owner is not None:
+            return _inherited(*owner, node.attr)
+    if isinstance(node, ast.Name):
+        bindings = source.lookup(node)
+        if len(bindings) == 1 and isinstance(bindings[0], FUNCTIONS):
+            return source, bindings[0]
+    dotted = source.qualified(node) or ""
+    if source.neighbours is None or not dotted or dotted.partition(".")[0] == "torch":
+        return None
+    found = source.neighbours.defined(dotted)
+    return (found[0], found[1]) if found is not None and isinstance(found[1], FUNCTIONS) else None
+
+
+def _inherited(source: Source, definition: ast.ClassDef, name: str, depth: int = FOLLOW) -> Place | None:
+    """A method of a class, or of the classes of the project that it is derived from."""
+    if (method := _method(definition, name)) is not None:
+        return source, method
+    for base in definition.bases if depth else ():
+        dotted = source.qualified(base) or ""
+        if dotted in _BASES_WITHOUT_SAMPLES:
+            continue
+        above = source.lookup(base) if isinstance(base, ast.Name) else []
+        found: tuple[Source, ast.AST] | None = (source, above[0]) if len(above) == 1 else None
+        if not (found and isinstance(found[1], ast.ClassDef)) and source.neighbours is not None and dotted:
+            found = source.neighbours.defined(dotted)
+        if found is None or not isinstance(found[1], ast.ClassDef):
+            continue
+        if (inherited := _inherited(found[0], found[1], name, depth - 1)) is not None:
+            return inherited
+    return None
+
+
+def _method(definition: ast.ClassDef, name: str) -> Function | None:
+    return next((item for item in definition.body if isinstance(item, FUNCTIONS) and item.name == name), None)
+
+
+def _code(source: Source, statement: ast.stmt) -> str:
+    """The text of a statement; of a docstring nothing."""
+    is_text = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+    return "" if is_text else source.text_of(statement)
