@@ -121,8 +121,8 @@ class Values:
         """What the last statement of a function returns; assignments before it are followed, branches are not."""
         for statement in function.body[:-1]:
             if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
-                value = self.of(statement.value)
-                self.known[statement.targets[0].id] = value if value is not None else {("?",): 1.0}
+                value, name = self.of(statement.value), statement.targets[0].id
+                self.known[name] = value if value is not None else {(f"?{name}",): 1.0}  # unknown, and no other one
         last = function.body[-1]
         return self.of(last.value) if isinstance(last, ast.Return) and last.value is not None else None
 

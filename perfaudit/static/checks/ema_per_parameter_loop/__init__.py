@@ -218,7 +218,7 @@ class _Body:
                 key = stands_for[0][0][0]  # `average = self.state[name]`, and then `average.copy_(...)`
             self.written[key] = rebinds or self.written.get(key, False)
             self.values.operands[key] = target  # as written, not as read: a leaf may be changed by its `.data` only
-        self.values.known[key] = value if value is not None else {("?",): 1.0}
+        self.values.known[key] = value if value is not None else {(f"?{key}",): 1.0}  # unknown, and no other one
 
     def _as_average(self, key: str) -> Average | None:
         operands = self.values.operands
@@ -231,8 +231,8 @@ class _Body:
             return None
         if any(name in operands and self._varies(name) for name in names):
             return None
-        weights = [operands[name] for name in names]
-        is_number = all(ast.unparse(node) == name for node, name in zip(weights, names, strict=True))  # not `d.data`
+        weights = [operands[name] for name in names if name in operands]
+        is_number = [ast.unparse(node) for node in weights] == [*names]  # not `d.data`, nor what a function computes
         is_number = is_number and not any(isinstance(node, ast.Call) for node in weights)  # nor called once for all
         whole_body = self.whole_body and is_number and len(self.written) == 1 and not self.values.inlined
         return Average(operands[key], operands[new], weight, tuple(weights), whole_body, rebinds=self.written[key])
