@@ -680,6 +680,7 @@ class Neighbours:
         self._names: dict[str, str] = {}
         self._derived: dict[tuple[str, frozenset[str]], bool] = {}
         self._noted: set[tuple[str, int]] = set()
+        self._folders: dict[int, tuple[Source, str]] = {}  # of the files that definitions were found in
         self.asked = Asked()
 
     def torch_name(self, dotted: str) -> str:
@@ -763,12 +764,13 @@ class Neighbours:
             self.asked.modules.update(behind.modules)
         return behind.stars.get(name, ())
 
-    def defined(self, dotted: str) -> tuple[Source, ast.AST] | None:
+    def defined(self, dotted: str, by: Source | None = None) -> tuple[Source, ast.AST] | None:
         """The function or class of another file that an imported name stands for, and that file; None where none surely is.
 
-        Through re-exports. The file is seen alone: what its own imports stand for is not asked.
+        Through re-exports. The file is seen alone: what its own imports stand for is asked with `by`, the file that imports
+        the name, where that is one in which something was found before.
         """
-        folder = self._folder
+        folder = self._folder if by is None else self._folders[id(by)][1]
         for _ in range(MAX_HOPS):
             module, _, name = dotted.rpartition(".")
             if dotted.startswith(".") and not module.strip("."):
@@ -783,6 +785,7 @@ class Neighbours:
             bound = source.bound_in(source.tree).get(name, [])
             imported = source.aliases.get(name)
             if bound or not imported:
+                self._folders[id(source)] = (source, os.path.dirname(path))
                 return (source, bound[0]) if len(bound) == 1 else None
             folder, dotted = os.path.dirname(path), imported
         return None

@@ -339,3 +339,36 @@ def only_at(is_last):
     folder = write(tmp_path, {"sync.py": helper, "train.py": ACCUMULATING})
     found = findings_in(folder, "train.py", {"PA703"})
     assert [f.location.line for f in found if f.location] == lines
+
+
+@pytest.mark.parametrize(
+    ("helper", "message"),
+    [
+        ("def clean():\n    torch.cuda.empty_cache()\n", "in `clean`, memory.py line 4"),
+        (
+            "def clean():\n    drop()\n\ndef drop():\n    gc.collect()\n",
+            "in `drop`, memory.py line 7, which `clean` calls",
+        ),
+        ("def clean():\n    if free() < 1:\n        torch.cuda.empty_cache()\n", ""),
+        ("def clean():\n    torch.cuda.synchronize()\n    laps.append(time.perf_counter())\n", ""),
+        ("gc.disable()\n\ndef clean():\n    gc.collect()\n", ""),
+        ("def clean():\n    save_weights()\n\ndef save_weights():\n    drop()\n\ndef drop():\n    gc.collect()\n", ""),
+    ],
+)
+def test_caches_emptied_in_functions_of_other_files(tmp_path: Path, helper: str, message: str) -> None:
+    script = """
+import torch
+from memory import clean
+
+def step(x):
+    model(x.cuda()).mean().backward()
+    optimizer.step()
+
+for x in loader:
+    step(x)
+    clean()
+"""
+    folder = write(tmp_path, {"memory.py": f"import gc, torch\n\n{helper}", "train.py": script})
+    found = findings_in(folder, "train.py", {"PA602"})
+    assert [finding.location.line for finding in found if finding.location] == ([11] if message else [])
+    assert all(message in finding.message for finding in found)

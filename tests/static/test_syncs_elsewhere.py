@@ -90,6 +90,50 @@ HELPERS = """
                 y = y.view_as(x)
             return (x - y).abs().mean()
 
+    def clip(model):
+        torch.nn.utils.clip_grad_value_(model.parameters(), 1.0)
+        return grad_norm(model)
+
+    def clip_now_and_then(model, step):
+        if step % 100 == 0:
+            grad_norm(model)
+
+    def three(model):
+        return clip(model)
+
+    def with_picture(output, labels):
+        save_picture(output, labels)
+        validate(output, labels)
+
+    def save_picture(output, labels):
+        return accuracy(output, labels)
+
+    def validate(output, labels):
+        return accuracy(output, labels)
+
+    from .further import mean_of, evaluated
+
+    def through(loss):
+        return mean_of(loss)
+
+    def through_evaluated(loss):
+        return evaluated(loss)
+
+    class Stepper:
+        def finish(self, loss):
+            self.show(loss)
+            self.tally(loss)
+
+        def show(self, loss):
+            print(loss.item())
+
+        def tally(self, loss):
+            self.total += loss.item()
+
+    class Quiet(Stepper):
+        def show(self, loss):
+            pass
+
     class Base:
         def note(self, loss):
             self.history.append(loss.item())
@@ -102,13 +146,23 @@ HELPERS = """
             self.history.append(loss.detach())
 """
 
+FURTHER = """
+    def mean_of(loss):
+        return loss.mean().item()
+
+    def evaluated(loss):
+        model.eval()
+        return loss.mean().item()
+"""
+
 LOOP = """
     import torch
     import helpers.misc
     from helpers import misc, Trainer, Loss
     from helpers.misc import *
     from helpers.misc import (accuracy, add, batches, choose, count, evaluate, grad_norm, grad_norm_on_device, otherwise,
-        seldom, skips, watched, Balanced, PlainLoss)
+        seldom, skips, watched, Balanced, PlainLoss, clip, clip_now_and_then, three, with_picture, through,
+        through_evaluated, Stepper)
 
     {before}
     for step, (x, y) in enumerate(loader):
@@ -126,6 +180,7 @@ def messages(folder: Path, code: str, helpers: str = HELPERS) -> list[str]:
     (folder / "pyproject.toml").write_text("")
     (folder / "helpers" / "__init__.py").write_text("from .misc import Trainer, Loss as Loss\n")
     (folder / "helpers" / "misc.py").write_text(textwrap.dedent(helpers))
+    (folder / "helpers" / "further.py").write_text(textwrap.dedent(FURTHER))
     code = textwrap.dedent(code)
     (folder / "train.py").write_text(code)
     neighbours = Project(sorted(folder.rglob("*.py"))).seen_from(folder / "train.py")
@@ -146,11 +201,21 @@ def messages(folder: Path, code: str, helpers: str = HELPERS) -> list[str]:
         ("total = accuracy(labels=y, output=output)", "`accuracy(labels=y", "in `accuracy`"),
         ("add(1, loss)", "`add(1, loss)`", "`second.item()`"),
         ("trainer.note(loss)", "`trainer.note(loss)`", "`loss.item()` in `note`"),  # of the base of its class
+        ("clip(model)", "`clip(model)`", "in `grad_norm`, misc.py line 8, which `clip` calls"),
+        (
+            "through(loss)",
+            "`through(loss)`",
+            "`loss.mean().item()` in `mean_of`, further.py line 3, which `through` calls",
+        ),
+        # Another class has a method `show`, so that nobody knows which one it is.
+        ("stepper.finish(loss)", "`stepper.finish(loss)`", "`loss.item()` in `tally`, misc.py"),
         ("Loss()(output, y)\n        own(output, y)", "`own(output, y)`", "`loss > 3` in `forward`"),
     ],
 )
 def test_found(tmp_path: Path, line: str, text: str, place: str) -> None:
-    (message,) = messages(tmp_path, LOOP.format(before="trainer = Trainer(); own = Loss().cuda()", line=line))
+    (message,) = messages(
+        tmp_path, LOOP.format(before="trainer = Trainer(); own = Loss().cuda(); stepper = Stepper()", line=line)
+    )
     assert message.startswith(text)
     assert "wait for the device on every step" in message
     assert place in message
@@ -161,6 +226,10 @@ def test_found(tmp_path: Path, line: str, text: str, place: str) -> None:
     [
         "grad_norm_on_device(model)",
         "count(model)",
+        "clip_now_and_then(model, step)",
+        "three(model)",
+        "with_picture(output, y)",
+        "through_evaluated(loss)",
         "seldom(loss, step)",  # now and then, there
         "if step % 100 == 0: grad_norm(model)",  # and here
         "evaluate(model, test_loader)",

@@ -43,7 +43,7 @@ def barrier_every_step(source: Source, module: ast.Module) -> Iterator[Seen]:
                 if runs_each_time(source, call, part.root):
                     yield Seen(
                         call,
-                        f"`{source.brief(call)}` on every step makes all processes wait for the slowest, and with NCCL "
+                        f"`{source.brief(call)}` on every step{part.way} makes all processes wait for the slowest, and with NCCL "
                         "each host for its device",
                         Proposal(
                             "take it out: the exchange of gradients in the backward pass keeps the processes together"

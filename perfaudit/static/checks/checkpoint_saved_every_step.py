@@ -44,7 +44,7 @@ def checkpoint_saved_every_step(source: Source, module: ast.Module) -> Iterator[
                 if runs_each_time(source, call, part.root):
                     yield Seen(
                         call,
-                        f"`{source.brief(call)}` on every step copies the weights to the host and writes them to disk "
+                        f"`{source.brief(call)}` on every step{part.way} copies the weights to the host and writes them to disk "
                         "before the next step begins",
                         Proposal("save every so many steps, by `if step % n == 0`, or once an epoch"),
                         hot=True,

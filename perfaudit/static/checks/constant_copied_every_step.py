@@ -41,14 +41,14 @@ def constant_copied_every_step(source: Source, module: ast.Module) -> Iterator[S
     if not any(_is_constant(source, made.args[0]) for made in copied.values()):
         return
     told: set[int] = set()
-    for root in _code_of_steps(source):
+    for root, way in _code_of_steps(source):
         for call in (node for part in root.body for node in ast.walk(part) if isinstance(node, ast.Call)):
             made = copied.get(id(call))
             if made is None or id(call) in told or is_test(source, call) or in_no_grad(source, call):
                 continue
             if _is_constant(source, made.args[0]) and _runs_in_step(source, call, root):
                 told.add(id(call))
-                yield _seen(source, call, made)
+                yield _seen(source, call, made, way)
 
 
 def _runs_in_step(source: Source, call: ast.Call, root: Loop | Function) -> bool:
@@ -63,33 +63,36 @@ def _runs_in_step(source: Source, call: ast.Call, root: Loop | Function) -> bool
     return runs_each_time(source, call, root)
 
 
-def _seen(source: Source, call: ast.Call, made: ast.Call) -> Seen:
+def _seen(source: Source, call: ast.Call, made: ast.Call, way: str) -> Seen:
     if isinstance(made.args[0], (ast.List, ast.Tuple, ast.Name, ast.Attribute)) and not _is_one_number(made.args[0]):
         cure = "make it once: a buffer of the module (`register_buffer`, which `.to(device)` moves), or a name before the loop"
     else:
         cure = "let the device fill it: `torch.full((), value, device=device)` copies nothing"
     return Seen(
         call,
-        f"`{source.brief(call)}` copies the same numbers to the device on every step, and on CUDA the host waits until "
-        "everything before the copy is done",
+        f"`{source.brief(call)}` copies the same numbers to the device on every step{way}, and on CUDA the host waits "
+        "until everything before the copy is done",
         Proposal(cure),
         hot=True,
     )
 
 
-def _code_of_steps(source: Source) -> Iterator[Loop | Function]:
-    """The training loops with what they call, and the `forward` of modules with the methods that it calls."""
+def _code_of_steps(source: Source) -> Iterator[tuple[Loop | Function, str]]:
+    """The training loops with what they call, and the `forward` of modules with the methods that it calls.
+
+    Each with the way to it, for messages, where that is two calls long.
+    """
     for step in step_loops(source):
         if not takes_few_long_steps(source, step):
-            yield from (part.root for part in step_code(source, step))
+            yield from ((part.root, part.way) for part in step_code(source, step))
     for definition in module_classes(source):
         for function in definition.body:
             if not isinstance(function, FUNCTIONS) or function.name not in STEP_METHODS:
                 continue
             if is_shown_only(source, function):
                 continue
-            yield function
-            yield from _called_each_time(source, function)
+            yield function, ""
+            yield from ((called, "") for called in _called_each_time(source, function))
 
 
 def _called_each_time(source: Source, function: Function) -> Iterator[Function]:

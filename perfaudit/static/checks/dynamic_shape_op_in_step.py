@@ -71,11 +71,12 @@ def _in_loops(source: Source, places: list[Place]) -> Iterator[Seen]:
         inside = [p for p in places if any(a is root for root in roots for a in source.ancestors(p.node))]
         if not inside or counts_epochs(step.loop) or not _updates_weights(source, roots):
             continue
-        found = []
+        found: list[tuple[Place, str]] = []
         for region in device_values(source, step):
-            found += [p for p in inside if _waits(source, p, region) and _runs_in_training(source, p, region.code.root)]
+            waits = [p for p in inside if _waits(source, p, region) and _runs_in_training(source, p, region.code.root)]
+            found += [(place, region.code.way) for place in waits]
         if found:
-            yield _seen(source, found, "on every step")
+            yield _seen(source, [place for place, _ in found], f"on every step{found[0][1]}")
 
 
 def _updates_weights(source: Source, roots: list[Loop | Function]) -> bool:

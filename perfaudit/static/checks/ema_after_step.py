@@ -53,7 +53,7 @@ def ema_after_step(source: Source, _: ast.Module) -> Iterator[Seen]:
                     continue
                 yield Seen(
                     update,
-                    f"`{source.brief(update)}` runs behind `{source.brief(call)}`: where the host has waited for the "
+                    f"`{source.brief(update)}`{code.way} runs behind `{source.brief(call)}`: where the host has waited for the "
                     "gradients there, the device idles until the average is launched",
                     _before_step(source, step, behind[0], update),
                     hot=True,

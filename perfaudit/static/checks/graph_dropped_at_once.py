@@ -44,8 +44,8 @@ def graph_dropped_at_once(source: Source, module: ast.Module) -> Iterator[Seen]:
                 name = source.brief(made.func, 30)
                 yield Seen(
                     call,
-                    f"`{source.brief(call)}` records the graph of `{name}` and drops it: until it is through, every activation "
-                    "in it is kept for a backward pass that never comes",
+                    f"`{source.brief(call)}`{part.way} records the graph of `{name}` and drops it: until it is through, every "
+                    "activation in it is kept for a backward pass that never comes",
                     Proposal(f"run it under `torch.no_grad()`: `with torch.no_grad():` before the call of `{name}`"),
                     hot=True,
                 )

@@ -39,7 +39,7 @@ def loader_restarted_every_step(source: Source, module: ast.Module) -> Iterator[
                     name = source.brief(loader, 30)
                     yield Seen(
                         call,
-                        f"`{source.brief(call)}` begins a new pass over the loader on every step, which {cost}",
+                        f"`{source.brief(call)}` begins a new pass over the loader on every step{part.way}, which {cost}",
                         Proposal(
                             f"`batches = iter({name})` before the loop and `next(batches)` in it; where that raises "
                             f"StopIteration, `batches = iter({name})` again. Each sample then comes once per pass"

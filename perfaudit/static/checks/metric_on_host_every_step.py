@@ -44,8 +44,8 @@ def metric_on_host_every_step(source: Source, module: ast.Module) -> Iterator[Se
                 if runs_each_time(source, call, part.root):
                     yield Seen(
                         call,
-                        f"`{source.brief(call)}` computes a metric on the host on every step: the device is waited for, and "
-                        "has nothing to do meanwhile",
+                        f"`{source.brief(call)}` computes a metric on the host on every step{part.way}: the device is "
+                        "waited for, and has nothing to do meanwhile",
                         Proposal(
                             "keep predictions and targets (`.detach()`), and compute it once an epoch or every so many "
                             "steps; or count on the device, with torch or torchmetrics"

@@ -8,17 +8,19 @@ from collections.abc import Iterator
 
 from perfaudit.expressions import regex
 from perfaudit.static.registry import Proposal, Seen, check
-from perfaudit.static.source import FUNCTIONS, Source
+from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
 from perfaudit.static.understanding.context import (
     StepCode,
     last_name,
     runs_each_time,
+    runs_in_any_case,
     runs_often,
     runs_rarely,
     step_code,
     step_loops,
     takes_few_long_steps,
 )
+from perfaudit.static.understanding.elsewhere import Elsewhere, called_each_step, called_from
 from perfaudit.static.understanding.entry import module_classes
 
 DEVICES = ("cuda", "xpu", "mps", "npu", "hpu", "accelerator", "accelerator.memory", "cuda.memory", "xpu.memory")
@@ -28,6 +30,7 @@ _EMPTIES = (
     "gives memory back to the driver, which waits for the device, and asks for it again on the next step",
     "take it out; against fragmentation set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
 )
+_NAMED = regex(r"\bsynchronize\b|\bempty_cache\b|\bcollect\b")
 _SELDOM = regex(r"training|eval|test|memory|oom|%", re.IGNORECASE)
 STREAMS = {"torch.cuda.current_stream", "torch.cuda.default_stream", "torch.xpu.current_stream"}
 TIMER = regex(r"(^|_)(tic|toc)(_|$)|timers?$|stop_?watch")
@@ -51,13 +54,49 @@ def sync_or_empty_cache_in_loop(source: Source, module: ast.Module) -> Iterator[
         if takes_few_long_steps(source, step):
             continue
         code = step_code(source, step)
-        is_timed = any(_reads_a_clock(part) for part in code)
+        elsewhere = list(_in_other_files(source, code))
+        roots = [*(part.root for part in code), *(there.function for there in elsewhere)]
+        is_timed = any(_reads_a_clock(root) for root in roots)
         for part in code:
             for call in ast.walk(part.root):
                 told = _cost_and_cure(source, call, is_timed) if isinstance(call, ast.Call) else None
                 if told is not None and runs_each_time(source, call, part.root):
                     cost, cure = told
-                    yield Seen(call, f"`{source.brief(call)}` on every step {cost}", Proposal(cure), hot=True)
+                    yield Seen(call, f"`{source.brief(call)}` on every step{part.way} {cost}", Proposal(cure), hot=True)
+        yield from _seen_elsewhere(source, elsewhere, is_timed)
+
+
+def _in_other_files(source: Source, code: tuple[StepCode, ...]) -> Iterator[Elsewhere]:
+    """The functions of other files that run on every step, two calls deep."""
+    for part in code:
+        for there in called_each_step(source, part.root) if part.is_near else ():
+            yield there
+            if part.caller is None:
+                yield from called_from(source, there)
+
+
+def _seen_elsewhere(source: Source, elsewhere: list[Elsewhere], is_timed: bool) -> Iterator[Seen]:
+    """Calls of functions in other files that wait, clear or collect in any case, each such place once."""
+    told: set[int] = set()
+    for there in elsewhere:
+        for call in there.source.nodes(ast.Call) if _NAMED.search(there.source.text) else ():
+            if id(call) in told or not any(a is there.function for a in there.source.ancestors(call)):
+                continue
+            found = _cost_and_cure(there.source, call, is_timed)
+            if found is None or not runs_in_any_case(there.source, call, there.function):
+                continue
+            if there.source.qualified(call.func) == "gc.collect" and _collects_by_hand(source):
+                continue
+            told.add(id(call))
+            cost, cure = found
+            file = there.source.path
+            yield Seen(
+                there.outermost.call,
+                f"`{source.brief(there.outermost.call)}` on every step {cost}: `{there.source.brief(call)}` in "
+                f"`{there.function.name}`, {file} line {call.lineno}{there.way}",
+                Proposal(f"in {file}: {cure}"),
+                hot=True,
+            )
 
 
 @check("PA602", call=tuple(sorted(EMPTY_CACHE)))
@@ -95,9 +134,13 @@ def _cost_and_cure(source: Source, call: ast.Call, is_timed: bool) -> tuple[str,
         )
     if name in EMPTY_CACHE:
         return _EMPTIES
-    if name == "gc.collect" and not (source.calls("gc.disable") or source.calls("gc.freeze")):
+    if name == "gc.collect" and not _collects_by_hand(source):
         return "stops the host to look at every Python object", "take it out, or collect every so many steps"
     return None
+
+
+def _collects_by_hand(source: Source) -> bool:
+    return bool(source.calls("gc.disable") or source.calls("gc.freeze"))
 
 
 def _is_stream_sync(source: Source, call: ast.Call) -> bool:
@@ -106,9 +149,9 @@ def _is_stream_sync(source: Source, call: ast.Call) -> bool:
     return isinstance(stream, ast.Call) and source.qualified(stream.func) in STREAMS
 
 
-def _reads_a_clock(code: StepCode) -> bool:
+def _reads_a_clock(root: Loop | Function) -> bool:
     """Whether a time is taken in this code: by the host's clock, by events of the device, by a timer or its `tic`."""
-    for call in ast.walk(code.root):
+    for call in ast.walk(root):
         if not isinstance(call, ast.Call):
             continue
         receiver = call.func.value if isinstance(call.func, ast.Attribute) else None

@@ -22,6 +22,8 @@ _EPOCH = regex(r"(?<!per_)epoch")  # the number of one: `epoch`, not `step_per_e
 _EPOCHS = regex(r"(?<!per_)epochs?$")  # a number of them: `n_epochs`, not `iters_per_epoch`
 _FEW_STEPS = 100  # with a wait of some 50 microseconds in each, 5 ms in all
 _MAX_BASES = 4  # base classes looked through for a method
+_CALLS_DEEP = 2  # calls followed from a training loop
+_ASIDE = regex(r"(^|_)(sav|check_?point|ckpt|snapshot|dump|export|plot|draw|vis(_|ual)|report|display)")
 _COUNT_NAME = regex(r"(^|_)(step|steps|iter|iters|iteration|it|i|count|counter|idx|index|num|n)(_|$)")
 _STEADY_CALLS = {
     "is_main_process",
@@ -58,8 +60,9 @@ SET_GRAD = {"torch.set_grad_enabled", "torch.autograd.set_grad_enabled", "torch.
 class StepLoop(NamedTuple):
     """A loop that makes one training step per iteration.
 
-    It is the innermost loop that reaches `backward`; the next one out where only that one updates the weights
-    (accumulation of gradients). `helpers` are the functions of this file it reaches `backward` through, one call deep.
+    It is the innermost loop that reaches `backward`; the next one out, which may call the function of the inner one, where
+    only that one updates the weights (accumulation of gradients). `helpers` are the functions of this file it reaches
+    `backward` through, two calls deep at most.
     """
 
     loop: Loop
@@ -67,13 +70,27 @@ class StepLoop(NamedTuple):
 
 
 class StepCode(NamedTuple):
-    """Code that runs on every step: the loop itself, or a function of this file that the loop calls each time.
+    """Code that runs on every step: the loop itself, or a function of this file that is called each time, two calls deep.
 
-    `calls` are the calls in the loop that reach the function; none for the loop itself.
+    `calls` are the calls that reach the function, `caller` the code that has them; none for the loop itself.
     """
 
     root: Loop | Function
     calls: tuple[ast.Call, ...]
+    caller: StepCode | None = None
+
+    @property
+    def is_near(self) -> bool:
+        """Whether the code is at most one call away from the loop, so that what it calls is followed too."""
+        return self.caller is None or self.caller.caller is None
+
+    @property
+    def way(self) -> str:
+        """By what call a function two calls deep is reached, for messages: " (in `clean`, which `step` calls)"; else ""."""
+        around = self.caller.root if self.caller is not None else None
+        if not isinstance(self.root, FUNCTIONS) or not isinstance(around, FUNCTIONS):
+            return ""
+        return f" (in `{self.root.name}`, which `{around.name}` calls)"
 
 
 # ---- names and gradients -------------------------------------------------------------------------------------------
@@ -136,22 +153,73 @@ def step_loops(source: Source) -> tuple[StepLoop, ...]:
     if not backward:
         return ()
     found: dict[int, tuple[Loop, list[Function]]] = {}
-    with_backward = {id(function) for call in backward if (function := source.enclosing(call, *FUNCTIONS))}
+    reached: dict[int, list[Function]] = {}
+    accumulating: dict[int, Loop] = {}  # loops that update no weights, by the functions that they are in
     for call in backward:
         loop = _step_loop_around(source, call)
+        if isinstance(function := source.enclosing(call, *FUNCTIONS), FUNCTIONS):
+            reached[id(function)] = [function]
+            if loop is not None and not _updates(source, function):
+                accumulating[id(function)] = loop
         if loop is not None:
             found.setdefault(id(loop), (loop, []))
-    for call in source.nodes(ast.Call) if with_backward else ():
-        helper = called_function(source, call)
-        if helper is None or id(helper) not in with_backward or _has_step_loop(source, helper):
-            continue
-        loop = _step_loop_around(source, call)
-        if loop is not None:
-            entry = found.setdefault(id(loop), (loop, []))
-            if not any(known is helper for known in entry[1]):
-                entry[1].append(helper)
+    known = set(reached)
+    for _ in range(_CALLS_DEEP if reached else 0):
+        further: dict[int, list[Function]] = {}
+        with_loop = {id(ancestor) for loop, _ in found.values() for ancestor in source.ancestors(loop)}
+        with_loop -= accumulating.keys()
+        for call, function in _calls_of_functions(source):
+            helpers = reached.get(id(function)) if id(function) not in with_loop else None
+            if helpers is None:
+                continue
+            loop = _step_loop_around(source, call)
+            inner = next((accumulating[id(helper)] for helper in helpers if id(helper) in accumulating), None)
+            if loop is not None and inner is not None:
+                if _updates(source, loop):
+                    found.pop(id(inner), None)
+                    _add(found.setdefault(id(loop), (loop, []))[1], helpers)
+            elif loop is not None:
+                _add(found.setdefault(id(loop), (loop, []))[1], helpers)
+            elif (around := _calls_it_each_time(source, call)) is not None and id(around) not in known:
+                _add(further.setdefault(id(around), [around]), helpers)
+        known |= further.keys()
+        reached = further
     loops = [StepLoop(loop, tuple(helpers)) for loop, helpers in found.values()]
     return tuple(sorted(loops, key=lambda item: item.loop.lineno))
+
+
+def _updates(source: Source, root: Loop | Function) -> bool:
+    """Whether a loop or function updates weights, by itself or in what it calls, two calls deep, and in no loop there."""
+    updates = [call for call in source.calls(".step") if _updates_weights(call)]
+    roots = [root]
+    for _ in range(_CALLS_DEEP + 1):
+        if any(
+            _lies_in(call, part) and (part is root or source.enclosing(call, *LOOPS, within=part) is None)
+            for part in roots
+            for call in updates
+        ):
+            return True
+        roots = [function for part in roots for call, function in _calls_of_functions(source) if _lies_in(call, part)]
+    return False
+
+
+def _add(known: list[Function], functions: list[Function]) -> None:
+    known.extend(function for function in functions if not any(other is function for other in known))
+
+
+@functools.lru_cache(maxsize=4)
+def _calls_of_functions(source: Source) -> tuple[tuple[ast.Call, Function], ...]:
+    """The calls of a file that run a function of it, each with that function."""
+    called = ((call, called_function(source, call)) for call in source.nodes(ast.Call))
+    return tuple((call, function) for call, function in called if function is not None)
+
+
+def _calls_it_each_time(source: Source, call: ast.Call) -> Function | None:
+    """The function around a call, if it makes the call whenever it runs, as far as the text tells."""
+    function = source.enclosing(call, *FUNCTIONS)
+    if not isinstance(function, FUNCTIONS) or EVALUATION_NAME.search(function.name.lower()):
+        return None
+    return None if runs_rarely(source, call, function) else function
 
 
 def _step_loop_around(source: Source, call: ast.Call) -> Loop | None:
@@ -195,14 +263,6 @@ def _updates_weights(call: ast.Call) -> bool:
     """Whether `x.step()` is an optimizer's, by its name; a scheduler's is not."""
     name = last_name(call.func.value) if isinstance(call.func, ast.Attribute) else ""
     return bool(_OPTIMIZER_NAME.search(name)) and "sched" not in name.lower()
-
-
-def _has_step_loop(source: Source, function: Function) -> bool:
-    return any(
-        source.enclosing(call, *LOOPS, within=function) is not None
-        for call in backward_calls(source)
-        if source.enclosing(call, *FUNCTIONS) is function
-    )
 
 
 def called_function(source: Source, call: ast.Call) -> Function | None:
@@ -265,20 +325,42 @@ def _method(source: Source, definition: ast.ClassDef | None, name: str) -> list[
     return []
 
 
+@functools.lru_cache(maxsize=32)  # several rules ask for the same loops
 def step_code(source: Source, step: StepLoop) -> tuple[StepCode, ...]:
-    """The loop, and each function of this file that it calls on every iteration, in the order of the calls."""
-    reached: dict[int, tuple[Function, list[ast.Call]]] = {}
-    around = {id(ancestor) for ancestor in source.ancestors(step.loop)}
-    for call in source.nodes(ast.Call):
-        if not step.loop.lineno <= call.lineno <= (step.loop.end_lineno or 0):
+    """The loop, and each function of this file that runs on every iteration: first those that it calls, then theirs.
+
+    No call of a function is followed that evaluates or saves.
+    """
+    code = callers = [StepCode(step.loop, ())]
+    known = {id(ancestor) for other in step_loops(source) for ancestor in source.ancestors(other.loop)}
+    for _ in range(_CALLS_DEEP):
+        reached: dict[int, tuple[Function, list[ast.Call], StepCode]] = {}
+        for caller in callers:
+            for call, function in _called_each_time(source, caller.root):
+                if id(function) not in known:
+                    reached.setdefault(id(function), (function, [], caller))[1].append(call)
+        found = [StepCode(function, tuple(calls), caller) for function, calls, caller in reached.values()]
+        followed = [part for part in found if not evaluates(step, part.root) and not leaves_step(part.root)]
+        code = [*code, *(found if callers is code else followed)]
+        known |= reached.keys()
+        callers = followed
+    return tuple(code)
+
+
+def _called_each_time(source: Source, root: Loop | Function) -> Iterator[tuple[ast.Call, Function]]:
+    """The calls in a loop or function that run functions of this file on each of its turns; not one that ends the loop."""
+    first, last = root.lineno, root.end_lineno or 0
+    for call, function in _calls_of_functions(source):
+        if not first <= call.lineno <= last or function is root or not runs_each_time(source, call, root):
             continue
-        function = called_function(source, call)
-        if function is None or id(function) in around or not runs_each_time(source, call, step.loop):
-            continue
-        if not _has_step_loop(source, function):
-            reached.setdefault(id(function), (function, []))[1].append(call)
-    helpers = [StepCode(function, tuple(calls)) for function, calls in reached.values()]
-    return (StepCode(step.loop, ()), *helpers)
+        block = source.block(source.statement(call))
+        if isinstance(root, FUNCTIONS) or block is root.body or not isinstance(block[-1], (ast.Return, ast.Break)):
+            yield call, function
+
+
+def leaves_step(root: Loop | Function) -> bool:
+    """Whether a function by its name writes to disk or draws a picture: what it calls is not followed as code of a step."""
+    return isinstance(root, FUNCTIONS) and bool(_ASIDE.search(root.name.lower()))
 
 
 def evaluates(step: StepLoop, root: Loop | Function) -> bool:

@@ -41,7 +41,7 @@ from perfaudit.static.understanding.kinds import (
 from perfaudit.static.understanding.losses import arguments_of, key, loss_names, makes_loss
 
 _GROWING_METHODS = {"append", "extend", "add", "update", "insert", "setdefault"}
-_MAX_DEPTH = 3  # calls followed from the loop, for what they return; findings look one deep
+_MAX_DEPTH = 3  # calls followed from the loop, for what they return; findings look two deep
 _MAX_FOLLOWED = 500  # calls followed in all for one loop; thirty functions that call each other make 25,000 of them
 
 

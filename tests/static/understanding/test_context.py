@@ -49,6 +49,22 @@ def marked(source: Source) -> ast.Call:
         ("for i in y:\n    for n, l in zip(['a', 'b'], z):\n        loss.backward()\n    optimizer.step()", [1]),
         ("for mode in ('a', 'b'):\n    for x in loader:\n        loss.backward()\n        optimizer.step()", [2]),
         ("for mode in ('a', 'b'):\n    loss.backward()", [1]),
+        ("def f(x):\n    loss.backward()\ndef g(x):\n    f(x)\nfor x in loader:\n    g(x)", [5]),
+        ("def f(x):\n    loss.backward()\ndef g(x):\n    if x % 9 == 0: f(x)\nfor x in loader:\n    g(x)", []),
+        ("def f(x):\n    loss.backward()\ndef evaluate(x):\n    f(x)\nfor x in loader:\n    evaluate(x)", []),
+        ("def f(x):\n    loss.backward()\ndef epoch():\n    for x in y: f(x)\nfor _ in z:\n    epoch()", [4]),
+        (
+            "def f():\n    loss.backward()\ndef g():\n    f()\ndef h():\n    g()\nfor x in loader:\n    h()",
+            [],  # three calls deep
+        ),
+        # Gradients are accumulated in a function that updates nothing.
+        ("def f(x):\n    for part in x: loss.backward()\nfor x in loader:\n    f(x)\n    optimizer.step()", [3]),
+        ("def f(x):\n    for part in x: loss.backward()\nfor x in loader:\n    f(x)\n    scheduler.step()", [2]),
+        (
+            "def f(x):\n    for part in x:\n        loss.backward()\n        update()\n"
+            "def update():\n    optimizer.step()\nfor x in y:\n    f(x)\n    optimizer.step()",
+            [2],
+        ),
     ],
 )
 def test_step_loops(body: str, lines: list[int]) -> None:
@@ -75,6 +91,48 @@ for i, x in enumerate(loader):
     )
     [step] = step_loops(source)
     assert [getattr(code.root, "name", "loop") for code in step_code(source, step)] == ["loop", "step", "accuracy"]
+
+
+def test_step_code_follows_two_calls() -> None:
+    source = Source(
+        "train.py",
+        """
+def step(x):
+    loss.backward()
+    norm()
+    if x % 100 == 0:
+        seldom()
+    save_weights()
+def norm():
+    read()
+def read(): ...
+def seldom(): ...
+def save_weights():
+    copy()
+def copy(): ...
+def evaluate():
+    accuracy()
+def accuracy(): ...
+def finish(): ...
+def save():
+    norm()
+    other()
+def other(): ...
+for x in loader:
+    step(x)
+    evaluate()
+    save()
+    if args.stop:
+        finish()
+        break
+""",
+    )
+    [loop] = step_loops(source)
+    found = {getattr(code.root, "name", "loop"): code for code in step_code(source, loop)}
+    assert list(found) == ["loop", "step", "evaluate", "save", "norm"]
+    assert found["norm"].caller is found["step"]
+    assert [call.lineno for call in found["norm"].calls] == [4]
+    assert [code.way for code in found.values() if code.way] == [" (in `norm`, which `step` calls)"]
 
 
 @pytest.mark.parametrize(

@@ -144,4 +144,4 @@ def test_recursion_ends() -> None:
         "t.py", "def f(x):\n    x.backward()\n    return f(g(x))\ndef g(x): return f(x)\nfor x in y:\n    f(x)\n"
     )
     [step] = step_loops(source)
-    assert len(device_values(source, step)) == 2
+    assert len(device_values(source, step)) == 3

@@ -5,14 +5,15 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.checks.host_sync_in_training_loop.device_sums import sums_on_device
 from perfaudit.static.registry import Proposal, Seen, check
-from perfaudit.static.source import LOOPS, Function, Loop, Source
+from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Loop, Source
 from perfaudit.static.understanding.context import (
-    EVALUATION_NAME,
+    StepCode,
     StepLoop,
     evaluates,
     in_no_grad,
@@ -26,7 +27,7 @@ from perfaudit.static.understanding.context import (
 )
 from perfaudit.static.understanding.device_calls import is_text, names_cpu
 from perfaudit.static.understanding.devices import device_text, uses_accelerator
-from perfaudit.static.understanding.elsewhere import Elsewhere, called_elsewhere
+from perfaudit.static.understanding.elsewhere import Elsewhere, called_each_step, called_from
 from perfaudit.static.understanding.host_models import trains_on_host
 from perfaudit.static.understanding.kinds import Kind
 from perfaudit.static.understanding.taint import Region, device_values, values_elsewhere
@@ -60,7 +61,14 @@ def host_sync_in_training_loop(source: Source, module: ast.Module) -> Iterator[S
         if not places:
             continue
         fix = sums_on_device(source, step, regions, places) or Proposal(_advice(source, places[0]))
-        yield Seen(places[0], _message(source, step, places), fix, tuple(places), hot=True)
+        yield Seen(places[0], _message(source, step, regions, places), fix, tuple(places), hot=True)
+
+
+class _Wait(NamedTuple):
+    """A place in a function of another file that makes the host wait."""
+
+    there: Elsewhere
+    place: ast.expr
 
 
 def _in_other_files(
@@ -71,37 +79,44 @@ def _in_other_files(
     places_here: what is told of this file; of `to_cpu(loss).item()` the call is not told again.
     """
     told = {id(node) for place in places_here for node in ast.walk(place)}
-    found: dict[int, tuple[Elsewhere, list[ast.expr], list[ast.Call]]] = {}
+    found: dict[int, tuple[Elsewhere, list[_Wait], list[ast.Call]]] = {}
     for region in regions:
-        root = region.code.root
-        calls = [node for part in root.body for node in ast.walk(part) if isinstance(node, ast.Call)]
-        for call in calls:
-            if id(call) in told or not runs_each_time(source, call, root):
+        for there in called_each_step(source, region.code.root) if region.code.is_near else ():
+            call = there.call
+            if id(call) in told or _belongs_elsewhere(source, call, region.code.root, others):
                 continue
-            there = called_elsewhere(source, call)
-            if there is None or EVALUATION_NAME.search(there.function.name.lower()):
+            if any(_enters_host_world(source, node) for node in _holders(source, call, region.code)):
                 continue
-            if _belongs_elsewhere(source, call, root, others):
-                continue
-            if any(_enters_host_world(source, node) for node in _holders(source, call, region)):
-                continue
-            inside = values_elsewhere(there, region.kind)
-            found_there = _syncs(there.source, inside, set())
-            places = [place for place in found_there if runs_in_any_case(there.source, place, there.function)]
-            if places:
-                found.setdefault(id(there.function), (there, places, []))[2].append(call)
-    for there, places, calls in found.values():
-        yield _seen_elsewhere(source, there, places, calls)
+            waits = list(_waits_elsewhere(source, there, region))
+            if waits:
+                found.setdefault(id(there.function), (there, waits, []))[2].append(call)
+    for there, waits, calls in found.values():
+        yield _seen_elsewhere(source, there, waits, calls)
 
 
-def _seen_elsewhere(source: Source, there: Elsewhere, places: list[ast.expr], calls: list[ast.Call]) -> Seen:
-    place = places[0]
+def _waits_elsewhere(source: Source, there: Elsewhere, region: Region) -> Iterator[_Wait]:
+    """What waits in a function of another file, then in those that it calls, if the call is one of the loop itself."""
+    inside = values_elsewhere(there, region.kind)
+    yield from _waits_in(there, inside)
+    if region.code.caller is None:
+        for further in called_from(source, there):
+            yield from _waits_in(further, values_elsewhere(further, inside.kind))
+
+
+def _waits_in(there: Elsewhere, inside: Region) -> Iterator[_Wait]:
+    for place in _syncs(there.source, inside, set()):
+        if runs_in_any_case(there.source, place, there.function):
+            yield _Wait(there, place)
+
+
+def _seen_elsewhere(source: Source, called: Elsewhere, waits: list[_Wait], calls: list[ast.Call]) -> Seen:
+    there, place = waits[0]
     file = there.source.path
     often = ", once for each turn of a loop" if there.source.enclosing(place, *LOOPS, within=there.function) else ""
-    more = f"; {len(places) - 1} more such place{'s' if len(places) > 2 else ''} there" if len(places) > 1 else ""
+    more = f"; {len(waits) - 1} more such place{'s' if len(waits) > 2 else ''} there" if len(waits) > 1 else ""
     message = (
         f"`{source.brief(calls[0])}` makes the host wait for the device on every step{often}: "
-        f"`{_text(there.source, place)}` in `{there.function.name}`, {file} line {place.lineno}{more}"
+        f"`{_text(there.source, place)}` in `{there.function.name}`, {file} line {place.lineno}{there.way}{more}"
     )
     advice = _advice(there.source, place)
     if often and any(last_name(node) in ("grad", "parameters") for node in ast.walk(there.function)):
@@ -141,9 +156,12 @@ def _trains(step: StepLoop) -> bool:
     return any("grad" in (found := {last_name(n) for n in ast.walk(v)}) and "sign" not in found for v in descents)
 
 
-def _message(source: Source, step: StepLoop, places: list[ast.expr]) -> str:
+def _message(source: Source, step: StepLoop, regions: tuple[Region, ...], places: list[ast.expr]) -> str:
     function = enclosing_function(source, places[0])
     where = f" in `{function.name}`" if function and function is not enclosing_function(source, step.loop) else ""
+    caller = next((r.code.caller for r in regions if r.code.root is function), None)
+    if where and caller is not None and isinstance(caller.root, FUNCTIONS):
+        where += f", which `{caller.root.name}` calls,"
     more = len(places) - 1
     others = f"; {more} more such place{'s' if more > 1 else ''} in this loop" if more else ""
     return f"`{_text(source, places[0])}`{where} makes the host wait for the device on every step{others}"
@@ -167,21 +185,20 @@ def _syncs(source: Source, region: Region, other_loops: set[int]) -> Iterator[as
     for place in sorted(unique, key=lambda node: (node.lineno, node.col_offset)):
         if not runs_each_time(source, place, root) or _belongs_elsewhere(source, place, root, other_loops):
             continue
-        if not any(_enters_host_world(source, node) for node in _holders(source, place, region)):
+        if not any(_enters_host_world(source, node) for node in _holders(source, place, region.code)):
             yield place
 
 
-def _holders(source: Source, place: ast.expr, region: Region, depth: int = 3) -> Iterator[ast.expr]:
+def _holders(source: Source, place: ast.expr, code: StepCode, depth: int = 3) -> Iterator[ast.expr]:
     """The expressions that hold what was read: the place, reads of the name it is assigned to, calls that return it."""
     yield place
     statement = source.statement(place)
-    further: list[ast.expr] = []
     if isinstance(statement, ast.Return):
-        further = list(region.code.calls)
+        for call in code.calls if depth else ():
+            yield from _holders(source, call, code.caller or code, depth - 1)
     elif isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
-        further = list(source.uses_of(statement.targets[0], statement.targets[0].id))
-    for node in further if depth else ():
-        yield from _holders(source, node, region, depth - 1)
+        for use in source.uses_of(statement.targets[0], statement.targets[0].id) if depth else ():
+            yield from _holders(source, use, code, depth - 1)
 
 
 def _enters_host_world(source: Source, node: ast.expr) -> bool:
