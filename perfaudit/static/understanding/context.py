@@ -17,6 +17,8 @@ _LOSS_SCALER = regex(r"(^|_)loss_scaler$")
 _RARE_NAME = regex(
     r"(?<![a-z])(debug|verbose|log(?!it|in|ic)|print|profil|last|first|save|report|vis|plot|should|dump|display|summar|every)"
 )
+_COUNTER = regex(r"(?:^|_)(?:steps?|iters?|iterations?|frames?|timesteps?|counter|count|size)$")
+_LEAVES = (ast.Break, ast.Return, ast.Raise, ast.Continue)
 _TROUBLE = regex(r"debug|verbose|profil", re.IGNORECASE)
 _EPOCH = regex(r"(?<!per_)epoch")  # the number of one: `epoch`, not `step_per_epoch`
 _EPOCHS = regex(r"(?<!per_)epochs?$")  # a number of them: `n_epochs`, not `iters_per_epoch`
@@ -478,8 +480,9 @@ def runs_each_time(source: Source, node: ast.AST, within: Loop | Function) -> bo
     """Whether the node runs on every iteration of a loop, or on every call of a function, as far as the text tells.
 
     A condition on the way counts as met when nothing in it changes inside `within` (`if args.amp`, `if rank == 0`), when
-    it asks whether the loader gave something, and when it holds all updates of the weights, so that what runs under it
-    runs on every training step (`if (i + 1) % accumulate == 0`).
+    it asks whether the loader gave something, when it is false in the first turns only (`if steps > warm_up`, the `else` of
+    `if mean is None: mean = ...`), and when it holds all updates of the weights, so that what runs under it runs on every
+    training step (`if (i + 1) % accumulate == 0`).
     """
     child = node
     for ancestor in source.ancestors(node):
@@ -495,6 +498,7 @@ def runs_each_time(source: Source, node: ast.AST, within: Loop | Function) -> bo
             in_body = any(part is child for part in ancestor.body)
             is_met = not _is_rare_part(ancestor, child) and _is_met(source, ancestor.test, within, in_body)
             branch = ancestor.body if in_body else ancestor.orelse
+            is_met = is_met or _is_met_but_at_first(ancestor, branch, in_body)
             if not is_met and not _holds_updates(source, branch, None, within):
                 return False
         elif _is_rare_part(ancestor, child):
@@ -562,6 +566,25 @@ def _is_met(source: Source, test: ast.expr, within: Loop | Function, in_body: bo
     """Whether a condition leads to this branch on every iteration: it is steady, or asks if the loader gave something."""
     parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
     return all(_is_steady(source, part, within) or (in_body and _is_given_by_loop(source, part)) for part in parts)
+
+
+def _is_met_but_at_first(statement: ast.If, branch: list[ast.stmt], in_body: bool) -> bool:
+    """Whether a branch is left out in the first turns only: until a counter is large enough, or a value has been set."""
+    test = statement.test
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1 or isinstance(branch[-1], _LEAVES):
+        return False
+    if in_body and isinstance(test.ops[0], (ast.Gt, ast.GtE)):
+        counted = test.left
+        is_length = isinstance(counted, ast.Call) and last_name(counted.func) == "len"
+        is_plain = isinstance(test.comparators[0], (ast.Name, ast.Attribute, ast.Constant))
+        return is_plain and (is_length or _COUNTER.search(last_name(counted).lower()) is not None)
+    if not isinstance(test.comparators[0], ast.Constant) or test.comparators[0].value is not None:
+        return False
+    other = statement.orelse if in_body else statement.body
+    is_set_before = isinstance(test.ops[0], ast.IsNot if in_body else ast.Is)
+    name = dotted_name(test.left)
+    sets = (target for part in other if isinstance(part, ast.Assign) for target in part.targets)
+    return is_set_before and bool(name) and any(dotted_name(target) == name for target in sets)
 
 
 def _is_given_by_loop(source: Source, test: ast.expr) -> bool:
