@@ -330,6 +330,9 @@ class Project:
         self._said: dict[str, frozenset[str]] = {}
         self._module_names: dict[str, ModuleNames | None] = {}
         self._behind_stars: dict[tuple[str, int], BehindStars] = {}
+        self.owners: dict[
+            tuple[str, str, int, frozenset[str] | None], tuple[str, Asked]
+        ] = {}  # see `Neighbours._owner`
         self._sources: dict[str, Source | None] = {}
         self._listings: dict[str, frozenset[str]] = {}
         self._roots: dict[str, tuple[str, ...]] = {}
@@ -730,7 +733,7 @@ class Neighbours:
             return ""
         path = self._module_file(folder, module)
         if not path:
-            owner = self._follow(folder, module, hops - 1, bases)  # `layers.nn.Conv2d`
+            owner = self._owner(folder, module, hops - 1, bases)  # `layers.nn.Conv2d`
             return canonical(f"{owner}.{name}") if owner else ""
         self.asked.files.add(path)
         seen = self._project.glance(path)
@@ -754,6 +757,27 @@ class Neighbours:
             if meant := self._follow(inside, joined + name, hops - 1, bases):
                 return meant
         return ""
+
+    def _owner(self, folder: str, module: str, hops: int, bases: frozenset[str] | None) -> str:
+        """What a module's name stands for where no file has it: something of torch's that another module imports, or nothing.
+
+        A scan of a part of a package asks it for each missing module from every file, and each time goes through all star
+        imports: the project keeps the answer.
+        """
+        while module.startswith(".."):
+            folder, module = os.path.dirname(folder), module[1:]
+        key = (folder, module, hops, bases)
+        if key not in self._project.owners:
+            asked, noted = self.asked, self._noted
+            self.asked, self._noted = Asked(), set()
+            try:
+                self._project.owners[key] = self._follow(folder, module, hops, bases), self.asked
+            finally:
+                self.asked, self._noted = asked, noted
+        owner, seen = self._project.owners[key]
+        self.asked.files |= seen.files
+        self.asked.modules |= seen.modules
+        return owner
 
     def _stars_that_bind(self, path: str, name: str, hops: int) -> Sequence[str]:
         """The star imports of a module that may bind a name, directly or through others; the last one first."""
@@ -825,8 +849,10 @@ class Neighbours:
 
     def program_says(self, mark: str) -> bool:
         """Whether this file, or one that runs together with it, says something (see `Project.said_to_program`)."""
+        if mark in self._project.said_to_program(self._path):
+            return True
         self.asked.imports = True
-        files = [self._path, *(self._project.files[n] for n in numbers_in(self._project.graph.program(self._path)))]
+        files = [self._project.files[n] for n in numbers_in(self._project.graph.program(self._path))]
         self.asked.files.update(files)
         return any(mark in self._project.said_to_program(file) for file in files)
 

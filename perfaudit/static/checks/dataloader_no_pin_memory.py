@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 from perfaudit.expressions import regex
 from perfaudit.static.checks.dataloader_no_workers.datasets import is_in_memory, is_on_device, may_be_on_device
-from perfaudit.static.checks.dataloader_no_workers.loader_uses import is_asked_for_batches, stays_on_host
+from perfaudit.static.checks.dataloader_no_workers.loader_uses import is_asked_for_batches, says_why_not, stays_on_host
+from perfaudit.static.checks.dataloader_no_workers.sample_work import is_part_of_dataset, only_arranges
 from perfaudit.static.checks.dataloader_no_workers.samples import has_nothing_to_pin
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
@@ -53,7 +54,7 @@ def dataloader_no_pin_memory(source: Source, call: ast.Call) -> Iterator[Seen]:
         return
     if not is_asked_for_batches(source, call) or stays_on_host(source, call):
         return
-    if _runs_on_tpu(source) or has_nothing_to_pin(source, call):
+    if _runs_on_tpu(source) or is_part_of_dataset(source, call) or has_nothing_to_pin(source, call):
         return
     how = _how(source, pinned, unless)
     message = f"`{source.brief(call.func)}` {how}: its batches are copied to the GPU from pageable memory"
@@ -62,7 +63,9 @@ def dataloader_no_pin_memory(source: Source, call: ast.Call) -> Iterator[Seen]:
         is_ready = isinstance(dataset, ast.expr) and is_in_memory(source, dataset)
         advice = "keep the data on the GPU where they fit, else pin" if is_ready else "load with workers and pin"
         why = "without workers the training process pins, which costs time itself"
-        yield Seen(call, message, Proposal(f"{advice}: {why}"), hint=is_ready)
+        workers = argument(source, call, "num_workers", NUM_WORKERS)
+        is_hint = is_ready or says_why_not(source, call, workers) or only_arranges(source, call)
+        yield Seen(call, message, Proposal(f"{advice}: {why}"), hint=is_hint)
         return
     if may_be_on_device(source, call):
         yield Seen(call, message, Proposal("pin the memory of the batches, if no sample is made on the GPU"))

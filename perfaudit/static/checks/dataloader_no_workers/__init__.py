@@ -18,7 +18,11 @@ from perfaudit.static.checks.dataloader_no_workers.datasets import (
     shards_itself,
     writes_to_itself,
 )
-from perfaudit.static.checks.dataloader_no_workers.loader_uses import is_asked_for_batches, only_looks_at_batches
+from perfaudit.static.checks.dataloader_no_workers.loader_uses import (
+    is_asked_for_batches,
+    only_looks_at_batches,
+    says_why_not,
+)
 from perfaudit.static.checks.dataloader_no_workers.sample_work import (
     collates_on_device,
     has_one_sample,
@@ -65,7 +69,6 @@ SAMPLERS = (  # of neighbours in a graph, on the CPU
     *(f"dgl.dataloading.{name}" for name in ("DataLoader", "NodeDataLoader", "EdgeDataLoader")),
 )
 _WORKS = regex(r"token|open\(|load|read|image|resize|decode|encode|augment|transform", re.IGNORECASE)
-_REASON = regex(r"worker|multi.?process|thread|fork|crash|hang|deadlock|in memory|pickl", re.IGNORECASE)
 _CHANGES = regex(r"replay|buffer\.sample|\bagent\b|\benv\b", re.IGNORECASE)  # samples of reinforcement learning
 
 
@@ -99,7 +102,7 @@ def dataloader_no_workers(source: Source, call: ast.Call) -> Iterator[Seen]:
         return
     if is_on_device(source, call) or collates_on_device(source, call):  # a forked worker cannot use the device
         return
-    if _says_why(source, call, workers) or is_part_of_dataset(source, call) or has_one_sample(source, call):
+    if says_why_not(source, call, workers) or is_part_of_dataset(source, call) or has_one_sample(source, call):
         return
     message = (
         f"`{source.brief(call.func)}` {_how(source, workers, unless)} loads every batch in the training process, "
@@ -110,25 +113,6 @@ def dataloader_no_workers(source: Source, call: ast.Call) -> Iterator[Seen]:
     is_shown = is_shown or _serves_one_evaluation(source, call) or _is_made_by_eval(source, dataset)
     is_hint = is_shown or (is_ready and _only_joins(source, collate)) or only_arranges(source, call)
     yield Seen(call, message, fix, joined=_with_pinning(source, call, message, fix), hint=is_hint)
-
-
-def _says_why(source: Source, call: ast.Call, workers: Argument) -> bool:
-    """Whether a comment beside a literal 0, or above it or above the call, speaks of workers: somebody had a reason."""
-    lines = source.text.splitlines()
-    said = _above(lines, source.statement(call).lineno - 1)
-    if isinstance(workers, ast.Constant):
-        line = (workers.end_lineno or workers.lineno) - 1
-        said += [lines[line][workers.end_col_offset or 0 :].partition("#")[2], *_above(lines, line)]
-    return any(_REASON.search(comment) for comment in said)
-
-
-def _above(lines: list[str], line: int) -> list[str]:
-    """The comments in the lines above one."""
-    found = []
-    while line > 0 and lines[line - 1].lstrip().startswith("#"):
-        line -= 1
-        found.append(lines[line])
-    return found
 
 
 def _is_made_by_eval(source: Source, dataset: Argument) -> bool:

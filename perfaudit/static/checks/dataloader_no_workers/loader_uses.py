@@ -9,7 +9,7 @@ from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.context import backward_calls, last_name
 from perfaudit.static.understanding.loaders import Pass, passes
-from perfaudit.static.understanding.values import enclosing_function
+from perfaudit.static.understanding.values import Argument, enclosing_function
 
 FOLLOW = 6  # expressions from the call outwards; real code needs two or three
 
@@ -17,6 +17,7 @@ _PASSES_ON = {"enumerate", "tqdm", "trange", "cycle", "zip", "islice", "track", 
 _ONLY_LOOKS = {"len", "print", "isinstance", "type", "id", "repr", "str", "display"}
 _HOLDERS = (ast.Dict, ast.Tuple, ast.List, ast.IfExp, ast.DictComp, ast.ListComp, ast.NamedExpr, ast.Starred)
 _DEVICE = regex(r"cuda|device|gpu|\.to\(|accelerat|fabric|half\(")
+_REASON = regex(r"worker|multi.?process|thread|fork|crash|hang|deadlock|in memory|pickl", re.IGNORECASE)
 # What trains, or what it trains on: a file without any of these words only looks at its batches.
 _TRAINS = regex(
     r"backward|cuda|device|gpu|\bmps\b|\.to\(|accelerat|trainer|optim|model|net\b|\.fit\(|\.step\(|lightning",
@@ -116,3 +117,22 @@ def _is_asked_by_name(source: Source, target: ast.expr, depth: int, by_loops: bo
 def _may_be_imported(source: Source) -> bool:
     """Whether another file, of this scan or not, may import what a file binds; nobody imports a notebook."""
     return not source.path.endswith(".ipynb")
+
+
+def says_why_not(source: Source, call: ast.Call, workers: Argument) -> bool:
+    """Whether a comment beside a literal 0, or above it or above the call, speaks of workers: somebody had a reason."""
+    lines = source.text.splitlines()
+    said = _above(lines, source.statement(call).lineno - 1)
+    if isinstance(workers, ast.Constant):
+        line = (workers.end_lineno or workers.lineno) - 1
+        said += [lines[line][workers.end_col_offset or 0 :].partition("#")[2], *_above(lines, line)]
+    return any(_REASON.search(comment) for comment in said)
+
+
+def _above(lines: list[str], line: int) -> list[str]:
+    """The comments in the lines above one."""
+    found = []
+    while line > 0 and lines[line - 1].lstrip().startswith("#"):
+        line -= 1
+        found.append(lines[line])
+    return found
