@@ -224,11 +224,17 @@ def seen_besides(run: Run) -> list[str]:
         )
     if run.optimizers == 0:
         said.append("No torch.optim optimizer was stepped: a step is from one backward pass to the next.")
-    if run.backwards_per_step > 1.5 and run.updates_per_step == 1:
+    backwards = run.backwards_per_step - run.gradients_per_step
+    if backwards > 1.5 and run.updates_per_step == 1:
         why = "gradients are accumulated"
         if run.backwards_in_update > 1.5:  # a closure that is called once ends what batches before it have accumulated
             why = "the update of the optimizer calls its closure, which computes the loss again"
-        said.append(f"A step has {run.backwards_per_step:.3g} backward passes: {why}.")
+        said.append(f"A step has {backwards:.3g} backward passes: {why}.")
+    if backwards > 0 and run.gradients_per_step > 0:
+        times = "once" if run.gradients_per_step == 1 else f"{run.gradients_per_step:.3g} times"
+        said.append(
+            f"A step also calls `torch.autograd.grad` {times}, as for a gradient penalty: part of the backward pass."
+        )
     if run.peak_memory_bytes:
         what = "of this process" if run.device == "cpu" else "of the device, in tensors"
         said.append(f"Peak memory: {run.peak_memory_bytes / 2**20:,.0f} MiB {what}.")

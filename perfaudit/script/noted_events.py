@@ -28,12 +28,14 @@ _KINDS = len(PHASES)
     EPOCH,  # a loader is begun: nothing
     BACKWARD,  # a backward pass begins: the node of its loss
     BACKWARD_IN_UPDATE,  # as does one in the closure of an update
+    GRADIENTS,  # so does a call of `torch.autograd.grad`, which adds nothing to the gradients of parameters
+    GRADIENTS_IN_UPDATE,
     UPDATE,  # an update begins that is in no other one: until when we have taken time for that, which is no part of a step
     UPDATED,  # the update of an optimizer has ended: its number, and what else its record has
     COUNTED,  # so has one since whose predecessor no phase was timed
     TOLD,  # whoever is told of the update has been
     OURS,  # something of ours has ended: when it began
-) = range(_KINDS, _KINDS + 13)
+) = range(_KINDS, _KINDS + 15)
 FORWARD, OPTIMIZER = PHASES.index("forward"), PHASES.index("optimizer")
 
 
@@ -55,6 +57,7 @@ class UpdateRecords:
     def _forget(self, now: float) -> None:
         self._batches = self._samples = self._epochs = self._without_gradients = self._backwards = 0
         self._backwards_in_update = 0  # of a closure
+        self._gradients = 0  # of the backward passes, those of `torch.autograd.grad`
         self._inputs = 0  # samples of models' inputs
         self._are_inputs_clear = True
         # Calls of models since the last backward pass, and the samples of the first of them.
@@ -91,7 +94,11 @@ class UpdateRecords:
                 self._batches += 1
                 self._samples += value
             elif kind in (BACKWARD, BACKWARD_IN_UPDATE):
+                self._backwards_in_update += kind == BACKWARD_IN_UPDATE
                 self._begin_backward(value, is_in_update=kind == BACKWARD_IN_UPDATE)
+            elif kind in (GRADIENTS, GRADIENTS_IN_UPDATE):
+                self._gradients += 1
+                self._begin_backward(value, is_in_update=kind == GRADIENTS_IN_UPDATE)
             elif kind == UPDATE:
                 spans.settle(is_backward=False)
                 spans.begin("optimizer")
@@ -125,7 +132,6 @@ class UpdateRecords:
     def _begin_backward(self, loss: float, is_in_update: bool) -> None:
         is_again = is_in_update and self._backwards > 0  # a closure computes the loss of the same samples again
         self._backwards += 1
-        self._backwards_in_update += is_in_update
         self._inputs += 0 if is_again else self._first_inputs
         self._are_inputs_clear &= 0 < self._calls <= MOST_CALLS
         self._calls = self._first_inputs = 0
@@ -156,6 +162,7 @@ class UpdateRecords:
                 "without_gradients": self._without_gradients,
                 "backwards": self._backwards,
                 "backwards_in_update": self._backwards_in_update,
+                "gradients": self._gradients,
             }
             | values
         )

@@ -38,6 +38,7 @@ class Step:
     samples: int
     backwards: int
     backwards_in_update: int
+    gradients: int
     updates: int
     happenings: Happenings
 
@@ -57,6 +58,7 @@ class Kind:
     samples: int = 0
     backwards: int = 0
     backwards_in_update: int = 0
+    gradients: int = 0
     updates: int = 0
     times: list[float] = field(default_factory=list)
 
@@ -71,6 +73,7 @@ class Kind:
         self.samples += step.samples
         self.backwards += step.backwards
         self.backwards_in_update += step.backwards_in_update
+        self.gradients += step.gradients
         self.updates += step.updates
         if len(self.times) < MOST_TIMES:
             self.times.append(step.seconds)
@@ -183,6 +186,7 @@ def _step(updates: Sequence[Json]) -> Step:
         samples_of(updates) if is_watched else 0,
         sum(update["backwards"] for update in updates) if is_watched else 0,
         sum(update["backwards_in_update"] for update in updates) if is_watched else 0,
+        sum(update["gradients"] for update in updates) if is_watched else 0,
         len(updates),
         (sum(update["epochs"] for update in updates), sum(update["without_gradients"] for update in updates)),
     )

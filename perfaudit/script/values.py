@@ -23,8 +23,8 @@ class ValuesWatch(Watch):
     _loss: Any = None
     _scale: Any = None  # by which a GradScaler has multiplied the loss
 
-    def _watch_backward(self, original: Function) -> Function:
-        watched = super()._watch_backward(original)
+    def _watch_backward(self, original: Function, accumulates: bool = True) -> Function:
+        watched = super()._watch_backward(original, accumulates)
 
         def backward(*args: Any, **kwargs: Any) -> Any:
             if args and self._notes.are_taken_here():

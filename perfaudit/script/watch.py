@@ -29,6 +29,8 @@ from perfaudit.script.noted_events import (
     END,
     EPOCH,
     FORWARD,
+    GRADIENTS,
+    GRADIENTS_IN_UPDATE,
     MOST_NOTED,
     NO_GRADIENTS,
     OPTIMIZER,
@@ -133,7 +135,7 @@ class Watch:
         self._hook_updates()
         replace(torch.optim.Optimizer, "zero_grad", WatchedTensors(self._notes, self._nodes).watch_zero_grad)
         replace(torch.autograd, "backward", self._watch_backward)
-        replace(torch.autograd, "grad", self._watch_backward)
+        replace(torch.autograd, "grad", functools.partial(self._watch_backward, accumulates=False))
         replace(loading._BaseDataLoaderIter, "__next__", self._watch_batches)
         replace(loading.DataLoader, "__iter__", self._watch_epochs)
         replace(torch.amp.GradScaler, "step", self._watch_scaled_steps)
@@ -308,9 +310,11 @@ class Watch:
 
     # ---- phases ------------------------------------------------------------------------------------------------------
 
-    def _watch_backward(self, original: Function) -> Function:
+    def _watch_backward(self, original: Function, accumulates: bool = True) -> Function:
+        """accumulates: whether it adds to the gradients of parameters, which `torch.autograd.grad` does not."""
         notes, frames = self._notes, self._notes.running.frames
         events, note, clock = notes.events, notes.note, notes.clock
+        outside, inside = (BACKWARD, BACKWARD_IN_UPDATE) if accumulates else (GRADIENTS, GRADIENTS_IN_UPDATE)
 
         def backward(*args: Any, **kwargs: Any) -> Any:
             is_here = _thread_now() == notes.here
@@ -326,7 +330,7 @@ class Watch:
             # Straight behind a model's call it is known where the loss was computed, see `Spans`: asking takes some time.
             is_known = events[-3:-2] == [CALLED] and events[-1] != NO_GRADIENTS
             loss = math.inf if is_known or not args else _node(args[0])
-            note((BACKWARD_IN_UPDATE if frames else BACKWARD, clock(), loss))
+            note((inside if frames else outside, clock(), loss))
             if is_here:
                 notes.depth += 1
                 notes.here = 0  # what it calls, such as a model whose activations were not kept, counts for it

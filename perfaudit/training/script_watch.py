@@ -65,8 +65,8 @@ class ScriptWatch(Watch):
         if not self._training.is_known and not self._notes.running.frames:
             self._training.before_first_update(optimizer)
 
-    def _watch_backward(self, original: Function) -> Function:
-        watched = super()._watch_backward(original)
+    def _watch_backward(self, original: Function, accumulates: bool = True) -> Function:
+        watched = super()._watch_backward(original, accumulates)
 
         def backward(*args: Any, **kwargs: Any) -> Any:
             # A backward pass inside another one recomputes activations, and begins with no loss.

@@ -27,7 +27,7 @@ def seen_of(facts: dict[str, Any], seconds: float = 1.0, ended: str = "finished"
     spent = [seconds * phases.get(name, 0.0) for name in PHASES]
     update = {
         "optimizer": 0, "seconds": seconds, "phases": spent, "batches": 1, "samples": 4, "epochs": 0, "without_gradients": 0,
-        "backwards": 1, "backwards_in_update": 0,
+        "backwards": 1, "backwards_in_update": 0, "gradients": 0,
     }  # fmt: skip
     return Seen(100.0, [update] * 8, facts, ended)
 
@@ -157,6 +157,27 @@ def test_passes_of_a_closure_are_no_accumulation() -> None:
     updates = [each | {"backwards": 10, "backwards_in_update": 10} for each in seen_of({}, forward=1.0).updates]
     text = said_of(summarize(Seen(0.0, updates, {"device": "cpu"}, "finished"), "lbfgs.py"))
     assert "A step has 10 backward passes: the update of the optimizer calls its closure" in text
+
+
+@pytest.mark.parametrize(
+    ("backwards", "gradients", "accumulates", "times"),
+    [
+        (2, 1, None, "once"),
+        (3, 2, None, "2 times"),
+        (6, 2, "4 backward passes: gradients are accumulated", "2 times"),
+        (1, 1, None, None),
+    ],
+)
+def test_gradients_of_a_penalty_are_no_accumulation(
+    backwards: int, gradients: int, accumulates: str | None, times: str | None
+) -> None:
+    more = {"backwards": backwards, "gradients": gradients}
+    updates = [each | more for each in seen_of({}, forward=1.0).updates]
+    text = said_of(summarize(Seen(0.0, updates, {"device": "cpu"}, "finished"), "wgan_gp.py"))
+    assert ("accumulated" in text) == (accumulates is not None)
+    assert (accumulates or "") in text
+    assert ("torch.autograd.grad" in text) == (times is not None)
+    assert times is None or f"A step also calls `torch.autograd.grad` {times}" in text
 
 
 def test_a_file_of_this_folder_is_called_as_it_is_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

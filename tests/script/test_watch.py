@@ -192,6 +192,17 @@ for x, y in DataLoader(Rows(), batch_size=4):
         p.grad = g
     optimizer.step()
 """,
+    "penalty": """
+model = small()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in DataLoader(Rows(), batch_size=4):
+    x = x.requires_grad_()
+    loss = model(x).mean()
+    (slope,) = torch.autograd.grad(loss, x, create_graph=True)
+    optimizer.zero_grad()
+    (loss + slope.pow(2).sum()).backward()
+    optimizer.step()
+""",
     "evaluation": """
 model = small()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -392,6 +403,7 @@ def seen_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Seen]:
         ("no_optimizer", 6, 1, 1, 0),
         ("functions", 6, 1, 1, 1),
         ("autograd_grad", 8, 1, 1, 1),
+        ("penalty", 8, 1, 2, 1),
         ("evaluation", 24, 1, 1, 1),
         ("copies", 8, 1, 1, 1),
         ("raising", 8, 1, 1.25, 1),
@@ -425,6 +437,12 @@ def test_a_model_that_the_backward_pass_calls_counts_for_it(seen_of: Callable[[s
     run = summarize(seen_of("recomputed"), "recomputed")
     seconds = {name: 9 * share for name, share in run.phases.items() if share}
     assert seconds == pytest.approx({"forward": 3.0, "backward": 5.0, "other": 1.0})
+
+
+def test_gradients_that_are_only_taken_are_counted_apart(seen_of: Callable[[str], Seen]) -> None:
+    assert summarize(seen_of("penalty"), "penalty").gradients_per_step == 1
+    assert summarize(seen_of("autograd_grad"), "autograd_grad").gradients_per_step == 1
+    assert summarize(seen_of("accumulation"), "accumulation").gradients_per_step == 0
 
 
 def test_a_closure_is_called_inside_the_update(seen_of: Callable[[str], Seen]) -> None:
