@@ -7,7 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from perfaudit.cli.output import say
 from perfaudit.render.run import figures, milliseconds
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _QUIET = 10.0  # seconds between lines where there is no terminal
 _RECENT = 200  # updates whose figures the line shows
+_LAST = 20  # updates whose time a line of its own tells
 _FEWEST_ROWS = 4  # of a terminal that gives one of them to the line
 _LEAST = 0.05  # of a step, from which on the line has a phase
 _SHORT = {"data_wait": "data", "host_to_device": "copies", "host_reads": "reads"}  # words of phases that are long
@@ -47,18 +48,30 @@ class _Lines:
 
     def __init__(self, name: str) -> None:
         self._name, self._told = name, time.monotonic()
+        self._number, self._since = 0, 0.0  # of updates, and when the last of them came
 
     def tell(self, seen: Seen) -> None:
         now = time.monotonic()
+        if seen.number != self._number:
+            self._number, self._since = seen.number, now
         if now - self._told < _QUIET:
             return
         self._told = now
         if not seen.number:
             so_far = f"; {count(seen.backwards, 'backward pass', 'backward passes')}" if seen.backwards else ""
             say(f"{self._name}: no step yet, {now - seen.began:.0f} s{so_far}")
-        elif seen.updates:
-            last = [update["seconds"] for update in seen.updates[-20:]]
-            say(f"{self._name}: {seen.number} updates, about {milliseconds(sum(last) / len(last))} each")
+        elif now - self._since >= _QUIET:
+            say(f"{self._name}: {count(seen.number, 'update')}, the last one {now - self._since:.0f} s ago")
+        elif last := [update["seconds"] for update in _behind_start(seen, _LAST)]:
+            say(f"{self._name}: {count(seen.number, 'update')}, about {milliseconds(sum(last) / len(last))} each")
+        else:
+            say(f"{self._name}: {count(seen.number, 'update')}, after {now - seen.began:.0f} s")
+
+
+def _behind_start(seen: Seen, most: int) -> list[dict[str, Any]]:
+    """The last updates, so many at most, without the first one of all: the start of the script is in its time."""
+    whole = seen.updates[1:] if len(seen.updates) == seen.number else seen.updates
+    return whole[-most:]
 
 
 class _Foot:
@@ -97,10 +110,11 @@ def live_line(seen: Seen, request: Request, now: float, width: int) -> str:
     """Step, samples a second, phases, memory and the projected end, in so many characters at most."""
     from perfaudit.script.tally import samples_of
 
-    recent = seen.updates[-_RECENT:]
+    recent = _behind_start(seen, _RECENT)
     seconds = sum(update["seconds"] for update in recent)
     if not recent or not seconds:
-        return one_line(f"{request.script.name}: no step yet, {now - seen.began:.0f} s")[: width - 1]
+        so_far = count(seen.number, "update") if seen.number else "no step yet"
+        return one_line(f"{request.script.name}: {so_far}, {now - seen.began:.0f} s")[: width - 1]
     said = [
         f"update {seen.number:,}" if len({update["optimizer"] for update in recent}) > 1 else f"step {seen.number:,}"
     ]

@@ -35,6 +35,37 @@ def test_the_line_has_step_rate_phases_memory_and_end() -> None:
     assert live_line(Seen(0.0), request(), 31.0, 100) == "train.py: no step yet, 31 s"
 
 
+def test_the_start_of_the_script_is_in_no_figure() -> None:
+    """It lies in the time of the first update."""
+    seen = seen_of()
+    seen.updates[0] = seen.updates[0] | {"seconds": 40.0}
+    assert live_line(seen, request(), 31.0, 100) == live_line(seen_of(), request(), 31.0, 100)
+    seen.updates[:], seen.number = seen.updates[:1], 1
+    assert live_line(seen, request(), 41.0, 100) == "train.py: 1 update, 41 s"
+
+
+def test_without_a_terminal_a_line_tells_how_far_a_run_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(run_progress.time, "monotonic", lambda: now)
+    seen = seen_of()
+    every = [seen.updates[0] | {"seconds": 12.0}, *seen.updates[1:]]
+    shown = []
+    with progress(Request(Script("train.py"), scratch=Path("/tmp")), io.StringIO()) as tell:
+        for now, number in ((11.0, 0), (12.0, 1), (22.0, 1), (33.0, 1), (34.0, 4), (43.5, 4), (60.0, 4)):
+            seen.updates[:], seen.number = every[:number], number
+            tell(seen)
+            shown += [(now, line) for line in capsys.readouterr().err.splitlines()]
+    assert shown == [
+        (11.0, "train.py: no step yet, 11 s"),
+        (22.0, "train.py: 1 update, the last one 10 s ago"),
+        (33.0, "train.py: 1 update, the last one 21 s ago"),
+        (43.5, "train.py: 4 updates, about 100 ms each"),
+        (60.0, "train.py: 4 updates, the last one 26 s ago"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("asked", "fractions", "left"),
     [
