@@ -34,6 +34,7 @@ _SETUP_ADVICE = {
 }
 _WITHOUT_LOADER = "It lies between the import of torch and the first backward pass: other imports, data, the model."
 MOST_ELSEWHERE = 0.5  # of a step
+FEWEST_TO_TUNE = 20  # steps of a whole training; of one with fewer, `tune` hands over nothing
 MEAN_FAR = 1.5  # times the median, from which on the two tell different things
 DATA_IN_TIME = 0.05  # of a step; what waits for data longer is not called in time
 _SHOWN_FILES = 4  # where there are more, one less and the number of the others
@@ -86,8 +87,9 @@ def scan_command(findings: Iterable[Finding]) -> str:
 
 
 def may_be_tuned(run: Run) -> bool:
-    """Whether `tune` can measure the script: it leaves the only process between two steps."""
-    return bool(run.counted) and not run.in_started and run.ranks < 2
+    """Whether `tune` can measure the script: it leaves the only process between two steps, and needs some of them."""
+    is_short = run.ended == "finished" and run.steps < FEWEST_TO_TUNE
+    return bool(run.counted) and not run.in_started and run.ranks < 2 and run.ended != "failed" and not is_short
 
 
 def next_command(run: Run) -> str:

@@ -180,6 +180,23 @@ def test_gradients_of_a_penalty_are_no_accumulation(
     assert times is None or f"A step also calls `torch.autograd.grad` {times}" in text
 
 
+@pytest.mark.parametrize(
+    ("ended", "steps", "is_advised"),
+    [
+        ("enough", 8, True),
+        ("finished", 8, False),
+        ("finished", 40, True),
+        ("failed", 40, False),
+        ("interrupted", 8, True),
+    ],
+)
+def test_tune_is_advised_where_it_can_measure(ended: str, steps: int, is_advised: bool) -> None:
+    seen = seen_of({"device": "cpu"}, ended=ended, forward=1.0)
+    seen.updates *= steps // 8
+    text = said_of(summarize(seen, "train.py"))
+    assert ("To have patches tried and measured: perfaudit tune train.py" in text) == is_advised
+
+
 def test_a_file_of_this_folder_is_called_as_it_is_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     seen = seen_of({"device": "cpu"}, forward=1.0)
