@@ -12,6 +12,7 @@ from perfaudit.knobs._script_code import forward_under
 from perfaudit.knobs._trainers import added_by_hand, arguments_of_trainer, by_options, patch_trainer, words_of_trainer
 from perfaudit.measurements import Settings
 from perfaudit.target.flags import flags_set
+from perfaudit.target.working_folder import shown_path
 from perfaudit.training.trainer_precision import computing_in_bf16
 
 _TENSOR_CORES = (8, 0)  # compute capability from which on TF32 and bfloat16 run in hardware (Ampere)
@@ -108,9 +109,11 @@ class Precision(Knob):
             return why and f"{why}, which changes precision"
         if script is None or trainer is not None or survey.facts.device.type != "cpu":
             return ""
-        if len(lines := sorted({site.line for site in script.backward})) < 2:
+        places = sorted({(site.path, site.line) for site in script.backward})
+        if len(places) < 2:
             return ""
-        return f"a step has backward passes on lines {', '.join(map(str, lines))}, and which lines compute each is not told"
+        *others, last = (f"{shown_path(path)}:{line}" for path, line in places)
+        return f"a step has backward passes at {', '.join(others)} and {last}, so where autocast belongs is not known"
 
     def patch(self, code: Code, settings: Settings) -> Patch | None:
         """The switch of TF32, or a decorator for the step; in a script, a context around the forward pass and the loss.

@@ -95,7 +95,11 @@ def test_what_the_arguments_set_is_no_patch(project: Callable[..., Path]) -> Non
 def test_the_lines_of_several_backward_passes_are_told() -> None:
     sites = (CallSite("train.py", 9, 9, 4, 20), CallSite("train.py", 5, 5, 4, 20))
     gan = survey_of(script=Script(backward=sites))
-    assert knob("precision").by_hand(gan).startswith("a step has backward passes on lines 5, 9, and")
+    assert knob("precision").by_hand(gan) == (
+        "a step has backward passes at train.py:5 and train.py:9, so where autocast belongs is not known"
+    )
+    other = survey_of(script=Script(backward=(*sites, CallSite("field.py", 9, 9, 4, 20))))
+    assert "at field.py:9, train.py:5 and train.py:9," in knob("precision").by_hand(other)
     assert knob("precision").by_hand(survey_of(script=Script(backward=sites[:1]))) == ""
 
 
