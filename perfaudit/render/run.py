@@ -235,7 +235,7 @@ def seen_besides(run: Run) -> list[str]:
     if backwards > 0 and run.gradients_per_step > 0:
         times = "once" if run.gradients_per_step == 1 else f"{run.gradients_per_step:.3g} times"
         said.append(
-            f"A step also calls `torch.autograd.grad` {times}, as for a gradient penalty: part of the backward pass."
+            f"A step also calls `torch.autograd.grad` {times}, for a penalty or derivatives say: part of the backward pass."
         )
     if run.peak_memory_bytes:
         what = "of this process" if run.device == "cpu" else "of the device, in tensors"

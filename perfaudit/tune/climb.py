@@ -28,6 +28,7 @@ from perfaudit.tune.climb_state import Climb
 from perfaudit.tune.climb_time import (
     UntilSomeGoTogether,
     asking_words,
+    bring_back,
     has_time_to_race,
     is_enough,
     leave_out,
@@ -74,10 +75,13 @@ def climb(
     with Screen(session, tell, profile.only_computes) as screen:
         share = session.deadline(seconds_to_screen(profile, state, deadline.left()))
         most = deadline.left() - seconds_to_check(profile)
+        listed = dict(state.candidates)
         leave_out(profile, state, share.left(), most)
         longer = session.deadline(most) if most > share.left() else share
         until = UntilSomeGoTogether(share, longer, deadline, state)
         _race_alone(session, state, screen, until)
+        if bring_back(profile, state, listed, share.left()):
+            _race_alone(session, state, screen, until)
         seconds = seconds_together(profile, state, deadline.left())
         choose(profile, state, seconds)
         tell_offers(state)

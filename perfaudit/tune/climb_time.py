@@ -183,6 +183,30 @@ def leave_out(profile: Profile, state: Climb, seconds: float, most: float = math
             _leave_out_knob(state, min(names, key=lambda name: _share_seen(profile, name)), shares)
 
 
+def bring_back(profile: Profile, state: Climb, listed: Mapping[str, Candidate], seconds: float) -> bool:
+    """Whether candidates that were left out for want of time are to be raced after all, as each of the others is out of the race.
+
+    A step raises with them, say, which ends a script within a few seconds. listed: all that there were. seconds: for racing.
+    Candidates that are not allowed stay left out: what their race would cost is better spent on a longer budget.
+    """
+    out = {key: state.candidates[key] for key in state.candidates if key in state.alone.out}
+    left_out = {key: each for key, each in listed.items() if key not in state.candidates and not each.lacks}
+    if not left_out or len(out) < len(state.candidates):
+        return False
+    seconds -= _seconds_to_start(profile)  # of the training that they are raced in
+    said = {each.knob: state.left.pop(each.knob, "") for each in left_out.values()}
+    state.late -= {*said}
+    state.candidates = left_out
+    leave_out(profile, state, seconds)
+    if quads_in(profile, seconds, [[each] for each in state.candidates.values()]) < TELLING_QUADS:
+        state.candidates = {}
+        state.left |= {name: words for name, words in said.items() if words}
+        state.late |= {name for name, words in said.items() if words}
+    found = bool(state.candidates)
+    state.candidates = {**out, **state.candidates}
+    return found
+
+
 def _fewest_workers(state: Climb) -> Candidate | None:
     """Of several loaders with workers that with fewest; None of one."""
     loaders = [each for each in state.candidates.values() if _number_of_workers(each)]

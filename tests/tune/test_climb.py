@@ -374,6 +374,26 @@ def test_what_could_gain_little_gives_way_where_time_is_short(climbing: Climbing
         )
 
 
+@pytest.mark.parametrize("is_broken", [True, False])
+def test_what_was_left_out_is_raced_where_nothing_else_can_be(
+    climbing: Climbing, clock: FakeClock, is_broken: bool
+) -> None:
+    """A patch with which a step raises ends a script within a few seconds, and the rest of the budget is there."""
+
+    class Small(Switch):
+        def share(self, survey: Survey) -> float:
+            return 0.04
+
+    def crashes(on: Switches) -> None:
+        if on["a"] and is_broken:
+            raise ChildFailed("crash", "with it, a step raises ValueError")
+
+    report = climbing(Shop(clock, independent, crashes=crashes), Switch("a"), Small("b"), budget=2.0)
+    assert [item.knob for item in report.comparisons] == ["b" if is_broken else "a"]
+    (left,) = ladder(report).left
+    assert (left.knob, left.late) == (("a", False) if is_broken else ("b", True))
+
+
 def test_what_a_busy_machine_turns_round_is_not_judged_there(climbing: Climbing, clock: FakeClock) -> None:
     class Threads(Switch):
         is_judged_on_a_busy_machine = False
