@@ -137,6 +137,11 @@ def test_findings_of_a_script_are_priced(tmp_path: Path, perfaudit: Run) -> None
             "train.py: the script left with code 2 before its first step; it said last: usage: train.py [-h] --width",
         ),
         ("import torch\ntorch.zeros(1).cuda()\n", (), "train.py: it raised"),
+        (
+            "import os, sys\nos.execv(sys.executable, [sys.executable, '-c', 'import time; time.sleep(600)'])\n",
+            (),
+            "another program may have taken its place, as by os.execv",
+        ),
     ],
 )
 def test_a_script_that_does_not_train_is_one_clear_message(
