@@ -200,7 +200,10 @@ class Child:
     def _death(self) -> ChildFailed:
         code = self._process.wait(_GRACE)
         if code is None:
-            return ChildFailed("crash", "its process no longer answers but runs on: another program may have taken its place, as by os.execv")
+            return ChildFailed(
+                "crash",
+                "its process no longer answers but runs on: another program may have taken its place, as by os.execv",
+            )
         tail = self.output_tail()
         said = f"; it said last:\n{_quoted(tail)}" if tail else ""
         if code == -signal.SIGKILL:

@@ -80,7 +80,7 @@ def climb(
         longer = session.deadline(most) if most > share.left() else share
         until = UntilSomeGoTogether(share, longer, deadline, state)
         _race_alone(session, state, screen, until)
-        if bring_back(profile, state, listed, share.left()):
+        if bring_back(profile, state, listed, until.left()):
             _race_alone(session, state, screen, until)
         seconds = seconds_together(profile, state, deadline.left())
         choose(profile, state, seconds)

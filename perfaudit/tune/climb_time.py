@@ -194,14 +194,15 @@ def bring_back(profile: Profile, state: Climb, listed: Mapping[str, Candidate], 
     if not left_out or len(out) < len(state.candidates):
         return False
     seconds -= _seconds_to_start(profile)  # of the training that they are raced in
-    said = {each.knob: state.left.pop(each.knob, "") for each in left_out.values()}
+    knobs = {each.knob for each in left_out.values()}
+    said = {name: state.left.pop(name) for name in knobs if name in state.left}
     state.late -= {*said}
     state.candidates = left_out
-    leave_out(profile, state, seconds)
+    leave_out(profile, state, seconds, seconds)
     if quads_in(profile, seconds, [[each] for each in state.candidates.values()]) < TELLING_QUADS:
         state.candidates = {}
-        state.left |= {name: words for name, words in said.items() if words}
-        state.late |= {name for name, words in said.items() if words}
+        state.left |= said
+        state.late |= {*said}
     found = bool(state.candidates)
     state.candidates = {**out, **state.candidates}
     return found
