@@ -193,10 +193,20 @@ def final_race(found: Ladder) -> str:
         said = f"final race, {_all_of_it(found)[0]} against your code in fresh processes ({rounds}{clock}): {_ratio(found)}"
     if found.high < 1 and (gained := saved(found)):
         said += f"; saves {gained}"
-    before, after = size(found.peak_memory_bytes or 0), size(found.patched_peak_memory_bytes or 0)
-    if found.peak_memory_bytes and found.patched_peak_memory_bytes and before != after:
+    if (peaks := known_peaks(found)) and (before := size(peaks[0])) != (after := size(peaks[1])):
         said += f"; peak memory {before} -> {after}"
     return said
+
+
+def known_peaks(found: Ladder) -> tuple[int, int] | None:
+    """Peak memory of a step without and with the patch; None where it is not known.
+
+    That is the memory of tensors in the training's process: what the workers of another loader hold is not in it.
+    """
+    has_other_loader = any(rung.knob == "dataloader" and not rung.dropped for rung in found.rungs)
+    if has_other_loader or not found.peak_memory_bytes or not found.patched_peak_memory_bytes:
+        return None
+    return found.peak_memory_bytes, found.patched_peak_memory_bytes
 
 
 def _all_of_it(found: Ladder) -> tuple[str, str]:

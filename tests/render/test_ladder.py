@@ -364,6 +364,13 @@ def test_memory_is_told_where_it_differs(before: int | None, after: int | None, 
     assert ladder(report(found), plain, 400)[1].endswith(said)
 
 
+def test_memory_that_workers_take_over_is_no_gain() -> None:
+    found = LADDER.with_(high=1.0, peak_memory_bytes=4 << 20, patched_peak_memory_bytes=2 << 20)
+    with_workers = found.with_(rungs=(replace(found.rungs[0], knob="dataloader"), *found.rungs[1:]))
+    assert "peak memory" in ladder(report(found), plain, 400)[1]
+    assert "peak memory" not in ladder(report(with_workers), plain, 400)[1]
+
+
 def test_a_patch_that_changes_nothing_but_speed() -> None:
     parts = ladder(report(LADDER.with_(changes=())), plain, 100)
     assert (

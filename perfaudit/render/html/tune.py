@@ -34,7 +34,7 @@ from perfaudit.render.html.markup import (
     together,
     words,
 )
-from perfaudit.render.ladder import READING, final_race, headline, is_several, left, step_before
+from perfaudit.render.ladder import READING, final_race, headline, is_several, known_peaks, left, step_before
 from perfaudit.render.run import milliseconds
 from perfaudit.render.tables import (
     busy_text,
@@ -200,9 +200,10 @@ def _phases_of_both(found: Ladder) -> Markup:
 
 
 def _memory(found: Ladder, with_patch: str) -> Markup:
-    before, after = found.peak_memory_bytes, found.patched_peak_memory_bytes
-    if not before or not after:
+    peaks = known_peaks(found)
+    if peaks is None:
         return Markup()
+    before, after = peaks
     unit, name = unit_of_bytes(max(before, after))
     axis = axis_from_zero(max(before, after) / unit, lambda value: f"{value:,.4g} {name}")
     rows = [
