@@ -56,7 +56,8 @@ class Comparison:
     effect that could have been called, as a share of the step. `given_up`: it looked so slow that it was not measured on,
     which is a reason to leave it and no proof that it is slower. `without_loading`: steps on one batch were compared.
     `basis`: "screened" where the candidate was put in place in one running training, in turn with the code as it is; `n` then
-    counts quads, and `way` says how: "code", "setting", "loader" or "twin".
+    counts quads, and `way` says how: "code", "setting", "loader" or "twin". `per`: "token" where steps hold other samples than
+    those of the baseline, and times are divided by their tokens.
     """
 
     knob: str
@@ -74,6 +75,7 @@ class Comparison:
     without_loading: bool = False
     basis: Basis = "measured"
     way: str = ""
+    per: str = "step"
 
     @property
     def says_something(self) -> bool:

@@ -96,11 +96,20 @@ class Bench:
 
 
 @dataclass(frozen=True, slots=True)
+class Tokens:
+    """What batches of a setting held: tokens a step, the share of padding beside them, and the seconds that one token takes."""
+
+    per_step: float
+    padding: float
+    seconds_each: float
+
+
+@dataclass(frozen=True, slots=True)
 class Told:
     """What was measured of a knob, for its last words.
 
     winner: None where the current setting stays. seconds_in: of a step with a setting, in a phase (`target.phases`, also
-    those of the host); None where it was not timed.
+    those of the host); None where it was not timed. tokens_in: of its batches; None where these do not tell.
     """
 
     survey: Survey
@@ -109,6 +118,7 @@ class Told:
     kept: dict[str, Any]
     winner: Settings | None
     seconds_in: Callable[[Settings, str], float | None] = lambda settings, phase: None
+    tokens_in: Callable[[Settings], Tokens | None] = lambda settings: None
 
 
 class Knob(ABC):
@@ -124,6 +134,8 @@ class Knob(ABC):
     gains_from: tuple[str, ...] = ()  # parts of the step that it could save, where its settings change others as well
     in_process = True  # nothing runs in other processes, so that processor time may be compared on a busy machine
     fixed_batch = True  # see Setup
+    counts_tokens = False  # a step has other samples with each setting, so that its time is told by the token
+    alone_because = ""  # why a climb cannot race it beside others, "" where it can
     is_measured_unpatched = True  # its settings can be applied to a program whose text takes no patch
     measures_memory = False  # the table shows the peak memory of every setting
     asks_for_memory = False  # its questions are about the memory of a process, which nothing else must have used

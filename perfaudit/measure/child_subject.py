@@ -14,12 +14,14 @@ HANGING = 3.0  # times what a block should take; beyond it, and beyond the timeo
 class TimedChild:
     """A training in a child, which stands still but for its blocks.
 
-    timeout: seconds that a block may take, or HANGING times what its steps are known to take. device: its type.
+    timeout: seconds that a block may take, or HANGING times what its steps are known to take. device: its type. counts_tokens:
+    blocks say how many tokens their batches hold, see `ledger.Block`.
     """
 
-    def __init__(self, child: Child, timeout: float, device: str = "") -> None:
+    def __init__(self, child: Child, timeout: float, device: str = "", counts_tokens: bool = False) -> None:
         self.child = child
         self.device = device
+        self._counts_tokens = counts_tokens
         self.seconds_per_step = 0.0  # as it took when it was warmed up; 0.0 until then
         self._timeout = timeout
 
@@ -29,6 +31,7 @@ class TimedChild:
         Beside the block the seconds and samples of each step; with_restarts: what starting an epoch costs is in these.
         """
         command = {"do": "block", "steps": steps, "untimed": untimed}
+        command |= {"counts_tokens": True} if self._counts_tokens else {}
         expected = (steps + untimed) * self.seconds_per_step
         try:
             reply = self.child.ask(command, max(self._timeout, HANGING * expected))

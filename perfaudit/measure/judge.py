@@ -108,6 +108,7 @@ def comparison(
         of,
         smallest,
         given_up,
+        per="token" if ledger.tells_tokens(base.key, candidate.key) else "step",
     )
 
 

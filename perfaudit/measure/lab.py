@@ -127,7 +127,7 @@ class ChildLab:
             # Warm-up: past the optimizer's first step, and past what the loader's workers have ready.
             loader = facts.loader
             ahead = 0 if variant.fixed_batch else loader.num_workers * (loader.prefetch_factor or 0)
-            subject = ChildSubject(child, self.timeout, facts.device.type)
+            subject = ChildSubject(child, self.timeout, facts.device.type, variant.counts_tokens)
             subject.block(1)
             subject.seconds_per_step = subject.block(2 + min(ahead, 64)).seconds_per_step
             return subject

@@ -19,6 +19,7 @@ class Variant:
     """One configuration to measure: settings of a knob, or the user's code with other text. `key` names it uniquely.
 
     least_steps: in fewer, a block would time what its loader's workers have ready rather than what they can load.
+    counts_tokens: its batches hold more or less from step to step, so that blocks say how much.
     """
 
     key: str
@@ -29,6 +30,7 @@ class Variant:
     applied: str = ""
     fixed_batch: bool = False  # without a knob: steps on one batch again and again, loading left out
     least_steps: int = 2
+    counts_tokens: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,7 @@ class Block:
     restart_per_step: what starting an epoch costs, shared out among its steps; it is not in `wall`. queued: seconds its
     threads waited for a core, all together. phases: of which in each part of the step, "forward" or "optimizer". finite:
     whether the loss before the first of these steps was a number. own: wall seconds less the waiting for cores that others held,
-    None where that cannot be told, see `own_time`.
+    None where that cannot be told, see `own_time`. tokens, padding: of its batches; 0 where nobody asked, or they do not tell.
     """
 
     steps: int
@@ -50,6 +52,8 @@ class Block:
     phases: dict[str, float] = field(default_factory=dict)
     finite: bool = True
     own: float | None = None
+    tokens: int = 0
+    padding: int = 0
 
     @property
     def own_per_step(self) -> float:
@@ -97,6 +101,8 @@ class Ledger:
     seconds_per_step: float = 0.0  # as the last one took
     steps_to_end: int | None = None  # that processes of a training that ends have made before it; of the shortest one
     apart: str = ""  # why variants were measured one after the other, "" where they ran side by side
+    # Each variant has as many samples a step as the others, but not the same ones: times are those of a token where all tell.
+    by_tokens: bool = False
 
     def state(self) -> Json:
         """What a resumed run must know besides the generations."""
@@ -143,11 +149,22 @@ class Ledger:
         self, base: str, candidate: str, stage: str | None, value: Callable[[Pair], float]
     ) -> list[list[float]]:
         """Log ratio of a value per sample in every round that holds both, one list per generation that has any."""
+        found = list(self._rounds(base, candidate, stage))
+        if self.by_tokens:
+            tells = self.tells_tokens(base, candidate)
+            return [
+                [
+                    math.log(value(after) / value(before) * (tokens(before) / tokens(after) if tells else 1.0))
+                    for before, after in rounds
+                ]
+                for rounds in found
+            ]
         per_sample = self.samples_per_step(base) / self.samples_per_step(candidate)
-        return [
-            [math.log(value(after) / value(before) * per_sample) for before, after in rounds]
-            for rounds in self._rounds(base, candidate, stage)
-        ]
+        return [[math.log(value(after) / value(before) * per_sample) for before, after in rounds] for rounds in found]
+
+    def tells_tokens(self, *keys: str) -> bool:
+        """Whether times of these variants are compared by the token: each of their blocks says how many it had."""
+        return self.by_tokens and all(block.tokens for key in keys for block in self.blocks(key))
 
     def log_ratios_of_piece(
         self, base: str, candidate: str, stage: str | None, phases: tuple[str, ...]
@@ -185,6 +202,11 @@ def cpu(pair: Pair) -> float:
 def own(pair: Pair) -> float:
     """The same as `wall` without waiting for cores that others held."""
     return statistics.geometric_mean(block.own_per_step for block in pair)
+
+
+def tokens(pair: Pair) -> float:
+    """Tokens a step, padding left out."""
+    return statistics.geometric_mean(block.tokens / block.steps for block in pair)
 
 
 def piece(pair: Pair, phases: tuple[str, ...]) -> float:

@@ -208,7 +208,7 @@ def differing_names(settings: Sequence[Settings]) -> list[str]:
 
 
 def _race(raced: list[Comparison], paint: Paint, metric: str, width: int) -> str:
-    unit = "sample" if metric == "samples_per_second" else "step"
+    unit = "token" if raced[0].per == "token" else "sample" if metric == "samples_per_second" else "step"
     unit += ", loading left out" if raced[0].without_loading else ""
     names = differing_names([raced[0].baseline, *(c.candidate for c in raced)])
     bases = {c.basis for c in raced}

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any
 
+MASK = "attention_mask"
 MASKS = ("attention_mask", "padding_mask")  # 1 where there is a token, as tokenizers of Hugging Face make them
 MOST_DEPTH = 4
 
@@ -24,14 +25,25 @@ def contents_of(batch: Any) -> tuple[int, int]:
     return _largest(batch, MOST_DEPTH), 0
 
 
-def _mask(batch: Any, depth: int) -> Any:
+def tokens_of(batch: Any) -> tuple[int, int] | None:
+    """Tokens of a batch of texts and the padding beside them, where a mask of one number a token is certain about it."""
+    mask = _mask(batch, MOST_DEPTH, (MASK,))
+    if mask is None or getattr(mask, "ndim", 0) != 2:
+        return None
+    with contextlib.suppress(Exception):  # a mask of some class of the script's own
+        tokens = int((mask != 0).sum())
+        return (tokens, mask.numel() - tokens) if tokens else None
+    return None
+
+
+def _mask(batch: Any, depth: int, names: tuple[str, ...] = MASKS) -> Any:
     if isinstance(batch, Mapping):
-        for name in MASKS:
+        for name in names:
             found = batch.get(name)
             if getattr(getattr(found, "device", None), "type", "") == "cpu":
                 return found
     if depth and isinstance(batch, (list, tuple)):
-        return next((found for part in batch if (found := _mask(part, depth - 1)) is not None), None)
+        return next((found for part in batch if (found := _mask(part, depth - 1, names)) is not None), None)
     return None
 
 

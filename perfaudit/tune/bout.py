@@ -44,7 +44,7 @@ def variant_of(name: str, settings: Settings) -> Variant:
     """A setting of a knob as something to measure."""
     module = knob(name)
     fixed, least = module.fixed_batch, module.least_steps(settings)
-    return Variant(key_of(name, settings), name, settings, {}, module.found_at, fixed, least)
+    return Variant(key_of(name, settings), name, settings, {}, module.found_at, fixed, least, module.counts_tokens)
 
 
 def patch_for(session: Session, bout: Bout, variant: Variant) -> Patched | None:

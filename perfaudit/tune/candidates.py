@@ -80,6 +80,8 @@ def candidates_of(
     module = knob(name)
     if reason := module.why_not(survey) or (pointless(module, survey) if session.skips_idle else ""):
         raise Refused(reason)
+    if module.alone_because:
+        raise Refused(f"{module.alone_because}; search it alone with --{name.replace('_', '-')}, without --allow")
     if survey.facts.is_script and module.way_on(survey, module.current(survey)) == "fresh":
         raise Refused(f"a script runs once in a process, so this is not raced beside the others; {_alone(name)}")
     if why := module.by_hand(survey):

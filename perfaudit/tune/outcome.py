@@ -6,7 +6,7 @@ import math
 import statistics
 from dataclasses import replace
 
-from perfaudit.knobs import Told, knob
+from perfaudit.knobs import Tokens, Told, knob
 from perfaudit.measure.judge import comparison, saving, trial
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.race import BEATEN, CONTROL, FUTILE
@@ -155,8 +155,17 @@ def _told(bout: Bout, compared: list[Comparison], taken: Variant | None) -> Told
         timed = [block.phases_per_step((phase,)) for block in blocks if phase in block.phases]
         return statistics.median(timed) if timed else None
 
+    def tokens_in(settings: Settings) -> Tokens | None:
+        key = key_of(bout.name, settings)
+        blocks = bout.ledger.blocks(key)
+        if not blocks or not bout.ledger.tells_tokens(key):
+            return None
+        tokens, padding = sum(block.tokens for block in blocks), sum(block.padding for block in blocks)
+        steps, seconds = sum(block.steps for block in blocks), sum(block.wall for block in blocks)
+        return Tokens(tokens / steps, padding / (tokens + padding), seconds / tokens)
+
     chosen = taken.settings if taken is not None else None
-    return Told(bout.survey, trials_of(bout), compared, bout.kept, chosen, seconds_in)
+    return Told(bout.survey, trials_of(bout), compared, bout.kept, chosen, seconds_in, tokens_in)
 
 
 def _why_kept(bout: Bout, compared: dict[str, Comparison], least: float, interrupted: bool) -> str:

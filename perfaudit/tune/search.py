@@ -44,7 +44,10 @@ def search(
     reason = module.why_not(survey) or (pointless(module, survey) if session.skips_idle else "")
     if reason:
         return NotApplicable(name, reason)
-    ledger = Ledger(seconds_to_open=profile.seconds_to_open, seconds_per_step=profile.calibrated_seconds_per_step)
+    ledger = Ledger(
+        seconds_to_open=profile.seconds_to_open, seconds_per_step=profile.calibrated_seconds_per_step,
+        by_tokens=module.counts_tokens,
+    )  # fmt: skip
     has_time = affordable(ledger, deadline.left(), 1) >= FEWEST_RACED
     if late := too_little_time(module, deadline) if has_time else NO_TIME:
         return NotApplicable(name, late, late=True)

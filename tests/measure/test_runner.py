@@ -193,6 +193,29 @@ def test_larger_batches_are_compared_by_the_sample() -> None:
     assert trial(ledger, b, metric="samples_per_second").median == pytest.approx(1000)
 
 
+def test_batches_that_hold_more_or_less_are_compared_by_the_token() -> None:
+    """A block whose batches hold twice as much takes twice as long, and that tells nothing of the variant."""
+    a, b = variants("a", "b")
+    held = [
+        (replace(block(0.010 * n), tokens=100 * n), replace(block(0.008 * m), tokens=100 * m))
+        for n, m in ((1, 3), (2, 1))
+    ]
+    compared = comparison(Ledger(generations(*held), by_tokens=True), a, b)
+    assert compared is not None
+    assert (compared.ratio, compared.low, compared.high) == pytest.approx((0.8, 0.8, 0.8))
+    assert compared.per == "token"
+    assert comparison(Ledger(generations(*held)), a, b).per == "step"  # type: ignore[union-attr]
+
+
+def test_as_many_samples_a_step_count_where_a_block_does_not_tell_its_tokens() -> None:
+    """Samples are not looked at: of batches with the time first, they would be those of the longest."""
+    a, b = variants("a", "b")
+    held = (replace(block(0.010, 70), tokens=100), block(0.008, 90))
+    compared = comparison(Ledger(generations(held), by_tokens=True), a, b)
+    assert compared is not None
+    assert (compared.ratio, compared.per) == (pytest.approx(0.8), "step")
+
+
 def test_the_piece_that_changes_is_compared_inside_the_step() -> None:
     """Steps differ by chance, the piece is known: 10 ms step, of which 2 ms become 1 ms, is a ratio of 0.9."""
     ledger = Ledger(generations((block(0.010, average=0.002), block(0.013, average=0.001))))

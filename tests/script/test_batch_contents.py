@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from perfaudit.script.batch_contents import contents_of  # noqa: E402
+from perfaudit.script.batch_contents import contents_of, tokens_of  # noqa: E402
 
 MASK = torch.tensor([[1, 1, 0, 0], [1, 1, 1, 0]])
 
@@ -35,3 +35,18 @@ class Strange:
 )
 def test_contents(batch: Any, contents: tuple[int, int]) -> None:
     assert contents_of(batch) == contents
+
+
+@pytest.mark.parametrize(
+    ("batch", "tokens"),
+    [
+        ({"input_ids": torch.zeros(2, 4), "attention_mask": MASK}, (5, 3)),
+        ([7, {"attention_mask": MASK.bool()}], (5, 3)),
+        ({"padding_mask": MASK}, None),  # of some it is the padding that is 1
+        ({"attention_mask": MASK[None, None]}, None),  # of pairs of tokens
+        ({"attention_mask": torch.zeros(2, 4)}, None),
+        ([torch.zeros(4, 3), torch.zeros(4)], None),
+    ],
+)
+def test_tokens_are_told_only_where_a_mask_is_certain(batch: Any, tokens: tuple[int, int] | None) -> None:
+    assert tokens_of(batch) == tokens

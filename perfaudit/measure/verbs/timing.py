@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import multiprocessing
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from perfaudit.measure.holder import Holder
 from perfaudit.measure.own_time import Stopwatch, asleep_share, cores_of_process, fits_cores
 from perfaudit.measure.step_times import step_seconds
+from perfaudit.script.batch_contents import tokens_of
 
 Reply = dict[str, Any]  # JSON
 
 WAITED_STEPS = 2  # after each block, where the parts of a step can only be told by waiting; as few as a block has
 
 
-def block(holder: Holder, steps: int, untimed: int = 1) -> Reply:
+def block(holder: Holder, steps: int, untimed: int = 1, counts_tokens: bool = False) -> Reply:
     """Run `untimed` steps, then `steps` timed ones, waiting for the device once at the end.
 
     Replies with the fields of `ledger.Block`, and under "each" with the seconds and samples of each step. The mean cost of an
     epoch's restart per step (starting workers, waiting for the first batch) is left out of the wall seconds and told apart;
-    "with_restarts" says whether it is in the seconds of each.
+    "with_restarts" says whether it is in the seconds of each. counts_tokens: of all batches, where each of them tells.
     """
     training = holder.training
     for _ in range(untimed):
@@ -31,12 +34,18 @@ def block(holder: Holder, steps: int, untimed: int = 1) -> Reply:
     restarts = len(training.restart_seconds)
     seen: list[int] = []  # samples of all steps: those of which the time cannot be told are not in `samples`
 
+    contents: list[tuple[int, int] | None] = []
+
     def samples_in(batch: Any) -> int:
         seen.append(training.samples_in(batch))
+        if counts_tokens and not training.is_script:
+            contents.append(tokens_of(batch))
         return seen[-1]
 
+    told_batches = _told_batches(training, lambda batch: contents.append(tokens_of(batch))) if counts_tokens else None
     watch = Stopwatch()
-    seconds, samples, with_restarts = step_seconds(training, steps, samples_in, holder.on_fixed_batch)
+    with told_batches or contextlib.nullcontext():
+        seconds, samples, with_restarts = step_seconds(training, steps, samples_in, holder.on_fixed_batch)
     spent, restarted = watch.spent(), sum(training.restart_seconds[restarts:])
     own = spent.own(cores_of_process()) - restarted if training.accelerator.is_host and fits_cores() else None
     phases = training.phases.take()
@@ -53,8 +62,29 @@ def block(holder: Holder, steps: int, untimed: int = 1) -> Reply:
         "restart_per_step": restart_per_step,
         "phases": phases,
         "finite": finite,
+        **_sums(contents),
         "each": {"seconds": seconds, "samples": samples, "with_restarts": with_restarts},
     }
+
+
+@contextlib.contextmanager
+def _told_batches(training: Any, tell: Callable[[Any], None]) -> Iterator[None]:
+    """Inside, `tell` is told each batch that a script loads; other trainings give their batches back."""
+    if not training.is_script:
+        yield
+        return
+    before, training.on_batch = training.on_batch, tell
+    try:
+        yield
+    finally:
+        training.on_batch = before
+
+
+def _sums(contents: list[tuple[int, int] | None]) -> Reply:
+    """Tokens and padding of all batches; 0 where one does not tell."""
+    told = [each for each in contents if each is not None]
+    known = told if len(told) == len(contents) else []
+    return {"tokens": sum(each[0] for each in known), "padding": sum(each[1] for each in known)}
 
 
 def asleep(holder: Holder, steps: int) -> Reply:
