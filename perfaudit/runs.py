@@ -111,6 +111,7 @@ class Run:
     communication_exposed: share of a step in collectives of the rank that waits least, which no computation hides.
     communication_overlap: share of the communication of DistributedDataParallel that computation hides, as torch counts it.
     imbalance: share of a step that ranks wait for whichever has most to do, on average. None where it is not known.
+    batch_spread: what the fullest batch of a step holds, padding included, over the mean of all ranks; None likewise.
     queued: time for which threads of the training waited for a core that others held, together, as a share of its steps; None
     where that is not known.
     """
@@ -155,6 +156,7 @@ class Run:
     communication_exposed: float | None = None
     communication_overlap: float | None = None
     imbalance: float | None = None
+    batch_spread: float | None = None
     profile: StepsProfile | None = None
 
     @property

@@ -278,8 +278,11 @@ def with_ranks(run: Run, words: Sequence[Json]) -> tuple[Run, tuple[Finding, ...
                 elements=statistics.fmean(elements) * per_step if any(elements) else None,
                 padding=sum(padding) / held if any(padding) else None,
             )
+            whole = [own + beside for own, beside in zip(elements, padding, strict=True)]
             steps.append(
-                RankSteps(rank.rank, told["first_update"], seconds, waited, in_buckets, elements, queued, computed)
+                RankSteps(
+                    rank.rank, told["first_update"], seconds, waited, in_buckets, elements, queued, computed, whole
+                )
             )
         ranks.append(rank)
     comparison = compare(steps) if is_on_host and len(steps) == len(words) else compare([])
@@ -295,6 +298,7 @@ def with_ranks(run: Run, words: Sequence[Json]) -> tuple[Run, tuple[Finding, ...
         communication_exposed=comparison.exposed,
         communication_overlap=_overlap(words),
         imbalance=comparison.imbalance,
+        batch_spread=comparison.batch_spread,
     )
     return run, findings_of(
         replace(comparison, stragglers=run.stragglers), by_rank, _callers(words, run), heads, run.is_busy

@@ -57,6 +57,7 @@ All of it runs in child processes, never in this one.
 """
 
 
+SAMPLER = "sampler"  # the knob that ranks have, too
 SAFE = "safe"  # of --allow: patches that change nothing but speed
 
 
@@ -161,14 +162,17 @@ def command(
 
         if on:
             raise UserError(f"behind a launcher the ranks are where it started them: leave --on {on} out")
-        if resume or not everything:
+        alone = [] if everything else knobs
+        if resume or alone not in ([], [SAMPLER]):
             raise UserError(
-                "behind a launcher `tune` races settings of DistributedDataParallel: leave knobs and --resume out"
+                "behind a launcher `tune` races settings of DistributedDataParallel, and batches by length alone with "
+                "--sampler: leave other knobs and --resume out"
             )
         script_of_ranks = Script(chosen.module or chosen.file, chosen.arguments or (), bool(chosen.module))
         on_ranks = tune_on_ranks(
-            place, script_of_ranks, seconds_of(budget), seconds_of(timeout), climbs or frozenset(), in_place, meet
-        )
+            place, script_of_ranks, seconds_of(budget), seconds_of(timeout),
+            (climbs or frozenset()) | ({"order"} if alone else frozenset()), in_place, meet, only_by_length=bool(alone),
+        )  # fmt: skip
         if on_ranks is None:  # the first rank reports
             raise typer.Exit(OK)
         _hand_over(on_ranks, format, output, verbose, html, out, apply, exit_zero)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import socket
 import statistics
@@ -15,8 +16,9 @@ from typing import IO, TYPE_CHECKING, Any
 
 from perfaudit.cli.output import say
 from perfaudit.cli.run_ranks import Ranks, together
-from perfaudit.distributed.compare import WARM_UP
+from perfaudit.distributed.compare import WARM_UP, spread_of_batches
 from perfaudit.errors import NothingMeasured, UserError
+from perfaudit.knobs._batches_by_length import WINDOW
 from perfaudit.runs import RankRun
 from perfaudit.tune.ranks.race import BASE, CONTROL, KNOB, LOSSES, NUDGED, Race, SetRun
 
@@ -47,8 +49,12 @@ def tune_on_ranks(
     allow: frozenset[str],
     in_place: bool,
     meet: Path | None,
+    only_by_length: bool = False,
 ) -> Report | None:
-    """The report of the first rank, None on the others, which run what it orders and wait until it is out."""
+    """The report of the first rank, None on the others, which run what it orders and wait until it is out.
+
+    only_by_length: race batches by length, and nothing else.
+    """
     if place.is_on_several_nodes and meet is None:
         raise UserError("ranks on several nodes are tuned through a folder that all of them see: name it with --meet")
     with together(place, str(script), 0, meet) as ranks, _sets(ranks, script, timeout, in_place) as sets:
@@ -57,22 +63,24 @@ def tune_on_ranks(
             ranks.wait_for_report()
             return None
         try:
-            return _lead(sets, place, script, budget, allow)
+            return _lead(sets, place, script, budget, allow, only_by_length)
         finally:
             sets.end()
             ranks.tell_reported()
 
 
-def _lead(sets: Sets, place: Place, script: Script, budget: float, allow: frozenset[str]) -> Report:
+def _lead(
+    sets: Sets, place: Place, script: Script, budget: float, allow: frozenset[str], only_by_length: bool
+) -> Report:
     """Order a first set, choose candidates, race them generation by generation, and report."""
     from perfaudit.measure.environment import host
     from perfaudit.report import Report
-    from perfaudit.tune.ranks.candidates import NoCandidates, candidates_of
+    from perfaudit.tune.ranks.candidates import BY_LENGTH, FINDS, NoCandidates, candidates_of
     from perfaudit.tune.ranks.patches import Ranks as RanksSeen
 
     machine, began = host(), time.monotonic()
     say("the script runs once on all ranks, to see what it runs")
-    first = sets.run({}, LOOK_STEPS)
+    first = sets.run({}, LOOK_STEPS, reads_samples=True)
     steps = _steps_of_set(first.seconds, time.monotonic() - began)
     if first.why:
         raise (UserError if first.has_failed else NothingMeasured)(f"{script}: {first.why}")
@@ -82,12 +90,19 @@ def _lead(sets: Sets, place: Place, script: Script, budget: float, allow: frozen
     )
     try:
         backend = str(facts.get("collectives", {}).get("backend", "gloo"))
-        seen = RanksSeen(max(1, machine.cores // place.local_ranks), backend)
-        choice = candidates_of(facts.get("files", []), allow, seen)
+        seen = RanksSeen(
+            max(1, machine.cores // place.local_ranks),
+            backend,
+            facts.get("sample_lengths") or {},
+            facts.get("loaders_read", ()),
+        )
+        choice = candidates_of(facts.get("files", []), allow, seen, BY_LENGTH if only_by_length else FINDS)
     except NoCandidates as why:
         raise UserError(f"{script}: {why}; behind a launcher `tune` races what several ranks have together") from None
     by_key = {each.key: each for each in choice.candidates}
     race = _race(choice)
+    if any(map(race.has_other_order, race.settings)):
+        steps = _whole_windows(steps)
     texts = {key: {each.path: each.text} for key, each in by_key.items()}
     if choice.nudged:
         texts[NUDGED] = dict([choice.nudged])
@@ -124,12 +139,18 @@ def _steps_of_set(step: float, start: float) -> int:
     return min(MOST_STEPS, max(FEWEST_STEPS, round(start / step / 2))) if step > 0 else FEWEST_STEPS
 
 
+def _whole_windows(steps: int) -> int:
+    """Steps in whole windows of a sampler by length, two of them at least: the first one is not counted."""
+    return max(2, math.ceil(steps / WINDOW)) * WINDOW
+
+
 def _report(report: Report, race: Race, by_key: Mapping[str, Candidate]) -> Report:
     notes = [*report.notes]
     if len(race.generations) < 2:
         notes.append("too few generations fitted into the budget: --budget gives more time")
     elif CONTROL in race.generations[0]:
         notes.append(_control(race))
+    notes += filter(None, map(race.batches_words, race.settings))
     return report.with_(
         trials=tuple(race.trials()),
         comparisons=tuple(race.comparisons()),
@@ -140,10 +161,14 @@ def _report(report: Report, race: Race, by_key: Mapping[str, Candidate]) -> Repo
 
 def _control(race: Race) -> str:
     """How identical code came out against the user's, in the same generations."""
-    control = Race({CONTROL: {}}, {CONTROL: ()}, generations=race.generations)
-    ratio, low, high = control.interval(CONTROL)
+    ratio, low, high = _control_of(race, ())
     said = f"identical code, raced as a patch is, took {ratio:.3f} [{low:.3f}, {high:.3f}] of the time of your code"
     return said if low <= 1 <= high else f"{said}: this run is not to be trusted"
+
+
+def _control_of(race: Race, changes: tuple[str, ...]) -> tuple[float, float, float]:
+    """Ratio of identical code, and its interval, compared as a patch with these changes is."""
+    return Race({CONTROL: {}}, {CONTROL: changes}, generations=race.generations).interval(CONTROL)
 
 
 def _winner(race: Race, by_key: Mapping[str, Candidate]) -> Winner:
@@ -152,13 +177,14 @@ def _winner(race: Race, by_key: Mapping[str, Candidate]) -> Winner:
     from perfaudit.tune.ranks.patches import is_unchanged
 
     key = race.best()
-    control = Race({CONTROL: {}}, {CONTROL: ()}, generations=race.generations).interval(CONTROL)
+    control = _control_of(race, race.changes[key] if key else ())
     if not key or not control[1] <= 1 <= control[2]:
         why = "nothing that was raced was shown to pay" if not key else "the control is not the same as your code"
         return Winner(KNOB, race.now, True, f"keep what you have: {why}")
     candidate = by_key[key]
     ratio, low, high = race.interval(key)
-    base = statistics.median(each[BASE].seconds for each in race.generations)
+    by_mean = race.has_other_order(key)
+    base = statistics.median(each[BASE].mean if by_mean else each[BASE].seconds for each in race.generations)
     saving = Saving("measured", 1 - high, 1 - low, seconds_per_step=base * (1 - ratio))
     verified = race.verified(key)
     fix, how = candidate.fix, ""
@@ -194,13 +220,16 @@ class Sets:
         self._number = 0
         self.facts: Json = {}
 
-    def run(self, texts: Mapping[str, str], steps: int) -> SetRun:
-        """Order a set of ranks, run this rank of it, and put together what all have seen. Raises Gone."""
+    def run(self, texts: Mapping[str, str], steps: int, reads_samples: bool = False) -> SetRun:
+        """Order a set of ranks, run this rank of it, and put together what all have seen. Raises Gone.
+
+        reads_samples: this rank reads some samples at the end, for their lengths.
+        """
         self._number += 1
         self._ranks.begin(self._number)
         order = {"texts": dict(texts), "steps": steps, "port": _free_port()}
         self._ranks.tell_order(order)
-        self._run_own(order)
+        self._run_own(order, reads_samples)
         words = self._ranks.gather()
         if missing := [told["rank"] for told in words if told["ended"] in ("dead", "missing")]:
             raise Gone(f"rank {missing[0]} is gone")
@@ -222,7 +251,7 @@ class Sets:
         self._ranks.begin(self._number)
         self._ranks.tell_order({})
 
-    def _run_own(self, order: Json) -> None:
+    def _run_own(self, order: Json, reads_samples: bool = False) -> None:
         from perfaudit.script.observe import observe
         from perfaudit.script.request import Request
         from perfaudit.script.scratch_folders import scratch_root
@@ -231,7 +260,7 @@ class Sets:
         place = self._ranks.place
         request = Request(
             self._script, order["steps"], 0.0, None if self._in_place else scratch_root(self._script), values=True,
-            is_rank=True, texts=order["texts"], seed=SEED + place.rank,
+            is_rank=True, texts=order["texts"], seed=SEED + place.rank, reads_samples=reads_samples,
         )  # fmt: skip
         variables = {"MASTER_PORT": str(order["port"]), "TORCHELASTIC_USE_AGENT_STORE": "False"}
         seen = observe(request, self._timeout, self._ranks.heed, self._output, LOSSES, variables=variables)
@@ -261,8 +290,33 @@ def _together(words: Sequence[Json], steps: int) -> SetRun:
     behind = [told["updates"][0][max(0, WARM_UP - told["first_update"]) :] for told in words if told.get("updates")]
     if len(behind) < len(words) or not all(behind):
         return SetRun(why=f"a rank made no more than {WARM_UP} of {steps} steps")
+    mean, tokens, padding, spread = _held(words)
     return SetRun(
-        max(statistics.median(seconds) for seconds in behind), tuple(tuple(told.get("losses", ())) for told in words)
+        max(statistics.median(seconds) for seconds in behind), tuple(tuple(told.get("losses", ())) for told in words),
+        mean=mean, tokens=tokens, padding=padding, spread=spread,
+    )  # fmt: skip
+
+
+def _held(words: Sequence[Json]) -> tuple[float, float, float | None, float | None]:
+    """What steps hold, of whole windows behind the first, or of all that count where there are none: see `SetRun`."""
+    first = max(told["first_update"] for told in words)
+    behind = min(told["first_update"] + len(told["updates"][0]) for told in words)
+    begin = max(first, WINDOW)
+    end = begin + (behind - begin) // WINDOW * WINDOW
+    if end <= begin:
+        begin, end = max(first, WARM_UP), behind
+    rows = [
+        [column[begin - told["first_update"] : end - told["first_update"]] for column in told["updates"]]
+        for told in words
+    ]
+    mean = max(statistics.fmean(row[0]) for row in rows)
+    elements, padding = sum(sum(row[5]) for row in rows), sum(sum(row[6]) for row in rows)
+    tells = all(any(row[6]) for row in rows)  # a mask, on each rank
+    return (
+        mean,
+        elements / (end - begin) if tells else 0.0,
+        padding / (elements + padding) if tells else None,
+        spread_of_batches([[a + b for a, b in zip(row[5], row[6], strict=True)] for row in rows]),
     )
 
 

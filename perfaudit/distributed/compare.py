@@ -39,7 +39,8 @@ class RankSteps:
     """The last updates of a rank, in order. first: the number of the first of them.
 
     seconds: of each; waited: of these in collectives; in_buckets: of those at the end of backward passes; elements: of what its
-    batches hold; queued, computed: seconds outside of collectives in which it waited for a core that others held, and was on one.
+    batches hold; held: of the same with their padding, () where there is none; queued, computed: seconds outside of collectives
+    in which it waited for a core that others held, and was on one.
     """
 
     rank: int
@@ -50,6 +51,7 @@ class RankSteps:
     elements: Sequence[float]
     queued: Sequence[float]
     computed: Sequence[float]
+    held: Sequence[float] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ class Comparison:
 
     exposed: share of a step that the rank which waits least is in collectives; in_buckets: of it in those of
     DistributedDataParallel. imbalance: see `Run`. batches_explain: whether what batches hold goes with the time they take, by
-    rank and step; None where no batch was seen.
+    rank and step; None where no batch was seen. batch_spread: see `spread_of_batches`.
     """
 
     updates: int = 0
@@ -68,6 +70,7 @@ class Comparison:
     imbalance: float | None = None
     is_imbalanced: bool = False
     batches_explain: bool | None = None
+    batch_spread: float | None = None
 
 
 def compare(ranks: Sequence[RankSteps]) -> Comparison:
@@ -78,7 +81,7 @@ def compare(ranks: Sequence[RankSteps]) -> Comparison:
     behind = min(each.first + len(each.seconds) for each in ranks)
     if behind - first < FEWEST:
         return Comparison(max(0, behind - first))
-    seconds, waited, buckets, elements, queued, computed = (
+    seconds, waited, buckets, elements, queued, computed, held = (
         [list(row[first - each.first : behind - each.first]) for each, row in rows]
         for rows in (
             [(each, each.seconds) for each in ranks],
@@ -87,6 +90,7 @@ def compare(ranks: Sequence[RankSteps]) -> Comparison:
             [(each, each.elements) for each in ranks],
             [(each, each.queued) for each in ranks],
             [(each, each.computed) for each in ranks],
+            [(each, each.held or each.elements) for each in ranks],
         )
     )
     own = [
@@ -114,7 +118,17 @@ def compare(ranks: Sequence[RankSteps]) -> Comparison:
         imbalance,
         not stragglers and imbalance >= IMBALANCE and _is_in_turn(own),
         explain,
+        spread_of_batches(held),
     )
+
+
+def spread_of_batches(held: Sequence[Sequence[float]]) -> float | None:
+    """What the fullest batch of a step holds, padding included, over the mean of all ranks; the mean over the steps.
+
+    held: of each rank, step by step. None where no batch was seen.
+    """
+    spreads = [max(step) / statistics.fmean(step) for step in zip(*held, strict=True) if any(step)]
+    return statistics.fmean(spreads) if spreads else None
 
 
 def _late(

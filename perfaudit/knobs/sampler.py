@@ -57,7 +57,7 @@ class Sampler(Knob):
         except NotWritten as why:
             return str(why)
         if loading.drawing is not None:
-            return "it shares its samples out among ranks: behind a launcher, --allow rounding,order races it"
+            return "it shares its samples out among ranks: behind a launcher --sampler races it on all of them"
         if changes_its_dataset(survey):
             return (
                 "the program changes its dataset as it trains, and lengths that were read at the start would not hold"
@@ -162,24 +162,14 @@ class Sampler(Knob):
         why: there is no telling; then nothing else is said.
         """
         from perfaudit.target.random_streams import same_random_streams
-        from perfaudit.target.sample_lengths import Unclear, find_lengths
+        from perfaudit.target.sample_lengths import told_lengths
 
-        loader = training.loader
+        found, told = told_lengths(training.loader)
+        if found is None:
+            return told
         with same_random_streams():
-            try:
-                found = find_lengths(loader.dataset, loader.collate_fn)
-            except Unclear as why:
-                return {"why": str(why)}
-            except Exception as failure:  # whatever the dataset and the collation of the user raise
-                return {"why": f"reading samples raises {type(failure).__name__}: {failure}"}
-            before, after = paddings(found, loader.batch_size, loader.drop_last)
-        accessor, dimension = found.place
-        ordered = sorted(found.lengths)
-        return {
-            "why": "", "accessor": accessor, "dimension": dimension, "samples": found.samples, "read": len(ordered),
-            "seconds_each": found.seconds_each, "before": before, "after": after, "shortest": ordered[0],
-            "middle": ordered[len(ordered) // 2], "longest": ordered[-1],
-        }  # fmt: skip
+            before, after = paddings(found, training.loader.batch_size, training.loader.drop_last)
+        return {**told, "before": before, "after": after}
 
 
 def paddings(found: Any, batch_size: int, drop_last: bool) -> tuple[float, float]:

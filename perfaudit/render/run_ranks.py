@@ -22,6 +22,7 @@ COLUMNS = {
 }
 WORTH_A_COLUMN = 0.005  # of a step, on any rank
 HIGH, FAR = 0.05, 0.15  # of a step above the middle of all ranks: marked, and marked twice
+UNEVEN = 1.05  # times the mean of all ranks, that the fullest batch of a step holds, from which on it is told
 _NARROW = 7  # characters of a column at least, with the space before it
 _MARKS = ("  ", "+ ", "++")
 # What gloo and NCCL say where another process is gone.
@@ -150,6 +151,10 @@ def communication(run: Run, ranks: Sequence[RankRun]) -> list[str]:
     sizes = [each.elements for each in ranks if each.elements]
     if len(sizes) > 1 and max(sizes) >= 1.05 * min(sizes):
         said.append(f"Batches hold {min(sizes):,.0f} to {max(sizes):,.0f} elements a step, by rank.")
+    if run.batch_spread is not None and run.batch_spread >= UNEVEN:
+        said.append(
+            f"The fullest batch of a step holds {run.batch_spread:.2f} times the mean of all ranks, on average."
+        )
     paddings = [each.padding for each in ranks if each.padding is not None]
     if paddings:
         low, high = (f"{100 * each:.0f}" for each in (min(paddings), max(paddings)))

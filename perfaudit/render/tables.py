@@ -216,7 +216,13 @@ def _race(raced: list[Comparison], paint: Paint, metric: str, width: int) -> str
     how += ", or screened in one running training" if len(bases) > 1 else ""
     lines = [f"against {settings_words(raced[0].baseline, names)}, {how}, time per {unit}:"]
     lines += [
-        wrapped(f"{settings_words(c.candidate, names)}{of_text(c)}: {ratio_text(c, paint)}", width, "  ") for c in raced
+        wrapped(
+            f"{settings_words(c.candidate, names)}{of_text(c)}{'' if c.per == raced[0].per else f', by the {c.per}'}: "
+            f"{ratio_text(c, paint)}",
+            width,
+            "  ",
+        )
+        for c in raced
     ]
     return "\n".join(lines) + "\n"
 

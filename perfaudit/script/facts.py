@@ -12,6 +12,7 @@ from perfaudit.script.own_files import OwnFiles
 from perfaudit.script.watch import Watch
 
 Json = dict[str, Any]  # Any: nested JSON
+READING_SECONDS = 1.0  # for the lengths of samples, of which only the place and the range are wanted
 MOST_NAMED = 64  # optimizers; a script may build a new one for each task
 
 
@@ -40,6 +41,20 @@ def facts_of(watch: Watch, files: OwnFiles) -> Json:
     if watch.of_rank is not None and "torch" in sys.modules:
         facts["collectives"] = watch.of_rank.collectives.facts()
     return facts
+
+
+def sample_lengths(watch: Watch) -> Json:
+    """What in a sample has the length that batches are padded to, see `told_lengths`; {} where the loader puts none together."""
+    from torch.utils.data import IterableDataset, default_collate, default_convert
+
+    from perfaudit.target.sample_lengths import told_lengths
+
+    loader = watch.loaders.last_read()
+    if loader is None or loader.batch_size is None or isinstance(loader.dataset, IterableDataset):
+        return {}
+    if loader.collate_fn in (default_collate, default_convert):
+        return {}
+    return told_lengths(loader, READING_SECONDS)[1]
 
 
 def bytes_in_use() -> int:

@@ -27,6 +27,7 @@ class ReadLoaders:
         self._built: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # numbers of sites by loader
         self._begun: dict[int, int] = {}  # the same by the id of an iterator; one that is gone leaves its id to another
         self._read: set[int] = set()  # numbers of sites
+        self._loaders: dict[int, weakref.ref[Any]] = {}  # loaders by the id of an iterator
 
     def watch_building(self, original: Function) -> Function:
         """In the place of `DataLoader.__init__`."""
@@ -48,6 +49,7 @@ class ReadLoaders:
         self._begun[id(batches)] = -1
         with contextlib.suppress(TypeError):
             self._begun[id(batches)] = self._built.get(loader, -1)
+            self._loaders[id(batches)] = weakref.ref(loader)
 
     def read(self, batches: int) -> None:
         """An iterator, by its id, has given a batch, and another one gave that before."""
@@ -58,6 +60,11 @@ class ReadLoaders:
         """An update has ended; the last batch before it is its own. There is nothing to do unless `is_other`."""
         self.is_other = False
         self._read.add(self._begun.get(self.last, -1))
+
+    def last_read(self) -> Any:
+        """The loader that gave the last batch; None where it is gone, or not known."""
+        found = self._loaders.get(self.last)
+        return found() if found is not None else None
 
     def were_read(self) -> list[Lines]:
         """The calls whose loaders updates have read; [] where that is not known of each."""

@@ -31,7 +31,8 @@ class Request:
     gradients are read. is_live: whether memory, and how far the script has come, are told as it runs. is_whole: whether phases
     are timed in each step, and not in some of them. is_rank: whether it is one of several
     processes of a launcher, so that what it waits for in collectives is timed. texts: files that run with
-    another text. seed: of all random streams, when torch has been imported; None for as the script leaves them.
+    another text. seed: of all random streams, when torch has been imported; None for as the script leaves them. reads_samples:
+    whether some samples are read behind the last step, to tell their lengths.
     """
 
     script: Script
@@ -46,6 +47,7 @@ class Request:
     is_rank: bool = False
     texts: dict[str, str] = field(default_factory=dict)
     seed: int | None = None
+    reads_samples: bool = False
 
     def to_json(self, pipe: int, trace: int = -1, stands: int = -1) -> str:
         """For the child, which tells what it sees on a descriptor, and writes the trace of a profile to another one.
@@ -67,6 +69,7 @@ class Request:
                 "is_rank": self.is_rank,
                 "texts": self.texts,
                 "seed": self.seed,
+                "reads_samples": self.reads_samples,
                 "trace": trace,
                 "stands": stands,
             }

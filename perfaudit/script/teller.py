@@ -11,7 +11,7 @@ import time
 from typing import Any
 
 from perfaudit.script.called_functions import GRACE, LONGEST, MOST, SECONDS, CalledFunctions
-from perfaudit.script.facts import bytes_in_use, facts_of
+from perfaudit.script.facts import bytes_in_use, facts_of, sample_lengths
 from perfaudit.script.loop_progress import fraction_done
 from perfaudit.script.own_files import OwnFiles, is_own
 from perfaudit.script.pipe import MOST_AT_ONCE, Pipe
@@ -54,6 +54,7 @@ class Teller:
         self._is_live = order["is_live"]
         self._wants_profile, self._trace = order["profile"], order["trace"]
         self._is_exported = order["is_whole"]
+        self._reads_samples = order["reads_samples"]
         self._profile: StepProfile | None = None  # under way
         self._profiled = 0  # updates since it began
         self._called: CalledFunctions | None = None  # of steps behind those that are timed
@@ -276,5 +277,7 @@ class Teller:
             facts["never_built"] = self.watch.never_built(frozenset(facts["files"]))
             if self._heard is not None and self._heard.is_known and not self.watch.compiles:
                 facts["called"] = self._heard.names(facts["files"])
+            if self._reads_samples and os.getpid() == self._pid:
+                facts["sample_lengths"] = sample_lengths(self.watch)
             facts["main"] = os.path.abspath(getattr(sys.modules["__main__"], "__file__", None) or "")  # noqa: PTH100
         return facts

@@ -91,6 +91,30 @@ def find_lengths(dataset: Any, collate: Any, most_seconds: float = MOST_SECONDS)
     return SampleLengths(place, multiple, lengths, count, (time.perf_counter() - started) / len(lengths))
 
 
+def told_lengths(loader: Any, most_seconds: float = MOST_SECONDS) -> tuple[SampleLengths | None, dict[str, Any]]:
+    """What `find_lengths` finds of a loader's samples, and the same as JSON: "why" says why it finds nothing, else "".
+
+    The random streams stand afterwards where they stood.
+    """
+    from perfaudit.target.load import said
+    from perfaudit.target.random_streams import same_random_streams
+
+    with same_random_streams():
+        try:
+            found = find_lengths(loader.dataset, loader.collate_fn, most_seconds)
+        except Unclear as why:
+            return None, {"why": str(why)}
+        except Exception as failure:  # whatever the dataset and the collation of the user raise
+            return None, {"why": f"reading samples raises {type(failure).__name__}: {said(failure)}"}
+    (accessor, dimension), ordered = found.place, sorted(found.lengths)
+    return found, {
+        "why": "", "accessor": accessor, "dimension": dimension, "multiple": found.multiple,
+        "samples": found.samples, "read": len(ordered),
+        "seconds_each": found.seconds_each, "shortest": ordered[0], "middle": ordered[len(ordered) // 2],
+        "longest": ordered[-1],
+    }  # fmt: skip
+
+
 def _padded_to(
     dataset: Any, collate: Any, places: Sequence[Place], numbers: Sequence[int], chance: random.Random
 ) -> tuple[Place, int] | None:

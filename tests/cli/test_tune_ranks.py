@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perfaudit.cli.tune_ranks import FEWEST_STEPS, MOST_STEPS, _report, _steps_of_set, _together
+from perfaudit.cli.tune_ranks import FEWEST_STEPS, MOST_STEPS, _report, _steps_of_set, _together, _whole_windows
 from perfaudit.report import Report
 from perfaudit.tune.ranks.candidates import candidates_of
 from perfaudit.tune.ranks.race import BASE, CONTROL, Race, SetRun
@@ -22,7 +22,29 @@ def word(rank: int, seconds: float, **others: Any) -> dict[str, Any]:
 
 
 def test_a_set_takes_as_long_as_its_slowest_rank() -> None:
-    assert _together([word(0, 0.04), word(1, 0.06)], 20) == SetRun(0.06, ((1.0, 0.5), (1.0, 0.5)))
+    assert _together([word(0, 0.04), word(1, 0.06)], 20) == SetRun(
+        0.06, ((1.0, 0.5), (1.0, 0.5)), mean=pytest.approx(0.06), spread=1.0
+    )
+
+
+def test_what_a_set_holds_is_told_of_whole_windows_behind_the_first() -> None:
+    """25 steps of the first window, 25 that count, and the beginning of a third, which has some of its batches only."""
+
+    def told(rank: int, tokens: int, padding: int, first: int = 0) -> dict[str, Any]:
+        rows = [[9.0] * 25 + [0.1] * 24 + [0.6] + [9.0] * 7, [0.0] * 57, [0.0] * 57, [0.0] * 57, [0.0] * 57]
+        rows += [[999] * 25 + [tokens] * 25 + [999] * 7, [999] * 25 + [padding] * 25 + [999] * 7]
+        return word(rank, 0.0, updates=[row[first:] for row in rows], first_update=first)
+
+    found = _together([told(0, 100, 100), told(1, 300, 100, first=20)], 57)
+    assert (found.mean, found.tokens, found.padding) == (pytest.approx(0.12), 400.0, pytest.approx(1 / 3))
+    assert found.spread == pytest.approx(400 / 300)
+    unmasked = _together([told(0, 100, 0), told(1, 300, 0)], 57)
+    assert (unmasked.tokens, unmasked.padding, unmasked.spread) == (0.0, None, 1.5)
+
+
+@pytest.mark.parametrize(("steps", "whole"), [(40, 50), (50, 50), (51, 75), (200, 200)])
+def test_steps_of_a_set_are_whole_windows_where_batches_by_length_are_raced(steps: int, whole: int) -> None:
+    assert _whole_windows(steps) == whole
 
 
 @pytest.mark.parametrize(

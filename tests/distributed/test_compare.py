@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from perfaudit.distributed.compare import FEWEST, WARM_UP, Comparison, RankSteps, compare
+from perfaudit.distributed.compare import FEWEST, WARM_UP, Comparison, RankSteps, compare, spread_of_batches
 
 STEP, EXCHANGE = 0.040, 0.004  # seconds
 
@@ -152,3 +152,11 @@ def test_of_few_updates_or_one_rank_nothing_is_said() -> None:
     assert compare(made([[0.03] * few, [0.09] * few])) == Comparison(FEWEST - 1)
     assert compare(made([[0.03] * 60])) == Comparison()
     assert compare(made([[0.0] * 60, [0.0] * 60], exchange=0.0)) == Comparison(60 - WARM_UP)
+
+
+def test_the_spread_of_batches_is_the_fullest_over_the_mean_step_by_step() -> None:
+    assert spread_of_batches([[10, 30], [30, 10]]) == pytest.approx(1.5)
+    assert spread_of_batches([[10, 30], [10, 30]]) == 1.0
+    assert spread_of_batches([[0, 0], [0, 0]]) is None
+    steps = made([[0.01] * 60, [0.01] * 60], elements=[[10.0] * 60, [30.0] * 60])
+    assert compare(steps).batch_spread == pytest.approx(1.5)

@@ -354,6 +354,30 @@ def test_the_padding_of_the_sampler_that_is_handed_over() -> None:
     assert paddings(SampleLengths(("", 0), 1, [7] * 100, 100), 8, True) == (0.0, 0.0)
 
 
+def test_a_loader_is_asked_for_the_lengths_of_its_samples() -> None:
+    data = [{"words": torch.ones(n), "label": 1} for n in LENGTHS]
+
+    def pad(samples: list[Any]) -> Any:
+        return torch.nn.utils.rnn.pad_sequence([sample["words"] for sample in samples])
+
+    before = torch.get_rng_state()
+    seen = KNOB.answer_lengths(SimpleNamespace(loader=DataLoader(data, 8, shuffle=True, collate_fn=pad)))  # type: ignore[arg-type]
+    assert (seen["why"], seen["accessor"], seen["dimension"], seen["multiple"]) == ("", '["words"]', 0, 1)
+    assert (seen["shortest"], seen["longest"], seen["read"]) == (1, 101, 1000)
+    assert seen["before"] > 0.3 > 0.08 > seen["after"]
+    assert torch.equal(before, torch.get_rng_state())
+    alike = DataLoader([data[0]] * 100, 8, shuffle=True, collate_fn=pad)  # type: ignore[arg-type]
+    assert KNOB.answer_lengths(SimpleNamespace(loader=alike)) == {"why": "samples are all of one length"}
+
+    def broken(samples: list[Any]) -> Any:
+        raise KeyError("words")
+
+    broken_one = DataLoader(data, 8, shuffle=True, collate_fn=broken)  # type: ignore[arg-type]
+    assert KNOB.answer_lengths(SimpleNamespace(loader=broken_one)) == {
+        "why": "reading samples raises KeyError: 'words'"
+    }
+
+
 @pytest.mark.parametrize("masked", [True, False])
 def test_what_is_said_of_a_search(masked: bool) -> None:
     asked = bench(SEEN)

@@ -43,6 +43,12 @@ def test_each_rank_is_a_row_and_what_is_longer_than_on_most_is_marked() -> None:
     )
 
 
+def test_batches_that_differ_from_rank_to_rank_are_told_by_the_step() -> None:
+    said = "The fullest batch of a step holds 1.21 times the mean of all ranks, on average."
+    assert said in block(replace(RUN, batch_spread=1.21), 120)
+    assert "fullest" not in block(replace(RUN, batch_spread=1.01), 120)
+
+
 @pytest.mark.parametrize(
     ("ranks", "first"),
     [

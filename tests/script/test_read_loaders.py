@@ -37,6 +37,9 @@ def test_a_loader_of_an_evaluation_is_named_and_one_that_is_trained_on_is_not() 
     first.read()
     seen.end_update()
     assert seen.never_read() == [(__file__, line, line)]
+    assert seen.last_read() is first
+    other.read()
+    assert seen.last_read() is other
 
 
 def test_a_loader_without_a_hash_stops_no_script() -> None:
@@ -48,6 +51,7 @@ def test_a_loader_without_a_hash_stops_no_script() -> None:
     loader.read()
     seen.end_update()
     assert seen.never_read() == []
+    assert seen.last_read() is None
 
 
 def test_nothing_is_named_where_a_batch_came_from_somewhere_else() -> None:

@@ -24,6 +24,7 @@ ORDER = {
     "trace": -1,
     "values": False,
     "is_whole": False,
+    "reads_samples": False,
     "is_rank": False,
 }
 

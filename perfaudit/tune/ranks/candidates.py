@@ -12,7 +12,15 @@ from perfaudit.measurements import Settings
 from perfaudit.static.discover import shown
 from perfaudit.static.source import Source, Unreadable, read_source
 from perfaudit.static.understanding.distributed import ddp_calls
-from perfaudit.tune.ranks import compression, ddp_call, no_sync, rank_workers, sharded, sharded_optimizer
+from perfaudit.tune.ranks import (
+    batches_by_length,
+    compression,
+    ddp_call,
+    no_sync,
+    rank_workers,
+    sharded,
+    sharded_optimizer,
+)
 from perfaudit.tune.ranks.patches import Candidate, Ranks, Refused
 
 SYNC_BATCH_NORM = (
@@ -28,7 +36,9 @@ FINDS: tuple[Find, ...] = (
     sharded.candidates,
     compression.candidates,
     sharded_optimizer.candidates,
+    batches_by_length.candidates,
 )
+BY_LENGTH: tuple[Find, ...] = (batches_by_length.candidates,)
 
 
 class NoCandidates(Exception):
@@ -50,11 +60,13 @@ class _Found:
     left: list[str] = field(default_factory=list)
 
 
-def candidates_of(files: Sequence[str], allow: frozenset[str], ranks: Ranks | None = None) -> Choice:
+def candidates_of(
+    files: Sequence[str], allow: frozenset[str], ranks: Ranks | None = None, finds: Sequence[Find] = FINDS
+) -> Choice:
     """What to try on these files of a program, as far as `allow` has what besides speed it changes. Raises NoCandidates."""
     sources = _sources(files)
     found = _Found()
-    for find in FINDS:
+    for find in finds:
         _take(found, find(sources, ranks or Ranks()), allow)
     if any(source.calls(name) for source in sources for name in SYNC_BATCH_NORM):
         found.left.append(
@@ -62,9 +74,12 @@ def candidates_of(files: Sequence[str], allow: frozenset[str], ranks: Ranks | No
             "another one"
         )
     if not found.allowed:
-        raise NoCandidates(
-            "; ".join(found.left) or "no file that the script runs calls DistributedDataParallel by its name"
+        nothing = (
+            "no sample has a length to which its batches are padded, or several loaders are read"
+            if finds is BY_LENGTH
+            else "no file that the script runs calls DistributedDataParallel by its name"
         )
+        raise NoCandidates("; ".join(found.left) or nothing)
     now: Settings = {}
     for candidate in found.allowed:
         now |= candidate.now

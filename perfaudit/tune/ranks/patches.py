@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from perfaudit.findings import Edit, Fix, Location
 from perfaudit.measurements import Settings
@@ -19,10 +21,16 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """What the first set of ranks has told. cores: of this node, for each of its ranks; backend: of their collectives."""
+    """What the first set of ranks has told. cores: of this node, for each of its ranks; backend: of their collectives.
+
+    lengths: of samples, see `target.sample_lengths.told_lengths`, {} where the loader puts none together. loaders_read: file,
+    first and last line of the calls whose loaders steps have read.
+    """
 
     cores: int = 1
     backend: str = "gloo"
+    lengths: Mapping[str, Any] = field(default_factory=dict)
+    loaders_read: Sequence[Sequence[Any]] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,9 @@
 Of a generation each set of ranks gives one number: the median step of the slowest rank, since a step ends when all are
 there. Sets are started afresh, so numbers of different generations are independent, and Student's interval over the ratios of
 the generations holds (`measure.stats`).
+
+A patch that changes which samples a step has is compared otherwise: by the mean of all steps, whose batches are long and short,
+over the same samples, divided by the tokens that they have where masks tell these.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from perfaudit.measure.stats import (
     smallest_callable,
     verdict,
 )
-from perfaudit.measurements import Comparison, Settings, Trial
+from perfaudit.measurements import NOT_CLAIMED, Comparison, Settings, Trial
 
 BASE, CONTROL = "your code", "identical code"
 NUDGED = "your code with each gradient moved by its last bit"  # once, to see how far roundings carry the losses
@@ -38,13 +41,19 @@ MOST_GENERATIONS = LOOKS[-1].generations
 class SetRun:
     """What a set of ranks has shown: seconds of a step, and the first losses, rank by rank.
 
-    why: it has none of that; has_failed: for the script raised an error on a rank.
+    why: it has none of that; has_failed: for the script raised an error on a rank. mean: seconds of a step, of the rank that
+    takes longest, over whole windows of a sampler by length; tokens: of all ranks in a step, 0 where no mask tells; padding: its
+    share of what batches hold, None likewise; spread: see `distributed.compare.spread_of_batches`.
     """
 
     seconds: float = 0.0
     losses: tuple[tuple[float, ...], ...] = ()
     why: str = ""
     has_failed: bool = False
+    mean: float = 0.0
+    tokens: float = 0.0
+    padding: float | None = None
+    spread: float | None = None
 
 
 @dataclass(slots=True)
@@ -98,7 +107,20 @@ class Race:
                     self.given_up.add(key)
 
     def _log_ratios(self, key: str) -> list[float]:
-        return [math.log(each[key].seconds / each[BASE].seconds) for each in self.generations if key in each]
+        both = [(each[BASE], each[key]) for each in self.generations if key in each]
+        if not self.has_other_order(key):
+            return [math.log(run.seconds / base.seconds) for base, run in both]
+        tells = self.tells_tokens(key)
+        return [math.log(run.mean / base.mean * (base.tokens / run.tokens if tells else 1)) for base, run in both]
+
+    def has_other_order(self, key: str) -> bool:
+        """Whether a step has other samples with this patch than without it."""
+        return "order" in self.changes[key]
+
+    def tells_tokens(self, key: str) -> bool:
+        """Whether this patch is compared by the token."""
+        runs = [each[name] for each in self.generations if key in each for name in (BASE, key)]
+        return self.has_other_order(key) and all(run.tokens for run in runs)
 
     def _is_settled(self, key: str) -> bool:
         ratios = self._log_ratios(key)
@@ -140,6 +162,7 @@ class Race:
                         n,
                         smallest=smallest,
                         given_up=is_given_up,
+                        per="token" if self.tells_tokens(key) else "step",
                     )
                 )
         return found
@@ -147,8 +170,9 @@ class Race:
     def trials(self) -> list[Trial]:
         """The base and each candidate: seconds of a step over the generations, or why there are none."""
         found = []
+        by_mean = any(map(self.has_other_order, self.settings))
         for key, settings in {BASE: self.now, **self.settings}.items():
-            seconds = [each[key].seconds for each in self.generations if key in each]
+            seconds = [each[key].mean if by_mean else each[key].seconds for each in self.generations if key in each]
             if key in self.failures or not seconds:
                 status = "failed" if key in self.failures else "not_measured"
                 found.append(Trial(KNOB, settings, status, reason=self.failures.get(key, "not reached")))  # type: ignore[arg-type]  # a Status
@@ -170,6 +194,25 @@ class Race:
         }
         return min(paying, key=lambda key: paying[key], default="")
 
+    def batches_words(self, key: str) -> str:
+        """What batches hold with a patch that changes which samples they have, and without; "" for other patches."""
+        both = [(each[BASE], each[key]) for each in self.generations if key in each]
+        if not self.has_other_order(key) or not both:
+            return ""
+        said = []
+        paddings = [(base.padding, run.padding) for base, run in both]
+        if known := [(before, after) for before, after in paddings if before is not None and after is not None]:
+            before, after = map(statistics.fmean, zip(*known, strict=True))
+            said.append(f"padding is {100 * before:.0f} % of what batches hold, and {100 * after:.0f} % with it")
+        spreads = [(base.spread, run.spread) for base, run in both]
+        if known := [(before, after) for before, after in spreads if before is not None and after is not None]:
+            before, after = map(statistics.fmean, zip(*known, strict=True))
+            said.append(
+                f"the fullest batch of a step holds {before:.2f} times the mean of all ranks, and {after:.2f} times with it"
+            )
+        counted = "the token" if self.tells_tokens(key) else "the step, as no mask tells the tokens of a batch"
+        return f"{key}: {'; '.join([*said, f'it is compared by {counted}'])}"
+
     # ---- whether it is the same training -----------------------------------------------------------------------------
 
     def noise_of_losses(self) -> float:
@@ -178,7 +221,13 @@ class Race:
         return max((gap(first, other) for other in sets for first in sets[:1]), default=0.0)
 
     def why_losses_differ(self, key: str) -> str:
-        """Why a candidate's training is not the user's; "" where its losses are, or may be, the same."""
+        """Why a candidate's training is not the user's; "" where its losses are, or may be, the same.
+
+        Of other samples nothing but finite losses is asked.
+        """
+        if self.has_other_order(key):
+            losses = [loss for each in self.generations if key in each for rank in each[key].losses for loss in rank]
+            return "" if all(map(math.isfinite, losses)) else "its losses are no numbers"
         limit = self.limit(key)
         for each in self.generations:
             if key in each and BASE in each and (found := gap(each[BASE].losses, each[key].losses)) > limit:
@@ -203,6 +252,11 @@ class Race:
         if not pairs or not all(first and any(first) for first, _ in pairs):
             return ""
         number = min(len(losses) for losses in pairs[0][0])
+        if self.has_other_order(key):
+            return (
+                f"the first {number} losses of each rank are finite, in {len(pairs)} starts; {NOT_CLAIMED}, because the patch "
+                "changes the order in which samples come"
+            )
         largest = max(gap(first, other) for first, other in pairs)
         if largest == 0.0:
             return f"the first {number} losses of each rank are those of your code to the bit, in {len(pairs)} starts"

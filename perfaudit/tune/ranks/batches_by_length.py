@@ -1,0 +1,43 @@
+"""Batches of samples of similar length on all ranks at the same time, so that no rank waits for the longest batch."""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Iterator, Sequence
+
+from perfaudit.knobs._batches_by_length import LOADER, NotWritten, random_loader, written
+from perfaudit.knobs.sampler import AS_DRAWN, by_length
+from perfaudit.measurements import Settings
+from perfaudit.static.source import Source
+from perfaudit.tune.ranks.patches import Candidate, Ranks, Refused, patch
+
+WORDS = "give all ranks samples of similar length at the same time"
+
+
+def candidates(sources: Sequence[Source], ranks: Ranks) -> Iterator[Candidate]:
+    """The loader that steps read, with a sampler by length in the place of its DistributedSampler; none without lengths."""
+    calls = [(source, call) for source in sources for call in source.calls(LOADER) if _was_read(source, call, ranks)]
+    seen = ranks.lengths
+    if len(calls) != 1 or not seen:
+        return
+    source, call = calls[0]
+    if seen["why"]:
+        raise Refused(f"batches by length are not tried for {source.path}:{call.lineno}: {seen['why']}")
+    try:
+        loader = random_loader(source, call)
+        if loader.drawing is None:
+            raise NotWritten(f"{source.path}:{call.lineno} shares its samples out by no DistributedSampler")
+        edits = written(loader, seen["accessor"], seen["dimension"])
+    except NotWritten as why:
+        raise Refused(f"batches by length are not tried: {why}") from None
+    settings: Settings = {"batches": by_length(seen["accessor"], seen["dimension"])}
+    yield patch(source, call, settings, {"batches": AS_DRAWN}, WORDS, ("order",), edits)
+
+
+def _was_read(source: Source, call: ast.Call, ranks: Ranks) -> bool:
+    here = os.path.realpath(source.path)
+    return any(
+        os.path.realpath(path) == here and first <= call.lineno and (call.end_lineno or call.lineno) <= last
+        for path, first, last in ranks.loaders_read
+    )
