@@ -199,3 +199,44 @@ def test_a_run_of_a_script_is_resumed_with_its_arguments(tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     assert tune._as_before([], None, None) == (["anomaly"], None, None, script)
     assert tune._as_before([], "other.py", None)[1:] == ("other.py", None, None)
+
+
+@pytest.mark.parametrize("flags", [("--anomaly",), ("--sampler", "--anomaly"), ("--resume",)])
+def test_behind_a_launcher_one_knob_alone_may_be_named(
+    flags: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, perfaudit: Run
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(IN_PROCESS)
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    Journal.create(tmp_path, {"command": "tune", "target": "train.py", "knobs": ["anomaly"], "options": {}})
+    done = perfaudit("tune", "train.py", *flags)
+    assert (done.code, "leave other knobs and --resume out" in " ".join(done.err.split())) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("flags", "allow", "only"),
+    [
+        (("--sampler",), {"order"}, True),
+        (("--sampler", "--allow", "rounding"), {"rounding", "order"}, True),
+        (("--allow", "rounding,order"), {"rounding", "order"}, False),
+        ((), {"rounding"}, False),
+    ],
+)
+def test_what_ranks_race_goes_by_the_knob_and_by_what_is_allowed(
+    flags: tuple[str, ...], allow: set[str], only: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, perfaudit: Run
+) -> None:
+    asked: list[tuple[set[str], bool]] = []
+
+    def note(
+        place: object, script: object, budget: float, timeout: float, allow: frozenset[str], *_: object, **more: bool
+    ) -> None:
+        asked.append((set(allow), more["only_by_length"]))
+
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(IN_PROCESS)
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr("perfaudit.cli.tune_ranks.tune_on_ranks", note)
+    assert perfaudit("tune", "train.py", *flags).code == 0  # as a rank that has nothing to report
+    assert asked == [(allow, only)]

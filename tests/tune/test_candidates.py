@@ -133,6 +133,8 @@ def test_which_settings_can_be_climbed(
          "it changes precision; allow that with --allow precision"),
         (Values("some_values", {1: ()}, seconds_needed=30.0), "", 29.9,
          "it needs 30 s of measuring and had 30 s; give it longer with --budget, or search it alone with --some-values"),
+        (Values("some_values", {1: ()}, alone_because="steps tell nothing"), "rounding", 100.0,
+         "steps tell nothing; search it alone with --some-values, without --allow"),
         (Values("values", {1: ()}, not_applicable=lambda survey: "there is no a"), "", 100.0, "there is no a"),
         (Values("values", {1: ()}, phases=("zero_grad",), min_gain=0.2), "", 100.0,
          "zero grad takes 10.0 % of the step, so there is next to nothing to gain"),
