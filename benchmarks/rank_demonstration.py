@@ -22,7 +22,7 @@ COMMANDS = {
     "hang": "run failing_ranks.py --steps 60 --timeout 60s -- hang",
     "variant": "tune failing_ranks.py --budget 5m --allow safe -- variant-raise",
     "tune": "tune tunable_ranks.py --budget 10m",
-    "sampler": "tune padded_ranks.py --budget 9m --sampler",
+    "sampler": "tune padded_ranks.py --budget 15m --sampler",
 }
 
 

@@ -246,6 +246,9 @@ def _arguments(loader: Loader, lengths: str, window: int) -> list[Edit]:
             if isinstance(size, ast.Call) or (isinstance(last, ast.expr) and not isinstance(last, ast.Constant)):
                 raise NotWritten(f"{source.path}:{call.lineno} computes its batch size")
             changed += _all(edit.replace(source, drawing, sampler), source, drawing)
+            assigned = source.parent(drawing)
+            if isinstance(assigned, ast.AnnAssign):
+                changed += _all(edit.replace(source, assigned.annotation, NAME), source, drawing)
             assert isinstance(standing, ast.expr)
             sampler = source.text_of(standing)
     remove = partial(_without, source, call)

@@ -145,12 +145,12 @@ def main(args):
             ],
         ),
         (
-            "sampler = DistributedSampler(data, seed=3)\n"
+            "sampler: DistributedSampler[int] = DistributedSampler(data, seed=3)\n"
             "loader = DataLoader(data, batch_size=32, sampler=sampler, collate_fn=pad)\n"
             "sampler.set_epoch(1)\n",
             [
                 "lengths = [len(data[i][0]) for i in range(len(data))]",
-                "sampler = BatchesByLength(lengths, batch_size=32, seed=3)",
+                "sampler: BatchesByLength = BatchesByLength(lengths, batch_size=32, seed=3)",
                 "loader = DataLoader(data, batch_sampler=sampler, collate_fn=pad)",
                 "sampler.set_epoch(1)",
             ],
