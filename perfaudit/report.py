@@ -53,7 +53,7 @@ class UnusedSuppression:
     unknown: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Report:
     """Everything one command found and measured; findings are in order of rank once `rank.ranked` has seen them."""
 
@@ -85,6 +85,12 @@ class Report:
     def with_(self, **changes: Any) -> Report:  # Any: one type per field
         """A copy with some fields replaced."""
         return dataclasses.replace(self, **changes)
+
+    def __repr__(self) -> str:
+        """What a session shows of it: the result in one line. `to_json` has all of it."""
+        from perfaudit.render.html.notebook import verdict_of
+
+        return f"<Report of perfaudit {self.command}: {verdict_of(self)}>"
 
     def _repr_html_(self) -> str:
         """What a notebook shows of it."""

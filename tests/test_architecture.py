@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "decoding": set(),
     "expressions": set(),
     "errors": set(),
-    "__init__": {"static", "rank", "report", "target", "tune", "trace", "rules", "machine"},
+    "__init__": {"static", "rank", "report", "trace", "rules", "machine", "functions"},
     "__main__": {"cli"},
     "files": set(),
     "user_folder": {"files"},
@@ -72,6 +72,7 @@ MAY_IMPORT = {
     "render": {"measurements", "verdicts", "runs", "traces", "machine_facts", "report", "rules", "rank"},
     "pytest_plugin": {"files", "verdicts", "config", "target", "measure", "gate", "render"},
     "mcp": {"quantities", "knobs"},
+    "functions": {"report", "knobs", "measure", "script", "gate", "tune", "cli"},
     "cli": {
         "mcp",
         "files",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,8 @@ import pytest
 
 import perfaudit
 from perfaudit.errors import UserError
+from perfaudit.report import Report
+from perfaudit.script.observe import Seen
 
 sys.path.insert(0, str(Path(__file__).parent / "trace"))
 
@@ -54,3 +57,107 @@ def test_a_function_is_called_whether_or_not_its_package_was_imported(name: str)
 def test_importing_perfaudit_imports_nothing_else() -> None:
     program = "import sys, perfaudit\nassert not [name for name in sys.modules if name.startswith('perfaudit.')]"
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+SLOW = "import torch\n\ntorch.autograd.set_detect_anomaly(True)\n"
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    path = Path("train.py")
+    path.write_text(SLOW)
+    return path
+
+
+def test_one_path_is_one_and_not_its_characters(script: Path) -> None:
+    for paths in ("train.py", script, [script], ["train.py"]):
+        assert [finding.rule for finding in perfaudit.scan(paths).findings] == ["PA501"]
+
+
+def test_fixes_are_written_and_what_is_left_is_reported(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = perfaudit.fix("train.py")
+    assert script.read_text() == SLOW.replace("True", "False")
+    assert (report.findings, report.notes) == ((), ("train.py: 1 fixed",))
+    assert perfaudit.fix("train.py").notes == ("nothing to fix",)
+    assert capsys.readouterr() == ("", "")
+    with pytest.raises(UserError, match="--allow speed: fixes change"):
+        perfaudit.fix("train.py", allow=["speed"])
+
+
+@pytest.mark.parametrize(
+    ("asked", "limits"), [({}, (0, 20.0)), ({"steps": 5}, (5, 0.0)), ({"steps": 5, "seconds": 3.0}, (5, 3.0))]
+)
+def test_a_script_is_run(
+    script: Path, monkeypatch: pytest.MonkeyPatch, asked: dict[str, int], limits: tuple[int, float]
+) -> None:
+    seen = []
+
+    def observe(request: object, *_: object) -> Seen:
+        seen.append(request)
+        found = Seen(0.0)
+        found.ended = "finished"
+        return found
+
+    monkeypatch.setattr("perfaudit.script.observe.observe", observe)
+    report = perfaudit.run(script, ["--epochs", "1"], in_place=True, **asked)
+    assert (seen[0].script.arguments, seen[0].steps, seen[0].seconds) == (("--epochs", "1"), *limits)
+    assert report.run is not None
+    assert (report.command, report.target, report.run.counted) == ("run", "train.py --epochs 1", 0)
+    assert report.run.message == "Seen: no batch of a DataLoader and no backward pass."
+    with pytest.raises(UserError, match=r"no\.py: no such file"):
+        perfaudit.run("no.py")
+
+
+@pytest.mark.parametrize(
+    ("asked", "knobs", "allow"),
+    [
+        ({}, None, {"rounding"}),
+        ({"allow": ["safe"]}, None, set()),
+        ({"knobs": ["memory-format"]}, ["memory_format"], None),
+        ({"knobs": ["ema"], "allow": ["rng"]}, ["ema"], {"rng"}),
+    ],
+)
+def test_a_script_is_tuned(
+    script: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    asked: dict[str, list[str]],
+    knobs: list[str] | None,
+    allow: set[str] | None,
+) -> None:
+    from perfaudit.knobs import all_knobs
+
+    seen = []
+
+    def search(*args: object, **kwargs: object) -> Report:
+        seen.append((args, kwargs))
+        return Report("tune")
+
+    monkeypatch.setattr(importlib.import_module("perfaudit.tune.report"), "tune", search)
+    assert perfaudit.tune(script, budget=9.0, arguments=["-e", "1"], **asked).command == "tune"
+    ((target, wanted, budget), options) = seen[0]
+    assert (str(target), wanted, budget) == ("train.py -e 1", knobs or list(all_knobs()), 9.0)
+    assert options == {"skips_idle": knobs is None, "allow": allow, "in_place": False}
+    with pytest.raises(UserError, match="no knob is called turbo; they are anomaly, "):
+        perfaudit.tune(script, ["turbo"])
+
+
+def test_a_change_is_gated(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
+    script.write_text(SLOW.replace("True", "False"))
+    for words in (["init", "--quiet"], ["add", "train.py"], ["commit", "--quiet", "--message", "a"]):
+        subprocess.run([*git, *words], check=True)
+    assert perfaudit.gate("train.py", "HEAD", layers=["findings"]).gate.verdict == "pass"  # type: ignore[union-attr]  # it is one
+    script.write_text(SLOW)
+    report = perfaudit.gate("train.py", "HEAD", layers=["findings"])
+    assert report.gate is not None
+    assert (report.gate.verdict, report.gate.fails) == ("regressed", True)
+    assert [finding.rule for finding in report.findings] == ["PA501"]
+    assert not Path(".perfaudit/gate.sqlite").exists()
+    assert capsys.readouterr() == ("", "")
+    with pytest.raises(UserError, match="--tolerate must be below --max-regression"):
+        perfaudit.gate("train.py", "HEAD", max_regression=0.001)
+
+
+def test_a_report_shows_its_result_in_one_line(script: Path) -> None:
+    assert repr(perfaudit.scan(script)) == "<Report of perfaudit scan: 1 finding in 1 file: 1 error>"

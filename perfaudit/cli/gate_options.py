@@ -160,8 +160,8 @@ def baseline_file(baseline: Path | None, settings: GateSettings) -> Path:
 
 
 @contextlib.contextmanager
-def measures(request: Request) -> Iterator[Watch]:
-    """Progress while it runs. One gate in a folder at a time, as far as it runs user code."""
+def measures(request: Request, watch: Watch | None = None) -> Iterator[Watch]:
+    """Progress while it runs, on stderr where no watch is given. One gate in a folder at a time, as far as it runs user code."""
     from perfaudit.cli.measuring import live, needs_no_launcher, needs_torch
     from perfaudit.measure.folder import measuring
 
@@ -174,4 +174,4 @@ def measures(request: Request) -> Iterator[Watch]:
                 stack.enter_context(measuring(Path.cwd()))
             except UserError as error:  # not wrong use: it could be measured a minute later
                 raise NothingMeasured(str(error)) from error
-        yield stack.enter_context(live(request.settings.budget))
+        yield watch or stack.enter_context(live(request.settings.budget))

@@ -24,10 +24,11 @@ from perfaudit.render.words import count
 if TYPE_CHECKING:
     from perfaudit.cli.run_ranks import Ranks
     from perfaudit.findings import Finding
+    from perfaudit.measurements import Environment
     from perfaudit.report import Report
     from perfaudit.runs import Run
     from perfaudit.script.observe import Seen
-    from perfaudit.script.request import Request
+    from perfaudit.script.request import Request, Script
 
 HELP = """Run an unmodified training script for some steps, and print where each step goes and what is wrong in it.
 
@@ -118,7 +119,7 @@ def command(
         raise UserError("--to-end lets the script end by itself: leave --steps and --seconds out")
     typed = typed_target(settings_of_project(), script, tuple(arguments or ()), module)
     script = typed.text
-    _check_script(script, typed.is_module)
+    check_script(script, typed.is_module)
     needs_torch("run")
     place = place_of(os.environ)
     if place.is_launched and not to_end:
@@ -160,7 +161,6 @@ def _run(asked: _Asked, ranks: Ranks | None = None) -> int:
     """Run the script, report, and return the exit code. ranks: of a launcher, of which the first one reports for all."""
     from perfaudit.measure.environment import host
     from perfaudit.script.observe import observe
-    from perfaudit.script.summary import summarize
 
     request, export = asked.request, asked.export
     script = request.script.name
@@ -168,7 +168,7 @@ def _run(asked: _Asked, ranks: Ranks | None = None) -> int:
     machine = host()  # before the script makes it busy
     with tempfile.TemporaryFile() as trace:
         with (
-            _output_of_script(asked.quiet) as (stream, last_lines),
+            output_of_script(asked.quiet) as (stream, last_lines),
             progress(request, sys.stderr) if reports else contextlib.nullcontext(_say_nothing) as tell,
         ):
 
@@ -185,12 +185,7 @@ def _run(asked: _Asked, ranks: Ranks | None = None) -> int:
         if export is not None and seen.kept and reports:
             write_steps(export, seen, str(request.script), trace)
         in_trace = _findings_of_trace(trace) if request.profile else ()
-    _refuse(seen, script)
-    if seen.ended == "late":
-        seen.message = _why_late(seen, asked.longest)
-    elif seen.ended == "finished" and not seen.number:
-        seen.message = f"Seen: {_signs(seen)}."
-    run = summarize(seen, str(request.script), asked.in_place)
+    run = run_of(seen, request.script, asked.longest, asked.in_place)
     of_ranks: tuple[Finding, ...] = ()
     if ranks is not None:
         run = dataclasses.replace(run, ranks=ranks.place.ranks)
@@ -204,12 +199,9 @@ def _run(asked: _Asked, ranks: Ranks | None = None) -> int:
         from perfaudit.cli.run_ranks import with_ranks
 
         run, of_ranks = with_ranks(run, ranks.gather())
-    machine = dataclasses.replace(
-        machine, device=run.device or "cpu", torch=seen.facts.get("torch", ""), threads=seen.facts.get("threads", 0)
-    )
-    found = _report(run, seen.facts)
+    found = report_of(run, seen.facts, machine)
     found = found.with_(findings=(*of_ranks, *in_trace, *found.findings))
-    emit(found.with_(environment=machine), asked.format, asked.output, page=asked.html)
+    emit(found, asked.format, asked.output, page=asked.html)
     if ranks is not None:
         ranks.tell_reported()
     if asked.quiet and run.ended == "failed" and said:
@@ -219,6 +211,18 @@ def _run(asked: _Asked, ranks: Ranks | None = None) -> int:
 
 def _say_nothing(_: Seen) -> None:
     """No progress: another rank tells it."""
+
+
+def run_of(seen: Seen, script: Script, longest: float, in_place: bool) -> Run:
+    """What was seen, as a report has it. longest: seconds between two steps. Raises UserError where nothing ran."""
+    from perfaudit.script.summary import summarize
+
+    _refuse(seen, script.name)
+    if seen.ended == "late":
+        seen.message = _why_late(seen, longest)
+    elif seen.ended == "finished" and not seen.number:
+        seen.message = f"Seen: {_signs(seen)}."
+    return summarize(seen, str(script), in_place)
 
 
 def _refuse(seen: Seen, script: str) -> None:
@@ -251,7 +255,7 @@ def _findings_of_trace(trace: IO[bytes]) -> tuple[Finding, ...]:
     )
 
 
-def _check_script(script: str, is_module: bool) -> None:
+def check_script(script: str, is_module: bool) -> None:
     """Raise UserError for a script that is not there."""
     if is_module:
         return
@@ -294,8 +298,11 @@ def _signs(seen: Seen) -> str:
     return signs
 
 
-def _report(run: Run, facts: Mapping[str, Any]) -> Report:
-    """The run, with what a scan finds in the files of the project that it imported: what lies in long phases first."""
+def report_of(run: Run, facts: Mapping[str, Any], machine: Environment) -> Report:
+    """The run, with what a scan finds in the files of the project that it imported: what lies in long phases first.
+
+    machine: as it was before the script began.
+    """
     from perfaudit.cli.scanning import Plan
     from perfaudit.report import Report
     from perfaudit.rules import rule_heads
@@ -314,7 +321,10 @@ def _report(run: Run, facts: Mapping[str, Any]) -> Report:
     read, never_read = facts.get("loaders_read", []), facts.get("loaders_never_read", [])
     never_read = [*never_read, *loaders_never_built(report.findings, [*read, *never_read] if read else [])]
     findings = order_findings(report.findings, run, only, never_read, never_built, never_run, never_called)
-    return report.with_(command="run", target=run.script, run=run, findings=findings)
+    machine = dataclasses.replace(
+        machine, device=run.device or "cpu", torch=facts.get("torch", ""), threads=facts.get("threads", 0)
+    )
+    return report.with_(command="run", target=run.script, run=run, findings=findings, environment=machine)
 
 
 def _lines_of_classes(findings: Sequence[Finding], names: Mapping[str, Sequence[str]]) -> list[tuple[str, int, int]]:
@@ -352,7 +362,7 @@ def _statements(file: str) -> list[ast.stmt]:
 
 
 @contextlib.contextmanager
-def _output_of_script(quiet: bool) -> Iterator[tuple[IO[str] | None, Callable[[], str]]]:
+def output_of_script(quiet: bool) -> Iterator[tuple[IO[str] | None, Callable[[], str]]]:
     """Where the script prints: stderr, as stdout is for the report; with --quiet a file, whose last lines can be asked for.
 
     Asked often, it keeps the file small.

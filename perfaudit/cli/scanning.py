@@ -198,10 +198,16 @@ def fix_stdin(plan: Plan, report: Report, unsafe: bool, allow: frozenset[str], o
     return report
 
 
-def fix_files(report: Report, again: Callable[[], Report], unsafe: bool, allow: frozenset[str]) -> Report:
+def fix_files(
+    report: Report,
+    again: Callable[[], Report],
+    unsafe: bool,
+    allow: frozenset[str],
+    tell: Callable[[str], None] = say,
+) -> Report:
     """Write the fixes, scan again, and so on until none is left: a patch may make room for the next. The last report.
 
-    Says on stderr how many there were in each file. Raises UserError at the end for files that could not be written.
+    tell: takes how many there were in each file. Raises UserError at the end for files that could not be written.
     """
     from perfaudit.files import sweep
     from perfaudit.render.words import one_line
@@ -210,7 +216,7 @@ def fix_files(report: Report, again: Callable[[], Report], unsafe: bool, allow: 
 
     for folder in dict.fromkeys(_folders_to_patch(report)):
         for line in sweep(folder):  # what a run that was killed left there
-            say(one_line(line))
+            tell(one_line(line))
     fixed: Counter[str] = Counter()
     refused: dict[str, str] = {}
     for _ in range(MAX_ROUNDS):
@@ -229,11 +235,11 @@ def fix_files(report: Report, again: Callable[[], Report], unsafe: bool, allow: 
             break
         report = again()
     for path, number in sorted(fixed.items()):
-        say(f"{one_line(path)}: {number} fixed")
+        tell(f"{one_line(path)}: {number} fixed")
     if refused:
         raise UserError("; ".join(refused.values()))
     if not fixed:
-        say("nothing to fix")
+        tell("nothing to fix")
     return report
 
 

@@ -145,11 +145,11 @@ def command(
     needs_torch("tune")
     knobs = [name for name, wanted in flags.items() if wanted or all_ or not any(flags.values())]
     everything = all_ or not any(flags.values())
-    climbs = _changes(allow) if everything or allow else None
+    climbs = changes_allowed(allow) if everything or allow else None
     script = None
     if resume and not all_ and not any(flags.values()):
         knobs, target, climbs, script = _as_before(knobs, target, allow)
-    chosen = script or _target(target, factory or [], tuple(arguments or ()), module)
+    chosen = script or target_named(target, factory or [], tuple(arguments or ()), module)
     check_writable(output, html)
     limit = bytes_of(memory) if memory else 0
     if out is not None and (out.suffix in SOURCES or out in (output, html)):
@@ -226,7 +226,7 @@ def _as_before(
     allowed = (start.get("options") or {}).get("allow")
     climbs = frozenset(map(str, allowed)) if isinstance(allowed, list) else None
     if allow:
-        climbs = _changes(allow)
+        climbs = changes_allowed(allow)
     script = (start.get("options") or {}).get("script")
     knobs = list(start.get("knobs") or knobs)
     if target is None and isinstance(script, dict):
@@ -234,7 +234,7 @@ def _as_before(
     return knobs, target or start.get("target"), climbs, None
 
 
-def _changes(allow: list[str] | None) -> frozenset[str]:
+def changes_allowed(allow: list[str] | None) -> frozenset[str]:
     """What patches of a climb may change, of all `--allow` together. Raises UserError for something that none does."""
     from perfaudit.findings import CHANGES
 
@@ -280,7 +280,7 @@ def _code(report: Report, exit_zero: bool) -> int:
     return FOUND if found and not exit_zero else OK
 
 
-def _target(text: str | None, named: list[str], arguments: tuple[str, ...], module: bool) -> Target:
+def target_named(text: str | None, named: list[str], arguments: tuple[str, ...], module: bool) -> Target:
     from perfaudit.cli.measuring import factory_names
     from perfaudit.cli.settings import settings_of_project, typed_target
     from perfaudit.target.names import choose_target

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from perfaudit.cli.output import emit
-from perfaudit.cli.tune import _changes, _code
+from perfaudit.cli.tune import _code, changes_allowed
 from perfaudit.errors import FOUND, NOTHING_MEASURED, OK
 from perfaudit.findings import FilePatch
 from perfaudit.measurements import Comparison, Ladder, NotApplicable, Trial, Winner
@@ -54,7 +54,7 @@ def test_exit_codes(found: dict[str, Any], code: int) -> None:
     ],
 )
 def test_what_patches_may_change_is_what_all_the_options_name(allow: list[str] | None, changes: set[str]) -> None:
-    assert _changes(allow) == changes
+    assert changes_allowed(allow) == changes
 
 
 def test_what_is_behind_verbose_is_named_without_it(tmp_path: Path) -> None:

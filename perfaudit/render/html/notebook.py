@@ -20,7 +20,7 @@ from perfaudit.render.ladder import headline as headline_of_climb
 from perfaudit.render.machine import value_of, verdict
 from perfaudit.render.run import headline as headline_of_run
 from perfaudit.render.run import milliseconds, no_step
-from perfaudit.render.words import count, interval_text, printable, saving_text
+from perfaudit.render.words import count, interval_text, one_line, printable, saving_text
 from perfaudit.report import Report
 from perfaudit.runs import PHASE_WORDS, Run
 from perfaudit.verdicts import Gate
@@ -36,6 +36,11 @@ def fragment(report: Report) -> str:
     shown = printable(report)
     head = together(element("b", f"perfaudit {shown.command}"), ": ", words(_verdict(shown)))
     return element("div", element("p", head), *_tables(shown))
+
+
+def verdict_of(report: Report) -> str:
+    """The result in one line."""
+    return one_line(_verdict(printable(report)))
 
 
 def _verdict(report: Report) -> str:
