@@ -60,10 +60,14 @@ def looked_at(series: Series, ratios: Sequence[Series] = ()) -> Shown:
 
 def gate_runs(folder: Path) -> Json | None:
     """How many gates were run in a folder and how the last one ended; None without any. Raises UserError."""
-    from perfaudit.gate.series import gates
+    from perfaudit.gate.series import gates, metrics
 
     seen = gates(folder)
-    return {"count": seen.count, "at": seen.at, "verdict": seen.verdict} if seen.count else None
+    if not seen.count:
+        return None
+    noted = metrics(folder)
+    metric = next((name for name in ("step_time", *noted) if name in noted), None)
+    return {"count": seen.count, "at": seen.at, "verdict": seen.verdict, "metric": metric}
 
 
 def gate_runs_words(runs: Json) -> str:
@@ -71,9 +75,8 @@ def gate_runs_words(runs: Json) -> str:
     from perfaudit.render.words import count, one_line
 
     last = f"the last {local(runs['at'])}: {runs['verdict'].replace('_', ' ')}"
-    return one_line(
-        f"{count(runs['count'], 'gate')} run here, {last}; `perfaudit history --metric step_time` shows them"
-    )
+    shows = f"; `perfaudit history --metric {runs['metric']}` shows them" if runs["metric"] else ""
+    return one_line(f"{count(runs['count'], 'gate')} run here, {last}{shows}")
 
 
 def show(

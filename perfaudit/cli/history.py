@@ -42,6 +42,7 @@ gates; a name that is none of them lists what is there. ▲ marks where a new le
 
 _SHOWN_KNOBS = 2  # by name in the list of runs; more are counted
 _WIDE = 98  # characters; the list of runs with all its columns cannot be narrower without breaking words
+_NARROW = 66  # below it the table without two of its columns would cut ids
 _SHOWN_TARGET = 16  # characters
 _FOLDED = ("settings", "candidate", "knobs", "best saving")  # columns whose words may take several lines
 _TABLES = ("trials", "comparisons")
@@ -160,13 +161,28 @@ def _as_json(data: Json) -> str:
 def _runs_text(runs: list[Run], to_stdout: bool) -> str:
     """The list for lines of 100 characters: ids say when a run began, and of targets the file's name is shown.
 
-    A narrow terminal gets fewer columns.
+    A narrow terminal gets fewer columns, a very narrow one a block of lines for each run.
     """
     columns, rows = _run_rows(runs)
+    if text_width() < _NARROW:
+        return _run_blocks(rows)
     if text_width() < _WIDE:
         kept = [index for index, name in enumerate(columns) if name not in ("knobs", "took")]
         columns, rows = [columns[i] for i in kept], [[row[i] for i in kept] for row in rows]
     return _drawn(columns, rows, ("trials", "took"), to_stdout)
+
+
+def _run_blocks(rows: list[list[str]]) -> str:
+    """A line for the id of each run, so that it can be copied, and indented ones for what else is known of it."""
+    from perfaudit.render.paint import wrapped
+    from perfaudit.render.words import count, one_line
+
+    lines = []
+    for id_, asked, _, trials, status, _, best in rows:
+        lines.append(one_line(id_))
+        told = [asked, f"{status}, {count(int(trials), 'trial')}", *filter(None, [best])]
+        lines += [wrapped(one_line(line), text_width(), "  ") for line in told]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _run_rows(runs: list[Run]) -> tuple[list[str], list[list[str]]]:

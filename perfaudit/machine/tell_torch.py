@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from pathlib import Path
@@ -10,6 +11,11 @@ from typing import Any
 
 COPIED = 64 << 20  # bytes of the copy that is timed
 TIMES = 10
+VERSIONS = {
+    "mkl": r"Math Kernel Library Version (\d[\w.]*)",
+    "onednn": r"(?:MKL-DNN|oneDNN) v(\d[\w.]*)",
+    "openmp": r"OpenMP (\d[\w.]*\b)\)",
+}
 
 
 def main() -> None:
@@ -37,12 +43,19 @@ def facts_of(torch: Any, with_copy: bool) -> dict[str, Any]:  # Any: a module, J
         "mkl": backends.mkl.is_available(),
         "onednn": backends.mkldnn.is_available(),
         "openmp": backends.openmp.is_available(),
+        "versions": versions_in(torch.__config__.show()),
         "cpu_capability": backends.cpu.get_cpu_capability() if hasattr(backends, "cpu") else "",
         "cudnn": backends.cudnn.version() if has_gpu else None,
         "nccl": ".".join(map(str, torch.cuda.nccl.version())) if has_nccl else None,
         "gpus": torch.cuda.device_count() if has_gpu else 0,
         "copies": copy_speeds(torch) if has_gpu and with_copy else {},
     }
+
+
+def versions_in(built: str) -> dict[str, str]:
+    """Versions of libraries that `torch.__config__.show()` names."""
+    found = {name: re.search(pattern, built) for name, pattern in VERSIONS.items()}
+    return {name: match[1] for name, match in found.items() if match}
 
 
 def copy_speeds(torch: Any) -> dict[str, float]:  # Any: a module

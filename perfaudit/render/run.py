@@ -201,8 +201,8 @@ def seen_besides(run: Run) -> list[str]:
     if run.is_busy:
         share = 100 * (run.queued or 0.0)
         said.append(
-            "Its threads waited for cores that other programs or its own loader workers held, together "
-            f"{share:.0f} % as long as its steps took: with the cores to itself a step may take far less."
+            "The cores are shared with other programs or with loader workers: threads of the training waited for them for "
+            f"{share:.0f} % of its time, all threads together. With the cores to itself, a step may take far less."
         )
     if run.in_started:
         said.append("The steps are those of one process that the script has started.")

@@ -32,7 +32,7 @@ from perfaudit.tune.session import Session
 KEPT_SHARE = 0.4  # of the budget, at most, that is kept for it; what costs more waits for what the others leave
 THREE_FOR_TWO = 1.5  # processes of a generation: your code, the patch of the others, and that with this one
 NOT_REACHED = "not reached: it is raced behind the others"
-NOT_BESIDE = "a script holds what it runs, so this is raced in fresh processes behind the others"
+NOT_BESIDE = "it cannot be switched while a script runs, so it is raced in fresh processes after the others"
 
 
 def seconds_behind(profile: Profile, candidate: Candidate) -> float:
@@ -54,7 +54,7 @@ def race_behind(session: Session, profile: Profile, state: Climb, deadline: Dead
         if state.rungs and (trouble := ladder_of(state).trouble):
             why, is_late = f"{NOT_BESIDE}, and their patch is {trouble}; {_alone(candidate)}", False
         elif left < needed:
-            why = f"{NOT_BESIDE}: that needs some {needed:.0f} s and had {left:.0f} s; give it longer with --budget, or"
+            why = f"{NOT_BESIDE}. That takes some {needed:.0f} s, and {left:.0f} s were left; give it longer with --budget, or"
             why, is_late = f"{why} {_alone(candidate)}", True
         else:
             try:

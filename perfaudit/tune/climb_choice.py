@@ -82,8 +82,8 @@ def _offer_words(state: Climb, offer: Candidate) -> str:
 def busy_words(queued: float) -> str:
     """Why a knob is not judged on a machine where threads waited for this share of a step."""
     return (
-        f"not judged: the threads of a step waited for cores that others held, together {100 * queued:.0f} % as long as the "
-        "step takes, and with them to itself another setting may be best"
+        "not judged: other programs use the cores, and where they do not, another setting may be best "
+        f"(threads waited for cores: {100 * queued:.0f} % of the time of a step, all threads together)"
     )
 
 

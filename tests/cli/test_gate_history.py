@@ -231,7 +231,15 @@ def test_the_list_of_runs_says_that_there_are_gates(project: Project, perfaudit:
     assert (done.code, done.out, done.err) == (0, "no run of `perfaudit tune` here\n", said)
     data = json.loads(perfaudit("history", "--format", "json").out)
     assert data["runs"] == []
-    assert data["gates"] == {"count": 3, "at": "2026-11-23T12:00:00Z", "verdict": "pass"}
+    assert data["gates"] == {"count": 3, "at": "2026-11-23T12:00:00Z", "verdict": "pass", "metric": "step_time"}
+
+
+def test_the_list_of_runs_names_a_metric_that_the_gates_have(project: Project, perfaudit: Run) -> None:
+    found = FindingsVerdict("pass", known=3)
+    gate = Gate("main", "ref", "pass", commit(1) + "0" * 28, False, found)
+    assert store.append(project(), gate, commit(2), HERE, lambda: NOON) == ""
+    assert "`perfaudit history --metric findings` shows them" in perfaudit("history").err
+    assert perfaudit("history", "--metric", "findings").code == 0
 
 
 def test_gates_that_cannot_be_read_hide_no_run(project: Project, perfaudit: Run) -> None:

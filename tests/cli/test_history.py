@@ -181,6 +181,21 @@ def test_a_narrow_terminal_gets_fewer_columns(project: Project) -> None:
     assert lines[-2:] == ["20261121-201503-a1b2  tune photo_resnet.py       3  finished     dataloader 12", "to 15 %"]
 
 
+def test_a_very_narrow_terminal_gets_lines_for_each_run_and_whole_ids(
+    project: Project, perfaudit: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    several(project())
+    monkeypatch.setattr("perfaudit.cli.history.text_width", lambda: 40)
+    lines = perfaudit("history").out.splitlines()
+    assert lines[-4:] == [
+        "20261121-201503-a1b2",
+        "  tune photo_resnet.py",
+        "  finished, 3 trials",
+        "  dataloader 12 to 15 %",
+    ]
+    assert max(map(len, lines)) <= 40
+
+
 def test_the_list_for_programs(project: Project, perfaudit: Run) -> None:
     several(project())
     frame = pd.read_csv(io.StringIO(perfaudit("history", "--format", "csv").out))

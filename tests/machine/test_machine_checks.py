@@ -26,6 +26,7 @@ from perfaudit.machine.checks import (
 )
 from perfaudit.machine.limits import core_quota, free_memory, memory_limit
 from perfaudit.machine.place import Place
+from perfaudit.machine.tell_torch import versions_in
 from perfaudit.machine_facts import MachineFact
 
 TOLD = {
@@ -208,6 +209,23 @@ def test_torch_that_is_not_there_or_does_not_load(tmp_path: Path) -> None:
     (told,) = torch_build.look(place)
     assert told.state == "warning" and "libcudart" in told.advice
     assert list(build_and_driver.look(place)) == []
+
+
+BUILT = """PyTorch built with:
+  - Intel(R) oneAPI Math Kernel Library Version 2024.2-Product Build 20240605 for Intel(R) 64 architecture applications
+  - Intel(R) MKL-DNN v3.12.0 (Git Hash 80afa71049cd69a3df32adcccb623b12cd7baa22)
+  - OpenMP 201511 (a.k.a. OpenMP 4.5)
+"""
+
+
+def test_libraries_of_torch_are_told_with_their_versions(tmp_path: Path) -> None:
+    place = machine(tmp_path)
+    place.torch = {**TOLD, "versions": versions_in(BUILT)}
+    told = {one.name: one.value for one in torch_build.look(place)}
+    assert [told[name] for name in ("MKL", "oneDNN", "OpenMP", "cuDNN")] == ["2024.2", "3.12.0", "4.5", "9.10.2"]
+    place.torch = {**TOLD, "versions": versions_in("nothing of it"), "mkl": False, "cudnn": 8902}
+    told = {one.name: one.value for one in torch_build.look(place)}
+    assert [told[name] for name in ("MKL", "oneDNN", "cuDNN")] == ["no", "yes", "8.9.2"]
 
 
 @pytest.mark.parametrize(("threads", "state"), [(2, "ok"), (500, "warning"), (1, "note")])

@@ -33,7 +33,7 @@ def test_the_verdict_comes_first() -> None:
 def test_a_time_is_drawn_beside_what_is_tolerated() -> None:
     text = render(TIME)
     assert "1.081 [1.062, 1.101] regressed" in readable(text)
-    assert "the end of the band, 5 % slower; 1 % slower never fails" in text
+    assert "the band, which reaches to 5 % slower. A slowdown of 1 % never fails." in text
     picture = text.partition('aria-label="Time of a step over that of the reference"')[2].partition("</ul>")[0]
     (base,) = re.findall(r'<line x1="([\d.]+)%" \S+ \S+ \S+ class="base"/>', picture)
     ((start, width),) = re.findall(
@@ -48,6 +48,7 @@ def test_a_time_is_drawn_beside_what_is_tolerated() -> None:
 def test_what_grew_and_where() -> None:
     said = readable(render(COUNTERS)).splitlines()
     assert {"host syncs", "14 more", "train.py:88  item, 13 more", "+700.0 %", "12,582,912 (12.0 MiB)"} <= set(said)
+    assert "Counters over what they were. A bar is cut off at 3 ×." in said
     assert "Set aside: peak live bytes: 12 and 14 in two runs" in said
     assert "Counters that are the same" in said
     assert "accepted: dropout needs it" in readable(render(ACCEPTED))

@@ -226,7 +226,7 @@ def test_a_busy_machine_is_told() -> None:
     for queued, is_told in ((0.5, True), (0.1, False)):
         seen = seen_of({"device": "cpu", "queued": queued}, forward=1.0)
         said = said_of(summarize(seen, "train.py"))
-        assert ("together 50 % as long as its steps took" in said) is is_told
+        assert ("threads of the training waited for them for 50 % of its time, all threads together" in said) is is_told
 
 
 def test_rows_of_a_profile_are_shares_of_all_of_it() -> None:

@@ -81,7 +81,7 @@ class Switch(Knob):
         return False
 
 
-WAITED = "not judged: the threads of a step waited for cores that others held, together 30 % as long as the step takes"
+WAITED = "not judged: other programs use the cores, and where they do not, another setting may be best"
 
 
 def independent(on: Switches) -> float:
@@ -1039,7 +1039,7 @@ def test_what_cannot_stand_in_a_running_training_is_raced_behind_the_others(
 @pytest.mark.parametrize(
     ("budget", "is_ready", "reason", "late"),
     [
-        (60.0, True, r"that needs some 1\d\d s and had \d+ s; give it longer with --budget", True),
+        (60.0, True, r"That takes some 1\d\d s, and \d+ s were left; give it longer with --budget", True),
         (400.0, False, "compiling .default. failed: no", False),
     ],
 )

@@ -24,18 +24,28 @@ def look(place: Place) -> Iterator[MachineFact]:
     for name, word in (("mkl", "MKL"), ("onednn", "oneDNN"), ("openmp", "OpenMP")):
         missing = not told[name]
         advice = f"this build computes on the CPU without {word}: install a wheel of pytorch.org" if missing else ""
+        value = "no" if missing else told.get("versions", {}).get(name, "yes")
         yield MachineFact(
-            AREA, word, "no" if missing else "yes", "", "note" if missing else "ok", advice, "torch.backends"
+            AREA, word, value, "", "note" if missing else "ok", advice, "torch.backends, torch.__config__"
         )
     if told.get("cpu_capability"):
         yield MachineFact(AREA, "CPU instructions", told["cpu_capability"], basis="torch.backends.cpu")
     if told.get("gpus"):
         for name, word in (("cudnn", "cuDNN"), ("nccl", "NCCL")):
-            yield MachineFact(AREA, word, told[name] or "no", basis="torch")
+            value = _cudnn(told[name]) if name == "cudnn" else told[name]
+            yield MachineFact(AREA, word, value or "no", basis="torch")
     if shutil.which("c++", path=place.environment.get("PATH")) is None:
         yield MachineFact(
             AREA, "C++ compiler", "no", "", "note", "torch.compile for the CPU needs one: install g++ or clang", "PATH"
         )
+
+
+def _cudnn(number: int | None) -> str:
+    """A version as people write it: 9.10.2 of 91002, and 8.9.2 of 8902, as cuDNN counted before 9."""
+    if not number:
+        return ""
+    major, rest = divmod(number, 10_000 if number >= 90_000 else 1000)
+    return f"{major}.{rest // 100}.{rest % 100}"
 
 
 def _threads(place: Place, threads: int) -> MachineFact:

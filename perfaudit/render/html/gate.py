@@ -127,8 +127,8 @@ def _ratios(gate: Gate) -> Markup:
     axis = axis_over([1.0, 1 + limit, *ends], lambda ratio: f"{ratio:.4g}")
     drawn = intervals(rows, axis, "Time of a step over that of the reference", 1.0, [Band(1.0, 1 + limit, "tolerated")])
     caption = (
-        f"Time of a step over that of the reference; above 1 it is slower. A pass lies below the end of the band, "
-        f"{percent(limit)} slower; {percent(max(tolerated))} slower never fails."
+        f"Time of a step over that of the reference; above 1 it is slower. A step passes if its interval ends in or left of "
+        f"the band, which reaches to {percent(limit)} slower. A slowdown of {percent(max(tolerated))} never fails."
     )
     return element("figure", element("figcaption", caption), drawn)
 
@@ -165,20 +165,22 @@ def _counters(counted: CountersVerdict, gate: Gate) -> Markup:
 
 def _growth(changes: Sequence[CounterChange]) -> Markup:
     """By how much each counter that there was before has grown or shrunk, as bars from what it was."""
-    rows = []
+    rows, is_cut = [], False
     for change in changes:
         if change.before <= 0 or change.before == change.after:
             continue
         ratio = change.after / change.before
         kind = "slower" if is_blamed(change) else "faster" if not change.grew else "undecided"
+        is_cut |= ratio > MOST_GROWTH
         shown = min(ratio, MOST_GROWTH)
         rows.append(BarRow(counter_name(change.counter), f"{100 * (ratio - 1):+.1f} %", 1.0, shown, kind))
     if not rows:
         return Markup()
+    cut = f" A bar is cut off at {MOST_GROWTH:.0f} ×." if is_cut else ""
     axis = axis_over([0.0, 1.0, *(row.end for row in rows)], lambda ratio: f"{ratio:.4g} ×", 0.02)
     return element(
         "figure",
-        element("figcaption", "Counters over what they were."),
+        element("figcaption", f"Counters over what they were.{cut}"),
         bars(rows, axis, "Counters over what they were", 1.0),
     )
 
