@@ -153,6 +153,9 @@ def test_a_change_is_gated(script: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert report.gate is not None
     assert (report.gate.verdict, report.gate.fails) == ("regressed", True)
     assert [finding.rule for finding in report.findings] == ["PA501"]
+    commit = report.gate.commit or ""
+    named = perfaudit.gate("train.py", commit, layers=["findings"]).gate
+    assert (len(commit), named and named.against) == (40, commit[:12])  # said once, as CI names it by its hash
     assert not Path(".perfaudit/gate.sqlite").exists()
     assert capsys.readouterr() == ("", "")
     with pytest.raises(UserError, match="--tolerate must be below --max-regression"):

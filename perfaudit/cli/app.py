@@ -15,41 +15,36 @@ from perfaudit.cli.output import say
 from perfaudit.cli.script_command import ScriptCommand
 from perfaudit.errors import NOTHING_MEASURED, UserError, refusal
 
-HELP = """Find out why PyTorch training is slow, prove it, and get the patch.
+HELP = """Find out why PyTorch training is slow, measure what each cause costs, and get the patch.
 
 \b
-    perfaudit scan train.py                  static rules; your code is not run
-    perfaudit scan train.py --measure        the same, each patch priced on your model
-    perfaudit run train.py -- ARGS           some steps of an unmodified script, and where they go
-    perfaudit trace FOLDER                   traces of torch.profiler, of one rank or many; nothing is run
-    perfaudit tune train.py --all            climb: patches that pay, one on top of the other, proven
-    perfaudit apply report.json              the patches of a saved report
-    perfaudit gate train.py --against main   the check in CI: findings, counters, time
-    perfaudit history                        what was measured here before
-    perfaudit migrate-checkpoint OLD NEW     old checkpoints for a model whose biases are gone
-    perfaudit explain PA201                  why a rule exists
-    perfaudit doctor                         the machine: what it gives a training, and what would spoil a measurement
-    perfaudit mcp                            tools for coding agents
+    perfaudit scan train.py                  what is slow, by reading the code
+    perfaudit run train.py -- ARGS           where the steps of a script go
+    perfaudit tune train.py                  patches that pay, checked and timed
+    perfaudit trace FOLDER                   why devices were idle, from traces
+    perfaudit gate train.py --against main   the check in CI
+
+`perfaudit COMMAND --help` has more examples, and the options of a command.
 
 Exit codes: 0 nothing to report · 1 findings, or the gate found a regression · 2 wrong use · 3 nothing could be looked at or
 measured · 130 interrupted.
 """
 
 # Each imports what the others need not: `scan` is typed all day, and starts in a third of the time without them.
-COMMANDS = (
-    "scan",
-    "run",
-    "trace",
-    "tune",
-    "apply",
-    "gate",
-    "history",
-    "migrate-checkpoint",
-    "rules",
-    "explain",
-    "doctor",
-    "mcp",
-)
+COMMANDS = {
+    "scan": "What makes training slow, by reading the code.",
+    "run": "Where the steps of an unmodified script go.",
+    "tune": "What makes your training faster, as a checked patch.",
+    "trace": "Why devices were idle, from traces of torch.profiler.",
+    "gate": "Does this change make training slower? For CI.",
+    "apply": "The patches of a saved report.",
+    "history": "What was measured in this folder before.",
+    "doctor": "The machine, and what would spoil a measurement.",
+    "explain": "One rule: why it exists, with examples and sources.",
+    "rules": "All rules, in one line each.",
+    "migrate-checkpoint": "Old checkpoints for a model without some biases.",
+    "mcp": "Serve these commands to coding agents.",
+}
 
 
 def application(only: str = "") -> typer.Typer:
@@ -66,13 +61,14 @@ def application(only: str = "") -> typer.Typer:
     )
     app.callback()(root)
     for name in COMMANDS if not only else (only,):
+        short = COMMANDS[name]
         module: Any = importlib.import_module(f"perfaudit.cli.{name.replace('-', '_')}")  # HELP, and command or app
         if name in ("gate", "rules"):
-            app.add_typer(module.app, name=name, help=module.HELP)
+            app.add_typer(module.app, name=name, help=module.HELP, short_help=short)
         elif name in ("scan", "run", "tune"):
-            app.command(name, help=module.HELP, cls=ScriptCommand)(module.command)
+            app.command(name, help=module.HELP, short_help=short, cls=ScriptCommand)(module.command)
         else:
-            app.command(name, help=module.HELP, cls=Command)(module.command)
+            app.command(name, help=module.HELP, short_help=short, cls=Command)(module.command)
     return app
 
 

@@ -19,7 +19,7 @@ from perfaudit.gate.counters_compared import compared
 from perfaudit.gate.counting import count
 from perfaudit.gate.decision import judged_together
 from perfaudit.gate.git import GitFailed
-from perfaudit.gate.gitref import Reference, checked_out, linkable, linked
+from perfaudit.gate.gitref import SHORT, Reference, checked_out, linkable, linked
 from perfaudit.gate.new_findings import against_ref
 from perfaudit.gate.pair_plan import drawn_seed
 from perfaudit.gate.records import TargetRecord
@@ -51,7 +51,9 @@ def against_commit(request: Request, known: Known, watch: Watch) -> None:
     known.against = settings.against
     links = linkable(settings.links)
     with checked_out(settings.against, Path.cwd()) as reference:
-        known.against, known.commit = f"{reference.name} ({reference.commit[:12]})", reference.commit
+        short = reference.commit[:SHORT]
+        known.against = short if reference.commit == reference.name else f"{reference.name} ({short})"
+        known.commit = reference.commit
         known.notes += reference.notes
         _take_acceptances(request, known, reference)
         if "time" in request.layers and targets:

@@ -67,7 +67,7 @@ def test_loggers_are_given_where_steps_go(program: str, tmp_path: Path) -> None:
     own = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(
         [sys.executable, "train.py"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False, env={**os.environ, **own},
+        cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False, env={**os.environ, **own},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     if program == "hugging_face":

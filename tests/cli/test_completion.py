@@ -59,3 +59,8 @@ def test_the_script_of_a_shell(shell: str, perfaudit: Run, monkeypatch: pytest.M
         script = tmp_path / "script"
         script.write_text(done.out)
         subprocess.run([shell, "-n", str(script)], check=True)
+
+
+def test_every_command_has_one_whole_line_in_the_list_of_commands() -> None:
+    longest = max(map(len, COMMANDS)) + len("  ") + len("  ")
+    assert [name for name, what in COMMANDS.items() if longest + len(what) > 78 or not what.endswith(".")] == []

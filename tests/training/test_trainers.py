@@ -126,7 +126,7 @@ def run_in_child(driver: str, folder: Path) -> dict[str, Any]:
     own = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(
         [sys.executable, "-c", driver],
-        cwd=folder, capture_output=True, text=True, timeout=120, check=False, env={**os.environ, **own},
+        cwd=folder, capture_output=True, text=True, timeout=600, check=False, env={**os.environ, **own},
     )  # fmt: skip
     assert done.returncode == 0 and done.stdout.strip(), done.stderr[-3000:]
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
