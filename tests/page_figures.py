@@ -222,8 +222,8 @@ def _rules() -> tuple[str, list[str]]:
     return f"rules/ and benchmarks/{page}", [
         *pieces,
         f"The aim is that {aim} of the reports are right, and it is missed",
-        f"of {reports} reports {right} ({share}) were right and {wrong} wrong; of a later reading, {later[0]} % were right, "
-        f"{later[1]} % true but hardly worth it, {later[2]} % wrong",
+        f"In the first reading {right} of {reports} reports ({share}) were right and {wrong} wrong",
+        f"In a later one {later[0]} % were right, {later[1]} % true but hardly worth a change, and {later[2]} % wrong",
         f"| {repositories} repositories | all {reports} | {right} ({share}) | {arguable} | {wrong} |",
         f"| {others} others, later | {read} of {findings}, weighted | {' | '.join(shares)} |",
         f"In the second reading no safe patch among {safe} was wrong",
@@ -242,7 +242,7 @@ def _method() -> tuple[str, list[str]]:
         f"(with a {_percent(1 - stats.ERROR)} interval)",
         f"holds the true ratio in {_percent(1 - stats.ERROR)} of comparisons",
         f"{IN_WORDS[len(all_knobs())].capitalize()} knobs:",
-        f"{IN_WORDS[len(all_knobs())]} knobs, everything that pays together",
+        f"{IN_WORDS[len(all_knobs())]} knobs pay together",
         f"judged after {', '.join(quad_looks[:-1])} and {quad_looks[-1]} quads of steps in the one training, after "
         f"{', '.join(looks[:-1])} and {looks[-1]} generations in fresh processes, with {_percent(stats.ERROR)} error in all",
         f"spin for {int(nursery.SPIN_COUNT):,} rounds at most",
@@ -441,7 +441,7 @@ def _trace() -> tuple[str, list[str]]:
         f"Rank {late} communicates least",
         f"what it says of {len(traces)} traces by other people",
         f"[{len(traces)} traces by other people]",
-        f"[{IN_WORDS[ranks]} ranks that wait for the one that looks busiest]",
+        f"[{IN_WORDS[ranks]} ranks wait for the one that looks busiest]",
     ]
 
 
