@@ -268,10 +268,10 @@ def verdict(devices: Sequence[RankTrace], findings: Sequence[TraceFinding], rule
     times = [device.seconds_per_step for device in devices if device.seconds_per_step]
     step = f"{duration(sum(times) / len(times))} a step; " if times else ""
     if all("no-device" in device.notes for device in devices):
-        where = "the trace" if len(devices) == 1 else "the traces"
-        lacks = f"nothing is known about the device, of which {where} {'has' if len(devices) == 1 else 'have'} no work"
+        has = "the trace has" if len(devices) == 1 else "the traces have"
+        lacks = f"{has} no work of a device, so nothing is known about the device"
         if is_cut:
-            return f"{step}{lacks} up to where {'it ends' if len(devices) == 1 else 'they end'} in the middle"
+            return f"{step}{lacks}; {'it ends' if len(devices) == 1 else 'they end'} in the middle"
         return f"{step}{lacks}; the host waits for data for {100 * mean['idle_data']:.0f} % of the time"
     one = len(devices) == 1
     head = f"{step}{'the device computes' if one else 'devices compute'} for {100 * mean['compute']:.0f} % of the time"

@@ -306,7 +306,7 @@ def test_a_metric_as_a_page(project: Project, perfaudit: Run) -> None:
 @pytest.mark.parametrize(
     ("metric", "said"),
     [("host_syncs", "train.py: last 16, 1 change of level"), ("peak_bytes", "train.py: last 700.0 MiB, no change of level"),
-     ("drift", "train.py: ▲ slower since 2026-11-21"), ("findings", "last 3, no change of level")],
+     ("drift", "train.py: ▲ slower since 2026-11-21"), ("findings", "findings: last 3, no change of level")],
 )  # fmt: skip
 def test_the_verdict_of_a_page(project: Project, perfaudit: Run, metric: str, said: str) -> None:
     gates(project(), TIMES)

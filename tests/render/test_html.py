@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from perfaudit.findings import Finding, Fix, Location, Saving
 from perfaudit.render.html import render
 from perfaudit.render.html.charts import IntervalRow, axis_over, intervals, ticks_between
 from perfaudit.render.html.code import Excerpt, around, excerpt_table, is_copyable, patch
+from perfaudit.render.html.curves import Curves, Line, Point, curves
 from perfaudit.render.html.page import LIMIT
 from perfaudit.report import Report, Skipped, to_json
 from perfaudit.static.document import Document
@@ -153,6 +155,17 @@ def test_a_page_of_many_findings_has_its_size() -> None:
     left = json.loads(page.texts["script"][0])["left_out"]
     assert left == ["patches of findings", "findings after the first 500"]
     assert "Left out for its size: patches of findings, findings after the first 500" in text
+
+
+@pytest.mark.parametrize(
+    ("points", "dated"),
+    [(3, [0, 1, 2]), (4, [0, 3]), (5, [0, 2, 4]), (8, [0, 7]), (31, [0, 15, 30]), (60, [0, 29, 59])],
+)
+def test_dates_below_a_curve_do_not_touch_each_other(points: int, dated: list[int]) -> None:
+    names = [f"2026-11-{day:02}" for day in range(points)]
+    line = Line("gates", tuple(Point(place, 1.0, kind="plain") for place in range(points)), 0)
+    drawn = curves(Curves(names, [line], axis_over([1.0, 2.0], str), "a label"), "a caption")
+    assert re.findall(r">(2026-11-\d+)</text>", str(drawn)) == [names[place] for place in dated]
 
 
 @pytest.mark.parametrize(

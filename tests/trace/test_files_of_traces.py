@@ -357,7 +357,9 @@ def test_nothing_is_said_of_a_device_that_is_not_in_the_file(
     trace["traceEvents"] = [event for event in trace["traceEvents"] if event["cat"] in kept]
     report = report_of([analyse(TraceFile(str(written(tmp_path, trace))))], rule_heads())
     assert report.traces is not None
-    assert report.traces.verdict.startswith("36.41 ms a step; nothing is known about the device")
+    assert report.traces.verdict.startswith(
+        "36.41 ms a step; the trace has no work of a device, so nothing is known about the device"
+    )
     assert set(report.traces.ranks[0].notes) == notes
     (finding,) = report.findings
     assert finding.rule == "PA901"

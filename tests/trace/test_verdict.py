@@ -51,7 +51,8 @@ def device(*notes: str, seconds: float | None = None, **shares: float) -> RankTr
         (
             [device("no-device", idle_data=0.01)],
             (),
-            "nothing is known about the device, of which the trace has no work; the host waits for data for 1 % of the time",
+            "the trace has no work of a device, so nothing is known about the device; "
+            "the host waits for data for 1 % of the time",
         ),
         (
             [device("sampled", idle_other=0.5)],

@@ -84,7 +84,7 @@ def metric_page(metric: str, shown: Sequence[MetricHistory], data: dict[str, Any
 
 def _newest(shown: MetricHistory) -> str:
     """The newest value of a target, and how often its level changed."""
-    of = f"{shown.target}: " if shown.target else ""
+    of = f"{shown.target or shown.metric}: "
     changed = count(len(shown.changes), "change", "changes") if shown.changes else "no change"
     if shown.metric == "drift" and shown.seen:
         return f"{of}{shown.seen[0]}"

@@ -46,7 +46,7 @@ def bars(traces: Traces) -> Markup:
     shown = choose_ranks(ranks, traces, MOST_BARS)
     used = [name for name in SHARE_WORDS if any(rank.shares[name] >= LEAST for rank in ranks)]
     if not shown:
-        return element("p", "Nothing is known about the device: the trace has no work of one.")
+        return element("p", "The trace has no work of a device, so nothing is known about the device.")
     figure = element(
         "figure",
         element("ul", (_legend(name) for name in used), class_="legend", aria_label="Legend"),
