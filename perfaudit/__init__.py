@@ -21,15 +21,11 @@ if TYPE_CHECKING:
 def scan(paths: Paths, severity: Severity = "info") -> Report:
     """The findings of files and folders of this severity or a worse one, ranked; nothing of them is imported or run.
 
-    Raises `perfaudit.errors.UserError` for a path that does not exist.
+    Settings of [tool.perfaudit] count. Raises `perfaudit.errors.UserError` for a path that does not exist.
     """
-    from perfaudit.findings import SEVERITIES
-    from perfaudit.rank import ranked
-    from perfaudit.static.scan import scan as scan_paths
+    from perfaudit.functions import scan
 
-    report = scan_paths(_texts(paths))
-    levels = SEVERITIES[: SEVERITIES.index(severity) + 1]
-    return report.with_(findings=ranked([finding for finding in report.findings if finding.severity in levels]))
+    return scan(_texts(paths), severity)
 
 
 def fix(paths: Paths, severity: Severity = "info", unsafe: bool = False, allow: Sequence[str] = ()) -> Report:

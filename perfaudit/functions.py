@@ -1,4 +1,4 @@
-"""What `perfaudit.fix`, `run`, `tune` and `gate` do: the work of the commands of these names. Prints nothing."""
+"""What `perfaudit.scan`, `fix`, `run`, `tune` and `gate` do: the work of the commands of these names. Prints nothing."""
 
 from __future__ import annotations
 
@@ -10,8 +10,16 @@ from typing import TYPE_CHECKING
 from perfaudit.errors import UserError
 
 if TYPE_CHECKING:
+    from perfaudit.findings import Severity
     from perfaudit.report import Report
     from perfaudit.script.observe import Seen
+
+
+def scan(paths: list[str], severity: Severity) -> Report:
+    """The report of a scan with the settings of the project."""
+    from perfaudit.cli.scanning import Plan
+
+    return Plan.of(paths, None, (), (), severity, False, 0, False, False, False, []).scanned()
 
 
 def fix(scan: Callable[[], Report], unsafe: bool, allow: Sequence[str]) -> Report:

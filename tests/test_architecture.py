@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "decoding": set(),
     "expressions": set(),
     "errors": set(),
-    "__init__": {"static", "rank", "report", "trace", "rules", "machine", "functions"},
+    "__init__": {"report", "trace", "rules", "machine", "functions"},
     "__main__": {"cli"},
     "files": set(),
     "user_folder": {"files"},

@@ -75,6 +75,14 @@ def test_one_path_is_one_and_not_its_characters(script: Path) -> None:
         assert [finding.rule for finding in perfaudit.scan(paths).findings] == ["PA501"]
 
 
+def test_settings_of_the_project_count(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("pyproject.toml").write_text('[tool.perfaudit]\nignore = ["PA501"]\n')
+    assert perfaudit.scan(script).findings == ()
+    assert perfaudit.fix(script).notes == ("nothing to fix",)
+    assert script.read_text() == SLOW
+    assert capsys.readouterr() == ("", "")
+
+
 def test_fixes_are_written_and_what_is_left_is_reported(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report = perfaudit.fix("train.py")
     assert script.read_text() == SLOW.replace("True", "False")
