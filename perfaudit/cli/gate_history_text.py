@@ -28,6 +28,7 @@ _WAYS = {"ref": "timed in turns with the reference", "baseline": "timed alone"}
 _TIMES = ("step_time", "reference_step_time")
 _RATIOS = ("ratio", "drift")
 _COMMIT = 12  # characters of a hash
+_NARROW = 56  # columns of a terminal; with fewer, words of a table with hashes would be broken
 _CHANGES_SHOWN = 10  # of the newest; of counters every change of value is one
 _OTHERS_SHOWN = 5
 
@@ -90,7 +91,7 @@ def _section(shown: Shown, paint: Paint, width: int, signs: bool, limit: int) ->
 
 
 def _table(shown: Shown, paint: Paint, width: int, limit: int) -> str:
-    """The newest gates first, the first gate of a new level marked."""
+    """The newest gates first, the first gate of a new level marked. A narrow terminal gets dates, values and verdicts."""
     from perfaudit.render.paint import colour
     from perfaudit.render.tables import table
     from perfaudit.render.words import one_line
@@ -115,6 +116,9 @@ def _table(shown: Shown, paint: Paint, width: int, limit: int) -> str:
             p.verdict.replace("_", " "),
         ]
         rows.append([one_line(cell) for cell in cells])
+    if width < _NARROW:
+        columns = [columns[0], *columns[2:3], columns[-1]]
+        rows = [[row[0][: len("2026-11-21")], row[2], row[-1]] for row in rows]
     return table(columns, rows, paint is colour, width)
 
 

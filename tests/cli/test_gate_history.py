@@ -150,6 +150,17 @@ def test_what_is_said_of_a_metric(project: Project, perfaudit: Run, metric: str,
     assert "▲" not in done.out.replace("▲ 16", "")
 
 
+def test_on_a_narrow_terminal_no_word_is_broken(
+    project: Project, perfaudit: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gates(project(), TIMES[:2])
+    monkeypatch.setattr("perfaudit.cli.gate_history_text.text_width", lambda: 40)
+    lines = perfaudit("history", "--metric", "step_time").out.splitlines()
+    rows = [line.split() for line in lines if line.startswith(" 2026-11-")]
+    assert rows == [["2026-11-22", "41.00", "ms", "pass"], ["2026-11-21", "41.20", "ms", "pass"]]
+    assert max(map(len, lines)) <= 40
+
+
 def test_a_long_history_fits_and_says_that_nothing_changed(project: Project, perfaudit: Run) -> None:
     chance = random.Random(1)
     gates(project(), [chance.gauss(41, 0.3) for _ in range(150)])
