@@ -20,7 +20,7 @@ FoundIn = Literal["code", "trace"]
 AREAS = ("input", "model", "backend", "optimizer", "debugging", "host", "distributed", "evaluation", "environment")
 
 _REQUIRED = {"id", "name", "title", "area", "severity", "fix", "why", "sources", "example"}
-_OPTIONAL = {"accelerator_only", "found_in", "benchmarked", "changes", "reading", "saving", "tier"}
+_OPTIONAL = {"accelerator_only", "found_in", "benchmarked", "changes", "reading", "saving", "several_processes", "tier"}
 _RULE_FILE = regex(r"[^/]*\.toml")
 _EXAMPLE_KEYS = {"bad", "good", "lines", "hints", "fixed", "missed"}
 _DOCUMENTED = {"low", "high", "source", "says"}  # of a saving
@@ -85,6 +85,7 @@ class Rule:
     examples: tuple[Example, ...]
     path: str
     accelerator_only: bool = False
+    several_processes: bool = False
     tier: Tier = "stable"
     reading: Reading | None = None
     benchmarked: Saving | None = None
@@ -102,8 +103,13 @@ class Rule:
 
     @property
     def has_patch(self) -> bool:
-        """Whether its findings can come with a patch, which is what `--measure` measures."""
+        """Whether its findings can come with a patch."""
         return self.fix in ("safe", "unsafe")
+
+    @property
+    def is_priced(self) -> bool:
+        """Whether `--measure` can tell what its patch saves, in a training of one process."""
+        return self.has_patch and not self.several_processes
 
 
 def rules_folder() -> Path:
@@ -219,8 +225,9 @@ def read_rule(path: Path, examples: bool = True, content: bytes | None = None) -
     sources = _texts(data, "sources", fail)
     if not sources:
         raise fail("sources", "at least one")
-    if not isinstance(accelerator_only := data.get("accelerator_only", False), bool):
-        raise fail("accelerator_only", "must be true or false")
+    for key in ("accelerator_only", "several_processes"):
+        if not isinstance(data.get(key, False), bool):
+            raise fail(key, "must be true or false")
     return Rule(
         id=data["id"],
         name=data["name"],
@@ -231,7 +238,8 @@ def read_rule(path: Path, examples: bool = True, content: bytes | None = None) -
         changes=changes,
         why=" ".join(data["why"].split()),
         sources=sources,
-        accelerator_only=accelerator_only,
+        accelerator_only=data.get("accelerator_only", False),
+        several_processes=data.get("several_processes", False),
         tier=cast(Tier, data.get("tier", "stable")),
         reading=_reading(data, fail),
         saving=_saving(data, "saving", (_DOCUMENTED, _BENCHMARKED), fail),

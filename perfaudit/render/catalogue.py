@@ -94,8 +94,9 @@ def _row(rule: Rule, knob: str) -> str:
 
 
 def _measured(rule: Rule, knob: str) -> str:
-    by = ["`scan --measure`"] if rule.has_patch else []
+    by = ["`scan --measure`"] if rule.is_priced else []
     by += [f"`tune {option_of_knob(knob)}`"] if knob else []
+    by += ["`torchrun … run`"] if rule.several_processes else []
     by += ["`trace`"] if rule.found_in == "trace" else []
     return ", ".join(by) or "–"
 

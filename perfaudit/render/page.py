@@ -72,6 +72,8 @@ def _measured(rule: Rule, knob: str) -> str:
     """What can be measured of it: its patch, a setting of the whole training, or nothing."""
     patch = "by `perfaudit scan FILE --measure`, where it has a patch and the measured step runs its line"
     setting = f"as a setting of the whole training by `perfaudit tune FILE {option_of_knob(knob)}`"
+    if rule.several_processes:
+        return "by `torchrun … -m perfaudit run FILE`, before and after: its patch makes a program of several processes"
     if rule.has_patch:
         return f"{patch}; {setting}" if knob else patch
     return f"no, for it has no patch; {setting}" if knob else "no, for it has no patch"

@@ -48,7 +48,7 @@ def replace(source: Source, node: ast.AST, text: str) -> Edits | None:
     None inside an f-string, and where a comment stands in the old text.
     """
     span = source.span(node)
-    if _in_f_string(source, node) or _has_comment(source, span):
+    if _in_f_string(source, node) or has_comment(source, span):
         return None
     is_bare = isinstance(node, ast.GeneratorExp) and isinstance(source.parent(node), ast.Call)  # the call's brackets
     if isinstance(node, ast.expr) and (_needs_brackets(source, node, text) or is_bare):
@@ -129,7 +129,7 @@ def remove_keyword(source: Source, call: ast.Call, name: str) -> Edits | None:
     if rest and rest.group(1):  # the comment behind it would speak of its neighbour
         return None
     for span in _removals(source, arguments, place):
-        if not _has_comment(source, span):
+        if not has_comment(source, span):
             return (Edit(span, ""),)
     return None
 
@@ -207,7 +207,7 @@ def delete_statement(source: Source, statement: ast.stmt) -> Edits | None:
     if hasattr(statement, "body") or isinstance(statement, ast.Match) or not has_own_lines(source, statement):
         return None
     span = source.span(statement)
-    if _has_comment(source, span):
+    if has_comment(source, span):
         return None
     if len(source.block(statement)) == 1:
         return (Edit(span, "pass"),)
@@ -228,7 +228,7 @@ def wrap_block(source: Source, statements: list[ast.stmt], header: str) -> Edits
     if not (_begins_line(source, first) and _ends_line(source, last)):
         return None
     indent = source.indent_of(first)
-    unit = "\t" if "\t" in indent else _indent_unit(source)
+    unit = "\t" if "\t" in indent else indent_unit(source)
     begin = source.offset(first_line(first), 0)
     span = Span(begin + len(indent), source.span(last).end)
     in_string = lines_in_strings(source, span)
@@ -472,7 +472,7 @@ def _in_f_string(source: Source, node: ast.AST) -> bool:
     return any(type(ancestor).__name__ in ("JoinedStr", "TemplateStr") for ancestor in source.ancestors(node))
 
 
-def _has_comment(source: Source, span: Span) -> bool:
+def has_comment(source: Source, span: Span) -> bool:
     if "#" not in source.text[span.start : span.end]:
         return False
     return any(token.type == tokenize.COMMENT for token, _ in source.tokens(span))
@@ -543,7 +543,7 @@ def lines_in_strings(source: Source, span: Span) -> set[int]:
     return found
 
 
-def _indent_unit(source: Source) -> str:
+def indent_unit(source: Source) -> str:
     """One level of indentation in this file: that of its first indented block, four spaces if there is none."""
     for statement in source.tree.body:
         body = getattr(statement, "body", None)

@@ -314,7 +314,7 @@ def set_at_start(source: Source, statement_text: str) -> Edits | None:
     if statement is None or dotted is None or "." not in dotted or exists:
         return None
     written, imports, names = _as_imported(source, statement, statement_text)
-    placed = _behind_imports(source, written, names)
+    placed = behind_imports(source, written, names)
     if placed is None or (imports and _sets_environment_first(source)):
         return None
     return (*imports, *placed)
@@ -428,7 +428,7 @@ def _imports_torch(statement: ast.Import | ast.ImportFrom) -> bool:
     return any(name.partition(".")[0] == "torch" for name in names)
 
 
-def _behind_imports(source: Source, text: str, names: list[str]) -> Edits | None:
+def behind_imports(source: Source, text: str, names: list[str]) -> Edits | None:
     """Put a line behind the first run of imports, or behind the later one that binds the last of these names."""
     body = source.tree.body
     place = _run_of_imports(source, int(bool(body) and _is_preamble(body[0])))

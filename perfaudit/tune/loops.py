@@ -17,6 +17,7 @@ from perfaudit.tune.profile import Profile
 from perfaudit.tune.session import Session
 from perfaudit.tune.workshop import Children, Json
 
+OF_SEVERAL_PROCESSES = frozenset({"PA701"})  # rules whose patch cannot be raced in one process
 STARTING_SHARE = 0.25  # of what is left, which starting a script once more may take
 
 
@@ -54,6 +55,8 @@ def candidates_of_findings(findings: Iterable[Finding]) -> list[tuple[list[Findi
     """Findings of one rule in one file with their fixes as one candidate; None where that is no patch of the project's."""
     groups: dict[tuple[str, str], list[Finding]] = {}
     for finding in findings:
+        if finding.rule in OF_SEVERAL_PROCESSES:
+            continue
         if finding.location is not None and finding.fix is not None and finding.fix.edits:
             groups.setdefault((finding.rule, finding.location.path), []).append(finding)
     return [(group, _candidate(rule, path, group)) for (rule, path), group in groups.items()]

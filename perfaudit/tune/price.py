@@ -29,7 +29,7 @@ from perfaudit.target.names import Target
 from perfaudit.tune.candidates import PATCH, Candidate, alone_in_place, candidates_of, in_place, texts_of
 from perfaudit.tune.climb_time import seconds_to_check, seconds_to_race
 from perfaudit.tune.first_steps import first_profile, needs_time, time_phases
-from perfaudit.tune.loops import expect_candidates, expect_findings
+from perfaudit.tune.loops import OF_SEVERAL_PROCESSES, expect_candidates, expect_findings
 from perfaudit.tune.observed import observed_findings
 from perfaudit.tune.patched import SourceRace, check_patched, race_patched
 from perfaudit.tune.plan import merge, runs
@@ -242,6 +242,8 @@ def _pointless(survey: Survey, finding: Finding) -> str:
     """Why a finding cannot matter on this device, "" if it can."""
     if finding.rule == "PA102" and survey.facts.device.type == "cpu":
         return "pinned memory speeds up copies to an accelerator, and there is none here"
+    if finding.rule in OF_SEVERAL_PROCESSES:
+        return "its patch makes a program of several processes, which `torchrun … -m perfaudit run` looks at as a whole"
     for name in all_knobs():
         if finding.rule in knob(name).rules:
             return knob(name).why_not(survey)

@@ -86,7 +86,8 @@ def test_no_measurement_is_promised_without_a_patch(perfaudit: Run, rule: Rule) 
         line for line in catalogue.render([rule], settled_by()).splitlines() if line.startswith(f"| [{rule.id}]")
     )
     patched = any(example.fixed is not None for example in rule.examples)
-    assert ("scan FILE --measure" in said) == ("scan --measure" in row) == patched
+    assert ("scan FILE --measure" in said) == ("scan --measure" in row) == (patched and not rule.several_processes)
+    assert ("torchrun … -m perfaudit run FILE" in said) == ("`torchrun … run`" in row) == rule.several_processes
     assert ("no, for it has no patch" in said) == (not patched)
     assert ("perfaudit tune FILE --" in said) == ("`tune --" in row) == (rule.id in settled_by())
 

@@ -14,7 +14,9 @@ from surveys import profile_of, survey_of
 from test_price import dial  # noqa: F401  # a fixture
 
 from perfaudit.findings import Finding, Fix, Location
+from perfaudit.rules import all_rules
 from perfaudit.tune import price
+from perfaudit.tune.loops import OF_SEVERAL_PROCESSES, candidates_of_findings
 from perfaudit.tune.priced import Priced
 
 SWITCH = switch("a")
@@ -65,10 +67,21 @@ def told(priced: Priced) -> list[str]:
             ALL,
             "not measured: pinned memory speeds up copies to an accelerator, and there is none here",
         ),
+        (
+            replace(SWITCH, rule="PA701"),
+            ALL,
+            "not measured: its patch makes a program of several processes, which `torchrun … -m perfaudit run` looks at as a "
+            "whole",
+        ),
     ],
 )
 def test_why_a_finding_is_not_measured(sort: Sorting, finding: Finding, lines: Any, note: str) -> None:
     assert told(sort(finding, lines=lines)) == [note]
+
+
+def test_rules_of_several_processes_are_those_that_say_so() -> None:
+    assert {rule.id for rule in all_rules().values() if rule.several_processes} == OF_SEVERAL_PROCESSES
+    assert candidates_of_findings([replace(SWITCH, rule="PA701")]) == []
 
 
 def test_findings_of_one_rule_and_file_are_measured_together(sort: Sorting) -> None:

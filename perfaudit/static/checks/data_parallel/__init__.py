@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from perfaudit.static.checks.data_parallel.program import Refused
+from perfaudit.static.checks.data_parallel.ranks import launcher, patch, title
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.distributed import derived_calls, only_evaluates, wraps_otherwise
@@ -42,17 +44,20 @@ def _reported(source: Source, call: ast.Call) -> Iterator[Seen]:
     model = source.brief(call.args[0], 30) if call.args else "model"
     message = f"`{source.brief(call)}` copies `{model}` to every GPU on each step, all driven by one Python process"
     if wraps_otherwise(source):
-        advice = "start one process per GPU (`torchrun --nproc_per_node=gpu`), for which this file has a branch already"
+        advice = "start one process per GPU (`torchrun --nproc-per-node=gpu`), for which this file has a branch already"
         yield Seen(call, message, Proposal(advice), hint=wraps_otherwise(source, source.scope(call)))
         return
-    yield Seen(
-        call,
-        message,
-        Proposal(
-            f"run one process per GPU (`torchrun --nproc_per_node=gpu`) and wrap with "
-            f"`torch.nn.parallel.DistributedDataParallel({model}, device_ids=[local_rank])`"
-        ),
-    )
+    try:
+        yield Seen(call, message, Proposal(title(source), patch(source, call)))
+    except Refused as why:
+        yield Seen(
+            call,
+            message,
+            Proposal(
+                f"run one process per GPU (`{launcher(source)}`) and wrap with "
+                f"`torch.nn.parallel.DistributedDataParallel({model}, device_ids=[local_rank])`; no patch: {why}"
+            ),
+        )
 
 
 def _runs_without_cuda(source: Source, call: ast.Call) -> bool:
