@@ -1,18 +1,26 @@
 """What the commands of docs/distributed.md print: `python benchmarks/rank_demonstration.py [NAME ...]` runs and keeps them.
 
-Each is started by torchrun on two ranks of gloo in benchmarks/rank_programs; its lines stay in rank_demonstration.json, beside
-the load before it. Without names, all are run.
+Each is started by torchrun on two ranks of gloo in a copy of benchmarks/rank_programs, but for a scan, which starts nothing; its
+lines stay in rank_demonstration.json, beside the load before it. Without names, all are run. What is run under a name in
+PATCHED is the program as the fixes of its rule leave it.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from gate_power import machine
+
+from perfaudit.rules import all_rules
+from perfaudit.static.fix import patch
+from perfaudit.static.registry import run_checks
+from perfaudit.static.source import Source
 
 HERE = Path(__file__).resolve().parent
 RECORD = HERE / "rank_demonstration.json"
@@ -23,21 +31,42 @@ COMMANDS = {
     "variant": "tune failing_ranks.py --budget 5m --allow safe -- variant-raise",
     "tune": "tune tunable_ranks.py --budget 10m",
     "sampler": "tune padded_ranks.py --budget 15m --sampler",
+    "scan": "scan data_parallel.py --select PA701",
+    "patched": "run data_parallel.py --steps 60",
 }
+PATCHED = {"patched": "PA701"}
+LAUNCHER = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
+
+
+def run(name: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """The command of this name, in a copy of the programs."""
+    programs = folder / "rank_programs"
+    shutil.copytree(HERE / "rank_programs", programs, ignore=shutil.ignore_patterns("__pycache__"))
+    words = COMMANDS[name].split()
+    if name in PATCHED:
+        fixed(programs / words[1], PATCHED[name])
+    launcher = [] if words[0] == "scan" else LAUNCHER
+    command = [sys.executable, *launcher, "-m", "perfaudit", *words]
+    return subprocess.run(command, cwd=programs, capture_output=True, text=True, check=False)
+
+
+def fixed(path: Path, rule: str) -> None:
+    """Apply the fixes of a rule to a file."""
+    source = Source(path.name, path.read_text(encoding="utf-8"))
+    findings = run_checks(source, all_rules(), frozenset([rule]))
+    path.write_text(patch(path.name, source.text, findings).after, encoding="utf-8")
 
 
 def main() -> None:
     kept = json.loads(RECORD.read_text()) if RECORD.exists() else {}
     for name in sys.argv[1:] or COMMANDS:
         load = os.getloadavg()[0]
-        done = subprocess.run(
-            [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", "-m", "perfaudit",
-             *COMMANDS[name].split()],
-            cwd=HERE / "rank_programs", capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        lines = done.stdout.replace(f"{HERE / 'rank_programs'}/", "").splitlines()
+        with tempfile.TemporaryDirectory() as folder:
+            done = run(name, Path(folder))
+            lines = done.stdout.replace(f"{Path(folder) / 'rank_programs'}/", "").splitlines()
+        launched = "" if COMMANDS[name].startswith("scan") else "torchrun --nproc-per-node 2 -m "
         kept[name] = {
-            "command": f"torchrun --nproc-per-node 2 -m perfaudit {COMMANDS[name]}",
+            "command": f"{launched}perfaudit {COMMANDS[name]}",
             "code": done.returncode,
             "load": load,
             "machine": machine(),

@@ -53,7 +53,7 @@ KEY = "after"
 WITHOUT = {
     "PA304": "bfloat16 pays on GPUs that have units for it",
     "PA103": "its effect is at the turn of an epoch, not in a step",
-    "PA701": "its patch makes a program of several processes (data_parallel.md)",
+    "PA701": "its patch makes a program of several processes (data_parallel_ranks.md)",
     "PA704": "it needs several processes that train together",
     "PA801": "its effect is in evaluation, not in a step",
 }

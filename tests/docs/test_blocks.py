@@ -284,6 +284,7 @@ OTHERS = {
     "pre-commit",
     "python",
     "claude",
+    "torchrun",
 }
 
 

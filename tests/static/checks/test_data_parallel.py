@@ -149,6 +149,38 @@ ALLOWED = {
         "DistributedSampler(train_set, num_replicas=WORLD_SIZE, rank=RANK, drop_last=True), drop_last=True)",
     ),
     "with workers": ("shuffle=True", "shuffle=True, num_workers=4, pin_memory=True", "rank=RANK), num_workers=4, pin"),
+    "data that are downloaded": (
+        "    x = torch.randn(160, 16)\n",
+        "    a = dict(download=True)\n    b = dict(download=args.epochs > 1)\n    x = torch.randn(160, 16)\n",
+        """    if LOCAL_RANK > 0:  # the data are there then
+        torch.distributed.barrier()
+    a = dict(download=True)
+    if LOCAL_RANK == 0:
+        torch.distributed.barrier()
+    if LOCAL_RANK > 0:  # the data are there then
+        torch.distributed.barrier()
+    b = dict(download=args.epochs > 1)
+    if LOCAL_RANK == 0:
+        torch.distributed.barrier()
+    x = torch.randn(160, 16)
+""",
+    ),
+    "another head": (
+        "    model = nn.DataParallel(model)",
+        "    model.head = nn.Linear(model.head.in_features, 4)\n    model = nn.DataParallel(model)",
+        "model = nn.parallel.DistributedDataParallel(",
+    ),
+    "samples that are drawn at random": (
+        "class Net(nn.Module):",
+        "class Data:\n    def __getitem__(self, index):\n        return self.turned(index)\n\n    def turned(self, index):\n"
+        "        return torch.randn(1)\n\n\nclass Net(nn.Module):",
+        "model = nn.parallel.DistributedDataParallel(",
+    ),
+    "lengths that count themselves": (
+        "    # the end",
+        "    n = 2\n    n = len(range(n))\n    print(1 / n)\n    # the end",
+        "destroy_process_group",
+    ),
     "a size that is written there": ("batch_size=args.batch_size", "batch_size=16", "batch_size=16 // WORLD_SIZE"),
     "unwrapped where it is wrapped": (
         "    # the end\n",
@@ -322,6 +354,7 @@ REFUSED = {
     "frozen as it runs": ("self.head(self.body(x))", "self.head(self.body(x).detach())", "without gradients"),
     # batches and the loss
     "a sum": ("nn.CrossEntropyLoss()", 'nn.CrossEntropyLoss(reduction="sum")', "not known to be the mean"),
+    "targets that are left out": ("        loss = ", "        y[0] = -100\n        loss = ", "targets of -100"),
     "weights of classes": ("nn.CrossEntropyLoss()", "nn.CrossEntropyLoss(torch.ones(4))", "not known to be the mean"),
     "a loss of its own": ("criterion(model(x), y)", "(model(x).sum(1) - y).pow(2).mean()", "not known to be the mean"),
     "samples beside each other": ("criterion(model(x), y)", "criterion(model(x) @ model(x).t(), y)", "exactly once"),
@@ -423,7 +456,16 @@ REFUSED = {
         '    print(torch.load("model.pt"))',
         "may read what another process is writing",
     ),
-    "a download": ("    # the end", "    print(dict(download=True))", "download the data at the same time"),
+    "a download at times": (
+        "    # the end",
+        "    if best > 0.5:\n        print(dict(download=True))",
+        "would do so at the same time|under a condition",
+    ),
+    "a download that is imported": (
+        "class Net(nn.Module):",
+        "data = dict(download=True)\n\n\nclass Net(nn.Module):",
+        "may download, and every process would do so at the same time",
+    ),
     "another library": (
         "import argparse\n",
         "import argparse\n\nimport wandb\n",
@@ -444,6 +486,11 @@ REFUSED = {
     "a GPU by option": (
         'torch.device("cuda:0" if torch.cuda.is_available() else "cpu")',
         "torch.device(args.device)",
+        "may name another device",
+    ),
+    "a GPU by option, handed on": (
+        "x.to(device), y.to(device)\n        opt",
+        "x.to(criterion.device), y.to(criterion.device)\n        opt",
         "may name another device",
     ),
     "counted GPUs": ("batch_size=32", "batch_size=32 * torch.cuda.device_count()", "counts the GPUs"),
@@ -467,6 +514,11 @@ REFUSED = {
     "the seed of another library": (
         "    x = torch.randn(160, 16)\n",
         "    import random; random.shuffle([1])\n    x = torch.randn(160, 16)\n",
+        r"`random\.shuffle` draws before `random\.seed`",
+    ),
+    "a dataset that is mixed": (
+        "class Net(nn.Module):",
+        "class Data:\n    def __init__(self):\n        import random; random.shuffle([1])\n\n\nclass Net(nn.Module):",
         r"`random\.shuffle` draws before `random\.seed`",
     ),
     "a name that is taken": ("    # the end", "    RANK = 0", "a variable `RANK`"),

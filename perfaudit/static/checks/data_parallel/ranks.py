@@ -8,7 +8,7 @@ from perfaudit.static import edit
 from perfaudit.static.checks.data_parallel.layers import has_batch_norm, refuse_layers
 from perfaudit.static.checks.data_parallel.program import Program, Refused, guard_of, read_program
 from perfaudit.static.checks.data_parallel.saves import saves
-from perfaudit.static.checks.data_parallel.surroundings import first_devices, refuse_surroundings
+from perfaudit.static.checks.data_parallel.surroundings import downloads, first_devices, refuse_surroundings
 from perfaudit.static.checks.data_parallel.training import refuse_training, type_checks
 from perfaudit.static.edit import Edits
 from perfaudit.static.rewrite import behind_imports
@@ -53,6 +53,7 @@ def patch(source: Source, call: ast.Call) -> Edits:
     edits = edit.together(
         _constants(source),
         _joined(program),
+        *(_downloaded_once(source, statement) for statement in downloads(program)),
         _left(program),
         _wrapped(program),
         _shared_loader(program),
@@ -113,6 +114,19 @@ def _joined(program: Program) -> Edits | None:
         ")",
     )
     return edit.together(imported, edit.insert_before(source, start, text))
+
+
+def _downloaded_once(source: Source, statement: ast.stmt) -> Edits | None:
+    """The first process of a machine runs a statement before its others do, so that these find the data there."""
+    torch, imported = _torch(source)
+    indent, wait = source.indent_of(statement), f"{edit.indent_unit(source)}{torch}.distributed.barrier()"
+    return edit.together(
+        imported,
+        edit.insert_before(
+            source, statement, _lines(source, indent, "if LOCAL_RANK > 0:  # the data are there then", wait)
+        ),
+        edit.insert_after(source, statement, _lines(source, indent, "if LOCAL_RANK == 0:", wait)),
+    )
 
 
 def _left(program: Program) -> Edits | None:

@@ -38,16 +38,16 @@ def refuse_saves(program: Program, steady: Steady, models: set[int]) -> None:
             raise Refused("a figure of the training is divided by the number of all samples, and a process has a share")
 
 
-def _parts(steady: Steady, node: ast.expr) -> list[ast.expr | None]:
+def _parts(steady: Steady, node: ast.expr, depth: int = 4) -> list[ast.expr | None]:
     """What a saved object is made of: the values of a dict, also of one that a variable or a parameter is."""
-    for _ in range(4):
+    for _ in range(depth):
         bound = steady.source.lookup(node) if isinstance(node, ast.Name) else []
         if len(bound) != 1:
             break
         if isinstance(bound[0], ast.arg):
             passed = steady.passed(bound[0])
             if len(passed) > 1:
-                return [part for value in passed for part in _parts(steady, value)]
+                return [part for value in passed for part in _parts(steady, value, depth - 1)]
             inner = passed[0] if passed else None
         else:
             inner = assigned_value(steady.source, bound[0])
@@ -102,16 +102,15 @@ def _mentions(source: Source, node: ast.AST, seen: set[int]) -> bool:
     return any(id(binding) in seen for name in names for binding in source.lookup(name))
 
 
-def _counts_samples(program: Program, node: ast.expr) -> bool:
+def _counts_samples(program: Program, node: ast.expr, depth: int = 4) -> bool:
     """Whether an expression has `len` of the training data in it, or a variable that was set to that."""
     source = program.source
     data = argument(source, program.loader, "dataset", 0)
     for part in ast.walk(node):
         if isinstance(part, ast.Name):
             values = [assigned_value(source, binding) for binding in source.lookup(part)]
-            if any(
-                isinstance(v, ast.Call) and last_name(v.func) == "len" and _counts_samples(program, v) for v in values
-            ):
+            lengths = [value for value in values if isinstance(value, ast.Call) and last_name(value.func) == "len"]
+            if depth and any(_counts_samples(program, length, depth - 1) for length in lengths):
                 return True
         if isinstance(part, ast.Call) and last_name(part.func) == "len" and part.args:
             counted = part.args[0]

@@ -41,6 +41,7 @@ _OF_CUDA = {
 }
 _RANDOM = {"rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial", "random_split"}
 _RANDOM |= {"rand_like", "randn_like", "randint_like", "SubsetRandomSampler", "WeightedRandomSampler"}
+_OF_SAMPLE = {"__getitem__", "__call__", "forward"}
 _SEEDS = {"torch": "torch.manual_seed", "numpy": "numpy.random.seed", "random": "random.seed"}
 
 
@@ -91,11 +92,28 @@ def _refuse_call(source: Source, call: ast.Call) -> None:
         raise Refused(f"{said} would run in every process")
     if name == "torch.load" or last == "load_state_dict":
         raise Refused(f"{said} may read what another process is writing")
-    download = next((k.value for k in call.keywords if k.arg == "download"), None)
-    if download is not None and not (isinstance(download, ast.Constant) and download.value is False):
-        raise Refused(
-            "every process would download the data at the same time; download them once, and say `download=False`"
+
+
+def downloads(program: Program) -> list[ast.stmt]:
+    """The statements that may download data, which one process has to do before the others.
+
+    Raises Refused where that is not a plain statement that all processes reach, after they have joined.
+    """
+    source, steady = program.source, Steady(program.source)
+    found: dict[int, ast.stmt] = {}
+    for call in source.nodes(ast.Call):
+        download = next((k.value for k in call.keywords if k.arg == "download"), None)
+        if download is None or (isinstance(download, ast.Constant) and download.value is False):
+            continue
+        statement, guard = source.statement(call), guard_of(source)
+        is_plain = (
+            isinstance(statement, (ast.Assign, ast.Expr)) and source.enclosing(call, *LOOPS, ast.ClassDef) is None
         )
+        is_late = guard is None or source.enclosing(call, *FUNCTIONS) is not None or _is_in(source, call, guard)
+        if not is_plain or not is_late or not steady.is_reached_steadily(call) or not steady.is_steady(download):
+            raise Refused(f"`{source.brief(call, 40)}` may download, and every process would do so at the same time")
+        found[id(statement)] = statement
+    return sorted(found.values(), key=lambda statement: statement.lineno)
 
 
 def _reads(source: Source, call: ast.Call) -> bool:
@@ -159,7 +177,7 @@ def _is_device(node: ast.AST) -> bool:
     return isinstance(node, ast.Attribute) and node.attr == "device"
 
 
-def _is_in(source: Source, node: ast.AST, around: ast.expr | None) -> bool:
+def _is_in(source: Source, node: ast.AST, around: ast.AST | None) -> bool:
     return around is not None and any(a is around for a in (node, *source.ancestors(node)))
 
 
@@ -186,10 +204,8 @@ def _is_own_device(source: Source, steady: Steady, node: ast.expr, depth: int = 
         case ast.IfExp():
             return all(_is_own_device(source, steady, part, depth - 1) for part in (node.body, node.orelse))
         case ast.Attribute():
-            name = source.qualified(node) or ""
-            return name.startswith("torch.") or (
-                node.attr in ("device", "dtype") and not _is_options(source, node.value)
-            )
+            is_torchs = (source.qualified(node) or "").startswith("torch.")
+            return is_torchs or node.attr == "dtype" or (node.attr == "device" and _is_tensor(source, node.value))
         case ast.Call():
             if source.qualified(node.func) != "torch.device" or len(node.args) != 1:
                 return False
@@ -213,11 +229,20 @@ def _is_own_device_name(source: Source, steady: Steady, name: ast.Name, depth: i
     return bool(bound)
 
 
-def _is_options(source: Source, node: ast.expr) -> bool:
-    """Whether something is a set of options: `args`, and not a tensor."""
+def _is_tensor(source: Source, node: ast.expr) -> bool:
+    """Whether something is a tensor and no set of options: of a batch, made by torch, or an argument of `forward`."""
     bound = source.lookup(node) if isinstance(node, ast.Name) else []
-    values = [assigned_value(source, one) for one in bound]
-    return not bound or any(isinstance(v, ast.Call) and last_name(v.func) == "parse_args" for v in values)
+    for binding in bound:
+        value = assigned_value(source, binding)
+        function = source.enclosing(binding, *FUNCTIONS)
+        if isinstance(binding, ast.arg):
+            is_input = isinstance(function, FUNCTIONS) and function.name == "forward" and binding.arg != "self"
+        else:
+            is_made = isinstance(value, ast.Call) and (source.qualified(value.func) or "").startswith("torch.")
+            is_input = is_made or isinstance(source.statement(binding), ast.For)
+        if not is_input:
+            return False
+    return bool(bound)
 
 
 # ---- random numbers --------------------------------------------------------------------------------------------------
@@ -231,8 +256,8 @@ def _refuse_random(program: Program) -> None:
         if not family or _is_of_steps(program, call) or not _is_set_up(source, call) or _has_generator(source, call):
             continue
         seeds = [seed for seed in source.calls(_SEEDS[family]) if _is_sure(source, steady, seed)]
-        here = _order(source, call)
-        if here is not None and not any((order := _order(source, seed)) and order < here for seed in seeds):
+        here, orders = _order(source, call), [order for seed in seeds if (order := _order(source, seed)) is not None]
+        if not any(here is None or order < here for order in orders):
             drawn = source.brief(call.func, 40)
             raise Refused(f"`{drawn}` draws before `{_SEEDS[family]}`, so each process would draw something else")
 
@@ -254,13 +279,17 @@ def _is_of_steps(program: Program, node: ast.AST) -> bool:
 
 
 def _is_set_up(source: Source, call: ast.Call) -> bool:
-    """Whether a call makes something once: outside of classes, or in the constructor of one that is no module."""
+    """Whether a call is of set-up code: not of a module, nor of what makes one sample of a dataset."""
     owner = source.enclosing(call, ast.ClassDef)
     if owner is None:
         return True
     function = source.enclosing(call, *FUNCTIONS)
-    is_constructor = isinstance(function, FUNCTIONS) and function.name == "__init__"
-    return (is_constructor or function is None) and all(owner is not module for module in module_classes(source))
+    if any(owner is module for module in module_classes(source)):
+        return False
+    if not isinstance(function, FUNCTIONS) or function.name in _OF_SAMPLE:
+        return not isinstance(function, FUNCTIONS)
+    around = [source.enclosing(caller, *FUNCTIONS) for caller in callers(source, function)]
+    return not around or any(not isinstance(f, FUNCTIONS) or f.name not in _OF_SAMPLE for f in around)
 
 
 def _has_generator(source: Source, call: ast.Call) -> bool:

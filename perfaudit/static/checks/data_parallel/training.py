@@ -12,7 +12,7 @@ from perfaudit.static.checks.data_parallel.steady import Steady
 from perfaudit.static.checks.data_parallel.surroundings import is_in_class
 from perfaudit.static.checks.data_parallel.variables import all_uses
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
-from perfaudit.static.understanding.context import callers, dotted_name, in_no_grad, last_name
+from perfaudit.static.understanding.context import callers, in_no_grad, last_name
 from perfaudit.static.understanding.distributed import DATA_PARALLEL
 from perfaudit.static.understanding.loaders import passes
 from perfaudit.static.understanding.values import assigned_value
@@ -27,6 +27,7 @@ _MEAN_FUNCTIONS = {
         *("binary_cross_entropy", "binary_cross_entropy_with_logits"),
     )
 }
+_LEFT_OUT = 100  # its negative is what losses of classes leave out unless they are told otherwise
 _SETTINGS_OF_LOSS = {"label_smoothing", "beta", "delta"}
 _MOVED = MOVES | {
     "float",
@@ -62,7 +63,7 @@ def refuse_training(program: Program) -> None:
     _refuse_uses_of_loader(program)
     _refuse_optimizer(program, {id(use) for use in (*uses, *bare)})
     _refuse_loss(program, run)
-    _refuse_decisions(program.source, steady)
+    _refuse_decisions(program, steady, {id(use) for use in (*uses, *bare)})
     refuse_saves(program, steady, {id(use) for use in (*uses, *bare)})
 
 
@@ -247,6 +248,9 @@ def _refuse_loss(program: Program, run: ast.Call) -> None:
         loss = assigned_value(source, bound[0]) if len(bound) == 1 else None
     if not isinstance(loss, ast.Call) or not _is_mean(source, loss):
         raise Refused("the loss is not known to be the mean over the batch")
+    negative = (n.operand for n in source.nodes(ast.UnaryOp) if isinstance(n.op, ast.USub))
+    if any(isinstance(number, ast.Constant) and number.value == _LEFT_OUT for number in negative):
+        raise Refused("targets of -100 are left out of the loss, and shares may hold more of them or fewer")
     handed = _handed(loss, _SETTINGS_OF_LOSS)
     outputs = [value for value in handed if _is_output(program, value, run)]
     shares = [value for value in handed if _is_share(program, value)]
@@ -315,19 +319,19 @@ def _is_bound_to_share(program: Program, binding: ast.AST, known: frozenset[int]
     return isinstance(program.batch, ast.Name) and _is_share(program, statement.value, known)
 
 
-def _is_output(program: Program, node: ast.expr, run: ast.Call) -> bool:
+def _is_output(program: Program, node: ast.expr, run: ast.Call, depth: int = 6) -> bool:
     """Whether an expression is what the model returned, each sample on its own."""
-    if node is run:
-        return True
+    if node is run or not depth:
+        return node is run
     match node:
         case ast.Name():
             bound = program.source.lookup(node)
             value = assigned_value(program.source, bound[0]) if len(bound) == 1 else None
-            return value is not None and _is_output(program, value, run)
+            return value is not None and _is_output(program, value, run, depth - 1)
         case ast.Call(func=ast.Attribute(value=inner, attr=name)) if name in _PLAIN_OUTPUT:
-            return _keeps_samples(node) and _is_output(program, inner, run)
+            return _keeps_samples(node) and _is_output(program, inner, run, depth - 1)
         case ast.Call(args=[inner], keywords=[]):
-            return program.source.qualified(node.func) == "torch.sigmoid" and _is_output(program, inner, run)
+            return program.source.qualified(node.func) == "torch.sigmoid" and _is_output(program, inner, run, depth - 1)
     return False
 
 
@@ -345,8 +349,9 @@ def _keeps_samples(call: ast.Call) -> bool:
 # ---- decisions -------------------------------------------------------------------------------------------------------
 
 
-def _refuse_decisions(source: Source, steady: Steady) -> None:
+def _refuse_decisions(program: Program, steady: Steady, models: set[int]) -> None:
     """Raises Refused where processes may decide differently, and one would wait for the other or train something else."""
+    source = program.source
     for node in source.nodes(ast.While, ast.Try, ast.TryStar, ast.Match, ast.Yield, ast.AsyncFor, ast.AsyncWith):
         if not is_in_class(source, node):
             raise Refused("the script has a `while`, a `try` or another block in which processes may part")
@@ -368,26 +373,26 @@ def _refuse_decisions(source: Source, steady: Steady) -> None:
     stores: list[ast.Attribute | ast.Subscript] = [*source.nodes(ast.Attribute), *source.nodes(ast.Subscript)]
     for store in stores:
         if isinstance(store.ctx, ast.Store) and not is_in_class(source, store):
-            _refuse_store(source, steady, store)
+            _refuse_store(program, steady, store, models)
 
 
 def _name_of(node: ast.expr) -> str:
     return last_name(node.func if isinstance(node, ast.Call) else node)
 
 
-def _refuse_in_branch(source: Source, statement: ast.stmt) -> None:
+def _refuse_in_branch(source: Source, statement: ast.stmt, depth: int = 4) -> None:
     """Raises Refused for what must not run in one process alone."""
     allowed = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Pass, ast.If, ast.Global)
     for node in ast.walk(statement):
         is_wrong = isinstance(node, ast.stmt) and not isinstance(node, allowed)
         if isinstance(node, ast.Call) and last_name(node.func) not in _HARMLESS:
             function = function_called(source, node)
-            if function is None:
+            if function is None or not depth:
                 is_wrong = True
             else:
                 for inner in function.body:
                     if not isinstance(inner, ast.Return):
-                        _refuse_in_branch(source, inner)
+                        _refuse_in_branch(source, inner, depth - 1)
         if is_wrong:
             said = source.brief(node if isinstance(node, ast.Call) else statement, 40)
             raise Refused(f"`{said}` runs under a condition that processes may answer differently")
@@ -411,9 +416,9 @@ def _qualified_call(source: Source, node: ast.expr | None) -> str:
     return (source.qualified(node.func) if isinstance(node, ast.Call) else None) or ""
 
 
-def _refuse_store(source: Source, steady: Steady, store: ast.Attribute | ast.Subscript) -> None:
+def _refuse_store(program: Program, steady: Steady, store: ast.Attribute | ast.Subscript, models: set[int]) -> None:
     """Raises Refused where something that may differ is kept in more than a dict or list of the script."""
-    owner: ast.expr = store
+    source, owner = program.source, store.value
     while isinstance(owner, (ast.Attribute, ast.Subscript)):
         owner = owner.value
     bound = source.lookup(owner) if isinstance(owner, ast.Name) else []
@@ -422,6 +427,8 @@ def _refuse_store(source: Source, steady: Steady, store: ast.Attribute | ast.Sub
         return
     statement = source.statement(store)
     value = statement.value if isinstance(statement, (ast.Assign, ast.AugAssign, ast.AnnAssign)) else None
-    is_before = source.enclosing(store, *LOOPS) is None and source.enclosing(store, *FUNCTIONS) is None
-    if value is None or not (steady.is_steady(value) or is_before or dotted_name(store).endswith("requires_grad")):
+    is_layer = isinstance(value, ast.Call) and (source.qualified(value.func) or "").startswith("torch.nn.")
+    if is_layer and isinstance(owner, ast.Name) and id(owner) in models and _is_before_wrapping(program, owner):
+        return  # `model.fc = nn.Linear(model.fc.in_features, 10)`
+    if value is None or not steady.is_steady(value):
         raise Refused(f"`{source.brief(statement, 40)}` keeps what may differ between processes")
