@@ -135,7 +135,7 @@ ALLOWED = {
         "    model = nn.DataParallel(model).to(device)\n",
         "    if torch.cuda.device_count() > 1:\n        print(torch.cuda.device_count(), 'GPUs')\n"
         "        model = nn.DataParallel(model)\n    model.to(device)\n",
-        "    if WORLD_SIZE > 1:\n",
+        "    if WORLD_SIZE > 1 or torch.cuda.device_count() > 1:\n",
     ),
     "on the GPU by .cuda()": (
         "nn.DataParallel(model).to(device)",

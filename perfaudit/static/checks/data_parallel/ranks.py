@@ -160,7 +160,9 @@ def _wrapped(program: Program) -> Edits | None:
         f"{unit}device_ids=[LOCAL_RANK] if {gpu} else None,",
         ")",
     )
-    test = edit.replace(source, program.test, "WORLD_SIZE > 1") if program.test is not None else ()
+    test: Edits | None = ()
+    if program.test is not None:  # as before where Python starts it: `.module`, and the names in checkpoints
+        test = edit.replace(source, program.test, f"WORLD_SIZE > 1 or {source.text_of(program.test)}")
     return edit.together(imported, more, edit.replace(source, call, text), test)
 
 
