@@ -236,6 +236,93 @@ torch.distributed.destroy_process_group()
     )
 
 
+CIFAR = """import time
+
+import torch
+import torch.backends.cudnn as cudnn
+import torch.nn as nn
+import torch.optim as optim
+import torchvision
+import torchvision.transforms as transforms
+from tqdm import tqdm
+
+device = "cuda" if torch.cuda.is_available() else "cpu"
+transform = transforms.Compose([transforms.RandomCrop(32, padding=4), transforms.ToTensor()])
+trainset = torchvision.datasets.CIFAR10(root="./data", train=True, download=True, transform=transform)
+trainloader = torch.utils.data.DataLoader(trainset, batch_size=128, shuffle=True, num_workers=2)
+testset = torchvision.datasets.CIFAR10(root="./data", train=False, download=True, transform=transforms.ToTensor())
+testloader = torch.utils.data.DataLoader(testset, batch_size=100, shuffle=False, num_workers=2)
+
+net = torchvision.models.resnet18(weights="DEFAULT")
+net.fc = nn.Linear(net.fc.in_features, 10)
+net = net.to(device)
+if device == "cuda":
+    cudnn.benchmark = True
+if torch.cuda.device_count() > 1:
+    net = nn.DataParallel(net)
+criterion = nn.CrossEntropyLoss(label_smoothing=0.1).to(device)
+optimizer = optim.SGD(net.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4)
+scheduler = optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=200)
+scaler = torch.amp.GradScaler(device)
+best_acc = 0
+
+
+def train(epoch):
+    net.train()
+    train_loss, correct, total = 0, 0, 0
+    for i, (inputs, targets) in enumerate(tqdm(trainloader)):
+        inputs, targets = inputs.to(device, non_blocking=True), targets.to(device, non_blocking=True)
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast("cuda"):
+            outputs = net(inputs)
+            loss = criterion(outputs, targets)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        train_loss += loss.item()
+        _, predicted = outputs.max(1)
+        total += targets.size(0)
+        correct += predicted.eq(targets).sum().item()
+        if i % 100 == 99:
+            print(f"{epoch} {i}: loss {train_loss / (i + 1):.3f}, {100.0 * correct / total:.1f} %")
+
+
+@torch.no_grad()
+def test(epoch):
+    global best_acc
+    net.eval()
+    correct = 0
+    for inputs, targets in testloader:
+        outputs = net(inputs.to(device))
+        correct += outputs.argmax(1).eq(targets.to(device)).sum().item()
+    acc = 100.0 * correct / len(testset)
+    if acc > best_acc:
+        print("saving")
+        torch.save({"net": net.state_dict(), "acc": acc, "epoch": epoch}, "ckpt.pth")
+        best_acc = acc
+
+
+start = time.time()
+for epoch in range(200):
+    train(epoch)
+    test(epoch)
+    scheduler.step()
+print(time.time() - start)
+"""
+
+
+def test_a_script_of_globals_with_mixed_precision() -> None:
+    after = patched(CIFAR)
+    assert after.count("torch.distributed.barrier()") == 4
+    assert (
+        "if WORLD_SIZE > 1 or torch.cuda.device_count() > 1:\n    net = nn.parallel.DistributedDataParallel(\n" in after
+    )
+    assert "    trainloader.sampler.set_epoch(epoch)\n    train(epoch)\n" in after
+    assert '        if RANK == 0:\n            torch.save({"net"' in after
+    assert after.index("init_process_group") < after.index("device = ") < after.index("LOCAL_RANK > 0")
+    assert "batch norm" in fix_of(CIFAR).title
+
+
 # ---- what it trains --------------------------------------------------------------------------------------------------
 
 TOLD = "    # the end\n"
