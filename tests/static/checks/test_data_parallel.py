@@ -165,6 +165,16 @@ ALLOWED = {
     x = torch.randn(160, 16)
 """,
     ),
+    "a layer that may be none": (
+        "        return self.head(self.body(x))",
+        "        if self.body is not None:\n            x = self.body(x)\n        return self.head(x)",
+        "nn.parallel.DistributedDataParallel(",
+    ),
+    "labels in order": (
+        "    # the end",
+        "    print(sorted({'cat', 'dog'}), 'cat' in {'cat'})\n",
+        "DistributedDataParallel(",
+    ),
     "another head": (
         "    model = nn.DataParallel(model)",
         "    model.head = nn.Linear(model.head.in_features, 4)\n    model = nn.DataParallel(model)",
@@ -561,7 +571,28 @@ REFUSED = {
     "a mean over all samples": (
         '        if step % 1 == 0:\n            print("loss", epoch, step, loss.item())\n',
         "        total += loss.item()\n    print(total / len(loader.dataset))\n",
-        "divided by the number of all samples",
+        "divided by a number of all samples",
+    ),
+    "labels in the order of a set": (
+        "    # the end",
+        "    print(list({'cat', 'dog'}))",
+        "has another order in each process",
+    ),
+    "labels by hash": ("    # the end", "    print(hash('cat'))", "has another order in each process"),
+    "a seed that may differ": (
+        "    torch.manual_seed(0)\n",
+        "    torch.manual_seed(0)\n    import time\n    torch.manual_seed(int(time.time()))\n",
+        r"`torch\.randn` draws before `torch\.manual_seed`",
+    ),
+    "an early return of the model": (
+        "        return self.head(self.body(x))",
+        "        if self.training:\n            return x\n        return self.head(self.body(x))",
+        "runs layers under a condition",
+    ),
+    "a layer by a flag": (
+        "        return self.head(self.body(x))",
+        "        x = self.body(x) if self.deep else x\n        return self.head(x)",
+        "runs layers under a condition",
     ),
     # devices
     "another GPU": ('"cuda:0"', '"cuda:1"', 'the device "cuda:1" is named'),
@@ -631,6 +662,15 @@ def test_what_gets_no_patch_and_why(old: str, new: str, reason: str) -> None:
         new_script = changed(old, new)
     compile(new_script, "train.py", "exec")
     assert re.search(reason, why_not(new_script)), why_not(new_script)
+
+
+def test_a_mean_over_the_batch_is_one_of_a_share() -> None:
+    told = 'print("loss", epoch, step, loss.item())'
+    code = changed(told, "print((y == 1).sum().item() / 16)", changed("batch_size=args.batch_size", "batch_size=16"))
+    code = changed("criterion(model(x), y)", "criterion(model(x), y)\n        hits = y.sum().item()", code)
+    assert why_not(code.replace("(y == 1).sum().item() / 16", "hits / 16")).startswith(
+        "a figure of the training is divided by"
+    )
 
 
 def test_a_notebook_gets_none() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from perfaudit.expressions import regex
 from perfaudit.static.checks.data_parallel.program import Program, Refused, stripped
@@ -13,7 +14,7 @@ from perfaudit.static.understanding.values import assigned_value
 
 # Without those that return losses of their own in training, or leave layers out at random.
 _TORCHVISION = regex(
-    r"^torchvision\.models\.(\w+\.)?(alexnet|vgg\w*|(wide_)?resnet\w*|resnext\w*|squeezenet\w*|densenet\w*|mobilenet\w*"
+    r"^torchvision\.models\.(?!quantization|detection|segmentation|video|optical_flow)(\w+\.)?(alexnet|vgg\w*|(wide_)?resnet\w*|resnext\w*|squeezenet\w*|densenet\w*|mobilenet\w*"
     r"|shufflenet\w*|mnasnet\w*|regnet\w*)$"
 )
 _STOPS_GRADIENTS = {"detach", "no_grad", "inference_mode", "stop_gradient", "requires_grad_", "item"}
@@ -98,7 +99,7 @@ def _refuse_class(source: Source, definition: ast.ClassDef) -> None:
     if any(isinstance(n, ast.Call) and last_name(n.func) in ("setattr", "add_module") for n in ast.walk(definition)):
         raise Refused(f"`{definition.name}` names its layers as it is built")
     for node in (n for method in running for n in ast.walk(method)):
-        if isinstance(node, (ast.If, ast.IfExp)) and not _is_fixed(node.test) and _runs_own_layer(node):
+        if isinstance(node, (ast.If, ast.IfExp)) and not _is_about_layer(node):
             raise Refused(f"`{definition.name}` runs layers under a condition: `{source.brief(node.test, 40)}`")
         if isinstance(node, (ast.While, ast.Try, ast.Break, ast.Continue)):
             raise Refused(f"`{definition.name}` may leave layers out")
@@ -116,18 +117,25 @@ def _may_hold_weights(source: Source, call: ast.Call) -> bool:
     return not name.startswith(("torch.", "math.", "numpy."))
 
 
-def _is_fixed(test: ast.expr) -> bool:
-    """Whether a condition is about what the module was built with: `self.shortcut is not None`."""
-    for node in ast.walk(test):
-        if isinstance(node, ast.Call) and last_name(node.func) not in ("len", "isinstance", "hasattr"):
-            return False
-        if isinstance(node, ast.Name) and node.id not in ("self", "len", "isinstance", "hasattr", "nn", "torch"):
-            return False
-        if isinstance(node, ast.Attribute) and node.attr == "training":
-            return False
-    return True
+def _is_about_layer(node: ast.If | ast.IfExp) -> bool:
+    """Whether no layer is left out under a condition: none is run there, or the one that the condition asks for.
+
+    `if self.shortcut is not None: x = self.shortcut(x)`. A branch that ends the pass leaves out what comes behind it.
+    """
+    if isinstance(node, ast.If) and any(isinstance(inner, ast.Return) for inner in ast.walk(node)):
+        return False
+    branches = [*node.body, *node.orelse] if isinstance(node, ast.If) else [node.body, node.orelse]
+    runs = {name for branch in branches for name in _own_layers(branch)}
+    asked = {n.attr for n in ast.walk(node.test) if isinstance(n, ast.Attribute) and dotted_name(n.value) == "self"}
+    called = [last_name(n.func) for n in ast.walk(node.test) if isinstance(n, ast.Call)]
+    return not runs or (runs <= asked and set(called) <= {"len", "isinstance", "hasattr"})
 
 
-def _runs_own_layer(node: ast.AST) -> bool:
-    calls = (n.func for n in ast.walk(node) if isinstance(n, ast.Call))
-    return any(dotted_name(func).startswith("self.") or isinstance(func, ast.Subscript) for func in calls)
+def _own_layers(node: ast.AST) -> Iterator[str]:
+    """What a statement runs of the module itself: "shortcut" of `self.shortcut(x)`, "" of what is taken from a list."""
+    for call in (n for n in ast.walk(node) if isinstance(n, ast.Call)):
+        name = dotted_name(call.func)
+        if name.startswith("self."):
+            yield name.split(".")[1]
+        elif isinstance(call.func, ast.Subscript):
+            yield ""

@@ -35,7 +35,7 @@ def refuse_saves(program: Program, steady: Steady, models: set[int]) -> None:
     for division in source.nodes(ast.BinOp):
         is_mean = isinstance(division.op, (ast.Div, ast.FloorDiv)) and _counts_samples(program, division.right)
         if is_mean and _mentions(source, division.left, seen):
-            raise Refused("a figure of the training is divided by the number of all samples, and a process has a share")
+            raise Refused("a figure of the training is divided by a number of all samples, and a process has a share")
 
 
 def _parts(steady: Steady, node: ast.expr, depth: int = 4) -> list[ast.expr | None]:
@@ -103,10 +103,12 @@ def _mentions(source: Source, node: ast.AST, seen: set[int]) -> bool:
 
 
 def _counts_samples(program: Program, node: ast.expr, depth: int = 4) -> bool:
-    """Whether an expression has `len` of the training data in it, or a variable that was set to that."""
+    """Whether an expression has `len` of the training data in it, a variable that was set to that, or the size of a batch."""
     source = program.source
-    data = argument(source, program.loader, "dataset", 0)
+    data, size = argument(source, program.loader, "dataset", 0), argument(source, program.loader, "batch_size", 1)
     for part in ast.walk(node):
+        if isinstance(part, ast.expr) and isinstance(size, ast.expr) and ast.dump(part) == ast.dump(size):
+            return True
         if isinstance(part, ast.Name):
             values = [assigned_value(source, binding) for binding in source.lookup(part)]
             lengths = [value for value in values if isinstance(value, ast.Call) and last_name(value.func) == "len"]

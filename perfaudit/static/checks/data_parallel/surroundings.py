@@ -41,6 +41,16 @@ _OF_CUDA = {
 }
 _RANDOM = {"rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial", "random_split"}
 _RANDOM |= {"rand_like", "randn_like", "randint_like", "SubsetRandomSampler", "WeightedRandomSampler"}
+_WITHOUT_ORDER = {"sorted", "len", "min", "max", "sum"}
+_SPLITS = {
+    "train_test_split",
+    "KFold",
+    "StratifiedKFold",
+    "ShuffleSplit",
+    "StratifiedShuffleSplit",
+    "shuffle",
+    "resample",
+}
 _OF_SAMPLE = {"__getitem__", "__call__", "forward"}
 _SEEDS = {"torch": "torch.manual_seed", "numpy": "numpy.random.seed", "random": "random.seed"}
 
@@ -60,6 +70,7 @@ def refuse_surroundings(program: Program) -> None:
         _refuse_call(source, call)
     _refuse_devices(program)
     _refuse_random(program)
+    _refuse_sets(source)
 
 
 def is_in_class(source: Source, node: ast.AST) -> bool:
@@ -255,11 +266,26 @@ def _refuse_random(program: Program) -> None:
         family = _family(source, call)
         if not family or _is_of_steps(program, call) or not _is_set_up(source, call) or _has_generator(source, call):
             continue
-        seeds = [seed for seed in source.calls(_SEEDS[family]) if _is_sure(source, steady, seed)]
+        seeds = source.calls(_SEEDS[family])
+        if not all(_is_sure(source, steady, seed) for seed in seeds):  # one of them may differ between processes
+            seeds = []
         here, orders = _order(source, call), [order for seed in seeds if (order := _order(source, seed)) is not None]
         if not any(here is None or order < here for order in orders):
             drawn = source.brief(call.func, 40)
             raise Refused(f"`{drawn}` draws before `{_SEEDS[family]}`, so each process would draw something else")
+
+
+def _refuse_sets(source: Source) -> None:
+    """Raises Refused where the order of a set may decide, which is another one in each process: labels would differ."""
+    calls = [call for name in ("set", "frozenset", "hash") for call in source.calls_named(regex(rf"^{name}$"))]
+    sets: list[ast.expr] = [call for call in calls if isinstance(call.func, ast.Name)]
+    for node in (*sets, *source.nodes(ast.Set), *source.nodes(ast.SetComp)):
+        parent = source.parent(node)
+        is_ordered = (
+            isinstance(parent, ast.Call) and parent.func is not node and last_name(parent.func) in _WITHOUT_ORDER
+        )
+        if not is_ordered and not isinstance(parent, ast.Compare):
+            raise Refused(f"`{source.brief(node, 40)}` has another order in each process")
 
 
 def _family(source: Source, call: ast.Call) -> str:
@@ -269,7 +295,10 @@ def _family(source: Source, call: ast.Call) -> str:
         return ""
     if name.startswith("torch.") and name.rpartition(".")[2] in _RANDOM:
         return "torch"
-    if name.startswith(("numpy.random.", "sklearn.")):
+    last = name.rpartition(".")[2]
+    if name.startswith("numpy.random.") or (
+        name.startswith("sklearn.") and (last in _SPLITS or last.startswith("make_"))
+    ):
         return "numpy"
     return "random" if name.startswith("random.") else ""
 
