@@ -634,6 +634,11 @@ REFUSED = {
         "    import random; random.shuffle([1])\n    x = torch.randn(160, 16)\n",
         r"`random\.shuffle` draws before `random\.seed`",
     ),
+    "a tensor that is filled without a seed": (
+        "    torch.manual_seed(0)\n    device",
+        "    start = torch.zeros(4).normal_()\n    torch.manual_seed(0)\n    device",
+        r"normal_` draws before `torch\.manual_seed`",
+    ),
     "a dataset that is mixed": (
         "class Net(nn.Module):",
         "class Data:\n    def __init__(self):\n        import random; random.shuffle([1])\n\n\nclass Net(nn.Module):",

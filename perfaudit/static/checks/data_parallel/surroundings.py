@@ -42,6 +42,7 @@ _OF_CUDA = {
 _RANDOM = {"rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial", "random_split"}
 _RANDOM |= {"rand_like", "randn_like", "randint_like", "SubsetRandomSampler", "WeightedRandomSampler"}
 _WITHOUT_ORDER = {"sorted", "len", "min", "max", "sum"}
+_FILLED = {"normal_", "uniform_", "random_", "bernoulli_", "exponential_", "geometric_", "cauchy_", "log_normal_"}
 _SPLITS = {
     "train_test_split",
     "KFold",
@@ -293,6 +294,9 @@ def _family(source: Source, call: ast.Call) -> str:
     name = source.qualified(call.func) or ""
     if name in _SEEDS.values():
         return ""
+    is_filled = last_name(call.func) in _FILLED and not name.startswith("torch.nn.init.")
+    if is_filled or name.startswith("torch.distributions."):
+        return "torch"
     if name.startswith("torch.") and name.rpartition(".")[2] in _RANDOM:
         return "torch"
     last = name.rpartition(".")[2]
