@@ -94,6 +94,8 @@ def page(records: list[Json]) -> str:
         "",
         "Without CUDA, DataParallel calls the model as it is. So this is the patched program beside one process, and not",
         "beside DataParallel on several GPUs: copies of the model, and threads that wait for the interpreter, are not in it.",
+        "Other programs used the machine as well. Two threads of one process wait for each other in every operation, so on such",
+        "a machine they are slower than one: the ratio beside two cores says more of the machine than of the patch.",
         "",
         "| way | runs | step, ms | samples a second | exposed communication | load before |",
         "|---|---:|---:|---:|---:|---:|",
