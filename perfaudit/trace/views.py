@@ -64,8 +64,13 @@ def _view(
         call = launches.of.get(row)
         return work.start[row] if call is None else calls.start[call]
 
+    def is_unknown(row: int, end: float) -> bool:
+        return row not in launches.of and work.start[row] < end
+
     inside = [row for row in rows if launched(row) <= host_end and work.end[row] > start]
     if not inside:
         return None
     end = max(host_end, max(work.end[row] for row in inside))
+    # The host may have run ahead of the device: work of which the call is missing is work, though it begins behind the last step.
+    inside = [row for row in rows if work.end[row] > start and (launched(row) <= host_end or is_unknown(row, end))]
     return DeviceView(recording, device, steps, launches, start, end, start, host_end, inside)

@@ -442,6 +442,21 @@ def test_of_kernels_that_are_missing_no_idle_time_is_explained(tmp_path: Path) -
     assert part["idle_other"] > 0.5 > 0.01 > part["idle_launch"]
 
 
+def test_work_whose_call_is_missing_is_work_though_the_host_has_run_ahead(tmp_path: Path) -> None:
+    """The device works for a second behind the last step, and every third call is missing: it is not idle meanwhile."""
+    host = Host()
+    for _ in range(4):
+        with host.step():
+            step_of_training(host, microseconds=5_000)
+    calls = [event for event in host.events if event["cat"] == "cuda_runtime"]
+    dropped = calls[1::3]
+    trace = host.trace()
+    trace["traceEvents"] = [event for event in trace["traceEvents"] if not any(event is one for one in dropped)]
+    (device,) = analyse(TraceFile(str(written(tmp_path, trace)))).devices
+    assert device.shares["compute"] > 0.99
+    assert "filtered" in device.notes
+
+
 def test_what_was_queued_before_the_recording_is_not_filtered(tmp_path: Path) -> None:
     """The host was ahead: the calls that launched a third of the work were made before."""
     host = Host()
