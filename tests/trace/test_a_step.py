@@ -65,6 +65,20 @@ def test_a_warm_up_is_no_time_of_a_step(tmp_path: Path) -> None:
     assert (finding.rule, finding.seconds_per_step) == ("PA908", None)
 
 
+def test_a_usual_step_beside_a_warm_up_is_one_of_the_device(tmp_path: Path) -> None:
+    """The host hands a step of 24 ms over in half a millisecond."""
+    host = Host()
+    for number in range(6):
+        with host.step():
+            for _ in range(10 if number == 0 else 0):
+                host.allocate(4_000)
+            step_of_training(host)
+    (device,) = (result := result_of(host, tmp_path)).devices
+    assert device.seconds_per_step == pytest.approx(24.4e-3, rel=0.01)
+    assert min(device.step_seconds) < 1e-3
+    assert "40 ms longer than a usual step (24.4 ms)" in result.findings[0].message
+
+
 def test_a_part_of_a_step_is_the_same_part_of_its_time(tmp_path: Path) -> None:
     """Work of before the first mark runs inside the window, which holds more than the marked steps."""
     host = Host()

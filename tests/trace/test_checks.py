@@ -552,3 +552,21 @@ def test_each_wait_has_what_follows_it(tmp_path: Path) -> None:
 
     found = {one.rule: one.share for one in result_of(story, tmp_path, steps=6).findings}
     assert found["PA604"] > 0.1
+
+
+def test_memory_that_is_given_back_behind_a_read_is_the_allocators_too(tmp_path: Path) -> None:
+    """`loss.item()` and `torch.cuda.empty_cache()`: without the read the calls of the driver would wait themselves."""
+
+    def story(host: Host) -> None:
+        step_of_training(host)
+        host.item()
+        for name in ("cudaFree", "cudaMalloc"):
+            for _ in range(4):
+                host.allocate(2_000, name)
+
+    result = result_of(story, tmp_path)
+    (churn,) = (one for one in result.findings if one.rule == "PA906")
+    assert churn.seconds_per_step == pytest.approx(16e-3, rel=0.01)
+    assert "PA601" in [one.rule for one in result.findings]
+    shares = result.devices[0].shares
+    assert shares["idle_allocation"] == 0 < shares["idle_sync"]  # each instant has one cause

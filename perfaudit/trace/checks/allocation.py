@@ -8,6 +8,7 @@ from perfaudit.trace import runtime_names
 from perfaudit.trace.checks import Seen
 from perfaudit.trace.device_view import DeviceView
 from perfaudit.trace.host_threads import Instant
+from perfaudit.trace.intervals import intersection, total, union
 from perfaudit.trace.words import a_step, called_a_step, percent
 
 RULES = ("PA906",)
@@ -16,9 +17,9 @@ OF_ALL = 0.3  # of the tensors that are made; so many calls of the driver mean t
 
 
 def look(view: DeviceView) -> Iterator[Seen]:
-    lost = sum(one.end - one.start for one in view.idle if one.cause == "allocation")
     calls = view.recording.calls
     rows = [row for row in view.calls("allocation") if calls.start[row] >= view.host_start]
+    lost = sum(one.end - one.start for one in view.idle if one.cause == "allocation") + _behind_waits(view, rows)
     if not lost or not _is_usual(view, rows):
         return
     taking = [row for row in rows if runtime_names.is_device_memory(view.recording.names[calls.name[row]])]
@@ -36,6 +37,15 @@ def look(view: DeviceView) -> Iterator[Seen]:
         lost,
         tuple(Instant(calls.start[row], calls.thread[row]) for row in at[:200]),
     )
+
+
+def _behind_waits(view: DeviceView, rows: list[int]) -> float:
+    """Microseconds of such calls while the device is idle because the host has waited for it: `empty_cache` behind a read of the
+    loss. Without the wait the calls themselves would wait for the device.
+    """
+    calls = view.recording.calls
+    waiting = union((one.start, one.end) for one in view.idle if one.cause == "sync")
+    return total(intersection(waiting, union((calls.start[row], calls.end[row]) for row in rows)))
 
 
 def _is_usual(view: DeviceView, rows: list[int]) -> bool:
