@@ -131,6 +131,12 @@ def _one_job(results: list[FileResult]) -> tuple[list[FileResult], list[Skipped]
         notes.append(f"{len(kept)} of the {size} ranks of the job were read; who is late is judged among these.")
     if len(ordered) > 1 and len(unknown) == len(ordered):
         notes.append("No file says which rank it is of: each is analysed by itself.")
+    elif kept and (nameless := [one for one in results if one.rank is None]):
+        is_single = len(nameless) == 1
+        who = f"{nameless[0].file} does" if is_single else f"{len(nameless)} files do"
+        notes.append(
+            f"{who} not say of which rank: {'it' if is_single else 'each'} is analysed by itself, not as part of the job."
+        )
     return ordered, skipped, notes
 
 
@@ -263,7 +269,12 @@ def verdict(devices: Sequence[RankTrace], findings: Sequence[TraceFinding], rule
     # A rank whose trace has no work of a device tells nothing about devices, nor does one whose work is cut off.
     devices = [device for device in devices if "no-device" not in device.notes] or devices
     devices = [device for device in devices if "cut-work" not in device.notes] or devices
+    ranked = [device for device in devices if device.rank is not None]
+    if len({device.file for device in ranked}) > 1:
+        devices = ranked  # what is not known to be of the job tells nothing about it
     is_cut = "cut-work" in devices[0].notes
+    if _are_unrelated(devices):
+        return _of_unrelated(devices, findings, rules)
     mean = {name: sum(device.shares[name] for device in devices) / len(devices) for name in SHARE_WORDS}
     times = [device.seconds_per_step for device in devices if device.seconds_per_step]
     step = f"{duration(sum(times) / len(times))} a step; " if times else ""
@@ -298,6 +309,29 @@ def verdict(devices: Sequence[RankTrace], findings: Sequence[TraceFinding], rule
         return f"{head}: no rule says what to change" if is_idle else f"{head}: nothing worth doing was found"
     first = findings[0]
     return f"{head}; the largest finding ({first.rule} {rules[first.rule].name}) could save at most {100 * first.share:.0f} %"
+
+
+def _are_unrelated(devices: Sequence[RankTrace]) -> bool:
+    """Whether several files are not known to be ranks of one job, so that a mean over them is of nothing."""
+    return len({device.file for device in devices}) > 1 and any(device.rank is None for device in devices)
+
+
+def _of_unrelated(devices: Sequence[RankTrace], findings: Sequence[TraceFinding], rules: Mapping[str, Rule]) -> str:
+    """The line for files of which each is looked at by itself: ranges, and no mean."""
+    number = len({device.file for device in devices})
+    head = f"{number} traces, not known to be of one job"
+    if all("no-device" in device.notes for device in devices):
+        return f"{head}; nothing is known about devices, of which they have no work"
+    if any("cut-work" in device.notes for device in devices):
+        return f"{head}; they end in the middle, and what could be saved is not known"
+    computing = sorted({round(100 * device.shares["compute"]) for device in devices})
+    head += f"; devices compute for {' to '.join(map(str, dict.fromkeys((computing[0], computing[-1]))))} % of the time"
+    if findings:
+        first = findings[0]
+        name = f"{first.rule} {rules[first.rule].name}"
+        return f"{head}; the largest finding ({name}) could save at most {100 * first.share:.0f} % of one of them"
+    is_idle = any(share >= MUCH for one in devices for name, share in one.shares.items() if name != "compute")
+    return f"{head}: no rule says what to change" if is_idle else f"{head}: nothing worth doing was found"
 
 
 def compare_jobs(before: Report, after: Report, names: tuple[str, str]) -> Report:

@@ -422,6 +422,13 @@ def test_steps_that_only_some_ranks_have_are_not_compared(tmp_path: Path) -> Non
     assert (straggler.rank, straggler.of) == (1, 12)  # two in each of the six steps that all have
 
 
+def test_one_file_without_a_rank_is_looked_at_without_a_remark(tmp_path: Path) -> None:
+    host = Host()
+    with host.step():
+        host.kernel(GEMM, 1_000)
+    assert report_of([analyse(TraceFile(str(host.write(tmp_path / "trace.json"))))], rule_heads()).notes == ()
+
+
 def test_two_files_whose_names_seem_to_have_one_rank(tmp_path: Path) -> None:
     host = Host()
     with host.step():
@@ -434,7 +441,11 @@ def test_two_files_whose_names_seem_to_have_one_rank(tmp_path: Path) -> None:
     assert [one.rank for one in traces_of(report).ranks] == [1, None, None, None]
     assert report.skipped == ()
     first, second = tmp_path / "rank1_a.json", tmp_path / "rank1_b.json"
-    assert report.notes == (f"{second} is named like rank 1, and so is {first}: the first is analysed by itself.",)
+    assert report.notes == (
+        f"{second} is named like rank 1, and so is {first}: the first is analysed by itself.",
+        "2 files do not say of which rank: each is analysed by itself, not as part of the job.",
+    )
+    assert traces_of(report).verdict.startswith("4 traces, not known to be of one job")
 
 
 def test_a_file_that_nobody_foresaw_costs_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

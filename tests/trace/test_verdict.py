@@ -14,10 +14,12 @@ from perfaudit.traces import SHARE_WORDS, RankTrace
 LATE = TraceFinding("PA902", "late", 0.5, 0.5, None, 0, "cuda:0", Whereabouts())
 
 
-def device(*notes: str, seconds: float | None = None, **shares: float) -> RankTrace:
+def device(
+    *notes: str, seconds: float | None = None, of: str = "a.json", rank: int | None = 0, **shares: float
+) -> RankTrace:
     whole = {**dict.fromkeys(SHARE_WORDS, 0.0), **shares}
     whole["compute"] = 1 - sum(shares.values())
-    return RankTrace("a.json", 0, "cuda:0", 1.0, 5, whole, notes=notes, seconds_per_step=seconds)
+    return RankTrace(of, rank, "cuda:0", 1.0, 5, whole, notes=notes, seconds_per_step=seconds)
 
 
 @pytest.mark.parametrize(
@@ -64,6 +66,32 @@ def device(*notes: str, seconds: float | None = None, **shares: float) -> RankTr
             (),
             "10 ms a step; the device computes for 50 % of the time and is idle for 50 %, waiting for data: "
             "no rule says what to change",
+        ),
+        (
+            [device(idle_launch=0.7, of="a.json", rank=None, seconds=0.01), device(of="b.json", rank=None, seconds=3.0)],
+            (LATE,),
+            "2 traces, not known to be of one job; devices compute for 30 to 100 % of the time; "
+            "the largest finding (PA902 launch-bound) could save at most 50 % of one of them",
+        ),
+        (
+            [device(of="a.json", rank=None), device(of="b.json", rank=0)],
+            (),
+            "2 traces, not known to be of one job; devices compute for 100 % of the time: nothing worth doing was found",
+        ),
+        (
+            [device("no-device", of="a.json", rank=None), device("no-device", of="b.json", rank=None)],
+            (),
+            "2 traces, not known to be of one job; nothing is known about devices, of which they have no work",
+        ),
+        (  # two ranks of a job, and a file that is none
+            [device(of="a.json", rank=0), device(of="b.json", rank=1), device(of="c.json", rank=None, idle_other=0.9)],
+            (),
+            "devices compute for 100 % of the time: nothing worth doing was found",
+        ),
+        (  # two devices of one file
+            [device(idle_other=0.01, rank=None), device(idle_other=0.01, rank=None)],
+            (),
+            "devices compute for 99 % of the time: nothing worth doing was found",
         ),
         ([], (), "nothing could be read"),
     ],
