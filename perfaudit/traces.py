@@ -21,7 +21,7 @@ NOTE_WORDS = {
     "truncated": "The file ends in the middle: what comes after is missing.",
     "cut-work": "The file ends before all work of its steps, or the calls that launched it: nothing is concluded from it.",
     "damaged-text": "Some texts of the file are not UTF-8 and are read with replaced characters.",
-    "odd-events": "Some events have no usable time (negative durations, texts) and are left out.",
+    "odd-events": "Some events have no usable time (negative durations, texts, hours away from all others) and are left out.",
     "unpaired": "Some events begin without an end, or end without a beginning: they are left out.",
     "deep-nesting": "Values that are nested more than 64 levels deep are left out.",
     "times-as-text": "The file writes times as texts.",

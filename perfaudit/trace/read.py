@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from perfaudit.trace import job, runtime_names
+from perfaudit.trace.far_events import leave_out_far_events
 from perfaudit.trace.json_events import Arguments, Event, EventReader
 from perfaudit.trace.kernel_names import class_of
 from perfaudit.trace.recording import KINDS, MEMORY, Collective, Recording, Spans
@@ -333,6 +334,7 @@ class _Builder:
         if _counts_nanoseconds(recording):
             recording.notes.add("nanoseconds")
             _scale(recording, 1e-3)
+        leave_out_far_events(recording)
         recording.is_work_apart = (
             self._operators_before_work > len(recording.operators) / 2
             or self._work_before_operators > len(recording.work) / 2

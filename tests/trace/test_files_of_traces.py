@@ -163,6 +163,38 @@ def test_odd_events_are_left_out(spoil: Callable[[Json], None], plain: Path, tmp
     assert "odd-events" in notes_of(path)
 
 
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda event: event.update(dur=1e12),
+        lambda event: event.update(ts=event["ts"] + 1e12),
+        lambda event: event.update(ts=-9e9),
+    ],
+)
+@pytest.mark.parametrize("category", ["kernel", "cpu_op", "user_annotation"])
+@pytest.mark.parametrize("has_steps", [True, False])
+def test_a_few_events_of_hours_cost_themselves_alone(
+    has_steps: bool, category: str, spoil: Callable[[Json], None], tmp_path: Path
+) -> None:
+    trace = made(steps=12)
+    if not has_steps:
+        trace["traceEvents"] = [event for event in trace["traceEvents"] if not event["name"].startswith("ProfilerStep")]
+    usual = shares_of(written(tmp_path, trace))
+    event = next(event for event in reversed(trace["traceEvents"]) if event["cat"] == category)
+    spoil(event)
+    path = written(tmp_path, trace)
+    assert "odd-events" in notes_of(path)
+    assert shares_of(path) == pytest.approx(usual, abs=0.05)  # of 12 steps one may lose its mark, or its wait
+
+
+def test_many_events_of_hours_are_a_long_recording(tmp_path: Path) -> None:
+    trace = made()
+    for event in trace["traceEvents"][-100:]:
+        event["ts"] += 1e12
+    path = written(tmp_path, trace)
+    assert "odd-events" not in notes_of(path)
+
+
 def test_ids_that_are_there_twice(plain: Path, tmp_path: Path) -> None:
     trace = made()
     later = [dict(event, ts=event["ts"] + 1e7) for event in trace["traceEvents"] if event["cat"] == "cuda_runtime"]
