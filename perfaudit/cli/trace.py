@@ -142,11 +142,14 @@ def _check_window(window: tuple[int, int] | None, results: list[FileResult]) -> 
 
 
 def _read(paths: list[Path], steps: tuple[int, int] | None, jobs: int) -> list[list[FileResult]]:
-    """What is in the traces below each path."""
+    """What is in the traces below each path. One that is not there costs the others nothing; raises UserError where none is."""
+    from perfaudit.trace.file_result import FileResult
     from perfaudit.trace.report import read_all
-    from perfaudit.trace.trace_files import find_traces
+    from perfaudit.trace.trace_files import find_traces, why_missing
 
-    files = [find_traces([path]) for path in paths]
+    missing = {path: why for path in paths if (why := why_missing(path))}
+    is_any_there = len(missing) < len(set(paths))
+    files = [[] if is_any_there and path in missing else find_traces([path]) for path in paths]
     if not any(files):
         names = ", ".join(str(path) for path in paths)
         raise UserError(f"{names}: no traces there; they are called *.json, *.json.gz, *.zip or *.tar.gz")
@@ -155,7 +158,11 @@ def _read(paths: list[Path], steps: tuple[int, int] | None, jobs: int) -> list[l
     with _Progress(len(everything)) as progress:
         results = read_all(everything, steps, min(processes, len(everything)), progress)
     by_file = dict(zip(everything, results, strict=True))
-    return [[by_file[file] for file in several] for several in files]
+    gone = {path: FileResult(str(path), problem=why) for path, why in missing.items()}
+    return [
+        [gone[path]] if path in gone else [by_file[file] for file in several]
+        for path, several in zip(paths, files, strict=True)
+    ]
 
 
 def _cores() -> int:
@@ -205,10 +212,11 @@ def _export(
 ) -> None:
     """Write a step of the file that shows the first finding most."""
     from perfaudit.trace.report import cut_out, place_of_first_finding
-    from perfaudit.trace.trace_files import find_traces
+    from perfaudit.trace.trace_files import find_traces, why_missing
 
     shown, step = place_of_first_finding(report, [one for one in results if rank in (None, one.rank)])
-    file = next((file for file in find_traces(paths) if file.name == shown), None)
+    there = [path for path in paths if not why_missing(path)]
+    file = next((file for file in find_traces(there) if file.name == shown), None)
     trimmed = None if file is None else cut_out(file, window, step)
     if trimmed is None or isinstance(trimmed, str):
         say(f"perfaudit: {STEP}: not written: {trimmed or 'no trace of a device was read'}")

@@ -15,8 +15,11 @@ from perfaudit.trace.trace_files import NotReadable
 
 PIECE = 4 << 20  # bytes that are decoded at once
 MAX_HEAD = 64 << 20  # bytes before the first event; device properties take some kilobytes
-MAX_EVENT = 256 << 20  # bytes of one event; call stacks take some kilobytes
+MAX_EVENT = 32 << 20  # bytes of one event; call stacks take some kilobytes
+# How a text begins of which each letter has two bytes: with the mark of their order, or with a bracket and a zero.
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff", b"{\0", b"[\0", b"\0{", b"\0[")
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
+_LONGEST_MARK = 1024  # bytes that the name of the list may take with the spaces behind it
 _BETWEEN = re.compile(rb"\}\s*,\s*(?=\{)")
 _LIST_END = re.compile(rb"\}\s*,?\s*\]")
 _BYTE = re.compile(
@@ -134,17 +137,20 @@ class EventReader:
 
     def _find_events(self) -> None:
         """Read up to the first event; what stands before it is the head."""
+        searched = 0
         while True:
             more = self._read_more()
             start = self._buffer.lstrip(b"\xef\xbb\xbf \t\r\n")
-            if start[:1] == b"[":
+            if start[:1] == b"[" and start[:2] not in _UTF_16:
                 self._buffer = start[1:]
                 return
             if start.startswith(b"version https://git-lfs"):
                 raise NotReadable("no trace: a pointer of Git LFS to the file; get it with `git lfs pull`")
+            if start[:2] in _UTF_16:
+                raise NotReadable("no trace: its text is UTF-16; write it as UTF-8, as `iconv -f UTF-16 -t UTF-8` does")
             if start and start[:1] != b"{":
                 raise NotReadable("no trace: neither a JSON object nor a list")
-            if found := _EVENTS.search(start):
+            if found := _EVENTS.search(start, max(0, searched - _LONGEST_MARK)):
                 self._needs_end = True
                 self._take_head(start[: found.start()] + b'"":0}')
                 self._buffer = start[found.end() :]
@@ -153,6 +159,7 @@ class EventReader:
                 raise NotReadable(_why_no_events(start))
             if len(start) > MAX_HEAD:
                 raise NotReadable(f"no trace: no list of events in its first {MAX_HEAD >> 20} MiB")
+            searched = len(start)
 
     def _take_head(self, text: bytes) -> None:
         words = text.decode("utf-8", "replace")

@@ -48,14 +48,24 @@ def find_traces(paths: list[Path]) -> list[TraceFile]:
     """
     found: list[TraceFile] = []
     for path in paths:
-        if not path.exists():
-            raise UserError(f"{path}: no such file or folder")
+        if why := why_missing(path):
+            raise UserError(f"{path}: {why}")
         files = sorted(_below(path)) if path.is_dir() else [path]
         for file in files:
             found += [TraceFile(_display_path(file), member) for member in _members(file)]
         if len(found) > MAX_FILES:
             raise UserError(f"{path}: more than {MAX_FILES} files; name some of them")
     return found
+
+
+def why_missing(path: Path) -> str:
+    """Why there is nothing at a path, "" where there is."""
+    try:
+        if path.exists():
+            return ""
+    except OSError as error:  # a folder on the way may not be entered
+        return refusal(error)
+    return "a link that leads nowhere" if path.is_symlink() else "no such file or folder"
 
 
 def _below(folder: Path) -> Iterator[Path]:

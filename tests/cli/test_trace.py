@@ -160,6 +160,22 @@ def test_nothing_that_can_be_read(perfaudit: Run, tmp_path: Path) -> None:
     assert perfaudit("trace", str(tmp_path / "b.json"), "--format", "json").code == 3
 
 
+def test_a_path_that_is_not_there_costs_the_others_nothing(
+    perfaudit: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    trace(tmp_path / "a.json")
+    done = perfaudit("trace", "a.json", "gone.json", "--export", "perfetto")
+    assert done.code == 1
+    assert "  1  at most 33 %  PA101" in done.out
+    assert "not read: gone.json: no such file or folder" in done.out
+    assert (tmp_path / "perfaudit.step.json").is_file()
+    compared = perfaudit("trace", "--compare", "gone.json", "a.json")
+    assert compared.code == 3
+    assert "because gone.json could not be read" in " ".join(compared.out.split())
+    assert perfaudit("trace", "gone.json", "gone too.json").code == 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

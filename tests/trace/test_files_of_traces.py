@@ -244,6 +244,9 @@ def test_a_file_that_ends_in_the_middle(part: float, compress: bool, plain: Path
         (b"0123456789", "no trace: neither a JSON object nor a list"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:0123\nsize 9\n", "no trace: a pointer of Git LFS"),
         (b'{"loss": [1, 2, 3]}', "no trace: JSON without traceEvents"),
+        ('{"traceEvents": []}'.encode("utf-16"), "no trace: its text is UTF-16"),
+        ('{"traceEvents": []}'.encode("utf-16-le"), "no trace: its text is UTF-16"),
+        ('[{"ph": "X"}]'.encode("utf-16-be"), "no trace: its text is UTF-16"),
         (b'{"traceEvents": []}', "no trace: its list of events is empty"),
         (b'{"traceEve', "no trace: not JSON, or cut off before its first event"),
         (b'{"traceEvents": [{"ph": "X", "na', "no trace: cut off inside its first event"),
@@ -273,6 +276,33 @@ def test_archives_that_are_damaged(tmp_path: Path) -> None:
 def test_a_path_that_does_not_exist(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="gone"):
         find_traces([tmp_path / "gone"])
+
+
+def test_a_link_that_leads_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "a.json").symlink_to(tmp_path / "a.json")
+    with pytest.raises(UserError, match="a link that leads nowhere"):
+        find_traces([tmp_path / "a.json"])
+
+
+def test_no_more_is_read_of_an_event_without_an_end_than_an_event_may_take(
+    plain: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perfaudit.trace.json_events.PIECE", 1 << 10)
+    monkeypatch.setattr("perfaudit.trace.json_events.MAX_EVENT", 1 << 13)
+    stream = io.BytesIO(b'{"traceEvents": [{"ph": "X", "name": "' + b"a" * (1 << 20))
+    with pytest.raises(NotReadable, match="no event ends in"):
+        list(EventReader(stream).pieces())
+    assert stream.tell() < 1 << 14
+
+
+@pytest.mark.parametrize("size", [1, 7, 64])
+def test_a_head_that_is_longer_than_a_piece(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perfaudit.trace.json_events.PIECE", size)
+    reader = EventReader(
+        io.BytesIO(b'{"rank": 3, "x": "' + b"y" * 500 + b'", "traceEvents"  :  [{"ph": "X"}], "z": 1}')
+    )
+    assert sum(len(piece) for piece in reader.pieces()) == 1
+    assert (reader.head["rank"], reader.head["z"]) == (3, 1)
 
 
 def test_pieces_of_any_size_are_the_same_events(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
