@@ -51,7 +51,9 @@ MOST_PROCESSES = 8  # of which each may need a gigabyte
 
 
 def command(
-    paths: Annotated[list[Path], typer.Argument(metavar="FILES...", help="Traces, or folders with traces.")],
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="FILES...", readable=False, help="Traces, or folders with traces.")
+    ],
     compare: Annotated[
         bool | None,
         typer.Option(

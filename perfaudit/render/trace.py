@@ -122,7 +122,7 @@ def _finding(number: int, finding: Finding, paint: Paint, width: int) -> str:
     if finding.note:
         lines.append(wrapped(finding.note, width, "     "))
     if finding.fix is not None:
-        lines.append(wrapped(f"fix: {fix_title(finding.fix)}", width, "     "))
+        lines.append(wrapped(fix_title(finding.fix), width, "     "))
     return "\n".join(lines) + "\n"
 
 

@@ -69,10 +69,13 @@ def why_missing(path: Path) -> str:
 
 
 def _below(folder: Path) -> Iterator[Path]:
-    for here, _, names in os.walk(folder):
+    """Files that are named like traces, and folders that may not be looked into: reading these says so."""
+    closed: list[Path] = []
+    for here, _, names in os.walk(folder, onerror=lambda error: closed.append(Path(error.filename))):
         yield from (
             Path(here) / name for name in names if name.lower().endswith(SUFFIXES) and not name.startswith((".", OURS))
         )
+    yield from closed
 
 
 def _display_path(path: Path) -> str:
@@ -124,6 +127,8 @@ def open_trace(file: TraceFile) -> Iterator[IO[bytes]]:
                 yield _plain(stream)
         else:
             path = Path(file.path)
+            if path.is_dir():
+                os.scandir(path).close()  # `_below` names only those that may not be read
             if not path.is_file():
                 raise NotReadable("not a regular file")
             if path.name.lower().endswith((".zip", ".tar", ".tar.gz", ".tgz")):

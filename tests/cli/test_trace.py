@@ -4,7 +4,9 @@ imported.
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -174,6 +176,41 @@ def test_a_path_that_is_not_there_costs_the_others_nothing(
     assert compared.code == 3
     assert "because gone.json could not be read" in " ".join(compared.out.split())
     assert perfaudit("trace", "gone.json", "gone too.json").code == 2
+
+
+def test_what_may_not_be_read_is_named_and_costs_the_others_nothing(
+    perfaudit: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root may read everything, so that the system's answers are made up."""
+    monkeypatch.chdir(tmp_path)
+    for folder in ("open", "open/closed"):
+        (tmp_path / folder).mkdir()
+    trace(tmp_path / "open" / "a.json")
+    trace(tmp_path / "open" / "closed" / "b.json")
+    trace(tmp_path / "c.json")
+    opened, scanned = Path.open, os.scandir
+
+    def refused(path: Any) -> bool:
+        return Path(path).name in ("c.json", "closed")
+
+    def no_open(path: Path, *arguments: Any, **options: Any) -> Any:
+        if refused(path):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return opened(path, *arguments, **options)
+
+    def no_scan(path: Any) -> Any:
+        if refused(path):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return scanned(path)
+
+    monkeypatch.setattr(Path, "open", no_open)
+    monkeypatch.setattr(os, "scandir", no_scan)
+    monkeypatch.setattr(os, "access", lambda path, *_, **__: not refused(path))
+    done = perfaudit("trace", "open", "c.json", "--jobs", "1")
+    assert done.code == 1
+    assert "not read: c.json: permission denied" in done.out
+    assert "not read: open/closed: permission denied" in done.out
+    assert perfaudit("trace", "c.json", "--jobs", "1").code == 3
 
 
 @pytest.mark.parametrize(
