@@ -41,6 +41,7 @@ NOTE_WORDS = {
     "filtered": "Part of the work, or of the calls that launched it, is not in the file: causes of idle time are less certain.",
     "overlapping-ids": "Several calls have the same correlation id: work is matched to the latest of them before it.",
     "no-device": "The file has no work of a device, so it tells only how long the host waits for data.",
+    "several-processes": "The file has several processes: steps are those of one, and work may be matched to calls of another.",
     "device-not-recorded": "The host launches work on a device that the profiler did not record.",
     "no-host": "The file has no events of the host: why the device was idle cannot be told.",
     "rank-from-name": "The rank is taken from the name of the file.",

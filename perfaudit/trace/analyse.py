@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from bisect import bisect_right
+from collections import Counter
 from itertools import pairwise
 
 from perfaudit.trace.buffer_broadcasts import buffer_broadcasts
@@ -36,6 +37,7 @@ UNSEEN_SHARE = (
 )
 LATE_SHARE = 0.05  # of the window that queued work may come late, as one stream waits for another
 UNEVEN = 1.3  # times the median, from which on the slowest step is said to be slow
+SEVERAL = 0.1  # of the calls of the busiest process, from which on another one counts
 LEAST_STEPS = 5  # fewer tell no median
 
 
@@ -134,9 +136,17 @@ def _notes(recording: Recording, steps: list[Step]) -> set[str]:
         notes.add("no-device")
     if len(recording.work) and not len(recording.calls) and not len(recording.operators):
         notes.add("no-host")
+    if _are_several_processes(recording):
+        notes.add("several-processes")
     if recording.rank is not None and "distributedInfo" not in recording.head:
         notes.add("rank-from-name")
     return notes
+
+
+def _are_several_processes(recording: Recording) -> bool:
+    """Whether calls of the runtime are of several processes: a profiler records one, and tools put several into one file."""
+    calls = Counter(recording.threads[thread][0] for thread in recording.calls.thread)
+    return sum(number >= SEVERAL * max(calls.values()) for number in calls.values()) > 1
 
 
 def _device(view: DeviceView, has_warm_up: bool) -> RankTrace:

@@ -295,12 +295,13 @@ class _Builder:
         spans.name.append(self._name(name if name.__class__ is str else str(name)))
         key = (event.pid, event.tid)
         try:
-            thread = self._threads[key]
-        except KeyError:
+            thread = self._threads.get(key, -1)
+        except TypeError:  # a list or an object
+            key = (str(event.pid), str(event.tid))
+            thread = self._threads.get(key, -1)
+        if thread < 0:
             thread = self._threads[key] = len(self.recording.threads)
             self.recording.threads.append((str(event.pid), str(event.tid)))
-        except TypeError:
-            thread = 0
         spans.thread.append(thread)
 
     def _name(self, name: str) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -40,12 +41,19 @@ def marked_steps(recording: Recording) -> list[Step]:
     """All steps that are marked, in the order of their times. Of a part, those that lie wholly in it."""
     spans = recording.annotations
     numbers = {index: int(mark[1]) for index, name in enumerate(recording.names) if (mark := IS_STEP(name))}
-    rows = [row for row in range(len(spans)) if spans.name[row] in numbers]
+    rows = _of_one_process(recording, [row for row in range(len(spans)) if spans.name[row] in numbers])
     steps = _outermost(Step(spans.start[row], spans.end[row], numbers[spans.name[row]]) for row in rows)
     if recording.only is not None:
         first, last = recording.only
         steps = [step for step in steps if step.start >= first and step.end <= last]
     return steps
+
+
+def _of_one_process(recording: Recording, rows: list[int]) -> list[int]:
+    """Those of the process that marks most, of a file into which the traces of several were put: each marks the same steps."""
+    processes = [recording.threads[recording.annotations.thread[row]][0] for row in rows]
+    most, _ = next(iter(Counter(processes).most_common(1)), ("", 0))
+    return [row for row, process in zip(rows, processes, strict=True) if process == most]
 
 
 def _without_holes(steps: list[Step]) -> list[Step]:

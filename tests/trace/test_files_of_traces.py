@@ -519,6 +519,33 @@ def test_work_whose_call_is_missing_is_work_though_the_host_has_run_ahead(tmp_pa
     assert "filtered" in device.notes
 
 
+def test_the_steps_of_several_processes_in_one_file_are_those_of_one(tmp_path: Path) -> None:
+    events = []
+    for rank in range(2):
+        host = Host(rank=rank, world_size=2, pid=100 + rank)
+        for _ in range(4):
+            with host.step():
+                step_of_training(host)
+        for event in host.events:
+            event["args"].update({"device": rank} if event["cat"] == "kernel" else {})
+        events += host.events
+    several = analyse(TraceFile(str(written(tmp_path, {"traceEvents": events})))).devices
+    assert [device.device for device in several] == ["cuda:0", "cuda:1"]
+    for device in several:
+        assert "several-processes" in device.notes
+        assert device.steps == 4
+        assert device.seconds_per_step == pytest.approx(24.4e-3, rel=0.01)
+
+
+@pytest.mark.parametrize("pid", [[1], {"a": 2}, None])
+def test_processes_of_no_world(pid: Any, plain: Path, tmp_path: Path) -> None:
+    trace = made()
+    for event in trace["traceEvents"]:
+        if event["cat"] != "kernel":
+            event["pid"] = pid
+    assert shares_of(written(tmp_path, trace)) == shares_of(plain)
+
+
 def test_what_was_queued_before_the_recording_is_not_filtered(tmp_path: Path) -> None:
     """The host was ahead: the calls that launched a third of the work were made before."""
     host = Host()
