@@ -186,6 +186,10 @@ def _run(asked: _Asked, ranks: Ranks | None = None) -> int:
             write_steps(export, seen, str(request.script), trace)
         in_trace = _findings_of_trace(trace) if request.profile else ()
     run = run_of(seen, request.script, asked.longest, asked.in_place)
+    if request.profile and reports and seen.number and seen.ended == "finished" and not seen.profile:
+        say(
+            "--profile: nothing was profiled, because the script ended within the timed steps; end these earlier, with --steps N"
+        )
     of_ranks: tuple[Finding, ...] = ()
     if ranks is not None:
         run = dataclasses.replace(run, ranks=ranks.place.ranks)

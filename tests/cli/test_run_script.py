@@ -108,6 +108,11 @@ def test_steps_of_a_script_whose_files_stay_as_they_are(project: Path) -> None:
     assert (machine["device"], bool(machine["torch"]), machine["threads"] > 0) == ("cpu", True, True)
 
 
+def test_a_script_that_ends_before_the_profile_is_told_so(project: Path) -> None:
+    done = run_forked(project, "train.py", "--steps", "500", "--profile", "--", "--steps", "12")
+    assert "--profile: nothing was profiled, because the script ended within the timed steps" in done.err
+
+
 def test_a_few_more_steps_are_profiled(project: Path) -> None:
     done = run_forked(project, "train.py", "--steps", "8", "--profile", "--export", "chrome", "--format", "json")
     seen = result(done)

@@ -302,6 +302,8 @@ def test_findings_are_joined_with_those_of_the_scanner(perfaudit: Run, tmp_path:
     assert finding["line"] == 6
     assert "In this function the scanner finds: " in finding["note"]
     assert "num_workers" in finding["fix"]["diff"]
+    shown = perfaudit("trace", str(tmp_path / "a.json"), "--source", str(code)).out
+    assert "\n     fix (" in shown  # once
 
 
 def test_a_step_is_exported(perfaudit: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
