@@ -1,7 +1,7 @@
-"""The fourth reading of what a scan reports, as a page: `python benchmarks/scan_reading.py --write`.
+"""Readings of what a scan reports, as pages: `python benchmarks/scan_reading.py --write`.
 
-`scan_reading.json` has the labels of four readers, who wrote no rule and saw none of each other's work, on repositories
-that nobody had looked at before. Two of them read the same repositories.
+`scan_reading.json` has the labels of four readers, `scan_reading_fifth.json` those of two more. They wrote no rule and saw
+none of each other's work, and their repositories had been in no earlier reading, rule or test.
 """
 
 from __future__ import annotations
@@ -9,25 +9,45 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent
-RECORDS = ROOT / "scan_reading.json"
-PAGE = ROOT / "scan_reading.md"
 LABELS = ("right", "arguable", "wrong")
-TWICE = ("first, owners a to l", "second, owners a to l")
 
 
-def page(records: dict[str, Any]) -> str:
-    labels = [label for label in records["labels"] if label["reader"] != TWICE[0]]
-    repositories = [one for one in records["repositories"] if one["reader"] != TWICE[0]]
+@dataclass(frozen=True)
+class Reading:
+    """One reading: its number as a word, how many read, and the two who read the same repositories, if any did."""
+
+    number: str
+    readers: str
+    records: Path
+    twice: tuple[str, str] | None = None
+
+    @property
+    def page(self) -> Path:
+        return self.records.with_suffix(".md")
+
+
+READINGS = (
+    Reading("fourth", "Four", ROOT / "scan_reading.json", ("first, owners a to l", "second, owners a to l")),
+    Reading("fifth", "Two", ROOT / "scan_reading_fifth.json"),
+)
+
+
+def page(reading: Reading, records: dict[str, Any]) -> str:
+    left_out = reading.twice[0] if reading.twice else ""
+    labels = [label for label in records["labels"] if label["reader"] != left_out]
+    repositories = [one for one in records["repositories"] if one["reader"] != left_out]
     numbers = Counter(label["label"] for label in labels)
     return "\n".join(
         [
-            "# A fourth reading, of what a scan reports on code that nobody had looked at",
+            f"# A {reading.number} reading, of what a scan reports on code that nobody had looked at",
             "",
-            "Printed by `python benchmarks/scan_reading.py --write` from the labels in `scan_reading.json`. Four readers, who",
+            "Printed by `python benchmarks/scan_reading.py --write` from the labels in "
+            f"`{reading.records.name}`. {reading.readers} readers, who",
             "wrote no rule, chose public repositories that no earlier reading, rule or test had used, scanned them with",
             f"perfaudit at {records['perfaudit']} at its default severity, and labelled findings in their source. Labels are",
             "those of `scan_quality.md`: right, arguable (true, but it hardly matters there, or the advice fits badly), wrong",
@@ -39,16 +59,15 @@ def page(records: dict[str, Any]) -> str:
             "wrong: it is missed. What was mended",
             "afterwards is in the changelog; these repositories say nothing about the state after that.",
             "",
-            *agreement(records["labels"]),
-            "",
+            *agreement(records["labels"], reading.twice),
+            *after_mending(records),
             "## By reader",
             "",
             "| reader | repositories | findings read | right | arguable | wrong |",
             "|---|---:|---:|---:|---:|---:|",
             *by_reader(records),
             "",
-            f"Below, of the two who read the same repositories, the {TWICE[1].partition(',')[0]} is counted: the stricter one.",
-            "",
+            *which_counts(reading.twice),
             "## By rule",
             "",
             "| rule | read | right | arguable | wrong |",
@@ -61,7 +80,7 @@ def page(records: dict[str, Any]) -> str:
             "",
             "| rule | true cases | of those reported | |",
             "|---|---:|---:|---:|",
-            *by_recall([one for one in records["recall"] if one["reader"] != TWICE[0]]),
+            *by_recall([one for one in records["recall"] if one["reader"] != left_out]),
             "",
             "## Every wrong report",
             "",
@@ -71,6 +90,7 @@ def page(records: dict[str, Any]) -> str:
             "",
             *places(labels, "arguable"),
             "",
+            *every_miss(records),
             "## Repositories",
             "",
             "| reader | repository | commit | files | findings |",
@@ -84,25 +104,60 @@ def page(records: dict[str, Any]) -> str:
     )
 
 
+def after_mending(records: dict[str, Any]) -> list[str]:
+    """How many of the labelled findings, and of the true cases, are still reported; [] where nobody looked again."""
+    again = records.get("again")
+    if again is None:
+        return []
+    shown = Counter((one["label"], bool(one["again"])) for one in records["labels"])
+    kept = ", ".join(
+        f"{shown[label, True]} of the {shown[label, True] + shown[label, False]} {label} ones" for label in LABELS
+    )
+    cases = records["cases"]
+    before, now = (sum(bool(one[key]) for one in cases) for key in ("found", "again"))
+    return [
+        f"Scanned again at {again}, after what they taught was mended, these repositories show {kept}, and {now} of the",
+        f"{len(cases)} true cases that the readers list, before {before}. That is how far the mends reach, and no measure of",
+        "other code.",
+        "",
+    ]
+
+
+def every_miss(records: dict[str, Any]) -> list[str]:
+    """The true cases that were not reported, where the reading lists its cases one by one."""
+    missed = [{**one, "label": "missed"} for one in records.get("cases", []) if not one["found"]]
+    return ["## Every miss", "", *places(missed, "missed"), ""] if missed else []
+
+
+def which_counts(twice: tuple[str, str] | None) -> list[str]:
+    if twice is None:
+        return []
+    name = twice[1].partition(",")[0]
+    return [f"Below, of the two who read the same repositories, the {name} is counted: the stricter one.", ""]
+
+
 def share(numbers: Counter[str], label: str) -> str:
     return f"{100 * numbers[label] / sum(numbers.values()):.0f} %"
 
 
-def agreement(labels: list[dict[str, Any]]) -> list[str]:
+def agreement(labels: list[dict[str, Any]], twice: tuple[str, str] | None) -> list[str]:
     """What two readers of the same repositories said of the findings that both have read."""
+    if twice is None:
+        return []
     first, second = (
         {
             (one["repository"], one["path"], one["line"], one["rule"]): one["label"]
             for one in labels
             if one["reader"] == reader
         }
-        for reader in TWICE
+        for reader in twice
     )
     both = first.keys() & second.keys()
     same = sum(first[place] == second[place] for place in both)
     return [
         f"Two readers had the same repositories: of {len(both)} findings that both name by the same line, they label {same} "
-        f"alike ({100 * same / len(both):.0f} %)."
+        f"alike ({100 * same / len(both):.0f} %).",
+        "",
     ]
 
 
@@ -142,11 +197,13 @@ def places(labels: list[dict[str, Any]], label: str) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="write the page")
-    text = page(json.loads(RECORDS.read_text(encoding="utf-8")))
-    print(text, end="")
-    if parser.parse_args().write:
-        PAGE.write_text(text, encoding="utf-8")
+    parser.add_argument("--write", action="store_true", help="write the pages")
+    is_written = parser.parse_args().write
+    for reading in READINGS:
+        text = page(reading, json.loads(reading.records.read_text(encoding="utf-8")))
+        print(text, end="")
+        if is_written:
+            reading.page.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
