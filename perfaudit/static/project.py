@@ -112,12 +112,6 @@ _SAID_BY_WORDS = {  # a mark, and the words of which one is enough
         *(b"collate", b"bucket", b"torchaudio", b"librosa", b"models.detection", b"progressive"),
     ),
 }
-# Code that makes samples, in a program's own classes or by a library.
-MAKES_SAMPLES = "makes samples"
-_MAKES_SAMPLES = regex(
-    rb"def (?:__getitem__|__iter__|\w*collate\w*)\(|ImageFolder|DatasetFolder|torchvision|torchaudio|torchtext|load_dataset"
-    rb"|set_transform|datasets\.[A-Z]|transforms\b"
-)
 # Weights in fewer bits. A VQ-VAE's `quantize`, and dequantization, which adds noise to images, are something else.
 FEWER_BITS = regex(
     r"torch\.(?:ao\.)?quantization|quantize_dynamic|prepare_qat|QuantStub|[Ff]ake_?[Qq]uant|\b(?:num|n|w|a)_?bits?\b|[Bb]it_?[Ww]idth"
@@ -307,8 +301,6 @@ def _said_to_program(data: bytes, imports: Iterable[str]) -> frozenset[str]:
         marks.add("wide convolutions")
     if b"max(" in data and _PADS.search(data):
         marks.add("sizes change")
-    if _MAKES_SAMPLES.search(data):
-        marks.add(MAKES_SAMPLES)
     if b".backward(" in data and b".step(" in data:
         marks.add("steps" if b"__main__" not in data else "steps of a script")
     return frozenset(marks)
@@ -844,15 +836,6 @@ class Neighbours:
         ):  # every file's first look has it, and it is asked of any file: others are asked of scripts
             return bool(imported & self._project.marked(mark))
         files = [self._project.files[n] for n in numbers_in(imported)]
-        self.asked.files.update(files)
-        return any(mark in self._project.said_to_program(file) for file in files)
-
-    def program_says(self, mark: str) -> bool:
-        """Whether this file, or one that runs together with it, says something (see `Project.said_to_program`)."""
-        if mark in self._project.said_to_program(self._path):
-            return True
-        self.asked.imports = True
-        files = [self._project.files[n] for n in numbers_in(self._project.graph.program(self._path))]
         self.asked.files.update(files)
         return any(mark in self._project.said_to_program(file) for file in files)
 

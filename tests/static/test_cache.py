@@ -22,9 +22,8 @@ Project = Callable[..., Path]
 TRAIN = """
     import torch
     from data import Loader
-    from torchvision.datasets import CIFAR10
     torch.autograd.set_detect_anomaly(True)
-    for batch in Loader(CIFAR10("data", transform=turned)):
+    for batch in Loader(ds):
         batch.cuda()
 """
 # What these two could do better has no patch, so that the result is kept.

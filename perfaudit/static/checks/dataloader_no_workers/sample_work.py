@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 from perfaudit.expressions import regex
 from perfaudit.static.checks.dataloader_no_workers.samples import READ_WHEN_ASKED, body_of, class_of_samples
-from perfaudit.static.project import MAKES_SAMPLES
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.context import dotted_name
 from perfaudit.static.understanding.devices import moves_to_device
@@ -28,17 +27,14 @@ Class = tuple[Source, ast.ClassDef]
 
 
 def only_arranges(source: Source, call: ast.Call) -> bool:
-    """Whether what makes a batch is in sight and reads, decodes, transforms or tokenises nothing.
-
-    Where the dataset is made in a way that nobody can follow, whether the program has no code at all that makes samples.
-    """
+    """Whether what makes a batch is in sight and reads, decodes, transforms or tokenises nothing."""
     made = makers_of_batches(source, call)
     found = _class(source, argument(source, call, "dataset", 0))
     if found is not None and READ_WHEN_ASKED.search(body_of(*found)):
         return False
-    if made is None:
-        return source.neighbours is not None and not source.neighbours.program_says(MAKES_SAMPLES)
-    return not any(_WORKS.search(_code(inside, part)) for inside, function in made for part in function.body)
+    return made is not None and not any(
+        _WORKS.search(_code(inside, part)) for inside, function in made for part in function.body
+    )
 
 
 def collates_on_device(source: Source, call: ast.Call) -> bool:
