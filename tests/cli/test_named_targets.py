@@ -39,7 +39,7 @@ def here(project: Project) -> Path:
     ],
 )
 def test_a_name_is_tuned_and_measured(here: Path, text: str, arguments: tuple[str, ...], target: Target) -> None:
-    assert tune._target(text, [], arguments, False) == target
+    assert tune.target_named(text, [], arguments, False) == target
     typed = scan._typed([text], arguments)
     assert typed is not None
     assert scan._file_of(typed) == target.file

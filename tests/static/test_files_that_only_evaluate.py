@@ -18,8 +18,8 @@ from torch import nn
 
 class Net(nn.Module):
     def forward(self, x):
-        return x * torch.sigmoid(x)
-"""  # PA205
+        return 0.5 * x * (1 + torch.erf(x / 2**0.5))
+"""  # PA204
 TRAIN = """
 from net import Net
 
@@ -37,7 +37,7 @@ if __name__ == "__main__":
 
 
 def severities() -> dict[str, str]:
-    found = scan(["."], Options(selected=frozenset({"PA205"}), processes=1)).findings
+    found = scan(["."], Options(selected=frozenset({"PA204"}), processes=1)).findings
     return {f.location.path: f.severity for f in found if f.location is not None}
 
 

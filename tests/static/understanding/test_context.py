@@ -156,7 +156,7 @@ for x in loader:
         ("", "if rank == 0: here()", False, True),
         ("", "if args.amp and is_main_process(): here()", False, True),
         ("", "if meter.ready(): here()", False, False),
-        ("", "if self.global_step > 5: here()", False, False),
+        ("", "if self.global_step > 5: here()", False, True),  # a warm-up
         ("if i % 10 != 0: continue", "here()", True, False),
         ("if x is None: continue", "here()", False, True),
         ("", "i % 10 == 0 and here()", True, False),
