@@ -9,7 +9,7 @@ from pathlib import Path
 from perfaudit.findings import Finding
 from perfaudit.render.paint import Paint, hanging, wrapped
 from perfaudit.render.run_ranks import ranks_block
-from perfaudit.render.words import count
+from perfaudit.render.words import MOST_LOAD, count
 from perfaudit.report import Report
 from perfaudit.runs import NEVER_BUILT, PHASE_WORDS, SETUP_WORDS, Run, StepsProfile
 
@@ -38,8 +38,6 @@ FEWEST_TO_TUNE = 20  # steps of a whole training; of one with fewer, `tune` hand
 MEAN_FAR = 1.5  # times the median, from which on the two tell different things
 DATA_IN_TIME = 0.05  # of a step; what waits for data longer is not called in time
 _SHOWN_FILES = 4  # where there are more, one less and the number of the others
-# Processes that want a core before the start, for each core: a training that ended just now leaves up to 1.
-_MOST_LOAD = 1.25
 _BAR = 30  # characters of a share of 100 %
 _LEAST_BAR = 8  # with fewer, bars say nothing
 _NUMBERS = 19  # columns of a line of phases without name and bar
@@ -103,7 +101,7 @@ def next_command(run: Run) -> str:
 def busy_before(report: Report) -> str:
     """That others used the machine when the script was started; "" where they did not."""
     machine = report.environment
-    if machine is None or machine.load is None or machine.load <= _MOST_LOAD * machine.cores:
+    if machine is None or machine.load is None or machine.load <= MOST_LOAD * machine.cores:
         return ""
     if report.run is not None and report.run.is_busy:
         return ""  # what was seen in the steps says it

@@ -263,6 +263,10 @@ def interval_text(ratio: float, low: float, high: float) -> str:
     return f"{ratio:.3f} [{low:.3f}, {high:.3f}]" if math.isfinite(high) else f"{ratio:.3f} [no interval yet]"
 
 
+# Processes that want a core before the start, for each core: a training that ended just now leaves up to 1.
+MOST_LOAD = 1.25
+
+
 def distrust(report: Report) -> str:
     """Why figures of this run are not to be trusted, "" where its control says nothing against them.
 
@@ -270,7 +274,7 @@ def distrust(report: Report) -> str:
     """
     seen, found = report.calibration, report.ladder
     if seen is None or seen.low is None or seen.high is None or seen.low <= 1 <= seen.high:
-        return ""
+        return _screened_on_busy_machine(report)
     control = (
         "the control, identical code put in place as a patch is, took "
         f"{interval_text(seen.ratio, seen.low, seen.high)} of the time of your code"
@@ -281,6 +285,20 @@ def distrust(report: Report) -> str:
     return (
         f"this run cannot be trusted: {control}; the ratios of patches may be as far off. Run it again, on a machine that "
         "does nothing else"
+    )
+
+
+def _screened_on_busy_machine(report: Report) -> str:
+    """That a patch rests on screened ratios of a machine that others used; "" for any other report."""
+    found, machine = report.ladder, report.environment
+    if found is None or not found.files or found.basis != "screened" or machine is None or machine.load is None:
+        return ""
+    if machine.load <= MOST_LOAD * machine.cores:
+        return ""
+    busy = f"the machine was busy when this began (load {machine.load:.3g} on {count(machine.cores, 'core')})"
+    return (
+        f"{busy}, and the final race did not decide: on a calm machine the patch may save less, or nothing where it needs "
+        "cores, as workers do. Run it again there"
     )
 
 

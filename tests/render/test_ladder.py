@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from climbs import CLIMB, CONTROL, FUSED, GELU, GONE, LADDER, RACED, report
+from tunes import MACHINE
 
 from perfaudit.measurements import NO_TIME, Ladder, NotApplicable
 from perfaudit.render.ladder import SHORT, headline, ladder, saved
@@ -16,6 +17,7 @@ from perfaudit.render.paint import plain
 from perfaudit.render.text import render
 from perfaudit.report import to_json
 
+SCREENED_ONLY = replace(LADDER, basis="screened", rounds=0)
 RESULT = "100.0 ms -> 70.0 ms a step (1.43 x), 2 patches, verified; 1 undecided, 1 not reached"
 
 TABLE = """\
@@ -406,3 +408,14 @@ def test_json_has_what_text_keeps_behind_verbose() -> None:
         "measured", ["attention"], ["fusion"],
     )  # fmt: skip
     assert data["ladder"]["verified"] == "5 steps agree"
+
+
+def test_what_was_only_screened_on_a_busy_machine_is_doubted() -> None:
+    busy = report(SCREENED_ONLY, environment=replace(MACHINE, load=8.0))
+    said = "The machine was busy when this began (load 8 on 2 cores), and the final race did not decide"
+    assert said.lower() in " ".join(render(busy).split()).lower()
+    for calm in (
+        report(SCREENED_ONLY, environment=replace(MACHINE, load=2.0)),
+        report(LADDER, environment=replace(MACHINE, load=8.0)),
+    ):
+        assert "machine was busy" not in render(calm)
