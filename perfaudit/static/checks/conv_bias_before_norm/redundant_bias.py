@@ -317,12 +317,23 @@ def _proposal(source: Source, biased: _Biased, joined: list[Link], alternatives:
 
 
 def _loads_published_weights(source: Source) -> str:
-    """How the file of a model downloads weights for it, as a call; "" if it does not, or takes them as far as they fit."""
+    """How the file of a model downloads weights for it, or a model loads its own when it is built, as a call; "" if none does,
+    or takes them as far as they fit.
+    """
     strict = [
         call for call in source.calls(".load_state_dict") if not is_false(source, argument(source, call, "strict", 1))
     ]
     downloads = [*source.calls("torch.hub.load_state_dict_from_url"), *source.calls("torch.utils.model_zoo.load_url")]
-    return source.brief(downloads[0]) if downloads and strict else ""
+    when_built = [call for call in strict if _is_own_in_init(source, call)]
+    found = downloads if downloads and strict else when_built
+    return source.brief(found[0]) if found else ""
+
+
+def _is_own_in_init(source: Source, call: ast.Call) -> bool:
+    """`self.load_state_dict(torch.load(path))` in `__init__`."""
+    function = source.enclosing(call, *FUNCTIONS)
+    is_own = isinstance(call.func, ast.Attribute) and source.text_of(call.func.value) == "self"
+    return is_own and isinstance(function, FUNCTIONS) and function.name == "__init__"
 
 
 def _initialised_elsewhere(source: Source, kind: str) -> str:
