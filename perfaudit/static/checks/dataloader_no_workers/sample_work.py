@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import sys
 
 from perfaudit.expressions import regex
-from perfaudit.static.checks.dataloader_no_workers.samples import READ_WHEN_ASKED, body_of, class_of_samples
+from perfaudit.static.checks.dataloader_no_workers.samples import (
+    READ_WHEN_ASKED,
+    body_of,
+    class_of_samples,
+    function_named,
+    method_of,
+)
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.context import dotted_name
 from perfaudit.static.understanding.devices import moves_to_device
@@ -20,6 +26,7 @@ _WORKS = regex(
     r"|[Tt]okeniz(?!er\.pad\b)|Image\b|cv2|librosa|audio|soundfile|wav|resampl|stft|fft|mel_|[Ss]pectr|skimage|scipy|frombuffer|process|featuri"
     r"|interpol|dgl\.batch|\.from_data_list|graph|sleep|parse|json|pickle|h5|lmdb|mmap|memmap|sql|request|render|simulat"
 )
+_KNOWN = {"torch", "numpy", *sys.stdlib_module_names}
 _BASES_WITHOUT_SAMPLES = ("torch.utils.data.Dataset", "torch.utils.data.dataset.Dataset")
 
 Place = tuple[Source, Function]
@@ -49,7 +56,7 @@ def collates_on_device(source: Source, call: ast.Call) -> bool:
 def is_part_of_dataset(source: Source, call: ast.Call) -> bool:
     """Whether a dataset holds the loader to make its samples: a worker that asks for one may have no children."""
     owner = source.enclosing(call, ast.ClassDef)
-    if not isinstance(owner, ast.ClassDef) or _method(owner, "__getitem__") is None:
+    if not isinstance(owner, ast.ClassDef) or method_of(owner, "__getitem__") is None:
         return False
     statement = source.statement(call)
     targets = statement.targets if isinstance(statement, ast.Assign) else []
@@ -57,7 +64,7 @@ def is_part_of_dataset(source: Source, call: ast.Call) -> bool:
     held = source.parent(call)
     if isinstance(held, ast.Call) and isinstance(held.func, ast.Attribute) and held.func.attr == "append":
         kept.add(dotted_name(held.func.value))
-    item = _method(owner, "__getitem__")
+    item = method_of(owner, "__getitem__")
     read = {dotted_name(node) for node in ast.walk(item) if isinstance(node, ast.Attribute)} if item else set()
     return any(name.startswith("self.") and name in read for name in kept)
 
@@ -82,7 +89,7 @@ def makers_of_batches(source: Source, call: ast.Call) -> list[Place] | None:
     if found is None or item is None:
         return None
     first = [(*item, found)]
-    if argument(source, call, "collate_fn", COLLATE) is not None and _has_collate(source, call):
+    if isinstance(argument(source, call, "collate_fn", COLLATE), ast.expr):
         collate = _collate(source, call)
         if collate is None:
             return None
@@ -92,29 +99,38 @@ def makers_of_batches(source: Source, call: ast.Call) -> list[Place] | None:
     for _ in range(FOLLOW):
         following: list[tuple[Source, Function, Class]] = []
         for inside, function, owner in edge:
-            if id(function) not in made:
-                made[id(function)] = (inside, function)
-                following += [(*called, owner) for called in _called(inside, function, owner)]
+            if id(function) in made:
+                continue
+            made[id(function)] = (inside, function)
+            called = _called(inside, function, owner)
+            if called is None:
+                return None
+            following += [(*place, owner) for place in called]
         edge = following
     return list(made.values())
 
 
-def _has_collate(source: Source, call: ast.Call) -> bool:
-    return isinstance(argument(source, call, "collate_fn", COLLATE), ast.expr)
+def _called(source: Source, function: Function, owner: Class) -> list[Place] | None:
+    """Functions of the same file, and methods of the dataset, that a function calls; None where it calls one out of sight.
 
-
-def _called(source: Source, function: Function, owner: Class) -> Iterator[Place]:
-    """Functions of the same file, and methods of the dataset, that a function calls."""
+    What torch, NumPy and Python themselves have is known by its name.
+    """
+    found: list[Place] = []
     for node in ast.walk(function):
         if not isinstance(node, ast.Call):
             continue
-        if isinstance(node.func, ast.Name):
-            for binding in source.lookup(node.func):
-                if isinstance(binding, FUNCTIONS):
-                    yield source, binding
-        elif isinstance(node.func, ast.Attribute) and dotted_name(node.func.value) == "self":
+        if isinstance(node.func, ast.Attribute) and dotted_name(node.func.value) == "self":
             method = _inherited(*owner, node.func.attr)
-            yield from () if method is None else (method,)
+            if method is None:
+                return None
+            found.append(method)
+        elif isinstance(node.func, ast.Name):
+            bindings = source.lookup(node.func)
+            known = (source.qualified(node.func) or "").partition(".")[0] in _KNOWN
+            if not known and any(not isinstance(binding, (*FUNCTIONS, ast.ClassDef)) for binding in bindings):
+                return None
+            found += [(source, binding) for binding in bindings if isinstance(binding, FUNCTIONS)]
+    return found
 
 
 def _class(source: Source, dataset: object) -> Class | None:
@@ -149,20 +165,13 @@ def _collate(source: Source, call: ast.Call) -> Place | None:
         owner = _class(source, node.value)
         if owner is not None:
             return _inherited(*owner, node.attr)
-    if isinstance(node, ast.Name):
-        bindings = source.lookup(node)
-        if len(bindings) == 1 and isinstance(bindings[0], FUNCTIONS):
-            return source, bindings[0]
-    dotted = source.qualified(node) or ""
-    if source.neighbours is None or not dotted or dotted.partition(".")[0] == "torch":
-        return None
-    found = source.neighbours.defined(dotted)
+    found = function_named(source, node)
     return (found[0], found[1]) if found is not None and isinstance(found[1], FUNCTIONS) else None
 
 
 def _inherited(source: Source, definition: ast.ClassDef, name: str, depth: int = FOLLOW) -> Place | None:
     """A method of a class, or of the classes of the project that it is derived from."""
-    if (method := _method(definition, name)) is not None:
+    if (method := method_of(definition, name)) is not None:
         return source, method
     for base in definition.bases if depth else ():
         dotted = source.qualified(base) or ""
@@ -177,10 +186,6 @@ def _inherited(source: Source, definition: ast.ClassDef, name: str, depth: int =
         if (inherited := _inherited(found[0], found[1], name, depth - 1)) is not None:
             return inherited
     return None
-
-
-def _method(definition: ast.ClassDef, name: str) -> Function | None:
-    return next((item for item in definition.body if isinstance(item, FUNCTIONS) and item.name == name), None)
 
 
 def _code(source: Source, statement: ast.stmt) -> str:

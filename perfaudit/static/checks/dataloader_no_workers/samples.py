@@ -91,7 +91,7 @@ def only_looks_up(source: Source, dataset: ast.expr) -> bool:
     if found is None:
         return False
     (inside, definition), call = found
-    item = _method(definition, "__getitem__")
+    item = method_of(definition, "__getitem__")
     if (
         item is None
         or len(item.args.args) != 2
@@ -202,7 +202,7 @@ def body_of(source: Source, definition: ast.ClassDef) -> str:
     return "\n".join(source.text_of(statement) for statement in definition.body)
 
 
-def _method(definition: ast.ClassDef, name: str) -> Function | None:
+def method_of(definition: ast.ClassDef, name: str) -> Function | None:
     return next((item for item in definition.body if isinstance(item, FUNCTIONS) and item.name == name), None)
 
 
@@ -237,7 +237,7 @@ def _are_indices(source: Source, dataset: ast.expr) -> bool:
 def _are_strings(source: Source, dataset: ast.expr) -> bool:
     """Whether a sample of a class of the project is text, beside which there may be its index or a number."""
     found = class_of_samples(source, dataset)
-    if found is None or (item := _method(found[0][1], "__getitem__")) is None or len(item.args.args) != 2:
+    if found is None or (item := method_of(found[0][1], "__getitem__")) is None or len(item.args.args) != 2:
         return False
     inside, definition = found[0]
     index = item.args.args[1].arg
@@ -280,7 +280,7 @@ def _holds_text(value: ast.expr) -> bool:
 
 def _cannot_be_pinned(source: Source, collate: ast.expr) -> bool:
     """Whether the collate function returns a graph or an object of a class of the project that has no `pin_memory`."""
-    found = _function(source, collate)
+    found = function_named(source, collate)
     if found is None:
         return False
     inside, function = found
@@ -292,7 +292,7 @@ def _cannot_be_pinned(source: Source, collate: ast.expr) -> bool:
     return bool(firsts) and all(first and _is_unpinnable(inside, first[0]) for first in firsts)
 
 
-def _function(source: Source, node: ast.expr) -> tuple[Source, ast.AST] | None:
+def function_named(source: Source, node: ast.expr) -> tuple[Source, ast.AST] | None:
     """The function that an expression names, here or in another file of the project; a lambda."""
     if isinstance(node, ast.Lambda):
         return source, node
@@ -316,7 +316,7 @@ def _is_unpinnable(source: Source, node: ast.expr) -> bool:
     if not isinstance(definition, ast.ClassDef):
         return False
     bases = {source.text_of(base) for base in definition.bases} - {"object"}
-    return not bases and _method(definition, "pin_memory") is None
+    return not bases and method_of(definition, "pin_memory") is None
 
 
 # ---- sent to a worker --------------------------------------------------------------------------------------------------
@@ -357,7 +357,7 @@ def _makes_closure(source: Source, call: ast.Call) -> bool:
     """Whether a call returns a function that is defined where it runs; so does a `functools.partial` of one."""
     if source.qualified(call.func) == "functools.partial" and call.args:
         return isinstance(call.args[0], ast.Lambda) or _bound_inside(source, call.args[0]) is not None
-    found = _function(source, call.func)
+    found = function_named(source, call.func)
     if found is None or not isinstance(found[1], FUNCTIONS):
         return False
     inside, maker = found
