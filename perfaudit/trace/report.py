@@ -282,7 +282,8 @@ def verdict(devices: Sequence[RankTrace], findings: Sequence[TraceFinding], rule
         has = "the trace has" if len(devices) == 1 else "the traces have"
         lacks = f"{has} no work of a device, so nothing is known about the device"
         if is_cut:
-            return f"{step}{lacks}; {'it ends' if len(devices) == 1 else 'they end'} in the middle"
+            # The host may run ahead of its device: the time of its steps would be taken for that of the training.
+            return f"{lacks}; {'it ends' if len(devices) == 1 else 'they end'} in the middle"
         return f"{step}{lacks}; the host waits for data for {100 * mean['idle_data']:.0f} % of the time"
     one = len(devices) == 1
     head = f"{step}{'the device computes' if one else 'devices compute'} for {100 * mean['compute']:.0f} % of the time"

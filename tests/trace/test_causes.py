@@ -419,7 +419,9 @@ def test_nothing_is_concluded_from_a_file_that_ends_before_its_work(tmp_path: Pa
     assert "cut-work" in device_of(result).notes
     report = report_of([result], rule_heads())
     assert report.traces is not None
-    assert report.traces.verdict.endswith("nothing is known about the device; it ends in the middle")
+    assert report.traces.verdict == (
+        "the trace has no work of a device, so nothing is known about the device; it ends in the middle"
+    )
 
 
 def test_of_a_file_in_the_order_of_time_the_steps_before_its_end_count(tmp_path: Path) -> None:
