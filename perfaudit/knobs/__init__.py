@@ -131,6 +131,9 @@ class Knob(ABC):
     min_gain = 0.01
     rules: tuple[str, ...] = ()  # ids of findings whose saving it measures; no rule has two knobs
     phases: tuple[str, ...] = ()  # parts of the step that its settings change (`target.phases`); () for all of it
+    # Of the part of the step that it works on, what it saves where it saves something: roughly, from benchmarks/sources_cpu.md,
+    # rule_effects.md and climbs of programs by other people. It says who gives way where time is short, and decides nothing.
+    usual_gain = 0.1
     gains_from: tuple[str, ...] = ()  # parts of the step that it could save, where its settings change others as well
     in_process = True  # nothing runs in other processes, so that processor time may be compared on a busy machine
     fixed_batch = True  # see Setup
@@ -171,6 +174,16 @@ class Knob(ABC):
         """The share of the step that it could gain at most, by the first profile; 1.0 where a profile cannot tell."""
         whole = survey.step_seconds
         return sum(survey.profile.get(name, 0.0) for name in self.phases) / whole if whole and self.phases else 1.0
+
+    def likely_gain(self, survey: Survey) -> float:
+        """The share of the step that it saves where it saves something, as far as the first profile and experience tell."""
+        whole = survey.step_seconds
+        seen = (
+            sum(survey.profile.get(part, 0.0) for part in self.gains_from) / whole
+            if whole and self.gains_from
+            else None
+        )
+        return self.usual_gain * (seen if seen is not None else self.share(survey))
 
     def phases_for(self, settings: Settings) -> tuple[str, ...]:
         """The phases that this setting changes, () where only the whole step tells."""

@@ -13,6 +13,7 @@ class Anomaly(Knob):
 
     name = "anomaly"
     title = "autograd's anomaly detection on and off"
+    usual_gain = 0.5
     way = "setting"
     rules = ("PA501",)
     base_is_applied = True

@@ -40,6 +40,7 @@ SECONDS_NEEDED = 90.0
 class Compile(Knob):
     name = "compile"
     title = "the model as it is, and compiled"
+    usual_gain = 0.3
     rules = ("PA306",)
     phases = ("forward", "backward")
     seconds_needed = SECONDS_NEEDED

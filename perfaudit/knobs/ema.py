@@ -33,6 +33,7 @@ SIDE_STREAM = "foreach_lerp on a side stream"  # CUDA only
 class Ema(Knob):
     name = "ema"
     title = "where and how the moving average of the weights is kept"
+    usual_gain = 0.5
     way = "setting"
     rules = ("PA404",)
     phases = ("average",)  # a few percent of a step: timed inside the step, it does not drown in the rest of it

@@ -20,6 +20,7 @@ class ZeroGrad(Knob):
 
     name = "zero_grad"
     title = "gradients dropped or filled with zeros before backward"
+    usual_gain = 0.1
     way = "setting"
     rules = ("PA401",)
     phases = ("zero_grad", "backward")  # zeros are written in the one and read again in the other

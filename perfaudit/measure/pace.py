@@ -17,7 +17,7 @@ class Pace:
 
     block: int = 1
     skipped: int = 0
-    warm_up: int = 2
+    warm_up: int = 1
 
 
 PLAIN = Pace()
@@ -46,4 +46,14 @@ def pace_of(block: int, workers: int, prefetch: int, is_long: bool, take_turns: 
 
 def steps_of_quad(entrant: Pace, base: Pace) -> int:
     """Steps that a quad takes: two blocks of the entrant and one of the base, which quads share."""
-    return entrant.skipped + 2 * entrant.block + base.skipped + base.block
+    return steps_of_turns(entrant) + steps_of_base(base)
+
+
+def steps_of_turns(entrant: Pace) -> int:
+    """Those of a quad that the entrant makes."""
+    return entrant.skipped + 2 * entrant.block
+
+
+def steps_of_base(base: Pace) -> int:
+    """Those of a quad that the base makes."""
+    return base.skipped + base.block

@@ -38,7 +38,7 @@ TRIM = 8
 # scatters twice or three times as much is called different in 1.5 % where 1 % is told (simulated; 2.3 % with a prior of 8).
 PRIOR = 4
 ALIKE = 2.0
-FEWEST = 5  # quads, of which there is an interval where time has ended a race before its first look
+FEWEST = 4  # quads, of which there is an interval where time has ended a race before its first look
 # Quads after which the data are looked at, and how often that interval may miss: by Bonferroni's inequality all of them
 # together miss in at most 5 %, whatever the dependence between looks. Half of it goes to the last. At the first
 # only what is worth LARGE of the step or more is told, as a loader that keeps the training waiting is: four quads are few.
@@ -97,6 +97,22 @@ def interval_of_quads(
     return _moderated_interval(log_ratios[: made[-1][0]], made[-1][1], others) if made else None
 
 
+def error_of(log_ratios: Sequence[float], others: Sequence[Sequence[float]]) -> float:
+    """A standard error of the middle of these quads, for guesses at what is worth more of them; it is no interval.
+
+    A few quads can lie close together by chance, so their scatter is at least that of as many of each of the others.
+    """
+    n = len(log_ratios)
+    beside = [statistics.variance(other[:n]) for other in others if len(other) >= max(2, n - 1)]
+    usual = statistics.fmean(beside) if beside else 0.0
+    return math.sqrt(max(usual, statistics.variance(log_ratios)) / n)
+
+
+def is_hopeful(log_ratios: Sequence[float], others: Sequence[Sequence[float]], least: float) -> bool:
+    """Whether these quads look as if they gained a share `least` of the step: by their middle, and more than an error of it."""
+    return statistics.median(log_ratios) + error_of(log_ratios, others) <= math.log(1 - least)
+
+
 def _at_first_look(log_ratios: Sequence[float], least: float, others: Sequence[Sequence[float]]) -> Interval | None:
     """The interval at the first look, where all of it gains this share of the step; None elsewhere."""
     look = LOOKS[0]
@@ -120,7 +136,7 @@ def _moderated_interval(log_ratios: Sequence[float], alpha: float, others: Seque
     n = len(log_ratios)
     own = _middle(log_ratios)
     variance, freedom = own.variance, own.freedom
-    beside = [_middle(other[:n]) for other in others if len(other) >= n - 1]
+    beside = [_middle(other[:n]) for other in others if len(other) >= max(2, n - 1)]
     if beside and own.variance <= ALIKE * (usual := statistics.fmean(other.variance for other in beside)):
         prior = min(PRIOR, sum(other.freedom for other in beside))
         freedom = prior + own.freedom

@@ -19,7 +19,16 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from perfaudit.measure.pace import PLAIN, Pace, steps_of_quad
-from perfaudit.measure.quads import USUAL_LOOK, Interval, interval_of_quads, is_last_look, is_look, quads_to_look
+from perfaudit.measure.quads import (
+    USUAL_LOOK,
+    Interval,
+    error_of,
+    interval_of_quads,
+    is_hopeful,
+    is_last_look,
+    is_look,
+    quads_to_look,
+)
 
 # Keys of the training as it is, and of identical code that is put in place as candidates are.
 BASE, CONTROL = "base", "control"
@@ -27,6 +36,8 @@ DECIDED = "decided"
 FAR_SLOWER = 4.0  # times the base's step, in each of two looks at one step: whatever the noise, it is not going to win
 # After which one that looks unable to gain what it must is left; that can miss a gain, and invent none.
 FUTILE_QUADS = (4, 8)
+# Fewer tell it of one that is slower than the base by so much of a step, and that by so many standard errors.
+FAR_FROM_IT_QUADS, FAR_FROM_IT, FAR_ERRORS = 2, 0.1, 3.0
 FUTILE = "looked no faster"
 BEATEN = "another setting is faster"
 LOOKS_BEATEN = 2.0  # standard errors of each of two, by which the middles of their first quads must be apart
@@ -141,20 +152,32 @@ class Race:
         NaN for a turn of which a step raised now and then, as it does without the variant too: its quad does not count.
         """
         order = random.Random(self.seed)
-        if warm_up := self._pace(self.base).warm_up:
-            yield Turn(self.base, warm_up, False)
-            base = yield Turn(self.base, 1, False)
-            for entrant in self.entrants.values():
-                if entrant.is_open:
-                    yield from self._warm(entrant, base)
+        yield from self._warm_all()
         last: _Timed | None = None
         while self._wants_more():
-            waiting = [e for e in self.entrants.values() if e.is_open for _ in range(self._quads_in_round(e))]
+            racing = self._racing()
+            waiting = [entrant for entrant in racing for _ in range(self._quads_in_round(entrant, racing))]
             order.shuffle(waiting)
             for entrant in waiting:
                 if entrant.is_open:
                     last = yield from self._quad(entrant, last)
             self._judge()
+
+    def _warm_all(self) -> Generator[Turn, float, None]:
+        """The first steps of all. What lacks patches ran in a race before, so that only its loader's queues are filled again."""
+        warm_up = self._pace(self.base).warm_up
+        if not warm_up:
+            return
+        if self._lack_patches:
+            for key in (self.base, *self.entrants):
+                if self._pace(key).warm_up > PLAIN.warm_up:
+                    yield Turn(key, self._pace(key).warm_up, False)
+            return
+        yield Turn(self.base, warm_up, False)
+        base = yield Turn(self.base, 1, False)
+        for entrant in self.entrants.values():
+            if entrant.is_open:
+                yield from self._warm(entrant, base)
 
     def _warm(self, entrant: Entrant, base: float) -> Generator[Turn, float, None]:
         """The first steps of an entrant. One that is far slower than the base, of which a step takes so long, leaves."""
@@ -181,10 +204,31 @@ class Race:
             self.least is None and not self.candidates
         )
 
-    def _quads_in_round(self, entrant: Entrant) -> int:
+    def _racing(self) -> list[Entrant]:
+        """Who takes part in the next round: all that are open, or those that look as if they gained something, and the control.
+
+        Once the first quads have told who looks so, the others wait until these are decided: where time is short it decides
+        something. Who waits keeps its quads, and each look of its own comes after as many of them as ever.
+        """
+        open_ones = [entrant for entrant in self.entrants.values() if entrant.is_open]
+        hopeful = [entrant for entrant in open_ones if self._is_hopeful(entrant)]
+        if not hopeful or any(len(each.log_ratios) < FUTILE_QUADS[0] for each in open_ones):
+            return open_ones
+        return [entrant for entrant in open_ones if entrant in hopeful or entrant.key == self.control]
+
+    def _is_hopeful(self, entrant: Entrant) -> bool:
+        """Whether a candidate gains what it must by the middle of its quads, and that by more than a standard error."""
+        is_one = entrant.key != self.control and not (self._lack_patches or self.rivals or self.least is None)
+        if not is_one or len(entrant.log_ratios) < FUTILE_QUADS[0]:
+            return False
+        least = self._least(entrant)
+        assert least is not None
+        return is_hopeful(entrant.log_ratios, self._others(entrant), least)
+
+    def _quads_in_round(self, entrant: Entrant, racing: Sequence[Entrant]) -> int:
         """How many quads it has in this round: as many as fit into the longest one of another, and none beyond its next look."""
         base = self._pace(self.base)
-        longest = max(steps_of_quad(self._pace(e.key), base) for e in self.entrants.values() if e.is_open)
+        longest = max(steps_of_quad(self._pace(each.key), base) for each in racing)
         even = quads_in_round(steps_of_quad(self._pace(entrant.key), base), longest)
         return min(even, quads_to_look(len(entrant.log_ratios)))
 
@@ -289,16 +333,15 @@ class Race:
     def _is_futile(self, entrant: Entrant) -> bool:
         """Whether a gain of `least` is more than a standard error away from the middle of the first quads.
 
-        Four quads can lie close together by chance, so the scatter is at least what the others beside it have.
         One that must gain more, and looks as if it gained less, stays until that is shown: it is faster all the same.
         """
         n = len(entrant.log_ratios)
-        if n not in FUTILE_QUADS or self._lack_patches or self.least is None:
+        if self._lack_patches or self.least is None or n not in (FAR_FROM_IT_QUADS, *FUTILE_QUADS):
             return False
-        beside = [statistics.variance(other[:n]) for other in self._others(entrant) if len(other) >= n - 1]
-        usual = statistics.fmean(beside) if beside else 0.0
-        error = math.sqrt(max(usual, statistics.variance(entrant.log_ratios)) / n)
-        return statistics.median(entrant.log_ratios) - error > math.log(1 - self.least)
+        middle, error = statistics.median(entrant.log_ratios), error_of(entrant.log_ratios, self._others(entrant))
+        if n == FAR_FROM_IT_QUADS:
+            return middle - FAR_ERRORS * error > math.log(1 + FAR_FROM_IT)
+        return middle - error > math.log(1 - self.least)
 
     def _is_decided(self, entrant: Entrant, found: Interval) -> bool:
         least = self._least(entrant)

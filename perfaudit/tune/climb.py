@@ -23,7 +23,7 @@ from perfaudit.tune.candidates import (
     screened_comparisons,
 )
 from perfaudit.tune.climb_behind import NOT_REACHED, race_behind, seconds_kept
-from perfaudit.tune.climb_choice import busy_words, choose, tell_offers
+from perfaudit.tune.climb_choice import busy_words, choose, some_go_together, tell_offers
 from perfaudit.tune.climb_state import Climb
 from perfaudit.tune.climb_time import (
     UntilSomeGoTogether,
@@ -78,7 +78,11 @@ def climb(
         listed = dict(state.candidates)
         leave_out(profile, state, share.left(), most)
         longer = session.deadline(most) if most > share.left() else share
-        until = UntilSomeGoTogether(share, longer, deadline, state)
+
+        def goes_together() -> bool:
+            return some_go_together(profile, state, seconds_together(profile, state, deadline.left()))
+
+        until = UntilSomeGoTogether(share, longer, deadline, state, goes_together)
         _race_alone(session, state, screen, until)
         if bring_back(profile, state, listed, until.left()):
             _race_alone(session, state, screen, until)

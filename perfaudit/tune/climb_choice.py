@@ -6,12 +6,11 @@ from pathlib import Path
 
 from perfaudit.knobs import knob
 from perfaudit.measure.judge import QUEUED
-from perfaudit.measure.quads import USUAL_LOOK
 from perfaudit.measure.race import FUTILE
 from perfaudit.static.source import Unreadable, read_text
 from perfaudit.tune.candidates import Candidate, best_of, how_to_allow, pays, texts_of
-from perfaudit.tune.climb_state import Climb, looks_paying
-from perfaudit.tune.climb_time import parts_of, quads_in
+from perfaudit.tune.climb_state import HOPEFUL_QUADS, Climb, looks_paying, ratio_of, ratios_of
+from perfaudit.tune.climb_time import EASY_QUADS, TOGETHER_QUADS, parts_of, quads_in
 from perfaudit.tune.profile import Profile
 from perfaudit.tune.raced import doubt_of
 
@@ -22,21 +21,13 @@ def choose(profile: Profile, state: Climb, seconds: float) -> None:
     seconds: for racing them together. Where that is time enough to race all without each one, what looks as if it paid is
     taken too, to be decided there.
     """
-    allowed = [candidate for candidate in state.candidates.values() if not candidate.lacks]
-    best: list[Candidate] = []
+    best = _best_of_each(state)
     queued = state.alone.base.get("queued", 0.0) / (state.alone.base.get("wall") or 1.0)
-    for name in dict.fromkeys(candidate.knob for candidate in allowed):
-        mine = [candidate for candidate in allowed if candidate.knob == name]
-        taken = best_of(mine, state.alone) or _most_hopeful(state, mine)
-        if taken is None:
-            continue
-        if queued >= QUEUED and not knob(name).is_judged_on_a_busy_machine:
-            state.left[name] = busy_words(queued)
-            continue
-        best.append(taken)
-    best.sort(key=lambda candidate: _ratio(state, candidate))
-    if not any(map(state.is_sure, best)) or quads_in(profile, seconds, parts_of(best), best) < USUAL_LOOK:
-        best = [candidate for candidate in best if state.is_sure(candidate)]
+    for candidate in best if queued >= QUEUED else ():
+        if not knob(candidate.knob).is_judged_on_a_busy_machine:
+            state.left[candidate.knob] = busy_words(queued)
+    best = [candidate for candidate in best if candidate.knob not in state.left]
+    best = _together(profile, state, best, seconds) or [each for each in best if state.is_sure(each)]
     for candidate in sorted(best, key=lambda candidate: not state.is_sure(candidate)):
         try:
             texts_of([*state.rungs, candidate])
@@ -46,7 +37,38 @@ def choose(profile: Profile, state: Climb, seconds: float) -> None:
                 state.left[candidate.knob] = f"{candidate.words}: it pays, and is not taken: {why}"
             continue
         state.rungs.append(candidate)
-    state.rungs.sort(key=lambda candidate: _ratio(state, candidate))
+    state.rungs.sort(key=lambda candidate: ratio_of(state, candidate))
+
+
+def some_go_together(profile: Profile, state: Climb, seconds: float) -> bool:
+    """Whether patches of two knobs look as if they paid, and so many seconds tell of each whether it pays beside the others."""
+    seen = [state.alone.entrants.get(candidate.key) for candidate in state.allowed]
+    if any(each is not None and not each.left and each.quads < HOPEFUL_QUADS for each in seen):
+        return False  # who has had fewer may look better still
+    return bool(_together(profile, state, _best_of_each(state), seconds))
+
+
+def _together(profile: Profile, state: Climb, best: list[Candidate], seconds: float) -> list[Candidate]:
+    """Those that can be raced together in these seconds, and without each; [] for none. What gains least gives way."""
+
+    def quads(taken: list[Candidate]) -> float:
+        return quads_in(profile, seconds, parts_of(taken), taken, ratios_of(state, taken))
+
+    taken = list(best)
+    while len(taken) > 2 and quads(taken) < EASY_QUADS and (unsure := [e for e in taken if not state.is_sure(e)]):
+        taken.remove(unsure[-1])
+    return taken if len(taken) > 1 and quads(taken) >= TOGETHER_QUADS else []
+
+
+def _best_of_each(state: Climb) -> list[Candidate]:
+    """Of each knob the setting that pays, or looks most as if it did; the largest gain first."""
+    found = []
+    for name in dict.fromkeys(candidate.knob for candidate in state.allowed):
+        mine = [candidate for candidate in state.allowed if candidate.knob == name]
+        taken = best_of(mine, state.alone) or _most_hopeful(state, mine)
+        if taken is not None:
+            found.append(taken)
+    return sorted(found, key=lambda candidate: ratio_of(state, candidate))
 
 
 def tell_offers(state: Climb) -> None:
@@ -90,7 +112,7 @@ def busy_words(queued: float) -> str:
 def _most_hopeful(state: Climb, candidates: list[Candidate]) -> Candidate | None:
     """Of candidates none of which was shown to pay, that which looks as if it gained most; None where none looks so."""
     hopeful = [candidate for candidate in candidates if looks_paying(state, candidate)]
-    return min(hopeful, key=lambda candidate: _ratio(state, candidate), default=None)
+    return min(hopeful, key=lambda candidate: ratio_of(state, candidate), default=None)
 
 
 def keep_original(state: Climb, candidate: Candidate) -> None:
@@ -99,9 +121,3 @@ def keep_original(state: Climb, candidate: Candidate) -> None:
         state.originals[candidate.path] = read_text(Path(candidate.path))
     if state.originals[candidate.path][0] != candidate.before:
         raise ValueError(f"{candidate.path} changed while it was measured")
-
-
-def _ratio(state: Climb, candidate: Candidate) -> float:
-    seen = state.alone.interval(candidate.key)
-    assert seen is not None
-    return seen[0]

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import statistics
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from perfaudit.measure.quads import is_hopeful
 from perfaudit.measure.race import BASE, FUTILE
 from perfaudit.measurements import UNCHECKED, Comparison, Interval, NotApplicable
 from perfaudit.tune.candidates import Candidate, least_gain, pays, texts_of
@@ -12,6 +16,7 @@ from perfaudit.tune.raced import Raced, doubt_of
 
 # Keys of what is raced together: all of it, and what alone was shown to pay.
 ALL, SURE = "all", "sure"
+HOPEFUL_QUADS = 3  # of a candidate, before its middle says anything
 
 
 @dataclass(slots=True)
@@ -180,11 +185,34 @@ def without(rung: Candidate) -> str:
 
 
 def looks_paying(state: Climb, candidate: Candidate) -> bool:
-    """Whether the middle of a candidate's interval lies where it pays."""
-    seen = state.alone.entrants.get(candidate.key)
-    if seen is None or seen.left == FUTILE or seen.interval is None:
+    """Whether a candidate looks as if it gained what it must, see `quads.is_hopeful`.
+
+    It says which patches are worth a race together; that race, of other steps, tells whether they pay.
+    """
+    return _looks_paying(state.alone, candidate.key, candidate)
+
+
+def looks_paying_beside(state: Climb, rung: Candidate) -> bool:
+    """The same beside the others, where all of it was raced without this one."""
+    return _looks_paying(state.beside, without(rung), rung)
+
+
+def _looks_paying(raced: Raced, key: str, candidate: Candidate) -> bool:
+    seen, logs = raced.entrants.get(key), raced.log_ratios.get(key, [])
+    if seen is None or (seen.left and seen.interval is None) or seen.left == FUTILE or len(logs) < HOPEFUL_QUADS:
         return False
-    return seen.interval[0] <= 1 - least_gain(candidate)
+    return is_hopeful(logs, [other for name, other in raced.log_ratios.items() if name != key], least_gain(candidate))
+
+
+def ratio_of(state: Climb, candidate: Candidate) -> float:
+    """What it takes of the step, by its interval or, before there is one, by the middle of its quads."""
+    seen = state.alone.interval(candidate.key)
+    return seen[0] if seen is not None else math.exp(statistics.median(state.alone.log_ratios[candidate.key]))
+
+
+def ratios_of(state: Climb, candidates: Iterable[Candidate]) -> dict[str, float]:
+    """The same of several, by key."""
+    return {candidate.key: ratio_of(state, candidate) for candidate in candidates}
 
 
 def late(state: Climb) -> list[str]:

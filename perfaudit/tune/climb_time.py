@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from perfaudit.knobs import knob
 from perfaudit.measure.clock import Deadline
-from perfaudit.measure.pace import Pace, block_steps, pace_of, steps_of_quad
+from perfaudit.measure.pace import Pace, block_steps, pace_of, steps_of_base, steps_of_quad, steps_of_turns
 from perfaudit.measure.quads import FEWEST, USUAL_LOOK
 from perfaudit.measure.race import quads_in_round
 from perfaudit.tune.candidates import Candidate, how_to_allow
-from perfaudit.tune.climb_state import Climb, looks_paying
+from perfaudit.tune.climb_state import Climb
 from perfaudit.tune.profile import Profile
 from perfaudit.tune.screening import SLICE
 
@@ -22,6 +22,7 @@ WANTED_QUADS = 10  # of each candidate; where the time is too short for these an
 # the race of what pays together, the check of the patch, and the final race to its first look.
 # They share out time, and decide nothing. Losses are compared for a time, not for a number of steps.
 TOGETHER_SECONDS = 3.0
+MOST_TOGETHER = 3  # patches, for which time is planned; more have fewer quads in it
 TOGETHER_SHARE = 0.35  # of what is left, at most, that is kept for racing together what pays and without each of it
 CHECKING_SECONDS, CHECKING_STEPS = 7.0, 16
 RACING_SECONDS, RACING_STEPS = 4.0, 104
@@ -30,27 +31,33 @@ CHECKING_STARTS, RACING_STARTS = 2, 3
 BESIDE_SHARE = 0.3  # of what is left behind the screening, at least
 OFFERED_QUADS = 12  # that all must be able to have, before those that are not allowed take time from the others
 TELLING_QUADS = FEWEST + 1  # with fewer there is no interval; one is lost where a step raises
-SMALL_SHARE = 0.1  # of the step; what can gain no more is raced last
+TOGETHER_QUADS = FEWEST + 0.5  # of all but each one, which is a guess; with less than FEWEST there is no interval
+EASY_QUADS = FEWEST + 2  # for which more than two patches are raced together
+SMALL_SHARE = 0.1  # of the step; what can gain no more is asked last
+SMALL_GAIN = 0.03  # of the step; what usually gains no more is raced last
 TINY_SHARE = 0.02  # of the step; what works on no more gives way even to what is not allowed
 LARGE_SHARE = 0.5  # of the step; what works on more is worth a word, allowed or not
 
 
 class UntilSomeGoTogether(Deadline):
-    """A deadline that is put off while there is nothing to race together, for which time was kept: two patches, one of which
-    was shown to pay and the other at least looks so.
+    """A deadline that is put off while there is nothing to race together, for which time was kept.
 
     planned: where there is. latest: where there is not. end: of the budget, where not even one pays that could be checked.
+    goes_together: whether there is, now.
     """
 
-    def __init__(self, planned: Deadline, latest: Deadline, end: Deadline, state: Climb) -> None:
+    def __init__(
+        self, planned: Deadline, latest: Deadline, end: Deadline, state: Climb, goes_together: Callable[[], bool]
+    ) -> None:
         self._planned, self._latest, self._last, self._state = planned, latest, end, state
+        self._goes_together = goes_together
         self._was_put_off = False
         self.is_past_check = False  # the time that was kept for it is raced in
 
     def left(self) -> float:
         if self.is_past_check:  # what pays is checked in the time that is left
             return 0.0 if self._is_sure() else self._last.left()
-        is_waiting = self._is_waiting()
+        is_waiting = not self._goes_together()
         if is_waiting and not self._planned.left():
             self._was_put_off = True
         return (self._latest if is_waiting else self._planned).left()
@@ -64,18 +71,13 @@ class UntilSomeGoTogether(Deadline):
         return 0.0 if is_between and not self.is_past_check else part
 
     def goes_on(self) -> bool:
-        if self.is_past_check or self._is_sure():
+        if self.is_past_check or self._is_sure() or self._goes_together():
             return False
         self.is_past_check = self._last.left() > SLICE
         return self.is_past_check
 
     def _is_sure(self) -> bool:
         return any(map(self._state.is_sure, self._state.allowed))
-
-    def _is_waiting(self) -> bool:
-        allowed = self._state.allowed
-        looks = {each.knob for each in allowed if self._state.is_sure(each) or looks_paying(self._state, each)}
-        return len(looks) < 2 or not self._is_sure()
 
 
 def has_time_to_race(profile: Profile, deadline: Deadline) -> bool:
@@ -102,6 +104,7 @@ def seconds_to_screen(profile: Profile, state: Climb, left: float) -> float:
     """Of what is left, the seconds for racing candidates: what the races and the check behind that leave of it."""
     candidates = [candidate for candidate in state.candidates.values() if not candidate.lacks]
     each = [next(c for c in candidates if c.knob == name) for name in dict.fromkeys(c.knob for c in candidates)]
+    each = each[:MOST_TOGETHER]
     together = TOGETHER_SECONDS + USUAL_LOOK * seconds_of_quads(profile, parts_of(each), each)
     before_check = left - seconds_to_check(profile) - min(together, TOGETHER_SHARE * left)
     before_race = before_check - seconds_to_race(profile)
@@ -169,9 +172,10 @@ def leave_out(profile: Profile, state: Climb, seconds: float, most: float = math
             state.lacking[candidate.knob] = candidate.lacks
     while _rounds_in(profile, seconds, state) < USUAL_LOOK and (fewest := _fewest_workers(state)) is not None:
         del state.candidates[fewest.key]
-    for name in sorted(dict.fromkeys(c.knob for c in state.candidates.values()), key=lambda name: shares[name]):
+    gains = {name: knob(name).likely_gain(profile.survey) for name in shares}
+    for name in sorted(dict.fromkeys(c.knob for c in state.candidates.values()), key=lambda name: gains[name]):
         others = {key: c for key, c in state.candidates.items() if c.knob != name}
-        if quads() >= WANTED_QUADS or shares[name] > SMALL_SHARE or not others:
+        if quads() >= WANTED_QUADS or gains[name] > SMALL_GAIN or not others:
             break
         _leave_out_knob(state, name, shares)
     while quads(max(seconds, most)) < TELLING_QUADS and len(state.candidates) > 1:
@@ -180,7 +184,7 @@ def leave_out(profile: Profile, state: Climb, seconds: float, most: float = math
             del state.candidates[max(several, key=lambda each: _gives_way(profile, each)).key]
         else:
             names = [each.knob for each in state.candidates.values()]
-            _leave_out_knob(state, min(names, key=lambda name: _share_seen(profile, name)), shares)
+            _leave_out_knob(state, min(names, key=lambda name: gains[name]), shares)
 
 
 def bring_back(profile: Profile, state: Climb, listed: Mapping[str, Candidate], seconds: float) -> bool:
@@ -302,22 +306,35 @@ def parts_of(rungs: Sequence[Candidate]) -> list[list[Candidate]]:
 
 
 def quads_in(
-    profile: Profile, seconds: float, parts: Iterable[Sequence[Candidate]], base: Sequence[Candidate] = ()
+    profile: Profile,
+    seconds: float,
+    parts: Iterable[Sequence[Candidate]],
+    base: Sequence[Candidate] = (),
+    ratios: Mapping[str, float] | None = None,
 ) -> float:
     """How many quads each of these sets of patches, a control with them, has in these seconds against the base's."""
-    return seconds / (seconds_of_quads(profile, parts, base) or 1.0)
+    return seconds / (seconds_of_quads(profile, parts, base, ratios) or 1.0)
 
 
-def seconds_of_quads(profile: Profile, parts: Iterable[Sequence[Candidate]], base: Sequence[Candidate] = ()) -> float:
+def seconds_of_quads(
+    profile: Profile,
+    parts: Iterable[Sequence[Candidate]],
+    base: Sequence[Candidate] = (),
+    ratios: Mapping[str, float] | None = None,
+) -> float:
     """Seconds that a quad of each of these sets of patches takes, and one of a control, against the base's.
 
-    Steps are taken to be as long as those of the user's code. Turns of another loader have more of them: see `pace.pace_of`.
+    ratios: of a step with a patch, by its key, to one of the user's code; 1 for those that it lacks. Turns of another loader have
+    more steps: see `pace.pace_of`.
     """
     raced = [*parts, base]
     take_turns = any(patch.way == "loader" for part in raced for patch in part)
-    of_base = _pace(profile, base, take_turns)
-    steps = sum(steps_of_quad(_pace(profile, part, take_turns), of_base) for part in raced)
-    return steps * profile.seconds_per_step
+    of_base, known = _pace(profile, base, take_turns), ratios or {}
+    lengths = [math.prod(known.get(patch.key, 1.0) for patch in part) for part in raced]
+    own = (
+        steps_of_turns(_pace(profile, part, take_turns)) * length for part, length in zip(raced, lengths, strict=True)
+    )
+    return (sum(own) + len(raced) * steps_of_base(of_base) * lengths[-1]) * profile.seconds_per_step
 
 
 def _pace(profile: Profile, patches: Sequence[Candidate], take_turns: bool) -> Pace:

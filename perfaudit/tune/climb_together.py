@@ -6,18 +6,26 @@ from collections.abc import Callable
 
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Deadline
-from perfaudit.measure.quads import USUAL_LOOK
+from perfaudit.measure.quads import FEWEST, USUAL_LOOK
 from perfaudit.measure.race import BASE
 from perfaudit.measurements import UNCHECKED, Interval
 from perfaudit.tune.candidates import Candidate, in_place, least_gain, pays
-from perfaudit.tune.climb_state import ALL, SURE, Climb, same_rungs, without
+from perfaudit.tune.climb_state import (
+    ALL,
+    SURE,
+    Climb,
+    looks_paying,
+    looks_paying_beside,
+    ratios_of,
+    same_rungs,
+    without,
+)
 from perfaudit.tune.climb_time import parts_of, quads_in
 from perfaudit.tune.profile import Profile
 from perfaudit.tune.raced import Raced, doubt_of
 from perfaudit.tune.screening import LEAST, Screen
 from perfaudit.tune.session import Session
 
-BESIDE_QUADS = 6  # of all rungs but each one, so that there is an interval when time ends that race
 NOT_BELIEVED = "the race of what pays together is not to be believed"
 
 
@@ -28,11 +36,11 @@ def race_beside(session: Session, profile: Profile, state: Climb, screen: Screen
     goes too; what is left then was raced as a part, or is raced again.
     """
     while len(state.rungs) > 1 and deadline.left() > 0:
-        quads = quads_in(profile, deadline.left(), parts_of(state.rungs), state.rungs)
+        quads = quads_in(profile, deadline.left(), parts_of(state.rungs), state.rungs, ratios_of(state, state.rungs))
         if state.together() is not None and quads < USUAL_LOOK:
             return
         session.watch.stage("all that pays together, and without each one")
-        state.parts = _parts(state, with_each=quads >= BESIDE_QUADS)
+        state.parts = _parts(state, with_each=quads >= FEWEST)
         words = {BASE: "your code", ALL: "all patches", SURE: "what pays alone"}
         words |= {without(rung): f"without {rung.knob}" for rung in state.rungs}
         entrants = [in_place(key, part) for key, part in state.parts.items()]
@@ -57,10 +65,19 @@ def race_beside(session: Session, profile: Profile, state: Climb, screen: Screen
             worst = max((rung for rung in state.rungs if rung.key in useless), key=lambda rung: useless[rung.key][1])
             state.rungs.remove(worst)
             state.dropped.append((worst, _beside_words(useless[worst.key])))
-        elif not leave_unsure(
-            state, lambda rung: state.is_sure(rung) or pays(rung, state.beside_the_others(rung))
-        ) or state.together() is not None:  # fmt: skip
+        elif not leave_unsure(state, lambda rung: _is_shown(state, rung)) or state.together() is not None:
             return
+
+
+def _is_shown(state: Climb, rung: Candidate) -> bool:
+    """Whether a patch was shown to pay, alone or beside the others; or looked so in both races where all of it was shown to pay.
+
+    Each race is of other steps, and useless patches pass one of them by chance in one case of six. Two in a row are one of forty.
+    """
+    if state.is_sure(rung) or pays(rung, state.beside_the_others(rung)):
+        return True
+    whole = state.beside.interval(BASE)
+    return whole is not None and whole[2] < 1 and looks_paying(state, rung) and looks_paying_beside(state, rung)
 
 
 def _parts(state: Climb, with_each: bool) -> dict[str, list[Candidate]]:

@@ -194,8 +194,7 @@ def _rung(state: Climb, rung: Candidate, diff: str, dropped: str = "") -> Rung:
             return Rung(rung.knob, rung.settings, words, rung.fix.changes, place, diff, *figure, basis="measured")
         of = Rung(rung.knob, rung.settings, words, rung.fix.changes, place, diff, None, 0.0, math.inf, basis="measured")
         return replace(of, beside=figure)
-    seen = state.alone.interval(rung.key)
-    assert seen is not None
+    ratio, low, high = state.alone.interval(rung.key) or (None, 0.0, math.inf)
     quads, way = state.alone.entrants[rung.key].quads, state.alone.ways.get(rung.key, "")
     return Rung(
         rung.knob,
@@ -204,7 +203,9 @@ def _rung(state: Climb, rung: Candidate, diff: str, dropped: str = "") -> Rung:
         rung.fix.changes,
         rung.location,
         diff,
-        *seen,
+        ratio,
+        low,
+        high,
         quads,
         way,
         state.beside_the_others(rung) if dropped else state.beside_the_rungs(rung),

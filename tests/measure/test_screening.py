@@ -178,7 +178,7 @@ def test_a_race_goes_on_where_it_stopped(start: Start) -> None:
     race, training = start(half="clock.sleep(cost / 2)")
     mine = training.module.forward.__code__
     seen = []
-    while not (state := race.run(5.0))["ended"]:
+    while not (state := race.run(3.0))["ended"]:
         assert training.module.forward.__code__ is mine  # between two requests the training is as it was
         seen.append(len(state["entrants"]["half"]["log_ratios"]))
     assert seen == sorted(seen)
@@ -553,7 +553,7 @@ def test_a_base_that_cannot_be_put_in_place_ends_the_race(start: Start) -> None:
 def test_a_base_with_which_a_step_raises_is_a_fault_of_the_race(start: Start) -> None:
     _, training = start()
     mine = training.module.forward.__code__
-    candidates = [patch_of(training, "all", "clock.sleep(cost / 2 if clock.now() < 100 else 1 / 0)")]
+    candidates = [patch_of(training, "all", "clock.sleep(cost / 2 if clock.now() < 10 else 1 / 0)")]
     race = prepare_screening(training, candidates, Terms(0.01, 1, "all"), Twins(no_twin))
     with pytest.raises(ZeroDivisionError):
         race.run(1e9)

@@ -425,7 +425,7 @@ def test_what_a_busy_machine_turns_round_is_not_raced_there(climbing: Climbing, 
 def test_what_pays_is_raced_together_alone_where_the_time_is_short(
     climbing: Climbing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perfaudit.tune.climb_together.BESIDE_QUADS", 1e6)
+    monkeypatch.setattr("perfaudit.tune.climb_together.FEWEST", 1e6)
     found = ladder(climbing(independent, Switch("a"), Switch("b")))
     assert [rung.knob for rung in found.rungs] == ["a", "b"]
     assert found.untested == ("a", "b")
@@ -467,9 +467,13 @@ def test_time_for_racing_together_goes_to_the_screening_while_one_pays(
     monkeypatch.setattr("perfaudit.tune.climb.choose", lambda profile, state, seconds: states.append(state))
     climbing(speed, Switch("a"), Switch("b"))
     short, long, end = Deadline(5.0, clock), Deadline(9.0, clock), Deadline(12.0, clock)
-    found = UntilSomeGoTogether(short, long, end, states[0])
+
+    def two_pay() -> bool:
+        return sum(map(states[0].is_sure, states[0].allowed)) > 1
+
+    found = UntilSomeGoTogether(short, long, end, states[0], two_pay)
     assert (found.left(), found.share_of_end()) == (left, 1 / 3)  # it may end at any of three times
-    assert UntilSomeGoTogether(short, short, end, states[0]).share_of_end() == 0.5
+    assert UntilSomeGoTogether(short, short, end, states[0], two_pay).share_of_end() == 0.5
     clock.sleep(6.0)
     assert found.left() == max(0.0, left - 6.0)
     assert not found.goes_on()  # there is something to check
@@ -494,7 +498,7 @@ def test_a_check_may_outlast_a_budget_by_some_of_it(
     assert _least_to_check(profile_of(survey_of()), budget) == pytest.approx(least)
 
 
-@pytest.mark.parametrize(("slow", "is_checked"), [(70, False), (60, True)])  # it pays after that time, and before it
+@pytest.mark.parametrize(("slow", "is_checked"), [(90, False), (60, True)])  # it pays after that time, and before it
 def test_time_that_was_kept_for_a_check_is_raced_in_where_there_is_nothing_to_check(
     climbing: Climbing, monkeypatch: pytest.MonkeyPatch, slow: int, is_checked: bool
 ) -> None:
@@ -872,7 +876,7 @@ def test_an_interrupted_final_race_counts_as_far_as_it_came(climbing: Climbing, 
     assert patched(report) == {"a": 1, "b": 1, "c": 0}
 
 
-@pytest.mark.parametrize("budget", [1.5, 1.7, 1.9, 2.1, 2.3])
+@pytest.mark.parametrize("budget", [1.4, 1.55, 1.7, 1.9, 2.1])
 def test_a_climb_resumed_with_more_time_measures_what_it_hands_over(
     climbing: Climbing, clock: FakeClock, budget: float
 ) -> None:
@@ -918,15 +922,17 @@ def test_a_resumed_climb_races_nothing_again_that_was_decided(
     monkeypatch.setattr("perfaudit.tune.screening.SLICE", 0.1)
     knobs = [Switch("a"), Switch("b"), Switch("c")]
     seen = Screened(monkeypatch)
-    for resumed, dies_at in ((False, 125), (True, 250)):
+    for resumed, dies_at in ((False, 140), (True, 250)):
         shop = Shop(clock, seconds_by_knob, dies_at=dies_at, noise=0.05)
         assert climbing(shop, *knobs, budget=60.0, begin=begin(Path(), resumed)).interrupted
     shop = Shop(clock, seconds_by_knob, noise=0.05)
     climbing(shop, *knobs, budget=90.0, begin=begin(Path(), True))
     assert seen.keys[:3] == [["a", "b", "c"], ["b", "c"], ["b"]]
     assert seen.quads[0] == {}
-    assert seen.quads[1]["b"] == seen.quads[1]["c"] == seen.quads[1]["control"] >= 8
-    assert seen.quads[2]["b"] == seen.quads[2]["control"] > seen.quads[1]["b"]
+    quads = seen.quads[1]
+    assert quads["control"] == min(quads["b"], quads["c"]) >= 4
+    assert max(quads["b"], quads["c"]) >= 8  # the one that looked better was raced on
+    assert seen.quads[2]["b"] == seen.quads[2]["control"] > quads["b"]
 
 
 def test_what_a_longer_budget_adds_does_not_keep_decisions_from_being_reused(
@@ -961,7 +967,7 @@ def test_what_only_looks_as_if_it_paid_is_decided_beside_the_others(
     def speed(on: Switches) -> float:
         return (0.6 if on["a"] else 1.0) * (gain if on["b"] else 1.0) * (0.5 if on["c"] else 1.0)
 
-    report = climbing(Shop(clock, speed, noise=0.24), Switch("a"), Switch("b"), Switch("c"), budget=100.0)
+    report = climbing(Shop(clock, speed, noise=0.24), Switch("a"), Switch("b"), Switch("c"), budget=30.0)
     found = ladder(report)
     rungs = {rung.knob: rung for rung in found.rungs}
     assert rungs["b"].low is not None and rungs["b"].high is not None and rungs["b"].beside is not None

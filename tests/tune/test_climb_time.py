@@ -101,7 +101,7 @@ def test_where_all_would_be_raced_too_briefly_fewer_are_raced() -> None:
     profile = profile_of(survey_of(profile={"loading": 0.05, "forward": 0.03, "optimizer": 0.02}), seconds_per_step=1.0)
     names = ["fusion", "optimizer 1", "optimizer 2", "dataloader 0", "dataloader 2"]
     found = [candidate("fusion"), *(candidate("optimizer", {"optimizer": n}) for n in (1, 2)), loader(0), loader(2)]
-    for most, kept in ((1000.0, names), (150.0, ["fusion", "optimizer 2", "dataloader 2"]), (40.0, ["dataloader 2"])):
+    for most, kept in ((1000.0, names), (125.0, ["fusion", "optimizer 2", "dataloader 2"]), (33.0, ["dataloader 2"])):
         state = climb(*((each, None, [], "") for each in found))
         leave_out(profile, state, 10.0, most)
         shown = [n for n, each in zip(names, found, strict=True) if each.key in state.candidates]
@@ -112,7 +112,7 @@ def test_where_all_would_be_raced_too_briefly_fewer_are_raced() -> None:
     ("refused", "seconds", "start", "raced"),
     [
         (True, 40.0, 0.0, ["fusion", "optimizer", "optimizer"]),
-        (True, 4.5, 0.0, ["fusion", "optimizer"]),
+        (True, 3.6, 0.0, ["fusion", "optimizer"]),
         (False, 20.0, 0.0, ["fusion"]),  # it is raced, or was decided
         (True, 20.0, 18.0, ["fusion"]),  # to start the script again takes the time
         (True, 1.0, 0.0, ["fusion"]),  # what is known of it stays said

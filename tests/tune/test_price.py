@@ -357,7 +357,7 @@ def test_what_failed_in_fresh_processes_is_withdrawn(pricing: Pricing, clock: Fa
 
 
 def test_what_the_time_was_too_short_for_is_said(pricing: Pricing, clock: FakeClock) -> None:
-    report = pricing(Shop(clock, gains(a=0.8, b=0.9)), switch("a"), switch("b"), budget=1.5)
+    report = pricing(Shop(clock, gains(a=0.8, b=0.9)), switch("a"), switch("b"), budget=1.35)
     brief = "measured too briefly for an interval, give it longer with --budget"
     assert notes(report) == {"PA003": brief, "PA004": brief}
     refused = Shop(clock, gains(a=0.8, b=0.9), refused=lambda on: "it runs now" if on["b"] else "")
@@ -689,7 +689,7 @@ def test_settings_that_cannot_be_put_in_place_leave_the_finding_s_own_patch(
 
 def test_a_search_that_was_too_brief_is_said(pricing: Pricing, dial: Any) -> None:
     dial([1, 2])
-    (found,) = pricing(dialled(1.0, 0.9, 0.8), switch("a"), budget=1.5).findings
+    (found,) = pricing(dialled(1.0, 0.9, 0.8), switch("a"), budget=1.35).findings
     said = "keep what you have: the budget was too small to decide anything; give it longer with --budget"
     assert (found.note, found.saving) == (said, None)
 
