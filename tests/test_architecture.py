@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -127,12 +128,15 @@ def part(path: Path) -> str:
     return relative.parts[0] if len(relative.parts) > 1 else relative.stem
 
 
+@functools.cache
 def imports(path: Path) -> list[tuple[str, bool]]:
-    """Imported modules of a file, each with whether it is imported when the file is."""
+    """Imported modules of a file, each with whether it is imported when the file is. Read once for all tests."""
     found = []
 
     def visit(node: ast.AST, at_once: bool) -> None:
         for child in ast.iter_child_nodes(node):
+            if not isinstance(child, (ast.stmt, ast.ExceptHandler, ast.match_case)):
+                continue  # no expression has an import in it
             typing_only = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test)
             if isinstance(child, ast.Import):
                 found.extend((alias.name, at_once) for alias in child.names)
@@ -177,8 +181,9 @@ BY_NAME = {
 
 def test_modules_named_by_a_text_are_imported_in_few_places() -> None:
     found = set()
-    for path in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+    texts = {path: path.read_text() for path in PACKAGE.rglob("*.py")}
+    for path in (path for path, text in texts.items() if "import_module" in text or "__import__" in text):
+        for node in ast.walk(ast.parse(texts[path])):
             name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
             names = [alias.name for alias in node.names] if isinstance(node, ast.ImportFrom) else [name]
             if {"import_module", "__import__"} & set(names):
