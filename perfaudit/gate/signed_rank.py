@@ -11,7 +11,13 @@ from collections.abc import Sequence
 
 def walsh_averages(values: Sequence[float]) -> list[float]:
     """Means of all pairs of values, each with itself too, in ascending order."""
-    return sorted((a + b) / 2 for a, b in itertools.combinations_with_replacement(values, 2))
+    return list(_walsh_averages(tuple(values)))
+
+
+@functools.lru_cache(maxsize=4)  # one look asks for the interval and for the chance of the same values
+def _walsh_averages(values: tuple[float, ...]) -> tuple[float, ...]:
+    ascending = sorted(values)  # so that the means are runs in order, which are merged rather than sorted
+    return tuple(sorted([(a + b) / 2 for at, a in enumerate(ascending) for b in ascending[at:]]))
 
 
 def hodges_lehmann(values: Sequence[float]) -> float:
@@ -20,7 +26,7 @@ def hodges_lehmann(values: Sequence[float]) -> float:
     A third of the values may be anything without moving it far, and it is nearly as sharp as the mean where noise is
     normal. Hodges & Lehmann, Estimates of location based on rank tests, Ann. Math. Stat. 34 (1963) 598.
     """
-    return statistics.median(walsh_averages(values))
+    return statistics.median(_walsh_averages(tuple(values)))
 
 
 def p_above(values: Sequence[float], threshold: float) -> float:
@@ -28,7 +34,7 @@ def p_above(values: Sequence[float], threshold: float) -> float:
 
     Averages that equal the threshold count for it, so that ties make the test no sharper than it is.
     """
-    count = sum(average > threshold for average in walsh_averages(values))
+    count = sum(average > threshold for average in _walsh_averages(tuple(values)))
     return _at_least(len(values), count)
 
 
@@ -37,11 +43,12 @@ def interval(values: Sequence[float], alpha_low: float, alpha_high: float) -> tu
 
     Hollander, Wolfe & Chicken, Nonparametric Statistical Methods (3rd ed. 2013), ch. 3.
     """
-    averages = walsh_averages(values)
+    averages = _walsh_averages(tuple(values))
     low, high = (_rank(len(values), alpha) for alpha in (alpha_low, alpha_high))
     return averages[low] if low >= 0 else -math.inf, averages[-1 - high] if high >= 0 else math.inf
 
 
+@functools.cache  # the chances of all looks of a plan are a few
 def _rank(n: int, alpha: float) -> int:
     """Largest number of averages that may lie below the centre in at most `alpha` of cases; -1 if not even 0 may."""
     total, most = 0, -1
@@ -56,7 +63,13 @@ def _rank(n: int, alpha: float) -> int:
 
 def _at_least(n: int, count: int) -> float:
     """P(sum of positive ranks >= count) for n values whose signs are drawn by a fair coin."""
-    return sum(_ways(n)[count:]) / (1 << n)
+    return _ways_of_at_least(n)[count] / (1 << n)
+
+
+@functools.cache
+def _ways_of_at_least(n: int) -> tuple[int, ...]:
+    """In how many of the 2**n choices of signs the positive ranks add up to 0 or more, 1 or more, …; 0 of more than all."""
+    return tuple(itertools.accumulate((0, *reversed(_ways(n)))))[::-1]
 
 
 @functools.cache
