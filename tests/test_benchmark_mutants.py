@@ -92,11 +92,11 @@ def test_a_child_ends_when_it_loops_and_touches_nothing_outside(tmp_path: Path) 
 
 def test_a_module_is_judged_by_its_tests_and_a_second_run_resumes(tmp_path: Path) -> None:
     command = [
-        sys.executable, "benchmarks/mutants.py", "perfaudit/measure/stats.py", "--sample", "8", "--seed", "3",
-        "--tests", "tests/measure/test_stats.py", "--journal", str(tmp_path / "journal"),
+        sys.executable, "benchmarks/mutants.py", "perfaudit/measure/judge.py", "--sample", "8", "--seed", "3",
+        "--tests", "tests/measure/test_judge.py", "--journal", str(tmp_path / "journal"),
     ]  # fmt: skip
     first, second = (subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True) for _ in range(2))
-    row = next(line for line in first.stdout.splitlines() if line.startswith("| perfaudit/measure/stats.py"))
+    row = next(line for line in first.stdout.splitlines() if line.startswith("| perfaudit/measure/judge.py"))
     assert row in second.stdout
     assert int(row.split("|")[3]) >= 5  # killed, of eight
     assert len((tmp_path / "journal").read_text().splitlines()) == 8
