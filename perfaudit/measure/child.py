@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from perfaudit.errors import NothingMeasured, refusal
 from perfaudit.files import append_only
@@ -40,6 +40,28 @@ class ChildFailed(Exception):
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
         self.kind = kind
+
+
+class Asked(Protocol):
+    """A child, or one on each rank of a training, asked as one. Raises as `Child` does."""
+
+    def __enter__(self) -> Asked:
+        """Itself."""
+
+    def __exit__(self, *_: object) -> None:
+        """End it."""
+
+    def ask(self, command: Reply, timeout: float, progress: Callable[[], object] = lambda: None) -> Reply:
+        """Give a command and wait for its reply."""
+
+    def pause(self) -> None:
+        """Stop it where it is until it is asked again."""
+
+    def at_end(self, work: Callable[[], None]) -> None:
+        """Do this when it has ended."""
+
+    def close(self) -> None:
+        """End it."""
 
 
 class Child:

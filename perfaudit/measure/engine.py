@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from perfaudit.measure.child import Child
+from perfaudit.measure.child import Asked
 from perfaudit.measure.child_subject import HANGING
 from perfaudit.measure.exchange import exchange_folder
 
@@ -17,11 +17,11 @@ STEPS_OF_ONE = 2  # times the limit of a step, which may pass without another ca
 class ChildEngine:
     """Races in the training that was built in a child, which is its own from now on.
 
-    timeout: seconds that each step may take, and putting a candidate in place.
+    timeout: seconds that each step may take, and putting a candidate in place. of_ranks: the child is one on each rank.
     """
 
-    def __init__(self, child: Child, timeout: float) -> None:
-        self._timeout = timeout
+    def __init__(self, child: Asked, timeout: float, of_ranks: bool = False) -> None:
+        self._timeout, self._of_ranks = timeout, of_ranks
         self._marker = tempfile.NamedTemporaryFile(prefix="perfaudit-", dir=exchange_folder())  # noqa: SIM115  # closed with the engine
         self._child = child
 
@@ -44,6 +44,7 @@ class ChildEngine:
             "base": base,
             "rivals": rivals,
             "may_count_own": may_count_own,
+            "of_ranks": self._of_ranks,
         }
         command |= {"marker": self._marker.name, "so_far": so_far or {}}
         return self._child.ask(command, STEPS_OF_ONE * self._timeout, self.in_place)

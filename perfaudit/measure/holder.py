@@ -8,6 +8,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from perfaudit.measure.agreement import Alone
     from perfaudit.measure.screening import Screening
     from perfaudit.measure.twins import Twins
     from perfaudit.training.loader_variant import LoaderVariants
@@ -32,6 +33,7 @@ class Holder:
         self.screening: Screening | None = None
         self.twins: Twins | None = None
         self.loaders: LoaderVariants | None = None
+        self.agreement: Alone | None = None  # with the other ranks of the training
 
     def refuse(self, why: str) -> None:
         """Reply that the target cannot be measured, from any thread or fork, while the command waits for the user's code."""

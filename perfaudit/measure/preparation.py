@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from perfaudit.errors import NoBatches, TargetError
+from perfaudit.measure.agreement import ALONE, Alone
 from perfaudit.measure.twins import OtherLoader, Twin, Twins
 from perfaudit.target.load import said, where
 from perfaudit.training import Training, Variant
@@ -51,7 +52,10 @@ class Candidate:
 
 @dataclass(slots=True)
 class Preparation:
-    """Candidates tried so far: those in place as variants, the others with the reason."""
+    """Candidates tried so far: those in place as variants, the others with the reason.
+
+    agreement: with the other ranks of the training, on all of which a candidate takes part or on none.
+    """
 
     training: Training
     twins: Twins
@@ -63,6 +67,7 @@ class Preparation:
     loaders: dict[str, OtherLoader] = field(default_factory=dict)
     swapped: list[CodeChange] = field(default_factory=list)
     turned: list[SwitchSetting] = field(default_factory=list)
+    agreement: Alone = ALONE
 
     def put_in(self, candidate: Candidate) -> None:
         """Try a candidate for a step."""
@@ -96,12 +101,12 @@ class Preparation:
 
     def _in_place(self, candidate: Candidate) -> Variant:
         loader = [candidate.loader] if candidate.loader is not None else []
-        patch = patch_in_place(candidate.code, self.twins.modules)
+        patch = self.agreement.on_all(lambda: patch_in_place(candidate.code, self.twins.modules))
         variant = Together([*patch.variants, *candidate.settings, *loader])
-        before, learns = around(self.training), is_finite(self.training.last_loss)
+        before, learns = around(self.training), self.learns()
         self.twins.give_turn_to(None, candidate.loader)
         try:
-            _try(variant, lambda: step_once(self.training))
+            _try(variant, lambda: step_once(self.training), self.agreement)
         except StepRaises as refusal:
             if self.training.has_ended and isinstance(refusal.__cause__, NoBatches):
                 raise refusal.__cause__ from None  # it would have ended without the candidate, too
@@ -114,7 +119,7 @@ class Preparation:
             now = around(self.training) if patch.variants else before
             if left := [name for name in differences(before, now) if name not in self.unsteady]:
                 raise LeavesSomething(f"after a step with it {' and '.join(left[:2])} is not what it was")
-        if learns and self.numbers is not None and not is_finite(self.training.last_loss):
+        if learns and self.numbers is not None and not self.learns():
             self.numbers.put_back()
             step_once(self.training)
             raise StepRaises(DIVERGES)
@@ -125,6 +130,10 @@ class Preparation:
         if candidate.loader is not None:
             self.loaders[candidate.key] = candidate.loader
         return variant
+
+    def learns(self) -> bool:
+        """Whether the last loss is a number, on each rank."""
+        return not self.agreement.any(not is_finite(self.training.last_loss))
 
     def _make_sure_of_own_step(self) -> None:
         """Make a step as it is, after one in which a loop was switched, or had a setting that may live on in what a script keeps.
@@ -160,7 +169,7 @@ class Preparation:
         twin = self.twins.of(texts)
         self.twins.give_turn_to(twin)
         try:
-            _try(twin, lambda: step_once(twin.training))
+            _try(twin, lambda: step_once(twin.training), self.agreement)
         except NotSwappable:
             if not any(variant is twin for variant in self.variants.values()):
                 self.twins.drop(twin)
@@ -193,21 +202,30 @@ def step_once(training: Any) -> None:
             raise error from None
 
 
-def _try(variant: Variant, step: Callable[[], object]) -> None:
+def _try(variant: Variant, step: Callable[[], object], agreement: Alone) -> None:
     """Make one step with a variant. Raises NotSwappable where that raises, or runs not all of what it changes, LeavesSomething
     where it cannot be taken back.
     """
+
+    def enter() -> None:
+        try:
+            variant.enter()
+        except NotSwappable:
+            raise
+        except (Exception, SystemExit) as error:
+            raise StepRaises(words_of_a_step(error)) from error
+
     try:
-        variant.enter()
+        agreement.on_all(enter)
         missing = variant.parts_not_run(step)
     except NotSwappable:
         raise
     except (Exception, SystemExit) as error:
-        raise StepRaises(words_of_a_step(error)) from error
+        raise StepRaises(f"{words_of_a_step(error)}{agreement.here}") from error
     finally:
         take_back(variant)
-    if missing:
-        raise NotSwappable(f"a step does not run {', '.join(missing)}, which the patch changes")
+    if not_run := agreement.refusal(", ".join(missing)):
+        raise NotSwappable(f"a step does not run {not_run}, which the patch changes")
 
 
 def take_back(variant: Variant) -> None:

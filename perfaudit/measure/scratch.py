@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from perfaudit.measure.child import Child
+from perfaudit.measure.child import Asked
 from perfaudit.measure.exchange import exchange_in
 from perfaudit.script.request import Script
 from perfaudit.script.scratch_folders import own_scratch, remove_scratch, scratch_root
@@ -20,7 +20,7 @@ from perfaudit.target.names import Target
 Reply = dict[str, Any]  # JSON
 
 
-def target_json(target: Target, child: Child | None = None, beside: Sequence[Path] = ()) -> Reply:
+def target_json(target: Target, child: Asked | None = None, beside: Sequence[Path] = ()) -> Reply:
     """A target as a child is told it: a script with the folder that its files go to, unless it writes its own.
 
     child: after which that folder is deleted; without it, at the end of this process. beside: folders besides the working

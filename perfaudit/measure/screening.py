@@ -16,6 +16,7 @@ from typing import Any
 
 from perfaudit.errors import NoBatches, TargetError
 from perfaudit.machine.limits import free_memory
+from perfaudit.measure.agreement import ALONE, Alone
 from perfaudit.measure.own_time import Stopwatch, cores_of_process, fits_cores
 from perfaudit.measure.pace import Pace, block_steps, pace_of
 from perfaudit.measure.preparation import (
@@ -50,19 +51,21 @@ def prepare_screening(
     runs_behind: bool = False,
     mark: Callable[[str], None] = lambda key: None,
     may_count_own: bool = False,
+    agreement: Alone = ALONE,
 ) -> Screening:
     """Put each candidate in place for a step, time some of the base's, and be ready to run the race.
 
     terms: where its base is not the training as it is, that is compared too. runs_behind: a device runs behind the host.
     may_count_own: the training does nothing but compute in this process, so that its own time can be told, see `own_time`.
-    mark: called with the key of what is put in place, "" when it is taken back.
+    mark: called with the key of what is put in place, "" when it is taken back. agreement: with the other ranks of the training,
+    which prepare the same candidates.
     Raises what a step of the training as it is raises, LeavesSomething, and NotSwappable for a base that cannot be put in place.
     """
-    prepared = _prepared(training, candidates, twins, mark)
+    prepared = _prepared(training, candidates, twins, mark, agreement)
     if terms.base in prepared.refused:
         raise NotSwappable(prepared.refused[terms.base])
     _add_controls(prepared, candidates, terms.base)
-    block = _block_steps(training, runs_behind)
+    block = _block_steps(training, runs_behind, agreement)
     keys = (BASE, *prepared.variants)
     take_turns = bool(prepared.loaders) or "twin" in prepared.ways.values()
     race = Race(
@@ -90,18 +93,21 @@ def prepare_screening(
         prepared.loaders,
         numbers=prepared.numbers,
         counts_own=may_count_own and not runs_behind and not prepared.loaders and fits_cores(),
+        agreement=agreement,
     )
 
 
 def _prepared(
-    training: Training, candidates: Sequence[Candidate], twins: Twins, mark: Callable[[str], None]
+    training: Training, candidates: Sequence[Candidate], twins: Twins, mark: Callable[[str], None], agreement: Alone
 ) -> Preparation:
     """Candidates, each of which was in place for a step."""
     step_once(training)
     first = around(training)
     step_once(training)
-    numbers = Numbers(training) if bytes_of(training) < NUMBERS_SHARE * free_memory() else None
-    prepared = Preparation(training, twins, frozenset(differences(first, around(training))), numbers)
+    lacks_room = agreement.any(bytes_of(training) >= NUMBERS_SHARE * free_memory())
+    numbers = None if lacks_room else Numbers(training)
+    unsteady = frozenset(differences(first, around(training)))
+    prepared = Preparation(training, twins, unsteady, numbers, agreement=agreement)
     # Twins come last: what they compile keeps code from being swapped.
     for candidate in sorted(candidates, key=lambda item: item.way == "twin"):
         if candidate.way != "control":
@@ -136,6 +142,8 @@ class Screening:
 
     counts_own: waiting for cores that others hold is left out, see `own_time`; never where loaders are raced.
 
+    agreement: with the other ranks of the training, each of which has a screening of the same; times are those of the slowest.
+
     base_totals: of the base's timed blocks, "steps", seconds that count ("counted"), on the wall ("wall"), of the process
     ("cpu"), of waiting for a core ("queued"), and by phase ("phases").
     """
@@ -155,6 +163,7 @@ class Screening:
     _turn: Turn | None = field(init=False)
     numbers: Numbers | None = None
     counts_own: bool = False
+    agreement: Alone = ALONE
     strikes: dict[str, int] = field(default_factory=dict)
     raised: tuple[int, str] = (0, "")
     _raised_in_a_row: int = 0
@@ -168,7 +177,7 @@ class Screening:
 
     def __post_init__(self) -> None:
         self._own_loader = self.training.loader  # others may be in its place later
-        self._is_learning = is_finite(self.training.last_loss)
+        self._is_learning = not self._has_no_number(self.training)
         self._chance = random.Random(self.race.seed)
         self._turns = self.race.turns()
         self._turn = next(self._turns, None)
@@ -183,7 +192,7 @@ class Screening:
         ends = time.perf_counter() + seconds
         self._trouble = ""
         try:
-            while self._turn is not None and time.perf_counter() < ends:
+            while self._turn is not None and self.agreement.goes_on(repr(self._turn), time.perf_counter() < ends):
                 self._lose_step()
                 self._turn = _sent(self._turns, self._seconds_of(self._turn))
         except LeavesSomething:
@@ -272,10 +281,13 @@ class Screening:
         training = self.twins.training_of(self.variants.get(turn.key)) or self.training
         is_base = turn.key == self.race.base and turn.is_timed
         self._take_back(but=turn.key)  # a fault of what was there before, not of this one
+        fault: Exception | None = None
         try:
             self._put(turn.key)
         except Exception as error:
-            return self._fail(turn.key, error)
+            fault = error
+        if why := self.agreement.refusal(f"{words_of_a_step(fault)}{self.agreement.here}" if fault else ""):
+            return self._fail(turn.key, why, fault)
         try:
             restarts = len(training.restart_seconds)
             watch = Stopwatch()
@@ -286,25 +298,30 @@ class Screening:
             return self._after_raising(turn.key, training, error)
         self._raised_in_a_row = 0
         spent, restarted = watch.spent(), sum(training.restart_seconds[restarts:])
-        seconds = (spent.own(cores_of_process()) if self.counts_own else spent.wall) - restarted
+        seconds = self.agreement.slowest((spent.own(cores_of_process()) if self.counts_own else spent.wall) - restarted)
         phases = training.phases.take()
-        if self._is_learning and not is_finite(training.last_loss):
+        if self._is_learning and self._has_no_number(training):
             self._learn_again(turn.key, training)
             if turn.key != self.race.base and not self.race.entrants[turn.key].is_open:
                 return 0.0
         if is_base:
-            seen = {"steps": turn.steps, "counted": seconds, "wall": spent.wall - restarted}
+            wall = self.agreement.slowest(spent.wall - restarted)
+            seen = {"steps": turn.steps, "counted": seconds, "wall": wall}
             self._add(seen | {"cpu": spent.process, "queued": spent.queued}, phases)
-        restart: float = turn.steps * training.restart_per_step()
+        restart: float = self.agreement.slowest(turn.steps * training.restart_per_step())
         return float(seconds + restart) * _of_batch(self._own_loader, training.loader)
 
-    def _fail(self, key: str, error: BaseException) -> float:
-        """Take a variant out that raises. Raises the error where it is the base."""
+    def _has_no_number(self, training: Any) -> bool:
+        """Whether the last loss is NaN or infinite, on any rank."""
+        return self.agreement.any(not is_finite(training.last_loss))
+
+    def _fail(self, key: str, why: str, error: BaseException | None) -> float:
+        """Take a variant out that raises. Raises the error where it is the base. error: None where another rank raises it."""
         if key == self.race.base:
-            raise error
+            raise error or TargetError(why)
         self._put(BASE)
         self.training.phases.take()
-        self.race.fail(key, words_of_a_step(error))
+        self.race.fail(key, why)
         return 0.0
 
     def _after_raising(self, key: str, training: Any, error: BaseException) -> float:
@@ -322,7 +339,7 @@ class Screening:
         training.phases.take()  # of the step that was not finished
         if training.has_ended:  # a script that raises has no next step
             if key not in (self.race.base, CONTROL):
-                self.race.fail(key, words_of_a_step(error))
+                self.race.fail(key, f"{words_of_a_step(error)}{self.agreement.here}")
             raise error
         try:
             training.whole_step()
@@ -332,7 +349,7 @@ class Screening:
             if training is self.training and key != self.race.base:
                 training.phases.take()
                 training.whole_step()  # where this raises, too, the training has ended, whatever is in place
-            return self._fail(key, error)
+            return self._fail(key, words_of_a_step(error), error)
         training.phases.take()
         self._raised_in_a_row += 1
         if self._raised_in_a_row > RAISED_IN_A_ROW:
@@ -340,7 +357,7 @@ class Screening:
         self._raised_with[key] = self._raised_with.get(key, 0) + 1
         without = self._raised_with.get(self.race.base, 0) + self._raised_with.get(CONTROL, 0)
         if key not in (self.race.base, CONTROL) and self._raised_with[key] >= 2 * (1 + without):
-            return self._fail(key, error)
+            return self._fail(key, words_of_a_step(error), error)
         self.raised = (self.raised[0] + 1, error_words(error))
         return math.nan
 
@@ -384,7 +401,7 @@ def _pace(loader: Any, block: int, is_long: bool, take_turns: bool) -> Pace:
     return pace_of(block, workers, prefetch, is_long, take_turns)
 
 
-def _block_steps(training: Training, runs_behind: bool) -> int:
+def _block_steps(training: Training, runs_behind: bool, agreement: Alone = ALONE) -> int:
     """How many steps a block needs."""
     training.synchronize()
     began, restarts = time.perf_counter(), len(training.restart_seconds)
@@ -393,7 +410,7 @@ def _block_steps(training: Training, runs_behind: bool) -> int:
     training.synchronize()
     seconds = time.perf_counter() - began - sum(training.restart_seconds[restarts:])
     training.phases.take()
-    return block_steps(max(seconds / TIMED_STEPS, 1e-6), runs_behind)
+    return block_steps(max(agreement.slowest(seconds) / TIMED_STEPS, 1e-6), runs_behind)
 
 
 def _sent(turns: Generator[Turn, float, None], seconds: float) -> Turn | None:

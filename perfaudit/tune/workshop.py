@@ -11,7 +11,7 @@ from typing import Any
 
 from perfaudit.errors import NothingMeasured, TargetError, UserError
 from perfaudit.machine.limits import free_memory
-from perfaudit.measure.child import Child, ChildFailed
+from perfaudit.measure.child import Asked, Child, ChildFailed
 from perfaudit.measure.engine import ChildEngine
 from perfaudit.measure.environment import may_have_accelerator
 from perfaudit.measure.facts import Facts
@@ -45,8 +45,9 @@ class Children:
     watch: Watch
     timeout: float
     fresh: bool = False  # see `measure.child.Child`
+    of_ranks: bool = False  # what `new_child` gives is one on each rank of the training
     # The training as it is, in a child that was asked already, and its facts.
-    _waiting: tuple[Child, Json] | None = None
+    _waiting: tuple[Asked, Json] | None = None
     _free: int = 0  # bytes, before the first child was started
     _ends_with_us: bool = False  # the child that waits, where this process ends before it is closed
     _loops: LoopPatches = field(default_factory=LoopPatches)  # of a script, which is started with them
@@ -58,6 +59,10 @@ class Children:
         if parent is not None:
             self.watch.stage("importing torch")
             parent.preload(imported_modules(self.target.file))
+
+    def new_child(self) -> Asked:
+        """A process for the target."""
+        return Child(self.fresh)
 
     def lab(self, check: Check | None = None, start_of: StartOf = no_start) -> ChildLab:
         """A lab whose variants pass `check` when they are built; it raises TrialFailed for one that does not."""
@@ -73,7 +78,7 @@ class Children:
         is_plain = not (variant.overlay or variant.applied) and all(command["do"] in AS_IT_IS for command in commands)
         if is_plain and (self.target.is_script or not may_have_accelerator()):
             return self._ask_waiting(variant, commands)
-        with Child(self.fresh) as child:
+        with self.new_child() as child:
             facts = child.ask(build_command(target_json(self.target, child), variant, self.device, 0), self.timeout)
             return [facts, *self._replies(child, commands)]
 
@@ -85,7 +90,7 @@ class Children:
         try:
             if self._waiting is None:
                 self._free = self._free or free_memory()
-                child = Child(self.fresh)
+                child = self.new_child()
                 self._waiting = child, {}
                 command = self._build_command(variant, child)
                 if not self._ends_with_us:
@@ -115,7 +120,7 @@ class Children:
             self._waiting[0].close()
         self._waiting = None
 
-    def _replies(self, child: Child, commands: Sequence[Json]) -> list[Json]:
+    def _replies(self, child: Asked, commands: Sequence[Json]) -> list[Json]:
         replies = []
         for command in commands:
             said = {name: value for name, value in command.items() if name != "timeout"}
@@ -130,7 +135,7 @@ class Children:
 
     def trace(self, files: list[str]) -> Json:
         """Under "facts" the facts, and under "lines" the lines of these files that run when it is built and makes two steps."""
-        with Child(self.fresh) as child:
+        with self.new_child() as child:
             target = target_json(self.target, child)
             command = {"do": "trace", "target": target, "files": files, "device": self.device}
             return child.ask(command, self.timeout)
@@ -139,17 +144,17 @@ class Children:
         """The user's training as it is, ready to race candidates in. Raises ChildFailed."""
         if self._waiting is not None:
             (child, _), self._waiting = self._waiting, None
-            return ChildEngine(child, self.timeout)
-        child = Child(self.fresh)
+            return ChildEngine(child, self.timeout, self.of_ranks)
+        child = self.new_child()
         try:
             own = Variant("screening", "", {})
             child.ask(self._build_command(own, child), self.timeout)
         except BaseException:
             child.close()
             raise
-        return ChildEngine(child, self.timeout)
+        return ChildEngine(child, self.timeout, self.of_ranks)
 
-    def _build_command(self, variant: Variant, child: Child) -> Json:
+    def _build_command(self, variant: Variant, child: Asked) -> Json:
         """The command that builds the training in which patches are raced, for this child."""
         return build_command(target_json(self.target, child), variant, self.device, 0, loops=self._loops.texts)
 

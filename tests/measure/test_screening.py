@@ -18,6 +18,7 @@ from conftest import FakeClock
 
 from perfaudit.errors import NoBatches, TargetError
 from perfaudit.measure import own_time, screening
+from perfaudit.measure.agreement import Alone
 from perfaudit.measure.pace import Pace
 from perfaudit.measure.preparation import Candidate, LeavesSomething
 from perfaudit.measure.race import BASE, CONTROL, DECIDED, FUTILE, FUTILE_QUADS, Terms
@@ -822,3 +823,60 @@ def test_identical_code_is_not_told_apart_where_every_so_many_steps_one_takes_an
                 wrong += not entrant["interval"][1] <= 1 <= entrant["interval"][2]
     assert seen == 24
     assert wrong <= 5  # 13 to 23 of them for 6, 9 and 12, where nothing breaks the rhythm
+
+
+class OtherRank(Alone):
+    """The first of two ranks. The other refuses with these words what comes at the n-th time that one may be refused; a step
+    takes there as long as `seconds` says.
+    """
+
+    here = " on rank 0"
+
+    def __init__(self, refusal: str = "", at: int = 0, seconds: float = 0.0) -> None:
+        self.words, self.at, self.seconds, self.asked = refusal, at, seconds, 0
+
+    def slowest(self, seconds: float) -> float:
+        return max(seconds, self.seconds) if seconds else seconds  # of beginning an epoch, none
+
+    def refusal(self, why: str) -> str:
+        self.asked += 1
+        return why or (self.words if self.asked == self.at else "")
+
+
+def beside(other: OtherRank, training: Training) -> Screening:
+    """A screening of a patch that makes a step half as long, with another rank."""
+    path = Path(training.module.__file__)
+    before = path.read_text()
+    fast = Candidate("fast", {str(path): [before, before.replace(STEP, "clock.sleep(0.5)")]})
+    return prepare_screening(training, [fast], Terms(0.01, 1), Twins(no_twin), agreement=other)  # type: ignore[arg-type]  # a fake
+
+
+@pytest.mark.parametrize("at", [1, 2, 3], ids=["compiled", "entered", "run"])
+def test_a_candidate_that_another_rank_refuses_is_refused_and_left(start: Start, clock: FakeClock, at: int) -> None:
+    _, training = start()
+    raced = beside(OtherRank("it cannot be done on rank 1", at), training)
+    assert "it cannot be done on rank 1" in raced.refused["fast"]
+    now = clock.now()
+    training.module.forward(clock)
+    assert clock.now() - now == 1.0  # the patch is not in place
+
+
+def test_a_candidate_that_another_rank_cannot_enter_later_leaves_and_the_training_goes_on(start: Start) -> None:
+    _, training = start()
+    other = OtherRank("with it, a step raises OSError on rank 1")
+    raced = beside(other, training)
+    raced.mark = lambda key: setattr(other, "at", other.asked + 1) if key == "fast" else None
+    state = raced.run(2000.0)
+    assert state["entrants"]["fast"]["left"] == "with it, a step raises OSError on rank 1"
+    assert state["trouble"] == ""
+    now = training.clock.now()
+    training.module.forward(training.clock)
+    assert training.clock.now() - now == 1.0  # the patch is not in place
+
+
+def test_times_are_those_of_the_slowest_rank(start: Start) -> None:
+    """Half as long here, as long as ever on the other rank: nothing is gained."""
+    _, training = start()
+    raced = beside(OtherRank(seconds=1.0), training)
+    seconds = raced.run(300.0)["entrants"]["fast"]["seconds"]
+    assert min(seconds) == 1.0

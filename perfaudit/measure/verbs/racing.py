@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from perfaudit.measure.agreement import ALONE, OverGloo
 from perfaudit.measure.attribute_names import find_named
 from perfaudit.measure.holder import Holder
 from perfaudit.measure.memory import refuse_without_room
@@ -31,6 +32,7 @@ def screen(
     rivals: bool = False,
     so_far: Reply | None = None,
     may_count_own: bool = False,
+    of_ranks: bool = False,
 ) -> Reply:
     """Be ready to race candidates in this very training: see `measure.screening`. Under "refused", those that cannot.
 
@@ -39,7 +41,8 @@ def screen(
     text by path, for a twin), "way" and "least", which only this one must gain. least: the share of the step to be gained, see
     `race.Race`. base: the key of that with which the others are compared, "" for the training as it is. marker: a file that
     always has the key of what is in place, for those who find this process dead. rivals: see `race.Race`. so_far: by key,
-    what another process has told of an entrant, in whose race this one goes on. may_count_own: see `prepare_screening`.
+    what another process has told of an entrant, in whose race this one goes on. may_count_own: see `prepare_screening`. of_ranks:
+    the training has several ranks, each of which is asked the same at the same boundary.
     """
     holder.doing = "screening candidates"
     training = holder.training
@@ -68,9 +71,18 @@ def screen(
         for key, told in (so_far or {}).items()
     ]
     terms = Terms(least, seed, base or BASE, rivals, leasts, former)
+    if of_ranks and holder.agreement is None:
+        holder.agreement = OverGloo()
     mark = _marks_in(marker) if marker else lambda key: None
     holder.screening = prepare_screening(
-        training, candidates, terms, holder.twins, not training.accelerator.is_host, mark, may_count_own
+        training,
+        candidates,
+        terms,
+        holder.twins,
+        not training.accelerator.is_host,
+        mark,
+        may_count_own,
+        holder.agreement or ALONE,
     )
     return {"refused": holder.screening.refused, "ways": holder.screening.ways}
 
