@@ -31,6 +31,8 @@ COMMANDS = {
     "variant": "tune failing_ranks.py --budget 5m --allow safe -- variant-raise",
     "tune": "tune tunable_ranks.py --budget 10m",
     "sampler": "tune padded_ranks.py --budget 15m --sampler",
+    "screened": "tune screened_ranks.py --budget 8m",
+    "screened-raise": "tune screened_ranks.py --budget 6m -- raise",
     "scan": "scan data_parallel.py --select PA701",
     "patched": "run data_parallel.py --steps 60",
 }

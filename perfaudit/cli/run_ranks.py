@@ -73,9 +73,9 @@ class Ranks:
         self._alone_since: float | None = None
         self._steps = 0
 
-    def begin(self, number: int) -> None:
-        """The run of this number begins, in which all ranks are there again."""
-        self._meeting.number = number
+    def begin(self) -> None:
+        """The next run begins, in which all ranks are there again. All ranks count them alike."""
+        self._meeting.number += 1
         self._alone_since, self._steps = None, 0
 
     def tell_order(self, order: Json) -> None:
@@ -88,7 +88,8 @@ class Ranks:
             while (order := self._meeting.order(self.first)) is None:
                 first = self._meeting.joined().get(self.first)
                 is_late = first is None and self._clock() - self._began > JOIN_SECONDS
-                if is_late or (first is not None and self._meeting.is_dead(first)):
+                is_over = not self._meeting.path.exists()  # the first one deletes the folder behind its report
+                if is_late or is_over or (first is not None and self._meeting.is_dead(first)):
                     return None
                 self._sleep(PAUSE)
             return order
@@ -156,6 +157,31 @@ class Ranks:
             if other.steps != mine.steps:
                 return f"rank {rank} ends after {other.steps} steps, rank {mine.rank} after {mine.steps}"
         return ""
+
+    def tell_reply(self, reply: Json) -> None:
+        """Tell what came of an order that is no run of the script."""
+        with contextlib.suppress(OSError):
+            self._meeting.tell_done(reply)
+
+    def replies(self, seconds: float) -> list[Json | None]:
+        """What came of such an order on the other ranks, waited for; None of one that does not say it in time."""
+        until = self._clock() + seconds
+        others = [rank for rank in self.numbers if rank != self.place.rank]
+        with contextlib.suppress(OSError):
+            while True:
+                told = [self._meeting.done(rank) for rank in others]
+                if all(each is not None for each in told) or self._clock() > until or self.first_gone() is not None:
+                    return told
+                self._sleep(PAUSE)
+        return [None for _ in others]
+
+    def first_gone(self) -> int | None:
+        """The first rank whose process is gone, None where all are there."""
+        with contextlib.suppress(OSError):
+            here = self._meeting.joined()
+            gone = (rank for rank in self.numbers if rank not in here or self._meeting.is_dead(here[rank]))
+            return next(gone, None)
+        return self.first
 
     def tell_done(self, run: Run, seen: Seen) -> None:
         """Tell what this rank has seen, for the one that reports."""

@@ -158,7 +158,6 @@ def command(
     place = place_of(os.environ)
     if place.is_launched and chosen.is_script:
         from perfaudit.cli.tune_ranks import tune_on_ranks
-        from perfaudit.script.request import Script
 
         if on:
             raise UserError(f"behind a launcher the ranks are where it started them: leave --on {on} out")
@@ -168,9 +167,8 @@ def command(
                 "behind a launcher `tune` races settings of DistributedDataParallel, and batches by length alone with "
                 "--sampler: leave other knobs and --resume out"
             )
-        script_of_ranks = Script(chosen.module or chosen.file, chosen.arguments or (), bool(chosen.module))
         on_ranks = tune_on_ranks(
-            place, script_of_ranks, seconds_of(budget), seconds_of(timeout),
+            place, chosen, seconds_of(budget), seconds_of(timeout),
             (climbs or frozenset()) | ({"order"} if alone else frozenset()), in_place, meet, only_by_length=bool(alone),
         )  # fmt: skip
         if on_ranks is None:  # the first rank reports

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import socket
 import statistics
 import tempfile
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from perfaudit.cli.output import say
+from perfaudit.cli.ranks_child import Gone, OwnChild, RankChildren, free_port
 from perfaudit.cli.run_ranks import Ranks, together
 from perfaudit.distributed.compare import WARM_UP, spread_of_batches
 from perfaudit.errors import NothingMeasured, UserError
@@ -27,23 +27,23 @@ if TYPE_CHECKING:
     from perfaudit.measurements import Winner
     from perfaudit.report import Report
     from perfaudit.script.request import Script
+    from perfaudit.target.names import Target
     from perfaudit.tune.ranks.candidates import Choice
     from perfaudit.tune.ranks.patches import Candidate
+    from perfaudit.tune.ranks.screened import Screened
 
 Json = dict[str, Any]  # Any: nested JSON
 FEWEST_STEPS, MOST_STEPS = 40, 200  # of a set, with those that do not count
 SEED = 20_000
 PATCH = "patch"  # the one setting of a set of ranks
+SCREENING_SHARE = 0.3  # of the budget, for patches that a running set of ranks can be given
+STARTS_TO_SCREEN = 3  # of the script, for which there must be time: two of them to see what there is and to race it
 LOOK_STEPS = 8  # of the first set, which tells what the script runs; it is no part of the race
-
-
-class Gone(Exception):
-    """Another rank, or the first one, is gone: nothing more can be run."""
 
 
 def tune_on_ranks(
     place: Place,
-    script: Script,
+    target: Target,
     budget: float,
     timeout: float,
     allow: frozenset[str],
@@ -57,26 +57,40 @@ def tune_on_ranks(
     """
     if place.is_on_several_nodes and meet is None:
         raise UserError("ranks on several nodes are tuned through a folder that all of them see: name it with --meet")
-    with together(place, str(script), 0, meet) as ranks, _sets(ranks, script, timeout, in_place) as sets:
+    from perfaudit.script.request import Script
+
+    script = Script(target.module or target.file, target.arguments or (), bool(target.module))
+    target = replace(target, in_place=in_place)
+    with together(place, str(script), 0, meet) as ranks, _sets(ranks, script, target, timeout, in_place) as sets:
         if not ranks.is_first:
             sets.follow()
             ranks.wait_for_report()
             return None
         try:
-            return _lead(sets, place, script, budget, allow, only_by_length)
+            return _lead(sets, place, target, script, budget, allow, only_by_length)
         finally:
             sets.end()
             ranks.tell_reported()
 
 
 def _lead(
-    sets: Sets, place: Place, script: Script, budget: float, allow: frozenset[str], only_by_length: bool
+    sets: Sets,
+    place: Place,
+    target: Target,
+    script: Script,
+    budget: float,
+    allow: frozenset[str],
+    only_by_length: bool,
 ) -> Report:
-    """Order a first set, choose candidates, race them generation by generation, and report."""
+    """Order a first set, choose candidates, screen in a running set what can stand there, race them generation by generation.
+
+    The report has all of it.
+    """
     from perfaudit.measure.environment import host
     from perfaudit.report import Report
-    from perfaudit.tune.ranks.candidates import BY_LENGTH, FINDS, NoCandidates, candidates_of
+    from perfaudit.tune.ranks.candidates import BY_LENGTH, FINDS, Choice, NoCandidates, candidates_of
     from perfaudit.tune.ranks.patches import Ranks as RanksSeen
+    from perfaudit.tune.ranks.screened import Screened
 
     machine, began = host(), time.monotonic()
     say("the script runs once on all ranks, to see what it runs")
@@ -98,7 +112,27 @@ def _lead(
         )
         choice = candidates_of(facts.get("files", []), allow, seen, BY_LENGTH if only_by_length else FINDS)
     except NoCandidates as why:
-        raise UserError(f"{script}: {why}; behind a launcher `tune` races what several ranks have together") from None
+        if only_by_length:
+            raise _nothing_to_race(script, str(why)) from None
+        choice = Choice({}, [], [str(why)], why.nudged)
+    took = (time.monotonic() - began) or 1.0
+    report, screened = Report("tune", target=str(script), environment=machine, notes=tuple(choice.left)), Screened()
+    try:
+        seconds = SCREENING_SHARE * budget
+        if not only_by_length and seconds >= STARTS_TO_SCREEN * took:
+            sets.screen(target, allow, seconds, screened)
+        elif not only_by_length:
+            screened.left.append(
+                f"patches that a running set of ranks can be given are not screened in {seconds:.0f} s, as one start takes "
+                f"{took:.0f} s: --budget gives more time"
+            )
+    except KeyboardInterrupt:
+        report = report.with_(interrupted=True)
+    except Gone as why:
+        report = _gone(report, why)
+    if not (choice.candidates or screened.candidates or report.interrupted):
+        raise _nothing_to_race(script, "; ".join([*choice.left, *screened.left]))
+    choice = choice._replace(candidates=[*choice.candidates, *screened.survivors()])
     by_key = {each.key: each for each in choice.candidates}
     race = _race(choice)
     if any(map(race.has_other_order, race.settings)):
@@ -106,10 +140,8 @@ def _lead(
     texts = {key: {each.path: each.text} for key, each in by_key.items()}
     if choice.nudged:
         texts[NUDGED] = dict([choice.nudged])
-    report = Report("tune", target=str(script), environment=machine, notes=tuple(choice.left))
     try:
-        took = (time.monotonic() - began) or 1.0
-        while order := race.order():
+        while not report.interrupted and sets.is_complete and (order := race.order()):
             left = budget - (time.monotonic() - began)
             if left < took * len(order):
                 break
@@ -123,8 +155,16 @@ def _lead(
     except KeyboardInterrupt:
         report = report.with_(interrupted=True)
     except Gone as why:
-        report = report.with_(notes=(*report.notes, f"{why}: what was measured until then is shown"))
-    return _report(report, race, by_key)
+        report = _gone(report, why)
+    return _report(report, race, by_key, screened)
+
+
+def _nothing_to_race(script: Script, why: str) -> UserError:
+    return UserError(f"{script}: {why}; behind a launcher `tune` races what several ranks have together")
+
+
+def _gone(report: Report, why: Gone) -> Report:
+    return report.with_(notes=(*report.notes, f"{why}: what was measured until then is shown"))
 
 
 def _race(choice: Choice) -> Race:
@@ -144,16 +184,17 @@ def _whole_windows(steps: int) -> int:
     return max(2, math.ceil(steps / WINDOW)) * WINDOW
 
 
-def _report(report: Report, race: Race, by_key: Mapping[str, Candidate]) -> Report:
-    notes = [*report.notes]
-    if len(race.generations) < 2:
+def _report(report: Report, race: Race, by_key: Mapping[str, Candidate], screened: Screened | None = None) -> Report:
+    notes = [*report.notes, *(screened.notes() if screened is not None else ())]
+    of_running = screened.comparisons() if screened is not None else ()
+    if race.settings and len(race.generations) < 2:
         notes.append("too few generations fitted into the budget: --budget gives more time")
-    elif CONTROL in race.generations[0]:
+    elif race.settings and CONTROL in race.generations[0]:
         notes.append(_control(race))
     notes += filter(None, map(race.batches_words, race.settings))
     return report.with_(
-        trials=tuple(race.trials()),
-        comparisons=tuple(race.comparisons()),
+        trials=tuple(race.trials()) if race.settings else (),
+        comparisons=(*race.comparisons(), *of_running),
         winners=(_winner(race, by_key),),
         notes=tuple(notes),
     )
@@ -206,28 +247,46 @@ def _winner(race: Race, by_key: Mapping[str, Candidate]) -> Winner:
 
 
 @contextlib.contextmanager
-def _sets(ranks: Ranks, script: Script, timeout: float, in_place: bool) -> Iterator[Sets]:
+def _sets(ranks: Ranks, script: Script, target: Target, timeout: float, in_place: bool) -> Iterator[Sets]:
     with tempfile.TemporaryFile("w+", errors="replace") as output:
-        yield Sets(ranks, script, timeout, in_place, output)
+        yield Sets(ranks, script, target, timeout, in_place, output)
 
 
 class Sets:
-    """Runs one set of ranks after the other. facts: of the first rank's last run."""
+    """Runs one set of ranks after the other. facts: of the first rank's last run. is_complete: no rank was seen to be gone."""
 
-    def __init__(self, ranks: Ranks, script: Script, timeout: float, in_place: bool, output: IO[str]) -> None:
+    def __init__(
+        self, ranks: Ranks, script: Script, target: Target, timeout: float, in_place: bool, output: IO[str]
+    ) -> None:
         self._ranks, self._script, self._timeout, self._output = ranks, script, timeout, output
-        self._in_place = in_place
-        self._number = 0
+        self._target, self._in_place = target, in_place
         self.facts: Json = {}
+        self.is_complete = True
+
+    def screen(self, target: Target, allow: frozenset[str], seconds: float, screened: Screened) -> None:
+        """Screen patches in one running set of ranks: see `tune.ranks.screened`. Raises Gone."""
+        from perfaudit.measure.watch import Watch
+        from perfaudit.tune.ranks.screened import screen
+        from perfaudit.tune.session import Session, interruptible
+
+        say(f"patches that a running set of ranks can be given are screened in one, for {seconds:.0f} s at most")
+        workshop = RankChildren(self._ranks, target, Watch(), self._timeout)
+        try:
+            with interruptible() as is_interrupted:
+                screen(Session(target, workshop, Watch(), timeout=self._timeout), allow, seconds, screened)
+        except Gone:
+            self.is_complete = False
+            raise
+        if is_interrupted[0]:
+            raise KeyboardInterrupt
 
     def run(self, texts: Mapping[str, str], steps: int, reads_samples: bool = False) -> SetRun:
         """Order a set of ranks, run this rank of it, and put together what all have seen. Raises Gone.
 
         reads_samples: this rank reads some samples at the end, for their lengths.
         """
-        self._number += 1
-        self._ranks.begin(self._number)
-        order = {"texts": dict(texts), "steps": steps, "port": _free_port()}
+        self._ranks.begin()
+        order = {"texts": dict(texts), "steps": steps, "port": free_port()}
         self._ranks.tell_order(order)
         self._run_own(order, reads_samples)
         words = self._ranks.gather()
@@ -237,18 +296,32 @@ class Sets:
 
     def follow(self) -> None:
         """Run what the first rank orders, until it ends or is gone."""
+        from perfaudit.target.fresh_start import must_start_afresh
+        from perfaudit.tune.session import interruptible
+
+        own = OwnChild(self._ranks, self._target, must_start_afresh(self._target.file))
+        with interruptible() as is_interrupted, contextlib.closing(own):
+            self._follow(own)
+        if is_interrupted[0]:
+            raise KeyboardInterrupt
+
+    def _follow(self, own: OwnChild) -> None:
         while True:
-            self._number += 1
-            self._ranks.begin(self._number)
+            self._ranks.begin()
             order = self._ranks.wait_for_order()
-            if order is None or "steps" not in order:
+            if order is not None and "child" in order:
+                try:
+                    self._ranks.tell_reply(own.obey(order))
+                except Gone:
+                    return
+            elif order is not None and "steps" in order:
+                self._run_own(order)
+            else:
                 return
-            self._run_own(order)
 
     def end(self) -> None:
         """Tell the others that nothing more is ordered."""
-        self._number += 1
-        self._ranks.begin(self._number)
+        self._ranks.begin()
         self._ranks.tell_order({})
 
     def _run_own(self, order: Json, reads_samples: bool = False) -> None:
@@ -318,13 +391,6 @@ def _held(words: Sequence[Json]) -> tuple[float, float, float | None, float | No
         padding / (elements + padding) if tells else None,
         spread_of_batches([[a + b for a, b in zip(row[5], row[6], strict=True)] for row in rows]),
     )
-
-
-def _free_port() -> int:
-    """A port on which nothing listens now, for the store of a set of ranks."""
-    with socket.socket() as listener:
-        listener.bind(("", 0))
-        return int(listener.getsockname()[1])
 
 
 def _shorten(output: IO[str]) -> None:

@@ -62,7 +62,12 @@ def faults(ranks: Sequence[RankRun]) -> list[str]:
 
 def _has_lost_others(rank: RankRun) -> bool:
     """Whether a rank failed because another one was gone."""
-    return rank.ended == "failed" and any(words in rank.message for words in _LOST)
+    return rank.ended == "failed" and is_lost_connection(rank.message)
+
+
+def is_lost_connection(message: str) -> bool:
+    """Whether this is what a rank says where another one is gone."""
+    return any(words in message for words in _LOST)
 
 
 def _fault(rank: RankRun) -> str:

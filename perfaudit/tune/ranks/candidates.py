@@ -42,7 +42,11 @@ BY_LENGTH: tuple[Find, ...] = (batches_by_length.candidates,)
 
 
 class NoCandidates(Exception):
-    """There is nothing to try; the message says why."""
+    """There is nothing to try; the message says why. nudged: as of a `Choice`, for what others find."""
+
+    def __init__(self, why: str, nudged: tuple[str, str] | None = None) -> None:
+        super().__init__(why)
+        self.nudged = nudged
 
 
 class Choice(NamedTuple):
@@ -79,7 +83,7 @@ def candidates_of(
             if finds is BY_LENGTH
             else "no file that the script runs calls DistributedDataParallel by its name"
         )
-        raise NoCandidates("; ".join(found.left) or nothing)
+        raise NoCandidates("; ".join(found.left) or nothing, ddp_call.nudged(sources))
     now: Settings = {}
     for candidate in found.allowed:
         now |= candidate.now

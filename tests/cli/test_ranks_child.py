@@ -1,0 +1,162 @@
+"""Patches screened in one running set of two gloo ranks, and what becomes of one with which a rank fails or hangs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfaudit.cli.ranks_child import cause_of, free_port
+from perfaudit.processes import descendants
+
+FUSED = 'optimizer {"update": "fused"}'
+FOREACH = 'optimizer {"update": "foreach"}'
+TRAIN = """
+import sys
+import threading
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(16, 16) for _ in range(20))
+
+    def forward(self, features):
+        for layer in self.layers:
+            features = torch.relu(layer(features))
+        return features
+
+
+def fail(how):
+    if how == "raise":
+        raise ValueError("no fused update here")
+    threading.Event().wait()
+
+
+def main(mode):
+    dist.init_process_group("gloo")
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    model = DistributedDataParallel(Net())
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    for _ in range(20000):
+        loss = (model(torch.randn(8, 16)) - 1).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        if mode and dist.get_rank() == 1 and optimizer.param_groups[0]["fused"]:
+            fail(mode)
+        optimizer.step()
+
+
+main(sys.argv[1] if len(sys.argv) > 1 else "")
+"""
+# What `perfaudit tune` does on each rank, for a few quads, and with no race of fresh sets behind it.
+RANK = """
+import json, os, sys
+from perfaudit.cli.run_ranks import together
+from perfaudit.cli.tune_ranks import _sets
+from perfaudit.distributed.launch import place_of
+from perfaudit.script.request import Script
+from perfaudit.target.names import Target
+from perfaudit.tune.ranks.screened import Screened
+from perfaudit.tune.screening import Screen
+
+race = Screen.race
+Screen.race = lambda *given, **named: race(*given, **named, most_quads=3)
+mode, seconds, timeout = sys.argv[1], float(sys.argv[2]), float(sys.argv[3])
+arguments = (mode,) if mode else ()
+target, script, screened = Target("train.py", arguments=arguments), Script("train.py", arguments), Screened()
+with together(place_of(os.environ), "train.py", 0, None) as ranks, _sets(ranks, script, target, timeout, False) as sets:
+    if not ranks.is_first:
+        sets.follow()
+        ranks.wait_for_report()
+    else:
+        sets.screen(target, frozenset({"rounding"}), seconds, screened)
+        sets.end()
+        ranks.tell_reported()
+        raced = screened.raced
+        print(json.dumps({"out": raced.out, "quads": {key: seen.quads for key, seen in raced.entrants.items()},
+            "ways": raced.ways, "notes": screened.notes(), "left": screened.left}))
+"""
+
+
+def screened_on_two_ranks(folder: Path, mode: str, seconds: float, timeout: float) -> dict[str, Any]:
+    """What a race of `TRAIN` has shown on two ranks; no process of theirs is left."""
+    (folder / "train.py").write_text(TRAIN)
+    common = {**os.environ, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1",
+              "MASTER_PORT": str(free_port()), "TORCHELASTIC_RUN_ID": folder.name, "TMPDIR": str(folder)}  # fmt: skip
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", RANK, mode, str(seconds), str(timeout)], cwd=folder, stdout=subprocess.PIPE, text=True,
+            env={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    try:
+        said, _ = ranks[0].communicate(timeout=400)
+        assert ranks[1].wait(60) == 0
+    finally:
+        left = [pid for each in ranks for pid in descendants(each.pid)]
+        for each in ranks:
+            each.kill()
+            each.wait()
+    assert not left
+    found: dict[str, Any] = json.loads(said.splitlines()[-1])
+    return found
+
+
+def test_candidates_are_raced_on_both_ranks_beside_identical_code(tmp_path: Path) -> None:
+    found = screened_on_two_ranks(tmp_path, "", 120, 60)
+    assert found["out"] == {}
+    assert found["ways"][FUSED] == found["ways"][FOREACH] == "setting"
+    assert min(found["quads"][FUSED], found["quads"]["control"]) > 0
+    assert found["left"] == []
+
+
+def test_a_rank_that_raises_with_a_candidate_takes_it_out_on_all_ranks_and_the_others_are_raced(tmp_path: Path) -> None:
+    found = screened_on_two_ranks(tmp_path, "raise", 120, 60)
+    assert list(found["out"]) == [FUSED]
+    assert "ValueError: no fused update here (train.py:" in found["out"][FUSED]
+    assert "on rank 1" in found["out"][FUSED]
+    assert found["quads"][FOREACH] > 0
+
+
+def test_a_rank_that_hangs_with_a_candidate_is_ended_in_time_with_its_name(tmp_path: Path) -> None:
+    found = screened_on_two_ranks(tmp_path, "hang", 300, 40)
+    assert list(found["out"]) == [FUSED]
+    assert "rank 1: no answer within 80 s (last seen at train.py:" in found["out"][FUSED]
+    assert found["quads"][FOREACH] > 0
+
+
+OWN = {"rank": 1, "failed": "step", "message": "ValueError: no"}
+LOST = {"rank": 0, "failed": "step", "message": "RuntimeError: Connection closed by peer [127.0.0.1]:9"}
+TROUBLE = {"rank": 1, "reply": {"trouble": "a step raises ValueError: no"}}
+FINE = {"rank": 0, "reply": {"trouble": ""}}
+LATE = {"rank": 0, "failed": "timeout", "message": "no answer within 9 s (last seen at a.py:1 in f)"}
+LATER = {"rank": 1, "failed": "timeout", "message": "no answer within 9 s"}
+
+
+@pytest.mark.parametrize(
+    ("told", "cause"),
+    [
+        ([FINE, {**FINE, "rank": 1}], FINE),
+        ([LOST, OWN], OWN),
+        ([LOST, TROUBLE], TROUBLE),
+        ([FINE, TROUBLE], TROUBLE),
+        ([LATE, OWN], OWN),
+        ([LATE, LATER], {**LATE, "message": f"rank 0: {LATE['message']}; rank 1: {LATER['message']}"}),
+        ([LOST, {**LOST, "rank": 1}], LOST),  # nobody knows better
+    ],
+)
+def test_the_cause_is_the_rank_that_failed_for_itself(told: list[dict[str, Any]], cause: dict[str, Any]) -> None:
+    assert cause_of(told) == cause
