@@ -106,8 +106,12 @@ class RanksChild:
         self._is_open = True
         port = free_port()
         self._order({"child": OPEN, "port": port})
-        self._own.open(port)
-        self._wait()
+        try:
+            self._own.open(port)
+            self._wait()
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> RanksChild:
         return self

@@ -130,7 +130,7 @@ def _lead(
         report = report.with_(interrupted=True)
     except Gone as why:
         report = _gone(report, why)
-    if not (choice.candidates or screened.candidates or report.interrupted):
+    if not (choice.candidates or screened.candidates or report.interrupted) and sets.is_complete:
         raise _nothing_to_race(script, "; ".join([*choice.left, *screened.left]))
     choice = choice._replace(candidates=[*choice.candidates, *screened.survivors()])
     by_key = {each.key: each for each in choice.candidates}

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from perfaudit.cli.ranks_child import cause_of, free_port
-from perfaudit.processes import descendants
+from perfaudit.processes import descendants, started_at
 
 FUSED = 'optimizer {"update": "fused"}'
 FOREACH = 'optimizer {"update": "foreach"}'
@@ -63,6 +65,7 @@ main(sys.argv[1] if len(sys.argv) > 1 else "")
 # What `perfaudit tune` does on each rank, for a few quads, and with no race of fresh sets behind it.
 RANK = """
 import json, os, sys
+from perfaudit.cli.ranks_child import Gone
 from perfaudit.cli.run_ranks import together
 from perfaudit.cli.tune_ranks import _sets
 from perfaudit.distributed.launch import place_of
@@ -81,17 +84,26 @@ with together(place_of(os.environ), "train.py", 0, None) as ranks, _sets(ranks, 
         sets.follow()
         ranks.wait_for_report()
     else:
-        sets.screen(target, frozenset({"rounding"}), seconds, screened)
+        gone = ""
+        try:
+            sets.screen(target, frozenset({"rounding"}), seconds, screened)
+        except Gone as why:
+            gone = str(why)
         sets.end()
         ranks.tell_reported()
         raced = screened.raced
-        print(json.dumps({"out": raced.out, "quads": {key: seen.quads for key, seen in raced.entrants.items()},
+        print(json.dumps({"gone": gone, "out": raced.out, "quads": {key: seen.quads for key, seen in raced.entrants.items()},
             "ways": raced.ways, "notes": screened.notes(), "left": screened.left}))
 """
 
 
-def screened_on_two_ranks(folder: Path, mode: str, seconds: float, timeout: float) -> dict[str, Any]:
-    """What a race of `TRAIN` has shown on two ranks; no process of theirs is left."""
+def screened_on_two_ranks(
+    folder: Path, mode: str, seconds: float, timeout: float, kills: bool = False
+) -> dict[str, Any]:
+    """What a race of `TRAIN` has shown on two ranks; no process of theirs is left.
+
+    kills: the second rank is killed once it has a process of the script's.
+    """
     (folder / "train.py").write_text(TRAIN)
     common = {**os.environ, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1",
               "MASTER_PORT": str(free_port()), "TORCHELASTIC_RUN_ID": folder.name, "TMPDIR": str(folder)}  # fmt: skip
@@ -103,8 +115,14 @@ def screened_on_two_ranks(folder: Path, mode: str, seconds: float, timeout: floa
         for rank in range(2)
     ]  # fmt: skip
     try:
+        if kills:
+            while len(descendants(ranks[1].pid)) < 2 and ranks[1].poll() is None:  # the nursery, and the script's
+                time.sleep(0.05)
+            family = descendants(ranks[1].pid)
+            ranks[1].kill()
         said, _ = ranks[0].communicate(timeout=400)
-        assert ranks[1].wait(60) == 0
+        assert ranks[1].wait(60) == (-signal.SIGKILL if kills else 0)
+        assert not (kills and any(started_at(pid) is not None for pid in family))
     finally:
         left = [pid for each in ranks for pid in descendants(each.pid)]
         for each in ranks:
@@ -136,6 +154,11 @@ def test_a_rank_that_hangs_with_a_candidate_is_ended_in_time_with_its_name(tmp_p
     assert list(found["out"]) == [FUSED]
     assert "rank 1: no answer within 80 s (last seen at train.py:" in found["out"][FUSED]
     assert found["quads"][FOREACH] > 0
+
+
+def test_where_the_process_of_a_rank_is_gone_the_others_end(tmp_path: Path) -> None:
+    found = screened_on_two_ranks(tmp_path, "", 120, 60, kills=True)
+    assert found["gone"] == "rank 1 is gone"
 
 
 OWN = {"rank": 1, "failed": "step", "message": "ValueError: no"}
