@@ -17,6 +17,7 @@ from perfaudit.expressions import regex
 from perfaudit.reading import read_bytes
 from perfaudit.static.call_index import CallIndex, CallShape
 from perfaudit.static.import_graph import FileSet, ImportGraph, numbers_in
+from perfaudit.static.model_width import marks_of_width
 from perfaudit.static.module_names import ModuleNames
 from perfaudit.static.source import PLAIN_BASES, Source, Unreadable, canonical, read_source, read_text
 
@@ -112,12 +113,20 @@ _SAID_BY_WORDS = {  # a mark, and the words of which one is enough
         *(b"collate", b"bucket", b"torchaudio", b"librosa", b"models.detection", b"progressive"),
     ),
 }
+# Comments, and texts of several lines, each without what would end it.
+_COMMENTS = regex(rb"#[^\n]*+|\"\"\"(?:[^\"]++|\"(?!\"\"))*+\"\"\"|'''(?:[^']++|'(?!''))*+'''")
+# Types that NumPy is told, float64 that a new tensor is made with, and metrics that convert what they compare.
+_BESIDE_PRECISION = regex(
+    rb"(?:np|numpy)\.b?float16|dtype\s*=\s*torch\.float64|(?:features?|logits?|preds?|outputs?|targets?|labels?)\.double\(\)"
+    rb"|(?<=\.to\()torch\.float16(?=\))"
+)
 # Weights in fewer bits. A VQ-VAE's `quantize`, and dequantization, which adds noise to images, are something else.
 FEWER_BITS = regex(
     r"torch\.(?:ao\.)?quantization|quantize_dynamic|prepare_qat|QuantStub|[Ff]ake_?[Qq]uant|\b(?:num|n|w|a)_?bits?\b|[Bb]it_?[Ww]idth"
-    r"|load_in_[48]bit|BitsAndBytes|\bint8\b|Quant(?:ized?)?(?:Conv|Linear|Module|Act)|[Bb]inari[sz]e"
+    r"|load_in_[48]bit|BitsAndBytes|(?<!np\.)(?<!numpy\.)\bint8\b|Quant(?:ized?)?(?:Conv|Linear|Module|Act)"
+    r"|Binar(?:y|i[sz]ed?)(?:Conv|Linear|Module|Act|Net|Tanh|Connect)|[Bb]inari[sz]e_?(?:weight|param|layer|input)|XNOR"
 )
-_BIT_WORDS = (b"uant", b"bit", b"Bit", b"int8", b"inari")
+_BIT_WORDS = (b"uant", b"bit", b"Bit", b"int8", b"inar", b"XNOR")
 _WIDE = tuple(  # numbers of channels that keep a GPU busy, beside a convolution
     regex(pattern) for pattern in (rb"512\b", rb"1024\b", rb"256, ?(?:128|256)\b", rb"128, ?256\b")
 )
@@ -288,12 +297,14 @@ class BehindStars(NamedTuple):
 def _said_to_program(data: bytes, imports: Iterable[str]) -> frozenset[str]:
     """What a file says that matters to a script which imports it. More words than a first look at every file can afford."""
     marks = {mark for mark, words in _SAID_BY_WORDS.items() if any(word in data for word in words)}
+    if "precision" in marks and not _decides_precision(data):
+        marks.discard("precision")
     if any(word in data for word in _BIT_WORDS) and FEWER_BITS.search(data.decode("utf-8", "replace")):
         marks.add("precision")
     frameworks = FRAMEWORKS & {module.partition(".")[0] for module in imports}
     if frameworks - {"transformers"} or (frameworks and b"Trainer" in data):  # else it lends the model only
         marks.add("framework")
-    if "transformers" in frameworks and _LIBRARY_MODEL.search(data):
+    if "transformers" in frameworks and _LIBRARY_MODEL.search(data) and _LIBRARY_MODEL.search(_COMMENTS.sub(b"", data)):
         marks.add("library model")
     if b"Conv1d(" in data and _WIDE_1D.search(data):
         marks.add("wide convolutions")
@@ -301,9 +312,18 @@ def _said_to_program(data: bytes, imports: Iterable[str]) -> frozenset[str]:
         marks.add("wide convolutions")
     if b"max(" in data and _PADS.search(data):
         marks.add("sizes change")
+    marks |= marks_of_width(data)
     if b".backward(" in data and b".step(" in data:
         marks.add("steps" if b"__main__" not in data else "steps of a script")
     return frozenset(marks)
+
+
+def _decides_precision(data: bytes) -> bool:
+    """Whether a word of precision stands in the code of a file, not only in its comments and texts, and is no matter of NumPy
+    or of a table that is computed in float64 once.
+    """
+    code = _BESIDE_PRECISION.sub(b"", _COMMENTS.sub(b"", data))
+    return any(word in code for word in _SAID_BY_WORDS["precision"])
 
 
 class Project:

@@ -372,3 +372,58 @@ for x in loader:
     found = findings_in(folder, "train.py", {"PA602"})
     assert [finding.location.line for finding in found if finding.location] == ([11] if message else [])
     assert all(message in finding.message for finding in found)
+
+
+WIDTH_FROM_OUTSIDE = """
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.encode = nn.TransformerEncoderLayer(width, 8)
+"""
+
+
+@pytest.mark.parametrize(
+    ("width", "lines"),
+    [
+        ("parser.add_argument('--d_model', type=int, default=512)", [9]),
+        ("config = {'hidden_size': 768}", [9]),
+        ("Net(512)", []),  # what an argument is named is not looked up
+        ("parser.add_argument('--image_dim', type=int, default=512)", []),
+        ("parser.add_argument('--d_model', type=int, default=64)", []),
+        ("# d_model = 512", []),
+    ],
+)
+def test_the_width_of_a_model_may_be_an_option(tmp_path: Path, width: str, lines: list[int]) -> None:
+    script = LOOP.replace("import torch\n", f"import torch\n{width}\n")
+    folder = write(tmp_path, {"net.py": WIDTH_FROM_OUTSIDE, "train.py": script})
+    found = findings_in(folder, "train.py", {"PA304"})
+    assert [f.location.line for f in found if f.location] == lines
+
+
+def test_what_the_script_gives_holds_whatever_the_default_of_its_model_is(tmp_path: Path) -> None:
+    net = WIDTH_FROM_OUTSIDE.replace("width)", "hidden=768)", 1).replace("width,", "hidden,")
+    script = LOOP.replace("Net()", "Net(hidden=64)")
+    folder = write(tmp_path, {"net.py": net, "train.py": LOOP, "small.py": script})
+    assert len(findings_in(folder, "train.py", {"PA304"})) == 1
+    assert findings_in(folder, "small.py", {"PA304"}) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "number"),
+    [
+        ("scores = np.array(scores, dtype=np.int8)", 1),
+        ("mask = binarize(mask)", 1),
+        ("# works with apex.fp16_utils as well", 1),
+        ('"""Adapted for fp16."""', 1),
+        ("betas = torch.linspace(0, 1, 1000, dtype=torch.float64)", 1),
+        ("model = BinaryConv2d(3, 8)", 0),
+        ("weight = weight.to(torch.int8)", 0),
+        ("model.double()", 0),
+        ("torch.set_default_dtype(torch.float64)", 0),
+    ],
+)
+def test_not_every_word_of_a_type_decides_the_precision(tmp_path: Path, line: str, number: int) -> None:
+    folder = write(tmp_path, {"net.py": NET + line + "\n", "train.py": LOOP})
+    assert len(findings_in(folder, "train.py", {"PA304"})) == number

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from perfaudit.expressions import regex
 from perfaudit.static import edit
+from perfaudit.static.model_width import LAYERS, NARROW, WIDTH, marks_of_width
 from perfaudit.static.old_torch import needs_old_torch
 from perfaudit.static.project import FEWER_BITS
 from perfaudit.static.registry import Proposal, Seen, check
@@ -110,7 +111,12 @@ def _has_large_model(source: Source) -> bool:
         return True
     if imported_files_say(source, "framework"):
         return False
-    return imported_files_say(source, "wide convolutions") or imported_files_say(source, "library model")
+    if imported_files_say(source, "wide convolutions") or imported_files_say(source, "library model"):
+        return True
+    own = marks_of_width(source.text.encode("utf-8", "replace"))
+    if NARROW in own:  # what the script gives holds, whatever the defaults of its model are
+        return False
+    return all(mark in own or imported_files_say(source, mark) for mark in (LAYERS, WIDTH))
 
 
 @check("PA304", call=ARGUMENTS_OF_TRAINER)

@@ -1,0 +1,54 @@
+"""Whether the text of a file names layers that work on sequences or maps, and widths that keep a GPU busy, by names and numbers.
+
+Widths are read where layers do not show them: options, defaults, constants, configurations. Reads bytes, parses nothing.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from perfaudit.expressions import regex
+
+LAYERS, WIDTH, NARROW = "layers of sequences or maps", "wide by name", "narrow by name"
+_LAYER_WORDS = (
+    *(b"Conv1d(", b"Conv2d(", b"Conv3d(", b"ConvTranspose1d(", b"ConvTranspose2d(", b"ConvTranspose3d("),
+    *(b".LSTM(", b".GRU(", b"MultiheadAttention(", b"TransformerEncoderLayer(", b"TransformerDecoderLayer("),
+)
+_MAX_NUMBERS = 400  # of one file that are looked at
+_REACH = 90  # bytes before a number in which its name is looked for
+_NARROW_NUMBER = regex(rb"\b(?:8|16|24|32|48|64|96|100|128|192|200)\b")
+_NUMBER = regex(rb"\b(?:256|320|384|512|640|768|896|1024|1280|1536|2048|3072|4096)\b")
+# `hidden_size=512`, `"d_model": 512`, `dim: int = 512`, `add_argument("--hidden", type=int, default=512)`.
+_NAMED = regex(
+    rb"(?<![a-z])(\w{0,20}?(?:hidden|d_?model|model_?dim|channel|filters|planes|n_?feat|feature|n_?embd|embed|rnn_size|d_?inner|d_?ff|dim)"
+    rb"\w{0,20})[\"']?"
+    rb"(?:\s*(?::\s*int\s*)?[=:]\s*|\s*,\s*(?:[\"'][\w-]{1,20}[\"']\s*,\s*)?(?:type\s*=\s*int\s*,\s*)?default\s*=\s*)\[?$",
+    2,
+)
+# A layer or a block of layers that is given the number: `ConvNorm(80, 512`, `nn.LSTM(512`.
+_GIVEN = regex(rb"(?:[Cc]onv|LSTM|GRU|[Bb]lock|[Ll]ayer)\w{0,20}\(\s*(?:[\w.+*-]{1,20}\s*,\s*)?$")
+# Sizes of images, windows, texts and tables, and what is given out once for each sample.
+_NO_WIDTH = regex(rb"image|img|crop|seq|len|batch|vocab|fft|mel|audio|class|hop|win_|output|out_dim")
+_ATTENTION = regex(rb"[Aa]ttention|[Tt]ransformer")
+
+
+def marks_of_width(data: bytes) -> set[str]:
+    """Which of `LAYERS`, `WIDTH` and `NARROW` the text of a file carries: the last where it names widths, and none is wide."""
+    marks = set()
+    attends = b"Linear(" in data and b"softmax" in data and _ATTENTION.search(data) is not None
+    if attends or any(word in data for word in _LAYER_WORDS):
+        marks.add(LAYERS)
+    if any(_is_width(data, match.start()) for match in islice(_NUMBER.finditer(data), _MAX_NUMBERS)):
+        marks.add(WIDTH)
+    elif any(_is_width(data, match.start()) for match in islice(_NARROW_NUMBER.finditer(data), _MAX_NUMBERS)):
+        marks.add(NARROW)
+    return marks
+
+
+def _is_width(data: bytes, at: int) -> bool:
+    before = data[max(at - _REACH, 0) : at]
+    if before.rpartition(b"\n")[2].lstrip().startswith(b"#"):
+        return False
+    if named := _NAMED.search(before):
+        return _NO_WIDTH.search(named[1].lower()) is None
+    return _GIVEN.search(before) is not None
