@@ -145,7 +145,12 @@ _PINS = regex(
     rb"pin_memory\s*=\s*(?:True\b|torch\.cuda\.is_available\(\)|(?:self\.|args\.)?(?:use_|is_)?(?:cuda|gpu)\b"
     rb"|\(?(?:self\.|args\.)?device(?:\.type)?\s*(?:!=\s*[\"']cpu|==\s*[\"']cuda)[\"'])"
 )
+_LEAVES_PAGEABLE = regex(rb"pin_memory\s*=\s*False\b")
 _PINS_BY_KEY = regex(rb"[\"']pin_memory[\"']\s*(?::|\]\s*=)\s*(\w+)")
+# An option or a constant by that name, and its value where it is written: `PIN_MEMORY = True`, `"--pin_memory", default=False`.
+_PIN_SETTING = regex(
+    rb"(?:pin_memory|PIN_MEMORY)[\"']?\]?\s*(?::\s*bool\s*=|=|:|,[^\n]{0,80}?default\s*=)\s*(True|False)\b"
+)
 # A function that makes batches, and in it the length of the longest sample.
 _PADS = regex(
     rb"def \w{0,40}(?:pad|batch)\w{0,40}\((?:(?!\ndef |\nclass )[^\x00]){0,1500}?max\(\[?(?:len\(|map\(len|\w+\.(?:size|shape))"
@@ -154,6 +159,12 @@ _PADS = regex(
 OLD_TORCH = "old torch"
 _OLD_WORDS = (b"torchtext.legacy", b"torch._six", b"torch.utils.ffi")
 _OLD_TORCH = regex(rb"(?:from|import)[ \t]+(?:torchtext\.legacy|torch\._six|torch\.utils\.ffi)\b")
+ASKED_TO_PIN = "loaders that are told whether to pin"
+PINNING_ON, PINNING_OFF, SURELY_PAGEABLE = (
+    "pinning on by a setting",
+    "pinning off by a setting",
+    "surely pageable loaders",
+)
 _HOOK_WORDS = (b"register_forward", b"register_full_backward", b"register_backward")
 
 
@@ -262,6 +273,9 @@ def _marks(data: bytes) -> frozenset[str]:
         marks.append("mixed types")
     if b"DataLoader(" in data:
         marks += _marks_of_loaders(data)
+    if b"pin_memory" in data or b"PIN_MEMORY" in data:
+        values = set(_PIN_SETTING.findall(_LOADER_CALL.sub(b"", data)))
+        marks += [PINNING_ON] * (b"True" in values) + [PINNING_OFF] * (b"False" in values)
     if any(word in data for word in _SECOND_WORDS) or b"innerloop_ctx" in data:
         marks.append("second derivatives")
     if b".grad.detach_(" in data:
@@ -282,6 +296,11 @@ def _marks_of_loaders(data: bytes) -> set[str]:
         marks.add("pageable loaders")
     if any(b"collate_fn" in call for call in calls):
         marks.add("collating loaders")
+    asks = [call for call in calls if b"pin_memory" in call or b"**" in call]
+    if asks:
+        marks.add(ASKED_TO_PIN)
+    if len(asks) < data.count(b"DataLoader(") or any(_LEAVES_PAGEABLE.search(call) for call in asks):
+        marks.add(SURELY_PAGEABLE)
     return marks
 
 
@@ -858,6 +877,12 @@ class Neighbours:
         files = [self._project.files[n] for n in numbers_in(imported)]
         self.asked.files.update(files)
         return any(mark in self._project.said_to_program(file) for file in files)
+
+    def is_own_module(self, dotted: str) -> bool:
+        """Whether an imported name is a module of the project, or lies in one."""
+        return bool(
+            self._module_file(self._folder, dotted) or self._module_file(self._folder, dotted.rpartition(".")[0])
+        )
 
     def is_imported(self) -> bool:
         """Whether another file of the scan imports this one."""

@@ -427,3 +427,49 @@ def test_what_the_script_gives_holds_whatever_the_default_of_its_model_is(tmp_pa
 def test_not_every_word_of_a_type_decides_the_precision(tmp_path: Path, line: str, number: int) -> None:
     folder = write(tmp_path, {"net.py": NET + line + "\n", "train.py": LOOP})
     assert len(findings_in(folder, "train.py", {"PA304"})) == number
+
+
+SETTINGS = "PIN_MEMORY = True\n"
+MADE_ELSEWHERE = """
+from torch.utils.data import DataLoader
+import settings
+
+def make(dataset):
+    return DataLoader(dataset, 32, pin_memory=settings.PIN_MEMORY), DataLoader(dataset, 8, pin_memory=settings.PIN_MEMORY)
+"""
+BY_SETTING = """
+import torch
+from loading import make
+
+def step(x, y):
+    x, y = x.cuda(), y.cuda()
+    loss = criterion(model(x), y)
+    loss.backward()
+    optimizer.step()
+
+def main(dataset):
+    loader, held_out = make(dataset)
+    for x, y in loader:
+        step(x, y)
+"""
+
+
+@pytest.mark.parametrize(
+    ("settings", "loading", "script", "lines"),
+    [
+        (SETTINGS, MADE_ELSEWHERE, BY_SETTING, [6]),
+        ("add_argument('--pin_memory', type=bool, default=True)\n", MADE_ELSEWHERE, BY_SETTING, [6]),
+        (SETTINGS, MADE_ELSEWHERE, BY_SETTING.replace("make(dataset)", "(yield)"), []),  # nobody knows who gives it
+        (SETTINGS.replace("True", "False"), MADE_ELSEWHERE, BY_SETTING, []),
+        (SETTINGS.replace("True", "chosen"), MADE_ELSEWHERE, BY_SETTING, []),
+        (SETTINGS, MADE_ELSEWHERE.replace("8, pin_memory=settings.PIN_MEMORY", "8"), BY_SETTING, []),
+        (SETTINGS, MADE_ELSEWHERE, BY_SETTING.replace("    x, y = x.cuda()", "    x = x + 1\n    x, y = x.cuda()"), [7]),
+    ],
+)
+def test_a_setting_may_pin_the_batches_that_another_file_loads(
+    tmp_path: Path, settings: str, loading: str, script: str, lines: list[int]
+) -> None:
+    folder = write(tmp_path, {"settings.py": settings, "loading.py": loading, "train.py": script})
+    found = findings_in(folder, "train.py", {"PA104"})
+    assert [f.location.line for f in found if f.location] == lines
+    assert all(f.fix is not None and f.fix.safety == "manual" for f in found)

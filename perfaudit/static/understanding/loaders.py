@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 from perfaudit.static import edit
@@ -97,6 +98,16 @@ def unseen_passes(source: Source) -> tuple[Pass, ...]:
 
     And the other loops of a function that trains, which evaluate as a rule.
     """
+    return _unseen(source, _is_handed_in)
+
+
+@functools.lru_cache(maxsize=4)
+def perhaps_passes(source: Source) -> tuple[Pass, ...]:
+    """As `unseen_passes`, and loops over what functions of other files return, or over an element of such a thing."""
+    return _unseen(source, _comes_from_elsewhere)
+
+
+def _unseen(source: Source, comes: Callable[[Source, ast.expr], bool]) -> tuple[Pass, ...]:
     training = [step.loop for step in step_loops(source)]
     functions = {id(function) for loop in training if (function := source.enclosing(loop, *FUNCTIONS)) is not None}
     inside = {id(node) for loop in training for node in ast.walk(loop)}
@@ -109,7 +120,7 @@ def unseen_passes(source: Source) -> tuple[Pass, ...]:
         if isinstance(loop, (ast.For, ast.AsyncFor)):
             batch, over = _without_count(source, loop.target, loop.iter)
             over = _without_progress(source, over)
-            if _is_handed_in(source, over) and loaders(source, over) is None:
+            if comes(source, over) and loaders(source, over) is None:
                 found.append(Pass(loop, batch, over, ()))
     return tuple(found)
 
@@ -131,6 +142,39 @@ def _is_handed_in(source: Source, node: ast.expr) -> bool:
         return dotted_name(node.value) == "self"
     bindings = source.lookup(node) if isinstance(node, ast.Name) else []
     return len(bindings) == 1 and isinstance(bindings[0], ast.arg)
+
+
+def _comes_from_elsewhere(source: Source, node: ast.expr, depth: int = 4) -> bool:
+    """Whether all that binds a name is handed in, or made by a function of another file of the project."""
+    if isinstance(node, ast.Subscript) and depth:
+        return _comes_from_elsewhere(source, node.value, depth - 1)
+    if _is_handed_in(source, node) or not depth or not isinstance(node, ast.Name):
+        return _is_handed_in(source, node)
+    bindings = [binding for binding in source.lookup(node) if isinstance(binding, ast.Name)]
+    return bool(bindings) and all(_is_bound_elsewhere(source, binding, depth - 1) for binding in bindings)
+
+
+def _is_bound_elsewhere(source: Source, binding: ast.Name, depth: int) -> bool:
+    statement = source.statement(binding)
+    if isinstance(statement, ast.For):
+        over = _without_progress(source, statement.iter)
+        is_of_dict = isinstance(over, ast.Call) and last_name(over.func) in ("items", "values")
+        owner = (
+            over.func.value
+            if is_of_dict and isinstance(over, ast.Call) and isinstance(over.func, ast.Attribute)
+            else None
+        )
+        return owner is not None and _comes_from_elsewhere(source, owner, depth)
+    if not isinstance(statement, ast.Assign):
+        return False
+    value = _without_progress(source, statement.value)
+    if not isinstance(value, ast.Call):
+        return _comes_from_elsewhere(source, value, depth)
+    owner = value.func
+    while isinstance(owner, ast.Attribute):
+        owner = owner.value
+    module = source.aliases.get(owner.id, "") if isinstance(owner, ast.Name) else ""
+    return bool(module) and source.neighbours is not None and source.neighbours.is_own_module(module)
 
 
 def _without_count(source: Source, target: ast.expr, over: ast.expr) -> tuple[ast.expr, ast.expr]:
@@ -322,18 +366,38 @@ def _named_part(source: Source, name: ast.Name, depth: int) -> Part | None:
                     return _element(source, generator.target, generator.iter, name.id, depth)
         if isinstance(ancestor, (*FUNCTIONS, ast.Lambda)):
             break
-    parts = [_bound_part(source, binding, name.id, depth) for binding in reaching(source, name)]
+    bound = reaching(source, name)
+    parts = [_bound_part(source, binding, name.id, depth) for binding in bound]
+    if not bound and (parameter := _parameter_at(source, name)) is not None:
+        parts = _given_parts(source, parameter, depth)
     found = [part for part in parts if part is not None]
     if not found or len(found) < len(parts):
         return None
     return Part(tuple(call for part in found for call in part.loaders), found[0].taken, found[0].names)
 
 
+def _parameter_at(source: Source, name: ast.Name) -> ast.arg | None:
+    """The parameter that a name stands for where nothing has bound it anew before."""
+    given = [binding for binding in source.lookup(name) if isinstance(binding, ast.arg)]
+    here = source.span(source.statement(name)).start
+    is_anew = any(source.span(b).start < here for b in source.lookup(name) if not isinstance(b, ast.arg))
+    return given[0] if len(given) == 1 and not is_anew else None
+
+
+def _given_parts(source: Source, parameter: ast.arg, depth: int) -> list[Part | None]:
+    """What the calls in this file of a function hand to its parameter; none for a method that others may call."""
+    function = source.enclosing(parameter, *FUNCTIONS, ast.Lambda)
+    if not isinstance(function, FUNCTIONS):
+        return []
+    given = [_given(source, call, function, parameter) for call in callers(source, function)]
+    return [batch_part(source, value, depth - 1) if isinstance(value, ast.expr) else None for value in given]
+
+
 def _bound_part(source: Source, binding: ast.Name, name: str, depth: int) -> Part | None:
     """What the name is where this node binds it."""
     statement = source.statement(binding)
     if isinstance(statement, (ast.For, ast.AsyncFor)):
-        known = (*passes(source), *unseen_passes(source))
+        known = (*passes(source), *perhaps_passes(source))
         own = next((item for item in known if item.loop is statement), None)
         if own is None:
             return _element(source, statement.target, statement.iter, name, depth)

@@ -8,11 +8,19 @@ from collections.abc import Iterator, Sequence
 
 from perfaudit.static import edit
 from perfaudit.static.checks.transfer_blocks_host.host_writes import host_may_write
+from perfaudit.static.project import ASKED_TO_PIN, PINNING_OFF, PINNING_ON, SURELY_PAGEABLE
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.context import only_evaluates, runs_every_step
 from perfaudit.static.understanding.devices import device_text, names_accelerator, uses_cuda
-from perfaudit.static.understanding.loaders import LOADER, Part, batch_part, is_made_on_host, unseen_passes
+from perfaudit.static.understanding.loaders import (
+    LOADER,
+    Part,
+    batch_part,
+    is_made_on_host,
+    perhaps_passes,
+    unseen_passes,
+)
 from perfaudit.static.understanding.values import (
     ABSENT,
     argument,
@@ -33,7 +41,7 @@ STREAMS = ("torch.cuda.Stream", "torch.cuda.stream", "torch.cuda.default_stream"
 def transfer_blocks_host(source: Source, _: ast.Module) -> Iterator[Seen]:
     own = source.calls(LOADER)
     pins_here = any(_pins_tensors(source, call) for call in own)
-    pins_elsewhere = _is_handed_pinned(source, own)
+    pins_elsewhere = _is_handed_pinned(source, own) or _is_pinned_by_setting(source, own)
     if not pins_here and not pins_elsewhere:
         return
     places: dict[int, list[tuple[ast.Call, Part]]] = {}
@@ -54,7 +62,9 @@ def _seen(source: Source, calls: list[ast.Call], part: Part, is_hint: bool) -> S
     also = f" and {len(calls) - 1} more" if len(calls) > 1 else ""
     who = "the batch is pinned" if part.loaders else "the loaders of this program pin their batches"
     title = "copy with `non_blocking=True`"
-    if part.loaders or not _program_says(source, "collating loaders"):
+    if not part.loaders and not _is_surely_pinned(source, first, part):
+        title, edits = f"{title}, where the batches are pinned", None
+    elif part.loaders or not _program_says(source, "collating loaders"):
         edits = edit.together(*(edit.add_keyword(source, call, "non_blocking", "True") for call in calls))
     else:
         title, edits = f"{title}, where what is collated are tensors", None
@@ -73,6 +83,30 @@ def _is_handed_pinned(source: Source, own: Sequence[ast.Call]) -> bool:
     if not unseen_passes(source) or not all(_pins_tensors(source, call) for call in own):
         return False
     return _program_says(source, "pinned loaders") and not _program_says(source, "pageable loaders")
+
+
+def _is_pinned_by_setting(source: Source, own: Sequence[ast.Call]) -> bool:
+    """Whether every loader of the program pins by itself or as a setting has it, which is True wherever it is written."""
+    if not perhaps_passes(source) or any(_is_pageable(source, call) for call in own):
+        return False
+    if _program_says(source, SURELY_PAGEABLE) or _program_says(source, PINNING_OFF):
+        return False
+    if not _program_says(source, ASKED_TO_PIN):
+        return False
+    return _program_says(source, PINNING_ON) or (not own and _program_says(source, "pinned loaders"))
+
+
+def _is_pageable(source: Source, call: ast.Call) -> bool:
+    pinned = argument(source, call, "pin_memory", PIN_MEMORY)
+    return pinned is ABSENT or (isinstance(pinned, ast.expr) and constant(source, pinned) is False)
+
+
+def _is_surely_pinned(source: Source, copy: ast.Call, part: Part) -> bool:
+    """Whether what is copied is a batch that another file hands in, of a program whose loaders pin in any case."""
+    if not _is_handed_pinned(source, source.calls(LOADER)):
+        return False
+    is_handed = any(one.loop is part.taken for one in unseen_passes(source))
+    return is_handed and any(around is part.taken for around in source.ancestors(copy))
 
 
 def _program_says(source: Source, mark: str) -> bool:
@@ -146,16 +180,31 @@ def _blocking_copy(source: Source, call: ast.Call) -> Part | None:
         return None
     if _may_be_encoding(source, call.func.value, part):
         return None
-    if not part.loaders and not _is_picked_out(source, call.func.value) and _program_says(source, "collating loaders"):
+    is_whole = not part.loaders and not _is_picked_out(source, call.func.value) and not _is_taken_apart(source, part)
+    if is_whole and _program_says(source, "collating loaders"):
         return None
     goes = functools.partial(_goes_to_device, source)
+    if not any(around is part.taken for around in source.ancestors(call)) and _is_in_function_of_its_own(
+        source, call, part
+    ):
+        return part if not part.loaders else None  # a helper that is handed the batch: advice
     return None if host_may_write(source, call, part, goes) else part
+
+
+def _is_in_function_of_its_own(source: Source, call: ast.Call, part: Part) -> bool:
+    return source.enclosing(call, *FUNCTIONS) is not source.enclosing(part.taken, *FUNCTIONS)
 
 
 def _is_picked_out(source: Source, node: ast.expr) -> bool:
     """Whether a name is one part of a batch that was taken apart, `x` of `x, y = batch`: a tensor, as good as always."""
     bindings = source.lookup(node) if isinstance(node, ast.Name) else []
     return any(isinstance(source.parent(binding), (ast.Tuple, ast.List, ast.comprehension)) for binding in bindings)
+
+
+def _is_taken_apart(source: Source, part: Part) -> bool:
+    """Whether the loop takes each batch apart: `for x, y in loader`."""
+    own = [one for one in perhaps_passes(source) if one.loop is part.taken]
+    return any(isinstance(one.batch, (ast.Tuple, ast.List)) for one in own)
 
 
 def _goes_to_device(source: Source, call: ast.Call) -> bool:
