@@ -463,7 +463,12 @@ def main(dataset):
         (SETTINGS.replace("True", "False"), MADE_ELSEWHERE, BY_SETTING, []),
         (SETTINGS.replace("True", "chosen"), MADE_ELSEWHERE, BY_SETTING, []),
         (SETTINGS, MADE_ELSEWHERE.replace("8, pin_memory=settings.PIN_MEMORY", "8"), BY_SETTING, []),
-        (SETTINGS, MADE_ELSEWHERE, BY_SETTING.replace("    x, y = x.cuda()", "    x = x + 1\n    x, y = x.cuda()"), [7]),
+        (
+            SETTINGS,
+            MADE_ELSEWHERE,
+            BY_SETTING.replace("    x, y = x.cuda()", "    x = x + 1\n    x, y = x.cuda()"),
+            [7],
+        ),
     ],
 )
 def test_a_setting_may_pin_the_batches_that_another_file_loads(
