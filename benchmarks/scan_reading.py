@@ -20,7 +20,7 @@ LABELS = ("right", "arguable", "wrong")
 
 @dataclass(frozen=True)
 class Reading:
-    """One reading: its number as a word, who read, what of it is special, and the two who read the same repositories, if any did."""
+    """One reading: its number as a word, who read, the two who read the same repositories, if any did, and what is special."""
 
     number: str
     readers: str

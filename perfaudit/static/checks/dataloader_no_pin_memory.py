@@ -8,8 +8,19 @@ import re
 from collections.abc import Iterator
 
 from perfaudit.expressions import regex
-from perfaudit.static.checks.dataloader_no_workers.datasets import is_in_memory, is_on_device, may_be_on_device
-from perfaudit.static.checks.dataloader_no_workers.loader_uses import is_asked_for_batches, says_why_not, stays_on_host
+from perfaudit.static.checks.dataloader_no_workers.datasets import (
+    is_in_memory,
+    is_made_anew,
+    is_made_by_eval,
+    is_on_device,
+    may_be_on_device,
+)
+from perfaudit.static.checks.dataloader_no_workers.loader_uses import (
+    is_asked_for_batches,
+    says_why_not,
+    stays_on_host,
+    takes_few_batches,
+)
 from perfaudit.static.checks.dataloader_no_workers.sample_work import is_part_of_dataset, only_arranges
 from perfaudit.static.checks.dataloader_no_workers.samples import has_nothing_to_pin
 from perfaudit.static.registry import Proposal, Seen, check
@@ -56,6 +67,8 @@ def dataloader_no_pin_memory(source: Source, call: ast.Call) -> Iterator[Seen]:
         return
     if _runs_on_tpu(source) or is_part_of_dataset(source, call) or has_nothing_to_pin(source, call):
         return
+    if _is_branch_without(source, call, argument(source, call, "num_workers", NUM_WORKERS)):
+        return
     how = _how(source, pinned, unless)
     message = f"`{source.brief(call.func)}` {how}: its batches are copied to the GPU from pageable memory"
     if _pins_in_training_process(source, call):
@@ -65,6 +78,8 @@ def dataloader_no_pin_memory(source: Source, call: ast.Call) -> Iterator[Seen]:
         why = "without workers the training process pins, which costs time itself"
         workers = argument(source, call, "num_workers", NUM_WORKERS)
         is_hint = is_ready or says_why_not(source, call, workers) or only_arranges(source, call)
+        is_hint = is_hint or is_made_by_eval(source, dataset) or is_made_anew(source, call, dataset)
+        is_hint = is_hint or takes_few_batches(source, call)
         yield Seen(call, message, Proposal(f"{advice}: {why}"), hint=is_hint)
         return
     if may_be_on_device(source, call):
@@ -119,6 +134,21 @@ def _pins_in_training_process(source: Source, call: ast.Call) -> bool:
     if value is UNKNOWN and (unless := default(source, workers)) is not None:
         value = unless.value
     return value == 0
+
+
+def _is_branch_without(source: Source, call: ast.Call, workers: Argument) -> bool:
+    """Whether the call stands in the `else` of `if num_workers > 0`, of the very number that it is given."""
+    if not isinstance(workers, ast.expr):
+        return False
+    child: ast.AST = call
+    for ancestor in source.ancestors(call):
+        if isinstance(ancestor, ast.If) and any(item is child for item in ancestor.orelse):
+            match ancestor.test:
+                case ast.Compare(left=left, ops=[ast.Gt()], comparators=[ast.Constant(value=0)]):
+                    if ast.dump(left) == ast.dump(workers):
+                        return True
+        child = ancestor
+    return False
 
 
 # ---- where the batches go --------------------------------------------------------------------------------------------

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from perfaudit.expressions import regex
 from perfaudit.findings import Edit, Span
 from perfaudit.static import edit
 from perfaudit.static.registry import Proposal, Seen, check
-from perfaudit.static.source import Source
+from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.context import in_no_grad, runs_often, runs_seldom
 from perfaudit.static.understanding.devices import changes_default_device, names_accelerator
 from perfaudit.static.understanding.values import ABSENT, argument, constant, resolve
@@ -16,6 +17,7 @@ from perfaudit.static.understanding.values import ABSENT, argument, constant, re
 EXACT = {"torch.zeros", "torch.ones", "torch.full", "torch.empty", "torch.eye"}
 RANDOM = {"torch.rand", "torch.randn", "torch.randint", "torch.randperm"}
 COUNTED = {"torch.arange", "torch.linspace"}
+_SAMPLES = regex(r"^_?((p|ddim|ddpm|get|draw|run)_)*(sampl(e|er|es|ing)|generate|infer(ence)?|synthesi[sz]e)(_|$)")
 # With `requires_grad` the copy is not a leaf, and the fix would make one.
 KEEPS_HOST = ("out", "generator", "pin_memory", "requires_grad")
 
@@ -31,7 +33,7 @@ def tensor_built_on_host(source: Source, call: ast.Call) -> Iterator[Seen]:
         return
     if any(argument(source, built, option) is not ABSENT for option in ("device", *KEEPS_HOST)):
         return
-    if changes_default_device(source):
+    if changes_default_device(source) or _has_no_element(source, built):
         return
     changes = _changes(source, built, name)
     edits = _edits(source, call, built, device) if device else None
@@ -39,9 +41,24 @@ def tensor_built_on_host(source: Source, call: ast.Call) -> Iterator[Seen]:
     hot = not runs_seldom(source, call) and runs_often(source, call)
     often = ", on every step" if hot and not _is_in_rare_branch(source, call) else ""
     message = f"`{source.brief(built)}` is filled in host memory and then copied to the device{often}"
-    is_shown = in_no_grad(source, call) and not hot  # samples for people to look at: no step of a training
+    # Samples for people to look at: no step of a training.
+    is_shown = in_no_grad(source, call) and (not hot or _is_in_sampler(source, call))
     is_hint = runs_seldom(source, call) or is_shown or not (hot or _goes_where_given_tensor_is(source, call))
     yield Seen(call, message, fix, hot=hot, hint=is_hint)
+
+
+def _has_no_element(source: Source, built: ast.Call) -> bool:
+    """Whether a length is 0, as in `torch.empty(0)`: there is nothing to fill, and nothing to copy."""
+    if source.qualified(built.func) not in ("torch.empty", "torch.zeros", "torch.ones", "torch.rand", "torch.randn"):
+        return False
+    sizes = [part for size in built.args for part in (size.elts if isinstance(size, (ast.Tuple, ast.List)) else [size])]
+    return any(type(value := constant(source, size)) is int and value == 0 for size in sizes)
+
+
+def _is_in_sampler(source: Source, call: ast.Call) -> bool:
+    """Whether the function around draws samples, by its name."""
+    function = source.enclosing(call, *FUNCTIONS)
+    return isinstance(function, FUNCTIONS) and bool(_SAMPLES.search(function.name))
 
 
 def _is_in_rare_branch(source: Source, call: ast.Call) -> bool:

@@ -18,6 +18,7 @@ _CLASS_NAME = regex(r"^_?[A-Z]")
 _WRAPS = regex(r"DistributedDataParallel|(^|_)(DDP|ddp)(_|$)|^FSDP$|FullyShardedDataParallel|^fully_shard$")
 
 _LOOKS = {"eval", "to", "cuda", "module", "load_state_dict", "state_dict"}  # of a model that is not trained
+_AVERAGE = regex(r"^EMA(?![a-z])|(^|_)ema(_|$)|MovingAverage")
 _MAKES_OPTIMIZER = regex(r"\boptim\.[A-Z]|\btorch\.optim\b")
 _NO_TRAINING = regex(
     r"(^|_)(test|tests|eval|evaluate|evaluation|val|valid|validate|validation|verify|infer|inference|predict|demo|sample"
@@ -77,12 +78,14 @@ def only_evaluates(source: Source, call: ast.Call) -> bool:
     around = [a for a in source.ancestors(call) if isinstance(a, FUNCTIONS)]
     if is_test(source, call) or _is_only_looked_at(source, call) or _only_takes_weights(source, call):
         return True
+    if in_no_grad(source, call) or _belongs_to_average(source, call):
+        return True
     backward = backward_calls(source)
     if any(_NO_TRAINING.search(function.name.lower()) for function in around):
         return not any(ancestor in around for step in backward for ancestor in source.ancestors(step))
     if backward:
         return False
-    stem = source.path.rpartition("/")[2].removesuffix(".py").lower()
+    stem = source.path.rpartition("/")[2].removesuffix(".py").lower().replace("-", "_")
     is_script = source.enclosing(call, ast.ClassDef) is None and not _NO_TRAINING.search(stem)
     if "train" in stem or (is_script and _MAKES_OPTIMIZER.search(source.text)):  # the loop lies in another file
         return False
@@ -95,6 +98,15 @@ def only_evaluates(source: Source, call: ast.Call) -> bool:
         return True
     main = next((n for n in source.tree.body if isinstance(n, ast.If) and "__main__" in source.text_of(n.test)), None)
     return main is not None and any(ancestor is main for ancestor in source.ancestors(call))  # tries out the model
+
+
+def _belongs_to_average(source: Source, call: ast.Call) -> bool:
+    """Whether a class or function that keeps a moving average wraps a copy of the model, which is not trained."""
+    return any(
+        _AVERAGE.search(ancestor.name)
+        for ancestor in source.ancestors(call)
+        if isinstance(ancestor, (*FUNCTIONS, ast.ClassDef))
+    )
 
 
 def _is_only_looked_at(source: Source, call: ast.Call) -> bool:

@@ -65,6 +65,8 @@ def is_familiar(source: Source, call: ast.Call) -> bool:
     if not isinstance(func, ast.Name):
         return False
     own = source.lookup(func)
+    if func.id == "xrange" and all(last_name(value) == "range" for value in made_of(source, func)):
+        return True  # of Python 2, or bound to `range` where there is none
     if not own and func.id not in source.aliases:
         given = call.args[0] if call.args else None
         is_handed_on = func.id in ("map", "filter") and isinstance(given, (ast.Name, ast.Attribute))

@@ -20,6 +20,7 @@ from perfaudit.static.checks.conv_bias_before_norm.wrapped_layers import wrapper
 from perfaudit.static.registry import Proposal, Seen
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.branches import Where, is_steady, text_where_all, text_where_none
+from perfaudit.static.understanding.context import last_name
 from perfaudit.static.understanding.values import (
     ABSENT,
     UNKNOWN,
@@ -27,6 +28,7 @@ from perfaudit.static.understanding.values import (
     argument,
     assigned_value,
     constant,
+    default,
     default_class,
     is_false,
     resolve,
@@ -92,7 +94,30 @@ def biases_before_norm(
         condition = doubt(source, biased.layer) if doubt is not None else ""
         if condition and proposal.edits:
             proposal = Proposal(f"{proposal.title}, if {condition}")
-        yield Seen(biased.call, _message(source, biased, joined), proposal)
+        is_hint = all(_never_holds(source, where) for where in alternatives)
+        yield Seen(biased.call, _message(source, biased, joined), proposal, hint=is_hint)
+
+
+def _never_holds(source: Source, where: Where) -> bool:
+    """Whether a condition asks for a parameter that is False by default, which no call in sight passes."""
+    for test, side in where:
+        found = default(source, test) if side and isinstance(test, ast.Name) else None
+        if found is not None and found.value is False and _is_called(source, test):
+            return True
+    return False
+
+
+def _is_called(source: Source, parameter: ast.expr) -> bool:
+    """Whether a call of the function of a parameter, or of the class that it initialises, is in sight."""
+    bound = source.lookup(parameter) if isinstance(parameter, ast.Name) else []
+    function = source.enclosing(bound[0], *FUNCTIONS) if len(bound) == 1 and isinstance(bound[0], ast.arg) else None
+    if not isinstance(function, FUNCTIONS):
+        return False
+    owner = source.parent(function)
+    name = owner.name if isinstance(owner, ast.ClassDef) and function.name == "__init__" else function.name
+    if any(last_name(call.func) == name for call in source.nodes(ast.Call)):
+        return True
+    return source.neighbours is not None and bool(source.neighbours.calls_by_importers(name))
 
 
 def kind_of(source: Source, call: ast.Call) -> str:

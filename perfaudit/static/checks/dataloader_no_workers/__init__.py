@@ -12,6 +12,8 @@ from perfaudit.static.checks.dataloader_no_workers.datasets import (
     draws_from_own_generator,
     is_in_memory,
     is_iterable,
+    is_made_anew,
+    is_made_by_eval,
     is_on_device,
     keeps_file_open,
     may_be_on_device,
@@ -22,6 +24,7 @@ from perfaudit.static.checks.dataloader_no_workers.loader_uses import (
     is_asked_for_batches,
     only_looks_at_batches,
     says_why_not,
+    takes_few_batches,
 )
 from perfaudit.static.checks.dataloader_no_workers.sample_work import (
     collates_on_device,
@@ -35,7 +38,6 @@ from perfaudit.static.registry import Joined, Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
 from perfaudit.static.understanding.context import (
     EVALUATION_NAME,
-    assigned_once,
     callers,
     is_shown_only,
     is_test,
@@ -110,16 +112,10 @@ def dataloader_no_workers(source: Source, call: ast.Call) -> Iterator[Seen]:
     )
     fix = _proposal(source, call, workers, unless, dataset)
     is_shown = is_shown_only(source, call) and source.neighbours is not None and source.neighbours.is_imported()
-    is_shown = is_shown or _serves_one_evaluation(source, call) or _is_made_by_eval(source, dataset)
+    is_shown = is_shown or _serves_one_evaluation(source, call) or is_made_by_eval(source, dataset)
+    is_shown = is_shown or is_made_anew(source, call, dataset) or takes_few_batches(source, call)
     is_hint = is_shown or (is_ready and _only_joins(source, collate)) or only_arranges(source, call)
     yield Seen(call, message, fix, joined=_with_pinning(source, call, message, fix), hint=is_hint)
-
-
-def _is_made_by_eval(source: Source, dataset: Argument) -> bool:
-    """Whether the class of the dataset is named by a text, `eval(name)(...)`: what its samples cost, nobody can read."""
-    value = assigned_once(source, dataset) if isinstance(dataset, ast.Name) else dataset
-    made = value.func if isinstance(value, ast.Call) else None
-    return isinstance(made, ast.Call) and isinstance(made.func, ast.Name) and made.func.id == "eval"
 
 
 def _serves_one_evaluation(source: Source, call: ast.Call) -> bool:

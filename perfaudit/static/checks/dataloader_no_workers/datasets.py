@@ -8,9 +8,9 @@ import functools
 from perfaudit.expressions import regex
 from perfaudit.static.checks.dataloader_no_workers.samples import Found, class_of_samples, only_looks_up
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
-from perfaudit.static.understanding.context import called_function, dotted_name, last_name
+from perfaudit.static.understanding.context import assigned_once, called_function, dotted_name, last_name
 from perfaudit.static.understanding.devices import device_text, moves_to_device
-from perfaudit.static.understanding.values import argument, assigned_value, local_class
+from perfaudit.static.understanding.values import Argument, argument, assigned_value, local_class
 
 COLLATE = 6  # position of the parameter in DataLoader.__init__ of every torch since 1.0
 FOLLOW = 6  # names followed from the call to the tensors of the dataset; real code needs two or three
@@ -131,8 +131,8 @@ def is_in_memory(source: Source, dataset: ast.expr, depth: int = FOLLOW) -> bool
     if isinstance(dataset, (ast.List, ast.Tuple, ast.ListComp)):
         return True
     if isinstance(dataset, ast.Attribute) and dotted_name(dataset.value) == "self":
-        values = [assigned_value(source, store) for store in _stores(source).get(dataset.attr, [])]
-        return bool(values) and all(v is not None and is_in_memory(source, v, depth - 1) for v in values)
+        stores = _stores(source).get(dataset.attr, [])
+        return bool(stores) and all(_is_bound_in_memory(source, store, depth - 1) for store in stores)
     if not isinstance(dataset, ast.Call):
         return False
     name = source.qualified(dataset.func) or ""
@@ -151,13 +151,34 @@ def is_in_memory(source: Source, dataset: ast.expr, depth: int = FOLLOW) -> bool
 def _is_bound_in_memory(source: Source, binding: ast.AST, depth: int) -> bool:
     """The same of a name where this node binds it, also by `train, val = random_split(tensors, ...)`."""
     value = assigned_value(source, binding)
-    statement = source.statement(binding) if isinstance(binding, ast.Name) else None
+    statement = source.statement(binding) if isinstance(binding, (ast.Name, ast.Attribute)) else None
+    if (
+        value is None
+        and isinstance(statement, ast.Assign)
+        and _is_returned_in_memory(source, statement, binding, depth)
+    ):
+        return True
     if value is None and isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call):
         is_split = source.qualified(statement.value.func) == "torch.utils.data.random_split"
         value = statement.value if is_split else None
     elif value is None and isinstance(statement, ast.Assign):
         value = _value_in_row(statement, binding)
     return value is not None and is_in_memory(source, value, depth)
+
+
+def _is_returned_in_memory(source: Source, statement: ast.Assign, binding: ast.AST, depth: int) -> bool:
+    """Whether a name gets a dataset in memory of the row that a function of another file returns: `train, val = build()`."""
+    target, call = statement.targets[0], statement.value
+    if not isinstance(call, ast.Call) or not isinstance(target, ast.Tuple) or source.neighbours is None:
+        return False
+    place = next((n for n, element in enumerate(target.elts) if element is binding), None)
+    found = source.neighbours.defined(source.qualified(call.func) or "")
+    if place is None or found is None or not isinstance(found[1], FUNCTIONS):
+        return False
+    inside, function = found
+    returned = [node.value for node in inside.nodes(ast.Return) if inside.scope(node) is function]
+    rows = [value for value in returned if isinstance(value, ast.Tuple) and len(value.elts) == len(target.elts)]
+    return len(rows) == len(returned) > 0 and all(is_in_memory(inside, row.elts[place], depth) for row in rows)
 
 
 def _value_in_row(statement: ast.Assign, binding: ast.AST) -> ast.expr | None:
@@ -183,6 +204,29 @@ def _is_made_by_torch(source: Source, value: ast.expr) -> bool:
             return name.startswith("torch.") and name.count(".") == 1 and name != "torch.load"
         value = value.func.value
     return False
+
+
+def is_made_by_eval(source: Source, dataset: Argument) -> bool:
+    """Whether the class of the dataset is named by a text, `eval(name)(...)`: what its samples cost, nobody can read."""
+    value = assigned_once(source, dataset) if isinstance(dataset, ast.Name) else dataset
+    made = value.func if isinstance(value, ast.Call) else None
+    return isinstance(made, ast.Call) and isinstance(made.func, ast.Name) and made.func.id == "eval"
+
+
+def is_made_anew(source: Source, call: ast.Call, dataset: Argument) -> bool:
+    """Whether a loop builds the loader, each time over data that a call in the same turn has made: workers start each time."""
+    loop = source.enclosing(call, *LOOPS)
+    if not isinstance(dataset, ast.Name) or not isinstance(loop, LOOPS):
+        return False
+    bindings = source.lookup(dataset)
+    statements = [source.statement(binding) for binding in bindings if isinstance(binding, ast.Name)]
+    return bool(statements) and all(
+        isinstance(statement, ast.Assign)
+        and isinstance(statement.value, ast.Call)
+        and source.enclosing(statement, *LOOPS) is loop
+        and isinstance(statement.targets[0], ast.Tuple)
+        for statement in statements
+    )
 
 
 def is_iterable(source: Source, dataset: ast.expr) -> Found | None:

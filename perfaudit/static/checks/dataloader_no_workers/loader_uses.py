@@ -7,7 +7,7 @@ import re
 
 from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, Source
-from perfaudit.static.understanding.context import backward_calls, last_name
+from perfaudit.static.understanding.context import backward_calls, last_name, step_loops
 from perfaudit.static.understanding.loaders import Pass, passes
 from perfaudit.static.understanding.values import Argument, enclosing_function
 
@@ -39,6 +39,26 @@ def only_looks_at_batches(source: Source, call: ast.Call) -> bool:
     if _TRAINS.search(source.text) or _may_be_imported(source) or source.scope(call) is not source.tree:
         return False
     return any(any(loader is call for loader in item.loaders) for item in passes(source))
+
+
+def takes_few_batches(source: Source, call: ast.Call) -> bool:
+    """Whether each loop over a loader is left by a `break` that counts its batches, and none of them trains: a few samples."""
+    own = [item for item in passes(source) if any(loader is call for loader in item.loaders)]
+    training = [step.loop for step in step_loops(source)]
+    return bool(own) and all(
+        item.loop not in training and any(_leaves_by_count(statement, item.loop) for statement in item.loop.body)
+        for item in own
+    )
+
+
+def _leaves_by_count(statement: ast.stmt, loop: ast.For | ast.AsyncFor) -> bool:
+    """`if i == few - 1: break`, of the `i` that `enumerate` counts."""
+    counter = loop.target.elts[0] if isinstance(loop.target, ast.Tuple) and loop.target.elts else None
+    is_counted = isinstance(loop.iter, ast.Call) and last_name(loop.iter.func) == "enumerate"
+    if not is_counted or not isinstance(statement, ast.If) or not isinstance(statement.test, ast.Compare):
+        return False
+    is_left = any(isinstance(inner, ast.Break) for inner in statement.body)
+    return is_left and isinstance(counter, ast.Name) and last_name(statement.test.left) == counter.id
 
 
 def stays_on_host(source: Source, call: ast.Call) -> bool:

@@ -89,8 +89,31 @@ def only_looks_up(source: Source, dataset: ast.expr) -> bool:
     """
     found = class_of_samples(source, dataset)
     if found is None:
-        return False
+        table = _classes_of_table(source, dataset)
+        return bool(table) and all(_looks_up(source, inside, definition, call) for (inside, definition), call in table)
     (inside, definition), call = found
+    return _looks_up(source, inside, definition, call)
+
+
+def _classes_of_table(source: Source, dataset: ast.expr) -> list[tuple[Found, ast.Call]]:
+    """The classes of a dict of which one is built, `kind = kinds[name]; kind(path)`; [] where one of them is not in sight."""
+    call = resolve(source, dataset) or dataset
+    if not isinstance(call, ast.Call):
+        return []
+    picked = (resolve(source, call.func) or call.func) if isinstance(call.func, ast.Name) else call.func
+    table = resolve(source, picked.value) if isinstance(picked, ast.Subscript) else None
+    if not isinstance(table, ast.Dict) or not table.values:
+        return []
+    found: list[tuple[Found, ast.Call]] = []
+    for value in table.values:
+        made = ast.Call(value, call.args, call.keywords)
+        if (kind := class_of_samples(source, made)) is None:
+            return []
+        found.append((kind[0], call))
+    return found
+
+
+def _looks_up(source: Source, inside: Source, definition: ast.ClassDef, call: ast.Call) -> bool:
     item = method_of(definition, "__getitem__")
     if (
         item is None
@@ -123,7 +146,9 @@ class _Reads:
     def is_plain(self, node: ast.expr, depth: int = _FOLLOW * 3) -> bool:
         if not depth:
             return False
-        if isinstance(node, ast.Constant):
+        if isinstance(node, ast.Constant) or (
+            isinstance(node, ast.Attribute) and dotted_name(node).startswith("self.")
+        ):
             return True
         if isinstance(node, (ast.Tuple, ast.List)):
             return all(self.is_plain(element, depth - 1) for element in node.elts)
@@ -171,12 +196,19 @@ class _Reads:
         self.held.add(name.split(".")[1])
         return any(isinstance(n, ast.Name) and self._is_place(n) for n in nodes)
 
-    def _is_place(self, name: ast.Name) -> bool:
-        """Whether a name is the index, or what the object holds for it."""
+    def _is_place(self, name: ast.Name, depth: int = _FOLLOW) -> bool:
+        """Whether a name is the index, what the object holds for it, or counted from it: `end = begin + self.length`."""
         if name.id == self._index:
             return True
-        values = [self._given(binding) for binding in self._source.lookup(name)]
-        return bool(values) and all(isinstance(v, ast.Subscript) and self._is_looked_up(v) for v in values)
+        values = [self._given(binding) for binding in self._source.lookup(name)] if depth else []
+        return bool(values) and all(v is not None and self._leads_to_place(v, depth - 1) for v in values)
+
+    def _leads_to_place(self, value: ast.expr, depth: int) -> bool:
+        if isinstance(value, ast.Subscript):
+            return self._is_looked_up(value)
+        if isinstance(value, ast.BinOp):
+            return self._leads_to_place(value.left, depth) or self._leads_to_place(value.right, depth)
+        return isinstance(value, ast.Name) and self._is_place(value, depth)
 
 
 def _is_held(source: Source, definition: ast.ClassDef, name: str) -> bool:

@@ -86,6 +86,8 @@ def _unrecorded_evaluations(source: Source, call: ast.Call) -> Iterator[tuple[Lo
     model = _put_in_eval_mode(source, call)
     if not model or not source.imports_torch or gradients_are_off(source, call) or _may_be_frozen(source, model):
         return
+    if any(_records_nothing(inside, definition) for inside, definition in _classes_elsewhere(source, call)):
+        return
     statement = source.statement(call)
     for loop, seen in (
         *_trained_or_evaluated(source, statement, model),
@@ -351,6 +353,57 @@ def _may_be_frozen(source: Source, model: str) -> bool:
         return True
     last = model.rpartition(".")[2]
     return any(m == model or model.startswith(f"{m}.") or m.rpartition(".")[2] == last for m in frozen)
+
+
+def _classes_elsewhere(source: Source, call: ast.Call) -> Iterator[tuple[Source, ast.ClassDef]]:
+    """The classes of other files of the project that the model of `model.eval()` may be built of.
+
+    Of a parameter, those of all models that the file builds.
+    """
+    if source.neighbours is None or not isinstance(call.func, ast.Attribute):
+        return
+    model = call.func.value
+    made = resolve(source, model)
+    is_given = isinstance(model, ast.Name) and any(isinstance(b, ast.arg) for b in source.lookup(model))
+    for built in source.nodes(ast.Call) if is_given else [made]:
+        dotted = source.qualified(built.func) if isinstance(built, ast.Call) else None
+        if (
+            dotted
+            and dotted.rpartition(".")[2][:1].isupper()
+            and dotted.partition(".")[0] not in ("torch", "torchvision")
+        ):
+            found = source.neighbours.defined(dotted)
+            if found is not None and isinstance(found[1], ast.ClassDef):
+                yield found[0], found[1]
+
+
+def _records_nothing(source: Source, definition: ast.ClassDef) -> bool:
+    """Whether a class of models freezes all its parameters when it is built, or may leave gradients out in `forward`."""
+    for method in (item for item in definition.body if isinstance(item, FUNCTIONS)):
+        if method.name == "forward" and _leaves_gradients_out(source, method):
+            return True
+        for loop in (node for node in ast.walk(method) if isinstance(node, ast.For) and method.name == "__init__"):
+            if dotted_name(loop.iter.func if isinstance(loop.iter, ast.Call) else loop.iter) != "self.parameters":
+                continue
+            for store in (n for n in ast.walk(loop) if isinstance(n, ast.Attribute) and n.attr == "requires_grad"):
+                value = assigned_value(source, store)
+                if value is not None and (is_false(source, value) or _is_false_by_default(method, value)):
+                    return True
+    return False
+
+
+def _leaves_gradients_out(source: Source, method: Function) -> bool:
+    nodes = (node for node in ast.walk(method) if isinstance(node, (ast.Name, ast.Attribute)))
+    return any(source.qualified(node) in NO_GRAD | SET_GRAD for node in nodes)
+
+
+def _is_false_by_default(method: Function, value: ast.expr) -> bool:
+    names = [argument.arg for argument in method.args.args]
+    if not isinstance(value, ast.Name) or value.id not in names:
+        return False
+    place = names.index(value.id) - len(names) + len(method.args.defaults)
+    default = method.args.defaults[place] if place >= 0 else None
+    return isinstance(default, ast.Constant) and default.value is False
 
 
 def _records_graph(source: Source, run: ast.Call) -> bool:

@@ -11,6 +11,7 @@ from perfaudit.static.old_torch import needs_old_torch
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.context import runs_every_step
+from perfaudit.static.understanding.values import constant, resolve
 
 if TYPE_CHECKING:
     from perfaudit.static.checks.handwritten_attention.attention_values import Chain
@@ -27,6 +28,8 @@ def handwritten_attention(source: Source, module: ast.Module) -> Iterator[Seen]:
     from perfaudit.static.checks.handwritten_attention.attention import written_out  # most files have no softmax
 
     for chain in written_out(source):
+        if _is_one_query(source, chain.query):
+            continue
         if needs_old_torch(source):  # asked last, since it asks other files: before 2.0 there is no such operator
             return
         output, _ = chain.outputs[0]
@@ -39,6 +42,15 @@ def handwritten_attention(source: Source, module: ast.Module) -> Iterator[Seen]:
             places,
             hot=runs_every_step(source, chain.product),
         )
+
+
+def _is_one_query(source: Source, query: ast.expr) -> bool:
+    """Whether each row has one query, `q.reshape(rows, 1, width)`: there are no scores of every pair to store."""
+    made = resolve(source, query)
+    if not isinstance(made, ast.Call) or not isinstance(made.func, ast.Attribute):
+        return False
+    is_shaped = made.func.attr in ("reshape", "view") and len(made.args) >= 3
+    return is_shaped and constant(source, made.args[-2]) == 1
 
 
 def _proposal(source: Source, chain: Chain) -> Proposal:

@@ -6,12 +6,20 @@ import ast
 import functools
 from collections.abc import Iterator, Sequence
 
+from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.checks.transfer_blocks_host.host_writes import host_may_write
 from perfaudit.static.project import ASKED_TO_PIN, PINNING_OFF, PINNING_ON, SURELY_PAGEABLE
 from perfaudit.static.registry import Proposal, Seen, check
-from perfaudit.static.source import FUNCTIONS, Source
-from perfaudit.static.understanding.context import only_evaluates, runs_every_step
+from perfaudit.static.source import FUNCTIONS, LOOPS, Source
+from perfaudit.static.understanding.context import (
+    EVALUATION_NAME,
+    in_no_grad,
+    last_name,
+    only_evaluates,
+    runs_every_step,
+    step_loops,
+)
 from perfaudit.static.understanding.devices import device_text, names_accelerator, uses_cuda
 from perfaudit.static.understanding.loaders import (
     LOADER,
@@ -34,6 +42,8 @@ from perfaudit.static.understanding.values import (
 BATCH_SIZE, COLLATE, PIN_MEMORY = 1, 6, 7  # positions in DataLoader.__init__ of every torch since 1.0
 # A cast on the GPU gives these values, too.
 SAME_EVERYWHERE = {"torch.float", "torch.float32", "torch.long", "torch.int64"}
+_JUDGES = regex(r"(^|_)(errors?|metrics?|accuracy)$")  # what gives numbers, as a rule
+_READS = ("item", "cpu", "numpy", "tolist")
 STREAMS = ("torch.cuda.Stream", "torch.cuda.stream", "torch.cuda.default_stream", "torch.Stream")
 
 
@@ -74,7 +84,33 @@ def _seen(source: Source, calls: list[ast.Call], part: Part, is_hint: bool) -> S
         Proposal(title, edits),
         tuple(calls[1:]),
         hot=runs_every_step(source, first),
-        hint=is_hint,
+        hint=is_hint or _is_taken_once(source, first, part) or _waits_anyway(source, part),
+    )
+
+
+def _waits_anyway(source: Source, part: Part) -> bool:
+    """Whether an evaluation reads each of its batches back: the host waits there, and the copy hides almost nothing."""
+    if not isinstance(part.taken, (ast.For, ast.AsyncFor)) or not _evaluates(source, part.taken):
+        return False
+    calls = [node for node in ast.walk(part.taken) if isinstance(node, ast.Call)]
+    return any(isinstance(call.func, ast.Attribute) and call.func.attr in _READS for call in calls) or any(
+        _JUDGES.search(last_name(call.func)) for call in calls
+    )
+
+
+def _evaluates(source: Source, loop: ast.For | ast.AsyncFor) -> bool:
+    """Whether a loop runs without gradients, or in a function that evaluates by its name."""
+    function = source.enclosing(loop, *FUNCTIONS)
+    is_named = isinstance(function, FUNCTIONS) and bool(EVALUATION_NAME.search(function.name.lower()))
+    trains = any(step.loop is loop for step in step_loops(source))
+    return not trains and (is_named or in_no_grad(source, loop))
+
+
+def _is_taken_once(source: Source, call: ast.Call, part: Part) -> bool:
+    """Whether a module takes one batch at its top level, outside of any loop: a picture, with nothing to copy beside."""
+    places = (call, part.taken)
+    return source.scope(call) is source.tree and not any(
+        isinstance(place, LOOPS) or source.enclosing(place, *LOOPS) for place in places
     )
 
 

@@ -1,0 +1,89 @@
+"""Evaluations (PA801) of a model of another file, whose class records no graph by itself; datasets (PA101) made elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from perfaudit.rules import all_rules
+from perfaudit.static.project import Project
+from perfaudit.static.registry import run_checks
+from perfaudit.static.source import Source
+
+EVALUATION = """\
+import torch
+from net import Net
+
+model = Net()
+model.eval()
+for x in loader:
+    y = model(x.cuda())
+    show(y.cpu())
+"""
+PLAIN = """\
+import torch
+
+class Net(torch.nn.Module):
+    def forward(self, x):
+        return self.body(x)
+"""
+WITHOUT = PLAIN.replace("return self.body(x)", "with torch.no_grad():\n            return self.body(x)")
+FROZEN = """\
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self, requires_grad=False):
+        super().__init__()
+        for parameter in self.parameters():
+            parameter.requires_grad = requires_grad
+"""
+MODULE = """\
+from torch.utils.data import DataLoader
+import build
+
+class Data:
+    def setup(self):
+        self.train, self.val = build.sets()
+
+    def train_dataloader(self):
+        return DataLoader(self.train, batch_size=32)
+"""
+SETS = """\
+from torch.utils.data import {kind}
+
+def sets():
+    return {kind}(x), {kind}(y)
+"""
+
+
+def rules_found(folder: Path, rule: str, **texts: str) -> list[str]:
+    """The rules that the last of the files shows."""
+    for name, text in texts.items():
+        (folder / f"{name}.py").write_text(text)
+    project = Project(sorted(folder.glob("*.py")))
+    path = folder / f"{name}.py"
+    source = Source(path.name, text, neighbours=project.seen_from(path))
+    return [
+        finding.rule for finding in run_checks(source, all_rules(), frozenset([rule])) if finding.severity != "hint"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("net", "found"),
+    [
+        (PLAIN, ["PA801"]),
+        (WITHOUT, []),
+        (FROZEN, []),
+        (FROZEN.replace("requires_grad=False", "requires_grad=True"), ["PA801"]),
+    ],
+)
+def test_an_evaluation_of_a_model_that_records_nothing_is_left_alone(
+    net: str, found: list[str], tmp_path: Path
+) -> None:
+    assert rules_found(tmp_path, "PA801", net=net, run=EVALUATION) == found
+
+
+@pytest.mark.parametrize(("kind", "found"), [("TensorDataset", []), ("ConcatDataset", ["PA101"])])
+def test_datasets_that_a_function_elsewhere_returns(kind: str, found: list[str], tmp_path: Path) -> None:
+    assert rules_found(tmp_path, "PA101", build=SETS.format(kind=kind), data=MODULE) == found
