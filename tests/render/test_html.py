@@ -70,7 +70,7 @@ def test_the_result_comes_first() -> None:
 
 def test_a_basis_has_a_picture_of_its_own() -> None:
     said = readable(render(SMALL))
-    measured, documented = said.index("Measured on your training: "), said.index("Documented by somebody else, ")
+    measured, documented = said.index("Measured on your training: "), said.index("Documented by others ")
     assert measured < said.index("10.0 to 20.0 %") < documented < said.index("up to 50 %")
 
 

@@ -80,6 +80,7 @@ def test_a_page_in_a_browser(page: chromium.Tab, tmp_path: Path, name: str) -> N
             red, green, blue = (int(colours["page"][n : n + 2], 16) for n in (1, 3, 5))
             assert shown == f"rgb({red}, {green}, {blue})"
             assert page.value(TEXT_OUTSIDE) == []
+            assert page.value(INDENTATION_ALONE) == []
             layouts.append(page.value(LAYOUT))
             if folder := os.environ.get("PERFAUDIT_SCREENSHOTS"):
                 Path(folder).mkdir(parents=True, exist_ok=True)
@@ -105,12 +106,23 @@ LAYOUT = """
   return [box.left, box.top, box.width, box.height].map(Math.round).join(" ");
 })
 """
-# Texts of pictures that stick out of the page.
+# Texts of pictures, and headings of tables, that stick out of the page.
 TEXT_OUTSIDE = """
-[...document.querySelectorAll("svg text")].filter((text) => {
+[...document.querySelectorAll("svg text, caption:not(.spoken)")].filter((text) => {
   const box = text.getBoundingClientRect();
   return box.width && (box.left < -1 || box.right > innerWidth + 1);
 }).map((text) => text.textContent)
+"""
+# Lines of code whose indentation stands on a line of its own, since a long word behind it has no room there.
+INDENTATION_ALONE = """
+[...document.querySelectorAll(".diff code, .code code")].filter((code) => {
+  const text = document.createTreeWalker(code, NodeFilter.SHOW_TEXT).nextNode();
+  const at = text ? text.data.search(/\\S/) : -1;
+  if (at < 1 || !code.getClientRects().length) return false;
+  const [first, word] = [document.createRange(), document.createRange()];
+  first.setStart(text, 0), first.setEnd(text, 1), word.setStart(text, at), word.setEnd(text, at + 1);
+  return word.getBoundingClientRect().top > first.getBoundingClientRect().bottom - 1;
+}).map((code) => code.textContent)
 """
 
 

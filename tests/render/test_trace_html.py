@@ -88,7 +88,7 @@ def test_where_idle_time_lies_has_no_empty_rows_and_columns() -> None:
     where = (IdleWhere("data", 0.1, "loading"), IdleWhere("launch", 0.2), IdleWhere("sync", 0.1, "", "aten::item"))
     ranks = tuple(replace(rank, where=where) for rank in report.traces.ranks)
     page = render(report.with_(traces=replace(report.traces, ranks=ranks)))
-    table = page.partition("<caption>What the host was in")[2].partition("</table>")[0]
+    table = page.partition("<caption>For each cause of idle time")[2].partition("</table>")[0]
     head = table.partition("</thead>")[0]
     assert re.findall(r"<th[^>]*>([^<]+)</th>", head) == ["device", "of the time", "cause", "annotation", "operator"]
     assert table.count("waiting for data") == table.count("aten::item") == 2

@@ -18,9 +18,9 @@ _AT_MOST = ("profiled", "documented")  # bases that know an upper bound
 _BASES: dict[Basis, str] = {
     "measured": "Measured on your training: the patched source against your code, in fresh processes",
     "screened": "Screened in your training while it ran: put in place in turn with your code, before losses were compared",
-    "profiled": "From the profile of your training: at most so much",
-    "benchmarked": "Measured by perfaudit on another training, of the rule's own benchmark: not yours",
-    "documented": "Documented by somebody else, for another program: at most so much",
+    "profiled": "From the profile of your training: an upper bound",
+    "benchmarked": "Measured by perfaudit on a small training of its own, not on yours",
+    "documented": "Documented by others for a program of theirs: an upper bound",
 }
 
 
@@ -71,7 +71,7 @@ def _savings(findings: Sequence[Finding], basis: Basis) -> Markup:
     left = len(grouped) - len(rows)
     more = element("p", f"and {left} more, which the findings below have", class_="dim") if left else ""
     drawn = bars(rows, axis, f"Savings in percent of a step, {basis}", base=0.0)
-    return element("figure", element("figcaption", f"{_BASES[basis]}. Percent of a step."), drawn, more)
+    return element("figure", element("figcaption", f"{_BASES[basis]}. Percent of a step that is saved."), drawn, more)
 
 
 def _row(name: str, found: Sequence[Finding], low: float, high: float, basis: Basis) -> BarRow:
@@ -91,7 +91,7 @@ def _by_rule(report: Report) -> Markup:
     numbers = Counter(finding.rule for finding in report.findings)
     rows = [_rule_row(number, finding, numbers[rule], report.findings) for rule, (number, finding) in first.items()]
     columns = ("rule", "findings", "severity", "patch")
-    return section("By rule", "rules", table("Rules and their findings", columns, rows, "names"))
+    return section("By rule", "rules", table("Rules and their findings", columns, rows, "names rules"))
 
 
 def _rule_row(number: int, finding: Finding, findings: int, all_: Iterable[Finding]) -> list[Part]:

@@ -110,7 +110,7 @@ def _where(traces: Traces) -> Markup:
         ]
         for rank, one in known
     ]
-    caption = "What the host was in for most of the idle time of a cause"
+    caption = "For each cause of idle time, what the host did during most of it"
     headings = (*(["device"] if len(shown) > 1 else []), "of the time", "cause", *columns)
     return together(table(caption, headings, rows, class_="places"), left_out_sentence(len(shown), len(ranks)))
 
