@@ -9,10 +9,11 @@ import re
 from html.parser import HTMLParser
 
 EVIL = "</script><script>alert(1)</script><img src=\"http://x/\" onerror='a'>&amp;\x1b[2J\x00|`*b*"
-VOID = {"meta", "link"}
+VOID = {"meta", "link", "col"}
 ELEMENTS = {
     "html", "head", "meta", "title", "link", "style", "body", "main", "header", "nav", "footer", "section", "a", "p", "h1", "h2",
     "h3", "ul", "ol", "li", "span", "code", "pre", "div", "figure", "figcaption", "details", "summary", "table", "caption",
+    "colgroup", "col",
     "thead", "tbody", "tr", "th", "td", "del", "ins", "mark", "strong", "svg", "defs", "pattern", "rect", "path", "line", "text",
     "script",
 }  # fmt: skip

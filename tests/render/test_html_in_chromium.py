@@ -21,9 +21,10 @@ from test_html_run import REPORT as RUN
 from trace_reports import made_report
 from tunes import TUNE
 
-from perfaudit.findings import Fix
+from perfaudit.findings import Fix, Location
 from perfaudit.measurements import Losses
 from perfaudit.render.html import render
+from perfaudit.render.html.code import around
 from perfaudit.render.html.history import GateValue, MetricHistory, metric_page
 from perfaudit.render.html.style import DARK, LIGHT
 
@@ -48,8 +49,13 @@ def history() -> str:
 WITH_LOSSES = LADDER.with_(
     losses=Losses((4.0, 3.5, 3.0), (4.0, 3.5, 3.0), (0.1,)), phases={"a": 1.0}, patched_phases={"a": 0.5}
 )
+AROUND = Location("elsewhere.py", 20, 9, 20, 20)
+WITHOUT_PATCH = replace(ERROR, location=AROUND, fix=None)
 PAGES = {
-    "scan": lambda: render(SMALL.with_(findings=(*SMALL.findings, replace(ERROR, message=EVIL, rule="PA101")))),
+    "scan": lambda: render(
+        SMALL.with_(findings=(*SMALL.findings, replace(ERROR, message=EVIL, rule="PA101"), WITHOUT_PATCH)),
+        {AROUND: around([f"        optimizer.step_{n}({'a, ' * n})" for n in range(40)], 20, 20)},
+    ),
     "run": lambda: render(RUN),
     "climb": lambda: render(CLIMB.with_(ladder=WITH_LOSSES)),
     "tune": lambda: render(TUNE),
@@ -81,6 +87,7 @@ def test_a_page_in_a_browser(page: chromium.Tab, tmp_path: Path, name: str) -> N
             assert shown == f"rgb({red}, {green}, {blue})"
             assert page.value(TEXT_OUTSIDE) == []
             assert page.value(INDENTATION_ALONE) == []
+            assert page.value(NUMBERS_OF_LINES) <= 60
             layouts.append(page.value(LAYOUT))
             if folder := os.environ.get("PERFAUDIT_SCREENSHOTS"):
                 Path(folder).mkdir(parents=True, exist_ok=True)
@@ -124,6 +131,8 @@ INDENTATION_ALONE = """
   return word.getBoundingClientRect().top > first.getBoundingClientRect().bottom - 1;
 }).map((code) => code.textContent)
 """
+# Pixels of the widest column of numbers of lines.
+NUMBERS_OF_LINES = "Math.max(0, ...[...document.querySelectorAll('.code th, .diff .no')].map((one) => one.offsetWidth))"
 
 
 def nodes(page: chromium.Tab) -> list[chromium.Json]:

@@ -31,7 +31,9 @@ def excerpt_table(excerpt: Excerpt, name: str) -> Markup:
         is_here = excerpt.here[0] <= number <= excerpt.here[1]
         cells = element("th", str(number), scope="row"), element("td", element("code", one_line(line)))
         rows.append(element("tr", *cells, class_="here" if is_here else None))
-    return element("table", _caption(f"Lines of {name}"), element("tbody", rows), class_="code")
+    # A caption that is only spoken is a row to the layout, which would make both columns equally wide.
+    widths = element("colgroup", element("col", class_="no"), element("col"))
+    return element("table", _caption(f"Lines of {name}"), widths, element("tbody", rows), class_="code")
 
 
 def patch(diff: str, name: str, whole: str | None = None) -> Markup:

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from perfaudit.render.words import one_line
 
 LONGEST = 600  # characters of a text in a page; names of kernels with all their templates are longer
-EMPTY_ELEMENTS = {"meta", "link", "rect", "path", "line", "circle"}
+EMPTY_ELEMENTS = {"meta", "link", "col", "rect", "path", "line", "circle"}
 
 
 class Markup(str):
@@ -30,7 +30,7 @@ def element(name: str, /, *parts: Part, **attributes: str | float | bool | None)
         _attribute(key, value) for key, value in attributes.items() if value is not None and value is not False
     )
     if name in EMPTY_ELEMENTS:
-        return Markup(f"<{name}{head}>" if name in ("meta", "link") else f"<{name}{head}/>")
+        return Markup(f"<{name}{head}>" if name in ("meta", "link", "col") else f"<{name}{head}/>")
     return Markup(f"<{name}{head}>{together(*parts)}</{name}>")
 
 
