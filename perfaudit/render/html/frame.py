@@ -1,8 +1,7 @@
 """The frame of every page: head, policy, style, the way to its sections, the report as data, and one script that copies.
 
-Drawn as SVG and tables by Python. Minified, Vega 6.4.0 with Vega-Lite 6.4.3 has 772 kB, Plotly's basic bundle 4.1.1 1,192 kB,
-uPlot 1.6.32 51 kB, but it draws on a canvas, which screen readers do not read. All need JavaScript, without which this page must
-be whole: the script only adds buttons.
+Drawn as SVG and tables by Python; docs/html.md says which libraries were weighed. All of them need JavaScript, without which this
+page must be whole: the script only adds buttons.
 """
 
 from __future__ import annotations
