@@ -35,6 +35,12 @@ class NoBatches(TargetError):
     """A training without a further step: its loader gives no batch, or the script has come to its end without a fault."""
 
 
+class NoStep(TargetError):
+    """A script that has come to its end without a fault, and without a step."""
+
+    exit_code = NOTHING_MEASURED
+
+
 class NothingMeasured(UserError):
     """Measuring was asked for and no trial finished."""
 

@@ -17,7 +17,7 @@ import typer
 from perfaudit.cli.output import HtmlFile, check_writable, emit, format_option, say
 from perfaudit.cli.run_export import MOST_UPDATES, PROFILE, SCALARS, TRACE, Export, check_export, write_steps
 from perfaudit.cli.run_progress import is_live, progress
-from perfaudit.errors import INTERRUPTED, NOTHING_MEASURED, OK, UserError
+from perfaudit.errors import INTERRUPTED, NOTHING_MEASURED, OK, WRONG_USE, UserError
 from perfaudit.files import append_only
 from perfaudit.render.words import count
 
@@ -49,8 +49,8 @@ off. With --in-place, files and trackers are as they always are.
 
 A step ends with the update of the optimizer; of several optimizers, with the last one of a round. Its phases add up to 100 %.
 
-Exit codes: 0 steps were measured · the script's own code where it ends by itself with another one than 0 · 2 wrong use ·
-3 no step could be timed · 130 interrupted.
+Exit codes: 0 steps were measured · the script's own code where it ends by itself, behind a step, with another one than 0 ·
+2 wrong use, or a script that fails before its first step · 3 no step could be timed · 130 interrupted.
 """
 SECONDS = 20.0  # of training, where nothing else is said
 STEPS_OF_RANKS = 80  # of each process that a launcher has started: one that ends alone leaves the others waiting
@@ -272,9 +272,15 @@ def check_script(script: str, is_module: bool) -> None:
 
 
 def exit_code_of(run: Run) -> int:
-    """The script's own code where it ended by itself; 3 where nothing was measured, and where ranks of a job hang."""
+    """The script's own code where it ended by itself behind a step; 3 where nothing was measured, and where ranks of a job hang.
+
+    A script that fails before its first step is a target that does not load, as for `tune`. Its own code would be taken for
+    ours: 1 for findings, for example.
+    """
     if run.ended == "interrupted":
         return INTERRUPTED
+    if run.ended == "failed" and not run.steps:
+        return WRONG_USE
     if run.exit_code:
         return run.exit_code
     hangs = run.ended == "late" and run.ranks > 1

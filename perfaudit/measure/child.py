@@ -34,7 +34,7 @@ class ChildFailed(Exception):
     """A child that died, did not answer in time, or answered with a fault. `kind` tells which.
 
     kinds: "target" (the user's code while it is loaded and built), "step" (while it trains), "ended" (it has no further step),
-    "oom", "timeout", "crash".
+    "no step" (it has ended without one), "oom", "timeout", "crash".
     """
 
     def __init__(self, kind: str, message: str) -> None:

@@ -14,7 +14,7 @@ import signal
 import traceback
 from typing import Any
 
-from perfaudit.errors import NoBatches, TargetError
+from perfaudit.errors import NoBatches, NoStep, TargetError
 from perfaudit.measure.holder import Holder
 from perfaudit.measure.verbs import VERBS
 from perfaudit.target.load import is_out_of_memory, said, where
@@ -51,6 +51,8 @@ def answer(holder: Holder, command: Reply) -> Reply:
         return VERBS[command.pop("do")](holder, **command)
     except NoBatches as error:
         return {"fault": "ended" if holder.built else "target", "message": str(error)}
+    except NoStep as error:
+        return {"fault": "no step", "message": str(error)}
     except TargetError as error:
         return {"fault": "step" if holder.built else "target", "message": str(error)}
     except (KeyboardInterrupt, SystemExit) as error:

@@ -17,7 +17,7 @@ from typing import Any
 
 from greenlet import greenlet
 
-from perfaudit.errors import NoBatches, TargetError
+from perfaudit.errors import NoBatches, NoStep, TargetError
 from perfaudit.script import as_main
 from perfaudit.script.after_import import after_import
 from perfaudit.script.rhythm import ANEW, find_rhythm
@@ -198,7 +198,7 @@ class ScriptTraining(ScriptLoading):
         raise self._ended()
 
     def _ended(self) -> TargetError:
-        """That the script has no further step: NoBatches behind its first one, but for a code that says that it failed."""
+        """That the script has no further step: NoStep before its first one, NoBatches behind it, but for a code of a failure."""
         if self._order:
             kind = TargetError if self._code else NoBatches  # `if not isfinite(loss): sys.exit(1)` is no end of a loop
             updates = f"{self.updates} updates of its optimizers{self._left_saying}"
@@ -214,7 +214,8 @@ class ScriptTraining(ScriptLoading):
             if self._started:
                 seen += f"; it started other processes ({', '.join(dict.fromkeys(self._started))}), and did not train in this one"
         why = self._left_saying or f"; {self._said or seen}"
-        return TargetError(f"{self.target}: the script {self._how} before its first step{why}")
+        kind = TargetError if self._code or roles else NoStep
+        return kind(f"{self.target}: the script {self._how} before its first step{why}")
 
     def update_ends(self, optimizer: int) -> None:
         """An update of the script has ended: whoever asked goes on, until the next one is asked for.

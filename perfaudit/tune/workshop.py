@@ -172,13 +172,17 @@ def workshop_for(
 
 
 def as_user_error(target: Target, failure: ChildFailed, timeout: float) -> UserError:
-    """The fault of a child as the message a user reads: TargetError while it loads, NothingMeasured once it trains."""
-    if failure.kind in ("step", "ended"):
+    """The fault of a child as the message a user reads: TargetError while it loads, NothingMeasured once it trains.
+
+    A script that hangs, or ends without a fault, before its first step has loaded: NothingMeasured, as `perfaudit run` has it.
+    """
+    if failure.kind in ("step", "ended", "no step"):
         return NothingMeasured(
             f"{failure}, {TOO_FEW}" if failure.kind == "ended" and target.is_script else str(failure)
         )
     if failure.kind == "timeout":
-        return TargetError(f"{target.file}: {failure}; give it longer with --timeout (now {timeout:.0f} s)")
+        kind = NothingMeasured if target.is_script else TargetError
+        return kind(f"{target.file}: {failure}; give it longer with --timeout (now {timeout:.0f} s)")
     if failure.kind == "crash":
         when = "before or in the first steps of the script" if target.is_script else "while it was loaded"
         return TargetError(f"{target.file}: {when}, {failure}")

@@ -130,7 +130,12 @@ def test_findings_of_a_script_are_priced(tmp_path: Path, perfaudit: Run) -> None
     ("text", "arguments", "said"),
     [
         ("def broken(:\n", (), "train.py: it raised SyntaxError: invalid syntax"),
-        ("print('no training here')\n", (), "train.py: the script ended before its first step; there were 0 batches"),
+        (
+            "import torch\nraise ValueError('no data')\n",
+            (),
+            "it raised ValueError: no data (train.py:2 in <module>), before",
+        ),
+        ("import sys\nsys.exit(7)\n", (), "train.py: the script left with code 7 before its first step"),
         (
             SCRIPT,
             (),
@@ -150,6 +155,28 @@ def test_a_script_that_does_not_train_is_one_clear_message(
     (tmp_path / "train.py").write_text(text)
     done = perfaudit("tune", "train.py", "--anomaly", "--budget", "10s", *arguments)
     assert done.code == 2, done.out
+    assert said in " ".join(done.err.split())
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("print('no training here')\n", "train.py: the script ended before its first step; there were 0 batches"),
+        (
+            "import time\ntime.sleep(600)\n",
+            "no answer within 6 s (last seen at train.py:2 in <module>); give it longer",
+        ),
+    ],
+)
+def test_where_no_step_comes_and_nothing_fails_nothing_is_measured(
+    text: str, said: str, tmp_path: Path, perfaudit: Run
+) -> None:
+    """As `perfaudit run` has it: nothing could be measured, and the script has not failed."""
+    (tmp_path / "train.py").write_text(text)
+    done = perfaudit("tune", "train.py", "--anomaly", "--timeout", "6s")
+    assert done.code == 3, done.out
     assert said in " ".join(done.err.split())
     assert "Traceback" not in done.err
 
