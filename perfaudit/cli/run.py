@@ -224,6 +224,9 @@ def run_of(seen: Seen, script: Script, longest: float, in_place: bool) -> Run:
     _refuse(seen, script.name)
     if seen.ended == "late":
         seen.message = _why_late(seen, longest)
+    elif seen.ended == "enough" and seen.is_in_evaluation:
+        updates = count(seen.number, "update")
+        seen.message = f"When the time was up, it was in an evaluation behind {updates}. --seconds gives it longer."
     elif seen.ended == "finished" and not seen.number:
         seen.message = f"Seen: {_signs(seen)}."
     return summarize(seen, str(script), in_place)
@@ -317,7 +320,7 @@ def report_of(run: Run, facts: Mapping[str, Any], machine: Environment) -> Repor
     from perfaudit.report import Report
     from perfaudit.rules import rule_heads
     from perfaudit.script.advice import order_findings
-    from perfaudit.script.never_called import lines_never_called, loaders_never_built
+    from perfaudit.script.never_called import lines_called, lines_never_called, loaders_never_built
     from perfaudit.static.discover import shown
 
     given = [shown(Path(file)) for file in facts.get("files", []) if Path(file).is_file()]
@@ -327,10 +330,11 @@ def report_of(run: Run, facts: Mapping[str, Any], machine: Environment) -> Repor
     only = {rule.id for rule in rule_heads().values() if rule.accelerator_only}
     never_built = _lines_of_classes(report.findings, facts.get("never_built", {}))
     never_run = _lines_under_guards(report.findings, facts.get("main", ""))
-    never_called = lines_never_called(report.findings, facts.get("called", {}))
+    heard = facts.get("called", {})
+    never_called, called = lines_never_called(report.findings, heard), lines_called(report.findings, heard)
     read, never_read = facts.get("loaders_read", []), facts.get("loaders_never_read", [])
     never_read = [*never_read, *loaders_never_built(report.findings, [*read, *never_read] if read else [])]
-    findings = order_findings(report.findings, run, only, never_read, never_built, never_run, never_called)
+    findings = order_findings(report.findings, run, only, never_read, never_built, never_run, never_called, called)
     machine = dataclasses.replace(
         machine, device=run.device or "cpu", torch=facts.get("torch", ""), threads=facts.get("threads", 0)
     )

@@ -61,7 +61,12 @@ class _Lines:
             so_far = f"; {count(seen.backwards, 'backward pass', 'backward passes')}" if seen.backwards else ""
             say(f"{self._name}: no step yet, {now - seen.began:.0f} s{so_far}")
         elif now - self._since >= _QUIET:
-            say(f"{self._name}: {count(seen.number, 'update')}, the last one {now - self._since:.0f} s ago")
+            doing = (
+                f"; it evaluates ({count(seen.evaluated, 'batch or call', 'batches and calls')} so far)"
+                if seen.evaluated
+                else ""
+            )
+            say(f"{self._name}: {count(seen.number, 'update')}, the last one {now - self._since:.0f} s ago{doing}")
         elif last := [update["seconds"] for update in _behind_start(seen, _LAST)]:
             say(f"{self._name}: {count(seen.number, 'update')}, about {milliseconds(sum(last) / len(last))} each")
         else:
@@ -114,6 +119,7 @@ def live_line(seen: Seen, request: Request, now: float, width: int) -> str:
     seconds = sum(update["seconds"] for update in recent)
     if not recent or not seconds:
         so_far = count(seen.number, "update") if seen.number else "no step yet"
+        so_far += ", it evaluates" if seen.evaluated else ""
         return one_line(f"{request.script.name}: {so_far}, {now - seen.began:.0f} s")[: width - 1]
     said = [
         f"update {seen.number:,}" if len({update["optimizer"] for update in recent}) > 1 else f"step {seen.number:,}"
@@ -125,6 +131,8 @@ def live_line(seen: Seen, request: Request, now: float, width: int) -> str:
     said.append(milliseconds(seconds / len(recent)))
     if watched[0]["phases"]:
         said.append(_phases(watched, in_them))
+    if seen.evaluated:
+        said.append("evaluates")
     if seen.memory:
         said.append(f"{seen.memory / 2**20:,.0f} MiB")
     if (left := seconds_left(seen, request, now)) is not None:

@@ -293,6 +293,8 @@ def _about_files(run: Run) -> list[str]:
 def _how_it_ended(run: Run) -> list[str]:
     if run.ended == "finished":
         return ["The script ended by itself."]
+    if run.ended == "enough":
+        return [run.message] if run.message else []
     if run.by_rank and run.ended in ("failed", "stopped", "late"):
         return []  # told with the ranks
     if run.ended == "failed":
@@ -319,7 +321,7 @@ def no_step(run: Run) -> list[str]:
         "enough": "No step could be timed.",
     }[run.ended]
     sentences = [said]
-    if run.ended in ("late", "finished") and run.message:
+    if run.ended in ("late", "finished", "enough") and run.message:
         sentences.append(f"{run.message}{_where_it_stands(run)}")
     if run.steps:
         sentences.append(

@@ -43,8 +43,10 @@ def order_findings(
     never_built: Sequence[Lines] = (),
     never_run: Sequence[Lines] = (),
     never_called: Sequence[Lines] = (),
+    called: Sequence[Lines] = (),
 ) -> tuple[Finding, ...]:
     """Those whose phase was seen to take a share worth saying first, the largest first; then what no phase was seen for.
+    Of these, rules about what a step does come first where a step was seen to run their function.
 
     Last, and said so: what lies in a phase that hardly takes any time; functions that no step calls; loaders that no step has
     read; optimizers that made no update; what costs time where several processes train; on a CPU what costs time on
@@ -52,7 +54,7 @@ def order_findings(
 
     accelerator_only: ids of such rules. never_read: the calls that build such loaders. never_built: the classes of such
     modules. never_run: what stands under `if __name__ == "__main__"` in other files than the script.
-    never_called: findings in functions that no step was seen to call.
+    never_called: findings in functions that no step was seen to call. called: in functions that one was.
     """
     if not run.phases:
         return tuple(finding for finding in findings if finding.severity != "hint")
@@ -69,7 +71,10 @@ def order_findings(
     ]
     large = sorted((each for each in observed if each[1] >= WORTH_SAYING), key=lambda each: -each[1])
     small = [finding for finding, share in observed if share < WORTH_SAYING]
-    rest = [finding for finding in findings if _share(finding, run) is None]
+    rest = sorted(
+        (finding for finding in findings if _share(finding, run) is None),
+        key=lambda each: not (each.rule.startswith(IN_STEPS) and _lies_in(each, called)),
+    )
     return (*(finding for finding, _ in large), *rest, *small, *(_with_note(each, why[id(each)]) for each in last))
 
 

@@ -23,6 +23,15 @@ def lines_never_called(findings: Sequence[Finding], called: Mapping[str, Sequenc
     called: first lines and names, by file. A file that is not there was not looked at. Of nested functions the innermost one
     counts, and a lambda and what a decorator may have compiled are left out.
     """
+    return _lines(findings, called, False)
+
+
+def lines_called(findings: Sequence[Finding], called: Mapping[str, Sequence[Sequence[Any]]]) -> list[Lines]:
+    """The same of findings whose function is among them."""
+    return _lines(findings, called, True)
+
+
+def _lines(findings: Sequence[Finding], called: Mapping[str, Sequence[Sequence[Any]]], is_called: bool) -> list[Lines]:
     of_file: dict[str, set[int]] = {}
     for finding in findings:
         if finding.location is not None:
@@ -31,7 +40,7 @@ def lines_never_called(findings: Sequence[Finding], called: Mapping[str, Sequenc
     return [
         (file, line, line)
         for file in of_file.keys() & names.keys()
-        for line in sorted(_never_called(_functions(file), of_file[file], names[file]))
+        for line in sorted(_in_functions(_functions(file), of_file[file], names[file], is_called))
     ]
 
 
@@ -69,7 +78,10 @@ def _nodes(file: str) -> list[ast.AST]:
     return []
 
 
-def _never_called(functions: Sequence[Function], lines: set[int], called: Collection[tuple[Any, ...]]) -> set[int]:
+def _in_functions(
+    functions: Sequence[Function], lines: set[int], called: Collection[tuple[Any, ...]], is_called: bool
+) -> set[int]:
+    """Those of the lines whose function is among those that were called, or is not."""
     found = set()
     for line in lines:
         around = [each for each in functions if each.lineno <= line <= (each.end_lineno or each.lineno)]
@@ -79,6 +91,6 @@ def _never_called(functions: Sequence[Function], lines: set[int], called: Collec
         # The interpreter's first line of a function is that of a decorator where there is one.
         first = min([innermost.lineno, *(each.lineno for each in innermost.decorator_list)])
         is_compiled = any(word in ast.unparse(each) for each in innermost.decorator_list for word in COMPILED)
-        if not is_compiled and (first, innermost.name) not in called:
+        if not is_compiled and ((first, innermost.name) in called) == is_called:
             found.add(line)
     return found

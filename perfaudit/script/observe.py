@@ -59,7 +59,9 @@ class Seen:
     redirected: files that were kept away. refused: why nothing could be kept away, and nothing ran.
     began: on the clock of `time.monotonic`. trained_since: when the first update was told, on that clock; trained_at: the same in
     seconds since 1970. memory: bytes in use. fractions: when it was told first and last which share of all steps is made, and
-    that share. batches, backwards: how many there were before the first update. started: what the processes are for that the
+    that share. batches, backwards: how many there were before the first update. evaluated: batches
+    and calls of models without gradients since the last update, where that is long ago. is_in_evaluation: it was ended there,
+    as the time was up. started: what the processes are for that the
     script started, a loader's workers left out. replaced: the program that took the place of the script (os.execv), "" for none;
     replaced_at: when. pid: of the script's process, 0 before it was told. stands: where it stood when it was
     late, as `file:line in function`. enough_by: when the script is ended at the latest, as enough was seen; 0 before that.
@@ -78,6 +80,8 @@ class Seen:
     refused: str = ""
     batches: int = 0
     backwards: int = 0
+    evaluated: int = 0
+    is_in_evaluation: bool = False
     started: list[str] = field(default_factory=list)
     replaced: str = ""
     replaced_at: float = 0.0
@@ -99,6 +103,7 @@ class Seen:
         if not self.number:
             self.trained_at, self.trained_since = time.time(), time.monotonic()
         self.number += len(updates)
+        self.evaluated = 0
         self.kept += updates[: max(0, self.keep - len(self.kept))]
         self.updates += updates
         self.of_rank += [tuple(update[name] for name in OF_RANK) for update in updates if OF_RANK[-1] in update]
@@ -263,6 +268,10 @@ def _take(seen: Seen, line: Json) -> None:
         seen.started.append(line["started"])
     elif "redirected" in line:
         seen.redirected, seen.redirected_more = tuple(line["redirected"]), line["redirected_more"]
+    elif "evaluated" in line:
+        seen.evaluated = line["evaluated"]
+    elif "waited_for" in line:
+        seen.is_in_evaluation = True
     elif "batches" in line:
         seen.batches, seen.backwards = line["batches"], line["backwards"]
     elif "refused" in line:

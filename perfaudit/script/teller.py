@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import os
 import signal
@@ -34,6 +35,7 @@ SIGN_SECONDS = 1.0  # between two signs of a script without an update
 FEWEST = 4  # steps, for which a slow script is given more time: the first is not counted
 FEW = 20  # steps: an evaluation that took most of the time leaves less; more are waited for if they come soon
 SOON = 0.25  # of the time that is given
+EVALUATES = 4.0  # times the seconds of the longest step so far, without a backward pass, from which on it is no step
 FACTS_AFTER = 4  # updates, and after twice as many each time: a script that is killed tells nothing at its end
 MOST_STARTED = 20  # processes of which it is told what they are for
 
@@ -58,7 +60,12 @@ class Teller:
         self._profile: StepProfile | None = None  # under way
         self._profiled = 0  # updates since it began
         self._called: CalledFunctions | None = None  # of steps behind those that are timed
-        self._heard: CalledFunctions | None = None  # the same afterwards
+        self._heard: list[CalledFunctions] = []  # the same afterwards, and of the first step
+        self._early: CalledFunctions | None = (
+            None  # of the first step, which does not count: a script may end by itself
+        )
+        self._is_early = True  # until it is begun to be listened to
+        self._optimizers: set[int] = set()  # of that step
         self._listened = 0  # updates since it began
         self._listens_since = 0.0
         self._told = time.monotonic()
@@ -66,6 +73,8 @@ class Teller:
         self._so_far = StepsSoFar()
         self._enough_at = math.inf  # if there are `FEWEST` steps by then
         self._counted_at = 0.0  # the last update
+        self._longest = 0.0  # seconds until an update has ended, of all so far
+        self._signed = 0.0
         self._is_watched = False  # as far as is known
         os.register_at_fork(after_in_child=self._ask_again)
         self._files = OwnFiles()
@@ -91,6 +100,10 @@ class Teller:
         if self._called is not None:
             self._go_on_listening(now)
             return
+        if self._early is not None:
+            if optimizer in self._optimizers:
+                self._end_listening_early()
+            self._optimizers.add(optimizer)
         if self._first is None:
             self._first = now
             self._enough_at = now + self._seconds if self._seconds else math.inf
@@ -111,6 +124,7 @@ class Teller:
                 self._tell_state()
             self._weigh(now - self._first, updates)
         before, self._counted_at = self._counted_at, now
+        self._longest = max(self._longest, now - (before or self.watch.first_batch_at or self.watch.torch_at or now))
         if (not self._steps and now < self._enough_at) or not self._is_enough(now, now - before):
             if self._chosen is not None and updates >= self._change_at:
                 is_watched, number = self._chosen.next_row()
@@ -142,6 +156,18 @@ class Teller:
         self._called, self._listens_since = called, now
         return True
 
+    def _begin_to_listen_early(self) -> None:
+        self._is_early = False
+        called = CalledFunctions()
+        if self.watch.of_rank is None and os.getpid() == self._pid and called.begin():
+            self._early = called
+
+    def _end_listening_early(self) -> None:
+        if self._early is not None:
+            self._early.end()
+            self._heard.append(self._early)
+            self._early = None
+
     def _go_on_listening(self, now: float) -> None:
         self.watch.take_records()  # a step that is slowed is no time to go by
         self._listened += 1
@@ -149,7 +175,7 @@ class Teller:
         if self._called is None or rest or not steps or (steps < MOST and now - self._listens_since < SECONDS):
             return
         self._called.end()
-        self._heard = self._called
+        self._heard.append(self._called)
         self._called = None
         self._end_script()
 
@@ -203,11 +229,32 @@ class Teller:
             self._pipe.tell({"started": what})
 
     def sign(self) -> None:
-        """Tell now and then that the script trains, though no update has ended a step."""
+        """Tell now and then that the script trains, though no update has ended a step.
+
+        Behind an update, an evaluation may take any time: it is told, and where the time is up, it is not waited for.
+        """
+        if self._is_early and not self.watch.updates:
+            self._begin_to_listen_early()
         now = time.monotonic()
-        if now - self._told > SIGN_SECONDS and os.getpid() == self._pid:
-            self._told = now
-            self._pipe.tell({"batches": self.watch.batches, "backwards": self.watch.backwards})
+        if now - self._signed <= SIGN_SECONDS:
+            return
+        self._signed = now
+        if not self.watch.updates:
+            if now - self._told > SIGN_SECONDS and os.getpid() == self._pid:
+                self._told = now
+                self._pipe.tell({"batches": self.watch.batches, "backwards": self.watch.backwards})
+        elif self._is_watched and self._evaluates(now):
+            self._end_listening_early()
+            self.tell()
+            self._pipe.tell({"evaluated": self.watch.evaluated})
+            if self._profile is None and self._called is None and now >= self._enough_at + SOON * self._seconds:
+                self._pipe.tell({"waited_for": "evaluation"})
+                self._end_script()
+
+    def _evaluates(self, now: float) -> bool:
+        """Whether what the script has done since its last update is no step: a step has a backward pass, and comes sooner."""
+        since = now - self._counted_at
+        return self.watch.evaluated > 1 and since > max(SIGN_SECONDS, EVALUATES * self._longest)
 
     def _is_enough(self, now: float, last: float) -> bool:
         """Whether steps or time are up. last: seconds of the last update, by which is told how soon more would be there."""
@@ -275,8 +322,12 @@ class Teller:
         facts = self._facts()
         with contextlib.suppress(Exception):  # classes of the script's may do anything when they are looked at
             facts["never_built"] = self.watch.never_built(frozenset(facts["files"]))
-            if self._heard is not None and self._heard.is_known and not self.watch.compiles:
-                facts["called"] = self._heard.names(facts["files"])
+            known = [each for each in self._heard if each.is_known]
+            if known and not self.watch.compiles:
+                names = [each.names(facts["files"]) for each in known]
+                facts["called"] = {
+                    file: sorted({*itertools.chain(*(each[file] for each in names))}) for file in names[0]
+                }
             if self._reads_samples and os.getpid() == self._pid:
                 facts["sample_lengths"] = sample_lengths(self.watch)
             facts["main"] = os.path.abspath(getattr(sys.modules["__main__"], "__file__", None) or "")  # noqa: PTH100

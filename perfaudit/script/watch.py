@@ -58,8 +58,8 @@ class Watch:
     """The updates of one training, each with what happened since the one before.
 
     on_update: called with the number of its optimizer right after each update, -1 where there is none; `take_records` has its
-    record by then. on_sign: called after each batch and backward pass as long as there was no update. of_rank: what records
-    have besides, where this is one of several ranks.
+    record by then. on_sign: called after each batch and backward pass as long as there was no update, and behind that after each
+    batch and each call of a model without gradients. of_rank: what records have besides, where this is one of several ranks.
     """
 
     times_forwards = True  # puts a function of ours around them
@@ -97,6 +97,7 @@ class Watch:
         self._hooks: tuple[Any, ...] = ()  # of torch's updates; each can be removed
         self.of_rank = of_rank
         self.updates = 0
+        self.evaluated = 0  # calls of models without gradients since the last update, and batches
 
     # ---- putting it in place -----------------------------------------------------------------------------------------
 
@@ -104,6 +105,8 @@ class Watch:
         """Put everything in place as soon as torch has been imported."""
         after_import("torch", self.put_in_place)
         after_import("torch._dynamo.trace_rules", _let_nothing_of_ours_be_compiled)
+        after_import("bdb", self._leave_out_debuggers)
+        after_import("pdb", self._leave_out_their_making)
 
     def put_in_place(self) -> None:
         """Watch from now on."""
@@ -123,6 +126,29 @@ class Watch:
         self._watch_tensors(replace)
         if self.of_rank is not None:
             self.of_rank.collectives.put_in_place()
+
+    def _leave_out_debuggers(self) -> None:
+        """Leave out of all steps what a debugger takes where it stops: `pdb` and others are a `bdb.Bdb`, and it is told here."""
+        for name in ("dispatch_line", "dispatch_call", "dispatch_return", "dispatch_exception"):
+            replaced_functions.replace(sys.modules["bdb"].Bdb, name, self._leave_out)
+
+    def _leave_out_their_making(self) -> None:
+        """The same of what a `pdb.Pdb` takes to be made: it reads settings and a history of commands."""
+        replaced_functions.replace(sys.modules["pdb"].Pdb, "__init__", self._leave_out)
+
+    def _leave_out(self, original: Function) -> Function:
+        notes = self._notes
+
+        def stop(*args: Any, **kwargs: Any) -> Any:
+            began = notes.clock()
+            try:
+                return original(*args, **kwargs)
+            finally:
+                if _thread_now() == notes.thread:
+                    notes.note((OURS, notes.clock(), began))
+                    notes.add_up_many()
+
+        return stop
 
     def _watch_steps(self, replace: Replace) -> None:
         """Watch updates, backward passes and batches. replace: as `replaced_functions.replace`."""
@@ -267,6 +293,7 @@ class Watch:
             values = {**values, **self.of_rank.take()}
         notes.note((kind, now, (number, values)))
         self.updates += 1
+        self.evaluated = 0
         if self.loaders.is_other:
             self.loaders.end_update()
         self._has_samples, self._wants_inputs = False, True
@@ -326,6 +353,7 @@ class Watch:
             if not self.backwards and self.first_batch_at is None:
                 self.first_batch_at = time.monotonic()
             self.backwards += 1
+            self.evaluated = 0
             self._wants_inputs = not self._has_samples
             # Straight behind a model's call it is known where the loss was computed, see `Spans`: asking takes some time.
             is_known = events[-3:-2] == [CALLED] and events[-1] != NO_GRADIENTS
@@ -428,6 +456,13 @@ class Watch:
         self.batches += 1
         if self.of_rank is not None:
             self.of_rank.see_batch(batch)
+        self._note_evaluation()
+
+    def _note_evaluation(self) -> None:
+        """A batch is there, or a model was called without gradients: whoever waits for a step hears what is done meanwhile."""
+        self.evaluated += 1
+        if self.updates:
+            self.on_sign()
 
     def _note_early_batch(self) -> None:
         if not self.updates:
@@ -477,6 +512,8 @@ class Watch:
                     self._wants_inputs = False
                     samples = count_samples([*args, *kwargs.values()], dimensions=2)
                 note((CALLED, now, samples))
+                if samples == NO_GRADIENTS:
+                    self._note_evaluation()
                 if len(events) > MOST_NOTED:
                     notes.add_up()
 
@@ -493,6 +530,7 @@ class Watch:
         finally:
             notes.depth -= 1
             notes.note((CALLED, notes.clock(), NO_GRADIENTS))
+            self._note_evaluation()
             notes.add_up_many()
 
 

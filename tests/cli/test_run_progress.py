@@ -53,8 +53,8 @@ def test_without_a_terminal_a_line_tells_how_far_a_run_is(
     every = [seen.updates[0] | {"seconds": 12.0}, *seen.updates[1:]]
     shown = []
     with progress(Request(Script("train.py"), scratch=Path("/tmp")), io.StringIO()) as tell:
-        for now, number in ((11.0, 0), (12.0, 1), (22.0, 1), (33.0, 1), (34.0, 4), (43.5, 4), (60.0, 4)):
-            seen.updates[:], seen.number = every[:number], number
+        for now, number in ((11.0, 0), (12.0, 1), (22.0, 1), (33.0, 1), (34.0, 4), (43.5, 4), (60.0, 4), (71.0, 4)):
+            seen.updates[:], seen.number, seen.evaluated = every[:number], number, 57 * (now > 70)
             tell(seen)
             shown += [(now, line) for line in capsys.readouterr().err.splitlines()]
     assert shown == [
@@ -63,6 +63,7 @@ def test_without_a_terminal_a_line_tells_how_far_a_run_is(
         (33.0, "train.py: 1 update, the last one 21 s ago"),
         (43.5, "train.py: 4 updates, about 100 ms each"),
         (60.0, "train.py: 4 updates, the last one 26 s ago"),
+        (71.0, "train.py: 4 updates, the last one 37 s ago; it evaluates (57 batches and calls so far)"),
     ]
 
 

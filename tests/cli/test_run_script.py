@@ -340,6 +340,34 @@ def test_a_script_that_hangs_before_its_first_step_leaves_no_process(tmp_path: P
         os.kill(pid, 0)
 
 
+def test_an_evaluation_behind_the_first_step_is_named_and_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import torch\nmodel = torch.nn.Linear(8, 8)\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "model(torch.ones(4, 8)).sum().backward()\noptimizer.step()\n"
+        "with torch.no_grad():\n    while True:\n        model(torch.ones(4, 8))\n"
+    )
+    done = run_forked(tmp_path, "train.py", "--seconds", "1s", "--timeout", "100s", "--format", "json")
+    seen = result(done)
+    assert (seen["ended"], seen["steps"], done.code) == ("enough", 1, 3)
+    assert (
+        seen["message"] == "When the time was up, it was in an evaluation behind 1 update. --seconds gives it longer."
+    )
+
+
+def test_functions_that_no_step_calls_are_known_of_a_script_that_ends_by_itself(tmp_path: Path) -> None:
+    activation = "return 0.5 * x * (1.0 + torch.erf(x / math.sqrt(2.0)))"
+    (tmp_path / "train.py").write_text(
+        f"import math\nimport torch\ndef other(x):\n    {activation}\ndef act(x):\n    {activation}\n"
+        "def train(steps):\n    model = torch.nn.Linear(8, 8)\n    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "    for _ in range(steps):\n        act(model(torch.ones(4, 8))).sum().backward()\n        optimizer.step()\n"
+        "train(9)\nif torch.rand(()) > 2:\n    other(torch.ones(1))\n"
+    )
+    done = run_forked(tmp_path, "train.py", "--format", "json")
+    found = [(each["line"], each["note"] or "") for each in json.loads(done.out)["findings"] if each["rule"] == "PA204"]
+    assert [line for line, _ in found] == [6, 4], done.out
+    assert "did not come to this function" in found[1][1]
+
+
 def test_a_script_that_hangs_after_some_steps_is_ended_too(project: Path) -> None:
     text = TRAINS.replace(
         "step += 1\n", "step += 1\n                import time; time.sleep(1000 if step == 12 else 0)\n"

@@ -61,6 +61,15 @@ def test_a_function_that_no_step_calls_comes_last_and_says_so() -> None:
     assert [(each.rule, each.note) for each in ordered] == [("PA201", ""), ("PA404", NEVER_CALLED)]
 
 
+def test_what_a_step_was_seen_to_run_comes_before_what_only_the_text_says() -> None:
+    given = [
+        found(rule).with_(location=Location("train.py", line, 1, line, 9))
+        for rule, line in (("PA201", 2), ("PA404", 4), ("PA204", 6))
+    ]
+    ordered = order_findings(given, run(), called=[("train.py", 6, 6), ("train.py", 2, 2)])
+    assert [each.rule for each in ordered] == ["PA204", "PA201", "PA404"]
+
+
 def test_an_optimizer_that_updates_nothing_comes_last_and_says_so() -> None:
     given = [found("PA402").with_(message=f"`torch.optim.{name}` without `fused` runs") for name in ("Adam", "SGD")]
     ordered = order_findings(given, replace(run(), optimizer_names=("SGD",)))

@@ -11,7 +11,7 @@ from surveys import found
 
 from perfaudit.findings import Finding, Location
 from perfaudit.script.called_functions import CalledFunctions
-from perfaudit.script.never_called import lines_never_called, loaders_never_built
+from perfaudit.script.never_called import lines_called, lines_never_called, loaders_never_built
 
 TEXT = dedent("""\
     import functools
@@ -58,6 +58,7 @@ def test_the_innermost_function_counts(file: Path) -> None:
     given = at(file, "PA601", 1, 5, 6, 10, 11, 12, 16, 20)
     called = {str(file): [(3, "used"), (4, "inner"), (14, "decorated")]}
     assert [line for _, line, _ in lines_never_called(given, called)] == [10, 12]
+    assert [line for _, line, _ in lines_called(given, called)] == [5, 6, 16]
     assert [line for _, line, _ in lines_never_called(given, {str(file): [(8, "unused")]})] == [5, 6, 10, 16]
 
 

@@ -110,6 +110,42 @@ def test_a_few_more_steps_are_waited_for_where_they_come_soon(
     assert abs(ends[0] + 1 - seen) <= 1  # sums of 0.1
 
 
+@pytest.mark.parametrize(
+    ("step", "is_model_called", "ends"),
+    [
+        (0.125, True, 26.0),  # an evaluation: not waited for when a quarter more than the time is over
+        (0.125, False, 0.0),  # nothing is seen of what it does
+        (30.0, True, 0.0),  # a step takes longer, and a teacher of it is called without gradients
+    ],
+)
+def test_an_evaluation_is_told_and_not_waited_for_when_the_time_is_up(
+    step: float, is_model_called: bool, ends: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, told, ended = 1000.0, Told(), list[float]()
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    teller = Teller(ORDER | {"seconds": 20.0}, told)
+    monkeypatch.setattr(teller, "_end_script", lambda: ended.append(now - began))
+    teller.watch.first_batch_at = now
+    began = now = now + step
+    teller.watch.updates = 1
+    teller.count(0)
+    for _ in range(60):
+        now += 0.5
+        if is_model_called:
+            teller.watch._note_evaluation()
+    assert ended[:1] == ([ends] if ends else [])
+    assert ({"waited_for": "evaluation"} in told.lines) == bool(ends)
+    assert any("evaluated" in line for line in told.lines) == bool(ends)
+
+
+def test_a_step_is_no_evaluation_once_it_has_a_backward_pass() -> None:
+    watch = Watch(lambda optimizer: None)
+    watch._note_evaluation()
+    assert watch.evaluated == 1
+    watch._watch_backward(lambda: None)()
+    assert watch.evaluated == 0
+
+
 def test_what_is_told_begins_no_row_of_watched_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps of 1 ms: something is told four times a second, and rows begin where they were drawn."""
     now = 100.0

@@ -82,6 +82,23 @@ for epoch in range(2):
         optimizer.step()
         take(1.0)
 """,
+    "debugged": """
+import bdb
+class Debugger(bdb.Bdb):
+    def user_line(self, frame):
+        take(100.0)
+        self.set_continue()
+model = small()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for number in range(8):
+    loss = mean(model(torch.randn(4, 8)))
+    if number % 2:
+        Debugger().set_trace()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    take(1.0)
+""",
     "recomputed": """
 class Adjoint(torch.autograd.Function):
     @staticmethod
@@ -431,6 +448,12 @@ def test_phases_of_a_plain_loop_are_exact(seen_of: Callable[[str], Seen]) -> Non
     seconds = {name: 8 * share for name, share in run.phases.items() if share}
     assert seconds == pytest.approx({"data_wait": 1.0, "forward": 3.0, "backward": 3.0, "other": 1.0})
     assert (run.samples_per_second, run.limited_by) == (0.5, "compute")
+
+
+def test_what_a_debugger_takes_where_it_stops_is_in_no_step(seen_of: Callable[[str], Seen]) -> None:
+    run = summarize(seen_of("debugged"), "debugged")
+    assert (run.seconds_per_step, run.mean_seconds_per_step, run.uneven) == (7.0, 7.0, 0)
+    assert run.phases["forward"] == pytest.approx(3 / 7)
 
 
 def test_a_model_that_the_backward_pass_calls_counts_for_it(seen_of: Callable[[str], Seen]) -> None:
