@@ -141,6 +141,7 @@ class Rung:
     ratio, low, high: seconds per step with this patch alone over those of the user's code. All of the whole step, loading
     with it. beside: seconds per step of all rungs over those of all but this one, in the same training; None where that
     was not raced. Of a rung that cannot stand in a training that runs, all is of fresh processes, and ratio None beside others.
+    ratio is None, too, of one that had too few quads alone for an interval; `quads` says how many.
     way: how it was put in place ("code", "setting", "loader" or "twin"). dropped: why it was taken out again,
     "" for a rung that stayed.
     """

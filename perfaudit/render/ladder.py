@@ -146,11 +146,18 @@ def _rungs(found: Ladder, paint: Paint, width: int) -> str:
 def _row(number: str, rung: Rung, stayed: int) -> list[str]:
     place = f"{rung.location.path}:{rung.location.line}"
     what = rung.words if place in rung.words else f"{rung.words} ({place})"
-    alone = interval_text(rung.ratio, rung.low, rung.high) if rung.ratio is not None else "not raced"
+    alone = alone_text(rung)
     basis = "" if rung.basis == "screened" else f" {rung.basis}"
     beside = _beside(rung, stayed)
     alone, beside = (alone, beside + basis) if rung.ratio is None else (alone + basis, beside)
     return [f"{number}  {what}", alone, beside, _outcome(rung)]
+
+
+def alone_text(rung: Rung) -> str:
+    """What it takes alone, with the interval; of one that was chosen by a few quads, that these were too few."""
+    if rung.ratio is None:
+        return "too briefly" if rung.quads else "not raced"
+    return interval_text(rung.ratio, rung.low, rung.high)
 
 
 def _outcome(rung: Rung) -> str:

@@ -88,9 +88,8 @@ def candidates_of(
         raise Refused(f"{why}; {BY_NAME}")
     if late := too_little_time(module, deadline):
         raise TooLate(late)
-    always = _not_allowed(module.changes_at_least(survey), allow)
-    if set(always) - module.offers or (always and not allow):
-        raise Refused(not_allowed(always, allow))
+    if never := why_never_allowed(survey, name, allow):
+        raise Refused(never)
     session.watch.stage(f"{name}: {module.title}")
     current = variant_of(name, module.current(survey))
     bout = Bout(name, survey, current)
@@ -124,6 +123,13 @@ def candidates_of(
         why = CHANGED if changed_files(session.digests) else reason
         raise Refused(not_allowed(tuple(lacking), allow) if lacking else why)
     return found
+
+
+def why_never_allowed(survey: Survey, name: str, allow: frozenset[str]) -> str:
+    """Why no setting of a knob may be raced: each changes more than is allowed, and is not offered either. "" where some may."""
+    module = knob(name)
+    always = _not_allowed(module.changes_at_least(survey), allow)
+    return not_allowed(always, allow) if set(always) - module.offers or (always and not allow) else ""
 
 
 def candidates_behind(session: Session, survey: Survey, name: str, allow: frozenset[str]) -> list[Candidate]:

@@ -26,7 +26,9 @@ from perfaudit.tune.climb_behind import NOT_REACHED, race_behind, seconds_kept
 from perfaudit.tune.climb_choice import busy_words, choose, some_go_together, tell_offers
 from perfaudit.tune.climb_state import Climb
 from perfaudit.tune.climb_time import (
+    LONGER_SHARE,
     UntilSomeGoTogether,
+    UntilTold,
     asking_words,
     bring_back,
     has_time_to_race,
@@ -92,7 +94,8 @@ def climb(
         if until.is_past_check and deadline.left() < _least_to_check(profile, budget):
             leave_unchecked(state)
         if len(state.rungs) > 1:
-            race_beside(session, profile, state, screen, session.deadline(seconds))
+            latest = session.deadline(seconds + LONGER_SHARE * budget)
+            race_beside(session, profile, state, screen, UntilTold(session.deadline(seconds), latest, state))
     if len(state.rungs) > 1 and state.together() is None:
         leave_unsure(state, state.is_sure)
         if len(state.rungs) > 1 and not has_time_to_race(profile, deadline):

@@ -10,7 +10,7 @@ from perfaudit.measure.race import FUTILE
 from perfaudit.static.source import Unreadable, read_text
 from perfaudit.tune.candidates import Candidate, best_of, how_to_allow, pays, texts_of
 from perfaudit.tune.climb_state import HOPEFUL_QUADS, Climb, looks_paying, ratio_of, ratios_of
-from perfaudit.tune.climb_time import EASY_QUADS, TOGETHER_QUADS, parts_of, quads_in
+from perfaudit.tune.climb_time import EASY_QUADS, TOGETHER_QUADS, parts_of, quads_in, seconds_to_prepare
 from perfaudit.tune.profile import Profile
 from perfaudit.tune.raced import doubt_of
 
@@ -43,7 +43,7 @@ def choose(profile: Profile, state: Climb, seconds: float) -> None:
 def some_go_together(profile: Profile, state: Climb, seconds: float) -> bool:
     """Whether patches of two knobs look as if they paid, and so many seconds tell of each whether it pays beside the others."""
     seen = [state.alone.entrants.get(candidate.key) for candidate in state.allowed]
-    if any(each is not None and not each.left and each.quads < HOPEFUL_QUADS for each in seen):
+    if any(each is not None and not each.left and each.quads < HOPEFUL_QUADS - 1 for each in seen):
         return False  # who has had fewer may look better still
     return bool(_together(profile, state, _best_of_each(state), seconds))
 
@@ -52,7 +52,8 @@ def _together(profile: Profile, state: Climb, best: list[Candidate], seconds: fl
     """Those that can be raced together in these seconds, and without each; [] for none. What gains least gives way."""
 
     def quads(taken: list[Candidate]) -> float:
-        return quads_in(profile, seconds, parts_of(taken), taken, ratios_of(state, taken))
+        racing = seconds - seconds_to_prepare(profile, len(taken))
+        return quads_in(profile, racing, parts_of(taken), taken, ratios_of(state, taken))
 
     taken = list(best)
     while len(taken) > 2 and quads(taken) < EASY_QUADS and (unsure := [e for e in taken if not state.is_sure(e)]):

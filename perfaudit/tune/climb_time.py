@@ -16,7 +16,7 @@ from perfaudit.tune.climb_state import Climb
 from perfaudit.tune.profile import Profile
 from perfaudit.tune.screening import SLICE
 
-SCREENING_SHARE = 0.4  # of what is left when the candidates are known, at least
+SCREENING_SHARE = 0.3  # of what is left when the candidates are known, at least
 WANTED_QUADS = 10  # of each candidate; where the time is too short for these and a final race, the race gives way
 # What comes behind the screening takes, in seconds and steps, estimated from a few runs of char_gpt and digits_cnn: to begin
 # the race of what pays together, the check of the patch, and the final race to its first look.
@@ -31,7 +31,11 @@ CHECKING_STARTS, RACING_STARTS = 2, 3
 BESIDE_SHARE = 0.3  # of what is left behind the screening, at least
 OFFERED_QUADS = 12  # that all must be able to have, before those that are not allowed take time from the others
 TELLING_QUADS = FEWEST + 1  # with fewer there is no interval; one is lost where a step raises
-TOGETHER_QUADS = FEWEST + 0.5  # of all but each one, which is a guess; with less than FEWEST there is no interval
+TOGETHER_QUADS = FEWEST  # of all but each one; with less there is no interval
+PREPARING_STEPS = (
+    6  # of a race together, and one for each patch: two before it, three for their length, and one without any
+)
+LONGER_SHARE = 0.1  # of the budget, by which a race together may be longer than planned, to come to an interval
 EASY_QUADS = FEWEST + 2  # for which more than two patches are raced together
 SMALL_SHARE = 0.1  # of the step; what can gain no more is asked last
 SMALL_GAIN = 0.03  # of the step; what usually gains no more is raced last
@@ -121,6 +125,23 @@ def seconds_together(profile: Profile, state: Climb, left: float) -> float:
     least = USUAL_LOOK * seconds_of_quads(profile, [sure], ())
     enough = before_race >= TOGETHER_SECONDS + least
     return max(before_race if enough else before_check, BESIDE_SHARE * left)
+
+
+def seconds_to_prepare(profile: Profile, patches: int) -> float:
+    """What a race of so many patches together takes before its first quad, about."""
+    return (PREPARING_STEPS + patches) * profile.seconds_per_step
+
+
+class UntilTold(Deadline):
+    """A deadline of a race together that is put off until all who are in it have an interval, at most to `latest`."""
+
+    def __init__(self, planned: Deadline, latest: Deadline, state: Climb) -> None:
+        self._planned, self._latest, self._state = planned, latest, state
+
+    def left(self) -> float:
+        entrants = self._state.beside.entrants.values()
+        is_told = all(seen.left or seen.quads >= FEWEST for seen in entrants)
+        return (self._planned if entrants and is_told else self._latest).left()
 
 
 def asking_words(profile: Profile, name: str, left: float) -> str:

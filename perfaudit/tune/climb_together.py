@@ -65,8 +65,24 @@ def race_beside(session: Session, profile: Profile, state: Climb, screen: Screen
             worst = max((rung for rung in state.rungs if rung.key in useless), key=lambda rung: useless[rung.key][1])
             state.rungs.remove(worst)
             state.dropped.append((worst, _beside_words(useless[worst.key])))
-        elif not leave_unsure(state, lambda rung: _is_shown(state, rung)) or state.together() is not None:
+        elif _is_settled(state, deadline):
             return
+
+
+def _is_settled(state: Climb, deadline: Deadline) -> bool:
+    """Take out what was not shown to pay; whether the rest needs no race of its own, or can have none.
+
+    Where it can have none, and there is no figure of it without one, all of it stays: that was measured.
+    """
+    rungs, dropped, whole = list(state.rungs), list(state.dropped), state.beside.interval(BASE)
+    if not leave_unsure(state, lambda rung: _is_shown(state, rung)):
+        return True
+    rest = state.together()
+    if rest is None and deadline.left():
+        return False
+    if (rest is None or rest[2] >= 1) and whole is not None and whole[2] < 1:
+        state.rungs, state.dropped = rungs, dropped
+    return True
 
 
 def _is_shown(state: Climb, rung: Candidate) -> bool:

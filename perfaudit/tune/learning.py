@@ -19,7 +19,10 @@ from perfaudit.tune.session import Session
 
 
 def learn(session: Session, profile: Profile, knobs: list[str]) -> Profile:
-    """The profile with what a scan finds; where one of the knobs takes fixes that a run can judge, a step is observed too."""
+    """The profile with what a scan finds; where one of the knobs takes fixes that a run can judge, a step is observed too.
+
+    knobs: those that are searched. Findings of others stay as the text has them, and cost no process.
+    """
     findings = findings_in(profile.survey.facts.project_files or [session.target.file])
     never_run = _never_run(session, findings, knobs)
     survey = replace(profile.survey, findings=tuple(f for f in findings if f.fingerprint not in never_run))

@@ -18,7 +18,7 @@ from perfaudit.report import Report, to_json
 from perfaudit.target.names import Target
 from perfaudit.tune import ladder as climbing
 from perfaudit.tune.bout import Bout
-from perfaudit.tune.candidates import flag_for, screened_comparisons
+from perfaudit.tune.candidates import flag_for, screened_comparisons, why_never_allowed
 from perfaudit.tune.climb import climb
 from perfaudit.tune.climb_state import Climb, late
 from perfaudit.tune.first_look import is_raced_in_place
@@ -118,7 +118,12 @@ def _search_all(
 ) -> None:
     """Run stage after stage: survey, profile, and a climb or one search a knob. What each returns, the next one takes."""
     memory = session.memory_limit or int((profile.survey.facts.device.room or free_memory()) * MEMORY_SHARE)
-    progress.profile = profile = learn(session, profile, knobs)
+    judged = [
+        name
+        for name in knobs
+        if progress.climb is None or not why_never_allowed(profile.survey, name, progress.climb.allow)
+    ]
+    progress.profile = profile = learn(session, profile, judged)
     asked = [knob(name) for name in knobs if not knob(name).why_not(profile.survey)]
     if asked:
         needs_time(session.target, profile, budget, deadline.left())

@@ -362,6 +362,24 @@ def test_no_quad_is_run_beyond_a_look() -> None:
     assert (race.entrants["patch"].left, len(race.entrants["patch"].log_ratios)) == (DECIDED, 8)
 
 
+def test_those_that_look_faster_are_raced_before_the_others() -> None:
+    """Behind four quads of each; the others go on where those are decided, and the control is there all the time."""
+    race = Race(["fast", "unclear"], "control", least=0.01, seed=2, pace=Pace(warm_up=0))
+    ratios = {"fast": [0.84, 0.86, 0.85, 0.85], "unclear": [1.1, 0.9, 1.1, 0.9, 0.9]}
+    firsts = [turn.key for turn in run(race, by_quad(ratios)) if turn.is_timed][1::3]
+    assert Counter(firsts[: 4 * 3]) == dict.fromkeys(("fast", "unclear", "control"), 4)
+    assert Counter(firsts[12:20]) == {"fast": 4, "control": 4}
+    assert race.entrants["fast"].left == DECIDED
+    assert Counter(firsts[20:26]) == {"unclear": 3, "control": 3}
+
+
+def test_where_nobody_looks_faster_all_go_on() -> None:
+    race = Race(["a", "b"], "control", least=0.01, seed=2, pace=Pace(warm_up=0))
+    made = run(race, by_quad({"a": [1.2, 0.9, 0.9, 1.05, 0.97], "b": [0.9, 1.2, 1.05, 0.9, 0.97]}), most=1 + 9 * 8)
+    firsts = [turn.key for turn in made if turn.is_timed][1::3]
+    assert Counter(firsts) == {"a": 8, "b": 8, "control": 8}
+
+
 def test_of_rivals_only_the_fastest_is_raced_to_the_end() -> None:
     race = Race(["slow", "second", "first"], "control", least=0.03, seed=4, rivals=True)
     made = run(race, speeds(noise=0.02, slow=0.6, second=0.3, first=0.25))

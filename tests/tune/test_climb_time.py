@@ -108,6 +108,15 @@ def test_where_all_would_be_raced_too_briefly_fewer_are_raced() -> None:
         assert shown == kept, most
 
 
+@pytest.mark.parametrize(("loading", "kept"), [(0.07, "dataloader"), (0.003, "memory_format")])
+def test_where_one_can_be_raced_it_is_the_one_that_usually_gains_most_here(loading: float, kept: str) -> None:
+    """A knob of which no profile tells what it could gain is not raced before a loader that most of the step waits for."""
+    survey = survey_of(profile={"loading": loading, "forward": 0.1 - loading})
+    state = climb(*((each, None, [], "") for each in (candidate("threads"), loader(2), candidate("memory_format"))))
+    leave_out(profile_of(survey, seconds_per_step=0.1), state, 3.0, 3.0)
+    assert [each.knob for each in state.candidates.values()] == [kept]
+
+
 @pytest.mark.parametrize(
     ("refused", "seconds", "start", "raced"),
     [

@@ -16,6 +16,7 @@ from perfaudit.render.html.findings import place_text
 from perfaudit.render.html.markup import Markup, Part, element, sentence, shortened, table, together, words
 from perfaudit.render.html.scan import scan_verdict
 from perfaudit.render.html.tune import search_result
+from perfaudit.render.ladder import alone_text
 from perfaudit.render.ladder import headline as headline_of_climb
 from perfaudit.render.machine import value_of, verdict
 from perfaudit.render.run import headline as headline_of_run
@@ -118,7 +119,7 @@ def _rungs(found: Ladder) -> Markup:
     rows: list[list[Part]] = [
         [
             words(rung.words, MOST_CHARACTERS),
-            interval_text(rung.ratio, rung.low, rung.high) if rung.ratio is not None else "not raced",
+            alone_text(rung),
             interval_text(*rung.beside) if rung.beside is not None else "",
             "taken out" if rung.dropped else ", ".join(rung.changes) or "nothing",
         ]

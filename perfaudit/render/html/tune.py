@@ -34,7 +34,16 @@ from perfaudit.render.html.markup import (
     together,
     words,
 )
-from perfaudit.render.ladder import READING, final_race, headline, is_several, known_peaks, left, step_before
+from perfaudit.render.ladder import (
+    READING,
+    alone_text,
+    final_race,
+    headline,
+    is_several,
+    known_peaks,
+    left,
+    step_before,
+)
 from perfaudit.render.run import milliseconds
 from perfaudit.render.tables import (
     busy_text,
@@ -261,7 +270,7 @@ def _last_bar(found: Ladder, base: float) -> list[BarRow]:
 
 
 def _rung_figures(rung: Rung, stayed: int) -> Part:
-    alone = f"alone {interval_text(rung.ratio, rung.low, rung.high)}" if rung.ratio is not None else "not raced alone"
+    alone = f"alone {alone_text(rung)}" if rung.ratio is not None or rung.quads else "not raced alone"
     if stayed < 2:
         return f"{alone}, {rung.basis}"
     beside = (
@@ -280,7 +289,7 @@ def _dropped(rungs: Sequence[Rung]) -> Markup:
     rows = [
         [
             words(rung.words),
-            interval_text(rung.ratio, rung.low, rung.high) if rung.ratio is not None else "not raced",
+            alone_text(rung),
             element("td", words(rung.dropped), class_="words"),
         ]
         for rung in rungs
