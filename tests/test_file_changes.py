@@ -55,6 +55,7 @@ ELSEWHERE = {
         "measure/engine.py",
         "tempfile.NamedTemporaryFile",
     ): "the marker, an empty file for this user alone, gone with its engine",
+    ("cli/ranks_child.py", "tempfile.NamedTemporaryFile"): "the marker of a set of ranks, the same",
     ("tune/verify.py", "tempfile.TemporaryDirectory"): TEMPORARY,
     ("tune/questions.py", "tempfile.TemporaryDirectory"): TEMPORARY,
     ("cluster/node.py", "mkdir"): "on a node of a cluster: the gate's checkout, at the path that it has here, made new",

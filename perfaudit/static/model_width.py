@@ -38,17 +38,23 @@ def marks_of_width(data: bytes) -> set[str]:
     attends = b"Linear(" in data and b"softmax" in data and _ATTENTION.search(data) is not None
     if attends or any(word in data for word in _LAYER_WORDS):
         marks.add(LAYERS)
-    if any(_is_width(data, match.start()) for match in islice(_NUMBER.finditer(data), _MAX_NUMBERS)):
+    wide = {_width(data, match.start()) for match in islice(_NUMBER.finditer(data), _MAX_NUMBERS)}
+    narrow = {_width(data, match.start()) for match in islice(_NARROW_NUMBER.finditer(data), _MAX_NUMBERS)}
+    # Convolutions that are narrow in sight say more of a model than a wide name beside them, which may be that of its head.
+    if wide & {"convolution", "layer"} or ("named" in wide and "convolution" not in narrow):
         marks.add(WIDTH)
-    elif any(_is_width(data, match.start()) for match in islice(_NARROW_NUMBER.finditer(data), _MAX_NUMBERS)):
+    elif (wide | narrow) - {""}:
         marks.add(NARROW)
     return marks
 
 
-def _is_width(data: bytes, at: int) -> bool:
+def _width(data: bytes, at: int) -> str:
+    """Whether the number there is given to a "convolution" or another "layer", or is "named" as a width; "" for neither."""
     before = data[max(at - _REACH, 0) : at]
     if before.rpartition(b"\n")[2].lstrip().startswith(b"#"):
-        return False
+        return ""
     if named := _NAMED.search(before):
-        return _NO_WIDTH.search(named[1].lower()) is None
-    return _GIVEN.search(before) is not None
+        return "named" if _NO_WIDTH.search(named[1].lower()) is None else ""
+    if given := _GIVEN.search(before):
+        return "convolution" if given[0].lower().startswith(b"conv") else "layer"
+    return ""

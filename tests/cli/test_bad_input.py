@@ -161,7 +161,7 @@ def test_code_in_which_paths_multiply(before: str) -> None:
 
 def test_as_many_findings_as_lines() -> None:
     """One patch for all of them, and each with its own diff."""
-    lines = "".join(f"x{n} = torch.zeros({n}).cuda()\n" for n in range(1000))
+    lines = "".join(f"x{n} = torch.zeros({n}).cuda()\n" for n in range(1, 1001))
     report, document = scan_bytes(f"import torch\n{lines}".encode(), "nowhere/a.py", Options(frozenset({"PA105"})))
     assert document is not None
     patched = patch_document("nowhere/a.py", document, report.findings)
