@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import array
 import contextlib
+import functools
 import json
 import os
 import socket
@@ -16,6 +17,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from perfaudit.machine.limits import usable_cores
+from perfaudit.machine.others import cores_missing
 from perfaudit.script.quiet_terminal import quiet_input
 
 START_SECONDS = 120.0  # importing torch on a loaded machine took up to 30 s here
@@ -114,16 +117,30 @@ class Nursery:
         self._process.wait()
 
 
-# Rounds for which a thread of libgomp spins before it sleeps; its own default is 300,000, some 10 ms. Where others hold cores,
-# threads that spin that long for neighbours without a core made steps many times as long. Chosen by hand from a few runs of
-# char_gpt and digits_cnn on two cores, in which a calm machine showed no difference; benchmarks/fidelity.py is to say how much.
+# Rounds for which a thread of libgomp spins before it sleeps, where others hold cores; its own default is 300,000, some 10 ms.
+# There, threads that spin that long for neighbours without a core made steps many times as long. Chosen by hand from a few
+# runs of char_gpt and digits_cnn on two cores. Where the cores are free, threads wait as they do for the user: on two cores
+# loader workers wait for threads that spin, and with the limit a loader looked a third faster that gained little without it.
 SPIN_COUNT = "5000"
+HELD = 0.25  # of the usable cores, from which on others hold them
 
 
 def child_environment() -> dict[str, str]:
-    """The environment of children: as ours, threads that do not spin for long where nobody says how they wait, output at once."""
-    waits = {"GOMP_SPINCOUNT": SPIN_COUNT} if "OMP_WAIT_POLICY" not in os.environ else {}
-    return {**waits, **os.environ, "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    """The environment of children: as ours, output at once, and threads spin briefly where others hold the cores."""
+    return {**_waits(), **os.environ, "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def _waits() -> dict[str, str]:
+    """How threads wait where the user does not say it. The machine is asked once, so that all children are alike."""
+    if "OMP_WAIT_POLICY" in os.environ or "GOMP_SPINCOUNT" in os.environ:
+        return {}
+    return {"GOMP_SPINCOUNT": SPIN_COUNT} if _others_hold_cores() else {}
+
+
+@functools.cache
+def _others_hold_cores() -> bool:
+    usable = usable_cores()
+    return cores_missing(usable) > HELD * usable
 
 
 _nurseries: dict[str | None, Nursery] = {}  # by the seed with which they hash texts, which a fork cannot change
