@@ -364,7 +364,8 @@ class Screening:
     def _learn_again(self, key: str, training: Any) -> None:
         """Put the numbers back after losses that are none. A candidate to which that happens twice, and to nobody else, leaves.
 
-        Where it happens to two, the training diverges by itself, and losses are looked at no more.
+        Where it happens to two, the training diverges by itself, and losses are looked at no more. Both may happen in a row, so
+        that the base makes a step before a candidate is to blame.
         """
         self.strikes[key] = self.strikes.get(key, 0) + 1
         others = self.strikes.keys() - {key}
@@ -378,8 +379,22 @@ class Screening:
             self._put(BASE)
             self.numbers.put_back()
         if self._is_learning and self.strikes[key] > 1:
+            if training is self.training and self._base_diverges():
+                self._is_learning = False
+                return
             self.race.fail(key, DIVERGES)
             del self.strikes[key]
+
+    def _base_diverges(self) -> bool:
+        """Whether the losses are none in a step of the training as it is, after which its numbers are put back."""
+        training = self.training
+        training.whole_step()
+        training.synchronize()
+        training.phases.take()
+        found = self._has_no_number(training)
+        if self.numbers is not None:
+            self.numbers.put_back()
+        return found
 
     def _add(self, seen: Mapping[str, float], phases: Mapping[str, float]) -> None:
         for name, value in seen.items():

@@ -256,11 +256,12 @@ def test_a_candidate_with_which_the_first_loss_is_nan_is_refused(child: Child) -
     assert child.ask({"do": "race", "seconds": 0.1}, TIMEOUT)["learns"]
 
 
-def test_where_losses_are_nan_whoever_is_in_place_nobody_is_blamed(project: Callable[..., Path]) -> None:
+@pytest.mark.parametrize("steps", [12, 14, 30])
+def test_where_losses_are_nan_whoever_is_in_place_nobody_is_blamed(project: Callable[..., Path], steps: int) -> None:
     text = TRAIN.replace(
         "    return loss\n",
-        "    model.n = getattr(model, 'n', 0) + 1\n    return loss * (1 if model.n < 30 else float('nan'))\n",
-    )
+        "    model.n = getattr(model, 'n', 0) + 1\n    return loss * (1 if model.n < STEPS else float('nan'))\n",
+    ).replace("STEPS", str(steps))
     project(**{"train.py": text, "sizes.py": "WIDTH = 32\n"})
     with Child(False) as child:
         target = {"file": "train.py", "names": {}}
