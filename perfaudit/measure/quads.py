@@ -108,9 +108,11 @@ def error_of(log_ratios: Sequence[float], others: Sequence[Sequence[float]]) -> 
     return math.sqrt(max(usual, statistics.variance(log_ratios)) / n)
 
 
-def is_hopeful(log_ratios: Sequence[float], others: Sequence[Sequence[float]], least: float) -> bool:
-    """Whether these quads look as if they gained a share `least` of the step: by their middle, and more than an error of it."""
-    return statistics.median(log_ratios) + error_of(log_ratios, others) <= math.log(1 - least)
+def is_hopeful(
+    log_ratios: Sequence[float], others: Sequence[Sequence[float]], least: float, errors: float = 1.0
+) -> bool:
+    """Whether these quads look as if they gained a share `least` of the step: by their middle, and so many errors of it more."""
+    return statistics.median(log_ratios) + errors * error_of(log_ratios, others) <= math.log(1 - least)
 
 
 def _at_first_look(log_ratios: Sequence[float], least: float, others: Sequence[Sequence[float]]) -> Interval | None:

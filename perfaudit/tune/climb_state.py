@@ -16,6 +16,9 @@ from perfaudit.tune.raced import Raced, doubt_of
 
 # Keys of what is raced together: all of it, and what alone was shown to pay.
 ALL, SURE = "all", "sure"
+ERRORS_BESIDE = (
+    1.5  # standard errors; of several useless patches one or another passes a single one, and comes to that race
+)
 HOPEFUL_QUADS = 3  # of a candidate, before its middle says anything
 
 
@@ -193,15 +196,16 @@ def looks_paying(state: Climb, candidate: Candidate) -> bool:
 
 
 def looks_paying_beside(state: Climb, rung: Candidate) -> bool:
-    """The same beside the others, where all of it was raced without this one."""
-    return _looks_paying(state.beside, without(rung), rung)
+    """The same beside the others, where all of it was raced without this one, and by more."""
+    return _looks_paying(state.beside, without(rung), rung, ERRORS_BESIDE)
 
 
-def _looks_paying(raced: Raced, key: str, candidate: Candidate) -> bool:
+def _looks_paying(raced: Raced, key: str, candidate: Candidate, errors: float = 1.0) -> bool:
     seen, logs = raced.entrants.get(key), raced.log_ratios.get(key, [])
     if seen is None or (seen.left and seen.interval is None) or seen.left == FUTILE or len(logs) < HOPEFUL_QUADS:
         return False
-    return is_hopeful(logs, [other for name, other in raced.log_ratios.items() if name != key], least_gain(candidate))
+    others = [other for name, other in raced.log_ratios.items() if name != key]
+    return is_hopeful(logs, others, least_gain(candidate), errors)
 
 
 def ratio_of(state: Climb, candidate: Candidate) -> float:

@@ -72,7 +72,8 @@ def race_beside(session: Session, profile: Profile, state: Climb, screen: Screen
 def _is_settled(state: Climb, deadline: Deadline) -> bool:
     """Take out what was not shown to pay; whether the rest needs no race of its own, or can have none.
 
-    Where it can have none, and there is no figure of it without one, all of it stays: that was measured.
+    Where it can have none, and there is no figure of it without one, all of it stays if each looks faster in both races, by its
+    middle: all of it was measured.
     """
     rungs, dropped, whole = list(state.rungs), list(state.dropped), state.beside.interval(BASE)
     if not leave_unsure(state, lambda rung: _is_shown(state, rung)):
@@ -80,7 +81,8 @@ def _is_settled(state: Climb, deadline: Deadline) -> bool:
     rest = state.together()
     if rest is None and deadline.left():
         return False
-    if (rest is None or rest[2] >= 1) and whole is not None and whole[2] < 1:
+    looks_faster = all((seen := state.beside_the_others(rung)) and seen[0] <= 1 - least_gain(rung) for rung in rungs)
+    if (rest is None or rest[2] >= 1) and whole is not None and whole[2] < 1 and looks_faster:
         state.rungs, state.dropped = rungs, dropped
     return True
 
@@ -88,7 +90,7 @@ def _is_settled(state: Climb, deadline: Deadline) -> bool:
 def _is_shown(state: Climb, rung: Candidate) -> bool:
     """Whether a patch was shown to pay, alone or beside the others; or looked so in both races where all of it was shown to pay.
 
-    Each race is of other steps, and useless patches pass one of them by chance in one case of six. Two in a row are one of forty.
+    Each race is of other steps. A useless patch passes the first by chance in one case of six, and both in one of a hundred.
     """
     if state.is_sure(rung) or pays(rung, state.beside_the_others(rung)):
         return True
