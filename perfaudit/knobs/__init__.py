@@ -131,8 +131,8 @@ class Knob(ABC):
     min_gain = 0.01
     rules: tuple[str, ...] = ()  # ids of findings whose saving it measures; no rule has two knobs
     phases: tuple[str, ...] = ()  # parts of the step that its settings change (`target.phases`); () for all of it
-    # Of the part of the step that it works on, what it saves where it saves something: roughly, from benchmarks/sources_cpu.md,
-    # rule_effects.md and climbs of programs by other people. It says who gives way where time is short, and decides nothing.
+    # Of the part of the step that it works on, what it saves where it saves something: a guess by hand, which no benchmark has
+    # told. It says who gives way where time is short. No verdict and no figure of a report rests on it.
     usual_gain = 0.1
     gains_from: tuple[str, ...] = ()  # parts of the step that it could save, where its settings change others as well
     in_process = True  # nothing runs in other processes, so that processor time may be compared on a busy machine
@@ -176,7 +176,7 @@ class Knob(ABC):
         return sum(survey.profile.get(name, 0.0) for name in self.phases) / whole if whole and self.phases else 1.0
 
     def likely_gain(self, survey: Survey) -> float:
-        """The share of the step that it saves where it saves something, as far as the first profile and experience tell."""
+        """The share of the step that it saves where it saves something, by the first profile and a guess."""
         whole = survey.step_seconds
         seen = (
             sum(survey.profile.get(part, 0.0) for part in self.gains_from) / whole

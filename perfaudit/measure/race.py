@@ -207,8 +207,8 @@ class Race:
     def _racing(self) -> list[Entrant]:
         """Who takes part in the next round: all that are open, or those that look as if they gained something, and the control.
 
-        Once the first quads have told who looks so, the others wait until these are decided: where time is short it decides
-        something. Who waits keeps its quads, and each look of its own comes after as many of them as ever.
+        Once the first quads have shown who looks so, the others wait until these are decided, so that a short time decides some
+        of them. Who waits keeps its quads. Its looks come after as many quads as they would have.
         """
         open_ones = [entrant for entrant in self.entrants.values() if entrant.is_open]
         hopeful = [entrant for entrant in open_ones if self._is_hopeful(entrant)]

@@ -23,10 +23,10 @@ def choose(profile: Profile, state: Climb, seconds: float) -> None:
     """
     best = _best_of_each(state)
     queued = state.alone.base.get("queued", 0.0) / (state.alone.base.get("wall") or 1.0)
-    for candidate in best if queued >= QUEUED else ():
-        if not knob(candidate.knob).is_judged_on_a_busy_machine:
-            state.left[candidate.knob] = busy_words(queued)
-    best = [candidate for candidate in best if candidate.knob not in state.left]
+    if queued >= QUEUED:
+        unjudged = {each.knob for each in best if not knob(each.knob).is_judged_on_a_busy_machine}
+        state.left |= dict.fromkeys(unjudged, busy_words(queued))
+        best = [candidate for candidate in best if candidate.knob not in unjudged]
     best = _together(profile, state, best, seconds) or [each for each in best if state.is_sure(each)]
     for candidate in sorted(best, key=lambda candidate: not state.is_sure(candidate)):
         try:

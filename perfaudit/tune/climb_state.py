@@ -16,9 +16,8 @@ from perfaudit.tune.raced import Raced, doubt_of
 
 # Keys of what is raced together: all of it, and what alone was shown to pay.
 ALL, SURE = "all", "sure"
-ERRORS_BESIDE = (
-    1.5  # standard errors; of several useless patches one or another passes a single one, and comes to that race
-)
+# Standard errors by which a patch must look faster beside the others: one error is passed by one of several useless patches.
+ERRORS_BESIDE = 1.5
 HOPEFUL_QUADS = 3  # of a candidate, before its middle says anything
 
 

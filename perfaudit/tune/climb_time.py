@@ -32,9 +32,8 @@ BESIDE_SHARE = 0.3  # of what is left behind the screening, at least
 OFFERED_QUADS = 12  # that all must be able to have, before those that are not allowed take time from the others
 TELLING_QUADS = FEWEST + 1  # with fewer there is no interval; one is lost where a step raises
 TOGETHER_QUADS = FEWEST  # of all but each one; with less there is no interval
-PREPARING_STEPS = (
-    6  # of a race together, and one for each patch: two before it, three for their length, and one without any
-)
+# Before the first quad of a race together: two steps, three for the length of a block, one without any patch; and one for each.
+PREPARING_STEPS = 6
 LONGER_SHARE = 0.1  # of the budget, by which a race together may be longer than planned, to come to an interval
 EASY_QUADS = FEWEST + 2  # for which more than two patches are raced together
 SMALL_SHARE = 0.1  # of the step; what can gain no more is asked last

@@ -72,8 +72,8 @@ def race_beside(session: Session, profile: Profile, state: Climb, screen: Screen
 def _is_settled(state: Climb, deadline: Deadline) -> bool:
     """Take out what was not shown to pay; whether the rest needs no race of its own, or can have none.
 
-    Where it can have none, and there is no figure of it without one, all of it stays if each looks faster in both races, by its
-    middle: all of it was measured.
+    Where time is over and the rest has no figure of its own, all of it stays if it was shown to be faster and each patch looks
+    faster beside the others: that is what was measured.
     """
     rungs, dropped, whole = list(state.rungs), list(state.dropped), state.beside.interval(BASE)
     if not leave_unsure(state, lambda rung: _is_shown(state, rung)):
