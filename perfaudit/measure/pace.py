@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 LEAST_BLOCK_SECONDS = 0.005  # of a block on the CPU: long against what switching and a clock take
 # Of a block between two waits for a device, so that the host may run ahead as in real life.
@@ -57,3 +58,30 @@ def steps_of_turns(entrant: Pace) -> int:
 def steps_of_base(base: Pace) -> int:
     """Those of a quad that the base makes."""
     return base.skipped + base.block
+
+
+def balanced(paces: Mapping[str, Pace], base: str) -> dict[str, Pace]:
+    """The paces, with short blocks beside long ones doubled where that tells more in the same time.
+
+    A quad's ratio is that of 2·e steps of an entrant to 2·b of the base, of independent steps with one variance, so that its own
+    goes by 1/2e + 1/2b; it takes the steps of `steps_of_quad`. What a step tells goes by the product of the two. Beside blocks of
+    six steps of another loader, one step of the base makes that 8.8, and two make it 5.3. Where all blocks are alike, longer
+    ones tell no more. None is made longer than half of the longest beside it: an interval needs some quads, however long.
+    """
+    found, others = dict(paces), [pace for key, pace in paces.items() if key != base]
+    longest = max((pace.block for pace in others), default=0)
+    own = min(_longer(paces[base], longest), key=lambda pace: sum(_steps_by_variance(other, pace) for other in others))
+    found[base] = own
+    for key, pace in paces.items():
+        if key != base:
+            found[key] = min(_longer(pace, own.block), key=lambda each: _steps_by_variance(each, own))
+    return found
+
+
+def _longer(pace: Pace, longest: int) -> list[Pace]:
+    """The pace, and with a block twice as long where that is at most half of the longest beside it."""
+    return [pace, *([replace(pace, block=2 * pace.block)] if 4 * pace.block <= longest else [])]
+
+
+def _steps_by_variance(entrant: Pace, base: Pace) -> float:
+    return steps_of_quad(entrant, base) * (1 / (2 * entrant.block) + 1 / (2 * base.block))

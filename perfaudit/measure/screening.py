@@ -18,7 +18,7 @@ from perfaudit.errors import NoBatches, TargetError
 from perfaudit.machine.limits import free_memory
 from perfaudit.measure.agreement import ALONE, Alone
 from perfaudit.measure.own_time import Stopwatch, cores_of_process, fits_cores
-from perfaudit.measure.pace import Pace, block_steps, pace_of
+from perfaudit.measure.pace import Pace, balanced, block_steps, pace_of
 from perfaudit.measure.preparation import (
     DIVERGES,
     Candidate,
@@ -73,10 +73,13 @@ def prepare_screening(
         CONTROL,
         terms.least,
         terms.seed,
-        paces={
-            key: _pace(prepared.loader_of(key), block, key in prepared.loaders and not terms.rivals, take_turns)
-            for key in keys
-        },
+        paces=balanced(
+            {
+                key: _pace(prepared.loader_of(key), block, key in prepared.loaders and not terms.rivals, take_turns)
+                for key in keys
+            },
+            terms.base,
+        ),
         base=terms.base,
         rivals=terms.rivals,
         leasts=terms.leasts,

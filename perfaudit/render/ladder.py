@@ -140,7 +140,21 @@ def _rungs(found: Ladder, paint: Paint, width: int) -> str:
         together = _changes(found.changes)
         rows.append(["   all of it together", interval_text(*found.screened), "", together])
     columns = ["   patch", "alone, screened", "beside the others", "also changes"]
-    return table(columns, rows, paint is colour, width, columns[1:3]) + "\n" + wrapped(READING, width, "") + "\n"
+    below = [wrapped(said, width, "") for said in (READING, unsure_words(found)) if said]
+    return "\n".join([table(columns, rows, paint is colour, width, columns[1:3]), *below]) + "\n"
+
+
+def unsure_words(found: Ladder) -> str:
+    """Why patches stay of which no interval excludes 1, "" where there are none."""
+    stayed = [rung for rung in found.rungs if not rung.dropped]
+    unsure = [rung.knob for rung in stayed if rung.high >= 1 and (rung.beside is None or rung.beside[2] >= 1)]
+    if len(stayed) < 2 or not unsure:
+        return ""
+    they_stay, each_of_them = ("They stay", "each of them") if unsure[1:] else ("It stays", "it")
+    return (
+        f"No interval of {' and '.join(unsure)} excludes 1. {they_stay} because all patches together were shown to be faster, "
+        f"and {each_of_them} looked faster both alone and beside the others."
+    )
 
 
 def _row(number: str, rung: Rung, stayed: int) -> list[str]:

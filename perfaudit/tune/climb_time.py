@@ -8,7 +8,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from perfaudit.knobs import knob
 from perfaudit.measure.clock import Deadline
-from perfaudit.measure.pace import Pace, block_steps, pace_of, steps_of_base, steps_of_quad, steps_of_turns
+from perfaudit.measure.pace import (
+    Pace,
+    balanced,
+    block_steps,
+    pace_of,
+    steps_of_base,
+    steps_of_quad,
+    steps_of_turns,
+)
 from perfaudit.measure.quads import FEWEST, USUAL_LOOK
 from perfaudit.measure.race import quads_in_round
 from perfaudit.tune.candidates import Candidate, how_to_allow
@@ -242,8 +250,8 @@ def _rounds_in(profile: Profile, seconds: float, state: Climb) -> float:
     """How many rounds of the race there are in these seconds: a loader has a quad in each, what is quicker up to two."""
     raced: list[list[Candidate]] = [[each] for each in state.candidates.values()]
     take_turns = any(each.way == "loader" for each in state.candidates.values())
-    of_base = _pace(profile, [], take_turns)
-    steps = [steps_of_quad(_pace(profile, part, take_turns), of_base) for part in [*raced, []]]  # and the control
+    of_base, paces = _paces(profile, [*raced, []], [], take_turns)  # and the control
+    steps = [steps_of_quad(pace, of_base) for pace in paces]
     in_round = sum(each * quads_in_round(each, max(steps)) for each in steps)
     return seconds / (in_round * profile.seconds_per_step or 1.0)
 
@@ -349,12 +357,19 @@ def seconds_of_quads(
     """
     raced = [*parts, base]
     take_turns = any(patch.way == "loader" for part in raced for patch in part)
-    of_base, known = _pace(profile, base, take_turns), ratios or {}
+    (of_base, paces), known = _paces(profile, raced, base, take_turns), ratios or {}
     lengths = [math.prod(known.get(patch.key, 1.0) for patch in part) for part in raced]
-    own = (
-        steps_of_turns(_pace(profile, part, take_turns)) * length for part, length in zip(raced, lengths, strict=True)
-    )
+    own = (steps_of_turns(pace) * length for pace, length in zip(paces, lengths, strict=True))
     return (sum(own) + len(raced) * steps_of_base(of_base) * lengths[-1]) * profile.seconds_per_step
+
+
+def _paces(
+    profile: Profile, parts: Sequence[Sequence[Candidate]], base: Sequence[Candidate], take_turns: bool
+) -> tuple[Pace, list[Pace]]:
+    """How the base is timed, and each of these sets of patches beside it."""
+    found = {f"{at}": _pace(profile, part, take_turns) for at, part in enumerate(parts)}
+    found = balanced({"base": _pace(profile, base, take_turns), **found}, "base")
+    return found.pop("base"), [*found.values()]
 
 
 def _pace(profile: Profile, patches: Sequence[Candidate], take_turns: bool) -> Pace:

@@ -20,7 +20,7 @@ from perfaudit.tune.climb_time import seconds_to_check
 from perfaudit.tune.first_look import CLEARLY
 from perfaudit.tune.patched import SourceRace, check_patched, race_patched
 from perfaudit.tune.profile import Profile
-from perfaudit.tune.questions import digest_of_texts
+from perfaudit.tune.questions import digest_of_texts, is_told_beside
 from perfaudit.tune.session import Session
 
 KNOB = "climb"  # in the place of a knob's name: its variants are patches, and nothing is applied at run time
@@ -33,16 +33,14 @@ def final_race(session: Session, profile: Profile, state: Climb, deadline: Deadl
     Where the check refuses all of it together, each rung is checked alone, those that are refused are taken out, and the rest is
     checked and raced. memory_budget: bytes that the peak of a step with the patch may have.
     """
-    is_script = profile.survey.facts.is_script
-    most = memory_budget if is_script else None
+    is_told = is_told_beside(profile)
+    most = memory_budget if is_told else None
     while state.rungs:
         top = patched_variant("all", state.rungs)
-        if not is_script:
+        if not is_told:
             state.start_bytes, state.top_bytes = _peak(session, START), _peak(session, top)
-        if state.top_bytes is not None and state.top_bytes > memory_budget:
-            sizes = " MiB, more than the budget of ".join(f"{n / 2**20:.0f}" for n in (state.top_bytes, memory_budget))
-            state.trouble = f"the peak of a step with the patch is {sizes} MiB"
-            return
+            if _takes_too_much(state, memory_budget):
+                return
         ledger = Ledger(seconds_per_step=profile.seconds_per_step)
         stage = f"final {digest_of_texts(top.overlay)}"
         rungs = {top.key: [*state.rungs]}
@@ -57,8 +55,14 @@ def final_race(session: Session, profile: Profile, state: Climb, deadline: Deadl
             race_patched(session, profile, state.final, deadline, _rounds(state.together()))
         if not ledger.generations and top.key not in ledger.failures and top.key not in ledger.checked:
             check_patched(session, profile, state.final)
-        if is_script:  # it was asked of the processes that were checked: each start takes as long as the user's own
+        if is_told:  # by the processes that were checked, as each start takes seconds
             state.start_bytes, state.top_bytes = session.questions.known_peak(START), session.questions.known_peak(top)
+            if not profile.survey.facts.is_script and top.key in ledger.checked:
+                # Of compiled code no process that is checked tells it.
+                state.start_bytes = state.start_bytes or _peak(session, START)
+                state.top_bytes = state.top_bytes or _peak(session, top)
+                if _takes_too_much(state, memory_budget):
+                    return
         if top.key not in ledger.failures or len(state.rungs) == 1 or not _drop_refused(session, profile, state):
             return
 
@@ -82,6 +86,15 @@ def why_not_built(profile: Profile, rungs: Mapping[str, Sequence[Candidate]], ke
         if rung.knob != PATCH and not knob(rung.knob).holds(survey, rung.settings):
             return f"the patched source does not build what was raced: {rung.words}"
     return ""
+
+
+def _takes_too_much(state: Climb, memory_budget: int) -> bool:
+    """Whether the peak of a step with the patch is known to be over the budget; then it is said in `state`."""
+    if state.top_bytes is None or state.top_bytes <= memory_budget:
+        return False
+    sizes = " MiB, more than the budget of ".join(f"{n / 2**20:.0f}" for n in (state.top_bytes, memory_budget))
+    state.trouble = f"the peak of a step with the patch is {sizes} MiB"
+    return True
 
 
 def _peak(session: Session, variant: Variant) -> int | None:

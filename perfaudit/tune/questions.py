@@ -91,7 +91,10 @@ class Questions:
             is_script = profile.survey.facts.is_script
             if is_script:
                 losses = partial(self._losses_of_script, timeout)
-            self._reference = Reference(losses, self.peak_of, steps, timeout, doubles, is_script, self.keep_peak)
+            tells_memory = is_told_beside(profile)
+            self._reference = Reference(
+                losses, self.peak_of, steps, timeout, doubles, is_script, tells_memory, self.keep_peak
+            )
         return self._reference
 
     def _own_losses(self, timeout: float, command: Json) -> Curve | None:
@@ -150,6 +153,16 @@ class Questions:
             return self.ask(key, variant, {**command, "timeout": timeout})[1]
         except ChildFailed:
             return None
+
+
+def is_told_beside(profile: Profile) -> bool:
+    """Whether a process that was asked for other things can be asked for the peak of a step.
+
+    Live tensors are counted on the CPU, whatever there was before. What an allocator has reserved is the most since its process
+    began, so another process tells it; of a script, whose start takes long, it is taken as that.
+    """
+    facts = profile.survey.facts
+    return facts.is_script or facts.device.type == "cpu"
 
 
 def _memory_key(variant: Variant) -> str:

@@ -191,8 +191,9 @@ class Reference:
 
     ask: runs the user's unpatched code with this command "losses"; None where that failed. peak_of: peak bytes of one step
     of a variant; raises ChildFailed. steps: how many are compared. timeout: seconds for all of them. ask_of: a variant's reply
-    to a command, None where that failed. is_of_script: each question starts a script anew. keep_peak: the peak of a variant of a
-    script, from what the process has told that was checked.
+    to a command, None where that failed. is_of_script: each question starts a script anew. tells_memory: a process that is
+    checked is asked for its peak, too, as nothing that it did before is in that figure. keep_peak: the peak of a variant, from
+    what such a process has told.
     """
 
     ask: Callable[[Json], Curve | None]
@@ -201,6 +202,7 @@ class Reference:
     timeout: float = 300.0
     ask_of: Callable[[Variant, Json], Json | None] | None = None
     is_of_script: bool = False
+    tells_memory: bool = False
     keep_peak: Callable[[Variant, Json], int] = lambda variant, memory: int(memory["peak_bytes"])
     _known: dict[str, Curve | None] = field(default_factory=dict)
     _exact: dict[str, Exact] = field(default_factory=dict)

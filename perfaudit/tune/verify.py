@@ -158,7 +158,7 @@ class Verifier:
 
     def _losses(self, child: Child, **options: Any) -> Curve:
         # What looks at operators may have compiled ones compiled anew.
-        if self.memory_budget is not None and self.reference.is_of_script and not self._is_compiled:
+        if self.memory_budget is not None and self.reference.tells_memory and not self._is_compiled:
             options["memory"] = True
         reply = child.ask(losses_command(self.reference.steps, **options), self.reference.timeout)
         self._memory = reply.get("memory")
@@ -170,8 +170,8 @@ class Verifier:
             return
         if self._memory is not None:
             peak = self.reference.keep_peak(variant, self._memory)
-        elif variant.key == self.base and self.reference.is_of_script and not self._is_compiled:
-            return  # nothing depends on it, and each start of a script takes long
+        elif variant.key == self.base and self.reference.tells_memory and not self._is_compiled:
+            return  # nothing depends on it, and each start takes long
         else:
             peak = self._peak_in_own_process(variant)
         self.peaks[variant.key] = peak

@@ -643,7 +643,7 @@ def test_a_loader_is_raced_in_whole_rounds_of_its_workers(start: Start) -> None:
     three = Loader(training, 0.7, num_workers=3, prefetch_factor=2)
     race = prepare_screening(training, [Candidate("three", loader=three)], Terms(0.01, 1), turns := Turns())
     assert (race.ways["three"], race.race.paces["three"]) == ("loader", Pace(6, skipped=3, warm_up=8))
-    assert race.race.paces[BASE] == Pace(1)
+    assert race.race.paces[BASE] == Pace(2)
     assert turns.given == [three, None]  # its workers start in its own turn
     state = race.run(1e9)
     assert state["entrants"]["three"]["interval"][0] == pytest.approx(0.7)
@@ -652,16 +652,17 @@ def test_a_loader_is_raced_in_whole_rounds_of_its_workers(start: Start) -> None:
     assert three.entered > 8
 
 
-@pytest.mark.parametrize(("workers", "second", "own"), [(1, 6, 1), (2, 6, 2), (4, 8, 4), (8, 8, 8)])
-def test_blocks_with_a_second_loader_are_longer(start: Start, workers: int, second: int, own: int) -> None:
+@pytest.mark.parametrize(("workers", "second", "base", "own"), [(1, 6, 2, 1), (2, 6, 2, 2), (4, 8, 4, 4), (8, 8, 8, 8)])
+def test_blocks_with_a_second_loader_are_longer(start: Start, workers: int, second: int, base: int, own: int) -> None:
     """What its workers have ready when its turn ends is chance; the training's own loader goes on from block to block."""
     _, training = start()
     training.loader = types.SimpleNamespace(num_workers=workers, prefetch_factor=2, batch_size=1)
     other = Loader(training, 0.5, num_workers=workers, prefetch_factor=2)
-    for rivals, block in ((False, second), (True, own)):  # the fastest of rivals is measured afterwards
+    for rivals, blocks in ((False, (second, base)), (True, (own, own))):  # the fastest of rivals is measured afterwards
         terms = Terms(0.01, 1, rivals=rivals)
         paces = prepare_screening(training, [Candidate("other", loader=other)], terms, Turns()).race.paces
-        assert (paces["other"].block, paces[BASE].block, paces[CONTROL].block) == (block, own, own)
+        assert (paces["other"].block, paces[BASE].block) == blocks
+        assert paces[CONTROL].block == own
 
 
 def test_seconds_with_a_loader_of_another_batch_size_are_those_of_the_own(start: Start) -> None:

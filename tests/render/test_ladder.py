@@ -10,8 +10,8 @@ import pytest
 from climbs import CLIMB, CONTROL, FUSED, GELU, GONE, LADDER, RACED, report
 from tunes import MACHINE
 
-from perfaudit.measurements import NO_TIME, Ladder, NotApplicable
-from perfaudit.render.ladder import SHORT, headline, ladder, saved
+from perfaudit.measurements import NO_TIME, Ladder, NotApplicable, Rung
+from perfaudit.render.ladder import SHORT, headline, ladder, saved, unsure_words
 from perfaudit.render.markdown import render as markdown
 from perfaudit.render.paint import plain
 from perfaudit.render.text import render
@@ -419,3 +419,27 @@ def test_what_was_only_screened_on_a_busy_machine_is_doubted() -> None:
         report(LADDER, environment=replace(MACHINE, load=8.0)),
     ):
         assert "machine was busy" not in render(calm)
+
+
+def test_why_a_patch_stays_of_which_no_interval_excludes_1_is_told() -> None:
+    unsure = replace(GELU, ratio=None, low=0.0, high=float("inf"), quads=3, beside=(0.95, 0.88, 1.02))
+    said = ladder(report(LADDER.with_(rungs=(FUSED, unsure, GONE))), plain, 400)[0].splitlines()[-1]
+    assert said == (
+        "No interval of fusion excludes 1. It stays because all patches together were shown to be faster, and it looked "
+        "faster both alone and beside the others."
+    )
+    both = LADDER.with_(rungs=(replace(FUSED, high=1.01, beside=None), unsure))
+    assert unsure_words(both).startswith("No interval of optimizer and fusion excludes 1. They stay because")
+
+
+@pytest.mark.parametrize(
+    "rungs",
+    [
+        (FUSED, GELU),
+        (FUSED, replace(GELU, high=1.02, beside=(0.9, 0.85, 0.95))),  # shown beside the others
+        (FUSED, replace(GELU, high=1.02, dropped="undecided: there was no time")),
+        (replace(FUSED, high=1.02, beside=None),),  # there are no others
+    ],
+)
+def test_nothing_is_to_be_told_of_patches_that_were_shown_to_pay(rungs: tuple[Rung, ...]) -> None:
+    assert unsure_words(LADDER.with_(rungs=rungs)) == ""

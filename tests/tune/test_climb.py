@@ -770,7 +770,7 @@ def test_the_budget_holds_and_nothing_unproven_is_handed_over(
 
 def test_source_that_changes_while_it_is_measured_is_not_handed_over(climbing: Climbing, clock: FakeClock) -> None:
     def speed(on: Switches) -> float:
-        if clock.now() > 20:
+        if clock.now() > 10:
             Path("t.py").write_text(PROGRAM + "# edited meanwhile\n")
         return independent(on)
 

@@ -318,8 +318,8 @@ def test_the_peak_of_a_step_is_within_the_memory_budget(budget: int, fits: bool)
         assert verifier.peaks == {"base": 2 << 20, "patch": 2 << 20}
 
 
-def test_the_peak_of_a_script_is_told_by_the_process_that_is_checked() -> None:
-    reference = Reference(own, lambda variant: pytest.fail("started"), is_of_script=True)
+def test_the_peak_is_told_by_the_process_that_is_checked() -> None:
+    reference = Reference(own, lambda variant: pytest.fail("started"), tells_memory=True)
     with Verifier("base", {"patch": ()}, reference, memory_budget=1 << 20) as verifier:
         for key in ("base", "patch"):
             child: Any = FakeChild(*ONE, memory={"peak_bytes": 2 << 20, "taken_bytes": None})
@@ -331,7 +331,7 @@ def test_the_peak_of_a_script_is_told_by_the_process_that_is_checked() -> None:
 @pytest.mark.parametrize(
     ("peak", "why"), [(1, ""), (2 << 20, "more than the memory budget"), (None, "could not be told.*: out of memory")]
 )
-def test_the_peak_of_a_script_without_a_further_step_is_told_by_another_process(peak: int | None, why: str) -> None:
+def test_a_peak_that_the_process_that_is_checked_has_not_told_is_told_by_another(peak: int | None, why: str) -> None:
     asked = []
 
     def peak_of(variant: Variant) -> int:
@@ -340,7 +340,7 @@ def test_the_peak_of_a_script_without_a_further_step_is_told_by_another_process(
             raise ChildFailed("oom", "out of memory")
         return peak
 
-    reference = Reference(own, peak_of, is_of_script=True)
+    reference = Reference(own, peak_of, tells_memory=True)
     with Verifier("base", {"patch": ()}, reference, memory_budget=1 << 20) as verifier:
         verifier.check(FakeChild(*ONE, memory=None), Variant("base", "patch", {}), USUAL)  # type: ignore[arg-type]
         with pytest.raises(TrialFailed, match=why) if why else contextlib.nullcontext():
@@ -366,6 +366,22 @@ def test_a_peak_that_a_process_has_told_is_known_to_whoever_asks_later() -> None
         if questions.known_peak(variant) is None:
             assert questions.keep_peak(variant, told) == 7
         assert (questions.known_peak(variant), questions.peak_of(variant)) == (7, 7)
+
+
+GPU = {"type": "cuda", "name": "a GPU", "room": 1 << 30}
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({}, True),
+        ({"device": GPU}, False),  # its allocator keeps what it took
+        ({"device": GPU, "script": Script()}, True),
+    ],
+)
+def test_who_is_asked_for_a_peak(given: dict[str, Any], told: bool) -> None:
+    profile = profile_of(survey_of(**given), seconds_per_step=0.2)
+    assert Questions(Counting(), Kept()).reference(profile).tells_memory is told  # type: ignore[arg-type]  # a stand-in
 
 
 class Counting:

@@ -10,6 +10,7 @@ from perfaudit.errors import TargetError
 from perfaudit.measure import exact as doubles
 from perfaudit.measure import gradients, of_script
 from perfaudit.measure.holder import Holder
+from perfaudit.measure.memory import memory_of_step
 from perfaudit.measure.rounded import rounded_to
 from perfaudit.target.autocasts import autocasts
 from perfaudit.target.random_streams import seed_all
@@ -45,8 +46,9 @@ def losses(
     to keep the gradients of the first step in, or to compare them with ("gradients": see `measure.gradients`).
     build_seed: build the training again from this seed first. nudge: move each parameter by this share of itself, up
     or down by chance. observe: say under "dtypes" which types autocast was entered with. run: tells apart questions
-    that are the same. rounded: compute as in this type, one way for each run (see `measure.rounded`). memory: of a script,
-    the peak of one more step too. may_lack: a parameter that the model lacks had no gradient, or it counts as a gap.
+    that are the same. rounded: compute as in this type, one way for each run (see `measure.rounded`). memory: the peak
+    of one more step too, as the verb `memory` has it. may_lack: a parameter that the model lacks had no gradient, or it counts
+    as a gap.
     """
     import torch
 
@@ -90,6 +92,9 @@ def losses(
             batch = training.to_device(training.next_batch())
             losses.append(float(training.step(batch).detach()).hex())
     average = [value.hex() for value in training.average_sums()]
+    if memory:
+        seen = memory_of_step(training, training.fixed_batch())
+        found["memory"] = {"peak_bytes": seen.tensors, "taken_bytes": seen.taken}
     return {"losses": losses, "average": average, "why": why, "dtypes": sorted(dtypes), **found}
 
 

@@ -43,6 +43,7 @@ from perfaudit.render.ladder import (
     known_peaks,
     left,
     step_before,
+    unsure_words,
 )
 from perfaudit.render.run import milliseconds
 from perfaudit.render.tables import (
@@ -246,7 +247,8 @@ def _ladder(report: Report, found: Ladder) -> Markup:
         )
         parts += [element("p", caption, class_="dim"), bars(rows, axis, "The ladder: time of a step, patch by patch")]
     parts.append(_dropped([rung for rung in found.rungs if rung.dropped]))
-    return together(parts, element("p", words(READING), class_="dim")) if found.rungs else Markup()
+    below = [element("p", words(said), class_="dim") for said in (READING, unsure_words(found)) if said]
+    return together(parts, *below) if found.rungs else Markup()
 
 
 def _last_bar(found: Ladder, base: float) -> list[BarRow]:
