@@ -14,6 +14,7 @@ from typing import Any
 
 from perfaudit.measure import fork_safety
 from perfaudit.measure.worker import die_with, serve
+from perfaudit.target.real_paths import know_modules
 
 Reply = dict[str, Any]  # JSON
 
@@ -28,6 +29,7 @@ def nurse(channel: int, parent: int) -> None:
     with contextlib.suppress(ImportError):
         import torch
         import torch._dynamo  # noqa: F401  # the first optimizer imports it, which takes another second
+    know_modules()
     requests = socket.socket(fileno=channel)
     ended: dict[int, int] = {}
     size = array.array("i").itemsize
@@ -40,6 +42,7 @@ def nurse(channel: int, parent: int) -> None:
             for name in request["modules"]:
                 with contextlib.suppress(Exception):
                     importlib.import_module(name)
+            know_modules()
             requests.sendall(b"-")
             continue
         if request["do"] == "poll":

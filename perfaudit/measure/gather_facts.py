@@ -16,6 +16,7 @@ from perfaudit.target.blocks import repeated_blocks
 from perfaudit.target.flags import flags
 from perfaudit.target.overlay import digests
 from perfaudit.target.provenance import LIBRARIES, OURS, Site
+from perfaudit.target.real_paths import real_path
 from perfaudit.target.working_folder import working_folder
 
 
@@ -109,7 +110,7 @@ def _project_files() -> tuple[str, ...]:
     here = os.path.realpath(working_folder()) + os.sep
     found = set()
     for module in list(sys.modules.values()):
-        path = os.path.realpath(getattr(module, "__file__", None) or "")
+        path = real_path(getattr(module, "__file__", None) or "")
         ours = path.endswith(".py") and path.startswith(here) and not path.startswith((*LIBRARIES, OURS))
         if ours and Path(path).is_file():  # torch.ops says that it is in "_ops.py"
             found.add(os.path.relpath(path, here))

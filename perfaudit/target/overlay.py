@@ -20,6 +20,7 @@ from typing import Any
 
 from perfaudit.target.installed import is_below, is_installed_below
 from perfaudit.target.provenance import LIBRARIES, OURS
+from perfaudit.target.real_paths import real_path
 from perfaudit.target.working_folder import full_path, working_folder
 
 Compiler = Callable[[bytes], types.CodeType | None]  # None for what the file says
@@ -169,7 +170,7 @@ def _root() -> str:
 
 @functools.cache
 def _lies_in(root: str, path: str) -> bool:
-    return _is_projects(os.path.realpath(path), root)
+    return _is_projects(real_path(path), root)
 
 
 def _is_projects(real: str, root: str = "") -> bool:

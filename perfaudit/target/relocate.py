@@ -14,6 +14,7 @@ from perfaudit.target import overlay
 from perfaudit.target.installed import copies, is_below, is_installed, is_installed_below
 from perfaudit.target.overlay import PACKAGE, Carried
 from perfaudit.target.provenance import LIBRARIES, OURS
+from perfaudit.target.real_paths import real_path
 
 _own_root = ""  # where the project comes from in this process, once something took its place
 
@@ -62,7 +63,7 @@ def strays(head_root: str, base_root: str) -> tuple[str, ...]:
     tree: dict[str, str] = {}  # real paths of the project's files, by how they were imported
     installed: dict[str, str] = {}
     for file in _imported():
-        real = os.path.realpath(file)
+        real = real_path(file)
         around = next((root for root in (base, head) if is_below(real, root)), "")
         if around and not real.startswith((*LIBRARIES, OURS)) and not is_installed_below(real, around):
             tree[file] = real

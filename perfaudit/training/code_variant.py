@@ -19,6 +19,7 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from perfaudit.target.real_paths import real_path
 from perfaudit.training.code_change import CodeChange, NotSwappable, is_gone
 
 
@@ -134,7 +135,7 @@ def _collected() -> Iterator[types.FunctionType]:
     return (thing for thing in gc.get_objects() if type(thing) is types.FunctionType)
 
 
-_real_path = functools.cache(os.path.realpath)  # of modules, thousands of them
+_real_path = functools.cache(real_path)  # of modules, thousands of them
 
 
 def _frozen(real: str) -> Iterator[types.FunctionType]:
