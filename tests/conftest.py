@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import os
 import sys
 import textwrap
 from collections import Counter
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import served_nursery
 import typer.main
 
 
@@ -54,6 +56,12 @@ def _user_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         for variable in ("XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
             patch.setenv(variable, str(tmp_path_factory.mktemp(variable.lower())))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _nurseries() -> None:
+    """Children are forked from a process with torch imported that all workers of pytest share."""
+    served_nursery.use()
 
 
 @pytest.fixture
@@ -124,6 +132,20 @@ def pytest_collection() -> Generator[None, object, object]:
         return (yield)
     finally:
         gc.enable()
+
+
+_SOCKETS = pytest.StashKey[str]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Servers of nurseries belong to the process that has started the workers of pytest, or that has none."""
+    if served_nursery.FOLDER not in os.environ:
+        config.stash[_SOCKETS] = served_nursery.begin_session()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if _SOCKETS in config.stash:
+        served_nursery.end_session(config.stash[_SOCKETS])
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from conftest import Done
+from served_nursery import PERFAUDIT
 
 import perfaudit.cli.app  # noqa: F401  # here, as the next one
 from perfaudit.gate import counting as gate_counting  # here: pytester forgets what is imported while it runs
@@ -606,6 +607,14 @@ def test_a_real_step_is_held(pytester: pytest.Pytester, perfaudit: Callable[...,
             assert "torch" not in sys.modules
             assert step.host_syncs == 0
     """,
+    )
+    pytester.makeconftest(
+        f"""
+        from perfaudit.pytest_plugin import items, steps
+        command = items.gate_command
+        python, *rest = {PERFAUDIT!r}
+        items.gate_command = steps.gate_command = lambda *given: [python, "-P", *rest, *command(*given)[4:]]
+    """
     )
     assert perfaudit("gate", "init", "train.py", "--ci", "none", "--device", "cpu").code == 0
     pytester.runpytest_subprocess(*PLUGIN, "--perfaudit", "-k", "perfaudit").assert_outcomes(passed=2, deselected=1)

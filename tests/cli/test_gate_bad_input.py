@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from conftest import Done
 from gate_programs import SILENT, SLOW, TARGET
+from served_nursery import PERFAUDIT
 
 from perfaudit.gate.baseline import Acceptance, Baseline, TargetState, read_gate_baseline, write_gate_baseline
 from perfaudit.gate.comparable import Fingerprint
@@ -200,7 +201,7 @@ def test_a_working_directory_and_a_home_that_cannot_be_written_to(read_only: lis
 @pytest.mark.slow
 def test_sigterm_while_timing_prints_what_was_counted(repository: Path) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "perfaudit", "gate", "train.py", "--against", "main", "--format", "json"],
+        [*PERFAUDIT, "gate", "train.py", "--against", "main", "--format", "json"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

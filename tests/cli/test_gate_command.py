@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from conftest import OWN_RULE, Done
 from gate_programs import SILENT, SLOW, TARGET, commit, git
+from served_nursery import PERFAUDIT
 
 Run = Callable[..., Done]
 
@@ -265,7 +266,7 @@ def test_sigterm_removes_the_worktree_and_prints_what_is_known(repository: Path)
     (repository / "train.py").write_text(TARGET.replace("8, 2)", "8, 2)\n\n\nimport time\ntime.sleep(600)"))
     commit("sleeps")
     process = subprocess.Popen(
-        [sys.executable, "-m", "perfaudit", "gate", "train.py", "--against", "main", "--format", "json"],
+        [*PERFAUDIT, "gate", "train.py", "--against", "main", "--format", "json"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

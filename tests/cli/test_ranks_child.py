@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from served_nursery import USE
 
 from perfaudit.cli.ranks_child import cause_of, free_port
 from perfaudit.processes import descendants, started_at
@@ -109,7 +110,8 @@ def screened_on_two_ranks(
               "MASTER_PORT": str(free_port()), "TORCHELASTIC_RUN_ID": folder.name, "TMPDIR": str(folder)}  # fmt: skip
     ranks = [
         subprocess.Popen(
-            [sys.executable, "-c", RANK, mode, str(seconds), str(timeout)], cwd=folder, stdout=subprocess.PIPE, text=True,
+            [sys.executable, "-c", RANK if kills else USE + RANK, mode, str(seconds), str(timeout)],
+            cwd=folder, stdout=subprocess.PIPE, text=True,
             env={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
         )
         for rank in range(2)
@@ -133,6 +135,7 @@ def screened_on_two_ranks(
     return found
 
 
+@pytest.mark.slow
 def test_candidates_are_raced_on_both_ranks_beside_identical_code(tmp_path: Path) -> None:
     found = screened_on_two_ranks(tmp_path, "", 120, 60)
     assert found["out"] == {}
@@ -141,6 +144,7 @@ def test_candidates_are_raced_on_both_ranks_beside_identical_code(tmp_path: Path
     assert found["left"] == []
 
 
+@pytest.mark.slow
 def test_a_rank_that_raises_with_a_candidate_takes_it_out_on_all_ranks_and_the_others_are_raced(tmp_path: Path) -> None:
     found = screened_on_two_ranks(tmp_path, "raise", 120, 60)
     assert list(found["out"]) == [FUSED]
@@ -149,13 +153,15 @@ def test_a_rank_that_raises_with_a_candidate_takes_it_out_on_all_ranks_and_the_o
     assert found["quads"][FOREACH] > 0
 
 
+@pytest.mark.slow
 def test_a_rank_that_hangs_with_a_candidate_is_ended_in_time_with_its_name(tmp_path: Path) -> None:
-    found = screened_on_two_ranks(tmp_path, "hang", 300, 40)
+    found = screened_on_two_ranks(tmp_path, "hang", 300, 12)
     assert list(found["out"]) == [FUSED]
-    assert "rank 1: no answer within 80 s (last seen at train.py:" in found["out"][FUSED]
+    assert "rank 1: no answer within 24 s (last seen at train.py:" in found["out"][FUSED]
     assert found["quads"][FOREACH] > 0
 
 
+@pytest.mark.slow
 def test_where_the_process_of_a_rank_is_gone_the_others_end(tmp_path: Path) -> None:
     found = screened_on_two_ranks(tmp_path, "", 120, 60, kills=True)
     assert found["gone"] == "rank 1 is gone"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from served_nursery import PERFAUDIT
 
 from perfaudit.measure.journal import all_runs
 
@@ -43,7 +43,7 @@ def climbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, A
     for budget in ("18s", "120s"):  # a machine that does other work needs more for a step that takes half the time
         command = f"tune train.py --all --allow safe --budget {budget} --apply --out plan.patch"
         done = subprocess.run(
-            [sys.executable, "-m", "perfaudit", *command.split(), "--format", "json", "--output", "report.json"],
+            [*PERFAUDIT, *command.split(), "--format", "json", "--output", "report.json"],
             cwd=folder, capture_output=True, text=True,
         )  # fmt: skip
         if done.returncode != 0:
@@ -92,18 +92,7 @@ def test_the_history_of_a_killed_climb_shows_what_was_compared(
     project: Callable[..., Path], perfaudit: Callable[..., Any]
 ) -> None:
     here = project(**{"train.py": TRAIN})
-    command = [
-        sys.executable,
-        "-m",
-        "perfaudit",
-        "tune",
-        "train.py",
-        "--anomaly",
-        "--allow",
-        "safe",
-        "--budget",
-        "200s",
-    ]
+    command = [*PERFAUDIT, "tune", "train.py", "--anomaly", "--allow", "safe", "--budget", "200s"]
     started = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         ends = time.monotonic() + 120
