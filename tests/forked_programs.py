@@ -16,10 +16,19 @@ from pathlib import Path
 from typing import Any
 
 # `torch._dynamo` is what the first optimizer imports, for two seconds. One thread: the parent has none when it forks.
+# What is imported of ours is what `perfaudit run` and its script's process import, and the rules are read: half of such a run.
 _FORK_ALL = """
-import faulthandler, gc, json, os, signal, sys, traceback, types
+import contextlib, faulthandler, gc, importlib, json, os, pkgutil, signal, sys, traceback, types
 import numpy, PIL.Image, sklearn.datasets
 import torch, torch.nn, torch.utils.data, torch.optim.swa_utils, torch._dynamo
+import perfaudit.rules
+for name in ("cli", "script", "render", "static", "training", "measure", "target"):
+    package = importlib.import_module(f"perfaudit.{name}")
+    for module in pkgutil.walk_packages(package.__path__, f"perfaudit.{name}."):
+        with contextlib.suppress(ImportError):  # of a library that is not here
+            importlib.import_module(module.name)
+perfaudit.rules.rule_heads(), perfaudit.rules.all_rules()
+perfaudit.target.real_paths.know_modules()
 torch.set_num_threads(1)
 gc.freeze()  # a fork copies what its collector looks at
 
@@ -123,6 +132,31 @@ def run_perfaudit(
     """`perfaudit run ...` as it is typed in a folder; its script runs in a fork, too, with torch imported already."""
     code = "from tests.forked_command import run\nrun()\n"
     return run_code(code, "perfaudit", list(arguments), folder, seconds, variables)
+
+
+# So much of torchrun as ranks see of it. The script of each rank is a fork of that.
+_LAUNCH = """
+import os
+from tests.forked_command import run
+from perfaudit.cli.ranks_child import free_port
+
+ranks, port = int(os.environ["WORLD_SIZE"]), str(free_port())
+os.environ.update(LOCAL_WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1", MASTER_PORT=port, TORCHELASTIC_RUN_ID=port)
+started = []
+for rank in range(ranks):
+    started.append(os.fork())
+    if not started[-1]:
+        os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank))
+        started.clear()
+        run()
+codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in started]
+raise SystemExit(any(codes))
+"""
+
+
+def run_perfaudit_on_ranks(folder: Path, ranks: int, *arguments: str, seconds: float = 120.0) -> Ended:
+    """`torchrun ... -m perfaudit ...` as it is typed in a folder, with so many ranks; launcher and scripts import no torch."""
+    return run_code(_LAUNCH, "perfaudit", list(arguments), folder, seconds, {"WORLD_SIZE": str(ranks)})
 
 
 def run_programs(programs: dict[Path, list[str]], seconds_each: float = 45.0) -> dict[Path, Ended]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forked_programs import Ended, run_perfaudit
+from forked_programs import Ended, run_perfaudit, run_perfaudit_on_ranks
 
 TRAINS = """
 import argparse, os, sys
@@ -175,12 +175,12 @@ for step in range(10_000):
 """
 
 
-def launch(folder: Path, failing_step: str, *command: str) -> Ended:
+def launch(folder: Path, failing_step: str) -> Ended:
     """Two ranks, of which the second takes longer, and fails in a step."""
     (folder / "train.py").write_text(RANKS)
     launched = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone",
-         "-m", "perfaudit", *(command or ("run", "--steps", "30")), "train.py", "--format", "json", "--", failing_step],
+         "-m", "perfaudit", "run", "--steps", "30", "train.py", "--format", "json", "--", failing_step],
         cwd=folder, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     return Ended(launched.returncode, launched.stdout, launched.stderr)
@@ -210,7 +210,8 @@ def test_a_rank_that_fails_is_named_with_its_last_step(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_ranks_are_tuned_together_and_without_time_nothing_is_claimed(tmp_path: Path) -> None:
-    done = launch(tmp_path, "-1", "tune", "--budget", "1s")
+    (tmp_path / "train.py").write_text(RANKS)
+    done = run_perfaudit_on_ranks(tmp_path, 2, "tune", "--budget", "1s", "train.py", "--format", "json", "--", "-1")
     report = json.loads(done.out)
     assert done.code == 1, done.err  # the launcher's, of the first rank's 3
     assert [trial["status"] for trial in report["trials"]] == ["not_measured"] * 6

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from forked_programs import run_perfaudit_on_ranks
 
 from perfaudit.tune.ranks.candidates import BY_LENGTH, NoCandidates, candidates_of
 from perfaudit.tune.ranks.patches import Ranks
@@ -124,16 +122,13 @@ def test_what_batches_hold_is_told_before_and_after() -> None:
 
 def run_on_two_ranks() -> dict[str, Any]:
     """What `perfaudit run` says of 30 steps of padded_ranks.py here."""
-    command = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "perfaudit", "run", "padded_ranks.py"]
-    done = subprocess.run(
-        [sys.executable, *command, "--steps", "30", "--format", "json"], capture_output=True, text=True, timeout=400,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    assert done.returncode in (0, 1), done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)["run"]
+    done = run_perfaudit_on_ranks(Path.cwd(), 2, "run", "padded_ranks.py", "--steps", "30", "--format", "json")
+    assert done.code in (0, 1), done.err
+    found: dict[str, Any] = json.loads(done.out)["run"]
     return found
 
 
+@pytest.mark.slow
 def test_two_ranks_whose_batches_differ_have_about_the_same_with_the_patch() -> None:
     """Of gloo. What batches hold is counted, so that nothing here goes by the clock."""
     pytest.importorskip("torch")
