@@ -7,13 +7,16 @@ import json
 import math
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from forked_programs import run_code
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 if not BENCHMARKS.exists():
@@ -407,6 +410,19 @@ if __name__ == "__main__":
 """
 
 
+@pytest.fixture
+def forks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs are forks of a process with torch imported: that each imports it anew is Python's own."""
+
+    def run(command: list[str], cwd: Path, **_: Any) -> subprocess.CompletedProcess[str]:
+        _, flag, code, *arguments = command
+        done = run_code(code, flag, arguments, cwd)
+        return subprocess.CompletedProcess(command, done.code, done.out, done.err)
+
+    monkeypatch.setattr(own_processes, "subprocess", SimpleNamespace(run=run))
+
+
+@pytest.mark.usefixtures("forks")
 @pytest.mark.parametrize(("loop", "updates"), [(own_processes.BARE, 0), (own_processes.OWN, own_processes.UNTIMED + 5)])
 def test_programs_run_by_themselves_and_stop(loop: str, updates: int, tmp_path: Path) -> None:
     """In its own loop, the last update is the one at which it is stopped; a bare loop never enters it."""
@@ -427,6 +443,7 @@ def test_the_step_of_a_race_is_that_of_a_child_as_tune_starts_it(
     assert not (tmp_path / "updates").exists()  # which its own loop would write
 
 
+@pytest.mark.usefixtures("forks")
 def test_a_program_that_fails_says_why(tmp_path: Path) -> None:
     file = tmp_path / "train.py"
     file.write_text("raise RuntimeError('no data here')")

@@ -95,6 +95,7 @@ def start(tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> 
     clocks = types.SimpleNamespace(perf_counter=clock.now, process_time=clock.now, thread_time=clock.now)
     monkeypatch.setattr(screening, "time", clocks)
     monkeypatch.setattr(own_time, "time", clocks)
+    monkeypatch.setattr(own_time, "queued_seconds", float)  # 0: of no thread of this process is asked how it waited
 
     def begin(old: str = STEP, **patches: str) -> tuple[Screening, Training]:
         before = path.read_text()
