@@ -30,6 +30,7 @@ from perfaudit.errors import FOUND, INTERRUPTED, NOTHING_MEASURED, OK, NothingMe
 from perfaudit.gate.signals import ended_by_signals, hold_back
 
 if TYPE_CHECKING:
+    from perfaudit.gate.request import Request
     from perfaudit.gate.settings import GateSettings
     from perfaudit.report import Report
 
@@ -153,7 +154,7 @@ def check(
     journal = None if no_history or self_test else begin(Path.cwd(), resume)
     request = request_for(config, settings, factory, device, timeout, stored_targets(settings, config), journal, on)
     with ended_by_signals():
-        with measures(request) as watch:
+        with measures(request, budget=_longest(request, (runs or RUNS) if self_test else 0)) as watch:
             done = test_itself(request, runs or RUNS, watch) if self_test else gate(request, watch)
             hold_back()
         if not no_history and not self_test and not done.interrupted:
@@ -213,6 +214,13 @@ def _report_file(text: str) -> tuple[str, Path]:
     if not equals or not file or format_ not in FORMATS:
         raise UserError(f"--report {text}: write FORMAT=FILE with a format of {', '.join(FORMATS)}")
     return format_, Path(file)
+
+
+def _longest(request: Request, runs: int) -> float | None:
+    """Seconds that timing may take in all, None where nothing has a budget. runs: of a self-test, 0 for a gate."""
+    if runs:
+        return request.settings.budget * runs * len(request.targets)
+    return request.settings.budget if request.settings.against and "time" in request.layers else None
 
 
 def _note(done: Report) -> None:

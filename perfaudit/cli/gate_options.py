@@ -160,8 +160,11 @@ def baseline_file(baseline: Path | None, settings: GateSettings) -> Path:
 
 
 @contextlib.contextmanager
-def measures(request: Request, watch: Watch | None = None) -> Iterator[Watch]:
-    """Progress while it runs, on stderr where no watch is given. One gate in a folder at a time, as far as it runs user code."""
+def measures(request: Request, watch: Watch | None = None, budget: float | None = None) -> Iterator[Watch]:
+    """Progress while it runs, on stderr where no watch is given. One gate in a folder at a time, as far as it runs user code.
+
+    budget: seconds that it takes at most, as far as there is such a bound.
+    """
     from perfaudit.cli.measuring import live, needs_no_launcher, needs_torch
     from perfaudit.measure.folder import measuring
 
@@ -174,4 +177,4 @@ def measures(request: Request, watch: Watch | None = None) -> Iterator[Watch]:
                 stack.enter_context(measuring(Path.cwd()))
             except UserError as error:  # not wrong use: it could be measured a minute later
                 raise NothingMeasured(str(error)) from error
-        yield watch or stack.enter_context(live(request.settings.budget))
+        yield watch or stack.enter_context(live(budget))

@@ -42,13 +42,13 @@ def _history(shown: Shown, others: list[Shown]) -> MetricHistory:
 
 
 def _change(shown: Shown, change: ChangePoint) -> str:
-    """ "+6.7 %" of times, "+14" of counts."""
+    """ "+6.7 %" of times, "−14" of counts."""
     from perfaudit.cli.gate_history_text import value_text
 
     if not shown.series.is_exact and change.change is not None:
-        return f"{100 * change.change:+.1f} %"
+        return f"{100 * change.change:+.1f} %".replace("-", "−")
     by = change.after - change.before
-    return f"{'+' if by > 0 else '-'}{value_text(shown.series, abs(by))}"
+    return f"{'+' if by > 0 else '−'}{value_text(shown.series, abs(by))}"
 
 
 def _value(shown: Shown, index: int) -> GateValue:

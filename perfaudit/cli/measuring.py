@@ -63,8 +63,8 @@ def factory_names(config: Config, named: list[str]) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def live(budget: float) -> Iterator[Watch]:
-    """A watch that draws on stderr: a bar against the budget (seconds) on a terminal, a line now and then elsewhere."""
+def live(budget: float | None) -> Iterator[Watch]:
+    """A watch that draws on stderr: a bar on a terminal, a line now and then elsewhere. budget: seconds, None for no bound."""
     if not sys.stderr.isatty():
         yield _Lines()
         return
@@ -84,12 +84,12 @@ def live(budget: float) -> Iterator[Watch]:
         yield bar
 
 
-def _progress(console: Console, budget: float) -> Progress:
+def _progress(console: Console, budget: float | None) -> Progress:
     """A line with the stage, a bar, the clock and the last word; where it is too long, stage and word are cut, no clock."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
     from rich.table import Column
 
-    bar, of_budget = 20 if console.width >= _WIDE else 8, f"of {budget:.0f} s"
+    bar, of_budget = 20 if console.width >= _WIDE else 8, "" if budget is None else f"of {budget:.0f} s"
     room = max(2, console.width - bar - len("0:00:00") - len(of_budget) - 5)  # spaces between columns and at the end
 
     def words(field: str, room: int, style: str = "none") -> TextColumn:

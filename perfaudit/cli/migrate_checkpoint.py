@@ -17,7 +17,7 @@ HELP = """Make an old checkpoint load, and evaluate as before, after biases befo
 
 \b
     perfaudit migrate-checkpoint old.pt new.pt --target model.py
-    perfaudit migrate-checkpoint old.pt new.pt --target model.py --check     do all of it but write
+    perfaudit migrate-checkpoint old.pt new.pt --target model.py --check     do everything but write
 
 The target is the source as it is now, with bias=False; its model, loader and optimizer are built in a child process, which
 reads OLD with weights_only=True. Each bias is subtracted from the running mean of its norm, in every copy of the model

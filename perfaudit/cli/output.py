@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
@@ -85,7 +86,8 @@ def emit(
         from perfaudit.render import text
 
         in_colour = output is None and is_terminal(sys.stdout)
-        write(text.render(report, in_colour=in_colour, width=text_width(), verbose=verbose), output)
+        content = text.render(report, in_colour=in_colour, width=text_width(), verbose=verbose)
+        write(content, output, addresses=_addresses(report) if in_colour else {})
     else:
         write(renderer(format_)(report), output, has_commands=format_ == "github")
 
@@ -101,17 +103,29 @@ def emit_statistics(report: Report, format_: str, output: Path | None) -> None:
         say(f"perfaudit: {n} {were} not audited; the report without --statistics names each with its reason")
 
 
-def write(content: str | bytes, output: Path | None, has_commands: bool = False) -> None:
+def _addresses(report: Report) -> dict[str, str]:
+    """A URI of the file of each finding, by the place that the report shows of it; none of one whose name has odd signs."""
+    from perfaudit.render.words import signs
+
+    places = [finding.location for finding in report.findings if finding.location is not None]
+    files = {path: Path(path).absolute().as_uri() for path in {place.path for place in places} if path == signs(path)}
+    return {str(place): files[place.path] for place in places if place.path in files}
+
+
+def write(
+    content: str | bytes, output: Path | None, has_commands: bool = False, addresses: Mapping[str, str] | None = None
+) -> None:
     """Put finished text, or bytes as they are, on stdout or into a file. A reader that went away (`| head`) is no error.
 
     Of text, whatever the code or a file has put into it, neither a terminal nor the log of a CI obeys anything; commands of
-    our own stay. Raises UserError when it cannot be written.
+    our own stay, and so do links to the addresses (see `linked`). Raises UserError when it cannot be written.
     """
     from perfaudit.files import reason, replace_file
+    from perfaudit.render.paint import linked
     from perfaudit.render.words import inert
 
     if isinstance(content, str) and not has_commands:
-        content = inert(content, in_colour=output is None and is_terminal(sys.stdout))
+        content = linked(inert(content, in_colour=output is None and is_terminal(sys.stdout)), addresses or {})
     try:
         if output is None:
             _to_stdout(content)

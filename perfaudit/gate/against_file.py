@@ -142,9 +142,8 @@ def _stored_time(
     """What the stored time says; a step is timed only where both are of the same environment."""
     if stored is None or comparable.level != "all":
         return stored_time(target.label, stored, None, comparable)
-    watch.stage(f"timing {target.label}")
     try:
-        seconds, _ = step_time(target, request.device, request.timeout)
+        seconds, _ = step_time(target, request.device, request.timeout, watch)
     except UserError as failure:
         return stored_time(target.label, stored, None, comparable, str(failure))
     return stored_time(target.label, stored, seconds, comparable)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from functools import partial
 
@@ -15,19 +16,21 @@ from perfaudit.measure.ledger import Variant
 from perfaudit.measure.runner import BLOCK_SECONDS, TrialEnded, TrialFailed
 from perfaudit.measure.scratch import target_json
 from perfaudit.measure.stats import quartiles
+from perfaudit.measure.watch import Watch
 from perfaudit.target.fresh_start import must_start_afresh
 from perfaudit.target.names import Target
 
 PROCESSES = 3  # two of identical code differ by up to 2.2 times what one tells
 BLOCKS = 4  # of each process
+LONGEST = 60.0  # seconds; then no further process is begun: a stored time is advice, and a busy machine starts slowly
 
 
 class TooShort(NothingMeasured):
     """A training that comes to its end, without a fault, before a block of its steps is timed."""
 
 
-def step_time(target: Target, device: str, timeout: float) -> tuple[Seconds, Facts]:
-    """How long a step takes now, and the facts of the training that was built.
+def step_time(target: Target, device: str, timeout: float, watch: Watch) -> tuple[Seconds, Facts]:
+    """How long a step takes now, and the facts of the training that was built. watch: told which process begins.
 
     Raises NothingMeasured for a target that does not build or run, of which TooShort says that it only ends too soon.
     """
@@ -35,7 +38,11 @@ def step_time(target: Target, device: str, timeout: float) -> tuple[Seconds, Fac
     lab.target_of = partial(target_json, target)
     variant = Variant("now", "", {})
     seconds: list[float] = []
-    for _ in range(PROCESSES):
+    started = time.monotonic()
+    for number in range(1, PROCESSES + 1):
+        if seconds and time.monotonic() - started > LONGEST:
+            break
+        watch.stage(f"timing {target.label}, process {number} of {PROCESSES}")
         opened = lab.open([variant])[variant.key]
         if isinstance(opened, TrialEnded) and target.is_script:  # while it was warmed up
             continue

@@ -65,9 +65,8 @@ def _state(request: Request, target: Target, watch: Watch) -> TargetState:
         counted = count(target, None, request.device, request.timeout)
     except ChildFailed as failure:
         raise NothingMeasured(f"{target.label} does not run: {failure}") from failure
-    watch.stage(f"timing {target.label}")
     try:
-        seconds, _ = step_time(target, request.device, request.timeout)
+        seconds, _ = step_time(target, request.device, request.timeout, watch)
     except TooShort:
         if not target.is_script:
             raise

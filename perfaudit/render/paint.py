@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 
 from perfaudit.expressions import regex
 
@@ -20,6 +21,7 @@ _CODES = {
 }
 
 _ESCAPES = regex("\x1b\\[[0-9;]*m")
+_BOLD = regex("\x1b\\[1m([^\x1b\n]*)\x1b\\[0m")
 _WORDS = regex(r"(?:`[^`\n]*`|(?<=\d) %|\S)+")  # "(`a b`," and "12 %," are one
 
 
@@ -31,6 +33,19 @@ def colour(text: str, style: str) -> str:
 def plain(text: str, style: str) -> str:
     """The text as it is."""
     return text
+
+
+def linked(text: str, addresses: Mapping[str, str]) -> str:
+    """The text, in which a terminal opens a file by a click on its place (OSC 8, which others pass over).
+
+    addresses: a URI of each place; only one that stands in bold by itself, as at the head of a finding, gets its link.
+    """
+
+    def link(found: re.Match[str]) -> str:
+        uri = addresses.get(found[1])
+        return f"\x1b]8;;{uri}\x1b\\{found[0]}\x1b]8;;\x1b\\" if uri is not None else found[0]
+
+    return _BOLD.sub(link, text) if addresses else text
 
 
 def wrapped(text: str, width: int, indent: str) -> str:

@@ -110,6 +110,16 @@ def test_the_bar_has_its_clock_on_a_narrow_terminal(stage: str, last: str) -> No
     assert "0:00:00 of 300 s" in line and stage[:8] in line and last[:8] in line
 
 
+def test_the_bar_promises_no_end_where_there_is_none() -> None:
+    out = io.StringIO()
+    console = Console(file=out, width=80)
+    progress = _progress(console, None)
+    progress.add_task("", total=None, stage="timing t.py, process 1 of 3", last="")
+    console.print(progress.get_renderable())
+    (line,) = out.getvalue().splitlines()
+    assert "timing t.py, process 1 of 3" in line and line.rstrip().endswith("0:00:00")
+
+
 def drawn(rows: list[Standing], width: int = 90, height: int = 20) -> list[str]:
     out = io.StringIO()
     Console(file=out, width=width).print(_table(rows, width, height))

@@ -512,6 +512,21 @@ def test_no_colour_where_no_terminal_is(
     assert "\x1b" not in done.out + done.err + (written.read_text() if written.exists() else "")
 
 
+def test_a_terminal_opens_the_file_of_a_finding(
+    project: Project, perfaudit: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the place at the head of a finding is a link; an escape that makes one in the code is shown as signs."""
+    folder = project(**{"a b.py": f"{ANOMALY[:-1]}  # \x1b]8;;file:///etc/passwd\x1b\\a b.py:2:1\n", "c.py": LOADER})
+    plain = perfaudit("scan", ".").out
+    monkeypatch.setattr("perfaudit.cli.output.is_terminal", lambda stream: True)
+    painted = perfaudit("scan", ".").out
+    links = re.findall("\x1b\\]8;;([^\x1b]+)\x1b\\\\\x1b\\[1m([^\x1b]*)\x1b\\[0m\x1b\\]8;;\x1b\\\\", painted)
+    assert [uri for uri, _ in links] == [(folder / name).as_uri() for name in ("a b.py", "c.py")]
+    assert [place for _, place in links] == re.findall(r"^ +\d+  (.*?\.py:\d+:\d+)", plain, re.MULTILINE)
+    assert re.sub("\x1b\\]8;;[^\x1b]*\x1b\\\\|\x1b\\[[0-9;]*m", "", painted) == plain
+    assert "\x1b]8" not in perfaudit("scan", ".", "-o", "report.txt").out + (folder / "report.txt").read_text()
+
+
 def subprocess_scan(folder: Path, shell: str) -> subprocess.CompletedProcess[str]:
     command = shell.replace("perfaudit", f"{sys.executable} -m perfaudit")
     return subprocess.run(["bash", "-c", command], cwd=folder, capture_output=True, text=True, check=False)

@@ -142,9 +142,10 @@ def test_time_that_the_hypervisor_takes(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 NVIDIA = (
-    "0, NVIDIA A100-SXM4-40GB, 550.54.15, 40960, {used}, {busy}, 41, 1410, 1410, {slowed}, Enabled, Disabled, 4, 4, {lanes}, 16, "
+    "0, NVIDIA A100-SXM4-40GB, 550.54.15, 40960, {used}, {busy}, 41, 1410, 1410, {slowed}, {ecc}, Disabled, 4, 4, {lanes}, 16, "
     "Enabled\n"
 )
+USUAL = {"used": 4, "busy": 0, "slowed": "0x0000000000000001", "lanes": 16, "ecc": "Enabled"}
 
 
 @pytest.mark.parametrize(
@@ -159,16 +160,22 @@ NVIDIA = (
     ],
 )
 def test_a_gpu(said: dict[str, Any], warned: dict[str, str], tmp_path: Path) -> None:
-    printed = NVIDIA.format(**{"used": 4, "busy": 0, "slowed": "0x0000000000000001", "lanes": 16} | said)
+    printed = NVIDIA.format(**USUAL | said)
     place = with_program(tmp_path, "nvidia-smi", printed)
     found = {one.name.removeprefix("GPU 0, "): one.state for one in nvidia.look(place) if one.state != "ok"}
     assert found == warned
 
 
 def test_what_slows_a_gpu(tmp_path: Path) -> None:
-    printed = NVIDIA.format(used=4, busy=0, slowed="0x0000000000000044", lanes=16)
+    printed = NVIDIA.format(**USUAL | {"slowed": "0x0000000000000044"})
     told = fact(nvidia, with_program(tmp_path, "nvidia-smi", printed), "is slowed by")
     assert told.value == "its power limit and heat"
+
+
+@pytest.mark.parametrize(("said", "told"), [("Enabled", ["on"]), ("Disabled", ["off"]), ("[N/A]", [])])
+def test_whether_memory_of_a_gpu_is_checked(said: str, told: list[str], tmp_path: Path) -> None:
+    place = with_program(tmp_path, "nvidia-smi", NVIDIA.format(**USUAL | {"ecc": said}))
+    assert [one.value for one in nvidia.look(place) if one.name == "GPU 0, ECC"] == told
 
 
 def with_program(root: Path, name: str, printed: str, code: int = 0) -> Machine:

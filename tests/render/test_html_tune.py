@@ -11,7 +11,7 @@ from html_pages import EVIL, Page, check_page, readable
 from tunes import TRIALS, TUNE, trial
 
 from perfaudit.findings import FilePatch, Fix
-from perfaudit.measurements import Ladder, Losses, NotApplicable, Winner
+from perfaudit.measurements import Calibration, ClockName, Ladder, Losses, NotApplicable, Winner
 from perfaudit.render.html import render
 from perfaudit.render.html.knob_curves import knob_curves
 from perfaudit.render.html.page import LIMIT
@@ -194,4 +194,22 @@ def test_a_patch_of_many_files_has_its_size() -> None:
 
 def test_nothing_at_all() -> None:
     page = Page(render(Report("tune", target="t.py")))
-    assert "Nothing was shown to pay here" in page.texts["p"]
+    assert "Nothing could be raced here" in page.texts["p"]
+    assert "Nothing was shown to pay here" in Page(render(TUNE.with_(winners=()))).texts["p"]
+
+
+@pytest.mark.parametrize(
+    ("queued", "clock", "said"),
+    [
+        (
+            0.79,
+            "wall",
+            "A step of your code takes 120.0 ms, with the time in which it waits for cores that others hold.",
+        ),
+        (0.79, "own", "A step of your code takes 120.0 ms."),
+        (0.02, "wall", "A step of your code takes 120.0 ms."),
+    ],
+)
+def test_a_step_that_waits_for_cores_is_said_to(queued: float, clock: ClockName, said: str) -> None:
+    seen = Calibration(0.12, 1.0, 0.1, 1.0, 9, True, {"forward": 0.12}, queued, low=0.9, high=1.1, clock=clock)
+    assert said in Page(render(CLIMB.with_(calibration=seen))).texts["p"]

@@ -1,4 +1,4 @@
-"""GPUs of NVIDIA, as their driver tells: clocks, throttling, other processes, the link."""
+"""GPUs of NVIDIA, as their driver tells: clocks, throttling, other processes, the link, the modes of its memory."""
 
 from __future__ import annotations
 
@@ -60,6 +60,8 @@ def _gpu(said: dict[str, str], has_copied: bool) -> Iterator[MachineFact]:
             less = current < largest and what == "PCIe lanes"
             advice = f"{largest:g} are possible: copies take longer (slot, riser, firmware)" if less else ""
             yield fact(what, int(current), "", advice, is_grave=False)
+    if said["ecc.mode.current"] in ("Enabled", "Disabled"):
+        yield fact("ECC", "on" if said["ecc.mode.current"] == "Enabled" else "off")
     if said["mig.mode.current"] == "Enabled":
         yield fact("MIG", "on", "", "a part of the device is used: CUDA_VISIBLE_DEVICES names it", is_grave=False)
     if said["persistence_mode"] == "Disabled":

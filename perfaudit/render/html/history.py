@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from perfaudit.render.html.charts import axis_over
@@ -109,6 +109,8 @@ def _chart(shown: MetricHistory) -> Markup:
     changes = {index - start: said for index, said in shown.changes.items() if index >= start}
     ends = [end for one in values for end in (one.low, one.high, one.value) if end is not None]
     axis = axis_over(ends, shown.text, 0.12)
+    if all(float(end).is_integer() for end in ends):  # a count
+        axis = replace(axis, ticks=tuple(tick for tick in axis.ticks if float(tick).is_integer()))
     points = tuple(
         Point(place, one.value, one.low, one.high, "control" if place in changes else "plain")
         for place, one in enumerate(values)
@@ -120,9 +122,15 @@ def _chart(shown: MetricHistory) -> Markup:
         lines.append(Line("level", level, 1))
     marks = {place: changes[place] for place in sorted(changes)[-MOST_MARKS:]}
     label = f"{shown.metric} of {len(values)} gates, the oldest first; the list and the table have the numbers"
-    drawn = Curves([one.when[:10] for one in values], lines, axis, label, marks)
+    drawn = Curves(_days([one.when for one in values]), lines, axis, label, marks)
     cut = f" The newest {MOST_POINTS} of {len(shown.values)}." if start else ""
     return curves(drawn, f"Each gate, the oldest first; the axis does not begin at 0.{cut}")
+
+
+def _days(whens: Sequence[str]) -> list[str]:
+    """The days of these moments, and where all are of one day their times."""
+    days = [when[:10] for when in whens]
+    return list(whens) if len(set(days)) == 1 else days
 
 
 def _gates_table(shown: MetricHistory) -> Markup:

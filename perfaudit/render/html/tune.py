@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from perfaudit.measurements import NOT_CLAIMED, Comparison, Ladder, Rung, Trial, Winner, settings_text
+from perfaudit.measurements import NOT_CLAIMED, Calibration, Comparison, Ladder, Rung, Trial, Winner, settings_text
 from perfaudit.render.html.charts import (
     Axis,
     Band,
@@ -63,6 +63,7 @@ from perfaudit.report import Report
 
 LEAST_PHASE = 0.005  # of a step; shorter ones are not drawn
 ROOM = 400_000  # bytes of all files of a patch
+MUCH_QUEUED = 0.1  # of a step: less is within what times of two runs differ by anyway
 KNOB_HEADINGS = {"patch": "Patches that were raced"}  # of what is no knob
 MOST_RATIO, LEAST_RATIO = 2.0, 0.25  # of a picture; what lies outside is an arrow at its edge
 _VERDICTS = (
@@ -112,6 +113,8 @@ def _checked(found: Ladder) -> str:
 def search_result(report: Report) -> str:
     """Of a search over named knobs: what pays most."""
     paying = [winner for winner in report.winners if not winner.keeps_current]
+    if not (report.trials or report.comparisons or report.winners):
+        return "Nothing could be raced here"
     if not paying:
         return "Nothing was shown to pay here"
     if len(paying) > 1:
@@ -329,10 +332,16 @@ def _phases(report: Report) -> Markup:
             rows.append(BarRow(name.replace("_", " "), figures, at, at + seconds_, kind))
         at += seconds_
     drawn = bars(rows, axis_from_zero(at, milliseconds), "Phases of a step of your code") if rows else ""
-    said = f"A step of your code takes {step_time(seen.seconds_per_step)}."
+    waited = ", with the time in which it waits for cores that others hold" if _waits(seen) else ""
+    said = f"A step of your code takes {step_time(seen.seconds_per_step)}{waited}."
     return together(
         element("p", said), drawn, paragraphs(map(sentence, (control_text(seen), noise_text(seen))), class_="dim")
     )
+
+
+def _waits(seen: Calibration) -> bool:
+    """Whether waiting for cores makes this step much longer than that of a race, which may leave it out."""
+    return seen.clock == "wall" and seen.queued >= MUCH_QUEUED
 
 
 def _raced(report: Report, compared: Sequence[Comparison], with_knob: bool = False) -> Markup:
