@@ -268,7 +268,9 @@ def _with_knob_flags() -> None:
 
 
 def _code(report: Report, exit_zero: bool) -> int:
-    screened = any(compared.says_something for compared in report.comparisons)
+    # A patch may have been raced beside the others only, too briefly alone for any figure.
+    together = report.ladder is not None and bool(report.ladder.files or report.ladder.screened)
+    screened = together or any(compared.says_something for compared in report.comparisons)
     if not screened and not any(trial.status == "ok" for trial in report.trials):
         return NOTHING_MEASURED
     if report.ladder is not None:

@@ -30,6 +30,8 @@ WINNER = Winner("threads", {"threads": 2}, False, "two threads")
         ({"ladder": Ladder(), "comparisons": (SCREENED,)}, OK),  # a climb has no trials
         ({"ladder": Ladder(), "comparisons": (replace(SCREENED, high=float("inf"), given_up=True),)}, OK),
         ({"ladder": PATCHED, "comparisons": (SCREENED,)}, FOUND),
+        ({"ladder": PATCHED, "comparisons": (replace(SCREENED, high=float("inf")),)}, FOUND),  # raced together only
+        ({"ladder": Ladder(screened=(0.98, 0.9, 1.1))}, OK),
         ({"trials": (replace(TRIAL, status="failed"),), "winners": (WINNER,)}, NOTHING_MEASURED),
         ({"trials": (TRIAL,), "winners": (replace(WINNER, keeps_current=True),)}, OK),
         ({"trials": (TRIAL,), "winners": (WINNER,)}, FOUND),
