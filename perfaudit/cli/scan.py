@@ -227,7 +227,10 @@ def command(
         report = plan.shown(report, with_timed=True)
     if diff:
         patched = plan.patches(report, unsafe_fixes, allowed)
-        write_patch(b"".join(item.diff_bytes for item in patched), output)
+        patch = b"".join(item.diff_bytes for item in patched)
+        if not patch:
+            say(f"perfaudit: {_why_no_patch(report, unsafe_fixes, bool(allowed))}")
+        write_patch(patch, output)
     elif fix and plan.is_stdin:
         report = fix_stdin(plan, report, unsafe_fixes, allowed, output)
     else:
@@ -241,6 +244,23 @@ def command(
     if report.interrupted:
         raise typer.Exit(INTERRUPTED)
     raise typer.Exit(OK if exit_zero or not report.findings else FOUND)
+
+
+def _why_no_patch(report: Report, unsafe: bool, is_allowed: bool) -> str:
+    """Why a patch is empty: `git apply` only calls it invalid. is_allowed: some changes are, by --allow."""
+    from perfaudit.render.words import count
+
+    if not report.findings:
+        return "nothing found, so there is no patch"
+    found = count(len(report.findings), "finding")
+    others = sum(finding.fix is not None and finding.fix.safety == "unsafe" for finding in report.findings)
+    if unsafe or not others:
+        return f"no patch: there is no fix for the {found}"
+    changes = "changes" if others == 1 else "change"
+    return (
+        f"no patch: no fix for the {found} is {'allowed' if is_allowed else 'safe'}; "
+        f"--unsafe-fixes takes {others} that {changes} results too"
+    )
 
 
 def _for_format(plan: Plan, report: Report, format: str) -> Report:

@@ -391,6 +391,31 @@ def test_diff_on_stdout_is_a_patch_from_a_folder_of_the_repository(project: Proj
 
 
 @pytest.mark.parametrize(
+    ("file", "arguments", "said"),
+    [
+        ("anomaly.py", [], ""),
+        (
+            "loader.py",
+            [],
+            "no patch: no fix for the 1 finding is safe; --unsafe-fixes takes 1 that changes results too",
+        ),
+        (
+            "loader.py",
+            ["--allow", "rounding"],
+            "no patch: no fix for the 1 finding is allowed; --unsafe-fixes takes 1 that changes results too",
+        ),
+        ("loader.py", ["--unsafe-fixes"], ""),
+        ("parallel.py", ["--unsafe-fixes"], "no patch: there is no fix for the 1 finding"),
+        ("clean.py", [], "nothing found, so there is no patch"),
+    ],
+)
+def test_an_empty_patch_says_why(project: Project, perfaudit: Run, file: str, arguments: list[str], said: str) -> None:
+    project(**ALL, **{"clean.py": CLEAN})
+    done = perfaudit("scan", file, "--diff", *arguments)
+    assert (done.err, not done.out) == (f"perfaudit: {said}\n" if said else "", bool(said))
+
+
+@pytest.mark.parametrize(
     ("arguments", "fixed"),
     [
         (["--fix"], {"anomaly.py"}),
