@@ -50,10 +50,16 @@ async def json_of(command: Sequence[str], root: Path, tell: Callable[[float], Aw
     try:
         return json.loads(printed)
     except ValueError:
-        words = said.decode(errors="replace").strip().removeprefix("perfaudit: ")
+        words = complaint(said.decode(errors="replace"))
         raise UserError(
             words or f"perfaudit {command[0]} ended with code {process.returncode} and said nothing"
         ) from None
+
+
+def complaint(said: str) -> str:
+    """What was wrong, of all that a command wrote to stderr: its last words, without the progress before; else all of it."""
+    _, found, last = f"\n{said}".rpartition("\nperfaudit: ")
+    return (last if found else said).strip()
 
 
 async def _end(process: asyncio.subprocess.Process, talk: asyncio.Future[Any]) -> None:

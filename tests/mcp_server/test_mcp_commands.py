@@ -16,7 +16,7 @@ from conftest import Done
 from perfaudit.errors import UserError
 from perfaudit.mcp import started
 from perfaudit.mcp.commands import Commands
-from perfaudit.mcp.started import json_of
+from perfaudit.mcp.started import complaint, json_of
 
 Typed = Callable[[Commands], list[str]]
 
@@ -91,6 +91,20 @@ def test_what_is_refused(commands: Commands, typed: Typed, why: str) -> None:
 
 async def silent(seconds: float) -> None:
     """A client that wants no signs."""
+
+
+@pytest.mark.parametrize(
+    ("said", "wrong"),
+    [
+        ("perfaudit: a.py: does not exist\n", "a.py: does not exist"),
+        ("[    0 s] importing torch\nperfaudit: the budget\nwas over\n", "the budget\nwas over"),
+        ("perfaudit: a note\n[    1 s] loading\nperfaudit: no such knob\n", "no such knob"),
+        ("Usage: perfaudit\n\nError: --budget\n", "Usage: perfaudit\n\nError: --budget"),
+        ("", ""),
+    ],
+)
+def test_what_is_wrong_is_said_without_the_progress_before_it(said: str, wrong: str) -> None:
+    assert complaint(said) == wrong
 
 
 def test_a_tool_returns_the_json_of_its_command(perfaudit: Callable[..., Done], commands: Commands) -> None:
