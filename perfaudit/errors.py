@@ -15,6 +15,12 @@ class UserError(Exception):
     exit_code = WRONG_USE
 
 
+def last_words(said: str) -> str:
+    """What was wrong, of all that a command wrote to stderr: its last words, without the progress before; else all of it."""
+    _, found, last = f"\n{said}".rpartition("\nperfaudit: ")
+    return (last if found else said).strip()
+
+
 class RuleFileError(UserError):
     """A rule file that does not hold what it must; the message names file and key."""
 

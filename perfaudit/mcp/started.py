@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from perfaudit.errors import UserError
+from perfaudit.errors import UserError, last_words
 
 TELL_SECONDS = 5.0  # between two signs that a command is still at work: clients give up on a silent tool
 END_SECONDS = 10.0  # for a command that was interrupted to end what it has started
@@ -50,16 +50,10 @@ async def json_of(command: Sequence[str], root: Path, tell: Callable[[float], Aw
     try:
         return json.loads(printed)
     except ValueError:
-        words = complaint(said.decode(errors="replace"))
+        words = last_words(said.decode(errors="replace"))
         raise UserError(
             words or f"perfaudit {command[0]} ended with code {process.returncode} and said nothing"
         ) from None
-
-
-def complaint(said: str) -> str:
-    """What was wrong, of all that a command wrote to stderr: its last words, without the progress before; else all of it."""
-    _, found, last = f"\n{said}".rpartition("\nperfaudit: ")
-    return (last if found else said).strip()
 
 
 async def _end(process: asyncio.subprocess.Process, talk: asyncio.Future[Any]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from perfaudit.errors import FOUND, INTERRUPTED, NOTHING_MEASURED, OK
+from perfaudit.errors import FOUND, INTERRUPTED, NOTHING_MEASURED, OK, last_words
 from perfaudit.files import Folder
 from perfaudit.pytest_plugin.asked import Project
 
@@ -93,7 +93,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 def report_of(ran: Ran) -> dict[str, Any]:  # Any: nested JSON
     """The gate's report. Raises NotJudged with the gate's own words where it gave none."""
-    said = "\n".join(ran.err.strip().splitlines()[-12:]) or "it said nothing"
+    said = "\n".join(last_words(ran.err).splitlines()[-12:]) or "it said nothing"
     if ran.code not in (OK, FOUND, NOTHING_MEASURED, INTERRUPTED):
         raise NotJudged(f"the gate ended with code {ran.code}: {said}")
     try:

@@ -84,7 +84,7 @@ def amount(counter: str, value: int) -> str:
 
 def exact(counter: str, value: int) -> str:
     """The number, of bytes and operations with the unit."""
-    unit = " bytes" if "bytes" in counter else " FLOP" if "flop" in counter else ""
+    unit = (" byte" if abs(value) == 1 else " bytes") if "bytes" in counter else " FLOP" if "flop" in counter else ""
     return f"{value:,}{unit}"
 
 

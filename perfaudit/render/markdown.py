@@ -16,6 +16,7 @@ from perfaudit.report import Report
 
 LIMIT = 1_000_000  # bytes; GitHub refuses more than 1 MiB a step, and other commands of the step may write there too
 _CODE = re.compile(r"(`[^`]+`)")
+_TICKED = re.compile(r"`([^`]+)`")
 _SPECIAL = re.compile(r"([\\`*_\[\]<>~&$])")
 
 
@@ -114,7 +115,9 @@ def _measurements(report: Report) -> list[str]:
 
 def _folded(title: str, text: str, language: str, is_open: bool = False) -> str:
     fence, tag = _fence(text, 3), "<details open>" if is_open else "<details>"
-    title = html.escape(one_line(title), quote=False)
+    title = _TICKED.sub(
+        r"<code>\1</code>", html.escape(one_line(title), quote=False)
+    )  # no Markdown is read in a summary
     return f"\n{tag}<summary>{title}</summary>\n\n{fence}{language}\n{text}{fence}\n\n</details>\n"
 
 

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from conftest import Done
 
-from perfaudit.errors import UserError
+from perfaudit.errors import UserError, last_words
 from perfaudit.mcp import started
 from perfaudit.mcp.commands import Commands
-from perfaudit.mcp.started import complaint, json_of
+from perfaudit.mcp.started import json_of
 
 Typed = Callable[[Commands], list[str]]
 
@@ -104,7 +104,7 @@ async def silent(seconds: float) -> None:
     ],
 )
 def test_what_is_wrong_is_said_without_the_progress_before_it(said: str, wrong: str) -> None:
-    assert complaint(said) == wrong
+    assert last_words(said) == wrong
 
 
 def test_a_tool_returns_the_json_of_its_command(perfaudit: Callable[..., Done], commands: Commands) -> None:

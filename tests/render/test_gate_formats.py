@@ -88,6 +88,7 @@ def test_control_characters_of_user_code_become_signs(format_: str) -> None:
         (("operators", 2000, 500), "1,500 fewer operators per step", "1,500 fewer"),
         (("bytes_allocated", 0, 4 << 20), "4.0 MiB more allocated per step", "4,194,304 bytes more (4.0 MiB)"),
         (("bytes_to_device", 12, 0), "12 bytes less copied to the device per step", "12 bytes less"),
+        (("bytes_allocated", 7, 8), "1 byte more allocated per step", "1 byte more"),
         (
             ("peak_live_bytes", 0, 3 << 30),
             "3.0 GiB more live at the peak per step",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 
@@ -196,6 +197,9 @@ def test_nothing_at_all() -> None:
     page = Page(render(Report("tune", target="t.py")))
     assert "Nothing could be raced here" in page.texts["p"]
     assert "Nothing was shown to pay here" in Page(render(TUNE.with_(winners=()))).texts["p"]
+    brief = tuple(replace(c, high=math.inf, given_up=False) for c in TUNE.comparisons)
+    page = Page(render(TUNE.with_(winners=(), comparisons=brief)))
+    assert "Undecided: everything was raced too briefly to say anything" in page.texts["p"]
 
 
 @pytest.mark.parametrize(

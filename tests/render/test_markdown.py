@@ -67,6 +67,13 @@ def test_a_patch_does_not_end_its_block() -> None:
     assert "<summary>``.py:1:1 PA000 fix (safe): mend &lt;b&gt;it&lt;/b&gt;</summary>" in text
 
 
+def test_code_in_the_title_of_a_patch_is_code() -> None:
+    """No Markdown is read within a summary: backticks would be shown as they are."""
+    fix = Fix("use `a < b` and `c`", "safe", diff="--- a\n+++ b\n")
+    text = render(Report("scan", (Finding("PA000", "n", "info", "m", Location("a.py", 1, 1, 1, 2), fix=fix),)))
+    assert "fix (safe): use <code>a &lt; b</code> and <code>c</code></summary>" in text
+
+
 def test_a_notebook() -> None:
     assert "| `n.ipynb:cell 3:2:5` |" in render(NOTEBOOK)
 

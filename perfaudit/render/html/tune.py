@@ -115,6 +115,8 @@ def search_result(report: Report) -> str:
     paying = [winner for winner in report.winners if not winner.keeps_current]
     if not (report.trials or report.comparisons or report.winners):
         return "Nothing could be raced here"
+    if not paying and report.comparisons and not any(c.says_something for c in report.comparisons):
+        return "Undecided: everything was raced too briefly to say anything"
     if not paying:
         return "Nothing was shown to pay here"
     if len(paying) > 1:
