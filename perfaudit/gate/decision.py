@@ -197,10 +197,9 @@ def _unmeasured(record: TargetRecord) -> str:
         return "nothing was measured within the budget, because the first steps in one training took it: raise --budget"
     if not record.pairs:
         return "not reached: the budget ended before its turn; raise --budget"
-    took = f", about {record.pairs[-1].quad_seconds:.2g} s," if record.pairs[-1].quad_seconds else ""
-    return (
-        f"nothing was measured within the budget, because the shortest quad of blocks{took} did not fit: raise --budget"
-    )
+    seconds = record.pairs[-1].quad_seconds
+    quad = "the shortest quad of blocks" + (f" ({seconds:.2g} s)" if seconds else "")
+    return f"nothing was measured: once both versions had started, the budget had no room for {quad}; raise --budget"
 
 
 def _per_sample(record: TargetRecord) -> list[str]:

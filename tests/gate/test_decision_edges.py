@@ -115,13 +115,14 @@ FEW = "quads of blocks in"
         (
             TargetRecord("t.py", pairs=[Pair("head", 1)]),
             False,
-            "nothing was measured within the budget, because the shortest quad of blocks did not fit: raise --budget",
+            "nothing was measured: once both versions had started, the budget had no room for the shortest quad of blocks; "
+            "raise --budget",
         ),
         (
             TargetRecord("t.py", pairs=[Pair("head", 1, quad_seconds=9.0), Pair("head", 2, quad_seconds=12.34)]),
             False,
-            "nothing was measured within the budget, because the shortest quad of blocks, about 12 s, did not fit: "
-            "raise --budget",
+            "nothing was measured: once both versions had started, the budget had no room for "
+            "the shortest quad of blocks (12 s); raise --budget",
         ),
         (TargetRecord("t.py", failures={"base": "why"}), False, "the reference does not run: why"),
     ],

@@ -482,7 +482,8 @@ def test_a_quad_that_would_outlast_the_budget_is_not_begun(clock: FakeClock) -> 
     found = judged(record, ended=True)
     assert (found.verdict, found.ratio, found.smallest) == ("inconclusive", None, None)
     assert found.reason == (
-        "nothing was measured within the budget, because the shortest quad of blocks, about 48 s, did not fit: raise --budget"
+        "nothing was measured: once both versions had started, the budget had no room for the shortest quad of blocks (48 s); "
+        "raise --budget"
     )
 
 
