@@ -98,8 +98,9 @@ class Run:
     mean_seconds_per_step, quartiles: of the same. samples_per_second: None where no batch was seen. phases: share of a step
     by name, which add up to 1. optimizers: how many a step has. backwards_in_update: of the backward passes of a step, calls
     of `backward` inside `optimizer.step(closure)`; gradients_per_step: those that `torch.autograd.grad` makes, which
-    accumulate nothing. setup_seconds: until the first batch; setup: of its parts, named as in SETUP_WORDS. setup_share: of
-    the setup in all that was run. limited_by: "data", "host", "device" or "compute". redirected: files that were kept away.
+    accumulate nothing; backwards_zeroed: others behind which gradients are set to zero before the update. setup_seconds: until
+    the first batch; setup: of its parts, named as in SETUP_WORDS. setup_share: of the setup in all that was run. limited_by:
+    "data", "host", "device" or "compute". redirected: files that were kept away.
     ended: "enough", "finished", "failed", "late", "interrupted" or, of a rank, "stopped"; message: why it failed. stands:
     where it stood when it was ended late, as `file:line in function`.
     is_regular: the order of the optimizers' updates repeats. uneven: steps left out of the figures, in which something
@@ -135,6 +136,7 @@ class Run:
     backwards_per_step: float = 0.0
     backwards_in_update: float = 0.0
     gradients_per_step: float = 0.0
+    backwards_zeroed: float = 0.0
     is_regular: bool = True
     uneven: int = 0
     uneven_seconds: float = 0.0

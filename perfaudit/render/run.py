@@ -229,6 +229,8 @@ def seen_besides(run: Run) -> list[str]:
         why = "gradients are accumulated"
         if run.backwards_in_update > 1.5:  # a closure that is called once ends what batches before it have accumulated
             why = "the update of the optimizer calls its closure, which computes the loss again"
+        elif backwards - run.backwards_zeroed <= 1.5:  # as sharpness-aware minimization does
+            why = "gradients are set to zero between them, so none are accumulated"
         said.append(f"A step has {backwards:.3g} backward passes: {why}.")
     if backwards > 0 and run.gradients_per_step > 0:
         times = "once" if run.gradients_per_step == 1 else f"{run.gradients_per_step:.3g} times"

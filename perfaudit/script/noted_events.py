@@ -22,7 +22,8 @@ _KINDS = len(PHASES)
 (
     END,  # the innermost phase ends
     CALLED,  # so does a model's call: samples of its input, 0 where they are not asked for, or NO_GRADIENTS
-    STRETCH_ENDS,  # gradients were set to zero, or a number was read: nodes of graphs so far
+    STRETCH_ENDS,  # a number was read: nodes of graphs so far
+    ZEROED,  # gradients were set to zero: the same
     WANTED,  # a batch is waited for
     BATCH,  # it is there: its samples
     EPOCH,  # a loader is begun: nothing
@@ -35,7 +36,7 @@ _KINDS = len(PHASES)
     COUNTED,  # so has one since whose predecessor no phase was timed
     TOLD,  # whoever is told of the update has been
     OURS,  # something of ours has ended: when it began
-) = range(_KINDS, _KINDS + 15)
+) = range(_KINDS, _KINDS + 16)
 FORWARD, OPTIMIZER = PHASES.index("forward"), PHASES.index("optimizer")
 
 
@@ -58,6 +59,7 @@ class UpdateRecords:
         self._batches = self._samples = self._epochs = self._without_gradients = self._backwards = 0
         self._backwards_in_update = 0  # of a closure
         self._gradients = 0  # of the backward passes, those of `torch.autograd.grad`
+        self._zeroed = 0  # backward passes behind which gradients were set to zero, before the update
         self._inputs = 0  # samples of models' inputs
         self._are_inputs_clear = True
         # Calls of models since the last backward pass, and the samples of the first of them.
@@ -77,6 +79,9 @@ class UpdateRecords:
             spans.now = now
             if kind == STRETCH_ENDS:
                 spans.end_stretch(value)
+            elif kind == ZEROED:
+                spans.end_stretch(value)
+                self._zeroed = self._backwards - self._gradients
             elif kind < _KINDS:
                 spans.begin(PHASES[kind])
                 if value is not None:
@@ -163,6 +168,7 @@ class UpdateRecords:
                 "backwards": self._backwards,
                 "backwards_in_update": self._backwards_in_update,
                 "gradients": self._gradients,
+                "zeroed": self._zeroed,
             }
             | values
         )

@@ -39,6 +39,7 @@ class Step:
     backwards: int
     backwards_in_update: int
     gradients: int
+    zeroed: int
     updates: int
     happenings: Happenings
 
@@ -59,6 +60,7 @@ class Kind:
     backwards: int = 0
     backwards_in_update: int = 0
     gradients: int = 0
+    zeroed: int = 0
     updates: int = 0
     times: list[float] = field(default_factory=list)
 
@@ -74,6 +76,7 @@ class Kind:
         self.backwards += step.backwards
         self.backwards_in_update += step.backwards_in_update
         self.gradients += step.gradients
+        self.zeroed += step.zeroed
         self.updates += step.updates
         if len(self.times) < MOST_TIMES:
             self.times.append(step.seconds)
@@ -187,6 +190,7 @@ def _step(updates: Sequence[Json]) -> Step:
         sum(update["backwards"] for update in updates) if is_watched else 0,
         sum(update["backwards_in_update"] for update in updates) if is_watched else 0,
         sum(update["gradients"] for update in updates) if is_watched else 0,
+        sum(update["zeroed"] for update in updates) if is_watched else 0,
         len(updates),
         (sum(update["epochs"] for update in updates), sum(update["without_gradients"] for update in updates)),
     )

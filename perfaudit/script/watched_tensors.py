@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from perfaudit.script.noted_events import MOST_NOTED, STRETCH_ENDS
+from perfaudit.script.noted_events import MOST_NOTED, STRETCH_ENDS, ZEROED
 from perfaudit.script.notes import Notes
 from perfaudit.script.replaced_functions import Function
 
@@ -94,7 +94,7 @@ class WatchedTensors:
                 return original(*args, **kwargs)
             result = in_phase(*args, **kwargs)
             if not notes.depth:
-                note((STRETCH_ENDS, clock(), nodes()))
+                note((ZEROED, clock(), nodes()))
             return result
 
         return zero_grad

@@ -27,7 +27,7 @@ def seen_of(facts: dict[str, Any], seconds: float = 1.0, ended: str = "finished"
     spent = [seconds * phases.get(name, 0.0) for name in PHASES]
     update = {
         "optimizer": 0, "seconds": seconds, "phases": spent, "batches": 1, "samples": 4, "epochs": 0, "without_gradients": 0,
-        "backwards": 1, "backwards_in_update": 0, "gradients": 0,
+        "backwards": 1, "backwards_in_update": 0, "gradients": 0, "zeroed": 0,
     }  # fmt: skip
     return Seen(100.0, [update] * 8, facts, ended)
 
@@ -157,6 +157,16 @@ def test_passes_of_a_closure_are_no_accumulation() -> None:
     updates = [each | {"backwards": 10, "backwards_in_update": 10} for each in seen_of({}, forward=1.0).updates]
     text = said_of(summarize(Seen(0.0, updates, {"device": "cpu"}, "finished"), "lbfgs.py"))
     assert "A step has 10 backward passes: the update of the optimizer calls its closure" in text
+
+
+@pytest.mark.parametrize(("backwards", "zeroed", "is_accumulation"), [(2, 1, False), (4, 2, True), (2, 0, True)])
+def test_passes_whose_gradients_are_set_to_zero_are_no_accumulation(
+    backwards: int, zeroed: int, is_accumulation: bool
+) -> None:
+    updates = [each | {"backwards": backwards, "zeroed": zeroed} for each in seen_of({}, forward=1.0).updates]
+    text = said_of(summarize(Seen(0.0, updates, {"device": "cpu"}, "finished"), "sharpness.py"))
+    assert ("gradients are accumulated" in text) == is_accumulation
+    assert (f"A step has {backwards} backward passes: gradients are set to zero between them" in text) != is_accumulation
 
 
 @pytest.mark.parametrize(

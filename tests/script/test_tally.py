@@ -17,7 +17,7 @@ def update(optimizer: int, seconds: float, epochs: int = 0) -> dict[str, Any]:
     phases = [0.5 * seconds if name in ("forward", "data_wait") else 0.0 for name in PHASES]
     return {
         "optimizer": optimizer, "seconds": seconds, "phases": phases, "batches": 1, "samples": 4, "epochs": epochs,
-        "without_gradients": 0, "backwards": 1, "backwards_in_update": 0, "gradients": 0,
+        "without_gradients": 0, "backwards": 1, "backwards_in_update": 0, "gradients": 0, "zeroed": 0,
     }  # fmt: skip
 
 

@@ -209,6 +209,15 @@ for x, y in DataLoader(Rows(), batch_size=4):
         p.grad = g
     optimizer.step()
 """,
+    "sharpness": """
+model = small()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in DataLoader(Rows(), batch_size=4):
+    for is_second in (False, True):
+        optimizer.zero_grad()
+        model(x).mean().backward()
+    optimizer.step()
+""",
     "penalty": """
 model = small()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -421,6 +430,7 @@ def seen_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Seen]:
         ("functions", 6, 1, 1, 1),
         ("autograd_grad", 8, 1, 1, 1),
         ("penalty", 8, 1, 2, 1),
+        ("sharpness", 8, 1, 2, 1),
         ("evaluation", 24, 1, 1, 1),
         ("copies", 8, 1, 1, 1),
         ("raising", 8, 1, 1.25, 1),
@@ -466,6 +476,15 @@ def test_gradients_that_are_only_taken_are_counted_apart(seen_of: Callable[[str]
     assert summarize(seen_of("penalty"), "penalty").gradients_per_step == 1
     assert summarize(seen_of("autograd_grad"), "autograd_grad").gradients_per_step == 1
     assert summarize(seen_of("accumulation"), "accumulation").gradients_per_step == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "number"), [("sharpness", 1), ("accumulation", 0), ("penalty", 0), ("plain", 0), ("gan", 0)]
+)
+def test_passes_whose_gradients_are_set_to_zero_are_counted_apart(
+    seen_of: Callable[[str], Seen], name: str, number: int
+) -> None:
+    assert summarize(seen_of(name), name).backwards_zeroed == number
 
 
 def test_a_closure_is_called_inside_the_update(seen_of: Callable[[str], Seen]) -> None:
