@@ -36,6 +36,7 @@ _WITHOUT_LOADER = "It lies between the import of torch and the first backward pa
 MOST_ELSEWHERE = 0.5  # of a step
 FEWEST_TO_TUNE = 20  # steps of a whole training; of one with fewer, `tune` hands over nothing
 MEAN_FAR = 1.5  # times the median, from which on the two tell different things
+MUCH_UNEVEN = 0.2  # of the time of all steps; what is not counted is then a good part of the training
 DATA_IN_TIME = 0.05  # of a step; what waits for data longer is not called in time
 _SHOWN_FILES = 4  # where there are more, one less and the number of the others
 _BAR = 30  # characters of a share of 100 %
@@ -213,9 +214,12 @@ def seen_besides(run: Run) -> list[str]:
         said.append(f"Phases were timed in {count(run.steps_watched, 'step')}: the first, and others chosen at random.")
     said += _setup(run)
     if run.uneven:
+        counted = run.counted * (run.mean_seconds_per_step or 0.0)
+        share = run.uneven_seconds / (run.uneven_seconds + counted) if counted else 0.0
+        of_all = f", {100 * share:.0f} % of the time of all," if share >= MUCH_UNEVEN else ""
         said.append(
             f"{count(run.uneven, 'step')} with something besides (an evaluation, the beginning of an epoch) took "
-            f"{run.uneven_seconds:.1f} s and {'is' if run.uneven == 1 else 'are'} not counted."
+            f"{run.uneven_seconds:.1f} s{of_all} and {'is' if run.uneven == 1 else 'are'} not counted."
         )
     if run.updates_per_step > 1 or run.optimizers > 1:
         order = "" if run.is_regular else ", in no order that repeats"

@@ -1,7 +1,8 @@
 """Where a script stands that makes no step: the lines that its threads are in, told by Python itself when a signal comes.
 
 `begin_telling` runs in the script's process, `where_it_stands` in the one that watches. `faulthandler` writes from the signal
-handler, so a process that is stuck in C, in a collective for example, tells as well.
+handler, so a process that is stuck in C, in a collective for example, tells as well. It writes the innermost hundred frames
+of a thread, and imports inside of imports are more; so where Python runs a handler of ours writes all of the main thread, too.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ import re
 import signal
 import time
 from collections.abc import Callable
+from types import FrameType
 
 SIGNAL = getattr(signal, "SIGRTMAX", signal.SIGUSR2) - 1 if hasattr(signal, "SIGRTMAX") else signal.SIGUSR2
 TELL_SECONDS = 2.0  # for the lines to be written; a process on a busy machine gets its turn by then
+STILL_SECONDS = 0.25  # without another line, after which all of them are there
 _LINE = re.compile(r'  File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)')
 _THREAD = re.compile(r"(Current thread|Thread) 0x[0-9a-f]+")
 # What a frame of torch's that the script's own line has called says of it; of several, the outermost.
@@ -27,7 +30,23 @@ def begin_telling(descriptor: int) -> None:
     """From now on write where all threads stand to a file when the signal comes."""
     with contextlib.suppress(OSError, RuntimeError, ValueError, AttributeError):  # a system that has no such signal
         os.set_inheritable(descriptor, False)
-        faulthandler.register(SIGNAL, descriptor, all_threads=True, chain=False)
+        with contextlib.suppress(ValueError):  # of the main thread only
+
+            def write_all(number: int, frame: FrameType | None) -> None:
+                with contextlib.suppress(OSError):
+                    os.write(descriptor, _lines_of(frame).encode(errors="replace"))
+
+            signal.signal(SIGNAL, write_all)
+        faulthandler.register(SIGNAL, descriptor, all_threads=True, chain=True)
+
+
+def _lines_of(frame: FrameType | None) -> str:
+    """All frames of a thread as `faulthandler` writes them."""
+    lines = ["", "Current thread 0x0 (most recent call first):"]
+    while frame is not None:
+        lines.append(f'  File "{frame.f_code.co_filename}", line {frame.f_lineno} in {frame.f_code.co_name}')
+        frame = frame.f_back
+    return "\n".join([*lines, ""])
 
 
 def where_it_stands(pid: int, descriptor: int, is_own: Callable[[str], bool]) -> str:
@@ -39,9 +58,11 @@ def where_it_stands(pid: int, descriptor: int, is_own: Callable[[str], bool]) ->
     with contextlib.suppress(OSError):
         os.kill(pid, SIGNAL)
         until = time.monotonic() + TELL_SECONDS
-        while os.fstat(descriptor).st_size == before and time.monotonic() < until:
+        size, still_since = before, time.monotonic()
+        while (now := time.monotonic()) < until and (size == before or now - still_since < STILL_SECONDS):
             time.sleep(0.02)
-        time.sleep(0.05)  # of several threads
+            if (written := os.fstat(descriptor).st_size) != size:
+                size, still_since = written, time.monotonic()
     return innermost(os.pread(descriptor, MOST_BYTES, before).decode(errors="replace"), is_own)
 
 

@@ -7,6 +7,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import pytest
+
 from perfaudit.script.own_files import is_own
 from perfaudit.script.stands import innermost, where_it_stands
 
@@ -38,12 +40,30 @@ def test_another_thread_where_the_main_one_is_in_no_line_of_the_script() -> None
     assert innermost("", is_own) == innermost("no such lines", is_own) == ""
 
 
-def test_a_process_tells_it_when_it_is_asked(tmp_path: Path) -> None:
+WAITING = {
+    "asleep": "def wait():\n    print('here', flush=True); time.sleep(60)\n",
+    # As deep in a library as imports inside of imports are; what it does there is Python.
+    "deep": "def wait():\n    exec(compile(DEEP, '/usr/lib/python3/site-packages/deep.py', 'exec'), {'time': time})\n",
+    # In C, a process tells the innermost frames at least.
+    "in_c": "def wait():\n    print('here', flush=True); sum(range(10**10))\n",
+}
+DEEP = """
+def deep(n):
+    if n:
+        return deep(n - 1)
+    print('here', flush=True)
+    while True:
+        time.sleep(0.01)
+deep(300)
+"""
+
+
+@pytest.mark.parametrize("name", WAITING)
+def test_a_process_tells_it_when_it_is_asked(tmp_path: Path, name: str) -> None:
     script = tmp_path / "waits.py"
     script.write_text(
-        "import sys, time\nfrom perfaudit.script.stands import begin_telling\n"
-        "def wait():\n    print('here', flush=True); time.sleep(60)\n"
-        "begin_telling(int(sys.argv[1]))\nwait()\n"
+        "import sys, time; from perfaudit.script.stands import begin_telling\n"
+        f"DEEP = {DEEP!r}\n{WAITING[name]}begin_telling(int(sys.argv[1]))\nwait()\n"
     )
     with tempfile.TemporaryFile() as file:
         process = subprocess.Popen(

@@ -159,6 +159,18 @@ def test_passes_of_a_closure_are_no_accumulation() -> None:
     assert "A step has 10 backward passes: the update of the optimizer calls its closure" in text
 
 
+@pytest.mark.parametrize(("seconds", "share"), [(5.0, "50 %"), (1.25, "20 %"), (0.5, "")])
+def test_a_rollout_that_takes_much_of_the_time_says_how_much(seconds: float, share: str) -> None:
+    """Fifteen updates, and one behind actions of a policy."""
+    usual, *_ = seen_of({}).updates
+    rollout = usual | {"seconds": seconds, "without_gradients": 128}
+    updates = [usual] * 3 + [usual | {"seconds": 0.333333}] * 15 + [rollout]
+    text = said_of(summarize(Seen(0.0, updates, {"device": "cpu"}, "finished"), "ppo.py"))
+    assert f"1 step with something besides (an evaluation, the beginning of an epoch) took {seconds:.1f} s" in text
+    assert (f", {share} of the time of all, and is not counted" in text) == bool(share)
+    assert ("of the time of all" in text) == bool(share)
+
+
 @pytest.mark.parametrize(("backwards", "zeroed", "is_accumulation"), [(2, 1, False), (4, 2, True), (2, 0, True)])
 def test_passes_whose_gradients_are_set_to_zero_are_no_accumulation(
     backwards: int, zeroed: int, is_accumulation: bool
@@ -166,7 +178,9 @@ def test_passes_whose_gradients_are_set_to_zero_are_no_accumulation(
     updates = [each | {"backwards": backwards, "zeroed": zeroed} for each in seen_of({}, forward=1.0).updates]
     text = said_of(summarize(Seen(0.0, updates, {"device": "cpu"}, "finished"), "sharpness.py"))
     assert ("gradients are accumulated" in text) == is_accumulation
-    assert (f"A step has {backwards} backward passes: gradients are set to zero between them" in text) != is_accumulation
+    assert (
+        f"A step has {backwards} backward passes: gradients are set to zero between them" in text
+    ) != is_accumulation
 
 
 @pytest.mark.parametrize(
