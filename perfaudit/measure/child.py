@@ -21,10 +21,12 @@ from perfaudit.measure.nursery import CannotFork, Nursery, child_environment, nu
 from perfaudit.measure.time_limit import seconds_left
 from perfaudit.processes import descendants
 from perfaudit.script.quiet_terminal import quiet_input
+from perfaudit.script.stands import where_it_stands
 
 Reply = dict[str, Any]  # JSON
 
 _OUTPUT_KEPT = 1 << 20  # bytes of the last answers; only the last lines are ever read
+_OURS = str(Path(__file__).resolve().parents[1])
 _GRACE = 1.0  # seconds between the dump, TERM and KILL
 # Seconds that a killed process may take to give back what it holds; pinned and device memory takes longest.
 _GONE = 10.0
@@ -213,10 +215,9 @@ class Child:
             os.killpg(self._process.pid, number)
 
     def _overdue(self, timeout: float) -> ChildFailed:
-        with contextlib.suppress(OSError):
-            os.kill(self._process.pid, signal.SIGUSR1)  # faulthandler writes where it hangs
-        time.sleep(0.2)
-        place = _innermost(self.output_tail(40))
+        stands = where_it_stands(self._process.pid, self._output.fileno(), _is_users)
+        path, _, line = stands.partition(":")
+        place = f" (last seen at {_from_here(path)}:{line})" if stands else ""
         return ChildFailed("timeout", f"no answer within {timeout:.0f} s{place}")
 
     def _death(self) -> ChildFailed:
@@ -303,16 +304,23 @@ def _quoted(text: str) -> str:
 
 def _innermost(dump: str) -> str:
     """ " (last seen at model.py:12 in build_model)" from a faulthandler dump: the innermost line of the user's own code."""
-    ours = str(Path(__file__).resolve().parents[1])
     for line in dump.splitlines():
         parts = line.strip().split('"')
         if len(parts) == 3 and parts[0].startswith("File"):
             path, rest = parts[1], parts[2]
-            if not path.startswith((ours, sys.prefix, sys.base_prefix, "<")):
+            if _is_users(path):
                 number, _, function = rest.removeprefix(", line ").partition(" in ")
-                shown = os.path.relpath(path) if not os.path.relpath(path).startswith("..") else path
-                return f" (last seen at {shown}:{number} in {function})"
+                return f" (last seen at {_from_here(path)}:{number} in {function})"
     return ""
+
+
+def _is_users(path: str) -> bool:
+    return not path.startswith((_OURS, sys.prefix, sys.base_prefix, "<"))
+
+
+def _from_here(path: str) -> str:
+    """A file below the working directory as it is called from there; any other as it is."""
+    return path if os.path.relpath(path).startswith("..") else os.path.relpath(path)
 
 
 def _is_there(pid: int) -> bool:

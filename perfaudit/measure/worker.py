@@ -17,19 +17,21 @@ from typing import Any
 from perfaudit.errors import NoBatches, NoStep, TargetError
 from perfaudit.measure.holder import Holder
 from perfaudit.measure.verbs import VERBS
+from perfaudit.script.stands import tell_when_asked
 from perfaudit.target.load import is_out_of_memory, said, where
 from perfaudit.target.working_folder import begin
 
 Reply = dict[str, Any]  # JSON
 
 _PR_SET_PDEATHSIG = 1
+STDERR = 2
 
 
 def serve(commands: int, replies: int, parent: int) -> None:
     """Answer JSON lines from one descriptor on another until they end. Faults of the user's code are replies too."""
     die_with(parent)
     faulthandler.enable()
-    faulthandler.register(signal.SIGUSR1, all_threads=False)
+    tell_when_asked(STDERR)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Loader workers may stand still when we die, and then only a signal from the kernel ends them.
     os.register_at_fork(after_in_child=_end_with_parent)

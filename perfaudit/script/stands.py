@@ -28,8 +28,14 @@ MOST_BYTES = 1 << 20
 
 def begin_telling(descriptor: int) -> None:
     """From now on write where all threads stand to a file when the signal comes."""
-    with contextlib.suppress(OSError, RuntimeError, ValueError, AttributeError):  # a system that has no such signal
+    with contextlib.suppress(OSError):
         os.set_inheritable(descriptor, False)
+    tell_when_asked(descriptor)
+
+
+def tell_when_asked(descriptor: int) -> None:
+    """The same with a file that the process writes other things to as well, such as its standard error."""
+    with contextlib.suppress(OSError, RuntimeError, ValueError, AttributeError):  # a system that has no such signal
         with contextlib.suppress(ValueError):  # of the main thread only
 
             def write_all(number: int, frame: FrameType | None) -> None:
