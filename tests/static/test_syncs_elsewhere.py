@@ -209,13 +209,18 @@ def messages(folder: Path, code: str, helpers: str = HELPERS) -> list[str]:
         ),
         # Another class has a method `show`, so that nobody knows which one it is.
         ("stepper.finish(loss)", "`stepper.finish(loss)`", "`loss.item()` in `tally`, misc.py"),
-        ("Loss()(output, y)\n        own(output, y)", "`own(output, y)`", "`loss > 3` in `forward`"),
+        ("Loss()(output, y)\n        own(output, y)", "`Loss()(output, y)`", "`loss > 3` in `forward`"),
+        ("wrapped(output, y)", "`wrapped(output, y)`", "`loss > 3` in `forward`"),
+        ("made(output, y)", "`made(output, y)`", "`loss > 3` in `forward`"),
     ],
 )
 def test_found(tmp_path: Path, line: str, text: str, place: str) -> None:
-    (message,) = messages(
-        tmp_path, LOOP.format(before="trainer = Trainer(); own = Loss().cuda(); stepper = Stepper()", line=line)
+    before = (
+        "trainer = Trainer(); own = Loss().cuda(); stepper = Stepper(); wrapped = Loss()\n"
+        "    wrapped = torch.nn.DataParallel(wrapped)\n    wrapped = wrapped.cuda()\n"
+        "    def make(): return Loss().train()\n    made = make() if flag else None"
     )
+    (message,) = messages(tmp_path, LOOP.format(before=before, line=line))
     assert message.startswith(text)
     assert "wait for the device on every step" in message
     assert place in message
@@ -244,10 +249,13 @@ def test_found(tmp_path: Path, line: str, text: str, place: str) -> None:
         "plain(output, y)",
         "missing(loss)",
         "other.note(loss)",
+        "either(output, y)",
+        "handed(output, y)",
     ],
 )
 def test_silent(tmp_path: Path, line: str) -> None:
     before = "trainer = Trainer(); plain = PlainLoss(); other = Trainer(); other = find(); balanced = Balanced()"
+    before += "; either = Loss() if flag else PlainLoss(); handed = Loss(); handed = unknown(handed)"
     assert messages(tmp_path, LOOP.format(before=before, line=line)) == []
 
 
@@ -308,3 +316,106 @@ def test_gradient_norms_of_the_same_file(tmp_path: Path, test: str, is_found: bo
     """
     found = messages(tmp_path, code, "")
     assert [message.partition(" in ")[0] for message in found] == ["`p.grad.norm().item()`"] * is_found
+
+
+UPDATING = """
+    def update(optimizer, loss, again=1):
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    def fit(optimizer, loss):
+        for _ in range(3):
+            loss.backward()
+            optimizer.step()
+"""
+HANDED = """
+    import torch
+    from helpers.misc import fit, update
+
+    for x, y in loader:
+        x, y = x.cuda(), y.cuda()
+        loss = criterion(model(x), y)
+        {call}
+        total += loss.item()
+"""
+
+
+@pytest.mark.parametrize("call", ["update(optimizer, loss)", "update(self.optim, loss=loss, again=2)"])
+def test_a_loop_that_hands_its_loss_to_a_backward_pass_of_another_file_makes_steps(tmp_path: Path, call: str) -> None:
+    (message,) = messages(tmp_path, HANDED.format(call=call), UPDATING)
+    assert message.startswith("`loss.item()` makes the host wait")
+
+
+@pytest.mark.parametrize(
+    "call", ["update(loss, x)", "fit(optimizer, loss)", "update(optimizer)", "torch.save(optimizer)"]
+)
+def test_other_calls_make_no_step_of_it(tmp_path: Path, call: str) -> None:
+    assert messages(tmp_path, HANDED.format(call=call), UPDATING) == []
+
+
+METERS = """
+    import torch
+
+    class Meters:
+        def update(self, **values):
+            for name, value in values.items():
+                if value is None:
+                    continue
+                if isinstance(value, torch.Tensor):
+                    value = value.item()
+                self.meters[name].update(value)
+
+    class Meter:
+        def update(self, value, n=1):
+            if torch.is_tensor(value):
+                value = value.item()
+            self.sum += value * n
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "place"),
+    [
+        ("meters.update(loss=loss, lr=0.1)", "`value.item()` in `update`, misc.py line 10"),
+        ("meters.update(lr=0.1, **losses)", "line 10"),
+        ("meter.update(loss, len(x))", "line 16"),
+        ("meters.update(lr=0.1)", ""),
+        ("meters.update(loss=loss.item())", "`loss.item()`"),
+        ("meter.update(find(x), n=len(x))", ""),  # which may be a number
+        ("meter.update(3, n=loss)", ""),
+    ],
+)
+def test_a_meter_of_another_file_reads_the_tensors_that_it_is_handed(tmp_path: Path, line: str, place: str) -> None:
+    before = "from helpers.misc import Meter, Meters; meters = Meters(); meter = Meter()"
+    code = LOOP.format(before=before, line=line).replace("loss = criterion(output, y)", "losses = criterion(output, y)")
+    code = code.replace("loss.backward()", "loss = sum(losses.values())\n        loss.backward()")
+    found = messages(tmp_path, code, METERS)
+    assert len(found) == bool(place)
+    assert not found or place in found[0]
+
+
+def test_a_method_of_a_base_class_in_another_file_may_run_the_backward_pass(tmp_path: Path) -> None:
+    helpers = """
+        class Agent:
+            def take_step(self, optimizer, network, loss, clip=None):
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+    """
+    code = """
+        import torch
+        from helpers.misc import Agent
+
+        class Mine(Agent):
+            def run(self):
+                for batch in self.batches:
+                    self.learn(batch.cuda())
+
+            def learn(self, batch):
+                loss = self.network(batch).mean()
+                self.take_step(self.optimizer, self.network, loss, self.clip)
+                self.seen.append(loss.item())
+    """
+    (message,) = messages(tmp_path, textwrap.dedent(code), helpers)
+    assert message.startswith("`loss.item()` in `learn`")

@@ -6,7 +6,7 @@ import ast
 import functools
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from perfaudit.expressions import regex
@@ -139,13 +139,67 @@ def turns_grad_off(source: Source, node: ast.expr) -> bool:
 
 @functools.lru_cache(maxsize=4)  # several rules ask for the same file
 def backward_calls(source: Source) -> tuple[ast.Call, ...]:
-    """Calls that run a backward pass: `x.backward()`, `accelerator.backward(x)`, `loss_scaler(x, optimizer)`."""
+    """Calls that run a backward pass: `x.backward()`, `accelerator.backward(x)`, `loss_scaler(x, optimizer)`.
+
+    And those that hand the loss to a function of another file that does: `update(optimizer, model, loss)`.
+    """
     scalers = [
         call
         for call in source.calls_named(_LOSS_SCALER)
         if len(call.args) > 1 and _OPTIMIZER_NAME.search(last_name(call.args[1]))
     ]
-    return (*source.calls(".backward"), *source.calls(".manual_backward"), *scalers)
+    handing = [call for call, _ in losses_handed_over(source).values()]
+    return (*source.calls(".backward"), *source.calls(".manual_backward"), *scalers, *handing)
+
+
+@functools.lru_cache(maxsize=4)
+def losses_handed_over(source: Source) -> dict[int, tuple[ast.Call, ast.expr]]:
+    """Calls of functions of other files that run a backward pass on what they are given, with what that is; by the call's id.
+
+    Calls that pass an optimizer, by its name. A function with a loop around its backward pass makes steps of its own.
+    """
+    found: dict[int, tuple[ast.Call, ast.expr]] = {}
+    for call in source.nodes(ast.Call) if source.neighbours is not None else ():
+        given = [*call.args, *(keyword.value for keyword in call.keywords)]
+        if not any(_OPTIMIZER_NAME.search(last_name(value)) for value in given):
+            continue
+        there = _defined_elsewhere(source, call.func)
+        if there is not None and isinstance(there[1], FUNCTIONS):
+            loss = _given_to_backward(there[0], there[1], call)
+            if loss is not None:
+                found[id(call)] = (call, loss)
+    return found
+
+
+def _defined_elsewhere(source: Source, func: ast.expr) -> tuple[Source, ast.AST] | None:
+    """What another file defines that a call runs: an imported function, or a method of `self` that a base class has there."""
+    own = source.enclosing(func, ast.ClassDef)
+    is_method = dotted_name(func) == f"self.{last_name(func)}"
+    if is_method and (own is None or not own.bases or last_name(func) in source.bound_in(own)):
+        return None
+    dotted = source.qualified(own.bases[0] if is_method and own is not None else func) or ""
+    if dotted.partition(".")[0] in ("", "torch") or source.neighbours is None:
+        return None
+    there = source.neighbours.defined(dotted)
+    if there is None or not is_method:
+        return there
+    bound = there[0].bound_in(there[1]).get(last_name(func), []) if isinstance(there[1], ast.ClassDef) else []
+    return (there[0], bound[0]) if len(bound) == 1 else None
+
+
+def _given_to_backward(there: Source, function: Function, call: ast.Call) -> ast.expr | None:
+    """What a call hands to the parameter of a function of another file on which that calls `backward`, in no loop."""
+    names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
+    names = names[1:] if names[:1] == ["self"] else names
+    for backward in there.calls(".backward"):
+        if not _lies_in(backward, function) or there.enclosing(backward, *LOOPS, within=function) is not None:
+            continue
+        name = last_name(backward.func.value) if isinstance(backward.func, ast.Attribute) else ""
+        by_keyword = [keyword.value for keyword in call.keywords if keyword.arg == name]
+        place = names.index(name) if name in names else len(call.args)
+        if by_keyword or place < len(call.args):
+            return by_keyword[0] if by_keyword else call.args[place]
+    return None
 
 
 @functools.lru_cache(maxsize=4)  # several rules ask for the same file
@@ -514,31 +568,41 @@ def runs_each_time(source: Source, node: ast.AST, within: Loop | Function) -> bo
     return False
 
 
-def runs_in_any_case(source: Source, node: ast.AST, within: Function) -> bool:
+def runs_in_any_case(
+    source: Source, node: ast.AST, within: Loop | Function, is_met: Callable[[ast.expr], bool] = lambda test: False
+) -> bool:
     """Whether the node runs on every call of a function, whatever its flags are; parameters of a model count as trained.
 
-    Stricter than `runs_each_time`: of a function in another file nobody here knows how it was set up.
+    Stricter than `runs_each_time`: of a function in another file nobody here knows how it was set up. is_met: whether a
+    condition holds for what this call hands over.
     """
     child = node
     for ancestor in source.ancestors(node):
-        if isinstance(child, ast.stmt) and any(_may_leave(s) for s in source.before(child)):
+        if isinstance(child, ast.stmt) and any(_may_leave(source, s) for s in source.before(child)):
             return False
         if ancestor is within:
             return True
         if isinstance(ancestor, (ast.If, ast.IfExp)) and child is not ancestor.test:
             body = ancestor.body if isinstance(ancestor.body, list) else [ancestor.body]
             parts = ancestor.test.values if isinstance(ancestor.test, ast.BoolOp) else [ancestor.test]
-            if not any(part is child for part in body) or not all(_is_given_by_loop(source, part) for part in parts):
+            if not any(part is child for part in body):
+                return False
+            if not all(_is_given_by_loop(source, part) or is_met(part) for part in parts):
                 return False
         is_later = isinstance(ancestor, ast.BoolOp) and child is not ancestor.values[0]
-        if is_later or isinstance(ancestor, (ast.ExceptHandler, ast.match_case, ast.While, ast.Lambda, *FUNCTIONS)):
+        is_message = isinstance(ancestor, ast.Assert) and child is ancestor.msg
+        seldom = (ast.ExceptHandler, ast.Raise, ast.match_case, ast.While, ast.Lambda, *FUNCTIONS)
+        if is_later or is_message or isinstance(ancestor, seldom):
             return False
         child = ancestor
     return False
 
 
-def _may_leave(statement: ast.stmt) -> bool:
-    """Whether a statement may end the call or the turn of the loop, otherwise than for a parameter without gradient."""
+def _may_leave(source: Source, statement: ast.stmt) -> bool:
+    """Whether a statement may end the call or the turn of the loop, otherwise than for what is missing there.
+
+    That is a parameter without gradient, or an item that is None.
+    """
     leaves = (ast.Return, ast.Continue, ast.Break)
     if not any(isinstance(node, leaves) for node in ast.walk(statement)):
         return False
@@ -547,6 +611,8 @@ def _may_leave(statement: ast.stmt) -> bool:
             return False
         case ast.If(test=ast.UnaryOp(op=ast.Not(), operand=ast.Attribute(attr="requires_grad"))):
             return False
+        case ast.If(test=ast.Compare(left=ast.Name() as name, ops=[ast.Is()], comparators=[ast.Constant(value=None)])):
+            return not any(_is_loop_target(source, binding) for binding in source.lookup(name))
     return True
 
 

@@ -1,34 +1,42 @@
-"""Functions in other files of the project that a call runs: helpers, methods of a trainer, the `forward` of a loss."""
+"""Functions that a call runs in another way than by their name here: those of other files of the project, as helpers, methods
+of a trainer and the `forward` of a loss; and of this file the methods of objects, as the `forward` of a model.
+"""
 
 from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from perfaudit.expressions import regex
 from perfaudit.static.project import Neighbours
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Loop, Source
 from perfaudit.static.understanding.context import (
     EVALUATION_NAME,
-    assigned_once,
     called_function,
+    callers,
     in_no_grad,
     last_name,
     leaves_step,
     runs_each_time,
     runs_in_any_case,
 )
+from perfaudit.static.understanding.losses import arguments_of
 from perfaudit.static.understanding.members import is_own, own_values
+from perfaudit.static.understanding.values import assigned_value
 
 _MAX_BASES = 4  # classes looked through for a method
 _RUNS = ("forward", "__call__")  # what calling an object runs
 _HARMLESS = {"staticmethod", "classmethod", "no_grad", "inference_mode"}  # decorators that run what they decorate
 _PASSED_ON = {"to", "cuda", "train", "eval", "half", "float", "requires_grad_"}  # methods that return their own object
+_BUILDERS = {"from_pretrained", "load_from_checkpoint"}  # methods of a class that build an object of it
+_WRAPS = regex(r"DataParallel|convert_sync_batchnorm|^compile$")  # what calls the object that it is given
+_MAX_WAY = 12  # expressions on the way to what builds an object
 
 
 class Elsewhere(NamedTuple):
-    """A function of another file and the call that runs it; `source` is that file, which knows nothing of its neighbours.
+    """A function and the call that runs it; `source` is its file, which knows nothing of its neighbours if it is another one.
 
     caller: the function of another file that has the call; None for a call in the file that is looked at.
     """
@@ -64,6 +72,14 @@ class Elsewhere(NamedTuple):
         if not any(isinstance(argument, ast.Starred) for argument in self.call.args):
             yield from zip(names, self.call.args, strict=False)
         yield from ((keyword.arg, keyword.value) for keyword in self.call.keywords if keyword.arg is not None)
+
+    @property
+    def rest(self) -> Iterator[ast.expr]:
+        """What the call passes for `**kwargs`: by other names than those of the parameters, or as a dict."""
+        arguments = self.function.args
+        names = {a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
+        if arguments.kwarg is not None:
+            yield from (keyword.value for keyword in self.call.keywords if keyword.arg not in names)
 
 
 @functools.lru_cache(maxsize=32)  # several rules ask for the same code
@@ -119,13 +135,13 @@ def _is_only_one(method: Function, *sources: Source) -> bool:
 
 
 def called_elsewhere(source: Source, call: ast.Call) -> Elsewhere | None:
-    """The function of another file that a call surely runs; None for one of this file, of a library, or that is not clear."""
-    if source.neighbours is None or called_function(source, call) is not None:
+    """The function that a call surely runs in another way than by a name of this file; None for a library's, or if not clear."""
+    if called_function(source, call) is not None:
         return None
     return _called(source, call, source.neighbours)
 
 
-def _called(source: Source, call: ast.Call, neighbours: Neighbours) -> Elsewhere | None:
+def _called(source: Source, call: ast.Call, neighbours: Neighbours | None) -> Elsewhere | None:
     found = _defined(source, call.func, neighbours)
     if found is not None and isinstance(found[1], FUNCTIONS):
         return _plain(found[0], found[1], call)
@@ -139,31 +155,101 @@ def _called(source: Source, call: ast.Call, neighbours: Neighbours) -> Elsewhere
 Definition = tuple[Source, ast.AST]
 
 
-def _defined(source: Source, node: ast.AST | None, neighbours: Neighbours) -> Definition | None:
+def _defined(source: Source, node: ast.AST | None, neighbours: Neighbours | None) -> Definition | None:
     """The definition in another file that an imported name stands for."""
     dotted = source.qualified(node) or ""
-    if not dotted or dotted.partition(".")[0] == "torch":
+    if neighbours is None or not dotted or dotted.partition(".")[0] == "torch":
         return None
     return neighbours.defined(dotted, None if source.neighbours is neighbours else source)
 
 
-def _class_of(source: Source, node: ast.expr, neighbours: Neighbours) -> Definition | None:
-    """The class of another file whose object an expression is: a name or attribute that is bound once, to `Class(...)`.
+def _class_of(source: Source, node: ast.expr, neighbours: Neighbours | None) -> Definition | None:
+    """The class whose object an expression is, however it is named, moved or wrapped: all that builds it must be of this class.
 
     Of `self`, the base of its class, where that is in another file.
     """
     if isinstance(node, ast.Name) and node.id == "self":
         own = source.enclosing(node, ast.ClassDef)
         return _class(_defined(source, own.bases[0], neighbours)) if own is not None and own.bases else None
-    value: ast.expr | None = None
+    found: Definition | None = None
+    for call in _builders(source, node, set()) or ():
+        built = _class_built(source, call, neighbours)
+        if built is None or (found is not None and built[1] is not found[1]):
+            return None
+        found = built
+    return found
+
+
+def _class_built(source: Source, call: ast.Call, neighbours: Neighbours | None) -> Definition | None:
+    """The class of `Class(...)` and of `Class.from_pretrained(...)`, in this file or another one."""
+    is_builder = isinstance(call.func, ast.Attribute) and call.func.attr in _BUILDERS
+    named = call.func.value if is_builder and isinstance(call.func, ast.Attribute) else call.func
+    bound = source.lookup(named) if isinstance(named, ast.Name) else []
+    if bound:
+        return (source, bound[0]) if len(bound) == 1 and isinstance(bound[0], ast.ClassDef) else None
+    return _class(_defined(source, named, neighbours))
+
+
+def _builders(source: Source, node: ast.expr | None, seen: set[int]) -> list[ast.Call] | None:
+    """The calls that build what an expression stands for, without what moves or wraps it; None where one is not in sight.
+
+    seen: what was met before, which adds nothing: `model` in `model = model.cuda()`.
+    """
+    if node is None:
+        return None
+    if id(node) in seen:
+        return []
+    seen.add(id(node))
+    if isinstance(node, ast.Constant) and node.value is None:  # `model = None` before a branch: nobody calls that
+        return []
+    if isinstance(node, ast.IfExp):
+        return _together(_builders(source, branch, seen) for branch in (node.body, node.orelse))
     if isinstance(node, ast.Name):
-        value = assigned_once(source, node)
-    elif is_own(node) and isinstance(node, ast.Attribute):
-        values = own_values(source, node, node.attr)
-        value = values[0] if len(values) == 1 else None
-    while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _PASSED_ON:
-        value = value.func.value
-    return _class(_defined(source, value.func, neighbours)) if isinstance(value, ast.Call) else None
+        return _together(_bound_builders(source, binding, seen) for binding in source.lookup(node))
+    if isinstance(node, ast.Attribute):
+        values = own_values(source, node, node.attr) if is_own(node) else [None]
+        return _together(_builders(source, value, seen) for value in values)
+    if not isinstance(node, ast.Call):
+        return None
+    if isinstance(node.func, ast.Attribute) and node.func.attr in _PASSED_ON:
+        return _builders(source, node.func.value, seen)
+    if _WRAPS.search(last_name(node.func)) and node.args:
+        return _builders(source, node.args[0], seen)
+    function = called_function(source, node)
+    if function is None:
+        return [node]
+    returned = [r.value for r in source.nodes(ast.Return) if source.enclosing(r, *FUNCTIONS, ast.Lambda) is function]
+    return _together(_builders(source, value, seen) for value in returned)
+
+
+def _bound_builders(source: Source, binding: ast.AST, seen: set[int]) -> list[ast.Call] | None:
+    """What builds a name where this node binds it: of a parameter, what all calls in this file hand to it."""
+    if not isinstance(binding, ast.arg):
+        return _builders(source, assigned_value(source, binding), seen)
+    if id(binding) in seen:
+        return []
+    seen.add(id(binding))
+    function = source.enclosing(binding, *FUNCTIONS, ast.Lambda)
+    if not isinstance(function, FUNCTIONS):
+        return None
+    calls = callers(source, function)
+    is_method = isinstance(source.parent(function), ast.ClassDef)
+    if not is_method and len(source.uses_of(function, function.name)) != len(calls):
+        return None
+    given = [dict(arguments_of(call, function)).get(binding.arg) for call in calls]
+    return _together(_builders(source, value, seen) for value in given)
+
+
+def _together(parts: Iterable[list[ast.Call] | None]) -> list[ast.Call] | None:
+    """All of them; None where one is None, or there is no part."""
+    found: list[ast.Call] = []
+    is_empty = True
+    for part in parts:
+        if part is None:
+            return None
+        is_empty = False
+        found += part
+    return None if is_empty else found
 
 
 def _class(found: Definition | None) -> Definition | None:

@@ -8,7 +8,13 @@ from collections.abc import Iterator
 
 from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
-from perfaudit.static.understanding.context import backward_calls, called_function, dotted_name, last_name
+from perfaudit.static.understanding.context import (
+    backward_calls,
+    called_function,
+    dotted_name,
+    last_name,
+    losses_handed_over,
+)
 from perfaudit.static.understanding.values import resolve
 
 _LOSS_NAME = regex(r"loss|err|cost|nll|elbo|energy|objective", re.IGNORECASE)
@@ -133,6 +139,8 @@ def makes_loss(source: Source, call: ast.Call) -> bool:
 
 def backward_operand(source: Source, call: ast.Call) -> ast.expr:
     """The tensor that a backward pass starts from: `x` of `x.backward()` and of `accelerator.backward(x)`."""
+    if id(call) in losses_handed_over(source):
+        return losses_handed_over(source)[id(call)][1]
     if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("backward", "manual_backward"):
         return call.args[0]
     takes_loss = call.func.attr == "manual_backward" or source.qualified(call.func) == "torch.autograd.backward"

@@ -78,6 +78,9 @@ def values_elsewhere(there: Elsewhere, kind_of: Callable[[ast.expr], Kind]) -> R
     if there.owner is not None:
         reader.names = _made(there.source, there.owner)
     reader.names.update({name: kind_of(argument) for name, argument in there.given})
+    if there.function.args.kwarg is not None:
+        rest = [kind_of(argument) for argument in there.rest]
+        reader.names[there.function.args.kwarg.arg] = held(max(rest, default=Kind.HOST))
     reader.block(there.function.body)
     return Region(StepCode(there.function, ()), kinds)  # the call is in this file, whose nodes the other does not know
 

@@ -12,6 +12,7 @@ from perfaudit.static.understanding.context import (
     callers,
     is_main_guard,
     last_name,
+    losses_handed_over,
     step_loops,
 )
 from perfaudit.static.understanding.distributed import DATA_PARALLEL
@@ -204,7 +205,7 @@ def _steps(source: Source) -> tuple[ast.For, ast.expr, ast.Call]:
     if len(backward_calls(source)) != 1 or len(loops) != 1:
         raise Refused("the file does not have exactly one training loop with one backward pass")
     loop, helpers = loops[0]
-    if helpers:
+    if helpers or losses_handed_over(source):
         raise Refused("the step is made by a function that the training loop calls")
     known = [item for item in passes(source) if item.loop is loop]
     if not isinstance(loop, ast.For) or len(known) != 1 or len(known[0].loaders) != 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from perfaudit.expressions import regex
@@ -97,16 +97,43 @@ def _in_other_files(
 def _waits_elsewhere(source: Source, there: Elsewhere, region: Region) -> Iterator[_Wait]:
     """What waits in a function of another file, then in those that it calls, if the call is one of the loop itself."""
     inside = values_elsewhere(there, region.kind)
-    yield from _waits_in(there, inside)
+    yield from _waits_in(there, inside, _hands_tensor(there, region.kind))
     if region.code.caller is None:
         for further in called_from(source, there):
-            yield from _waits_in(further, values_elsewhere(further, inside.kind))
+            yield from _waits_in(further, values_elsewhere(further, inside.kind), _hands_tensor(further, inside.kind))
 
 
-def _waits_in(there: Elsewhere, inside: Region) -> Iterator[_Wait]:
-    for place in _syncs(there.source, inside, set()):
-        if runs_in_any_case(there.source, place, there.function):
-            yield _Wait(there, place)
+def _waits_in(there: Elsewhere, inside: Region, gets_tensor: bool) -> Iterator[_Wait]:
+    """gets_tensor: whether what the function is handed is a tensor on the device, where it asks for that first."""
+
+    def is_met(test: ast.expr) -> bool:
+        asked = _asked_for_tensor(there.source, test)
+        return gets_tensor and asked is not None and inside.kind(asked) >= Kind.MAYBE
+
+    def runs(source: Source, place: ast.AST, root: Loop | Function) -> bool:
+        return runs_in_any_case(source, place, root, is_met)
+
+    for place in _syncs(there.source, inside, set(), runs):
+        yield _Wait(there, place)
+
+
+def _hands_tensor(there: Elsewhere, kind_of: Callable[[ast.expr], Kind]) -> bool:
+    """Whether a call passes a tensor on the device: one for sure, or what is made of such and named as a loss."""
+    given = [*there.call.args, *(keyword.value for keyword in there.call.keywords)]
+    return any(
+        kind_of(value) is Kind.TENSOR or (kind_of(value) is Kind.MAYBE and "loss" in last_name(value).lower())
+        for value in given
+    )
+
+
+def _asked_for_tensor(source: Source, test: ast.expr) -> ast.expr | None:
+    """`x` of `isinstance(x, torch.Tensor)` and `torch.is_tensor(x)`."""
+    if not isinstance(test, ast.Call) or not test.args:
+        return None
+    if source.qualified(test.func) == "torch.is_tensor":
+        return test.args[0]
+    is_asked = isinstance(test.func, ast.Name) and test.func.id == "isinstance" and len(test.args) == 2
+    return test.args[0] if is_asked and source.qualified(test.args[1]) == "torch.Tensor" else None
 
 
 def _seen_elsewhere(source: Source, called: Elsewhere, waits: list[_Wait], calls: list[ast.Call]) -> Seen:
@@ -177,13 +204,18 @@ def _text(source: Source, place: ast.AST) -> str:
 # ---- places --------------------------------------------------------------------------------------------------------
 
 
-def _syncs(source: Source, region: Region, other_loops: set[int]) -> Iterator[ast.expr]:
-    """What reads a device tensor in this region on every step, in document order."""
+def _syncs(
+    source: Source,
+    region: Region,
+    other_loops: set[int],
+    runs: Callable[[Source, ast.AST, Loop | Function], bool] = runs_each_time,
+) -> Iterator[ast.expr]:
+    """What reads a device tensor in this region on every step, in document order. runs: whether a place does run then."""
     root = region.code.root
     found = [place for node in ast.walk(root) for place in _reads(source, region, node)]
     unique = {id(place): place for place in found}.values()
     for place in sorted(unique, key=lambda node: (node.lineno, node.col_offset)):
-        if not runs_each_time(source, place, root) or _belongs_elsewhere(source, place, root, other_loops):
+        if not runs(source, place, root) or _belongs_elsewhere(source, place, root, other_loops):
             continue
         if not any(_enters_host_world(source, node) for node in _holders(source, place, region.code)):
             yield place
