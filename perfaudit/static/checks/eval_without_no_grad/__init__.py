@@ -24,6 +24,7 @@ from perfaudit.static.understanding.context import (
     SET_GRAD,
     backward_calls,
     called_function,
+    callers,
     dotted_name,
     last_name,
 )
@@ -64,7 +65,7 @@ FAST_PATHS = {
 }
 
 
-@check("PA801", call=".eval")
+@check("PA801", call=(".eval", ".train"))
 def eval_without_no_grad(source: Source, call: ast.Call) -> Iterator[Seen]:
     yield from _seen_in(source).get(id(call), ())
 
@@ -74,7 +75,7 @@ def _seen_in(source: Source) -> dict[int, list[Seen]]:
     """What is said of each `eval()` of a file; each loop once, for the first model that it evaluates."""
     found: dict[int, list[Seen]] = {}
     known: set[int] = set()
-    for call in source.calls(".eval"):
+    for call in (*source.calls(".eval"), *filter(_is_train_false, source.calls(".train"))):
         for loop, seen in _unrecorded_evaluations(source, call):
             if id(loop) not in known:
                 known.add(id(loop))
@@ -82,7 +83,7 @@ def _seen_in(source: Source) -> dict[int, list[Seen]]:
     return found
 
 
-def _unrecorded_evaluations(source: Source, call: ast.Call) -> Iterator[tuple[Loop, Seen]]:
+def _unrecorded_evaluations(source: Source, call: ast.Call) -> Iterator[tuple[Loop | Function, Seen]]:
     model = _put_in_eval_mode(source, call)
     if not model or not source.imports_torch or gradients_are_off(source, call) or _may_be_frozen(source, model):
         return
@@ -163,9 +164,18 @@ def _only_evaluates(source: Source, function: Function | None) -> bool:
     return bool(uses) and not any(enclosing_function(source, use) is known for use in uses for known in training)
 
 
+def _is_train_false(call: ast.AST) -> bool:
+    """`model.train(False)`, which is `model.eval()`."""
+    if not isinstance(call, ast.Call) or last_name(call.func) != "train":
+        return False
+    mode = [*call.args, *(keyword.value for keyword in call.keywords if keyword.arg == "mode")]
+    return len(mode) == 1 and isinstance(mode[0], ast.Constant) and mode[0].value is False
+
+
 def _put_in_eval_mode(source: Source, call: ast.Call) -> str:
-    """The model of `model.eval()` and of `model = build().eval().to(device)`; "" for any other `eval`."""
-    if call.args or call.keywords or not isinstance(call.func, ast.Attribute):
+    """The model of `model.eval()`, `model.train(False)` and `model = build().eval().to(device)`; "" for any other `eval`."""
+    has_arguments = bool(call.args or call.keywords) and not _is_train_false(call)
+    if has_arguments or not isinstance(call.func, ast.Attribute):
         return ""
     statement = source.statement(call)
     if isinstance(statement, ast.Expr) and statement.value is call:
@@ -225,8 +235,11 @@ def _in_eval_mode_still(source: Source, function: Function, model: str) -> Itera
             return
 
 
-def _trained_or_evaluated(source: Source, statement: ast.stmt, model: str) -> Iterator[tuple[Loop, Seen]]:
-    """Loops that train or evaluate, as a flag says that also chose the mode: `if train: model.train() else: model.eval()`."""
+def _trained_or_evaluated(source: Source, statement: ast.stmt, model: str) -> Iterator[tuple[Loop | Function, Seen]]:
+    """Code that trains or evaluates, as a flag says that also chose the mode: `if train: model.train() else: model.eval()`.
+
+    A loop, or a function that makes one step and is called in a loop.
+    """
     choice = source.parent(statement)
     if not isinstance(choice, ast.If) or not choice.orelse:
         return
@@ -238,7 +251,7 @@ def _trained_or_evaluated(source: Source, statement: ast.stmt, model: str) -> It
         return
     test = source.text_of(choice.test)
     flag = test if other is choice.body else f"not ({test})"
-    for loop in _loops_behind(source, choice, model):
+    for loop in (*_loops_behind(source, choice, model), *_step_around(source, choice)):
         calls = [node for node in ast.walk(loop) if isinstance(node, ast.Call)]
         runs = [call for call in calls if _runs_model(source, call, model)]
         steps = [c for c in calls if isinstance(c.func, ast.Attribute) and c.func.attr == "backward"]
@@ -251,6 +264,17 @@ def _trained_or_evaluated(source: Source, statement: ast.stmt, model: str) -> It
             message = f"`{source.brief(first)}` also evaluates, in eval mode, and records a graph then"
             advice = f"run the forward pass and the loss under `torch.set_grad_enabled({flag})`"
             yield loop, Seen(first, f"{message}, which no backward pass uses", Proposal(advice))
+
+
+def _step_around(source: Source, choice: ast.If) -> Iterator[Function]:
+    """The function whose body a choice of the mode stands in, if a loop calls it and no backward pass of it is in a loop."""
+    function = source.parent(choice)
+    if not isinstance(function, FUNCTIONS):
+        return
+    is_in_loop = any(source.enclosing(call, *LOOPS) is not None for call in callers(source, function))
+    own = [call for call in backward_calls(source) if source.enclosing(call, *FUNCTIONS) is function]
+    if is_in_loop and own and all(source.enclosing(call, *LOOPS, within=function) is None for call in own):
+        yield function
 
 
 def _is_under(source: Source, node: ast.AST, test: ast.expr, in_body: bool) -> bool:
@@ -283,7 +307,8 @@ def _ends_eval_mode(source: Source, node: ast.AST, model: str) -> bool:
     """Whether a node puts the model into another mode, or another model under its name; `net = net.cuda()` does neither."""
     if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store):
         return dotted_name(node) == model and not _is_moved(source, node, model)
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "train"
+    is_mode = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "train"
+    return is_mode and not _is_train_false(node)
 
 
 def _is_moved(source: Source, target: ast.AST, model: str) -> bool:
@@ -435,7 +460,8 @@ def _needs_gradients(source: Source, loop: Loop, model: str) -> bool:
             return True
         if isinstance(node, ast.keyword) and GRADIENT.search(node.arg or ""):
             return True
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("train", "step"):
+        is_switch = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not _is_train_false(node)
+        if is_switch and last_name(getattr(node, "func", node)) in ("train", "step"):
             return True
     return False
 
