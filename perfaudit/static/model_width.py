@@ -25,8 +25,8 @@ _NAMED = regex(
     rb"(?:\s*(?::\s*int\s*)?[=:]\s*|\s*,\s*(?:[\"'][\w-]{1,20}[\"']\s*,\s*)?(?:type\s*=\s*int\s*,\s*)?default\s*=\s*)\[?$",
     2,
 )
-# A layer or a block of layers that is given the number: `ConvNorm(80, 512`, `nn.LSTM(512`.
-_GIVEN = regex(rb"(?:[Cc]onv|LSTM|GRU|[Bb]lock|[Ll]ayer)\w{0,20}\(\s*(?:[\w.+*-]{1,20}\s*,\s*)?$")
+# A layer or a block of layers that is given the number: `ConvNorm(80, 512`, `nn.LSTM(512`, `Down(256, 512`.
+_GIVEN = regex(rb"(?:[Cc]onv|LSTM|GRU|[Bb]lock|[Ll]ayer|\bDown|\bUp)\w{0,20}\(\s*(?:[\w.+*-]{1,20}\s*,\s*)?$")
 # Sizes of images, windows, texts and tables, and what is given out once for each sample.
 _NO_WIDTH = regex(rb"image|img|crop|seq|len|batch|vocab|fft|mel|audio|class|hop|win_|output|out_dim")
 _ATTENTION = regex(rb"[Aa]ttention|[Tt]ransformer")

@@ -56,6 +56,7 @@ FRAMEWORKS = {
     "pytorch_lightning", "ray", "speechbrain", "torch_xla", "torchbearer", "torchtitan", "torchtnt",
     "transformers",
 }  # fmt: skip
+_WITH_TRAINERS = {"transformers", "trl", "optimum", "setfit", "adapters", "sentence_transformers"}
 _PLAIN = {name.rpartition(".")[2] for name in PLAIN_BASES}
 # Only such names are worth opening another file for: classes, and the names under which torch's modules are known.
 _MAY_BE_TORCH = regex(r"(?:^|\.)(?:[A-Z]\w*|torch|nn|F|optim|functional|data|cuda|amp|init)$")
@@ -110,8 +111,9 @@ _SAID_BY_WORDS = {  # a mark, and the words of which one is enough
             b"pad_sequence",
             b"pack_padded",
         ),
-        *(b"collate", b"bucket", b"torchaudio", b"librosa", b"models.detection", b"progressive"),
+        *(b"collate", b"bucket", b"models.detection", b"progressive"),
     ),
+    "audio": (b"torchaudio", b"librosa"),  # clips differ in length, unless a loader stacks them as they are
 }
 # Comments, and texts of several lines, each without what would end it.
 _COMMENTS = regex(rb"#[^\n]*+|\"\"\"(?:[^\"]++|\"(?!\"\"))*+\"\"\"|'''(?:[^']++|'(?!''))*+'''")
@@ -130,8 +132,13 @@ _BIT_WORDS = (b"uant", b"bit", b"Bit", b"int8", b"inar", b"XNOR")
 _WIDE = tuple(  # numbers of channels that keep a GPU busy, beside a convolution
     regex(pattern) for pattern in (rb"512\b", rb"1024\b", rb"256, ?(?:128|256)\b", rb"128, ?256\b")
 )
+# What cuts an image into patches in front of a transformer is a matmul in effect.
+_CONVOLUTION = regex(rb"Conv(?:Transpose)?[23]d\(")
+_OF_PATCHES = regex(rb"Conv2d\([^\n]{0,120}(?:embed|patch)")
 _WIDE_1D = regex(rb"Conv1d\(\s*(?:\d+,\s*)?(?:512|1024|2048)\b")
-_LIBRARY_MODEL = regex(rb"(?:Model|For\w{1,60})\.from_(?:pretrained|config)\(")
+_LIBRARY_MODEL = regex(
+    rb"(?:Model|For\w{1,60})\.from_(?:pretrained|config)\(|class[ \t]+\w+\(\w{0,40}PreTrainedModel[,)]"
+)
 _SEARCH_PATH = regex(rb"sys\.path\.(?:append\(|insert\(\s*\d+\s*,)\s*[\"']([\w./-]+)[\"']\s*\)")
 # `lib_path = osp.join(this_dir, "lib")` and `add_path(lib_path)` in a file of one's own for it, `_init_paths.py` as a rule.
 _JOINED_PATH = regex(
@@ -147,6 +154,8 @@ _PINS = regex(
 )
 _LEAVES_PAGEABLE = regex(rb"pin_memory\s*=\s*False\b")
 _PINS_BY_KEY = regex(rb"[\"']pin_memory[\"']\s*(?::|\]\s*=)\s*(\w+)")
+_MAIN_GUARD = regex(rb"^if[ \t]+__name__[ \t]*==[ \t]*[\"']__main__[\"']", re.MULTILINE)
+_RUNS_A_PROGRAM = (b"optim", b"model", b"train(", b"main(", b"fit(", b"run(")
 # An option or a constant by that name, and its value where it is written: `PIN_MEMORY = True`, `"--pin_memory", default=False`.
 _PIN_SETTING = regex(
     rb"(?:pin_memory|PIN_MEMORY)[\"']?\]?\s*(?::\s*bool\s*=|=|:|,[^\n]{0,80}?default\s*=)\s*(True|False)\b"
@@ -287,6 +296,7 @@ def _marks(data: bytes) -> frozenset[str]:
 
 def _marks_of_loaders(data: bytes) -> set[str]:
     """Whether loaders pin their batches, surely leave some pageable or may do so, and collate in a way of their own."""
+    data = _without_trial(data)
     calls = [match[1] for match in _LOADER_CALL.finditer(data)]
     values = _PINS_BY_KEY.findall(data)
     by_key = bool(values) and set(values) == {b"True"}
@@ -302,6 +312,16 @@ def _marks_of_loaders(data: bytes) -> set[str]:
     if len(asks) < data.count(b"DataLoader(") or any(_LEAVES_PAGEABLE.search(call) for call in asks):
         marks.add(SURELY_PAGEABLE)
     return marks
+
+
+def _without_trial(data: bytes) -> bytes:
+    """A module of datasets without the block under its main guard that tries them out: no program runs that loader."""
+    guard = _MAIN_GUARD.search(data) if b"__main__" in data else None
+    if guard is None or b"Dataset" not in data[: guard.start()]:
+        return data
+    block = data[guard.end() :].removeprefix(b":")
+    is_program = any(word in block for word in _RUNS_A_PROGRAM)
+    return data if is_program else data[: guard.start()]
 
 
 class BehindStars(NamedTuple):
@@ -320,8 +340,11 @@ def _said_to_program(data: bytes, imports: Iterable[str]) -> frozenset[str]:
         marks.discard("precision")
     if any(word in data for word in _BIT_WORDS) and FEWER_BITS.search(data.decode("utf-8", "replace")):
         marks.add("precision")
-    frameworks = FRAMEWORKS & {module.partition(".")[0] for module in imports}
-    if frameworks - {"transformers"} or (frameworks and b"Trainer" in data):  # else it lends the model only
+    imported = set(imports)
+    frameworks = FRAMEWORKS & {module.partition(".")[0] for module in imported}
+    if frameworks - {"transformers"} or (
+        frameworks and has_trainer(imported, data.decode("utf-8", "replace"))
+    ):  # else it lends the model only
         marks.add("framework")
     if "transformers" in frameworks and _LIBRARY_MODEL.search(data) and _LIBRARY_MODEL.search(_COMMENTS.sub(b"", data)):
         marks.add("library model")
@@ -329,12 +352,22 @@ def _said_to_program(data: bytes, imports: Iterable[str]) -> frozenset[str]:
         marks.add("wide convolutions")
     if b"timm.create_model" in data or ("convolutions" in marks and (b"torchvision" in data or _finds(_WIDE, data))):
         marks.add("wide convolutions")
+    if "convolutions" in marks and len(_CONVOLUTION.findall(data)) == len(_OF_PATCHES.findall(data)) > 0:
+        marks.discard("convolutions")
     if b"max(" in data and _PADS.search(data):
         marks.add("sizes change")
     marks |= marks_of_width(data)
     if b".backward(" in data and b".step(" in data:
         marks.add("steps" if b"__main__" not in data else "steps of a script")
     return frozenset(marks)
+
+
+def has_trainer(imported: Iterable[str], text: str) -> bool:
+    """Whether a file that imports these names uses a Trainer of transformers, or of what is built on that."""
+    return any(word in text for word in ("TrainingArguments", "transformers.Trainer", "Seq2SeqTrainer")) or any(
+        name.partition(".")[0] in _WITH_TRAINERS and name.endswith(("Trainer", "TrainingArguments", ".*"))
+        for name in imported
+    )
 
 
 def _decides_precision(data: bytes) -> bool:

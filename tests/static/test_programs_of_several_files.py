@@ -206,6 +206,110 @@ def test_silent_where_not_all_loaders_of_the_program_pin(tmp_path: Path, script:
     assert findings_in(folder, "engine.py", {"PA104"}) == []
 
 
+CLIPS = """
+import librosa
+from torch.utils.data import DataLoader, Dataset
+
+class Clips(Dataset):
+    def __getitem__(self, n):
+        return librosa.load(self.files[n])[0][:16000]
+"""
+
+
+@pytest.mark.parametrize(
+    ("start", "clips", "is_found"),
+    [
+        (START.replace("loader,", "DataLoader(Clips(), 32),"), CLIPS, True),  # it stacks them: they have one length
+        (START.replace("loader,", "DataLoader(Clips(), 32, collate_fn=pad),"), CLIPS, False),
+        (START.replace("loader,", "DataLoader(Clips(), batch_sampler=by_length),"), CLIPS, False),
+        (START.replace("loader,", "clips_of(folder),"), CLIPS.replace("DataLoader, ", ""), False),
+    ],
+)
+def test_clips_that_a_loader_stacks_are_of_one_length(tmp_path: Path, start: str, clips: str, is_found: bool) -> None:
+    start = start.replace("from net", "from clips import Clips\nfrom torch.utils.data import DataLoader\nfrom net")
+    folder = write(tmp_path, {"net.py": NET, "engine.py": ENGINE, "clips.py": clips, "train.py": start})
+    assert bool(findings_in(folder, "train.py", {"PA301"})) == is_found
+
+
+TRIED_OUT = """
+from torch.utils.data import DataLoader, Dataset
+
+class Photos(Dataset):
+    pass
+
+if __name__ == "__main__":
+    for x, y in DataLoader(Photos(), 4):
+        print(x.shape)
+"""
+
+
+@pytest.mark.parametrize(
+    ("photos", "lines"),
+    [
+        (TRIED_OUT, [4]),
+        (TRIED_OUT.replace("print(x.shape)", "train(x)"), []),
+        (TRIED_OUT.replace('if __name__ == "__main__":', "def show():"), []),
+    ],
+)
+def test_the_loader_with_which_a_module_of_datasets_is_tried_out_is_no_part_of_a_program(
+    tmp_path: Path, photos: str, lines: list[int]
+) -> None:
+    script = PINNED.replace("from engine import train", "from engine import train\nfrom photos import Photos")
+    folder = write(tmp_path, {"engine.py": ENGINE, "photos.py": photos, "train.py": script})
+    found = findings_in(folder, "engine.py", {"PA104"})
+    assert [f.location.line for f in found if f.location] == lines
+
+
+COLLATING = """
+import torch
+
+def join(samples):
+    images, names = zip(*samples)
+    return torch.stack(images), names
+"""
+COLLATED_ELSEWHERE = """
+from torch.utils.data import DataLoader
+from collating import join
+
+for images, names in DataLoader(dataset, 32, collate_fn=join, pin_memory=True):
+    model(images.cuda(), names).backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("collating", "lines"),
+    [
+        (COLLATING, [6]),
+        (COLLATING.replace("torch.stack(images)", "Images(images)"), []),  # it may have a `.cuda` of its own
+        (f"{COLLATING}\njoin = wrap(join)\n", []),
+    ],
+)
+def test_a_collate_function_of_another_file_may_make_tensors(tmp_path: Path, collating: str, lines: list[int]) -> None:
+    folder = write(tmp_path, {"collating.py": collating, "train.py": COLLATED_ELSEWHERE})
+    found = findings_in(folder, "train.py", {"PA104"})
+    assert [f.location.line for f in found if f.location] == lines
+
+
+SEVERAL_SIZES = """
+def train(model, loader, optimizer):
+    for batch in loader:
+        for size in SIZES:
+            x, y = batch
+            x = resize(x.cuda(), size)
+            model(x, y.cuda()).backward()
+            optimizer.step()
+"""
+
+
+def test_a_loop_over_batches_may_go_round_several_steps_of_each(tmp_path: Path) -> None:
+    folder = write(tmp_path, {"engine.py": SEVERAL_SIZES, "train.py": PINNED})
+    found = findings_in(folder, "engine.py", {"PA104"})
+    assert [f.location.line for f in found if f.location] == [6]
+    no_batches = SEVERAL_SIZES.replace("in loader", "in models").replace(", loader", ", models")
+    write(folder, {"engine.py": no_batches})
+    assert findings_in(folder, "engine.py", {"PA104"}) == []
+
+
 def change(old: str, new: str) -> Callable[[str], str]:
     def changed(text: str) -> str:
         assert old in text
@@ -237,6 +341,68 @@ def test_silent_where_a_file_of_the_program_says_it(
     files = {"net.py": NET, "engine.py": ENGINE, "train.py": script}
     folder = write(tmp_path, files | {name: f"{line}\n{files[name]}"})
     assert findings_in(folder, "train.py", rules) == []
+
+
+def test_cutting_an_image_into_patches_is_no_convolution_to_time(tmp_path: Path) -> None:
+    net = NET.replace(
+        "nn.Conv2d(3, 512, 3), nn.ReLU(), nn.Conv2d(512, 512, 3)", "nn.Conv2d(3, embed_dim, 16, stride=16)"
+    )
+    folder = write(tmp_path, {"net.py": net, "engine.py": ENGINE, "train.py": START})
+    assert findings_in(folder, "train.py", {"PA301"}) == []
+
+
+def test_a_batch_that_the_loop_scales_has_no_size_to_time(tmp_path: Path) -> None:
+    script = LOOP.replace(
+        "    for x, y in loader:\n", "    for x, y in loader:\n        x = F.upsample(x, size=size)\n"
+    )
+    script = script.replace("import torch\n", "import torch\nimport torch.nn.functional as F\n")
+    folder = write(tmp_path, {"net.py": NET, "train.py": script})
+    assert findings_in(folder, "train.py", {"PA301"}) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after"),
+    [
+        ("train.py", "from net import Net", "from net import Net\nfrom apex.optimizers import LARC"),
+        ("engine.py", "def train", "from transformers import AdamW\n\nclass Trainer: ...\n\ndef train"),
+        ("train.py", "train(Net()", "trainers['plain'](Net()"),
+        ("train.py", "train(Net()", "trainer_plain(Net()"),
+    ],
+)
+def test_what_lends_a_part_or_is_named_in_a_table_is_no_framework(
+    tmp_path: Path, name: str, before: str, after: str
+) -> None:
+    files = {"net.py": NET, "engine.py": ENGINE, "train.py": START}
+    folder = write(tmp_path, files | {name: files[name].replace(before, after)})
+    assert [f.rule for f in findings_in(folder, "train.py", {"PA304"})] == ["PA304"]
+
+
+@pytest.mark.parametrize("name", ["Trainer", "AdamW, TrainingArguments"])
+def test_a_trainer_of_a_library_decides_by_itself(tmp_path: Path, name: str) -> None:
+    engine = f"from transformers import {name}\n{ENGINE}"
+    folder = write(tmp_path, {"net.py": NET, "engine.py": engine, "train.py": START})
+    assert findings_in(folder, "train.py", {"PA304"}) == []
+
+
+@pytest.mark.parametrize(
+    ("net", "number"),
+    [
+        ("from transformers import BertPreTrainedModel\n\nclass Net(BertPreTrainedModel): ...\n", 1),
+        ("from torch import nn\n\nclass Net(nn.Module): ...\n", 0),
+    ],
+)
+def test_a_model_derived_from_one_of_transformers_is_wide(tmp_path: Path, net: str, number: int) -> None:
+    folder = write(tmp_path, {"net.py": net, "train.py": LOOP})
+    assert len(findings_in(folder, "train.py", {"PA304"})) == number
+
+
+@pytest.mark.parametrize("model", ["models.__dict__[args.arch]", "models.resnet50"])
+def test_a_model_of_torchvision_that_is_handed_on_is_wide(tmp_path: Path, model: str) -> None:
+    script = LOOP.replace("Net()", f"Net({model})").replace(
+        "import torch\n", "import torch\nfrom torchvision import models\n"
+    )
+    folder = write(tmp_path, {"net.py": "class Net: ...\n", "train.py": script})
+    assert [f.rule for f in findings_in(folder, "train.py", {"PA304"})] == ["PA304"]
 
 
 @pytest.mark.parametrize("name", ["net.py", "train.py"])

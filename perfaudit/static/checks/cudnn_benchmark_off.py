@@ -32,6 +32,7 @@ from perfaudit.static.understanding.entry import (
     starts_training,
     whole_models,
 )
+from perfaudit.static.understanding.loaders import LOADER
 from perfaudit.static.understanding.values import constant, default, enclosing_function
 
 FLAG = "torch.backends.cudnn.benchmark"
@@ -50,7 +51,7 @@ _SEEDS = regex(r"seed|determinis|reproducib")
 _MAKES_BATCHES = regex(r"pad|collate|batch")
 _NO_CONVOLUTIONS = regex(r"vit|swin")
 _SET_NO_FLAG = {"apex", "flash"}  # frameworks that run no training: they leave cuDNN as it is
-_AUDIO = {"torchaudio", "librosa"}  # clips differ in length
+_AUDIO = {"torchaudio", "librosa"}  # clips differ in length, as a rule
 
 
 @check("PA301", ast.Module)
@@ -161,18 +162,31 @@ def _is_off_if_left_out(source: Source, asked: ast.Attribute) -> bool:
 
 
 def _sizes_change(source: Source, loops: tuple[StepLoop, ...]) -> bool:
-    """Whether something shows that batches differ in size: collation, padding, rescaling inside the loop, audio."""
+    """Whether something shows that batches differ in size: collation, padding, rescaling inside the loop, audio of any length."""
     if imported_files_say(source, "sizes change") or _BATCH_OF_ONE.search(source.text):
         return True
-    if _SIZES_CHANGE.search(source.text) or any(n.partition(".")[0] in _AUDIO for n in source.aliases.values()):
+    if _SIZES_CHANGE.search(source.text) or (_is_of_audio(source) and not _stacks_samples(source)):
         return True
     if any(_pads_to_longest(source, call) for call in source.nodes(ast.Call)):
         return True
     if any("torchvision.models.detection" in name for name in source.aliases.values()):  # images keep their sizes
         return True
     inside = {id(node) for step in loops for node in (step.loop, *step.helpers)}
-    resizes = source.calls("torch.nn.functional.interpolate")
+    resizes = [*source.calls("torch.nn.functional.interpolate"), *source.calls("torch.nn.functional.upsample")]
     return any(id(ancestor) in inside for call in resizes for ancestor in source.ancestors(call))
+
+
+def _is_of_audio(source: Source) -> bool:
+    return imported_files_say(source, "audio") or any(n.partition(".")[0] in _AUDIO for n in source.aliases.values())
+
+
+def _stacks_samples(source: Source) -> bool:
+    """Whether the program has a loader; with no collate function in it, that puts together samples of one size only."""
+    if "batch_sampler" in source.text:  # it may sort them by length
+        return False
+    return bool(source.calls(LOADER)) or any(
+        imported_files_say(source, mark) for mark in ("pinned loaders", "pageable loaders")
+    )
 
 
 def _pads_to_longest(source: Source, call: ast.Call) -> bool:

@@ -8,7 +8,7 @@ import sys
 
 from perfaudit.expressions import regex
 from perfaudit.static import edit
-from perfaudit.static.project import FRAMEWORKS
+from perfaudit.static.project import FRAMEWORKS, has_trainer
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
 from perfaudit.static.understanding.context import (
     StepLoop,
@@ -52,7 +52,7 @@ _HARMLESS = {
     "torch", "torchvision", "tqdm", "visdom", "wandb",
 }  # fmt: skip
 _STARTS = regex(r"^(main|run|fit|train\w*)$")  # what a script calls to begin: `trainer.fit(model, loader)`
-_TRAINS = regex(r"^(fit|learn|optimi[sz]e_parameters|(run_|do_|start_)?train(_\w+|ing|er)?|\w*train_?step)$")
+_TRAINS = regex(r"^(fit|learn|optimi[sz]e_parameters|(run_|do_|start_)?train(_\w+|ing|ers?(_\w+)?)?|\w*train_?step)$")
 _NO_TRAINING = regex(
     r"test|eval|infer|demo|predict|sampl|generat|export|convert|visuali|plot|bench|profil|setup|preproc|prepar|extract|valid"
 )
@@ -69,9 +69,12 @@ def script_loops(source: Source) -> tuple[StepLoop, ...]:
 
 
 def _is_run_by_framework(source: Source) -> bool:
-    """Whether the file imports what runs a training; transformers does so only as its Trainer, else it lends the model."""
-    frameworks = FRAMEWORKS & imported_packages(source)
-    return bool(frameworks - {"transformers"} or (frameworks and "Trainer" in source.text))
+    """Whether the file imports what runs a training; transformers does so only as its Trainer, else it lends the model.
+
+    Apex runs none: it lends optimizers, and where it decides the precision, the file says so.
+    """
+    frameworks = (FRAMEWORKS & imported_packages(source)) - {"apex"}
+    return bool(frameworks - {"transformers"} or (frameworks and has_trainer(source.aliases.values(), source.text)))
 
 
 def imported_files_say(source: Source, mark: str) -> bool:
@@ -92,7 +95,7 @@ def starts_training(source: Source) -> ast.stmt | None:
         return None
     if _NO_TRAINING.search(source.path.rpartition("/")[2]) or not imported_files_say(source, "steps"):
         return None
-    if not any(_TRAINS.search(last_name(call.func)) for call in source.nodes(ast.Call)):
+    if not any(_TRAINS.search(_name_called(call)) for call in source.nodes(ast.Call)):
         return None
     if _is_run_by_framework(source) or imported_files_say(source, "framework"):
         return None
@@ -110,7 +113,7 @@ def _trains(statement: ast.stmt) -> bool:
     """Whether a statement calls something by the name of a training, or is a loop in which steps by that name are called."""
     if not isinstance(statement, LOOPS):
         return _TRAINS.search(_called(statement)) is not None
-    return any(isinstance(n, ast.Call) and _TRAINS.search(last_name(n.func)) for n in ast.walk(statement))
+    return any(isinstance(n, ast.Call) and _TRAINS.search(_name_called(n)) for n in ast.walk(statement))
 
 
 def shown_start(source: Source, start: ast.stmt) -> ast.stmt:
@@ -125,7 +128,12 @@ def shown_start(source: Source, start: ast.stmt) -> ast.stmt:
 def _called(statement: ast.stmt) -> str:
     """The last name of what a statement calls: "fit" of `result = trainer.fit(model)`; "" where it is no call."""
     value = statement.value if isinstance(statement, (ast.Expr, ast.Assign)) else None
-    return last_name(value.func) if isinstance(value, ast.Call) else ""
+    return _name_called(value) if isinstance(value, ast.Call) else ""
+
+
+def _name_called(call: ast.Call) -> str:
+    """The last name of what is called, of `trainers[name](...)` that of the table."""
+    return last_name(call.func.value if isinstance(call.func, ast.Subscript) else call.func)
 
 
 def is_script(source: Source, loops: tuple[StepLoop, ...]) -> bool:
@@ -235,6 +243,19 @@ def whole_models(source: Source) -> list[ast.Call]:
     return found
 
 
+def _hands_on_whole_model(source: Source) -> bool:
+    """Whether a model of torchvision is named as an argument, for another one that builds it: `Net(models.resnet50)`."""
+    if "torchvision" not in imported_packages(source):
+        return False
+    for call in source.nodes(ast.Call):
+        for given in (*call.args, *(keyword.value for keyword in call.keywords)):
+            if isinstance(given, ast.Subscript) and source.qualified(given.value) == "torchvision.models.__dict__":
+                return True
+            if isinstance(given, ast.Attribute) and _WHOLE_MODELS.match(source.qualified(given) or ""):
+                return True
+    return False
+
+
 def builds_of_library(source: Source, call: ast.Call) -> bool:
     """Whether a call builds a model of timm or of transformers: not a tokenizer, nor a configuration."""
     if source.qualified(call.func) in ("timm.create_model", "torch.hub.load"):
@@ -246,9 +267,14 @@ def builds_of_library(source: Source, call: ast.Call) -> bool:
 
 
 def has_transformer_of_library(source: Source) -> bool:
-    """Whether the file builds a model of transformers: `BertModel.from_pretrained(name)`. They are 768 wide or wider."""
+    """Whether the file builds a model of transformers: `BertModel.from_pretrained(name)`, or derives one from it.
+
+    They are 768 wide or wider.
+    """
     if "transformers" not in imported_packages(source):
         return False
+    if any(last_name(base).endswith("PreTrainedModel") for made in source.nodes(ast.ClassDef) for base in made.bases):
+        return True
     return any(builds_of_library(source, call) for method in _BUILT for call in source.calls(f".{method}"))
 
 
@@ -266,8 +292,8 @@ def has_large_matmuls(source: Source) -> bool:
 
 
 def has_large_convolutions(source: Source) -> bool:
-    """Whether the file builds a convolution with many channels, or a model of torchvision."""
-    if whole_models(source):
+    """Whether the file builds a convolution with many channels, or a model of torchvision, or hands on what builds one."""
+    if whole_models(source) or _hands_on_whole_model(source):
         return True
     convolutions = [call for name in CONVOLUTIONS for call in source.calls(name)]
     if not convolutions:

@@ -7,6 +7,7 @@ import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
+from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
 from perfaudit.static.understanding.context import called_function, callers, dotted_name, last_name, step_loops
@@ -41,6 +42,8 @@ _NEW_TENSORS = {
     )
 }
 _ASKS_DICT = {"items", "keys", "values", "get"}
+VARIABLE = "torch.autograd.Variable"
+_OF_BATCHES = regex(r"loader|batch|(^|_)(iter|dl)$")  # names of what yields batches
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
@@ -96,7 +99,8 @@ def passes(source: Source) -> tuple[Pass, ...]:
 def unseen_passes(source: Source) -> tuple[Pass, ...]:
     """The training loops over what the file is handed: a parameter, or an attribute of an object; it shows no loader.
 
-    And the other loops of a function that trains, which evaluate as a rule.
+    And the other loops of a function that trains, which evaluate as a rule, or go round the steps: some make several of each
+    batch.
     """
     return _unseen(source, _is_handed_in)
 
@@ -116,10 +120,13 @@ def _unseen(source: Source, comes: Callable[[Source, ast.expr], bool]) -> tuple[
     ]
     around = {id(a) for loop in training for a in source.ancestors(loop)}
     found = []
-    for loop in (*training, *(loop for loop in more if id(loop) not in around)):
+    for loop in (*training, *more):
         if isinstance(loop, (ast.For, ast.AsyncFor)):
             batch, over = _without_count(source, loop.target, loop.iter)
             over = _without_progress(source, over)
+            is_step = any(loop is step for step in training)
+            if id(loop) in around and not is_step and not _OF_BATCHES.search(last_name(over).lower()):
+                continue
             if comes(source, over) and loaders(source, over) is None:
                 found.append(Pass(loop, batch, over, ()))
     return tuple(found)
@@ -344,6 +351,7 @@ def _added(source: Source, use: ast.Name, known: frozenset[int]) -> Calls | None
 
 def batch_part(source: Source, node: ast.expr, depth: int = 6) -> Part | None:
     """Where an expression is a batch of a DataLoader of this file, or something taken out of one as it is; else None."""
+    node = without_variable(source, node)
     if not depth:
         return None
     if isinstance(node, ast.Subscript):
@@ -356,6 +364,13 @@ def batch_part(source: Source, node: ast.expr, depth: int = 6) -> Part | None:
         return None
     part = _named_part(source, node, depth)
     return part and Part(part.loaders, part.taken, (node.id, *part.names))
+
+
+def without_variable(source: Source, node: ast.expr) -> ast.expr:
+    """What is wrapped in `Variable(...)`, which hands out the same tensor since torch 0.4; else the node."""
+    while isinstance(node, ast.Call) and node.args and source.qualified(node.func) == VARIABLE:
+        node = node.args[0]
+    return node
 
 
 def _named_part(source: Source, name: ast.Name, depth: int) -> Part | None:
@@ -495,7 +510,7 @@ def is_made_on_host(source: Source, node: ast.expr, depth: int = 6) -> bool:
         return is_made_on_host(source, node.value, depth - 1)
     if isinstance(node, ast.Call):
         name = source.qualified(node.func) or ""
-        if name == "torch.autograd.Variable":
+        if name == VARIABLE:
             return bool(node.args) and is_made_on_host(source, node.args[0], depth - 1)
         if name in _NEW_TENSORS:
             return True

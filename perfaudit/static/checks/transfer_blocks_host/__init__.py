@@ -26,8 +26,10 @@ from perfaudit.static.understanding.loaders import (
     Part,
     batch_part,
     is_made_on_host,
+    passes,
     perhaps_passes,
     unseen_passes,
+    without_variable,
 )
 from perfaudit.static.understanding.values import (
     ABSENT,
@@ -149,8 +151,11 @@ def _program_says(source: Source, mark: str) -> bool:
     return source.neighbours is not None and source.neighbours.program_carries(mark)
 
 
-def _pins_tensors(source: Source, call: ast.Call) -> bool:
-    """Whether a loader surely pins on a machine with a GPU, and yields nothing with a `.to` of its own."""
+def _pins_tensors(source: Source, call: ast.Call, part: Part | None = None) -> bool:
+    """Whether a loader surely pins on a machine with a GPU, and this part of its batches has no `.to` of its own.
+
+    Without a part, whether it yields tensors at all.
+    """
     pinned = argument(source, call, "pin_memory", PIN_MEMORY)
     if isinstance(pinned, ast.expr):
         if not (is_true(source, pinned) or _asks_for_gpu(source, pinned)):
@@ -158,22 +163,43 @@ def _pins_tensors(source: Source, call: ast.Call) -> bool:
     elif pinned is ABSENT or not _is_pinned_by_key(source, call):
         return False
     collate = argument(source, call, "collate_fn", COLLATE)
-    if collate is not ABSENT and not (isinstance(collate, ast.expr) and _returns_tensors(source, collate)):
-        return False
+    if collate is not ABSENT:
+        tensors = _tensors_returned(source, collate) if isinstance(collate, ast.expr) else []
+        if not any(tensors) or (part is not None and not _is_one_of(source, part, tensors)):
+            return False
     batch_size = argument(source, call, "batch_size", BATCH_SIZE)
     return constant(source, batch_size) is not None
 
 
-def _returns_tensors(source: Source, collate: ast.expr) -> bool:
-    """Whether a collate function of this file returns a tuple of tensors that it makes itself."""
-    found = source.lookup(collate) if isinstance(collate, ast.Name) else []
+def _tensors_returned(source: Source, collate: ast.expr) -> list[bool]:
+    """Which elements of the tuple that a collate function of the project returns are tensors that it makes itself."""
+    found: list[ast.AST] = list(source.lookup(collate)) if isinstance(collate, ast.Name) else []
+    there = source
+    if not found and source.neighbours is not None and (dotted := source.qualified(collate)):
+        defined = source.neighbours.defined(dotted)
+        there, found = (defined[0], [defined[1]]) if defined is not None else (source, [])
     if len(found) != 1 or not isinstance(found[0], FUNCTIONS):
+        return []
+    function = found[0]
+    returned = [n.value for n in ast.walk(function) if isinstance(n, ast.Return) and there.scope(n) is function]
+    tuples = [value.elts for value in returned if isinstance(value, ast.Tuple)]
+    if not tuples or len(tuples) < len(returned) or len({len(elements) for elements in tuples}) > 1:
+        return []
+    return [all(is_made_on_host(there, element) for element in elements) for elements in zip(*tuples, strict=True)]
+
+
+def _is_one_of(source: Source, part: Part, tensors: list[bool]) -> bool:
+    """Whether a part of a batch is one of its elements that are tensors, as the loop takes it apart."""
+    if all(tensors):
+        return True
+    own = [one.batch for one in passes(source) if one.loop is part.taken]
+    elements = own[0].elts if len(own) == 1 and isinstance(own[0], (ast.Tuple, ast.List)) else []
+    if len(elements) != len(tensors):
         return False
-    returned = [n.value for n in ast.walk(found[0]) if isinstance(n, ast.Return) and source.scope(n) is found[0]]
-    return bool(returned) and all(
-        isinstance(value, ast.Tuple) and bool(value.elts) and all(is_made_on_host(source, e) for e in value.elts)
-        for value in returned
-    )
+    named = [
+        is_tensor for element, is_tensor in zip(elements, tensors, strict=True) if last_name(element) in part.names
+    ]
+    return bool(named) and all(named)
 
 
 def _is_pinned_by_key(source: Source, call: ast.Call) -> bool:
@@ -212,11 +238,12 @@ def _blocking_copy(source: Source, call: ast.Call) -> Part | None:
     if not isinstance(call.func, ast.Attribute) or not _goes_to_device(source, call):
         return None
     part = batch_part(source, call.func.value)
-    if part is None or not all(_pins_tensors(source, loader) for loader in part.loaders):
+    if part is None or not all(_pins_tensors(source, loader, part) for loader in part.loaders):
         return None
-    if _may_be_encoding(source, call.func.value, part):
+    copied = without_variable(source, call.func.value)
+    if _may_be_encoding(source, copied, part):
         return None
-    is_whole = not part.loaders and not _is_picked_out(source, call.func.value) and not _is_taken_apart(source, part)
+    is_whole = not part.loaders and not _is_picked_out(source, copied) and not _is_taken_apart(source, part)
     if is_whole and _program_says(source, "collating loaders"):
         return None
     goes = functools.partial(_goes_to_device, source)

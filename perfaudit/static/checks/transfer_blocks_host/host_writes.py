@@ -7,7 +7,7 @@ from collections.abc import Callable
 from math import inf
 
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
-from perfaudit.static.understanding.loaders import Part, reaching
+from perfaudit.static.understanding.loaders import VARIABLE, Part, reaching, without_variable
 from perfaudit.static.understanding.values import assigned_value
 
 _FORM = {"shape", "dtype", "device", "ndim", "is_cuda", "layout"}
@@ -131,10 +131,13 @@ def _is_move(source: Source, binding: ast.Name, moves: Moves) -> bool:
         pairs = zip(parent.elts, statement.value.elts, strict=False)
         value = next((given for element, given in pairs if element is binding), None)
     value = _each(value)
-    while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+    while isinstance(value, ast.Call):
         if moves(value):
             return True
-        value = value.func.value
+        inner = without_variable(source, value)
+        if inner is value and not isinstance(value.func, ast.Attribute):
+            return False
+        value = value.func.value if inner is value and isinstance(value.func, ast.Attribute) else inner
     return False
 
 
@@ -151,7 +154,8 @@ def _key_of(source: Source, copy: ast.Call, name: str) -> object:
     """The constant by which the copied part was taken out of what the name holds, else None."""
     taken: ast.AST | None = copy.func
     while isinstance(taken, (ast.Attribute, ast.Call)):
-        taken = taken.func if isinstance(taken, ast.Call) else taken.value
+        inner = without_variable(source, taken)
+        taken = inner if inner is not taken else taken.func if isinstance(taken, ast.Call) else taken.value
     if isinstance(taken, ast.Name):
         bindings = reaching(source, taken)
         taken = assigned_value(source, bindings[0]) if len(bindings) == 1 else None
@@ -190,6 +194,8 @@ def _aliases(source: Source, use: ast.Name, moves: Moves) -> set[str] | None:
                 if parent.attr.endswith("_") or parent.attr not in _KEEP_MEMORY:
                     return None
                 outer = method
+            case ast.Call() if parent.args[:1] == [outer] and source.qualified(parent.func) == VARIABLE:
+                outer = parent
             case ast.Call() if isinstance(parent.func, ast.Name) and parent.func.id in _COUNTS:
                 return None if source.lookup(parent.func) or parent.func.id in source.aliases else set()
             case ast.Assign() if parent.value is outer:
