@@ -131,7 +131,7 @@ def is_in_memory(source: Source, dataset: ast.expr, depth: int = FOLLOW) -> bool
     if isinstance(dataset, (ast.List, ast.Tuple, ast.ListComp)):
         return True
     if isinstance(dataset, ast.Attribute) and dotted_name(dataset.value) == "self":
-        stores = _stores(source).get(dataset.attr, [])
+        stores = [s for s in _stores(source).get(dataset.attr, []) if not _is_split_of_itself(source, s, dataset.attr)]
         return bool(stores) and all(_is_bound_in_memory(source, store, depth - 1) for store in stores)
     if not isinstance(dataset, ast.Call):
         return False
@@ -146,6 +146,14 @@ def is_in_memory(source: Source, dataset: ast.expr, depth: int = FOLLOW) -> bool
         returned = [node.value for node in source.nodes(ast.Return) if source.scope(node) is function]
         return bool(returned) and all(v is not None and is_in_memory(source, v, depth - 1) for v in returned)
     return only_looks_up(source, dataset)
+
+
+def _is_split_of_itself(source: Source, store: ast.AST, name: str) -> bool:
+    """Whether an attribute gets a part of what it held before: `self.train, self.val = random_split(self.train, lengths)`."""
+    statement = source.statement(store)
+    value = statement.value if isinstance(statement, ast.Assign) else None
+    is_part = isinstance(value, ast.Call) and source.qualified(value.func) in _PARTS and bool(value.args)
+    return is_part and isinstance(value, ast.Call) and dotted_name(value.args[0]) == f"self.{name}"
 
 
 def _is_bound_in_memory(source: Source, binding: ast.AST, depth: int) -> bool:

@@ -101,6 +101,8 @@ def _classes_of_table(source: Source, dataset: ast.expr) -> list[tuple[Found, as
     if not isinstance(call, ast.Call):
         return []
     picked = (resolve(source, call.func) or call.func) if isinstance(call.func, ast.Name) else call.func
+    if isinstance(picked, ast.Call):
+        picked = _returned_once(source, picked) or picked
     table = resolve(source, picked.value) if isinstance(picked, ast.Subscript) else None
     if not isinstance(table, ast.Dict) or not table.values:
         return []
@@ -113,13 +115,33 @@ def _classes_of_table(source: Source, dataset: ast.expr) -> list[tuple[Found, as
     return found
 
 
+def _returned_once(source: Source, call: ast.Call) -> ast.expr | None:
+    """What a function of this file returns, where it does so in one place: `def kind(name): return kinds[name]`."""
+    named = source.lookup(call.func) if isinstance(call.func, ast.Name) else []
+    if len(named) != 1 or not isinstance(named[0], FUNCTIONS):
+        return None
+    returned = [node.value for node in ast.walk(named[0]) if isinstance(node, ast.Return)]
+    return returned[0] if len(returned) == 1 else None
+
+
+def _with_bases(source: Source, definition: ast.ClassDef) -> list[ast.ClassDef]:
+    """A class and those of the same file that it is derived from, the nearest first."""
+    found = [definition]
+    for kind in found:
+        for base in kind.bases:
+            bindings = source.lookup(base) if isinstance(base, ast.Name) else []
+            found += [b for b in bindings if isinstance(b, ast.ClassDef) and b not in found]
+    return found
+
+
 def _looks_up(source: Source, inside: Source, definition: ast.ClassDef, call: ast.Call) -> bool:
-    item = method_of(definition, "__getitem__")
+    kinds = _with_bases(inside, definition)
+    item = next((method for kind in kinds if (method := method_of(kind, "__getitem__")) is not None), None)
     if (
         item is None
         or len(item.args.args) != 2
         or item.decorator_list
-        or READ_WHEN_ASKED.search(body_of(inside, definition))
+        or any(READ_WHEN_ASKED.search(body_of(inside, kind)) for kind in kinds)
     ):
         return False
     returned = [node.value for node in ast.walk(item) if isinstance(node, ast.Return)]
@@ -132,7 +154,7 @@ def _looks_up(source: Source, inside: Source, definition: ast.ClassDef, call: as
     given = [*call.args, *(keyword.value for keyword in call.keywords)]
     if any(READ_WHEN_ASKED.search(source.text_of(resolve(source, value) or value)) for value in given):
         return False
-    return all(_is_held(inside, definition, name) for name in reads.held)
+    return all(any(_is_held(inside, kind, name) for kind in kinds) for name in reads.held)
 
 
 class _Reads:
@@ -180,7 +202,27 @@ class _Reads:
         name = last_name(call.func)
         if isinstance(call.func, ast.Attribute) and name in _TAKES_METHODS:
             return self.is_plain(call.func.value, depth - 1)
+        if name in ("tuple", "list") and len(call.args) == 1 and isinstance(call.args[0], ast.GeneratorExp):
+            return self._is_taken_of_each(call.args[0])
         return name in _TAKES and bool(call.args) and self.is_plain(call.args[0], depth - 1)
+
+    def _is_taken_of_each(self, row: ast.GeneratorExp) -> bool:
+        """`tuple(tensor[i] for tensor in self.tensors)`: what lies under the index in each of what is held."""
+        turn = row.generators[0]
+        held = dotted_name(turn.iter)
+        if (
+            len(row.generators) != 1
+            or turn.ifs
+            or not held.startswith("self.")
+            or not isinstance(turn.target, ast.Name)
+        ):
+            return False
+        if not isinstance(row.elt, ast.Subscript) or dotted_name(row.elt.value) != turn.target.id:
+            return False
+        if dotted_name(row.elt.slice) != self._index:
+            return False
+        self.held.add(held.split(".")[1])
+        return True
 
     def _is_looked_up(self, node: ast.Subscript) -> bool:
         """`self.x[i]`, `self.x[i][0]`, `self.x[i : i + self.length]`, `self.x.iloc[i]`, `self.x["states"][row][i]`."""
