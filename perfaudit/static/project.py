@@ -54,7 +54,7 @@ FRAMEWORKS = {
     "accelerate", "apex", "catalyst", "colossalai", "composer", "deepspeed", "detectron2", "fairscale", "fastai", "flash",
     "horovod", "ignite", "jax", "lightning", "lightning_fabric", "megatron", "mmcv", "mmengine", "pl_bolts",
     "pytorch_lightning", "ray", "speechbrain", "torch_xla", "torchbearer", "torchtitan", "torchtnt",
-    "transformers",
+    "transformers", "bminf", "bmtrain",
 }  # fmt: skip
 _WITH_TRAINERS = {"transformers", "trl", "optimum", "setfit", "adapters", "sentence_transformers"}
 _PLAIN = {name.rpartition(".")[2] for name in PLAIN_BASES}

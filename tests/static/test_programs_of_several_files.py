@@ -377,6 +377,14 @@ def test_what_lends_a_part_or_is_named_in_a_table_is_no_framework(
     assert [f.rule for f in findings_in(folder, "train.py", {"PA304"})] == ["PA304"]
 
 
+def test_a_training_deeper_in_the_main_block_is_pointed_at(tmp_path: Path) -> None:
+    inside = "    for topic in topics:\n        train(Net(), topic, optimizer)\n    save(topics)\n"
+    script = START[: START.index("def main")] + f'if __name__ == "__main__":\n{inside}'
+    folder = write(tmp_path, {"net.py": NET, "engine.py": ENGINE, "train.py": script})
+    (finding,) = findings_in(folder, "train.py", {"PA304"})
+    assert finding.message.startswith("`train(Net(), topic, optimizer)` starts a training")
+
+
 @pytest.mark.parametrize("name", ["Trainer", "AdamW, TrainingArguments"])
 def test_a_trainer_of_a_library_decides_by_itself(tmp_path: Path, name: str) -> None:
     engine = f"from transformers import {name}\n{ENGINE}"
@@ -644,3 +652,35 @@ def test_a_setting_may_pin_the_batches_that_another_file_loads(
     found = findings_in(folder, "train.py", {"PA104"})
     assert [f.location.line for f in found if f.location] == lines
     assert all(f.fix is not None and f.fix.safety == "manual" for f in found)
+
+
+WRAPPED = """
+import torch
+from engine import train, validate
+from net import Net
+
+{before}
+model = torch.nn.DataParallel(Net())
+model.load_state_dict(torch.load("best.pth"))
+{after}
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "number"),
+    [
+        ("", "print(model(torch.rand(10, 128)).shape)", 0),  # a script that shows what a checkpoint gives
+        ("train(Net(), data)", "stats = validate(model, data)", 0),  # the best model of the training
+        ("", "train(model, data)", 1),
+        ("", "start = model", 1),
+    ],
+)
+def test_a_model_that_is_wrapped_for_its_checkpoint_is_not_trained(
+    tmp_path: Path, before: str, after: str, number: int
+) -> None:
+    script = WRAPPED.format(before=before, after=after)
+    train = "train(Net(), data)\n" if after.startswith("start") else ""
+    folder = write(tmp_path, {"net.py": NET, "engine.py": ENGINE, "shown.py": train + script})
+    assert len(findings_in(folder, "shown.py", {"PA701"})) == number
+    write(folder, {"other.py": "from shown import model\n"})  # what others import may be trained there
+    assert len(findings_in(folder, "shown.py", {"PA701"})) == 1

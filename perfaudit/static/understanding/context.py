@@ -642,8 +642,9 @@ def _is_met_but_at_first(statement: ast.If, branch: list[ast.stmt], in_body: boo
     if in_body and isinstance(test.ops[0], (ast.Gt, ast.GtE)):
         counted = test.left
         is_length = isinstance(counted, ast.Call) and last_name(counted.func) == "len"
-        is_plain = isinstance(test.comparators[0], (ast.Name, ast.Attribute, ast.Constant))
-        return is_plain and (is_length or _COUNTER.search(last_name(counted).lower()) is not None)
+        return _is_setting(test.comparators[0]) and (
+            is_length or _COUNTER.search(last_name(counted).lower()) is not None
+        )
     if not isinstance(test.comparators[0], ast.Constant) or test.comparators[0].value is not None:
         return False
     other = statement.orelse if in_body else statement.body
@@ -651,6 +652,16 @@ def _is_met_but_at_first(statement: ast.If, branch: list[ast.stmt], in_body: boo
     name = dotted_name(test.left)
     sets = (target for part in other if isinstance(part, ast.Assign) for target in part.targets)
     return is_set_before and bool(name) and any(dotted_name(target) == name for target in sets)
+
+
+def _is_setting(node: ast.expr) -> bool:
+    """Whether an expression is a number, a name, or what a configuration holds: `config["start"]`, `config.get("start", 0)`."""
+    match node:
+        case ast.Subscript(value=held, slice=ast.Constant(value=str())):
+            return bool(dotted_name(held))
+        case ast.Call(func=ast.Attribute(value=held, attr="get"), args=[ast.Constant(), *_]):
+            return bool(dotted_name(held))
+    return isinstance(node, (ast.Name, ast.Attribute, ast.Constant))
 
 
 def _is_given_by_loop(source: Source, test: ast.expr) -> bool:

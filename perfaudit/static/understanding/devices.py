@@ -36,7 +36,10 @@ def uses_accelerator(source: Source) -> bool:
     devices += [argument for call in source.calls(".to") for argument in call.args]
     if any(names_accelerator(source, device) and not _is_given_cpu(source, device) for device in devices):
         return True
-    return any(k.arg == "device_map" and device_text(k.value) != "cpu" for k in keywords)
+    if any(k.arg == "device_map" and device_text(k.value) != "cpu" for k in keywords):
+        return True
+    copies = (k.value for call in source.nodes(ast.Call) for k in call.keywords if k.arg == "device_ids")
+    return any(not isinstance(value, ast.Constant) for value in copies)  # some other `DataParallel`
 
 
 def _is_given_cpu(source: Source, node: ast.expr) -> bool:

@@ -73,6 +73,9 @@ def _stands_for_ddp(source: Source, call: ast.Call) -> bool:
     return bool(_WRAPS.search((source.qualified(call.func) or "").rpartition(".")[2]))
 
 
+_STARTS_TRAINING = regex(r"train|fit|learn|optim|step|run|main|loop|epoch|start|engine|launch|spawn|solve|exec|import")
+
+
 def only_evaluates(source: Source, call: ast.Call) -> bool:
     """Whether the model is wrapped to be looked at, in a test or to predict, as far as this file tells."""
     around = [a for a in source.ancestors(call) if isinstance(a, FUNCTIONS)]
@@ -87,6 +90,8 @@ def only_evaluates(source: Source, call: ast.Call) -> bool:
         return False
     stem = source.path.rpartition("/")[2].removesuffix(".py").lower().replace("-", "_")
     is_script = source.enclosing(call, ast.ClassDef) is None and not _NO_TRAINING.search(stem)
+    if source.scope(call) is source.tree and _is_own_script(source) and not _may_train(source):
+        return True
     if "train" in stem or (is_script and _MAKES_OPTIMIZER.search(source.text)):  # the loop lies in another file
         return False
     folder = source.path.split("/")[-2:-1]
@@ -98,6 +103,16 @@ def only_evaluates(source: Source, call: ast.Call) -> bool:
         return True
     main = next((n for n in source.tree.body if isinstance(n, ast.If) and "__main__" in source.text_of(n.test)), None)
     return main is not None and any(ancestor is main for ancestor in source.ancestors(call))  # tries out the model
+
+
+def _is_own_script(source: Source) -> bool:
+    """Whether no other file of the scan imports this one, so that nobody else sees what it keeps in its names."""
+    return source.neighbours is not None and not source.neighbours.is_imported()
+
+
+def _may_train(source: Source) -> bool:
+    """Whether a file calls anything by the name of a training, of an optimizer, or of what may start one."""
+    return any(_STARTS_TRAINING.search(last_name(call.func).lower()) for call in source.nodes(ast.Call))
 
 
 def _belongs_to_average(source: Source, call: ast.Call) -> bool:
@@ -113,7 +128,9 @@ def _is_only_looked_at(source: Source, call: ast.Call) -> bool:
     """Whether the variable that gets the wrapped model is run without gradients or handed to an evaluation, nothing else."""
     assigned = source.parent(call)
     target = assigned.targets[0] if isinstance(assigned, ast.Assign) and len(assigned.targets) == 1 else None
-    if not isinstance(target, ast.Name) or source.scope(target) is source.tree:  # other files may use a global
+    if not isinstance(target, ast.Name):
+        return False
+    if source.scope(target) is source.tree and not _is_own_script(source):  # other files may use a global
         return False
     runs = 0
     for use in source.uses_of(target, target.id):

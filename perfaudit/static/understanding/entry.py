@@ -120,8 +120,11 @@ def shown_start(source: Source, start: ast.stmt) -> ast.stmt:
     """The statement to point at where a training starts: what the main block calls last, not the options it reads first."""
     guard = source.parent(start)
     block = guard.body if isinstance(guard, ast.If) else [start]
-    calls = [statement for statement in block if _called(statement)]
+    calls: list[ast.stmt] = [statement for statement in block if _called(statement)]
     named = [statement for statement in calls if _STARTS.search(name := _called(statement)) or _TRAINS.search(name)]
+    if isinstance(guard, ast.If) and not named:  # deeper in the block: `for topic in topics: ... trainer.train(epochs)`
+        inside = (node for part in block for node in ast.walk(part) if isinstance(node, ast.stmt))
+        named = [statement for statement in inside if _TRAINS.search(_called(statement))][:1]
     return (named or calls or [start])[-1]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
@@ -20,6 +20,7 @@ from perfaudit.static.understanding.values import resolve
 _LOSS_NAME = regex(r"loss|err|cost|nll|elbo|energy|objective", re.IGNORECASE)
 _COEFFICIENT = regex(r"(^|_)(coef\w*|lambda\w*|alpha|beta|weight|scale|factor)(_|$)", re.IGNORECASE)
 _VIEWS = {"view", "reshape", "flatten", "squeeze", "unsqueeze", "transpose", "permute", "contiguous", "float"}
+_ITEMS = {"values", "items"}
 _BACKWARD_TAKES_LOSS = regex(r"accelerator|fabric|engine|strategy|plugin|trainer|model|net|amp|^self$", re.I)
 
 
@@ -60,10 +61,30 @@ def loss_names(source: Source, root: Loop | Function) -> dict[str, bool]:
             losses.add(name)
             pending += [(value, False) for value in assigned.get(name, ())]
             pending += [(value, True) for value in added.get(name, ())]
+            for holder in _summed(source, assigned.get(name, ()), assigned):
+                inputs.setdefault(holder, False)
             for value in (*assigned.get(name, ()), *added.get(name, ())):
                 inputs |= _inputs(source, value)
     holders = {name.partition("[")[0]: False for name in losses if "[" in name}  # `losses` of `losses["total"]`
     return inputs | holders | dict.fromkeys(losses, True)
+
+
+def _summed(source: Source, values: Iterable[ast.expr], assigned: dict[str, list[ast.expr]]) -> Iterator[str]:
+    """What holds the losses of a sum: `losses` of `sum(losses.values())`, also where a list is made of them before."""
+    for value in values:
+        if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Name) or value.func.id != "sum":
+            continue
+        if not value.args or source.lookup(value.func):
+            continue
+        operands = value.args
+        listed = assigned.get(key(operands[0]), [])
+        for part in [operands[0], *listed]:
+            if isinstance(part, (ast.GeneratorExp, ast.ListComp)) and len(part.generators) == 1:
+                part = part.generators[0].iter
+            if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and part.func.attr in _ITEMS:
+                part = part.func.value
+            if name := key(part):
+                yield name
 
 
 def _own_backward_calls(source: Source, root: Loop | Function) -> Iterator[ast.Call]:
