@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import os
 import re
 import sys
 from pathlib import Path
@@ -28,6 +27,7 @@ HELP = """Read traces of torch.profiler, of one rank or many: why devices were i
     perfaudit trace traces/ --rank 3 --window 2:4
     perfaudit trace trace.json.gz --source .    with lines of your code
     perfaudit trace traces/ --html report.html
+    perfaudit trace traces/ --on ray            read by the nodes of a cluster
 
 FILES are .json, .json.gz, .zip or .tar.gz, or folders with them. Traces of old and new versions of PyTorch, of CUDA, ROCm and
 XPU devices are read; a trace without a device shows how long the host waits for data.
@@ -45,9 +45,6 @@ class Export(enum.StrEnum):
     """What a step is written for."""
 
     perfetto = "perfetto"
-
-
-MOST_PROCESSES = 8  # of which each may need a gigabyte
 
 
 def command(
@@ -78,7 +75,13 @@ def command(
             help=f"Also write {STEP}: the events of one step of the rank with the first finding, and why its device was idle."
         ),
     ] = None,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", min=0, help="Processes; 0: as many as there are cores.")] = 0,
+    jobs: Annotated[
+        int,
+        typer.Option("--jobs", "-j", min=0, help="Processes, of each node with --on; 0: as many as there are cores."),
+    ] = 0,
+    on: Annotated[
+        str, typer.Option("--on", metavar="ray|slurm", help="Have nodes of a cluster read the files, a share each.")
+    ] = "",
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Also print kernels, where idle time lies, all ranks and all notes.")
     ] = False,
@@ -94,7 +97,7 @@ def command(
     steps = _window(window)
     if compare and len(paths) != 2:
         raise UserError(f"--compare takes two paths, before and after; {len(paths)} given")
-    by_path = _read(paths, steps, jobs)
+    by_path = _read(paths, steps, jobs, on)
     _check_window(steps, [one for results in by_path for one in results])
     if compare is None:
         compare = len(paths) == 2 and are_two_jobs([one for results in by_path for one in results], paths)
@@ -143,10 +146,13 @@ def _check_window(window: tuple[int, int] | None, results: list[FileResult]) -> 
         say(f"perfaudit: {shown}: these traces have only steps {first} to {last}")
 
 
-def _read(paths: list[Path], steps: tuple[int, int] | None, jobs: int) -> list[list[FileResult]]:
-    """What is in the traces below each path. One that is not there costs the others nothing; raises UserError where none is."""
+def _read(paths: list[Path], steps: tuple[int, int] | None, jobs: int, on: str) -> list[list[FileResult]]:
+    """What is in the traces below each path. One that is not there costs the others nothing; raises UserError where none is.
+
+    on: whose nodes read them, "" for this machine.
+    """
+    from perfaudit.cli.trace_nodes import read_here, read_on
     from perfaudit.trace.file_result import FileResult
-    from perfaudit.trace.report import read_all
     from perfaudit.trace.trace_files import find_traces, why_missing
 
     missing = {path: why for path in paths if (why := why_missing(path))}
@@ -156,19 +162,21 @@ def _read(paths: list[Path], steps: tuple[int, int] | None, jobs: int) -> list[l
         names = ", ".join(str(path) for path in paths)
         raise UserError(f"{names}: no traces there; they are called *.json, *.json.gz, *.zip or *.tar.gz")
     everything = [file for several in files for file in several]
-    processes = jobs or min(_cores(), MOST_PROCESSES)
     with _Progress(len(everything)) as progress:
-        results = read_all(everything, steps, min(processes, len(everything)), progress)
+        if not on:
+            results = read_here(everything, steps, jobs, progress)
+        else:
+            from perfaudit.cli.nodes import opener
+
+            with opener(on)(None) as nodes:
+                assert nodes is not None  # of a name that was given
+                results = read_on(nodes, everything, steps, jobs, progress)
     by_file = dict(zip(everything, results, strict=True))
     gone = {path: FileResult(str(path), problem=why) for path, why in missing.items()}
     return [
         [gone[path]] if path in gone else [by_file[file] for file in several]
         for path, several in zip(paths, files, strict=True)
     ]
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class _Progress:

@@ -16,6 +16,7 @@ from perfaudit.measure.journal import Json, Kept
 from perfaudit.measure.runner import Series, run
 
 TRIES = 3  # of one set; so many nodes lost in a row are no accident
+KEPT = "; what was finished is kept, and --resume goes on with it"
 
 # Opens nodes of the kind that `Nodes.described` has told an earlier run, of any kind without; None: this machine measures.
 OpenNodes = Callable[[Json | None], AbstractContextManager["Nodes | None"]]
@@ -100,11 +101,11 @@ class _Row:
     given: int = 0
 
 
-def run_on(nodes: Nodes | None, every: Sequence[Spread], memo: Kept | None = None) -> None:
+def run_on(nodes: Nodes | None, every: Sequence[Spread], memo: Kept | None = None, if_lost: str = KEPT) -> None:
     """As `runner.run` does, on these nodes; here where there are none.
 
     A set whose node is lost is measured again on another one. Raises NothingMeasured where no node is left, or where one set
-    has lost several; records and memo then keep what was measured.
+    has lost several; records and memo then keep what was measured. if_lost: what the message then says of that.
     """
     if nodes is None:
         run(every, memo)
@@ -119,7 +120,7 @@ def run_on(nodes: Nodes | None, every: Sequence[Spread], memo: Kept | None = Non
         ticket, found = nodes.next()
         row, sent = next((row, sent) for row in rows for sent in row.out if sent.ticket == ticket)
         if isinstance(found, Lost):
-            _lose(nodes, sent, found)
+            _lose(nodes, sent, found, if_lost)
             continue
         sent.has_come, sent.found = True, found
         while row.out and row.out[0].has_come:
@@ -163,13 +164,12 @@ def _send(nodes: Nodes, rows: list[_Row], memo: Kept | None) -> None:
                 _keep(row.series, memo)
 
 
-def _lose(nodes: Nodes, sent: _Sent, lost: Lost) -> None:
+def _lose(nodes: Nodes, sent: _Sent, lost: Lost, if_lost: str) -> None:
     """Have it sent again. Raises NothingMeasured where that is hopeless."""
-    kept = "what was finished is kept, and --resume goes on with it"
     if not nodes.width:
-        raise NothingMeasured(f"no node is left: {lost.reason}; {kept}")
+        raise NothingMeasured(f"no node is left: {lost.reason}{if_lost}")
     if sent.tries == TRIES:
-        raise NothingMeasured(f"{TRIES} nodes were lost with the same work: {lost.reason}; {kept}")
+        raise NothingMeasured(f"{TRIES} nodes were lost with the same work: {lost.reason}{if_lost}")
     sent.tries, sent.ticket = sent.tries + 1, None
 
 
