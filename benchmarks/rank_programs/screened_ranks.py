@@ -39,7 +39,7 @@ def main(mode: str) -> None:
     dist.init_process_group("gloo")
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    model = DistributedDataParallel(Net(), gradient_as_bucket_view=True, static_graph=True, bucket_cap_mb=25)
+    model = DistributedDataParallel(Net())
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     for _ in range(STEPS):
         loss = (model(torch.randn(BATCH, WIDTH)) - 1).square().mean()

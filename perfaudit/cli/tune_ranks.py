@@ -94,7 +94,10 @@ def _lead(
 
     machine, began = host(), time.monotonic()
     say("the script runs once on all ranks, to see what it runs")
-    first = sets.run({}, LOOK_STEPS, reads_samples=True)
+    try:
+        first = sets.run({}, LOOK_STEPS, reads_samples=True)
+    except Gone as why:
+        raise NothingMeasured(f"{script}: {why}, so that nothing was measured") from None
     steps = _steps_of_set(first.seconds, time.monotonic() - began)
     if first.why:
         raise (UserError if first.has_failed else NothingMeasured)(f"{script}: {first.why}")
@@ -120,7 +123,7 @@ def _lead(
     try:
         seconds = SCREENING_SHARE * budget
         if not only_by_length and seconds >= STARTS_TO_SCREEN * took:
-            sets.screen(target, allow, seconds, screened)
+            sets.screen(target, allow, seconds, screened, choice.candidates)
         elif not only_by_length:
             screened.left.append(
                 f"patches that a running set of ranks can be given are not screened in {seconds:.0f} s, as one start takes "
@@ -132,7 +135,7 @@ def _lead(
         report = _gone(report, why)
     if not (choice.candidates or screened.candidates or report.interrupted) and sets.is_complete:
         raise _nothing_to_race(script, "; ".join([*choice.left, *screened.left]))
-    choice = choice._replace(candidates=[*choice.candidates, *screened.survivors()])
+    choice = choice._replace(candidates=[*screened.undecided(choice.candidates), *screened.survivors()])
     by_key = {each.key: each for each in choice.candidates}
     race = _race(choice)
     if any(map(race.has_other_order, race.settings)):
@@ -263,7 +266,14 @@ class Sets:
         self.facts: Json = {}
         self.is_complete = True
 
-    def screen(self, target: Target, allow: frozenset[str], seconds: float, screened: Screened) -> None:
+    def screen(
+        self,
+        target: Target,
+        allow: frozenset[str],
+        seconds: float,
+        screened: Screened,
+        of_ranks: Sequence[Candidate] = (),
+    ) -> None:
         """Screen patches in one running set of ranks: see `tune.ranks.screened`. Raises Gone."""
         from perfaudit.measure.watch import Watch
         from perfaudit.tune.ranks.screened import screen
@@ -273,7 +283,8 @@ class Sets:
         workshop = RankChildren(self._ranks, target, Watch(), self._timeout)
         try:
             with interruptible() as is_interrupted:
-                screen(Session(target, workshop, Watch(), timeout=self._timeout), allow, seconds, screened)
+                session = Session(target, workshop, Watch(), timeout=self._timeout)
+                screen(session, allow, seconds, screened, of_ranks)
         except Gone:
             self.is_complete = False
             raise
@@ -290,8 +301,9 @@ class Sets:
         self._ranks.tell_order(order)
         self._run_own(order, reads_samples)
         words = self._ranks.gather()
-        if missing := [told["rank"] for told in words if told["ended"] in ("dead", "missing")]:
-            raise Gone(f"rank {missing[0]} is gone")
+        for told in words:
+            if told["ended"] in ("dead", "missing"):
+                raise Gone(f"rank {told['rank']} {'is gone' if told['ended'] == 'dead' else 'has not joined'}")
         return _together(words, steps)
 
     def follow(self) -> None:
@@ -309,14 +321,14 @@ class Sets:
         while True:
             self._ranks.begin()
             order = self._ranks.wait_for_order()
-            if order is not None and "child" in order:
-                try:
+            try:
+                if order is not None and "child" in order:
                     self._ranks.tell_reply(own.obey(order))
-                except Gone:
+                elif order is not None and "steps" in order:
+                    self._run_own(order)
+                else:
                     return
-            elif order is not None and "steps" in order:
-                self._run_own(order)
-            else:
+            except Gone:
                 return
 
     def end(self) -> None:

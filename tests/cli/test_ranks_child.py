@@ -72,6 +72,7 @@ from perfaudit.cli.tune_ranks import _sets
 from perfaudit.distributed.launch import place_of
 from perfaudit.script.request import Script
 from perfaudit.target.names import Target
+from perfaudit.tune.ranks.candidates import candidates_of
 from perfaudit.tune.ranks.screened import Screened
 from perfaudit.tune.screening import Screen
 
@@ -87,7 +88,8 @@ with together(place_of(os.environ), "train.py", 0, None) as ranks, _sets(ranks, 
     else:
         gone = ""
         try:
-            sets.screen(target, frozenset({"rounding"}), seconds, screened)
+            allow = frozenset({"rounding"})
+            sets.screen(target, allow, seconds, screened, candidates_of(["train.py"], allow).candidates)
         except Gone as why:
             gone = str(why)
         sets.end()
@@ -141,6 +143,8 @@ def test_candidates_are_raced_on_both_ranks_beside_identical_code(tmp_path: Path
     assert found["out"] == {}
     assert found["ways"][FUSED] == found["ways"][FOREACH] == "setting"
     assert min(found["quads"][FUSED], found["quads"]["control"]) > 0
+    for each in ("gradient_as_bucket_view=True", "static_graph=True", "bucket_cap_mb=5"):
+        assert (found["ways"][each], found["quads"][each] > 0) == ("setting", True)
     assert found["left"] == []
 
 

@@ -7,8 +7,13 @@ from typing import Any
 
 import pytest
 
-from perfaudit.cli.tune_ranks import FEWEST_STEPS, MOST_STEPS, _report, _steps_of_set, _together, _whole_windows
+from perfaudit.cli.ranks_child import Gone
+from perfaudit.cli.tune_ranks import FEWEST_STEPS, MOST_STEPS, _lead, _report, _steps_of_set, _together, _whole_windows
+from perfaudit.distributed.launch import Place
+from perfaudit.errors import NothingMeasured
 from perfaudit.report import Report
+from perfaudit.script.request import Script
+from perfaudit.target.names import Target
 from perfaudit.tune.ranks.candidates import candidates_of
 from perfaudit.tune.ranks.race import BASE, CONTROL, Race, SetRun
 
@@ -66,6 +71,16 @@ def test_a_set_fails_for_the_rank_that_was_the_cause() -> None:
     failed = _together([lost, cause], 20)
     assert failed.why == "Rank 1 failed after 20 steps: ValueError: no static graphs here."
     assert failed.has_failed
+
+
+def test_a_rank_that_does_not_join_the_first_set_is_one_sentence() -> None:
+    class Alone:
+        def run(self, *_: object, **__: object) -> SetRun:
+            raise Gone("rank 1 has not joined")
+
+    with pytest.raises(NothingMeasured) as refused:
+        _lead(Alone(), Place(), Target("train.py"), Script("train.py", (), False), 60, frozenset(), False)  # type: ignore[arg-type]
+    assert str(refused.value) == "train.py: rank 1 has not joined, so that nothing was measured"
 
 
 def test_steps_of_a_set_go_by_what_a_start_takes() -> None:

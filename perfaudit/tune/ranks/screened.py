@@ -1,34 +1,44 @@
 """Patches of knobs, screened in one running set of ranks: each is in place on all ranks for some steps, in turn with your code.
 
-What is seen there chooses: what pays goes into the race of fresh sets as a patch, where its losses are compared, too. What an
-argument of DistributedDataParallel sets is fixed when the model is wrapped, so that it is raced in fresh sets only.
+What is seen there chooses: what pays goes into the race of fresh sets as a patch, where its losses are compared, too. Patches of
+the call of DistributedDataParallel are among them: the model gets the reducer that they would have given it
+(`measure.wrapped_otherwise`). One that does not pay there, or with which a rank fails, needs no fresh set.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import statistics
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from perfaudit.findings import Fix
 from perfaudit.knobs import Refused, Survey, knob
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.facts import from_json
 from perfaudit.measure.ledger import Variant
-from perfaudit.measure.race import CONTROL
+from perfaudit.measure.race import CONTROL, FUTILE_QUADS
+from perfaudit.measure.wrapped_otherwise import FOUND_AT, HOOK
 from perfaudit.measurements import Comparison, Settings
 from perfaudit.static import edit
 from perfaudit.static.document import handed_over
+from perfaudit.static.source import read_source
 from perfaudit.tune import candidates as alone
 from perfaudit.tune.learning import findings_in
 from perfaudit.tune.loops import expect, expect_findings
 from perfaudit.tune.raced import Raced, doubt_of, notes_of
-from perfaudit.tune.ranks.patches import Candidate
-from perfaudit.tune.screening import Screen
+from perfaudit.tune.ranks.ddp_call import BUCKET, STATIC, VIEW
+from perfaudit.tune.ranks.patches import Candidate, is_unchanged
+from perfaudit.tune.screening import LEAST, Screen
 from perfaudit.tune.session import Session
 from perfaudit.tune.short_names import short_settings
+from perfaudit.tune.workshop import Json
 
 # What a running training can be given on all of its ranks, and that changes neither its parameters nor its batches.
 KNOBS = ("optimizer", "zero_grad", "attention", "fusion", "anomaly", "cudnn")
+WRAPPING = (
+    "wrapping"  # in the place of a knob's name: arguments of DistributedDataParallel; HOOK: its communication hook
+)
 LOOK_STEPS = 4  # for the shares of a step's phases
 
 
@@ -46,7 +56,10 @@ class Screened:
 
     def names(self) -> dict[str, str]:
         """Of each candidate, short."""
-        return {key: short_settings(each.settings, []) for key, each in self.candidates.items()}
+        return {
+            key: short_settings(each.settings, []) if each.knob in KNOBS else key
+            for key, each in self.candidates.items()
+        }
 
     def comparisons(self) -> tuple[Comparison, ...]:
         """Each candidate that was raced."""
@@ -65,7 +78,14 @@ class Screened:
             found.append(
                 f"in one running set of ranks, identical code took {ratio:.3f} [{low:.3f}, {high:.3f}] of the time of your code"
             )
-        found += [f"{names[key]} left the running set: {why}" for key, why in self.raced.out.items() if key in names]
+        out = {key: why for key, why in self.raced.out.items() if key in names}
+        for why in dict.fromkeys(out.values()):
+            keys = [key for key in out if out[key] == why]
+            is_fresh_only = all(self.candidates[key].knob not in KNOBS for key in keys) and not any(
+                key in self.raced.failures for key in keys
+            )
+            how = "raced in fresh sets only" if is_fresh_only else "left the running set"
+            found.append(f"{', '.join(names[key] for key in keys)} {how}: {why}")
         if why := doubt_of(self.raced):
             found.append(f"what was screened is not raced in fresh sets: {why}")
         elif self.raced.entrants and not self.survivors():
@@ -76,17 +96,43 @@ class Screened:
         """What pays, as patches for the race of fresh sets: all of it as one where it is of one file, else each by itself."""
         if doubt_of(self.raced):
             return []
-        of_knobs = dict.fromkeys(each.knob for each in self.candidates.values())
+        of_knobs = dict.fromkeys(each.knob for each in self.candidates.values() if each.knob in KNOBS)
         best = [
             taken
             for name in of_knobs
             if (taken := alone.best_of([c for c in self.candidates.values() if c.knob == name], self.raced))
         ]
+        best += self._best_of_wrapping()
         try:
             is_one = len(alone.texts_of(best)) == 1
         except ValueError:
             is_one = False
         return [self._patch(best)] if is_one else [self._patch([each]) for each in best]
+
+    def _best_of_wrapping(self) -> Iterator[alone.Candidate]:
+        """The arguments, and the hook, that gain most for certain, of those that pay."""
+        for name in (WRAPPING, HOOK):
+            high = {
+                key: seen[2]
+                for key, each in self.candidates.items()
+                if each.knob == name and (seen := self.raced.interval(key)) and seen[2] <= 1 - LEAST
+            }
+            if high:
+                yield self.candidates[min(high, key=lambda key: high[key])]
+
+    def undecided(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """Those of the race of fresh sets that are raced there as they are: a running set has not told what they are worth."""
+        return list(candidates) if doubt_of(self.raced) else [each for each in candidates if not self._tells(each.key)]
+
+    def _tells(self, key: str) -> bool:
+        """Whether the running set has told of a candidate that it pays, or fails, or looks no faster."""
+        if key not in self.candidates or key in self.raced.failures:
+            return key in self.candidates
+        seen, logs = self.raced.entrants.get(key), self.raced.log_ratios.get(key, ())
+        if seen is None:
+            return False
+        pays = seen.interval is not None and seen.interval[2] <= 1 - LEAST
+        return pays or bool(seen.left) or (len(logs) >= FUTILE_QUADS[0] and statistics.median(logs) >= 0)
 
     def _patch(self, members: Sequence[alone.Candidate]) -> Candidate:
         """These, all of one file, as one patch."""
@@ -106,10 +152,13 @@ class Screened:
         return Candidate(key, settings, now, words, whole, first.path, text, first.location)
 
 
-def screen(session: Session, allow: frozenset[str], seconds: float, screened: Screened) -> None:
+def screen(
+    session: Session, allow: frozenset[str], seconds: float, screened: Screened, of_ranks: Sequence[Candidate] = ()
+) -> None:
     """Screen what knobs can do here, for so many seconds; `screened` has what is known at any moment.
 
-    session: its workshop has a process on each rank.
+    session: its workshop has a process on each rank. of_ranks: candidates of the race of fresh sets, of which those are screened
+    that wrap the model otherwise.
     """
     target, deadline = session.target, session.deadline(seconds)
     rules = {rule for name in KNOBS for rule in knob(name).rules}
@@ -121,10 +170,13 @@ def screen(session: Session, allow: frozenset[str], seconds: float, screened: Sc
         files = survey.facts.project_files or [target.file]
         survey = replace(survey, profile=phases, findings=tuple(findings_in(files)))
         _list(session, survey, allow, screened)
+        for each in of_ranks:
+            if (wrapping := _wrapping(each)) is not None:
+                screened.candidates[each.key], screened.now[each.key] = wrapping, each.now
         if not screened.candidates:
             return
         expect(session.workshop, [*screened.candidates.values()])
-        entrants = [alone.alone_in_place(each) for each in screened.candidates.values()]
+        entrants = [_in_place(each) for each in screened.candidates.values()]
         with Screen(session) as running:
             running.race("ranks", entrants, deadline, screened.names(), screened.raced)
     except ChildFailed as failure:
@@ -147,3 +199,30 @@ def _list(session: Session, survey: Survey, allow: frozenset[str], screened: Scr
             if not candidate.lacks:
                 screened.candidates[candidate.key] = candidate
                 screened.now[candidate.key] = knob(name).current(survey)
+
+
+def _wrapping(candidate: Candidate) -> alone.Candidate | None:
+    """A candidate that wraps the model otherwise, as a running set is given it; None for one that changes anything else."""
+    changed: Settings = {name: value for name, value in candidate.settings.items() if candidate.now.get(name) != value}
+    is_hook = changed.keys() == {HOOK}
+    if not is_hook and not changed.keys() <= {VIEW, STATIC, BUCKET}:
+        return None
+    if not is_unchanged(candidate):
+        return None
+    before, name = read_source(Path(candidate.path), candidate.path).text, HOOK if is_hook else WRAPPING
+    return alone.Candidate(candidate.key, name, changed, candidate.fix, candidate.location, before, "setting")
+
+
+def _in_place(candidate: alone.Candidate) -> Json:
+    """A candidate as the ranks are told to put it in place."""
+    if candidate.knob in KNOBS:
+        return alone.alone_in_place(candidate)
+    setting = [FOUND_AT, candidate.settings]
+    return {
+        "key": candidate.key,
+        "code": {},
+        "settings": [setting],
+        "whole": {},
+        "way": "in place",
+        "least": LEAST,
+    }

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import ast
+import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from perfaudit.findings import Edit, Fix, Location, Span
-from perfaudit.measure.race import CONTROL, DECIDED
+from perfaudit.measure.attribute_names import find_named
+from perfaudit.measure.race import CONTROL, DECIDED, FUTILE
+from perfaudit.measure.wrapped_otherwise import FOUND_AT
 from perfaudit.measurements import Interval
 from perfaudit.static import edit
 from perfaudit.tune.candidates import Candidate
 from perfaudit.tune.raced import Raced, Seen
+from perfaudit.tune.ranks.candidates import candidates_of
+from perfaudit.tune.ranks.patches import Candidate as RankCandidate
 from perfaudit.tune.ranks.patches import is_unchanged
-from perfaudit.tune.ranks.screened import Screened
+from perfaudit.tune.ranks.screened import Screened, _in_place, _wrapping
 
 TEXT = "optimizer = AdamW(parameters)\nloader.zero_grad(False)\n"
 FASTER, SLOWER, SAME = (0.8, 0.75, 0.85), (1.2, 1.1, 1.3), (1.0, 0.98, 1.02)
@@ -93,3 +99,92 @@ def test_a_candidate_that_a_rank_cannot_run_is_named_with_the_reason() -> None:
         in found.notes()
     )
     assert [each.key for each in found.survivors()] == ["set_to_none=True"]
+
+
+CALL = "model = DistributedDataParallel(net)\n"
+DDP = "from torch.nn.parallel import DistributedDataParallel\n" + CALL + TEXT
+
+
+def of_ranks(*changes: str) -> list[RankCandidate]:
+    """The patches of a call of DistributedDataParallel in `train.py`."""
+    Path("train.py").write_text(DDP)
+    return candidates_of(["train.py"], frozenset(changes)).candidates
+
+
+def running(
+    raced: dict[str, tuple[int, str, Interval | None]], control: Interval | None = SAME, ratio: float = 0.9
+) -> Screened:
+    """A running set in which patches of the call were raced: by their key, quads, why they left, and their interval."""
+    found = Screened(raced=Raced(entrants={CONTROL: Seen(20, "", control)}))
+    for each in of_ranks("rounding", "precision"):
+        if (wrapping := _wrapping(each)) is not None:
+            found.candidates[each.key], found.now[each.key] = wrapping, each.now
+    for key, (quads, left, interval) in raced.items():
+        found.raced.entrants[key] = Seen(quads, left, interval)
+        found.raced.log_ratios[key] = [math.log(ratio)] * quads
+    return found
+
+
+def test_patches_of_the_call_are_screened_with_what_they_change_and_no_others() -> None:
+    found = running({})
+    assert {key: each.settings for key, each in found.candidates.items()} == {
+        "gradient_as_bucket_view=True": {"gradient_as_bucket_view": True},
+        "static_graph=True": {"static_graph": True},
+        "gradient_as_bucket_view=True, static_graph=True": {"gradient_as_bucket_view": True, "static_graph": True},
+        "bucket_cap_mb=5": {"bucket_cap_mb": 5},
+        "bucket_cap_mb=100": {"bucket_cap_mb": 100},
+        "comm_hook='fp16_compress_hook'": {"comm_hook": "fp16_compress_hook"},
+    }
+    entrant = _in_place(found.candidates["bucket_cap_mb=5"])
+    assert entrant["settings"] == [[FOUND_AT, {"bucket_cap_mb": 5}]]
+    assert hasattr(find_named(FOUND_AT), "in_place")
+    first, *_ = of_ranks()
+    Path("train.py").write_text(DDP + "#\n")  # changed meanwhile
+    assert _wrapping(first) is None
+
+
+def test_of_the_patches_of_the_call_the_best_goes_on_in_one_patch_with_what_else_pays() -> None:
+    found = running({"static_graph=True": (20, DECIDED, FASTER), "bucket_cap_mb=5": (20, DECIDED, (0.9, 0.85, 0.95))})
+    fix = FUSED.fix.edits[0]
+    shift = len(DDP) - len(TEXT)
+    moved = (Edit(Span(fix.span.start + shift, fix.span.end + shift), fix.text),)
+    fused = replace(FUSED, before=DDP, fix=replace(FUSED.fix, edits=moved))
+    found.candidates[fused.key], found.now[fused.key] = fused, {"update": "foreach"}
+    found.raced.entrants[fused.key] = Seen(20, DECIDED, FASTER)
+    (only,) = found.survivors()
+    assert only.key == "update='fused', static_graph=True"
+    assert only.text == DDP.replace("(net)", "(net, static_graph=True)").replace(
+        "(parameters)", "(parameters, fused=True)"
+    )
+    assert only.now["static_graph"] is False
+
+
+def test_fresh_sets_race_what_the_running_set_could_not_tell() -> None:
+    of_call = of_ranks("rounding")
+    found = running(
+        {
+            "gradient_as_bucket_view=True": (8, FUTILE, None),
+            "static_graph=True": (20, DECIDED, FASTER),
+            "bucket_cap_mb=5": (8, "", None),  # looks faster, and time was over
+        }
+    )
+    both = "gradient_as_bucket_view=True, static_graph=True"
+    found.raced.refused[both] = "the wrapped model is compiled"
+    assert [each.key for each in found.undecided(of_call)] == [both, "bucket_cap_mb=5", "bucket_cap_mb=100"]
+    assert f"{both} raced in fresh sets only: the wrapped model is compiled" in found.notes()
+    found.raced.refused[both] = "with it, a step raises ValueError: no on rank 1"
+    assert both not in [each.key for each in found.undecided(of_call)]
+    assert f"{both} left the running set: {found.raced.refused[both]}" in found.notes()
+
+
+@pytest.mark.parametrize(("quads", "is_left"), [(8, True), (2, False)])
+def test_what_looks_no_faster_when_time_is_over_is_left_where_it_had_some_quads(quads: int, is_left: bool) -> None:
+    found = running({"bucket_cap_mb=5": (quads, "", None)}, ratio=1.02)
+    assert ("bucket_cap_mb=5" not in [each.key for each in found.undecided(of_ranks("rounding"))]) == is_left
+
+
+def test_a_running_set_that_is_not_to_be_trusted_leaves_nothing_out() -> None:
+    found = running({"static_graph=True": (20, DECIDED, SLOWER)}, control=(0.9, 0.85, 0.95))
+    of_call = of_ranks("rounding")
+    assert found.undecided(of_call) == of_call
+    assert found.survivors() == []
