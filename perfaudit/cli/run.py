@@ -196,6 +196,8 @@ def _run(asked: _Asked, ranks: Ranks | None = None) -> int:
         if run.ended in ("failed", "late", "stopped") and 0 < request.steps - 1 <= run.steps:
             run = dataclasses.replace(run, ended="enough", message="", stands="", exit_code=None)  # another ended first
         ranks.tell_done(run, seen)
+        if ranks.differ:
+            return _refuse_ranks(ranks)
         if not ranks.is_first:
             if not ranks.wait_for_report() and run.ended not in ("enough", "finished"):
                 say(f"{script}, rank {ranks.place.rank} of {ranks.place.ranks}: {run.message}")
@@ -211,6 +213,16 @@ def _run(asked: _Asked, ranks: Ranks | None = None) -> int:
     if asked.quiet and run.ended == "failed" and said:
         say(f"{script} said last:\n{said}")
     return exit_code_of(run)
+
+
+def _refuse_ranks(ranks: Ranks) -> int:
+    """The exit code of ranks that do not run the same. Raises UserError on the first one, which says so for all."""
+    if not ranks.is_first:
+        ranks.wait_for_report()
+        return WRONG_USE
+    ranks.gather()
+    ranks.tell_reported()
+    raise UserError(ranks.differ)
 
 
 def _say_nothing(_: Seen) -> None:

@@ -7,7 +7,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,7 +36,7 @@ PAUSE = 0.05  # seconds between two looks at a file that is waited for
 def together(place: Place, script: str, steps: int, meet: Path | None) -> Iterator[Ranks]:
     """The other ranks of this start, on this node or, where `meet` names a folder that all nodes see, on all of them.
 
-    Raises UserError where there is no place to meet, or where ranks do not run the same.
+    Raises UserError where there is no place to meet.
     """
     from perfaudit import __version__
     from perfaudit.script.scratch_folders import remove_scratch, sweep
@@ -72,6 +72,8 @@ class Ranks:
         self._look_at = 0.0
         self._alone_since: float | None = None
         self._steps = 0
+        self._first_was_here = False
+        self.differ = ""  # that ranks do not run the same, in one sentence, once that is seen
 
     def begin(self) -> None:
         """The next run begins, in which all ranks are there again. All ranks count them alike."""
@@ -122,8 +124,10 @@ class Ranks:
         from perfaudit.script.observe import Stopped
 
         here = self._meeting.joined()
-        if why := self._differs(here):
-            raise Stopped(why)
+        self._first_was_here |= self.first in here
+        self.differ = self.differ or _differ(here)
+        if self.differ:
+            raise Stopped(self.differ)
         missing = [rank for rank in self.numbers if rank not in here]
         if missing and now - self._began > JOIN_SECONDS:
             raise Stopped(f"{_named(missing)} of {self.place.ranks} did not join within {JOIN_SECONDS:.0f} s")
@@ -146,17 +150,6 @@ class Ranks:
         if told is not None:
             return f"has ended after {told.get('steps', 0)} steps"
         return f"is dead after {self._meeting.steps_of(rank)} steps" if self._meeting.is_dead(other) else ""
-
-    def _differs(self, here: dict[int, Here]) -> str:
-        mine = self._meeting.here
-        for rank, other in sorted(here.items()):
-            if other.version != mine.version:
-                return f"rank {rank} runs perfaudit {other.version}, rank {mine.rank} {mine.version}"
-            if other.script != mine.script:
-                return f"rank {rank} runs `{other.script}`, rank {mine.rank} `{mine.script}`: all ranks run the same"
-            if other.steps != mine.steps:
-                return f"rank {rank} ends after {other.steps} steps, rank {mine.rank} after {mine.steps}"
-        return ""
 
     def tell_reply(self, reply: Json) -> None:
         """Tell what came of an order that is no run of the script."""
@@ -197,9 +190,10 @@ class Ranks:
                     return True
                 first = self._meeting.joined().get(self.first)
                 if first is None or self._meeting.is_dead(first):
-                    return False
+                    # The first one deletes what is in the folder behind its report, and what it was known by with it.
+                    return self._first_was_here and not self._meeting.has_joined(self.first)
                 self._sleep(PAUSE)
-        return not self._meeting.path.exists()  # the first one has deleted the folder behind its report
+        return not self._meeting.path.exists()
 
     def gather(self) -> list[Json]:
         """The last words of all ranks, in order, waited for; of one that does not speak what is known of it."""
@@ -240,6 +234,21 @@ class Ranks:
         """The report is out: the others may leave."""
         with contextlib.suppress(OSError):
             self._meeting.tell_reported()
+
+
+def _differ(here: Mapping[int, Here]) -> str:
+    """That a rank runs something else than the first of those that are here, in the same words on all of them; "" for none."""
+    first = here[min(here)] if here else None
+    for rank, other in sorted(here.items()):
+        if first is None or other == first:
+            continue
+        if other.version != first.version:
+            return f"rank {first.rank} runs perfaudit {first.version}, rank {rank} {other.version}"
+        if other.script != first.script:
+            return f"rank {first.rank} runs `{first.script}`, rank {rank} `{other.script}`: all ranks run the same"
+        if other.steps != first.steps:
+            return f"rank {first.rank} ends after {first.steps} steps, rank {rank} after {other.steps}"
+    return ""
 
 
 def _named(ranks: Sequence[int]) -> str:

@@ -99,6 +99,8 @@ def _lead(
     except Gone as why:
         raise NothingMeasured(f"{script}: {why}, so that nothing was measured") from None
     steps = _steps_of_set(first.seconds, time.monotonic() - began)
+    if sets.differ:
+        raise UserError(sets.differ)
     if first.why:
         raise (UserError if first.has_failed else NothingMeasured)(f"{script}: {first.why}")
     facts = sets.facts
@@ -265,6 +267,11 @@ class Sets:
         self._target, self._in_place = target, in_place
         self.facts: Json = {}
         self.is_complete = True
+
+    @property
+    def differ(self) -> str:
+        """That ranks do not run the same, "" where they do."""
+        return self._ranks.differ
 
     def screen(
         self,

@@ -85,6 +85,10 @@ class Meeting:
                         found[here.rank] = here
         return found
 
+    def has_joined(self, rank: int) -> bool:
+        """Whether what a rank has said of itself is still here."""
+        return self._folder.status(_name(rank, JOINED)) is not None
+
     def tell_now(self, steps: int) -> None:
         """Tell how far this rank is, now and then."""
         now = self._clock()

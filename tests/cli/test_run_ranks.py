@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -88,17 +89,30 @@ def test_a_rank_gives_up_where_another_never_joins(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("other", "said"),
     [
-        ({"script": "other.py"}, "rank 1 runs `other.py`, rank 0 `train.py`"),
-        ({"version": "0.9"}, "rank 1 runs perfaudit 0.9, rank 0 1.0"),
-        ({"steps": 20}, "rank 1 ends after 20 steps, rank 0 after 50"),
+        ({"script": "other.py"}, "rank 0 runs `train.py`, rank 1 `other.py`: all ranks run the same"),
+        ({"version": "0.9"}, "rank 0 runs perfaudit 1.0, rank 1 0.9"),
+        ({"steps": 20}, "rank 0 ends after 50 steps, rank 1 after 20"),
     ],
 )
 def test_ranks_that_run_something_else_are_told(tmp_path: Path, other: dict[str, Any], said: str) -> None:
     clock = Clock()
-    first, _ = join(tmp_path, 0, clock), join(tmp_path, 1, clock, **other)
-    with pytest.raises(Stopped) as stopped:
-        first.heed(seen(1))
-    assert said in str(stopped.value)
+    for each in (join(tmp_path, 0, clock), join(tmp_path, 1, clock, **other)):
+        with pytest.raises(Stopped) as stopped:
+            each.heed(seen(1))
+        assert str(stopped.value) == each.differ == said
+
+
+@pytest.mark.parametrize("is_reported", [True, False])
+def test_a_rank_whose_first_one_is_gone_knows_whether_it_has_reported(tmp_path: Path, is_reported: bool) -> None:
+    clock = Clock()
+    _, second = join(tmp_path, 0, clock), join(tmp_path, 1, clock)
+    second.heed(seen(1))
+    word = tmp_path / "perfaudit_scratch_0123abcd" / "0.joined"
+    if is_reported:  # it deletes one file after the other
+        word.unlink()
+    else:
+        word.write_text(word.read_text().replace(f'"pid": {os.getpid()}', '"pid": 0'))
+    assert second.wait_for_report() == is_reported
 
 
 def test_the_first_rank_gathers_all_last_words_and_the_others_wait_for_its_report(tmp_path: Path) -> None:
