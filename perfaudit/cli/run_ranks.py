@@ -320,7 +320,8 @@ def with_ranks(run: Run, words: Sequence[Json]) -> tuple[Run, tuple[Finding, ...
                 )
             )
         ranks.append(rank)
-    comparison = compare(steps) if is_on_host and len(steps) == len(words) else compare([])
+    meet = any(told.get("collectives") for told in words) or any(any(each.waited) for each in steps)
+    comparison = compare(steps if is_on_host and meet and len(steps) == len(words) else [])
     heads = {id: Head(head.name, head.severity) for id, head in rule_heads().items()}
     by_rank = tuple(ranks)
     run = replace(

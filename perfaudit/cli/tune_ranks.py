@@ -19,6 +19,7 @@ from perfaudit.cli.run_ranks import Ranks, together
 from perfaudit.distributed.compare import WARM_UP, spread_of_batches
 from perfaudit.errors import NothingMeasured, UserError
 from perfaudit.knobs._batches_by_length import WINDOW
+from perfaudit.measure.stats import LOOKS
 from perfaudit.runs import RankRun
 from perfaudit.tune.ranks.race import BASE, CONTROL, KNOB, LOSSES, NUDGED, Race, SetRun
 
@@ -38,6 +39,7 @@ SEED = 20_000
 PATCH = "patch"  # the one setting of a set of ranks
 SCREENING_SHARE = 0.3  # of the budget, for patches that a running set of ranks can be given
 STARTS_TO_SCREEN = 3  # of the script, for which there must be time: two of them to see what there is and to race it
+SET_OVER_FIRST = 1.5  # seconds of a set over those of the first one: its steps take half as long as a start
 LOOK_STEPS = 8  # of the first set, which tells what the script runs; it is no part of the race
 
 
@@ -137,7 +139,14 @@ def _lead(
         report = _gone(report, why)
     if not (choice.candidates or screened.candidates or report.interrupted) and sets.is_complete:
         raise _nothing_to_race(script, "; ".join([*choice.left, *screened.left]))
-    choice = choice._replace(candidates=[*screened.undecided(choice.candidates), *screened.survivors()])
+    wanted = [*screened.survivors(), *screened.undecided(choice.candidates)]
+    fitting = wanted[: _number_that_fit(budget - (time.monotonic() - began), took)]
+    if left_out := [each.key for each in wanted[len(fitting) :]]:
+        screened.left.append(
+            f"{', '.join(left_out)}: not raced in fresh sets, as the budget holds {LOOKS[0].generations} generations of "
+            f"{len(fitting) + 2} sets at most: --budget gives more time"
+        )
+    choice = choice._replace(candidates=fitting)
     by_key = {each.key: each for each in choice.candidates}
     race = _race(choice)
     if any(map(race.has_other_order, race.settings)):
@@ -162,6 +171,14 @@ def _lead(
     except Gone as why:
         report = _gone(report, why)
     return _report(report, race, by_key, screened)
+
+
+def _number_that_fit(seconds: float, first: float) -> int:
+    """Patches of which the fewest generations that tell anything fit into so many seconds, one at least.
+
+    first: seconds of the first set.
+    """
+    return max(1, int(seconds / (LOOKS[0].generations * SET_OVER_FIRST * first)) - 2)
 
 
 def _nothing_to_race(script: Script, why: str) -> UserError:

@@ -80,7 +80,7 @@ def _fault(rank: RankRun) -> str:
         "missing": f"Rank {rank.rank} has not joined",
         "dead": f"Rank {rank.rank} died{at}",
         "failed": f"Rank {rank.rank} failed{at}",
-        "late": f"Rank {rank.rank} made no further step{at}",
+        "late": f"Rank {rank.rank} made no {f'further step{at}' if rank.steps else 'step'}",
         "finished": f"Rank {rank.rank} ended by itself{at}, the others had more to do",
         "stopped": f"Rank {rank.rank} was ended{at}",
         "interrupted": f"Rank {rank.rank} was interrupted{at}",
@@ -146,6 +146,8 @@ def communication(run: Run, ranks: Sequence[RankRun]) -> list[str]:
         )
     if run.imbalance is not None and len(ranks) > 1:
         said.append(f"Ranks wait for whichever comes last for {100 * run.imbalance:.0f} % of a step, on average.")
+    elif len(ranks) > 1 and all(each.waited == 0.0 for each in ranks):
+        said.append("The ranks exchange nothing: each trains on its own, without a collective of torch.distributed.")
     elif len(ranks) > 1 and all(each.waited is None for each in ranks):
         said.append(
             "How long ranks wait for each other is not known here, as their collectives run on the device: `perfaudit trace` "

@@ -58,7 +58,8 @@ def _lines_of(frame: FrameType | None) -> str:
 def where_it_stands(pid: int, descriptor: int, is_own: Callable[[str], bool]) -> str:
     """The innermost line of the script's own, as `file:line in function`; "" where it does not tell.
 
-    descriptor: of the file that the process writes to, which is read again. Sends a signal.
+    The file is relative to the working directory where it lies below. descriptor: of the file that the process writes to,
+    which is read again. Sends a signal.
     """
     before = os.fstat(descriptor).st_size
     with contextlib.suppress(OSError):
@@ -69,7 +70,14 @@ def where_it_stands(pid: int, descriptor: int, is_own: Callable[[str], bool]) ->
             time.sleep(0.02)
             if (written := os.fstat(descriptor).st_size) != size:
                 size, still_since = written, time.monotonic()
-    return innermost(os.pread(descriptor, MOST_BYTES, before).decode(errors="replace"), is_own)
+    return _as_shown(innermost(os.pread(descriptor, MOST_BYTES, before).decode(errors="replace"), is_own))
+
+
+def _as_shown(place: str) -> str:
+    """A place with its file relative to the working directory, where it lies below."""
+    file, _, rest = place.rpartition(":")
+    shown = os.path.relpath(file) if file else ""
+    return place if not shown or shown.startswith("..") else f"{shown}:{rest}"
 
 
 def innermost(lines: str, is_own: Callable[[str], bool]) -> str:

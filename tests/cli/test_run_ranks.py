@@ -22,6 +22,7 @@ from perfaudit.cli.run_ranks import (
 from perfaudit.distributed.launch import Place
 from perfaudit.distributed.meeting import Meeting
 from perfaudit.errors import UserError
+from perfaudit.render.run_ranks import communication
 from perfaudit.runs import Run
 from perfaudit.script.observe import Seen, Stopped
 
@@ -175,6 +176,19 @@ def test_a_straggler_in_the_words_of_all_ranks() -> None:
     assert [each.padding for each in run.by_rank] == pytest.approx([0.2, 0.2])
     assert (run.communication_exposed, run.communication_overlap) == (pytest.approx(1 / 6), pytest.approx(0.6))
     assert [each.rule for each in findings] == ["PA904"]
+
+
+def test_ranks_that_exchange_nothing_are_not_compared() -> None:
+    words = [word(0, 0.06), word(1, 0.09, step=0.09)]
+    for each in words:
+        each["collectives"] = {}
+    run, findings = with_ranks(RUN, words)
+    assert findings == ()
+    assert (run.stragglers, run.imbalance, [each.waited for each in run.by_rank]) == ((), None, [0.0, 0.0])
+    assert communication(run, run.by_rank)[0].startswith("The ranks exchange nothing: each trains on its own")
+    for each in words:  # the same, where a step waits: the group was taken down before the end
+        each["updates"][1] = [0.001] * 50
+    assert with_ranks(RUN, words)[0].imbalance is not None
 
 
 def test_of_collectives_on_a_device_nothing_is_said_of_waiting() -> None:

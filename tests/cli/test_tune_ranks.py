@@ -8,7 +8,16 @@ from typing import Any
 import pytest
 
 from perfaudit.cli.ranks_child import Gone
-from perfaudit.cli.tune_ranks import FEWEST_STEPS, MOST_STEPS, _lead, _report, _steps_of_set, _together, _whole_windows
+from perfaudit.cli.tune_ranks import (
+    FEWEST_STEPS,
+    MOST_STEPS,
+    _lead,
+    _number_that_fit,
+    _report,
+    _steps_of_set,
+    _together,
+    _whole_windows,
+)
 from perfaudit.distributed.launch import Place
 from perfaudit.errors import NothingMeasured
 from perfaudit.report import Report
@@ -81,6 +90,13 @@ def test_a_rank_that_does_not_join_the_first_set_is_one_sentence() -> None:
     with pytest.raises(NothingMeasured) as refused:
         _lead(Alone(), Place(), Target("train.py"), Script("train.py", (), False), 60, frozenset(), False)  # type: ignore[arg-type]
     assert str(refused.value) == "train.py: rank 1 has not joined, so that nothing was measured"
+
+
+@pytest.mark.parametrize(("seconds", "first", "number"), [(600, 10, 8), (300, 10, 3), (100, 10, 1), (0, 10, 1)])
+def test_as_many_patches_are_raced_as_four_generations_of_them_fit_into_the_budget(
+    seconds: float, first: float, number: int
+) -> None:
+    assert _number_that_fit(seconds, first) == number
 
 
 def test_steps_of_a_set_go_by_what_a_start_takes() -> None:

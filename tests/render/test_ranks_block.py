@@ -73,6 +73,13 @@ def test_batches_that_differ_from_rank_to_rank_are_told_by_the_step() -> None:
         ),
         (
             [
+                replace(RANK, ended="late", steps=0, stands="train.py:9 in main, in a collective"),
+                replace(LATE, ended="late", steps=0, message="in 20 s there was none.", stands="data.py:3 in read"),
+            ],
+            "Rank 1 made no step: in 20 s there was none. It stands at data.py:3 in read.",
+        ),
+        (
+            [
                 replace(RANK, ended="stopped", message="rank 1 of 2 did not join"),
                 RankRun(1, "missing", "it has not joined"),
             ],

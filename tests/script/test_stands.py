@@ -59,7 +59,7 @@ deep(300)
 
 
 @pytest.mark.parametrize("name", WAITING)
-def test_a_process_tells_it_when_it_is_asked(tmp_path: Path, name: str) -> None:
+def test_a_process_tells_it_when_it_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     script = tmp_path / "waits.py"
     script.write_text(
         "import sys, time; from perfaudit.script.stands import begin_telling\n"
@@ -73,6 +73,8 @@ def test_a_process_tells_it_when_it_is_asked(tmp_path: Path, name: str) -> None:
             assert process.stdout is not None
             process.stdout.readline()
             assert where_it_stands(process.pid, file.fileno(), is_own) == f"{script}:4 in wait"
+            monkeypatch.chdir(tmp_path)
+            assert where_it_stands(process.pid, file.fileno(), is_own) == "waits.py:4 in wait"
         finally:
             process.kill()
             process.wait()

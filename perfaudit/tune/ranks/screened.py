@@ -121,8 +121,19 @@ class Screened:
                 yield self.candidates[min(high, key=lambda key: high[key])]
 
     def undecided(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Those of the race of fresh sets that are raced there as they are: a running set has not told what they are worth."""
-        return list(candidates) if doubt_of(self.raced) else [each for each in candidates if not self._tells(each.key)]
+        """Those of the race of fresh sets that are raced there as they are: a running set has not told what they are worth.
+
+        Those that it has had come last, the one that looks fastest first.
+        """
+        if doubt_of(self.raced):
+            return list(candidates)
+        return sorted(
+            (each for each in candidates if not self._tells(each.key)), key=lambda each: self._looks(each.key)
+        )
+
+    def _looks(self, key: str) -> tuple[bool, float]:
+        logs = self.raced.log_ratios.get(key)
+        return bool(logs), statistics.median(logs) if logs else 0.0
 
     def _tells(self, key: str) -> bool:
         """Whether the running set has told of a candidate that it pays, or fails, or looks no faster."""

@@ -170,7 +170,7 @@ def test_fresh_sets_race_what_the_running_set_could_not_tell() -> None:
     )
     both = "gradient_as_bucket_view=True, static_graph=True"
     found.raced.refused[both] = "the wrapped model is compiled"
-    assert [each.key for each in found.undecided(of_call)] == [both, "bucket_cap_mb=5", "bucket_cap_mb=100"]
+    assert [each.key for each in found.undecided(of_call)] == [both, "bucket_cap_mb=100", "bucket_cap_mb=5"]
     assert f"{both} raced in fresh sets only: the wrapped model is compiled" in found.notes()
     found.raced.refused[both] = "with it, a step raises ValueError: no on rank 1"
     assert both not in [each.key for each in found.undecided(of_call)]
@@ -181,6 +181,15 @@ def test_fresh_sets_race_what_the_running_set_could_not_tell() -> None:
 def test_what_looks_no_faster_when_time_is_over_is_left_where_it_had_some_quads(quads: int, is_left: bool) -> None:
     found = running({"bucket_cap_mb=5": (quads, "", None)}, ratio=1.02)
     assert ("bucket_cap_mb=5" not in [each.key for each in found.undecided(of_ranks("rounding"))]) == is_left
+
+
+def test_of_what_the_running_set_could_not_tell_the_one_that_looks_fastest_comes_first() -> None:
+    found = running({"static_graph=True": (8, "", None), "bucket_cap_mb=100": (8, "", None)})
+    found.raced.log_ratios["bucket_cap_mb=100"] = [math.log(0.8)] * 8
+    assert [each.key for each in found.undecided(of_ranks("rounding"))][-2:] == [
+        "bucket_cap_mb=100",
+        "static_graph=True",
+    ]
 
 
 def test_a_running_set_that_is_not_to_be_trusted_leaves_nothing_out() -> None:
