@@ -127,9 +127,12 @@ class Screened:
         """
         if doubt_of(self.raced):
             return list(candidates)
-        return sorted(
-            (each for each in candidates if not self._tells(each.key)), key=lambda each: self._looks(each.key)
-        )
+        found = [each for each in candidates if not self._tells(each.key)]
+        if (
+            self.survivors()
+        ):  # of which one is handed over: what cannot be told beside it is not worth a set in each generation
+            found = [each for each in found if not self.raced.log_ratios.get(each.key)]
+        return sorted(found, key=lambda each: self._looks(each.key))
 
     def _looks(self, key: str) -> tuple[bool, float]:
         logs = self.raced.log_ratios.get(key)

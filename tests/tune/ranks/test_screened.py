@@ -164,7 +164,7 @@ def test_fresh_sets_race_what_the_running_set_could_not_tell() -> None:
     found = running(
         {
             "gradient_as_bucket_view=True": (8, FUTILE, None),
-            "static_graph=True": (20, DECIDED, FASTER),
+            "static_graph=True": (20, DECIDED, SLOWER),
             "bucket_cap_mb=5": (8, "", None),  # looks faster, and time was over
         }
     )
@@ -181,6 +181,16 @@ def test_fresh_sets_race_what_the_running_set_could_not_tell() -> None:
 def test_what_looks_no_faster_when_time_is_over_is_left_where_it_had_some_quads(quads: int, is_left: bool) -> None:
     found = running({"bucket_cap_mb=5": (quads, "", None)}, ratio=1.02)
     assert ("bucket_cap_mb=5" not in [each.key for each in found.undecided(of_ranks("rounding"))]) == is_left
+
+
+def test_beside_what_pays_nothing_is_raced_that_the_running_set_could_not_tell() -> None:
+    found = running({"static_graph=True": (20, DECIDED, FASTER), "bucket_cap_mb=5": (8, "", None)})
+    assert [each.key for each in found.survivors()] == ["static_graph=True"]
+    assert [each.key for each in found.undecided(of_ranks("rounding"))] == [
+        "gradient_as_bucket_view=True",  # these had no turn
+        "gradient_as_bucket_view=True, static_graph=True",
+        "bucket_cap_mb=100",
+    ]
 
 
 def test_of_what_the_running_set_could_not_tell_the_one_that_looks_fastest_comes_first() -> None:
