@@ -12,12 +12,18 @@ from typing import Any
 
 import pytest
 
+from perfaudit.cli.trace_nodes import read_here, read_on
 from perfaudit.cluster import ray_nodes as module
 from perfaudit.cluster.kind import kind_here
 from perfaudit.cluster.node import Place
 from perfaudit.cluster.ray_nodes import ray_nodes
 from perfaudit.errors import NothingMeasured, UserError
 from perfaudit.measure.elsewhere import Lost, run_on
+from perfaudit.trace.trace_files import find_traces
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "trace"))
+
+from made_traces import Host, step_of_training  # lies beside the tests of traces
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.slow
@@ -145,11 +151,24 @@ def test_a_lost_node_costs_only_what_it_had(cluster: Any, place: Place, tmp_path
     assert "what was measured there at that moment is measured again on another node" in said[-1]
 
 
+def test_traces_are_read_by_nodes_as_here(place: Place, tmp_path: Path) -> None:
+    for rank in range(5):
+        host = Host(rank=rank, world_size=5)
+        with host.step():
+            step_of_training(host, layers=2)
+            host.catch_up()
+        host.write(tmp_path / f"rank{rank}.json")
+    files = find_traces([tmp_path])
+    with ray_nodes(place, str) as nodes:
+        assert nodes.width == 2
+        assert read_on(nodes, files, None, 1, lambda *told: None) == read_here(files, None, 1)
+
+
 def test_a_full_cluster_is_said(cluster: Any, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "WAIT_SECONDS", 5.0)
     import ray
 
     with ray_nodes(place, str) as nodes:
+        monkeypatch.setattr(module, "WAIT_SECONDS", 5.0)  # by now the nodes have answered, however busy the machine is
         for _ in range(nodes.width):
             nodes.send(partial(time.sleep, 0.01))
         with pytest.raises(
