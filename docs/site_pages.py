@@ -19,6 +19,7 @@ from perfaudit.render.catalogue import render_one
 from perfaudit.rules import all_rules
 
 ROW_OF_RULE = re.compile(r"\[(PA\d+)\]\(#pa\d+\)")
+CODE = re.compile(r"(`+).+?\1")
 LINK_TO_RULE = re.compile(r"\brules\.md#(pa\d+)")
 
 
@@ -47,7 +48,8 @@ def commands_page() -> str:
         lines += [f"## perfaudit {name}", "", *_help(command), ""]
         usage = " ".join(command.collect_usage_pieces(_context(command, name)))
         lines += ["```text", f"perfaudit {name} {usage}", "```", ""]
-        rows = [row for parameter in command.params if (row := _row(parameter)) is not None]
+        context = _context(command, name)
+        rows = [row for parameter in command.params if (row := _row(parameter, context)) is not None]
         if rows:
             lines += ["| option | |", "|---|---|", *rows, ""]
     return "\n".join(lines)
@@ -81,7 +83,8 @@ def _help(command: Any) -> list[str]:
     return lines[:-1]
 
 
-def _row(parameter: Any) -> str | None:
+def _row(parameter: Any, context: Any) -> str | None:
+    """An option and what it does, as `--help` has it, with its default; None for a hidden one."""
     if getattr(parameter, "hidden", False):
         return None
     names = ", ".join(f"`{option}`" for option in (*parameter.opts, *parameter.secondary_opts))
@@ -90,8 +93,23 @@ def _row(parameter: Any) -> str | None:
     metavar = getattr(parameter, "metavar", None)
     if metavar and parameter.param_type_name == "option":
         names += f" {_plain(metavar)}"
-    return f"| {names} | {_plain(parameter.help or '')} |"
+    _, told = parameter.get_help_record(context) or ("", "")
+    return f"| {_cell(names)} | {_cell(_plain(told))} |"
+
+
+def _cell(text: str) -> str:
+    """Markdown for a cell of a table, which a bar would end, also one in code."""
+    return text.replace("|", "\\|")
 
 
 def _plain(text: str) -> str:
-    return re.sub(r"([|*_<>\[\]])", r"\\\1", " ".join(text.split()))
+    """Text as Markdown that looks the same. In code nothing is escaped."""
+    text, done, end = " ".join(text.split()), "", 0
+    for code in CODE.finditer(text):
+        done += _escaped(text[end : code.start()]) + code[0]
+        end = code.end()
+    return done + _escaped(text[end:])
+
+
+def _escaped(text: str) -> str:
+    return re.sub(r"([*_<>\[\]])", r"\\\1", text)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -248,17 +247,14 @@ def changes_allowed(allow: list[str] | None) -> frozenset[str]:
 
 
 def _with_knob_flags() -> None:
-    """Give `command` a flag for each knob, so that a new knob is one file. Their help is read only for this command."""
+    """Give `command` a flag for each knob, so that a new knob is one file."""
     from perfaudit.knobs import all_knobs, knob
 
     signature = inspect.signature(command, eval_str=True)
     fixed = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
     flags = []
     for name in all_knobs():
-        title = knob(name).title if "tune" in sys.argv else ""
-        is_word = title.partition(" ")[0].isalpha()  # not the name of something in torch
-        told = f"{title[:1].upper()}{title[1:]}." if is_word else f"{title}."
-        option = Annotated[bool, typer.Option(f"--{name.replace('_', '-')}", help=told)]
+        option = Annotated[bool, typer.Option(f"--{name.replace('_', '-')}", help=knob(name).tries)]
         flags.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=option))
         command.__annotations__[name] = option
     command.__annotations__.pop("flags")

@@ -126,6 +126,7 @@ class Knob(ABC):
 
     name: str  # as its file
     title: str  # what it searches, in a few words
+    tries: str  # what its option of `perfaudit tune` does, as --help has it
     metric: Literal["seconds_per_step", "samples_per_second"] = "seconds_per_step"
     # Share of the step that must be gained, by the interval's lower bound, to give up the user's setting.
     min_gain = 0.01

@@ -13,6 +13,7 @@ class Anomaly(Knob):
 
     name = "anomaly"
     title = "autograd's anomaly detection on and off"
+    tries = "Try training without autograd's anomaly detection."
     usual_gain = 0.5
     way = "setting"
     rules = ("PA501",)

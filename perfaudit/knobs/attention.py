@@ -10,6 +10,7 @@ from perfaudit.measurements import Settings
 class Attention(Rewritten):
     name = "attention"
     title = "attention as you wrote it, and torch's fused operator"
+    tries = "Try torch's fused attention in the place of one that is written out."
     usual_gain = 0.2
     rules = ("PA203", "PA208")
     column = "attention"

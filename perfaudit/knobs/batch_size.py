@@ -44,6 +44,7 @@ CONVERGENCE = (
 class BatchSize(Knob):
     name = "batch_size"
     title = "samples per second and peak memory against the batch size"
+    tries = "Measure memory and samples per second of other batch sizes."
     usual_gain = 0.3
     asks_for_memory = True
     metric = "samples_per_second"

@@ -16,6 +16,7 @@ WORTH_TELLING = 0.01  # of the peak; allocations move it by less from run to run
 class Checkpointing(Knob):
     name = "checkpointing"
     title = "memory and time with the activations of repeated blocks recomputed"
+    tries = "Measure memory and time with activations recomputed in the backward pass."
     measures_memory = True
     min_gain = 0.3  # computing more never gains that much: it is chosen for its memory, not by a race
 

@@ -40,6 +40,7 @@ SECONDS_NEEDED = 90.0
 class Compile(Knob):
     name = "compile"
     title = "the model as it is, and compiled"
+    tries = "Try torch.compile."
     usual_gain = 0.3
     rules = ("PA306",)
     phases = ("forward", "backward")

@@ -20,6 +20,7 @@ RUNNING_MEAN = (
 class ConvBias(Rewritten):
     name = "conv_bias"
     title = "biases that the norm behind them subtracts again, kept and left out"
+    tries = "Try leaving out biases that a norm subtracts again."
     usual_gain = 0.03
     way = "fresh"  # its patch changes what is built, and no step runs that
     rules = ("PA201", "PA202")

@@ -21,6 +21,7 @@ WARM_UP = 2  # passes before them, which load the library and its kernels
 class Cudnn(Knob):
     name = "cudnn"
     title = "torch.backends.cudnn.benchmark off and on"
+    tries = "Try torch.backends.cudnn.benchmark."
     way = "setting"
     rules = ("PA301",)
     phases = ("forward", "backward")

@@ -25,6 +25,7 @@ PERSISTENT_PAYS = 0.01  # share of an epoch that starting workers must take; bel
 class Dataloader(Knob):
     name = "dataloader"
     title = "how many workers the training step needs"
+    tries = "Try other numbers of loader workers."
     usual_gain = 0.7
     way = "loader"
     metric = "samples_per_second"

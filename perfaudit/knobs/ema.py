@@ -33,6 +33,7 @@ SIDE_STREAM = "foreach_lerp on a side stream"  # CUDA only
 class Ema(Knob):
     name = "ema"
     title = "where and how the moving average of the weights is kept"
+    tries = "Try other ways to keep a moving average of the weights."
     usual_gain = 0.5
     way = "setting"
     rules = ("PA404",)

@@ -20,6 +20,7 @@ COMPILED = "compiled"
 class Fusion(Rewritten):
     name = "fusion"
     title = "activations and norms as you wrote them, from the library, and compiled"
+    tries = "Try the library's functions, and compiled ones, for activations and norms that are written out."
     usual_gain = 0.2
     rules = ("PA204", "PA205")
     column = "pointwise"

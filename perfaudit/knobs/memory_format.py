@@ -20,6 +20,7 @@ class MemoryFormat(Knob):
 
     name = "memory_format"
     title = "channels_last or contiguous weights of 2d convolutions"
+    tries = "Try channels_last weights of 2d convolutions."
     way = "setting"
     rules = ("PA211",)
     changes_always = ("rounding",)

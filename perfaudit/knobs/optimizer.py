@@ -56,6 +56,7 @@ _LISTS_BY_DEFAULT = ("cuda", "xpu", "mtia")  # torch/utils/_foreach_utils.py: de
 class Optimizer(Knob):
     name = "optimizer"
     title = "the for-loop, foreach and fused update of the optimizer"
+    tries = "Try the foreach and fused updates of torch's optimizers."
     usual_gain = 0.4
     way = "setting"
     rules = ("PA402", "PA403")

@@ -29,6 +29,7 @@ _SCALED = (
 class Precision(Knob):
     name = "precision"
     title = "float32, TF32, bfloat16 and float16 in matmuls and convolutions"
+    tries = "Try TF32, bfloat16 and float16 in matmuls and convolutions."
     usual_gain = 0.3
     way = "setting"
     rules = ("PA303", "PA304")

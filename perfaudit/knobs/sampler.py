@@ -25,6 +25,7 @@ MOST_READING = 120.0  # seconds at each start, for reading the lengths of all sa
 class Sampler(Knob):
     name = "sampler"
     title = "batches of samples of similar length, which need less padding"
+    tries = "Try batches of samples of similar length, which need less padding."
     usual_gain = 0.3
     way = "fresh"  # nothing but the patched source has it
     gains_from = ("forward", "loss", "backward", "loading")

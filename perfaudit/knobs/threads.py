@@ -13,6 +13,7 @@ class Threads(Knob):
 
     name = "threads"
     title = "torch.set_num_threads from one to all cores"
+    tries = "Try other numbers of threads (torch.set_num_threads)."
     usual_gain = 0.03
     way = "setting"
     is_judged_on_a_busy_machine = False  # fewer threads wait less for cores that others hold

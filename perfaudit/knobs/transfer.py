@@ -28,6 +28,7 @@ class Transfer(Knob):
 
     name = "transfer"
     title = "pin_memory × non_blocking of the copies to the accelerator"
+    tries = "Try pinned memory and asynchronous copies to the accelerator."
     usual_gain = 0.3
     way = "loader"
     rules = ("PA102", "PA104")

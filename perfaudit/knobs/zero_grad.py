@@ -20,6 +20,7 @@ class ZeroGrad(Knob):
 
     name = "zero_grad"
     title = "gradients dropped or filled with zeros before backward"
+    tries = "Try dropping gradients instead of filling them with zeros."
     usual_gain = 0.1
     way = "setting"
     rules = ("PA401",)

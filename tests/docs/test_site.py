@@ -106,6 +106,24 @@ def test_commands_and_options_are_all_on_their_page() -> None:
                 assert f"`{option}`" in section or parameter.param_type_name == "argument", (name, option)
 
 
+def test_options_are_described_as_help_does() -> None:
+    page = site_pages.commands_page()
+    rows = re.findall(r"^\| (`.*`.*?) \| (.*) \|$", page, re.MULTILINE)
+    assert len(rows) > 100
+    assert [option for option, told in rows if not re.search(r"\w", told)] == []
+    assert ("`--budget`", r"Time for all measuring, e.g. 90s or 5m. \[default: 5m\]") in rows
+    assert ("`--compile`", "Try torch.compile.") in rows
+    assert any(option == r"`--ci` github\|gitlab\|pre-commit\|plain\|none" for option, _ in rows)
+
+
+def test_code_on_the_page_of_commands_is_as_it_is_typed() -> None:
+    text = FENCED.sub("", site_pages.commands_page())
+    spans = [match[0] for match in CODE.finditer(text)]
+    assert "`# perfaudit: ignore[PA101] reason`" in spans
+    assert [span for span in spans if "\\" in span] == []
+    assert site_pages._plain("a[b] `c[d]` e*f `g_h`") == r"a\[b\] `c[d]` e\*f `g_h`"
+
+
 def test_every_rule_has_a_page() -> None:
     pages = site_pages.rule_pages()
     assert list(pages) == list(all_rules())
