@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from perfaudit.report import Report
     from perfaudit.target.names import Target
 
-HELP = """Search settings on your own training, and print trials, the winner with its interval, and the patch.
+HELP = """Find what makes your training faster, and print it as one checked patch.
 
 \b
     perfaudit tune train.py                             an unmodified script: what pays together, as one patch
@@ -28,22 +28,22 @@ HELP = """Search settings on your own training, and print trials, the winner wit
     perfaudit tune train.py --batch-size --memory 8GiB
     perfaudit tune package.train --ema --cudnn --budget 3m
     perfaudit tune train.py --dataloader --apply        write the winner's patch
-    perfaudit tune train.py --all --out plan.patch      all patches raced, what pays as one patch
+    perfaudit tune train.py --all --out plan.patch      write the patch to a file
     perfaudit tune train.py --all --allow rounding,rng --apply
     perfaudit tune train.py --resume                    go on where an earlier run was stopped
-    torchrun --nproc-per-node 2 -m perfaudit tune train.py    settings of DistributedDataParallel, on all ranks
+    torchrun --nproc-per-node 2 -m perfaudit tune train.py    what pays on several ranks
 
 With --all it climbs: the patches of all knobs are raced against your code in one training that runs. What pays is put together,
 checked, and raced as patched source in fresh processes. Where the budget ends before that race is decided, the figure is that
-of the training and is marked screened. A patch is handed over only if its losses were compared, and one of the two races shows
+of the training and is marked screened. A patch is written only if its losses were compared, and one of the two races shows
 it to be faster.
 
 A script runs as `python train.py` runs it, in its own loop, which is left after each step to put another patch in place. What
 it writes goes to a scratch folder that is deleted afterwards; --in-place lets it write its files. It must train long enough to be
 measured, and it is ended early.
 
-A file that defines functions by these names (or --factory ROLE=NAME) is no script: a loop of perfaudit's runs them. All knobs
-work on it, on a script all but ema.
+A file that defines functions by these names (or --factory ROLE=NAME) is not a script: a loop of perfaudit's runs them.
+On a script some knobs say in words what to change, because they have no line to patch.
 
 \b
     build_model() -> nn.Module              also make_model, get_model, create_model
@@ -76,7 +76,9 @@ def command(
     all_: Annotated[
         bool,
         typer.Option(
-            "--all", help="Every knob (also when none is named); of a script, compile and checkpointing by name only."
+            "--all",
+            help="Every knob (also when none is named). On a script compile comes last, and checkpointing is tried only where "
+            "it is named.",
         ),
     ] = False,
     memory: Annotated[
@@ -163,8 +165,8 @@ def command(
         alone = [] if everything else knobs
         if resume or alone not in ([], [SAMPLER]):
             raise UserError(
-                "behind a launcher `tune` races settings of DistributedDataParallel, and batches by length alone with "
-                "--sampler: leave other knobs and --resume out"
+                "behind a launcher `tune` races what can be patched on several ranks, and with --sampler batches by length "
+                "alone: leave other knobs and --resume out"
             )
         on_ranks = tune_on_ranks(
             place, chosen, seconds_of(budget), seconds_of(timeout),
