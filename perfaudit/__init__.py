@@ -147,8 +147,23 @@ FUNCTIONS: dict[str, Callable[..., Report]] = {"gate": gate, "trace": trace, "tu
 
 
 class CallablePackage(ModuleType):
-    """A package named as a function above: once it is imported, Python has it in the function's place, so it can be called."""
+    # A package named as a function above: once it is imported, Python has it in the function's place. So it can be called, and
+    # `help` and editors show the function's arguments.
 
     def __call__(self, *args: Any, **kwargs: Any) -> Report:  # Any: as the function has them
         """What the function of that name returns."""
-        return FUNCTIONS[self.__name__.rpartition(".")[2]](*args, **kwargs)
+        return self._function(*args, **kwargs)
+
+    @property
+    def _function(self) -> Callable[..., Report]:
+        return FUNCTIONS[self.__name__.rpartition(".")[2]]
+
+    @property
+    def __signature__(self) -> Any:  # Any: inspect's, which `scan` does not import
+        import inspect
+
+        return inspect.signature(self._function)
+
+    @property
+    def __doc__(self) -> str:  # type: ignore[override]  # a text at each access
+        return f"{self._function.__name__}{self.__signature__}\n\n{self._function.__doc__}"

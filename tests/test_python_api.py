@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import inspect
+import pydoc
 import subprocess
 import sys
 from pathlib import Path
@@ -52,6 +54,19 @@ def test_a_function_is_called_whether_or_not_its_package_was_imported(name: str)
         f"import perfaudit.{name}\nassert perfaudit.{name}(1, b=2) == ((1,), {{'b': 2}})\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize("name", ["tune", "gate", "trace"])
+def test_help_has_the_arguments_of_a_function_once_its_package_is_imported(name: str) -> None:
+    importlib.import_module(f"perfaudit.{name}")
+    package = getattr(perfaudit, name)
+    function = perfaudit.FUNCTIONS[name]
+    assert package is not function
+    assert inspect.signature(package) == inspect.signature(function)
+    shown = pydoc.plain(pydoc.render_doc(package))
+    assert f"{name}(" in shown
+    assert (function.__doc__ or "").splitlines()[0] in shown
+    assert all(f"{argument}: " in shown for argument in inspect.signature(function).parameters)
 
 
 def test_importing_perfaudit_imports_nothing_else() -> None:
