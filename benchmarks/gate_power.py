@@ -1,4 +1,4 @@
-"""How often `perfaudit gate` cries wolf by time, and what it catches, beside two rivals on the same code in the same minute.
+"""How often `perfaudit gate` is wrong by time, and what it catches, beside two rivals on the same code in the same minute.
 
     gate_power.py run --kind aa slow5 slow10 --target digits_cnn char_gpt --runs N --out RECORDS.jsonl [--way one|pairs]
     gate_power.py table RECORDS.jsonl...

@@ -63,7 +63,7 @@ EXEMPT = {
     r"schedule\(wait=5, warmup=3, active=4, repeat=1\)|one trace, of four steps": "code in an example",
     r"takes five minutes": "the default of `tune --budget`, which the demonstration has timed",
     r"runs the script for 20 seconds": "what docs/run.md says of `run`",
-    r"leaves with 1:": "an exit code of the command below it, which tests/docs/test_blocks.py runs",
+    r"exits with 1:": "an exit code of the command below it, which tests/docs/test_blocks.py runs",
     r"has one of five bases": "the table below it",
     r"those that exclude 1 are red|three kinds of gate": "words about pictures, which tests/test_pages.py draws anew",
     r"Its ratio should be 1\b": "what a ratio of two equal times is",
@@ -264,12 +264,12 @@ def _method() -> tuple[str, list[str]]:
         f"{IN_WORDS[len(all_knobs())]} knobs pay together",
         f"judged after {', '.join(quad_looks[:-1])} and {quad_looks[-1]} quads of steps in the one training, after "
         f"{', '.join(looks[:-1])} and {looks[-1]} generations in fresh processes, with {_percent(stats.ERROR)} error in all",
-        f"spin for {int(nursery.SPIN_COUNT):,} rounds at most",
+        f"`GOMP_SPINCOUNT={nursery.SPIN_COUNT}`",
         f"(as many as fit into two seconds, {tolerance.FEWEST_STEPS} to {tolerance.MOST_STEPS})",
         f"stay within {tolerance.SPREAD_OF_NUDGES:.0f} times what your own training does when its parameters are moved by "
         f"{tolerance.NUDGE:.0f} roundings of the type, and within half of what another seed does",
         "may differ by twice what another stream of your own code does",
-        f"from {_percent(tolerance.SMALL_NOISE)} in the first {IN_WORDS[tolerance.STEPS_SURE]} steps on",
+        f"If the first {IN_WORDS[tolerance.STEPS_SURE]} losses differ by {_percent(tolerance.SMALL_NOISE)} or more",
         f"**regressed**: the whole interval lies beyond `--tolerate` ({_percent(gate.tolerate)})",
         f"**pass**: the whole interval lies below `--max-regression` ({_percent(gate.max_regression)})",
         f"The error of {_percent(stats.ERROR)} is promised by a calculation",
@@ -320,8 +320,8 @@ def _calibration() -> tuple[str, list[str]]:
         f"{same[2]} pairs of identical real trainings",
         f"others used it (load {float(same[11]):.0f}, {version}, one thread,",
         *rows,
-        "Where quads resemble each other by 0.3, which the machine alone does not make them do, [a simulation]"
-        f"(../benchmarks/simulated_calibration.md) calls identical code different in {min(alike):.0f} to {max(alike):.0f} % of",
+        "If neighbouring quads had a correlation of 0.3 (the machine alone does not cause that), identical code would be called "
+        f"different in {min(alike):.0f} to {max(alike):.0f} % of comparisons",
     ]
 
 

@@ -18,7 +18,7 @@ HELP = """Look at the machine: what this process may use of it, what slows a tra
     perfaudit doctor --format json --output machine.json
     perfaudit doctor --no-bandwidth        without reading from the disk and copying to a GPU
 
-None of your code is run. torch is asked in a process of its own, which the working directory cannot stand in for.
+None of your code is run. torch is imported in a separate process, from a folder where your files cannot shadow it.
 
 Exit codes: 0 nothing is wrong · 1 warnings · 2 wrong use · 130 interrupted.
 """

@@ -49,7 +49,7 @@ off. With --in-place, files and trackers are as they always are.
 
 A step ends with the update of the optimizer; of several optimizers, with the last one of a round. Its phases add up to 100 %.
 
-Exit codes: 0 steps were measured · the script's own code where it ends by itself, behind a step, with another one than 0 ·
+Exit codes: 0 steps were measured · the script's own code where it ends by itself, after a step, with another one than 0 ·
 2 wrong use, or a script that fails before its first step · 3 no step could be timed · 130 interrupted.
 """
 SECONDS = 20.0  # of training, where nothing else is said

@@ -35,7 +35,7 @@ HELP = """Find what makes training slow, by reading the code. Your code is neith
     perfaudit scan src/ --select PA1,PA601       only some rules
     perfaudit scan train.py --diff | git apply   take the safe patches
     perfaudit scan train.py --fix                the same, written in place; reports what is left
-    perfaudit scan train.py --measure            run the training and price each patch
+    perfaudit scan train.py --measure            measure what each patch saves
     perfaudit scan train.py --measure -- --epochs 1     the same, of a script with arguments
     perfaudit scan small --measure               the same, of a name of [tool.perfaudit.targets]
     perfaudit scan . --baseline known.json       only what is new; --update-baseline accepts what there is

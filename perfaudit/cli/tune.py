@@ -1,4 +1,4 @@
-"""`perfaudit tune`: search settings of a training, with intervals, and hand over the winner as a patch."""
+"""`perfaudit tune`: search settings of a training, with intervals, and write the winner as a patch."""
 
 from __future__ import annotations
 

@@ -196,7 +196,7 @@ def reading_text(rule: Rule) -> str:
     if reading is None:
         return f"{shown}; none of its findings has been read on code that it was not tuned on"
     said = f"{shown}; of {count(reading.read, 'finding')} read {reading.right} right, {reading.arguable} arguable, "
-    mended = f", of which {reading.mended} mended since" if reading.mended else ""
+    mended = f", of which {reading.mended} fixed since" if reading.mended else ""
     return f"{said}{reading.wrong} wrong{mended} ({reading.where})"
 
 

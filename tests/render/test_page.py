@@ -38,7 +38,7 @@ Something is slow
 It waits.
 
 severity  warning
-tier      stable; of 20 findings read 17 right, 2 arguable, 1 wrong, of which 2 mended since (a page)
+tier      stable; of 20 findings read 17 right, 2 arguable, 1 wrong, of which 2 fixed since (a page)
 fix       unsafe: also changes rng, rounding
 saving    documented: saves up to 25 % of a step (a paper)
 measured  by `perfaudit scan FILE --measure`, where it has a patch and the measured step runs its line; as a setting of \
@@ -128,7 +128,7 @@ def test_a_rule_in_the_catalogue() -> None:
     assert text.partition("\n## ")[2] == (
         "Model\n\n### PA900\n\n**slow-thing**: Something is slow.\n\nIt waits.\n\n"
         "Documented: saves up to 25 % of a step (a paper).\n\n"
-        "Stable; of 20 findings read 17 right, 2 arguable, 1 wrong, of which 2 mended since (a page).\n\n"
+        "Stable; of 20 findings read 17 right, 2 arguable, 1 wrong, of which 2 fixed since (a page).\n\n"
         "Reported:\n\n```python\nimport t\nslow(1)\nend()\n```\n\nafter the fix:\n\n"
         "```python\nimport t\nfast(1)\nend()\n```\n\n"
         "Silent on 1 kind of code in its examples; known to miss 1 (`perfaudit explain` shows them).\n\n"
