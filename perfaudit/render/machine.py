@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Iterator
 
 from perfaudit.machine_facts import MachineFact
@@ -10,6 +11,7 @@ from perfaudit.render.words import count
 from perfaudit.report import Report
 
 _MARKS = {"ok": ("  ", "dim"), "note": ("· ", "cyan"), "warning": ("! ", "yellow"), "unknown": ("? ", "dim")}
+_LEAST = 20  # columns for a value, however narrow the terminal is
 _TITLES = {
     "processor": "Processor",
     "memory": "Memory",
@@ -29,11 +31,18 @@ def machine_page(report: Report, paint: Paint, width: int) -> str:
         longest = max(len(fact.name) for fact in facts)
         for fact in facts:
             mark, style = _MARKS[fact.state]
-            lines.append(f"{paint(mark, style)}{fact.name:<{longest}}  {value_of(fact)}".rstrip())
+            value = _in_lines(value_of(fact), width - longest - 4, " " * (longest + 4))
+            lines.append(f"{paint(mark, style)}{fact.name:<{longest}}  {value}".rstrip())
             if fact.advice:
                 lines.append(wrapped(fact.advice, width, "      "))
         lines.append("")
-    return "\n".join([*lines, paint(verdict(report.machine), "bold"), ""])
+    said = wrapped(verdict(report.machine), width, "").split("\n")
+    return "\n".join([*lines, *(paint(line, "bold") for line in said), ""])
+
+
+def _in_lines(value: str, width: int, indent: str) -> str:
+    """A value as lines that fit, the later ones indented; a long word, as a path, goes on in the next line."""
+    return f"\n{indent}".join(textwrap.wrap(value, max(width, _LEAST), break_on_hyphens=False)) or value
 
 
 def markdown_parts(report: Report, text: object) -> Iterator[list[str]]:

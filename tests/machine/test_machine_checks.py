@@ -20,6 +20,7 @@ from perfaudit.machine.checks import (
     memory,
     nvidia,
     other_work,
+    resource_limits,
     shared_memory,
     torch_build,
     variables,
@@ -28,6 +29,9 @@ from perfaudit.machine.limits import core_quota, free_memory, memory_limit
 from perfaudit.machine.place import Place
 from perfaudit.machine.tell_torch import versions_in
 from perfaudit.machine_facts import MachineFact
+from perfaudit.render.machine import machine_page
+from perfaudit.render.paint import plain
+from perfaudit.report import Report
 
 TOLD = {
     "version": "2.13.0", "cuda": "12.8", "hip": None, "threads": 2, "mkl": True, "onednn": True, "openmp": True,
@@ -188,6 +192,47 @@ def with_program(root: Path, name: str, printed: str, code: int = 0) -> Machine:
 def test_a_driver_that_fails_tells_nothing(tmp_path: Path) -> None:
     assert list(nvidia.look(with_program(tmp_path, "nvidia-smi", "No devices were found", 6))) == []
     assert list(nvidia.look(machine(tmp_path / "empty", PATH=""))) == []
+
+
+def test_whether_memory_is_corrected(tmp_path: Path) -> None:
+    printed = NVIDIA.format(used=4, busy=0, slowed="0x0000000000000001", lanes=16)
+    assert fact(nvidia, with_program(tmp_path, "nvidia-smi", printed), "ECC").value == "on"
+    (tmp_path / "nvidia-smi").unlink()
+    without = printed.replace("Enabled, Disabled, 4", "[N/A], Disabled, 4")
+    assert not any("ECC" in one.name for one in nvidia.look(with_program(tmp_path, "nvidia-smi", without)))
+
+
+def test_a_driver_that_does_not_know_a_field_is_asked_for_fewer(tmp_path: Path) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text(
+        f"#!{sys.executable}\nimport sys\n"
+        "if 'mig.mode.current' in sys.argv[1]:\n"
+        "    sys.exit('Field \"mig.mode.current\" is not a valid field to query.')\n"
+        "print('0, Tesla K80, 440.33.01, 11441, 9000, 0, 41, 324, 875')\n"
+    )
+    program.chmod(0o755)
+    facts = list(nvidia.look(machine(tmp_path, PATH=str(tmp_path))))
+    assert {one.name.removeprefix("GPU 0, "): one.value for one in facts} == {
+        "name": "Tesla K80, driver 440.33.01",
+        "memory in use": 9000 << 20,
+        "clock": 324,
+    }
+    assert [one.state for one in facts] == ["ok", "warning", "ok"]
+
+
+def test_locked_memory_is_told_and_never_wrong(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("resource.getrlimit", lambda which: (65536, 65536))
+    told = fact(resource_limits, machine(tmp_path), "limit of locked memory")
+    assert (told.value, told.unit, told.state) == (65536, "bytes", "ok")
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_a_long_value_stays_within_the_terminal(width: int) -> None:
+    preloaded = "/" + "/".join(["usr", "lib", "x" * 180, "libtcmalloc.so.4"])
+    facts = (MachineFact("variables", "LD_PRELOAD", preloaded), MachineFact("variables", "OMP_NUM_THREADS", "2"))
+    lines = machine_page(Report("doctor", machine=facts), plain, width).splitlines()
+    assert max(map(len, lines)) <= width
+    assert preloaded in "".join(line.strip() for line in lines)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,8 @@ _FIELDS = (
     "clocks.sm", "clocks.max.sm", "clocks_throttle_reasons.active", "ecc.mode.current", "mig.mode.current",
     "pcie.link.gen.current", "pcie.link.gen.max", "pcie.link.width.current", "pcie.link.width.max", "persistence_mode",
 )  # fmt: skip
+# Asked for where a driver refuses the whole question because of one field that it does not know, as an old or a newer one may.
+_EVERY_DRIVER = _FIELDS[: _FIELDS.index("clocks_throttle_reasons.active")]
 _MEMORY = 512  # MiB that others hold, from which on a batch size that fits alone may not fit
 _BUSY = 5  # per cent
 # Bits of `clocks_throttle_reasons.active` (NVML's nvmlClocksEventReasons) that slow a kernel.
@@ -27,10 +29,14 @@ _SLOWED = {
 
 
 def look(place: Place) -> Iterator[MachineFact]:
-    printed = place.output_of("nvidia-smi", f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader,nounits")
+    for fields in (_FIELDS, _EVERY_DRIVER):
+        printed = place.output_of("nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits")
+        if printed is not None:
+            break
     for row in csv.reader((printed or "").splitlines(), skipinitialspace=True):
-        if len(row) == len(_FIELDS):
-            yield from _gpu(dict(zip(_FIELDS, (cell.strip() for cell in row), strict=True)), place.has_bandwidth)
+        if len(row) == len(fields):
+            said = dict.fromkeys(_FIELDS, "") | dict(zip(fields, (cell.strip() for cell in row), strict=True))
+            yield from _gpu(said, place.has_bandwidth)
 
 
 def _gpu(said: dict[str, str], has_copied: bool) -> Iterator[MachineFact]:

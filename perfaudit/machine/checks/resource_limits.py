@@ -29,3 +29,8 @@ def look(place: Place) -> Iterator[MachineFact]:
         yield MachineFact(
             AREA, f"limit of {words}", value, "", "warning" if low else "ok", advice if low else "", "getrlimit"
         )
+    # What RDMA may pin (NCCL over InfiniBand). Page-locked memory of CUDA does not count, so no value of it is wrong here.
+    locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+    is_limited = locked != resource.RLIM_INFINITY
+    unit = "bytes" if is_limited else ""
+    yield MachineFact(AREA, "limit of locked memory", locked if is_limited else "unlimited", unit, basis="getrlimit")
