@@ -226,7 +226,10 @@ def test_times_are_judged_where_they_are_asked_for(suite: Suite, judged: Gate, s
 @pytest.mark.parametrize(
     ("script", "words"),
     [
-        ("sys.exit('perfaudit: no such reference: origin/main')", "perfaudit: no such reference: origin/main"),
+        (
+            "sys.exit('[    0 s] checking out\\nperfaudit: no such reference: origin/main')",
+            "ended with code 1: no such reference: origin/main",
+        ),
         ("print('no such file', file=sys.stderr); sys.exit(2)", "the gate ended with code 2: no such file"),
         ("pass", "the gate gave no report and ended with code 0: it said nothing"),
         ("print('{}')", "the gate's report has no verdict"),
