@@ -12,9 +12,11 @@ from perfaudit.errors import UserError
 HELP = """Serve scan, explain, rules, doctor and trace to coding agents, by the Model Context Protocol on stdin and stdout.
 
 \b
-    perfaudit mcp                        the agent's program starts this; docs/mcp.md has its settings
+    perfaudit mcp                        the agent's program starts this, as its settings say
     perfaudit mcp --root ~/project       paths stay inside of this folder (default: the working directory)
     perfaudit mcp --allow-run            also run and tune, which run the project's code
+
+Settings of an agent's program: {"mcpServers": {"perfaudit": {"command": "perfaudit", "args": ["mcp"]}}}
 
 Tools return what the commands print with --format json. No tool writes into your files. Needs `pip install 'perfaudit[mcp]'`.
 """

@@ -273,6 +273,7 @@ OTHERS = {
     "perfaudit",
     "git",
     "sed",
+    "cat",
     "source",
     "pip",
     "pipx",
