@@ -14,7 +14,7 @@ import sys
 import textwrap
 import tomllib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -292,6 +292,78 @@ OTHERS = {
 @pytest.mark.parametrize("block", [block for block in UNWRITTEN if block.language == "sh"], ids=str)
 def test_every_command_is_understood(block: Block) -> None:
     assert [(words, said) for words in commands(block.text) if (said := complaint(words))] == []
+
+
+# Of what pages have typed, this runs: it only reads, needs no torch, and takes a moment. `scan -` reads what somebody types,
+# `--measure` trains, `--rules` takes rules that are the reader's own, `rules trust` writes into the reader's settings.
+READS = ("scan", "explain", "rules", "apply", "doctor")
+LEFT_OUT = ({"-"}, {"--measure"}, {"--rules"}, {"trust"})
+
+
+def is_cheap(words: list[str]) -> bool:
+    if words[0] != "perfaudit" or words[1] not in READS or any(left <= set(words) for left in LEFT_OUT):
+        return False
+    return words[1] != "doctor" or "--no-bandwidth" in words
+
+
+CHEAP = [
+    (block, words) for block in UNWRITTEN if block.language == "sh" for words in commands(block.text) if is_cheap(words)
+]
+
+
+@pytest.fixture
+def project(clone: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the files that pages name and no others; torch says nothing of itself, which would take seconds."""
+    (clone / "src").mkdir()
+    for path in (clone / "sample_models").rglob("*.py"):
+        if path.name != "denoise_patches.py":
+            path.unlink()
+    for copy in ("train.py", "data_parallel.py", "src/train.py"):
+        shutil.copy(clone / "sample_models" / "denoise_patches.py", clone / copy)
+    monkeypatch.setattr("perfaudit.machine.place.Place.torch", {})
+    return clone
+
+
+def test_what_only_reads_runs_as_it_is_typed(project: Path, perfaudit: Run) -> None:
+    """Blocks one after the other, as somebody does who follows the pages. 1: something was found."""
+    assert {words[1] for _, words in CHEAP} >= {"scan", "explain", "apply", "doctor"}
+    as_it_was = {path: path.read_bytes() for path in project.rglob("*.py")}
+    for block, words in CHEAP:
+        if words[1] == "apply":  # of a report that somebody has saved before
+            perfaudit("scan", "train.py", "--format", "json", "--output", words[2])
+        done = perfaudit(*words[1:])
+        assert done.code in (0, 1), f"{block}: {shlex.join(words)}: {done.err}"
+        assert "Traceback" not in done.err, f"{block}: {shlex.join(words)}"
+        for option in ("--html", "--output", "--baseline"):
+            if option in words:
+                assert (project / words[words.index(option) + 1]).stat().st_size > 0
+        for path, text in as_it_was.items():
+            path.write_bytes(text)
+
+
+def test_functions_that_only_read_run_as_they_are_typed(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The statements of docs/python.md from a call of `scan`, `fix` or `doctor` to the next call."""
+    from perfaudit.machine import checks
+
+    look_at = checks.look_at
+    monkeypatch.setattr(checks, "look_at", lambda place: look_at(replace(place, has_bandwidth=False)))
+    (block,) = [block for block in BLOCKS if block.page == "docs/python.md" and "perfaudit.fix(" in block.text]
+    names: dict[str, object] = {}
+    ran, runs = [], True
+    for statement in ast.parse(block.text).body:
+        called = re.match(r"report = perfaudit\.(\w+)", ast.unparse(statement))
+        if called:
+            runs = called[1] in ("scan", "fix", "doctor")
+            ran += [called[1]] if runs else []
+        if runs:
+            exec(ast.unparse(statement), names)
+    assert ran == ["scan", "fix", "doctor"]
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0].startswith("train.py:")
+    assert "PA" in printed[0]
+    assert printed[-1].startswith("[")
 
 
 @pytest.mark.parametrize("page", sorted(page_figures.pages()))
