@@ -164,6 +164,8 @@ def _lead(
             began_generation = time.monotonic()
             for key in order:
                 generation[key] = sets.run(texts.get(key, {}), steps)
+                if key == BASE and generation[key].why:
+                    break  # there is nothing to compare with
             race.add(generation)
             took = (time.monotonic() - began_generation) / len(order)
     except KeyboardInterrupt:
@@ -209,7 +211,9 @@ def _whole_windows(steps: int) -> int:
 def _report(report: Report, race: Race, by_key: Mapping[str, Candidate], screened: Screened | None = None) -> Report:
     notes = [*report.notes, *(screened.notes() if screened is not None else ())]
     of_running = screened.comparisons() if screened is not None else ()
-    if race.settings and len(race.generations) < 2:
+    if BASE in race.failures:
+        notes.append("nothing was compared, as a set of your own code failed")
+    elif race.settings and len(race.generations) < 2:
         notes.append("too few generations fitted into the budget: --budget gives more time")
     elif race.settings and CONTROL in race.generations[0]:
         notes.append(_control(race))

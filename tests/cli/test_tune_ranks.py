@@ -149,6 +149,17 @@ def test_nothing_is_handed_over_of_few_generations_of_noise_or_of_other_losses()
         assert (winner.keeps_current, winner.fix) == (True, None)
 
 
+def test_where_a_set_of_the_users_code_fails_that_is_why_nothing_was_compared() -> None:
+    race = Race({"static_graph=True": {"patch": "static_graph=True"}}, {"static_graph=True": ()}, {"patch": "none"})
+    race.add(
+        {"static_graph=True": SetRun(1.0, LOSSES), BASE: SetRun(why="Rank 1 failed: ValueError: no", has_failed=True)}
+    )
+    report = _report(Report("tune"), race, {})
+    assert report.notes == ("nothing was compared, as a set of your own code failed",)
+    assert report.trials[0].reason == "Rank 1 failed: ValueError: no"
+    assert race.order() == []
+
+
 def test_a_race_whose_control_is_not_the_users_code_hands_nothing_over() -> None:
     report = report_of(6, 0.8, control=1.2)
     assert report.winners[0].keeps_current
