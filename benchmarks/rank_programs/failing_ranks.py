@@ -1,7 +1,4 @@
-"""A training on two ranks of which the second fails behind twenty steps, as its argument says: raise, hang, die, fewer.
-
-With `variant-` before it, only where the graph is static, as a patch of `perfaudit tune` makes it.
-"""
+"""A training on two ranks of which the second fails behind twenty steps, as its argument says: raise, hang, die, fewer."""
 
 from __future__ import annotations
 
@@ -34,10 +31,9 @@ def main(mode: str) -> None:
     torch.manual_seed(0)
     model = DistributedDataParallel(nn.Sequential(*(nn.Linear(64, 64) for _ in range(4))))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    fails = dist.get_rank() == 1 and (model.static_graph or not mode.startswith("variant-"))
     for step in range(STEPS):
-        if fails and step == FAILS_AT:
-            fail(mode.removeprefix("variant-"))
+        if dist.get_rank() == 1 and step == FAILS_AT:
+            fail(mode)
         loss = model(torch.randn(8, 64)).square().mean()
         optimizer.zero_grad()
         loss.backward()
