@@ -318,7 +318,7 @@ def project(clone: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for path in (clone / "sample_models").rglob("*.py"):
         if path.name != "denoise_patches.py":
             path.unlink()
-    for copy in ("train.py", "data_parallel.py", "src/train.py"):
+    for copy in ("train.py", "model.py", "data_parallel.py", "src/train.py"):
         shutil.copy(clone / "sample_models" / "denoise_patches.py", clone / copy)
     monkeypatch.setattr("perfaudit.machine.place.Place.torch", {})
     return clone
