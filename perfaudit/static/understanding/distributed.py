@@ -90,7 +90,8 @@ def only_evaluates(source: Source, call: ast.Call) -> bool:
         return False
     stem = source.path.rpartition("/")[2].removesuffix(".py").lower().replace("-", "_")
     is_script = source.enclosing(call, ast.ClassDef) is None and not _NO_TRAINING.search(stem)
-    if source.scope(call) is source.tree and _is_own_script(source) and not _may_train(source):
+    is_own = source.scope(call) is source.tree and _is_own_script(source)
+    if is_own and source.calls(".load_state_dict") and not _may_train(source):  # shows what a checkpoint gives
         return True
     if "train" in stem or (is_script and _MAKES_OPTIMIZER.search(source.text)):  # the loop lies in another file
         return False
