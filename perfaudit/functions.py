@@ -19,7 +19,10 @@ def scan(paths: list[str], severity: Severity) -> Report:
     """The report of a scan with the settings of the project."""
     from perfaudit.cli.scanning import Plan
 
-    return Plan.of(paths, None, (), (), severity, False, 0, False, False, False, []).scanned()
+    report = Plan.of(paths, None, (), (), severity, False, 0, False, False, False, []).scanned()
+    if not report.files and not report.skipped:
+        return report.with_(notes=(*report.notes, f"no Python files in {', '.join(paths) or 'nothing'}"))
+    return report
 
 
 def fix(scan: Callable[[], Report], unsafe: bool, allow: Sequence[str]) -> Report:

@@ -185,5 +185,12 @@ def test_a_change_is_gated(script: Path, capsys: pytest.CaptureFixture[str]) -> 
         perfaudit.gate("train.py", "HEAD", max_regression=0.001)
 
 
+def test_a_scan_of_nothing_says_so(script: Path) -> None:
+    Path("empty").mkdir()
+    assert perfaudit.scan("empty").notes == ("no Python files in empty",)
+    assert perfaudit.scan([]).notes == ("no Python files in nothing",)
+    assert perfaudit.scan(script).notes == ()
+
+
 def test_a_report_shows_its_result_in_one_line(script: Path) -> None:
     assert repr(perfaudit.scan(script)) == "<Report of perfaudit scan: 1 finding in 1 file: 1 error>"

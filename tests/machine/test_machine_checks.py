@@ -84,6 +84,14 @@ def test_cores_of_a_control_group(files: dict[str, str], quota: float | None, tm
         assert told.value <= -int(-quota // 1)
 
 
+@pytest.mark.parametrize(("nodes", "state"), [(0, None), (1, "ok"), (2, "note")])
+def test_nodes_of_memory_are_told_also_where_there_is_one(nodes: int, state: str | None, tmp_path: Path) -> None:
+    place = machine(tmp_path, {f"sys/devices/system/node/node{n}/cpulist": f"{n}\n" for n in range(nodes)})
+    found = {one.name: one for one in cores.look(place)}
+    assert found["physical cores"].state == "ok"  # nothing says that two share one
+    assert found.get("NUMA nodes") is None if state is None else found["NUMA nodes"].state == state
+
+
 def test_memory_of_a_control_group(tmp_path: Path) -> None:
     machine(
         tmp_path,
@@ -192,14 +200,6 @@ def with_program(root: Path, name: str, printed: str, code: int = 0) -> Machine:
 def test_a_driver_that_fails_tells_nothing(tmp_path: Path) -> None:
     assert list(nvidia.look(with_program(tmp_path, "nvidia-smi", "No devices were found", 6))) == []
     assert list(nvidia.look(machine(tmp_path / "empty", PATH=""))) == []
-
-
-def test_whether_memory_is_corrected(tmp_path: Path) -> None:
-    printed = NVIDIA.format(used=4, busy=0, slowed="0x0000000000000001", lanes=16)
-    assert fact(nvidia, with_program(tmp_path, "nvidia-smi", printed), "ECC").value == "on"
-    (tmp_path / "nvidia-smi").unlink()
-    without = printed.replace("Enabled, Disabled, 4", "[N/A], Disabled, 4")
-    assert not any("ECC" in one.name for one in nvidia.look(with_program(tmp_path, "nvidia-smi", without)))
 
 
 def test_a_driver_that_does_not_know_a_field_is_asked_for_fewer(tmp_path: Path) -> None:

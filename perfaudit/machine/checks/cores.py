@@ -24,14 +24,11 @@ def look(place: Place) -> Iterator[MachineFact]:
     advice = f"{why}: set workers and threads for these, not for os.cpu_count()" if why else ""
     yield MachineFact(AREA, "usable cores", place.cores, "", "note" if why else "ok", advice, "affinity, cgroup")
     silicon = physical_cores(place.root)
-    if silicon < place.cores:
-        yield MachineFact(
-            AREA, "physical cores", silicon, "", "note",
-            "two hyper-threads share a core: threads of operators beyond this number gain little", "cpu topology",
-        )  # fmt: skip
+    shared = "two hyper-threads share a core: threads of operators beyond this number gain little"
+    advice = shared if silicon < place.cores else ""
+    yield MachineFact(AREA, "physical cores", silicon, "", "note" if advice else "ok", advice, "cpu topology")
     nodes = len(list((place.root / "sys/devices/system/node").glob("node[0-9]*")))
-    if nodes > 1:
-        yield MachineFact(
-            AREA, "NUMA nodes", nodes, "", "note",
-            "keep one process on one node (`numactl --cpunodebind=0 --membind=0`, `torchrun --numa-binding`)", "/sys/devices",
-        )  # fmt: skip
+    on_one = "keep one process on one node (`numactl --cpunodebind=0 --membind=0`, `torchrun --numa-binding`)"
+    if nodes:
+        advice = on_one if nodes > 1 else ""
+        yield MachineFact(AREA, "NUMA nodes", nodes, "", "note" if advice else "ok", advice, "/sys/devices")
