@@ -186,8 +186,8 @@ def test_what_is_stored_of_a_project(project: Project, monkeypatch: pytest.Monke
     assert found.targets == {
         "a/train.py": TargetState(fingerprint(FACTS, host()), COUNTED.as_json(), SECONDS, {"step": "run"})
     }
-    assert (count.asked, timed) == ([(target, None, "cpu", 60.0)], [(target, "cpu", 60.0)])
-    assert watch.said == ["scanning", "counting a step of a/train.py", "timing a/train.py"]
+    assert (count.asked, timed) == ([(target, None, "cpu", 60.0)], [(target, "cpu", 60.0, watch)])
+    assert watch.said == ["scanning", "counting a step of a/train.py"]  # `step_time` says what it times
     left_out = replace(plan, own=OwnRules(left_out={folder / "mine": "why"}))
     rules = {(known.path, known.rule) for known in stock(request, watch, left_out, before).findings}
     assert rules == {("b/other.py", "PA501"), ("a/train.py", "PA501"), ("a/train.py", "XY001")}

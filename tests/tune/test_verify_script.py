@@ -45,7 +45,7 @@ def test_biases_before_a_norm_that_is_frozen_are_trained(project: Callable[..., 
     """They begin at zero and move slowly, so the losses are nearly those without them."""
     project(**{"train.py": FROZEN})
     target = {"file": "train.py", "names": {}, "arguments": [], "scratch": "", "shared": ""}
-    reference = Reference(lambda command: None, lambda variant: 0, steps=6, is_of_script=True)
+    reference = Reference(lambda command: None, lambda variant: 0, steps=6, is_of_script=True, tells_memory=True)
     with Verifier("base", {"patch": ("rounding", "rng", "checkpoint")}, reference) as verifier:
         lab = ChildLab(target, "cpu", check=verifier.check, start_of=verifier.start_of)
         assert lab.examine(Variant("base", "", {})) == ""
@@ -62,7 +62,7 @@ def test_biases_of_a_script_that_shuffles(project: Callable[..., Path]) -> None:
     wrong = Variant(
         "wrong", "", {}, {"train.py": without.overlay["train.py"].replace("8 * 16, 3)", "8 * 16, 3, bias=False)")}
     )
-    reference = Reference(lambda command: None, lambda variant: 0, steps=6, is_of_script=True)
+    reference = Reference(lambda command: None, lambda variant: 0, steps=6, is_of_script=True, tells_memory=True)
     draws = Variant("draws", "", {}, {"train.py": TRAIN.replace("optimizer = ", "torch.rand(1)\noptimizer = ")})
     most = 1 << 30
     promised = {"right": changes, "wrong": changes, "draws": ()}
