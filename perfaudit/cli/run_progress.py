@@ -112,7 +112,10 @@ class _Foot:
 
 
 def live_line(seen: Seen, request: Request, now: float, width: int) -> str:
-    """Step, samples a second, phases, memory and the projected end, in so many characters at most."""
+    """Step, samples a second, phases, memory and the projected end, in so many characters at most.
+
+    What does not fit is left out: half a figure reads as another one.
+    """
     from perfaudit.script.tally import samples_of
 
     recent = _behind_start(seen, _RECENT)
@@ -137,7 +140,11 @@ def live_line(seen: Seen, request: Request, now: float, width: int) -> str:
         said.append(f"{seen.memory / 2**20:,.0f} MiB")
     if (left := seconds_left(seen, request, now)) is not None:
         said.append(f"{_duration(left)} left")
-    return one_line("  ".join(said))[: width - 1]
+    line, *rest = said
+    for part in rest:
+        if len(line) + 2 + len(part) < width:
+            line += f"  {part}"
+    return one_line(line)[: width - 1]
 
 
 def seconds_left(seen: Seen, request: Request, now: float) -> float | None:

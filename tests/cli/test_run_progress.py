@@ -29,7 +29,8 @@ def test_the_line_has_step_rate_phases_memory_and_end() -> None:
     seen = seen_of(memory=300 << 20, fractions=((20.0, 0.1), (30.0, 0.2)))
     line = live_line(seen, request(), 31.0, 100)
     assert line == "step 4  80 samples/s  100 ms  data 30% forward 60% other 10%  300 MiB  1:19 left"
-    assert live_line(seen, request(), 31.0, 20) == line[:19]
+    assert live_line(seen, request(), 31.0, 20) == "step 4  100 ms"  # no half of a figure
+    assert live_line(seen, request(), 31.0, 41) == "step 4  80 samples/s  100 ms  300 MiB"
     seen.updates.append(seen.updates[0] | {"phases": [], "batches": 0, "samples": 0})  # its phases were not timed
     assert live_line(seen, request(), 31.0, 100) == line
     assert live_line(Seen(0.0), request(), 31.0, 100) == "train.py: no step yet, 31 s"
