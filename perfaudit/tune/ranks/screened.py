@@ -36,9 +36,8 @@ from perfaudit.tune.workshop import Json
 
 # What a running training can be given on all of its ranks, and that changes neither its parameters nor its batches.
 KNOBS = ("optimizer", "zero_grad", "attention", "fusion", "anomaly", "cudnn")
-WRAPPING = (
-    "wrapping"  # in the place of a knob's name: arguments of DistributedDataParallel; HOOK: its communication hook
-)
+# In the place of a knob's name: arguments of DistributedDataParallel; its communication hook is HOOK.
+WRAPPING = "wrapping"
 LOOK_STEPS = 4  # for the shares of a step's phases
 
 
@@ -128,9 +127,7 @@ class Screened:
         if doubt_of(self.raced):
             return list(candidates)
         found = [each for each in candidates if not self._tells(each.key)]
-        if (
-            self.survivors()
-        ):  # of which one is handed over: what cannot be told beside it is not worth a set in each generation
+        if self.survivors():  # what could not be told beside these is not worth a set in each generation
             found = [each for each in found if not self.raced.log_ratios.get(each.key)]
         return sorted(found, key=lambda each: self._looks(each.key))
 
