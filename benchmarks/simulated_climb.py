@@ -99,7 +99,7 @@ class Training(switches.Engine):
         noise = self.draws.gauss(0.0, self.shop.noise)
         if self.draws.random() < OUTLIERS:
             noise += abs(self.draws.gauss(0.0, OUTLIER))
-        seconds = self.shop.speed(self.on[turn.key]) * switches.STEP * turn.steps * math.exp(noise)
+        seconds = self.shop.speed(self.switches_in(turn)) * switches.STEP * turn.steps * math.exp(noise)
         self.shop.clock.sleep(seconds)
         if turn.key == self.base:
             self.totals["steps"] += turn.steps
@@ -152,7 +152,7 @@ def climb(program: Program, noise: float, seed: int) -> tuple[str, float]:
         module.KNOB = Patch(name)  # type: ignore[attr-defined]
         sys.modules[module.__name__] = module
     clock = FakeClock()
-    machine = Machine(clock, program.ratio, noise=noise, seed=seed)
+    machine = Machine(clock, program.ratio, noise=noise, seed=seed, in_halves=True)
     report = tune(
         Target("t.py", {}),
         [*program.ratios],

@@ -48,16 +48,16 @@ class Trial:
 class Comparison:
     """Time per step (per sample where the batch size differs) of candidate over baseline; below 1 is faster.
 
-    `low` and `high` bound the ratio; both are 0 and inf where too few rounds were finished to say. `clock` is "cpu" where
-    the processor time of the training process was compared, because others used the machine (see `judge.clock_for`), and "own"
-    where waiting for cores that others held was left out (see `measure.own_time`).
-    `of`: "step" where whole steps were compared; "optimizer", "forward+backward" and so on where only these phases were,
-    timed inside the step, and the ratio says what the step becomes if nothing else changes. `smallest` is the smallest
-    effect that could have been called, as a share of the step. `given_up`: it looked so slow that it was not measured on,
-    which is a reason to leave it and no proof that it is slower. `without_loading`: steps on one batch were compared.
-    `basis`: "screened" where the candidate was put in place in one running training, in turn with the code as it is; `n` then
-    counts quads, and `way` says how: "code", "setting", "loader" or "twin". `per`: "token" where steps hold other samples than
-    those of the baseline, and times are divided by their tokens.
+    `low` and `high` bound the ratio; both are 0 and inf where too few rounds were finished to say. `clock` is "cpu" where the
+    processor time of the training process was compared, because others used the machine (see `judge.clock_for`), and "own" where
+    waiting for cores that others held was left out (see `measure.own_time`). `of`: "step" where whole steps were compared;
+    "optimizer", "forward+backward" and so on where only these phases were, timed inside the step, and the ratio says what the
+    step becomes if nothing else changes. `smallest` is the smallest effect that could have been called, as a share of the step.
+    `given_up`: it looked so slow that it was not measured on, which is a reason to leave it and no proof that it is slower.
+    `without_loading`: steps on one batch were compared. `basis`: "screened" where the candidate was put in place in one running
+    training, in turn with the code as it is; `n` then counts quads, or pairs of blocks where `in_halves` says that half of the
+    other candidates were in place, and `way` says how: "code", "setting", "loader" or "twin". `per`: "token" where steps hold
+    other samples than those of the baseline, and times are divided by their tokens.
     """
 
     knob: str
@@ -76,6 +76,7 @@ class Comparison:
     basis: Basis = "measured"
     way: str = ""
     per: str = "step"
+    in_halves: bool = False
 
     @property
     def says_something(self) -> bool:
@@ -87,12 +88,12 @@ class Comparison:
 class Calibration:
     """The user's code against itself (A/A): the noise of this machine, and what a step consists of.
 
-    ratio: of the seconds per step of a control, identical code that is put in place as candidates are; `low` and `high` bound
-    it, None of too few quads, and where they exclude 1 this run is not to be trusted. control_way: how it was put in place,
-    "code" or "twin"; candidates of other ways have no control of their own.
-    scatter: standard deviation of the log ratio of one quad, None of one; rounds: how many quads; phases:
-    seconds of each part of the step. computes_alone: on the CPU without loader workers, so that wall over CPU tells how
-    busy the machine is.
+    ratio: of the seconds per step of a control, identical code that is put in place as candidates are; `low` and `high` bound it,
+    None of too few quads, and where they exclude 1 this run is not to be trusted. control_way: how it was put in place, "code" or
+    "twin"; candidates of other ways have no control of their own. scatter: standard deviation of the log ratio of one quad, None
+    of one; rounds: how many quads, or pairs of blocks where `in_halves` says that the control was raced in these with half of the
+    candidates in place; phases: seconds of each part of the step. computes_alone: on the CPU without loader workers, so that wall
+    over CPU tells how busy the machine is.
     """
 
     seconds_per_step: float
@@ -107,6 +108,7 @@ class Calibration:
     high: float | None = None
     control_way: str = ""
     clock: ClockName = "wall"
+    in_halves: bool = False
 
 
 def computing(profile: Mapping[str, float]) -> float:
@@ -141,7 +143,9 @@ class Rung:
     ratio, low, high: seconds per step with this patch alone over those of the user's code. All of the whole step, loading
     with it. beside: seconds per step of all rungs over those of all but this one, in the same training; None where that
     was not raced. Of a rung that cannot stand in a training that runs, all is of fresh processes, and ratio None beside others.
-    ratio is None, too, of one that had too few quads alone for an interval; `quads` says how many.
+    in_halves: this ratio was taken with half of the other candidates in place, so that it lies between what the patch gains
+    alone and what it gains beside all others.
+    ratio is None, too, of one that had too few quads or pairs of blocks for an interval; `quads` says how many.
     way: how it was put in place ("code", "setting", "loader" or "twin"). dropped: why it was taken out again,
     "" for a rung that stayed.
     """
@@ -160,6 +164,7 @@ class Rung:
     beside: Interval | None = None
     basis: Basis = "screened"
     dropped: str = ""
+    in_halves: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ class ChildEngine:
         rivals: bool = False,
         so_far: Json | None = None,
         may_count_own: bool = False,
+        is_apart: bool = False,
     ) -> Json:
         """Put each in place once and be ready to race: see `verbs.racing.screen`. Raises ChildFailed."""
         command: Json = {
@@ -45,6 +46,7 @@ class ChildEngine:
             "rivals": rivals,
             "may_count_own": may_count_own,
             "of_ranks": self._of_ranks,
+            "is_apart": is_apart,
         }
         command |= {"marker": self._marker.name, "so_far": so_far or {}}
         return self._child.ask(command, STEPS_OF_ONE * self._timeout, self.in_place)

@@ -39,7 +39,7 @@ class Candidate:
     code: by path, the text as imported and as patched, of functions that a step runs. settings: contexts in which a setting
     holds. loader: another one in the place of the training's. whole: by path, the text with all of the candidate, for a twin; {}
     where none can be built of it. way: "in place" falls back on a twin where the code cannot be swapped; "control" is identical
-    code.
+    code. slot: what it is a setting of: candidates of different slots may be in place at the same time, one of none never is.
     """
 
     key: str
@@ -48,6 +48,7 @@ class Candidate:
     loader: OtherLoader | None = None
     whole: Mapping[str, str] = field(default_factory=dict)
     way: Literal["in place", "twin", "control"] = "in place"
+    slot: str = ""
 
 
 @dataclass(slots=True)

@@ -43,6 +43,11 @@ FEWEST = 4  # quads, of which there is an interval where time has ended a race b
 # together miss in at most 5 %, whatever the dependence between looks. Half of it goes to the last. At the first
 # only what is worth LARGE of the step or more is told, as a loader that keeps the training waiting is: four quads are few.
 LOOKS = (Look(4, 0.0025), Look(8, 0.005), Look(16, 0.005), Look(32, 0.005), Look(64, 0.0075), Look(128, 0.025))
+# The same of pairs of blocks with half of all candidates in each (`halves`): they come quickly, a pair in the steps of one block
+# each.
+PAIR_LOOKS = (
+    Look(8, 0.005), Look(16, 0.005), Look(32, 0.005), Look(64, 0.005), Look(128, 0.005), Look(256, 0.005), Look(512, 0.02),
+)  # fmt: skip
 LARGE = 1 / 3
 # Quads after which what gains some percent can first be told; time is planned for these.
 USUAL_LOOK = LOOKS[1].generations
@@ -58,9 +63,9 @@ class Interval:
     quads: int
 
 
-def is_look(quads: int) -> bool:
+def is_look(quads: int, looks: Sequence[Look] = LOOKS) -> bool:
     """Whether the data are looked at after so many quads."""
-    return stats.is_look(LOOKS, quads)
+    return stats.is_look(looks, quads)
 
 
 def quads_to_look(quads: int) -> int:
@@ -69,9 +74,9 @@ def quads_to_look(quads: int) -> int:
     return next((look.generations for look in LOOKS if look.generations > quads), (quads // last + 1) * last) - quads
 
 
-def is_last_look(quads: int) -> bool:
+def is_last_look(quads: int, looks: Sequence[Look] = LOOKS) -> bool:
     """Whether no look is planned after so many quads."""
-    return quads >= LOOKS[-1].generations
+    return quads >= looks[-1].generations
 
 
 def interval_of_quads(
@@ -79,21 +84,25 @@ def interval_of_quads(
     ended: float = 0.0,
     of_control: bool = False,
     others: Sequence[Sequence[float]] = (),
+    looks: Sequence[Look] = LOOKS,
 ) -> Interval | None:
     """The interval after these quads, in the order in which they were run; None before the first look.
 
-    Between looks it is that of the last one, from its quads alone; at the first look, only of what gains LARGE. ended: the
-    time, not the data, ended the race; then all quads count, FEWEST of them at least, at so much of what the looks before have
-    left unspent (see `stats.interval_at` for why this holds): 1 for all of it, less where the race could have ended at another
-    time, too. of_control: of identical code, whose interval is wanted at the first look, whatever it is. others: log ratios of
-    quads of the same length that were run in the same rounds; those that are shorter by two quads or more do not count.
+    Between looks it is that of the last one, from its quads alone; at the first look, only of what gains LARGE. ended: the time,
+    not the data, ended the race; then all quads count, FEWEST of them at least, at so much of what the looks before have left
+    unspent (see `stats.interval_at` for why this holds): 1 for all of it, less where the race could have ended at another time,
+    too. of_control: of identical code, whose interval is wanted at the first look, whatever it is. others: log ratios of quads of
+    the same length that were run in the same rounds; those that are shorter by two quads or more do not count. looks: PAIR_LOOKS
+    where these are values of pairs, of which there is no interval before their first look.
     """
     n = len(log_ratios)
-    if n < (FEWEST if ended else USUAL_LOOK):
+    if looks is LOOKS and n < (FEWEST if ended else USUAL_LOOK):
         return _at_first_look(log_ratios, -math.inf if of_control else LARGE, others)
-    if ended and is_last_look(n):
-        return _moderated_interval(log_ratios, ended * LOOKS[-1].alpha, others)
-    made = looks_made(LOOKS, n, ended)
+    if n < looks[0].generations:
+        return None
+    if ended and is_last_look(n, looks):
+        return _moderated_interval(log_ratios, ended * looks[-1].alpha, others)
+    made = looks_made(looks, n, ended)
     return _moderated_interval(log_ratios[: made[-1][0]], made[-1][1], others) if made else None
 
 

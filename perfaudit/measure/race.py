@@ -6,7 +6,9 @@ took. So the loop may be ours or the user's.
 A quad is four blocks in the order base, candidate, candidate, base: a drift of the machine that is steady within a quad
 cancels. The last block of a quad is the first of the next. Candidates take turns in random order, so that all of them see the
 same moods of the machine: a quad each in a round, and several of those whose quads are short beside one whose quads are long.
-One that is decided leaves, and its time goes to the others. Beside them runs a control, which is the base's own code swapped in,
+One that is decided leaves, and its time goes to the others. Those that can be in place at the same time have no quads: they are
+in pairs of blocks, half of them in each, see `halves`; the blocks of another loader are made of such pairs, too. Beside them runs
+a control, which is the base's own code swapped in,
 or a twin of it: what it differs from the base by is the error of this race, as far as candidates are put in place in that way.
 """
 
@@ -15,11 +17,14 @@ from __future__ import annotations
 import math
 import random
 import statistics
-from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+from perfaudit.measure.halves import Half, Halves
 from perfaudit.measure.pace import PLAIN, Pace, steps_of_quad
 from perfaudit.measure.quads import (
+    LOOKS,
+    PAIR_LOOKS,
     USUAL_LOOK,
     Interval,
     error_of,
@@ -29,6 +34,7 @@ from perfaudit.measure.quads import (
     is_look,
     quads_to_look,
 )
+from perfaudit.measure.stats import Look
 
 # Keys of the training as it is, and of identical code that is put in place as candidates are.
 BASE, CONTROL = "base", "control"
@@ -46,7 +52,11 @@ NEAR = 1.10
 # Quads in a round of one whose quads are short, beside loaders whose turns are long: otherwise those take most of the time, and a
 # patch that three steps would tell of waits for twenty. With four, loaders came to no look in a minute (photo_resnet, 2 cores).
 MOST_QUADS = 2
+# Pairs of blocks from which on one that is raced in these is left, at a look that has what it must gain so many errors away: it
+# takes no time from the others, and is in the way only where it is slow.
+FUTILE_PAIRS, ERRORS_FROM_IT = 8, 2.0
 FAILED = "with it"  # how the reason begins why a candidate failed, which says nothing of its speed
+TOGETHER = " & "  # between the keys of those that are in place at the same time
 UNDECIDED = "undecided after the last look"  # a further one would be a further chance to be wrong
 
 
@@ -61,10 +71,11 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class _Timed:
-    """A block that was timed: its steps, and the seconds of all of them."""
+    """A block that was timed: its steps, the seconds of all of them, and whether it consists of pairs with halves in place."""
 
     steps: int
     seconds: float
+    has_halves: bool = False
 
 
 @dataclass(slots=True)
@@ -79,6 +90,7 @@ class Entrant:
     seconds: list[float] = field(default_factory=list)
     left: str = ""
     interval: Interval | None = None
+    looked_at: int = 0  # values, at the last look
 
     @property
     def is_open(self) -> bool:
@@ -92,7 +104,7 @@ class Terms:
 
     least: the share of the step that a candidate must gain, and seed: of the order; see `Race`. base: the key of that which the
     others are compared with. rivals: only the fastest is wanted. former: entrants as another process left them, in which this
-    race began: they keep their quads, so that no look is made twice.
+    race began: they keep their quads, so that no look is made twice. is_apart: no two are ever in place at the same time.
     """
 
     least: float | None
@@ -101,6 +113,7 @@ class Terms:
     rivals: bool = False
     leasts: Mapping[str, float] = field(default_factory=dict)
     former: Sequence[Entrant] = ()
+    is_apart: bool = False
 
 
 @dataclass(slots=True)
@@ -114,6 +127,8 @@ class Race:
     those that have none of their own in `paces`; steps of a block count evenly, so the base's may be shorter. rivals: the
     candidates are settings of one thing, of which the fastest is wanted: one that cannot be that leaves, and those that
     can are raced until they are told apart or known to NEAR. leasts: in the place of `least`, by key. former: see `Terms`.
+    slots: candidates, the control perhaps among them, that are raced together, see `halves.Halves`. loaders: whose blocks, as the
+    base's, consist of their pairs. together: who is in place in a turn, by its key, where several are.
     Results are in `entrants` at any time, so that an interruption keeps them.
     """
 
@@ -127,7 +142,13 @@ class Race:
     rivals: bool = False
     leasts: Mapping[str, float] = field(default_factory=dict)
     former: Sequence[Entrant] = ()
+    slots: Sequence[Sequence[str]] = ()
+    loaders: Collection[str] = ()
     entrants: dict[str, Entrant] = field(init=False)
+    together: dict[str, Half] = field(default_factory=dict, init=False)
+    _halves: Halves | None = field(default=None, init=False)
+    _in_halves: Half = field(default=frozenset(), init=False)  # who ever was
+    _before: dict[str, list[float]] = field(default_factory=dict, init=False)  # values of another process, by key
 
     def __post_init__(self) -> None:
         self.entrants = {key: Entrant(key) for key in (*self.candidates, self.control)}
@@ -137,6 +158,21 @@ class Race:
         for entrant in self.former:
             if entrant.key in self.entrants:
                 self._look_at(entrant)
+        if self.slots:
+            self._halves = Halves(self.slots, random.Random(self.seed + 1))
+            self._in_halves = self._halves.keys
+            former = {key: self.entrants[key] for key in self._in_halves}
+            self._before = {key: [*each.log_ratios] for key, each in former.items()}
+
+    @property
+    def in_halves(self) -> Half:
+        """Keys of those whose ratios hold with half of the others in place: other loaders, too."""
+        return self._in_halves | frozenset(self.loaders) if self._in_halves else self._in_halves
+
+    def break_up(self) -> None:
+        """From now on no two are in place at the same time: a step with several of them fails."""
+        self._tell_halves()
+        self._halves = None
 
     def fail(self, key: str, reason: str) -> None:
         """Take a candidate out: a step with it raised, or it is far slower. Nothing is said of its ratio."""
@@ -144,6 +180,7 @@ class Race:
 
     def end(self, share: float = 1.0) -> None:
         """Judge all that are open by what there is: the time is over. share: see `quads.interval_of_quads`."""
+        self._tell_halves()
         self._judge(ended=share)
 
     def turns(self) -> Generator[Turn, float, None]:
@@ -156,11 +193,17 @@ class Race:
         last: _Timed | None = None
         while self._wants_more():
             racing = self._racing()
-            waiting = [entrant for entrant in racing for _ in range(self._quads_in_round(entrant, racing))]
+            waiting: list[Entrant | None] = []
+            waiting += [entrant for entrant in racing for _ in range(self._quads_in_round(entrant, racing))]
+            if self._races_halves and not any(entrant.key in self.loaders for entrant in racing):
+                waiting.append(None)
             order.shuffle(waiting)
             for entrant in waiting:
-                if entrant.is_open:
+                if entrant is None:
+                    last = yield from self._pairs(last)
+                elif entrant.is_open:
                     last = yield from self._quad(entrant, last)
+                self._tell_halves()
             self._judge()
 
     def _warm_all(self) -> Generator[Turn, float, None]:
@@ -180,8 +223,12 @@ class Race:
                 yield from self._warm(entrant, base)
 
     def _warm(self, entrant: Entrant, base: float) -> Generator[Turn, float, None]:
-        """The first steps of an entrant. One that is far slower than the base, of which a step takes so long, leaves."""
-        yield Turn(entrant.key, self._pace(entrant.key).warm_up, False)
+        """The first steps of an entrant. One that is far slower than the base, of which a step takes so long, leaves.
+
+        Those that are raced together have made one when they were tried.
+        """
+        if entrant.key not in self._in_halves:
+            yield Turn(entrant.key, self._pace(entrant.key).warm_up, False)
         looks: list[float] = []
         while entrant.is_open and len(looks) < 2:
             look = yield Turn(entrant.key, 1, False)
@@ -204,13 +251,79 @@ class Race:
             self.least is None and not self.candidates
         )
 
+    @property
+    def _placed(self) -> Half:
+        """Those that are raced together now: who is open, or was shown to pay, so that the others are measured beside it."""
+        return frozenset(key for key in self._in_halves if self._is_placed(self.entrants[key]))
+
+    def _is_placed(self, entrant: Entrant) -> bool:
+        was_shown = entrant.left == DECIDED and entrant.interval is not None and entrant.interval.high < 1
+        return entrant.is_open or was_shown
+
+    @property
+    def _races_halves(self) -> bool:
+        """Whether some are raced together: one that is open at least, and another, which may be the control."""
+        if self._halves is None:
+            return False
+        is_any_open = any(key != self.control and self.entrants[key].is_open for key in self._in_halves)
+        return is_any_open and len(self._placed) > 1
+
+    def _tell_halves(self) -> None:
+        """Give those that are raced together the values of all pairs so far."""
+        if self._halves is None:
+            return
+        for key, values in self._halves.values().items():
+            if self._is_placed(entrant := self.entrants[key]):
+                entrant.log_ratios[:] = [*self._before[key], *values]
+
+    def _pairs(self, last: _Timed | None) -> Generator[Turn, float, _Timed | None]:
+        """As many pairs as their design has rows. Gives the base's block before them, which is not next to what follows: None."""
+        assert self._halves is not None
+        if skipped := self._pace(self.base).skipped:
+            yield Turn(self.base, skipped, False)
+        for _ in range(self._halves.rows_of_design(self._placed)):
+            if not self._races_halves:
+                break
+            yield from self._pair(self.base)
+        return None
+
+    def _pair(self, loader: str) -> Generator[Turn, float, float]:
+        """A block with one half of them in place, and one with the other; the seconds of both. loader: of the base or another."""
+        assert self._halves is not None
+        halves, steps = self._halves, self._steps_of_half
+        pair = halves.next_pair(self._placed)
+        seconds = []
+        for half in pair:
+            seconds.append((yield Turn(self._key_of(loader, half), steps, True)))
+            if self._halves is None or not (half <= self._placed):
+                return math.nan
+        if all(each > 0 for each in seconds):  # not where a step raised
+            halves.add(*pair, math.log(seconds[0] / seconds[1]))
+            for half, took in zip(pair, seconds, strict=True):
+                for key in half:
+                    self.entrants[key].seconds.append(took / steps)
+        return sum(seconds)
+
+    @property
+    def _steps_of_half(self) -> int:
+        return self._pace(next(iter(self._in_halves))).block
+
+    def _key_of(self, loader: str, half: Half) -> str:
+        """The key of a turn in which these are in place, and the loader."""
+        keys = half if loader == self.base else half | {loader}
+        key = TOGETHER.join(sorted(keys)) or self.base
+        if len(keys) > 1:
+            self.together[key] = keys
+        return key
+
     def _racing(self) -> list[Entrant]:
-        """Who takes part in the next round: all that are open, or those that look as if they gained something, and the control.
+        """Whose quads are in the next round: all that are open, or those that look as if they gained something, and the control.
 
         Once the first quads have shown who looks so, the others wait until these are decided, so that a short time decides some
         of them. Who waits keeps its quads. Its looks come after as many quads as they would have.
         """
-        open_ones = [entrant for entrant in self.entrants.values() if entrant.is_open]
+        in_pairs = self._in_halves if self._races_halves else frozenset[str]()
+        open_ones = [each for key, each in self.entrants.items() if each.is_open and key not in in_pairs]
         hopeful = [entrant for entrant in open_ones if self._is_hopeful(entrant)]
         if not hopeful or any(len(each.log_ratios) < FUTILE_QUADS[0] for each in open_ones):
             return open_ones
@@ -234,42 +347,62 @@ class Race:
 
     def _quad(self, entrant: Entrant, last: _Timed | None) -> Generator[Turn, float, _Timed | None]:
         """A quad of an entrant; `last` is the base's block before it. Gives the base's block behind it, None for none."""
-        block, of_base = self._pace(entrant.key).block, self._pace(self.base).block
-        before = last if last is not None else (yield from self._timed(self.base, of_base))
-        first = yield from self._timed(entrant.key, block)
+        block = self._pace(entrant.key).block
+        has_halves = self._races_halves and entrant.key in self.loaders
+        of_base = max(self._pace(self.base).block, 2 * self._steps_of_half if has_halves else 0)
+        if last is None or (last.has_halves, last.steps) != (has_halves, of_base):
+            last = yield from self._timed(self.base, of_base, has_halves)
+        first = yield from self._timed(entrant.key, block, has_halves)
         if not entrant.is_open:  # it failed meanwhile
             return None
-        second = yield Turn(entrant.key, block, True)
+        second = yield from self._block(entrant.key, block, has_halves)
         if not entrant.is_open:
             return None
-        after = yield from self._timed(self.base, of_base)
+        after = yield from self._timed(self.base, of_base, has_halves)
         mine = (first.seconds + second) / (2 * block)
-        bases = (before.seconds + after.seconds) / (2 * of_base)
+        bases = (last.seconds + after.seconds) / (2 * of_base)
         if mine > 0 and bases > 0:  # not where one of its steps raised
             entrant.log_ratios.append(math.log(bases / mine if self._lack_patches else mine / bases))
             entrant.seconds.append(mine)
         return after
 
-    def _timed(self, key: str, steps: int) -> Generator[Turn, float, _Timed]:
+    def _timed(self, key: str, steps: int, has_halves: bool) -> Generator[Turn, float, _Timed]:
         """A timed block, behind the steps that do not count after a switch; no time where one of those failed."""
         if skipped := self._pace(key).skipped:
             yield Turn(key, skipped, False)
             if key != self.base and not self.entrants[key].is_open:
                 return _Timed(steps, 0.0)
-        seconds = yield Turn(key, steps, True)
-        return _Timed(steps, seconds)
+        seconds = yield from self._block(key, steps, has_halves)
+        return _Timed(steps, seconds, has_halves)
+
+    def _block(self, key: str, steps: int, has_halves: bool) -> Generator[Turn, float, float]:
+        """The seconds of so many steps: pair by pair, with one half of those that are raced together in place and the other."""
+        if not has_halves:
+            seconds = yield Turn(key, steps, True)
+            return seconds
+        seconds, left, of_pair = 0.0, steps, 2 * self._steps_of_half
+        while left >= of_pair:
+            if not self._races_halves:
+                return math.nan  # what is left would be steps of another kind
+            seconds += yield from self._pair(key)
+            left -= of_pair
+        if left:
+            seconds += yield Turn(key, left, True)
+        return seconds
 
     def _judge(self, ended: float = 0.0) -> None:
         """Take a look at those that have reached one; at all of them where the race has ended."""
         for entrant in self.entrants.values():
-            if not entrant.is_open or not (ended or self._is_look(len(entrant.log_ratios))):
+            goes_on = entrant.key in self._in_halves and self._is_placed(entrant) and not ended
+            if not (entrant.is_open or goes_on) or not (ended or self._is_look(entrant)):
                 continue
+            entrant.looked_at = len(entrant.log_ratios)
             self._look_at(entrant, ended)
-            if entrant.key == self.control or entrant.interval is None:
+            if entrant.key == self.control or entrant.interval is None or not entrant.is_open:
                 continue
             if self._is_decided(entrant, entrant.interval) and not (self.rivals and self._may_win(entrant)):
                 entrant.left = DECIDED
-            elif is_last_look(len(entrant.log_ratios)) and self.least is not None:
+            elif is_last_look(len(entrant.log_ratios), self._looks(entrant)) and self.least is not None:
                 entrant.left = UNDECIDED
         for entrant in self.entrants.values():
             if entrant.is_open and entrant.key != self.control and self._is_futile(entrant):
@@ -278,13 +411,25 @@ class Race:
             self._leave_beaten()
 
     def _look_at(self, entrant: Entrant, ended: float = 0.0) -> None:
-        """Work out its interval from its quads, and from how much the others beside it scatter."""
-        entrant.interval = interval_of_quads(
-            entrant.log_ratios, ended, of_control=entrant.key == self.control, others=self._others(entrant)
+        """Work out its interval from its quads or pairs, and from how much the others beside it scatter.
+
+        All looks together miss as seldom as is told, so what one of them has shown still holds at a later one.
+        """
+        found = interval_of_quads(
+            entrant.log_ratios, ended, entrant.key == self.control, self._others(entrant), self._looks(entrant)
         )
+        before = entrant.interval
+        if entrant.left == DECIDED and before is not None and found is not None:
+            found = replace(found, low=max(found.low, before.low), high=min(found.high, before.high))
+            if not found.low <= found.ratio <= found.high:
+                found = before
+        entrant.interval = found
+
+    def _looks(self, entrant: Entrant) -> Sequence[Look]:
+        return PAIR_LOOKS if entrant.key in self._in_halves else LOOKS
 
     def _others(self, entrant: Entrant) -> list[list[float]]:
-        """Log ratios of those whose scatter tells that of this one: raced at its pace, and no settings of one thing.
+        """Log ratios of those whose scatter tells that of this one: raced alike, at its pace, and no settings of one thing.
 
         Rivals are loaders, say, of which one that waits for its data scatters many times as much as one that does not.
         """
@@ -293,11 +438,19 @@ class Race:
         return [
             other.log_ratios
             for other in self.entrants.values()
-            if other is not entrant and self._pace(other.key) == self._pace(entrant.key)
+            if other is not entrant
+            and self._pace(other.key) == self._pace(entrant.key)
+            and (other.key in self._in_halves) == (entrant.key in self._in_halves)
         ]
 
-    def _is_look(self, quads: int) -> bool:
-        """Whether the data are judged after so many quads. Rivals that cannot win leave before the first of these looks."""
+    def _is_look(self, entrant: Entrant) -> bool:
+        """Whether the data are judged now. Rivals that cannot win leave before the first of these looks.
+
+        Of those that are raced together, several pairs come at once.
+        """
+        quads = len(entrant.log_ratios)
+        if entrant.key in self._in_halves:
+            return any(is_look(each, PAIR_LOOKS) for each in range(entrant.looked_at + 1, quads + 1))
         return is_look(quads) and not (self.rivals and quads < USUAL_LOOK)
 
     def _may_win(self, entrant: Entrant) -> bool:
@@ -321,7 +474,7 @@ class Race:
             if entrant.is_open and any(_is_beaten(entrant, other) for other in raced if other is not entrant):
                 entrant.left = BEATEN
         for entrant in raced:
-            found = entrant.interval if self._is_look(len(entrant.log_ratios)) else None
+            found = entrant.interval if self._is_look(entrant) else None
             if (
                 entrant.is_open
                 and found is not None
@@ -335,10 +488,13 @@ class Race:
 
         One that must gain more, and looks as if it gained less, stays until that is shown: it is faster all the same.
         """
-        n = len(entrant.log_ratios)
-        if self._lack_patches or self.least is None or n not in (FAR_FROM_IT_QUADS, *FUTILE_QUADS):
+        n, is_paired = len(entrant.log_ratios), entrant.key in self._in_halves
+        is_time = n >= FUTILE_PAIRS and n == entrant.looked_at if is_paired else n in (FAR_FROM_IT_QUADS, *FUTILE_QUADS)
+        if self._lack_patches or self.least is None or not is_time:
             return False
         middle, error = statistics.median(entrant.log_ratios), error_of(entrant.log_ratios, self._others(entrant))
+        if is_paired:
+            return middle - ERRORS_FROM_IT * error > math.log(1 - self.least)
         if n == FAR_FROM_IT_QUADS:
             return middle - FAR_ERRORS * error > math.log(1 + FAR_FROM_IT)
         return middle - error > math.log(1 - self.least)

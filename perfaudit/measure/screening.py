@@ -30,10 +30,12 @@ from perfaudit.measure.preparation import (
     words_of_a_step,
 )
 from perfaudit.measure.race import BASE, CONTROL, Race, Terms, Turn
+from perfaudit.measure.slots import slots_of
 from perfaudit.measure.twins import OtherLoader, Twins
 from perfaudit.training import Training, Variant
 from perfaudit.training.code_change import NotSwappable
 from perfaudit.training.start_of_step import Numbers, around, bytes_of, differences, is_finite
+from perfaudit.training.together import Together
 
 Json = dict[str, Any]  # Any: nested JSON
 
@@ -65,6 +67,7 @@ def prepare_screening(
     if terms.base in prepared.refused:
         raise NotSwappable(prepared.refused[terms.base])
     _add_controls(prepared, candidates, terms.base)
+    slots = [] if terms.is_apart or terms.rivals or terms.base != BASE else slots_of(candidates, prepared)
     block = _block_steps(training, runs_behind, agreement)
     keys = (BASE, *prepared.variants)
     take_turns = bool(prepared.loaders) or "twin" in prepared.ways.values()
@@ -84,6 +87,8 @@ def prepare_screening(
         rivals=terms.rivals,
         leasts=terms.leasts,
         former=terms.former,
+        slots=slots,
+        loaders=prepared.loaders.keys(),
     )
     return Screening(
         training,
@@ -147,6 +152,8 @@ class Screening:
 
     agreement: with the other ranks of the training, each of which has a screening of the same; times are those of the slowest.
 
+    why_apart: what went wrong with several candidates in place, since which one at a time is; "" where nothing did.
+
     base_totals: of the base's timed blocks, "steps", seconds that count ("counted"), on the wall ("wall"), of the process
     ("cpu"), of waiting for a core ("queued"), and by phase ("phases").
     """
@@ -177,6 +184,8 @@ class Screening:
     _inside: str = BASE  # what was entered
     _has_turn: str = BASE  # whose loader workers go on
     _trouble: str = ""
+    why_apart: str = ""
+    _together: dict[str, Variant] = field(default_factory=dict)  # by the key of a turn in which several are in place
 
     def __post_init__(self) -> None:
         self._own_loader = self.training.loader  # others may be in its place later
@@ -253,6 +262,8 @@ class Screening:
             "block": self.race.paces[self.race.base].block,
             "base": self.base_totals,
             "counts_own": self.counts_own,
+            "in_halves": sorted(self.race.in_halves),
+            "apart": self.why_apart,
         }
 
     def _take_back(self, but: str = BASE) -> None:
@@ -261,8 +272,22 @@ class Screening:
             return
         inside, self._inside = self._inside, BASE
         turn, self._has_turn = self._has_turn, BASE
-        take_back(self.variants[inside])
+        take_back(self._variant(inside))
         self._has_turn = turn
+
+    def _variant(self, key: str) -> Variant:
+        """What is put in place in a turn with this key, which is not the base's."""
+        if key in self.variants:
+            return self.variants[key]
+        if key not in self._together:
+            # The control first: what is left of its copies is where no candidate is in place.
+            keys = sorted(self.race.together[key], key=lambda each: each != CONTROL)
+            self._together[key] = Together([self.variants[each] for each in keys])
+        return self._together[key]
+
+    def _loader(self, key: str) -> OtherLoader | None:
+        """The loader that takes the place of the training's in a turn with this key."""
+        return next((self.loaders[each] for each in self.race.together.get(key, (key,)) if each in self.loaders), None)
 
     def _put(self, key: str) -> None:
         self._take_back(but=key)
@@ -270,10 +295,10 @@ class Screening:
             return
         self._has_turn = key
         self.mark("" if key == BASE else key)
-        self.twins.give_turn_to(self.variants.get(key), self.loaders.get(key))
+        self.twins.give_turn_to(self.variants.get(key), self._loader(key))
         if key != BASE:
             self._inside = key
-            self.variants[key].enter()
+            self._variant(key).enter()
 
     def _seconds_of(self, turn: Turn) -> float:
         """Run a turn's steps, and tell their seconds. A variant with which one raises leaves the race with the reason.
@@ -304,6 +329,8 @@ class Screening:
         seconds = self.agreement.slowest((spent.own(cores_of_process()) if self.counts_own else spent.wall) - restarted)
         phases = training.phases.take()
         if self._is_learning and self._has_no_number(training):
+            if turn.key in self.race.together:
+                return self._race_apart(DIVERGES)
             self._learn_again(turn.key, training)
             if turn.key != self.race.base and not self.race.entrants[turn.key].is_open:
                 return 0.0
@@ -324,7 +351,21 @@ class Screening:
             raise error or TargetError(why)
         self._put(BASE)
         self.training.phases.take()
+        if key in self.race.together:
+            return self._race_apart(why)
         self.race.fail(key, why)
+        return 0.0
+
+    def _race_apart(self, why: str) -> float:
+        """From now on put one in place at a time: with several of them a step fails, so which is to blame is not known."""
+        self._put(BASE)
+        if self.numbers is not None:
+            self.numbers.put_back()
+        self.why_apart = why
+        self.race.break_up()
+        if self._has_no_number(self.training):
+            step_once(self.training)  # of the numbers that were put back
+            self.training.phases.take()
         return 0.0
 
     def _after_raising(self, key: str, training: Any, error: BaseException) -> float:
@@ -341,8 +382,11 @@ class Screening:
             raise error
         training.phases.take()  # of the step that was not finished
         if training.has_ended:  # a script that raises has no next step
-            if key not in (self.race.base, CONTROL):
-                self.race.fail(key, f"{words_of_a_step(error)}{self.agreement.here}")
+            why = f"{words_of_a_step(error)}{self.agreement.here}"
+            if key in self.race.together:
+                self.why_apart = why
+            elif key not in (self.race.base, CONTROL):
+                self.race.fail(key, why)
             raise error
         try:
             training.whole_step()

@@ -12,10 +12,14 @@ from perfaudit.report import Report
 THOUSAND = 1000  # steps, for which the saving is told
 SHORT = 90  # characters of a reason in the first line; the whole of a longer one stands where the patch would
 REFUSED = "not handed over: "  # how the reason begins why there is no patch
-READING = (
-    "Ratios of the time of a step: below 1 is faster. Alone: against your code. Beside the others: all of it against all "
-    "but this one. Screened: timed in turn in one running training, before losses were compared."
+RATIOS = "Ratios of the time of a step: below 1 is faster."
+ALONE = "Alone: against your code."
+IN_HALVES = (
+    "Screened: timed with half of the other patches in place, so that it lies between what a patch gains alone and what it gains "
+    "beside all the others."
 )
+BESIDE = "Beside the others: all of it against all but this one."
+SCREENED_MEANS = "Screened: timed in turn in one running training, before losses were compared."
 SCREENED = "screened: the final race did not decide"
 TWIN = "the memory layout of the twin is not in the interval"
 
@@ -139,9 +143,29 @@ def _rungs(found: Ladder, paint: Paint, width: int) -> str:
     if found.screened is not None and len(stayed) > 1:
         together = _changes(found.changes)
         rows.append(["   all of it together", interval_text(*found.screened), "", together])
-    columns = ["   patch", "alone, screened", "beside the others", "also changes"]
-    below = [wrapped(said, width, "") for said in (READING, unsure_words(found)) if said]
-    return "\n".join([table(columns, rows, paint is colour, width, columns[1:3]), *below]) + "\n"
+    first = "of the step, screened" if are_halves(found) else "alone, screened"
+    columns = ["   patch", first, "beside the others", "also changes"]
+    if not shows_beside(found):
+        columns, rows = [columns[0], first, columns[3]], [[*row[:2], row[3]] for row in rows]
+    below = [wrapped(said, width, "") for said in (reading(found), unsure_words(found)) if said]
+    return "\n".join([table(columns, rows, paint is colour, width, columns[1:-1]), *below]) + "\n"
+
+
+def are_halves(found: Ladder) -> bool:
+    """Whether the figures of single patches were taken with half of the others in place."""
+    return any(rung.in_halves for rung in found.rungs)
+
+
+def shows_beside(found: Ladder) -> bool:
+    """Whether there is something to say of patches beside all the others."""
+    return not are_halves(found) or any(rung.beside is not None for rung in found.rungs)
+
+
+def reading(found: Ladder) -> str:
+    """How the figures of the patches are to be read."""
+    beside = BESIDE if shows_beside(found) else ""
+    said = (IN_HALVES, beside) if are_halves(found) else (ALONE, beside, SCREENED_MEANS)
+    return " ".join(part for part in (RATIOS, *said) if part)
 
 
 def unsure_words(found: Ladder) -> str:
@@ -168,7 +192,7 @@ def _row(number: str, rung: Rung, stayed: int) -> list[str]:
 
 
 def alone_text(rung: Rung) -> str:
-    """What it takes alone, with the interval; of one that was chosen by a few quads, that these were too few."""
+    """What it takes by itself, with the interval; of one that was chosen by a few quads, that these were too few."""
     if rung.ratio is None:
         return "too briefly" if rung.quads else "not raced"
     return interval_text(rung.ratio, rung.low, rung.high)
@@ -184,6 +208,8 @@ def _outcome(rung: Rung) -> str:
 def _beside(rung: Rung, stayed: int) -> str:
     if rung.beside is not None:
         return interval_text(*rung.beside)
+    if rung.in_halves:
+        return ""
     return "not raced" if stayed > 1 and not rung.dropped else ""  # a single one has no others
 
 

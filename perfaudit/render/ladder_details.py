@@ -7,7 +7,7 @@ import math
 from perfaudit.measurements import NOT_CLAIMED, Comparison, settings_text
 from perfaudit.render.paint import Paint, colour, wrapped
 from perfaudit.render.tables import calibration, not_searched, of_text, table
-from perfaudit.render.words import count, interval_text
+from perfaudit.render.words import count, interval_text, unit_of
 from perfaudit.report import Report
 
 # By `way`: how a candidate was put in place of the user's code.
@@ -28,7 +28,7 @@ def details(report: Report, paint: Paint, width: int) -> list[tuple[str, str]]:
         parts.append(("phases of a step, control, noise", calibration(report, paint, width, verbose=True)))
     if report.comparisons:
         raced = f"every candidate that was raced ({len(report.comparisons)})"
-        parts.append((raced, f"raced alone against your code:\n{_raced(report.comparisons, paint, width)}"))
+        parts.append((raced, f"raced against your code:\n{_raced(report.comparisons, paint, width)}"))
     if found.verified:
         checked = "checked" if NOT_CLAIMED in found.verified or found.not_learning else "verified"
         parts.append(("how losses were compared", wrapped(f"{checked}: {found.verified}", width, "") + "\n"))
@@ -52,7 +52,7 @@ def _raced(compared: tuple[Comparison, ...], paint: Paint, width: int) -> str:
         candidate = f"{c.knob} {settings_text(c.candidate)}{of_text(c)}".strip()
         is_new = c.basis == "screened" and not math.isfinite(c.high)  # its ratio is none yet
         ratio = "no interval yet" if is_new else interval_text(c.ratio, c.low, c.high)
-        raced = count(c.n, "quad" if c.basis == "screened" else "round")
+        raced = count(c.n, unit_of(c))
         way = _WAYS.get(c.way, c.way) or "in fresh processes"
         row = [candidate, ratio, "given up" if c.given_up else c.verdict, raced, way]
         rows.append(row + ([f"{100 * c.smallest:.1f} %" if c.smallest is not None else ""] if sees else []))

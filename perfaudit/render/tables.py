@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from perfaudit.measurements import Calibration, Comparison, NotApplicable, Settings, Trial, Winner, settings_text
 from perfaudit.render.paint import Paint, colour, painted_diff, wrapped
-from perfaudit.render.words import clock_words, count, interval_text, saving_text, seconds
+from perfaudit.render.words import clock_words, count, interval_text, saving_text, seconds, unit_of
 from perfaudit.report import Report
 
 LEAST_QUEUED = 0.01  # of a step, which it waits for cores: less is said nowhere
@@ -50,7 +50,7 @@ def machine_line(report: Report) -> str:
 def calibration(report: Report, paint: Paint, width: int = 100, verbose: bool = False) -> str:
     """What a step consists of, and how far identical code, a control, came out from the user's.
 
-    verbose: also how far single quads of the control scatter, and the processor time of a step.
+    verbose: also how far the control's ratios scatter, and the processor time of a step.
     """
     seen = report.calibration
     assert seen is not None
@@ -64,15 +64,22 @@ def calibration(report: Report, paint: Paint, width: int = 100, verbose: bool = 
 
 def control_text(seen: Calibration) -> str:
     """How far identical code came out from the user's."""
-    said, quads = "control: identical code, put in place as a patch is", count(seen.rounds, "quad")
+    said, quads = (
+        "control: identical code, put in place as a patch is",
+        count(seen.rounds, unit_of(seen)),
+    )
     if seen.low is None or seen.high is None:
-        return f"{said}: too few quads for an interval ({quads})"
+        return f"{said}: too few {unit_of(seen)}s for an interval ({quads})"
     return f"{said}, took {interval_text(seen.ratio, seen.low, seen.high)} of the time of your code ({quads})"
 
 
 def noise_text(seen: Calibration) -> str:
     """How far quads of identical code scatter, and what a step takes of the processor: less than it lasts where it waits."""
-    scatter = [f"single quads of the control scatter by {100 * seen.scatter:.1f} %"] if seen.scatter is not None else []
+    scatter = (
+        [f"single {unit_of(seen)}s of the control scatter by {100 * seen.scatter:.1f} %"]
+        if seen.scatter is not None
+        else []
+    )
     processor = (
         f"a step takes {seconds(seen.seconds_per_step / (seen.wall_over_cpu or 1.0))} of processor time, all threads"
     )
@@ -252,12 +259,12 @@ def ratio_text(c: Comparison, paint: Paint) -> str:
     clock = clock_words(c.clock)
     if c.given_up and c.basis == "screened":
         could_not = "it looked no faster" if c.knob == "patch" else f"at {c.ratio:.2f} it could not win"
-        return f"{paint('given up', 'yellow')} ({count(c.n, 'quad')}: {could_not})"
+        return f"{paint('given up', 'yellow')} ({count(c.n, unit_of(c))}: {could_not})"
     if c.given_up:
         return f"{c.ratio:.3f} {paint('given up', 'yellow')} ({c.n} rounds: it looked slower in every generation)"
     undecided = c.verdict == "undecided" and c.smallest is not None
     smallest = f"; under {100 * (c.smallest or 0):.1f} % nothing could be seen" if undecided else ""
-    rounds = count(c.n, "quad" if c.basis == "screened" else "round")
+    rounds = count(c.n, unit_of(c))
     basis = "" if c.basis == "measured" else f", {c.basis}"
     return f"{interval_text(c.ratio, c.low, c.high)} {paint(c.verdict, style)} ({rounds}{basis}{clock}{smallest})"
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from perfaudit.expressions import regex
 from perfaudit.findings import Finding, Fix, Location, Saving
+from perfaudit.measurements import Calibration, Comparison
 from perfaudit.render.paint import Paint, plain
 from perfaudit.report import Report, UnusedSuppression
 from perfaudit.rules import Rule
@@ -230,6 +231,13 @@ def saving_text(saving: Saving, paint: Paint = plain) -> str:
     if saving.high < 0:
         return paint(f"costs {-high:.1f} to {-low:.1f} % of {step}", f"{weight}red") + f" ({basis})"
     return paint(f"between {low:+.1f} and {high:+.1f} % of {step}: no saving could be shown", "yellow") + f" ({basis})"
+
+
+def unit_of(compared: Comparison | Calibration) -> str:
+    """What the number of times that something was compared counts."""
+    if compared.in_halves and getattr(compared, "way", "") != "loader":  # whose blocks are made of pairs
+        return "pair"
+    return "quad" if isinstance(compared, Calibration) or compared.basis == "screened" else "round"
 
 
 def _beside_expected(saving: Saving) -> str:

@@ -182,7 +182,7 @@ def screened_comparisons(candidates: Mapping[str, Candidate], raced: Raced) -> t
             Comparison(
                 candidate.knob, current, candidate.settings, ratio, low, high, verdict(low, high), seen.quads,
                 given_up=seen.left == FUTILE or (interval is None and seen.left != ""), basis="screened",
-                way=raced.ways.get(key, ""), clock=raced.clock,
+                way=raced.ways.get(key, ""), clock=raced.clock, in_halves=key in raced.in_halves,
             )
         )  # fmt: skip
     return tuple(found)
@@ -229,8 +229,9 @@ def in_place(key: str, candidates: Sequence[Candidate]) -> Json:
 
 
 def alone_in_place(candidate: Candidate) -> Json:
-    """This patch by itself, as the child is told to put it in place, with what it must gain."""
-    return in_place(candidate.key, [candidate]) | {"least": max(LEAST, least_gain(candidate))}
+    """This patch by itself, as the child is told to put it in place, with what it must gain and what it is a setting of."""
+    own = {"least": max(LEAST, least_gain(candidate)), "slot": candidate.knob}
+    return in_place(candidate.key, [candidate]) | own
 
 
 def not_allowed(changes: tuple[str, ...], allow: frozenset[str]) -> str:

@@ -24,16 +24,16 @@ from perfaudit.tune.candidates import (
 )
 from perfaudit.tune.climb_behind import NOT_REACHED, race_behind, seconds_kept
 from perfaudit.tune.climb_choice import busy_words, choose, some_go_together, tell_offers
+from perfaudit.tune.climb_left_out import bring_back, leave_out
 from perfaudit.tune.climb_state import Climb
 from perfaudit.tune.climb_time import (
     LONGER_SHARE,
     UntilSomeGoTogether,
     UntilTold,
     asking_words,
-    bring_back,
     has_time_to_race,
     is_enough,
-    leave_out,
+    seconds_beside,
     seconds_to_check,
     seconds_to_screen,
     seconds_together,
@@ -93,7 +93,9 @@ def climb(
         tell_offers(state)
         if until.is_past_check and deadline.left() < _least_to_check(profile, budget):
             leave_unchecked(state)
-        if len(state.rungs) > 1:
+        if state.were_halves:
+            seconds = seconds_beside(profile, state, deadline.left())
+        if len(state.rungs) > 1 and seconds:
             latest = session.deadline(seconds + LONGER_SHARE * budget)
             race_beside(session, profile, state, screen, UntilTold(session.deadline(seconds), latest, state))
     if len(state.rungs) > 1 and state.together() is None:

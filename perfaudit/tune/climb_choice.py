@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from perfaudit.knobs import knob
@@ -18,8 +19,8 @@ from perfaudit.tune.raced import doubt_of
 def choose(profile: Profile, state: Climb, seconds: float) -> None:
     """Take as rungs what pays, the largest gain first: one setting of a knob, as far as the patches go together.
 
-    seconds: for racing them together. Where that is time enough to race all without each one, what looks as if it paid is
-    taken too, to be decided there.
+    seconds: for racing them together, where they were not raced in halves. Where that is time enough to race all without each
+    one, what looks as if it paid is taken too, to be decided there.
     """
     best = _best_of_each(state)
     queued = state.alone.base.get("queued", 0.0) / (state.alone.base.get("wall") or 1.0)
@@ -27,7 +28,8 @@ def choose(profile: Profile, state: Climb, seconds: float) -> None:
         unjudged = {each.knob for each in best if not knob(each.knob).is_judged_on_a_busy_machine}
         state.left |= dict.fromkeys(unjudged, busy_words(queued))
         best = [candidate for candidate in best if candidate.knob not in unjudged]
-    best = _together(profile, state, best, seconds) or [each for each in best if state.is_sure(each)]
+    sure = [each for each in best if state.is_sure(each)]
+    best = sure if are_halves(state, best) else _together(profile, state, best, seconds) or sure
     for candidate in sorted(best, key=lambda candidate: not state.is_sure(candidate)):
         try:
             texts_of([*state.rungs, candidate])
@@ -41,11 +43,22 @@ def choose(profile: Profile, state: Climb, seconds: float) -> None:
 
 
 def some_go_together(profile: Profile, state: Climb, seconds: float) -> bool:
-    """Whether patches of two knobs look as if they paid, and so many seconds tell of each whether it pays beside the others."""
+    """Whether patches of two knobs look as if they paid, and so many seconds tell of each whether it pays beside the others.
+
+    Of patches that are raced in halves, whether one was shown to pay: nothing more is to be raced in this training.
+    """
     seen = [state.alone.entrants.get(candidate.key) for candidate in state.allowed]
     if any(each is not None and not each.left and each.quads < HOPEFUL_QUADS - 1 for each in seen):
         return False  # who has had fewer may look better still
-    return bool(_together(profile, state, _best_of_each(state), seconds))
+    best = _best_of_each(state)
+    if are_halves(state, best):
+        return any(map(state.is_sure, best))
+    return bool(_together(profile, state, best, seconds))
+
+
+def are_halves(state: Climb, candidates: Sequence[Candidate]) -> bool:
+    """Whether all of these were raced with half of the others in place, or there are none and that is how they would be."""
+    return all(each.key in state.alone.in_halves for each in candidates) and bool(state.alone.in_halves)
 
 
 def _together(profile: Profile, state: Climb, best: list[Candidate], seconds: float) -> list[Candidate]:

@@ -127,18 +127,42 @@ class Climb:
     def together(self) -> Interval | None:
         """Seconds per step of all rungs over those of the user's code, in one training; None where that was not raced.
 
-        Of rungs that were raced as a part of more, the ratio is that of two intervals: all of it over the user's code, and over
-        the part. Its ends are those of the two that lie furthest apart: it misses at most as often as the two together, and less
-        often than one of them where their errors are independent.
+        Of rungs that were raced in halves it is the sum of their effects. Of rungs that were raced as a part of more, the ratio
+        is that of two intervals: all of it over the user's code, and over the part. Its ends are those of the two that lie
+        furthest apart: it misses at most as often as the two together, and less often than one of them where their errors are
+        independent.
         """
         if len(self.rungs) == 1 and (alone := self.alone.interval(self.rungs[0].key)) is not None and alone[2] < 1:
             return alone
+        if self.were_halves and not self.beside.entrants:
+            return self._sum_of_halves()
         whole = self.beside.interval(BASE)
         key = next((key for key, part in self.parts.items() if same_rungs(part, self.rungs)), "")
         if whole is None or not key or key == ALL:
             return whole if key else None
         part = self.beside.interval(key)
         return (whole[0] / part[0], whole[1] / part[2], whole[2] / part[1]) if part is not None else None
+
+    @property
+    def were_halves(self) -> bool:
+        """Whether all rungs were raced with half of the others in place: what they do to each other is in what is known of
+        them."""
+        return all(rung.key in self.alone.in_halves for rung in self.rungs)
+
+    def _sum_of_halves(self) -> Interval | None:
+        """The effects of all rungs together, None where one has no interval.
+
+        Their errors are independent: of one noise, with signs that are balanced against each other, see `measure.halves`. So the
+        logarithms of ends have the distance from the middle that is the root of the sum of squares of the rungs' own.
+        """
+        known = [self.alone.interval(rung.key) for rung in self.rungs]
+        found = [[math.log(end) for end in each] for each in known if each is not None]
+        if len(found) < len(self.rungs):
+            return None
+        middle = sum(ratio for ratio, _, _ in found)
+        below = math.hypot(*(ratio - low for ratio, low, _ in found))
+        above = math.hypot(*(high - ratio for ratio, _, high in found))
+        return math.exp(middle), math.exp(middle - below), math.exp(middle + above)
 
     @property
     def doubt(self) -> str:

@@ -14,12 +14,10 @@ from perfaudit.measure.pace import (
     block_steps,
     pace_of,
     steps_of_base,
-    steps_of_quad,
     steps_of_turns,
 )
 from perfaudit.measure.quads import FEWEST, USUAL_LOOK
-from perfaudit.measure.race import quads_in_round
-from perfaudit.tune.candidates import Candidate, how_to_allow
+from perfaudit.tune.candidates import Candidate
 from perfaudit.tune.climb_state import Climb
 from perfaudit.tune.profile import Profile
 from perfaudit.tune.screening import SLICE
@@ -37,17 +35,12 @@ RACING_SECONDS, RACING_STEPS = 4.0, 104
 # Of a script, whose processes share nothing: two for the check, which are the first of the race; two of a race start at once.
 CHECKING_STARTS, RACING_STARTS = 2, 3
 BESIDE_SHARE = 0.3  # of what is left behind the screening, at least
-OFFERED_QUADS = 12  # that all must be able to have, before those that are not allowed take time from the others
-TELLING_QUADS = FEWEST + 1  # with fewer there is no interval; one is lost where a step raises
 TOGETHER_QUADS = FEWEST  # of all but each one; with less there is no interval
 # Before the first quad of a race together: two steps, three for the length of a block, one without any patch; and one for each.
 PREPARING_STEPS = 6
 LONGER_SHARE = 0.1  # of the budget, by which a race together may be longer than planned, to come to an interval
 EASY_QUADS = FEWEST + 2  # for which more than two patches are raced together
 SMALL_SHARE = 0.1  # of the step; what can gain no more is asked last
-SMALL_GAIN = 0.03  # of the step; what usually gains no more is raced last
-TINY_SHARE = 0.02  # of the step; what works on no more gives way even to what is not allowed
-LARGE_SHARE = 0.5  # of the step; what works on more is worth a word, allowed or not
 
 
 class UntilSomeGoTogether(Deadline):
@@ -98,15 +91,15 @@ def has_time_to_race(profile: Profile, deadline: Deadline) -> bool:
 
 def seconds_to_check(profile: Profile) -> float:
     """What the check of a patch takes, about."""
-    return CHECKING_SECONDS + CHECKING_STARTS * _seconds_to_start(profile) + CHECKING_STEPS * profile.seconds_per_step
+    return CHECKING_SECONDS + CHECKING_STARTS * seconds_to_start(profile) + CHECKING_STEPS * profile.seconds_per_step
 
 
 def seconds_to_race(profile: Profile) -> float:
     """What the final race takes to its first look, about."""
-    return RACING_SECONDS + RACING_STARTS * _seconds_to_start(profile) + RACING_STEPS * profile.seconds_per_step
+    return RACING_SECONDS + RACING_STARTS * seconds_to_start(profile) + RACING_STEPS * profile.seconds_per_step
 
 
-def _seconds_to_start(profile: Profile) -> float:
+def seconds_to_start(profile: Profile) -> float:
     """Of a script, up to its first steps; 0 for factories, the start of which is in the other figures."""
     return profile.seconds_to_open if profile.survey.facts.is_script else 0.0
 
@@ -115,11 +108,12 @@ def seconds_to_screen(profile: Profile, state: Climb, left: float) -> float:
     """Of what is left, the seconds for racing candidates: what the races and the check behind that leave of it."""
     candidates = [candidate for candidate in state.candidates.values() if not candidate.lacks]
     each = [next(c for c in candidates if c.knob == name) for name in dict.fromkeys(c.knob for c in candidates)]
-    each = each[:MOST_TOGETHER]
-    together = TOGETHER_SECONDS + USUAL_LOOK * seconds_of_quads(profile, parts_of(each), each)
+    each, together = each[:MOST_TOGETHER], 0.0
+    if any(candidate.way == "fresh" for candidate in each) or not in_halves(candidates):
+        together = TOGETHER_SECONDS + USUAL_LOOK * seconds_of_quads(profile, parts_of(each), each)
     before_check = left - seconds_to_check(profile) - min(together, TOGETHER_SHARE * left)
     before_race = before_check - seconds_to_race(profile)
-    wanted = WANTED_QUADS * seconds_of_quads(profile, [[one] for one in state.candidates.values()])
+    wanted = WANTED_QUADS * left / quads_of_screening(profile, left, [*state.candidates.values()])
     return max(before_race if before_race >= wanted else before_check, SCREENING_SHARE * left)
 
 
@@ -132,6 +126,17 @@ def seconds_together(profile: Profile, state: Climb, left: float) -> float:
     least = USUAL_LOOK * seconds_of_quads(profile, [sure], ())
     enough = before_race >= TOGETHER_SECONDS + least
     return max(before_race if enough else before_check, BESIDE_SHARE * left)
+
+
+def seconds_beside(profile: Profile, state: Climb, left: float) -> float:
+    """Of what is left, the seconds for racing together rungs that were raced in halves; 0 where the final race would miss them.
+
+    Their sum is known, and that race only says of each what it gains beside all the others.
+    """
+    spare = left - seconds_to_check(profile) - seconds_to_race(profile) - TOGETHER_SECONDS
+    ratios = {rung.key: seen[0] for rung in state.rungs if (seen := state.alone.interval(rung.key))}
+    needed = USUAL_LOOK * seconds_of_quads(profile, parts_of(state.rungs), state.rungs, ratios)
+    return TOGETHER_SECONDS + min(spare, 2 * needed) if spare >= needed else 0.0
 
 
 def seconds_to_prepare(profile: Profile, patches: int) -> float:
@@ -153,7 +158,7 @@ class UntilTold(Deadline):
 
 def asking_words(profile: Profile, name: str, left: float) -> str:
     """Why a knob is not asked for candidates: that takes longer than there is for it, and it can gain little. "" where it is."""
-    asks, start, share = knob(name).asks, _seconds_to_start(profile), _share_seen(profile, name)
+    asks, start, share = knob(name).asks, seconds_to_start(profile), share_seen(profile, name)
     if asks * start <= left or share > SMALL_SHARE:
         return ""
     return (
@@ -162,146 +167,12 @@ def asking_words(profile: Profile, name: str, left: float) -> str:
     )
 
 
-def _share_seen(profile: Profile, name: str) -> float:
+def share_seen(profile: Profile, name: str) -> float:
     """The share of the step that a knob works on, by the first profile, where it names its parts; else what it could gain."""
     module, survey = knob(name), profile.survey
     if not module.gains_from or not survey.step_seconds:
         return module.share(survey)
     return sum(survey.profile.get(part, 0.0) for part in module.gains_from) / survey.step_seconds
-
-
-def leave_out(profile: Profile, state: Climb, seconds: float, most: float = math.inf) -> None:
-    """Where the time is too short for all, drop what is not allowed, and then what could gain least, as far as that is known.
-
-    Where several loaders could not be raced to their first look, that with most workers stays. What is not allowed is dropped for
-    the others' sake. One setting of it stays where it works on most of the step, and what
-    works on next to nothing is dropped before any of it. The last candidate stays: a race tells more than none.
-    most: seconds that the race has where nothing is raced behind it. Where even then all would be raced too briefly to say
-    anything, settings of knobs that have several are dropped, and then whole knobs.
-    """
-
-    def quads(within: float = seconds) -> float:
-        return quads_in(profile, within, [[candidate] for candidate in state.candidates.values()])
-
-    shares = {name: knob(name).share(profile.survey) for name in {c.knob for c in state.candidates.values()}}
-    offers = _offers_by_need(state, shares)
-    for name in _tiny_knobs(profile, state) if offers else ():
-        if quads() < OFFERED_QUADS:
-            _leave_out_knob(state, name, shares)
-    for candidate in offers:
-        if quads() >= OFFERED_QUADS or len(state.candidates) == 1:
-            break
-        if len(_of_knob(state, candidate.knob)) == 1 and _is_most_of_step(profile, candidate.knob):
-            continue
-        del state.candidates[candidate.key]
-        if candidate.knob not in {c.knob for c in state.candidates.values()}:
-            state.left[candidate.knob] = f"not measured, for want of time; {how_to_allow(candidate, state.allow)}"
-            state.late.add(candidate.knob)
-            state.lacking[candidate.knob] = candidate.lacks
-    while _rounds_in(profile, seconds, state) < USUAL_LOOK and (fewest := _fewest_workers(state)) is not None:
-        del state.candidates[fewest.key]
-    gains = {name: knob(name).likely_gain(profile.survey) for name in shares}
-    for name in sorted(dict.fromkeys(c.knob for c in state.candidates.values()), key=lambda name: gains[name]):
-        others = {key: c for key, c in state.candidates.items() if c.knob != name}
-        if quads() >= WANTED_QUADS or gains[name] > SMALL_GAIN or not others:
-            break
-        _leave_out_knob(state, name, shares)
-    while quads(max(seconds, most)) < TELLING_QUADS and len(state.candidates) > 1:
-        several = [each for each in state.candidates.values() if len(_of_knob(state, each.knob)) > 1]
-        if several:
-            del state.candidates[max(several, key=lambda each: _gives_way(profile, each)).key]
-        else:
-            names = [each.knob for each in state.candidates.values()]
-            _leave_out_knob(state, min(names, key=lambda name: gains[name]), shares)
-
-
-def bring_back(profile: Profile, state: Climb, listed: Mapping[str, Candidate], seconds: float) -> bool:
-    """Whether candidates that were left out for want of time are to be raced after all, as each of the others is out of the race.
-
-    A step raises with them, say, which ends a script within a few seconds. listed: all that there were. seconds: for racing.
-    Candidates that are not allowed stay left out: what their race would cost is better spent on a longer budget.
-    """
-    out = {key: state.candidates[key] for key in state.candidates if key in state.alone.out}
-    left_out = {key: each for key, each in listed.items() if key not in state.candidates and not each.lacks}
-    if not left_out or len(out) < len(state.candidates):
-        return False
-    seconds -= _seconds_to_start(profile)  # of the training that they are raced in
-    knobs = {each.knob for each in left_out.values()}
-    said = {name: state.left.pop(name) for name in knobs if name in state.left}
-    state.late -= {*said}
-    state.candidates = left_out
-    leave_out(profile, state, seconds, seconds)
-    if quads_in(profile, seconds, [[each] for each in state.candidates.values()]) < TELLING_QUADS:
-        state.candidates = {}
-        state.left |= said
-        state.late |= {*said}
-    found = bool(state.candidates)
-    state.candidates = {**out, **state.candidates}
-    return found
-
-
-def _fewest_workers(state: Climb) -> Candidate | None:
-    """Of several loaders with workers that with fewest; None of one."""
-    loaders = [each for each in state.candidates.values() if _number_of_workers(each)]
-    return min(loaders, key=_number_of_workers) if len(loaders) > 1 else None
-
-
-def _rounds_in(profile: Profile, seconds: float, state: Climb) -> float:
-    """How many rounds of the race there are in these seconds: a loader has a quad in each, what is quicker up to two."""
-    raced: list[list[Candidate]] = [[each] for each in state.candidates.values()]
-    take_turns = any(each.way == "loader" for each in state.candidates.values())
-    of_base, paces = _paces(profile, [*raced, []], [], take_turns)  # and the control
-    steps = [steps_of_quad(pace, of_base) for pace in paces]
-    in_round = sum(each * quads_in_round(each, max(steps)) for each in steps)
-    return seconds / (in_round * profile.seconds_per_step or 1.0)
-
-
-def _tiny_knobs(profile: Profile, state: Climb) -> list[str]:
-    """Allowed knobs that work on next to nothing of the step, the smallest share first."""
-    names = dict.fromkeys(candidate.knob for candidate in state.allowed)
-    shares = {name: _share_seen(profile, name) for name in names}
-    return sorted((name for name in names if shares[name] <= TINY_SHARE), key=lambda name: shares[name])
-
-
-def _is_most_of_step(profile: Profile, name: str) -> bool:
-    """Whether the profile names the part of the step that a knob works on, and that is most of it."""
-    return bool(knob(name).gains_from) and _share_seen(profile, name) > LARGE_SHARE
-
-
-def _of_knob(state: Climb, name: str) -> list[Candidate]:
-    return [candidate for candidate in state.candidates.values() if candidate.knob == name]
-
-
-def _gives_way(profile: Profile, candidate: Candidate) -> tuple[bool, float]:
-    """How far a setting gives way to others of its knob: loading in the step itself, then what takes longer to race."""
-    loads_itself = candidate.way == "loader" and not candidate.settings.get("num_workers")
-    return loads_itself, seconds_of_quads(profile, [[candidate]])
-
-
-def _leave_out_knob(state: Climb, name: str, shares: Mapping[str, float]) -> None:
-    for candidate in _of_knob(state, name):
-        del state.candidates[candidate.key]
-    share = shares[name]
-    told = f"; it could gain {100 * share:.0f} % of the step at most" if share < 1 else ""
-    state.left[name] = f"not measured, for want of time{told}"
-    state.late.add(name)
-
-
-def _offers_by_need(state: Climb, shares: Mapping[str, float]) -> list[Candidate]:
-    """What is not allowed, that which is missed least first: all but one setting of a knob, then what could gain less.
-
-    Of loaders that with most workers stays: one more than are needed gains as well, one less may not gain at all.
-    """
-    offers = [candidate for candidate in state.candidates.values() if candidate.lacks]
-    last = {
-        name: max((each for each in offers if each.knob == name), key=_number_of_workers).key
-        for name in {each.knob for each in offers}
-    }
-    return sorted(offers, key=lambda candidate: (candidate.key == last[candidate.knob], shares[candidate.knob]))
-
-
-def _number_of_workers(candidate: Candidate) -> int:
-    return _number(candidate.settings.get("num_workers")) if candidate.way == "loader" else 0
 
 
 def is_enough(state: Climb) -> bool:
@@ -333,6 +204,27 @@ def parts_of(rungs: Sequence[Candidate]) -> list[list[Candidate]]:
     return [[], *([other for other in rungs if other is not rung] for rung in rungs)]
 
 
+def in_halves(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Those that are raced together, with half of them in place at a time, see `measure.halves`."""
+    return [candidate for candidate in candidates if candidate.way in ("code", "setting")]
+
+
+def pairs_in(profile: Profile, seconds: float) -> float:
+    """How many pairs of blocks with halves in place there are in these seconds."""
+    block = block_steps(max(profile.seconds_per_step, 1e-6), profile.survey.facts.device.type != "cpu")
+    return seconds / (2 * block * profile.seconds_per_step or 1.0)
+
+
+def quads_of_screening(profile: Profile, seconds: float, candidates: Sequence[Candidate]) -> float:
+    """How many quads each of these has in these seconds, beside those that are raced together.
+
+    Where all are, half the number of their pairs: the ratio of a pair has twice the variance of a quad's. Blocks of another
+    loader are made of such pairs, so that they take no time of their own.
+    """
+    others = [[each] for each in candidates if each not in in_halves(candidates)]
+    return quads_in(profile, seconds, others) if others else pairs_in(profile, seconds) / 2
+
+
 def quads_in(
     profile: Profile,
     seconds: float,
@@ -357,13 +249,13 @@ def seconds_of_quads(
     """
     raced = [*parts, base]
     take_turns = any(patch.way == "loader" for part in raced for patch in part)
-    (of_base, paces), known = _paces(profile, raced, base, take_turns), ratios or {}
+    (of_base, paces), known = paces_of(profile, raced, base, take_turns), ratios or {}
     lengths = [math.prod(known.get(patch.key, 1.0) for patch in part) for part in raced]
     own = (steps_of_turns(pace) * length for pace, length in zip(paces, lengths, strict=True))
     return (sum(own) + len(raced) * steps_of_base(of_base) * lengths[-1]) * profile.seconds_per_step
 
 
-def _paces(
+def paces_of(
     profile: Profile, parts: Sequence[Sequence[Candidate]], base: Sequence[Candidate], take_turns: bool
 ) -> tuple[Pace, list[Pace]]:
     """How the base is timed, and each of these sets of patches beside it."""
@@ -377,10 +269,10 @@ def _pace(profile: Profile, patches: Sequence[Candidate], take_turns: bool) -> P
     other = next((candidate.settings for candidate in patches if candidate.way == "loader"), None)
     workers, prefetch = facts.loader.num_workers, facts.loader.prefetch_factor or 0
     if other is not None and "num_workers" in other:
-        workers, prefetch = _number(other["num_workers"]), _number(other.get("prefetch_factor"))
+        workers, prefetch = number(other["num_workers"]), number(other.get("prefetch_factor"))
     block = block_steps(max(profile.seconds_per_step, 1e-6), facts.device.type != "cpu")
     return pace_of(block, workers, prefetch, other is not None, take_turns)
 
 
-def _number(setting: object) -> int:
+def number(setting: object) -> int:
     return int(str(setting)) if setting is not None else 0

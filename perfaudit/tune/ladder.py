@@ -59,7 +59,8 @@ def ladder_of(state: Climb, withhold: bool = False, not_learning: str = "") -> L
     raced = _with_ratio(state, ladder)
     trouble = CHANGED if withhold else _trouble(state, raced)
     files = () if trouble else _files(state)
-    untested = tuple(c.knob for c in state.rungs if len(state.rungs) > 1 and state.beside_the_rungs(c) is None)
+    others = [] if state.were_halves or len(state.rungs) < 2 else state.rungs
+    untested = tuple(each.knob for each in others if state.beside_the_rungs(each) is None)
     return raced.with_(files=files, untested=untested, trouble=trouble)
 
 
@@ -210,6 +211,7 @@ def _rung(state: Climb, rung: Candidate, diff: str, dropped: str = "") -> Rung:
         way,
         state.beside_the_others(rung) if dropped else state.beside_the_rungs(rung),
         dropped=dropped,
+        in_halves=rung.key in state.alone.in_halves,
     )
 
 

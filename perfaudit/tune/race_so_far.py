@@ -43,7 +43,7 @@ class RaceSoFar:
     """What the processes of a race have told, one after the other; `raced` has the same for those who asked for it.
 
     told: entrants by key, as a child tells them. others: of earlier runs, which are not raced now. controls: of the processes
-    before this one.
+    before this one. why_apart: what went wrong with several in place at the same time; "" where nothing did.
     """
 
     terms: Terms
@@ -52,6 +52,7 @@ class RaceSoFar:
     _far_before: int = 0  # of this process
     others: dict[str, Json] = field(default_factory=dict)
     controls: list[Json] = field(default_factory=list)
+    why_apart: str = ""
 
     def recall(self, notes: Sequence[Json]) -> None:
         """Go on from what earlier runs have noted."""
@@ -60,6 +61,7 @@ class RaceSoFar:
             for key, item in note["entrants"].items():
                 (self.told if digests.get(key) == item["digest"] else self.others)[key] = item
             self.controls = note["controls"]
+            self.why_apart = note.get("apart", "")
         if notes:
             self.raced.take({**notes[-1], "entrants": self.told, "ended": False})
             self.end_process()
@@ -73,6 +75,8 @@ class RaceSoFar:
             "controls": self.controls,
             "ways": self.raced.ways,
             "base": self.raced.base,
+            "in_halves": sorted(self.raced.in_halves),
+            "apart": self.why_apart,
         }
 
     def waiting(self) -> list[Json]:
@@ -102,6 +106,7 @@ class RaceSoFar:
         """Keep what a child tells; whether somebody has left now, and whether a look was taken."""
         before, self.told = self.told, {**self.told, **state["entrants"]}
         self.raced.take({**state, "entrants": self.told})
+        self.why_apart = self.why_apart or state.get("apart", "")
         has_left = any(item["left"] and not before.get(key, {}).get("left") for key, item in self.told.items())
         return has_left, any(item["interval"] != before.get(key, {}).get("interval") for key, item in self.told.items())
 

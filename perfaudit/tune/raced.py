@@ -32,7 +32,8 @@ class Raced:
 
     base: totals of the base's timed steps, see `measure.screening.Screening`. former_controls: of the processes before the last
     one, where it took several. ended: all are decided. notes: what the report is to say of the race itself,
-    some of it again and again.
+    some of it again and again. in_halves: keys of those whose ratios hold with half of the others in place, see
+    `measure.halves`.
     """
 
     entrants: dict[str, Seen] = field(default_factory=dict)
@@ -43,6 +44,7 @@ class Raced:
     former_controls: list[Seen] = field(default_factory=list)
     ended: bool = False
     notes: list[str] = field(default_factory=list)
+    in_halves: set[str] = field(default_factory=set)
 
     def interval(self, key: str) -> Interval | None:
         """The ratio of an entrant; None where it was not raced long enough."""
@@ -108,6 +110,7 @@ class Raced:
             self.entrants[key] = seen_of(item)
             self.log_ratios[key] = list(item["log_ratios"])
         self.ways |= state["ways"]
+        self.in_halves |= {*state.get("in_halves", ())}
         self.base, self.ended = state["base"], state["ended"]
 
 

@@ -29,6 +29,7 @@ SLICE = 1.0  # seconds between two looks at how a race stands
 TOLD = 10.0  # seconds between two words on how a race stands that outlast a killed run
 SEED = 7
 RAISES = "a step of the training raises now and then, with patches and without; such steps are not counted"
+APART = "patches are raced one at a time, since with several of them in place a step fails"
 BY_ITSELF = ("with it, ", "after a step with it")  # words of a candidate that say what is in place
 NOT_LEARNING = "the losses are no numbers any more: times are of a training that does not learn"
 
@@ -92,12 +93,17 @@ class Screen:
             except ChildFailed as failure:
                 guilty = self._engine.in_place() if self._engine is not None else ""
                 self._close()
+                were_several = guilty not in ("", BASE, *so_far.terms.digests)
+                if were_several:
+                    so_far.why_apart, guilty = str(failure), ""
                 is_own_fault = guilty in ("", BASE, CONTROL, base)
                 gets_further = so_far.has_gone_on() or (self._is_first and failure.kind == "ended")
                 self._is_first = False
-                if deadline.left() <= 0 or (is_own_fault and not gets_further):
+                if deadline.left() <= 0 or (is_own_fault and not (gets_further or were_several)):
                     raise
-                if is_own_fault:
+                if were_several:
+                    so_far.end_process()
+                elif is_own_fault:
                     so_far.end_process()
                     raced.notes.append(f"the training ended while it was raced, and was built again: {failure}")
                 else:
@@ -115,7 +121,8 @@ class Screen:
             self._engine = self.session.workshop.engine()
         waiting = so_far.waiting()
         prepared = self._engine.screen(
-            waiting, terms.least, SEED, terms.base, terms.rivals, so_far.quads_of(waiting), self.may_count_own
+            waiting, terms.least, SEED, terms.base, terms.rivals, so_far.quads_of(waiting), self.may_count_own,
+            bool(so_far.why_apart),
         )  # fmt: skip
         raced.refused |= prepared["refused"]
         raced.ways |= prepared["ways"]
@@ -128,6 +135,8 @@ class Screen:
             self.session.watch.standings(_standings(raced, terms.names))
             if not state.get("learns", True):
                 raced.notes.append(NOT_LEARNING)
+            if so_far.why_apart:
+                raced.notes.append(f"{APART}: {so_far.why_apart}")
             if state.get("raised", (0,))[0]:
                 raced.notes.append(f"{RAISES}: {state['raised'][1]}")
             if has_left or is_look or not terms.entrants:
@@ -191,6 +200,7 @@ def calibration_of(raced: Raced, profile: Profile) -> Calibration | None:
         low=low,
         high=high,
         control_way=raced.ways.get(CONTROL, ""),
+        in_halves=CONTROL in raced.in_halves,
     )
 
 

@@ -86,7 +86,7 @@ code (160 quads)
 noise: single quads of the control scatter by 2.0 %; a step takes 100.00 ms of processor time, all
 threads
 
-raced alone against your code:
+raced against your code:
 
  candidate                       of your step     verdict      raced        put in place   resolves
  ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -443,3 +443,34 @@ def test_why_a_patch_stays_of_which_no_interval_excludes_1_is_told() -> None:
 )
 def test_nothing_is_to_be_told_of_patches_that_were_shown_to_pay(rungs: tuple[Rung, ...]) -> None:
     assert unsure_words(LADDER.with_(rungs=rungs)) == ""
+
+
+def of_halves(**beside: tuple[float, float, float]) -> Ladder:
+    """The ladder as it is where patches were raced with half of the others in place."""
+    rungs = tuple(replace(rung, in_halves=True, beside=beside.get(rung.knob)) for rung in LADDER.rungs)
+    return replace(LADDER, rungs=rungs, untested=())
+
+
+def test_figures_with_half_of_the_others_in_place_are_called_what_they_are() -> None:
+    text = render(report(of_halves()))
+    (head,) = [line for line in text.splitlines() if "also changes" in line]
+    assert "of the step, screened" in head and "alone" not in head and "beside" not in head
+    assert "Screened: timed with half of the other patches in place" in " ".join(text.split())
+    assert "not raced" not in text
+
+
+def test_what_was_raced_beside_all_others_too_has_its_column() -> None:
+    text = render(report(of_halves(optimizer=(0.91, 0.895, 0.925))))
+    (head,) = [line for line in text.splitlines() if "also changes" in line]
+    assert "of the step, screened" in head and "beside the others" in head
+    assert "Beside the others: all of it against all but this one." in " ".join(text.split())
+
+
+def test_what_was_compared_is_counted_in_pairs_of_blocks() -> None:
+    raced = tuple(replace(each, in_halves=True) for each in CLIMB.comparisons)
+    loader = replace(raced[0], way="loader", n=7)  # has quads, which consist of pairs
+    control = replace(CONTROL, in_halves=True)
+    text = render(CLIMB.with_(comparisons=(*raced, loader), calibration=control), verbose=True)
+    assert "40 pairs" in text and "7 quads" in text
+    assert "your code (160 pairs)" in " ".join(text.split())
+    assert "single pairs of the control scatter" in text

@@ -73,6 +73,7 @@ class Shop:
     noise: float = 0.0  # of the logarithm of a step's time in a race
     way: str = "code"  # how a race says that patches are put in place
     control: float = 1.0  # times what a step of the control takes in a race
+    in_halves: bool = False  # patches are raced with half of the others in place, as code and settings are
     firsts_of_labs: int = 0  # steps of races before the first process of the final one
 
     def _switches(self, variant: Variant) -> Switches:
@@ -130,6 +131,7 @@ class Engine:
         self.refused: dict[str, str] = {}
         self.on: dict[str, Switches] = {}
         self.totals: Json = {}
+        self.why_apart = ""
 
     def screen(
         self,
@@ -140,6 +142,7 @@ class Engine:
         rivals: bool = False,
         so_far: Json | None = None,
         may_count_own: bool = False,
+        is_apart: bool = False,
     ) -> Json:
         own = switches(Path("t.py").read_text())
         self.on = {BASE: own, CONTROL: own}
@@ -160,8 +163,13 @@ class Engine:
         former = [
             Entrant(key, [*old["log_ratios"]], [*old["seconds"]], old["left"]) for key, old in (so_far or {}).items()
         ]
+        slots: dict[str, list[str]] = {}
+        for item in entrants:
+            if item["key"] in self.on and self.shop.in_halves and not (base or rivals or is_apart):
+                slots.setdefault(item["slot"], []).append(item["key"])
         self.running = Race(
-            others, CONTROL, least, seed, base=self.base, rivals=rivals, leasts=leasts, former=former
+            others, CONTROL, least, seed, base=self.base, rivals=rivals, leasts=leasts, former=former,
+            slots=[*slots.values(), [CONTROL]] if slots else [],
         )  # fmt: skip
         self.turns = self.running.turns()
         self.turn: Turn | None = next(self.turns, None)
@@ -186,21 +194,34 @@ class Engine:
             for key, entrant in self.running.entrants.items()
         }  # fmt: skip
         ended = self.turn is None
-        return {"entrants": entrants, "refused": {}, "ways": {}, "ended": ended, "block": 1, "base": self.totals}
+        in_halves = sorted(self.running.in_halves)
+        return {
+            "entrants": entrants, "refused": {}, "ways": {}, "ended": ended, "block": 1, "base": self.totals,
+            "in_halves": in_halves, "apart": self.why_apart,
+        }  # fmt: skip
+
+    def switches_in(self, turn: Turn) -> Switches:
+        """Those of all that are in place in a turn."""
+        keys = self.running.together.get(turn.key, (turn.key,))
+        return {name: max(self.on[key][name] for key in keys) for name in self.on[self.base]}
 
     def _step(self, turn: Turn) -> float:
         self.inside = turn.key
         self.shop.blocks += 1
         if self.shop.blocks > self.shop.dies_at:
             raise KeyboardInterrupt
-        self.shop.crashes(self.on[turn.key])
+        self.shop.crashes(self.switches_in(turn))
         try:
-            self.shop.fails(self.on[turn.key])
+            self.shop.fails(self.switches_in(turn))
         except ValueError as error:
-            self.running.fail(turn.key, f"with it, a step raises {error}")
+            if turn.key in self.running.together:
+                self.why_apart = f"with it, a step raises {error}"
+                self.running.break_up()
+            else:
+                self.running.fail(turn.key, f"with it, a step raises {error}")
             return 0.0
         noise = random.Random(self.shop.blocks).gauss(0.0, self.shop.noise)
-        seconds = self.shop.speed(self.on[turn.key]) * STEP * turn.steps * math.exp(noise)
+        seconds = self.shop.speed(self.switches_in(turn)) * STEP * turn.steps * math.exp(noise)
         seconds *= self.shop.control if turn.key == CONTROL else 1.0
         self.shop.clock.sleep(seconds)
         if turn.key == self.base:

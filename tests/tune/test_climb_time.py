@@ -13,12 +13,11 @@ from perfaudit.measure.facts import Script
 from perfaudit.measure.race import FUTILE
 from perfaudit.measurements import Settings
 from perfaudit.tune.candidates import Candidate
+from perfaudit.tune.climb_left_out import bring_back, leave_out
 from perfaudit.tune.climb_state import Climb
 from perfaudit.tune.climb_time import (
     asking_words,
-    bring_back,
     is_enough,
-    leave_out,
     parts_of,
     quads_in,
     seconds_of_quads,
@@ -71,9 +70,12 @@ def test_steps_are_left_out_behind_a_switch_only_where_workers_stand_still() -> 
 
 
 def test_time_is_kept_for_racing_together_what_may_pay() -> None:
+    """Of what cannot be in place half of the time beside others: these are known together already."""
     profile = profile_of(survey_of(), seconds_per_step=0.1)
-    few = climb((candidate("a"), None, [], ""), (candidate("b"), None, [], ""))
-    with_loader = climb((candidate("a"), None, [], ""), (loader(2), None, [], ""))
+    in_halves = climb((candidate("a"), None, [], ""), (candidate("b"), None, [], ""))
+    few = climb(*((candidate(name, way="fresh"), None, [], "") for name in "ab"))
+    with_loader = climb((candidate("a", way="fresh"), None, [], ""), (loader(2), None, [], ""))
+    assert seconds_to_screen(profile, few, 300.0) < seconds_to_screen(profile, in_halves, 300.0)
     assert seconds_to_screen(profile, with_loader, 300.0) < seconds_to_screen(profile, few, 300.0)
     assert seconds_to_screen(profile, with_loader, 300.0) >= 0.4 * 300.0
 
@@ -100,7 +102,8 @@ def test_where_all_would_be_raced_too_briefly_fewer_are_raced() -> None:
     """Settings of one knob first, loading in the step itself before the others; knobs that could gain less after them."""
     profile = profile_of(survey_of(profile={"loading": 0.05, "forward": 0.03, "optimizer": 0.02}), seconds_per_step=1.0)
     names = ["fusion", "optimizer 1", "optimizer 2", "dataloader 0", "dataloader 2"]
-    found = [candidate("fusion"), *(candidate("optimizer", {"optimizer": n}) for n in (1, 2)), loader(0), loader(2)]
+    optimizers = [candidate("optimizer", {"optimizer": number}, "fresh") for number in (1, 2)]
+    found = [candidate("fusion", way="fresh"), *optimizers, loader(0), loader(2)]
     for most, kept in ((1000.0, names), (140.0, ["fusion", "optimizer 2", "dataloader 2"]), (33.0, ["dataloader 2"])):
         state = climb(*((each, None, [], "") for each in found))
         leave_out(profile, state, 10.0, most)
@@ -108,11 +111,30 @@ def test_where_all_would_be_raced_too_briefly_fewer_are_raced() -> None:
         assert shown == kept, most
 
 
+@pytest.mark.parametrize(
+    ("seconds", "kept"),
+    [
+        (200.0, ["fusion 1", "optimizer 1", "dataloader 0", "dataloader 2"]),
+        (10.5, ["fusion 1", "optimizer 1", "dataloader 2"]),
+        (4.0, ["fusion 1", "optimizer 1"]),
+        (1.0, ["optimizer 1"]),
+    ],
+)
+def test_what_is_raced_in_halves_takes_no_time_from_loaders_and_stays(seconds: float, kept: list[str]) -> None:
+    """Blocks of loaders are made of its pairs; without a loader, ten pairs are twenty steps of a tenth of a second."""
+    profile = profile_of(survey_of(profile={"loading": 0.02, "forward": 0.03, "optimizer": 0.05}), seconds_per_step=0.1)
+    found = [candidate("fusion"), candidate("optimizer"), loader(0), loader(2)]
+    state = climb(*((each, None, [], "") for each in found))
+    leave_out(profile, state, seconds, seconds)
+    assert [f"{each.knob} {next(iter(each.settings.values()))}" for each in state.candidates.values()] == kept
+
+
 @pytest.mark.parametrize(("loading", "kept"), [(0.07, "dataloader"), (0.003, "memory_format")])
 def test_where_one_can_be_raced_it_is_the_one_that_usually_gains_most_here(loading: float, kept: str) -> None:
     """A knob of which no profile tells what it could gain is not raced before a loader that most of the step waits for."""
     survey = survey_of(profile={"loading": loading, "forward": 0.1 - loading})
-    state = climb(*((each, None, [], "") for each in (candidate("threads"), loader(2), candidate("memory_format"))))
+    others = [candidate(name, way="fresh") for name in ("threads", "memory_format")]
+    state = climb(*((each, None, [], "") for each in (others[0], loader(2), others[1])))
     leave_out(profile_of(survey, seconds_per_step=0.1), state, 3.0, 3.0)
     assert [each.knob for each in state.candidates.values()] == [kept]
 
@@ -121,9 +143,9 @@ def test_where_one_can_be_raced_it_is_the_one_that_usually_gains_most_here(loadi
     ("refused", "seconds", "start", "raced"),
     [
         (True, 40.0, 0.0, ["fusion", "optimizer", "optimizer"]),
-        (True, 3.6, 0.0, ["fusion", "optimizer"]),
+        (True, 1.7, 0.0, ["fusion", "optimizer", "optimizer"]),  # eight pairs of blocks and a half
         (False, 20.0, 0.0, ["fusion"]),  # it is raced, or was decided
-        (True, 20.0, 18.0, ["fusion"]),  # to start the script again takes the time
+        (True, 20.0, 18.5, ["fusion"]),  # to start the script again takes the time
         (True, 1.0, 0.0, ["fusion"]),  # what is known of it stays said
     ],
 )
@@ -151,8 +173,7 @@ def test_what_was_left_out_comes_back_where_each_of_the_others_is_out(
     [
         (54.0, ["optimizer 1", "precision 1", "dataloader 1", "dataloader 2"]),
         (34.0, ["optimizer 1", "precision 1", "dataloader 2"]),  # one setting tells of most that its knob would gain
-        (30.0, ["optimizer 1", "dataloader 2"]),  # the step waits for data: more is missed without it
-        (10.0, ["optimizer 1"]),
+        (10.0, ["optimizer 1", "precision 1"]),  # what is raced together with the others takes no time from them
     ],
 )
 def test_where_time_is_short_that_is_left_out_first_which_is_not_allowed_and_missed_least(
@@ -189,7 +210,7 @@ def test_what_most_of_the_step_goes_to_is_raced_before_what_next_to_nothing_goes
     """Whoever may not have the patch learns what it would gain; a hundredth of the step would stay undecided."""
     survey = survey_of(profile={"loading": 0.07, "forward": 0.03 - optimizer, "optimizer": optimizer})
     offer = replace(loader(2), lacks=("rng",))
-    state = climb((candidate("optimizer"), None, [], ""), (offer, None, [], ""))
+    state = climb((candidate("optimizer", way="fresh"), None, [], ""), (offer, None, [], ""))
     leave_out(profile_of(survey, seconds_per_step=0.1), state, 10.0)
     assert [each.knob for each in state.candidates.values()] == kept
     assert ("could gain 1 % of the step at most" in state.left.get("optimizer", "")) is (len(kept) == 1)

@@ -132,6 +132,7 @@ class Engine(SwitchEngine):
         rivals: bool = False,
         so_far: Json | None = None,
         may_count_own: bool = False,
+        is_apart: bool = False,
     ) -> Json:
         sizes = {item["key"]: int(item["settings"][0][1]["size"]) for item in entrants}
         if sizes:

@@ -33,16 +33,18 @@ def screen(
     so_far: Reply | None = None,
     may_count_own: bool = False,
     of_ranks: bool = False,
+    is_apart: bool = False,
 ) -> Reply:
     """Be ready to race candidates in this very training: see `measure.screening`. Under "refused", those that cannot.
 
     entrants: "key", "code" (by path, the text as imported and as patched), "settings" (pairs of a knob as
     module:attribute and one of its settings), "loader" (such a pair, whose setting another loader has), "whole" (patched
-    text by path, for a twin), "way" and "least", which only this one must gain. least: the share of the step to be gained, see
-    `race.Race`. base: the key of that with which the others are compared, "" for the training as it is. marker: a file that
-    always has the key of what is in place, for those who find this process dead. rivals: see `race.Race`. so_far: by key,
-    what another process has told of an entrant, in whose race this one goes on. may_count_own: see `prepare_screening`. of_ranks:
-    the training has several ranks, each of which is asked the same at the same boundary.
+    text by path, for a twin), "way", "slot" (what it is a setting of, see `Candidate`) and "least", which only this one must
+    gain. least: the share of the step to be gained, see `race.Race`. base: the key of that with which the others are compared,
+    "" for the training as it is. marker: a file that always has the key of what is in place, for those who find this process
+    dead. rivals: see `race.Race`. so_far: by key, what another process has told of an entrant, in whose race this one goes on.
+    may_count_own: see `prepare_screening`. of_ranks: the training has several ranks, each of which is asked the same at the same
+    boundary. is_apart: no two of them are in place at the same time.
     """
     holder.doing = "screening candidates"
     training = holder.training
@@ -61,7 +63,7 @@ def screen(
         Candidate(
             item["key"], item.get("code", {}), [_in_place(holder, *pair) for pair in item.get("settings", ())],
             _other_loader(holder, *item["loader"]) if item.get("loader") else None,
-            item.get("whole", {}), item.get("way", "in place"),
+            item.get("whole", {}), item.get("way", "in place"), item.get("slot", ""),
         )
         for item in entrants
     ]  # fmt: skip
@@ -70,7 +72,7 @@ def screen(
         Entrant(key, list(told["log_ratios"]), list(told["seconds"]), told["left"])
         for key, told in (so_far or {}).items()
     ]
-    terms = Terms(least, seed, base or BASE, rivals, leasts, former)
+    terms = Terms(least, seed, base or BASE, rivals, leasts, former, is_apart)
     if of_ranks and holder.agreement is None:
         holder.agreement = OverGloo()
     mark = _marks_in(marker) if marker else lambda key: None

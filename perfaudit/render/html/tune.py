@@ -35,13 +35,13 @@ from perfaudit.render.html.markup import (
     words,
 )
 from perfaudit.render.ladder import (
-    READING,
     alone_text,
     final_race,
     headline,
     is_several,
     known_peaks,
     left,
+    reading,
     step_before,
     unsure_words,
 )
@@ -58,7 +58,15 @@ from perfaudit.render.tables import (
     size,
     trial_rows,
 )
-from perfaudit.render.words import clock_words, count, distrust, interval_text, saving_text, step_time
+from perfaudit.render.words import (
+    clock_words,
+    count,
+    distrust,
+    interval_text,
+    saving_text,
+    step_time,
+    unit_of,
+)
 from perfaudit.report import Report
 
 LEAST_PHASE = 0.005  # of a step; shorter ones are not drawn
@@ -252,7 +260,7 @@ def _ladder(report: Report, found: Ladder) -> Markup:
         )
         parts += [element("p", caption, class_="dim"), bars(rows, axis, "The ladder: time of a step, patch by patch")]
     parts.append(_dropped([rung for rung in found.rungs if rung.dropped]))
-    below = [element("p", words(said), class_="dim") for said in (READING, unsure_words(found)) if said]
+    below = [element("p", words(said), class_="dim") for said in (reading(found), unsure_words(found)) if said]
     return together(parts, *below) if found.rungs else Markup()
 
 
@@ -277,6 +285,9 @@ def _last_bar(found: Ladder, base: float) -> list[BarRow]:
 
 
 def _rung_figures(rung: Rung, stayed: int) -> Part:
+    if rung.in_halves:
+        beside = f"; beside the others {interval_text(*rung.beside)}" if rung.beside is not None else ""
+        return f"{alone_text(rung)}, {rung.basis}{beside}"
     alone = f"alone {alone_text(rung)}" if rung.ratio is not None or rung.quads else "not raced alone"
     if stayed < 2:
         return f"{alone}, {rung.basis}"
@@ -383,7 +394,7 @@ def _ratio_axis(bounded: Sequence[Comparison], report: Report) -> Axis:
 
 
 def _compared_row(name: str, c: Comparison) -> IntervalRow:
-    raced = count(c.n, "quad" if c.basis == "screened" else "round")
+    raced = count(c.n, unit_of(c))
     clock = clock_words(c.clock)
     if not math.isfinite(c.high):
         said = "given up: it looked no faster" if c.given_up else "no interval yet"

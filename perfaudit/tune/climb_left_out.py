@@ -1,0 +1,184 @@
+"""Candidates that a climb leaves out where its time is too short for all of them, and those that it brings back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from perfaudit.knobs import knob
+from perfaudit.measure.halves import SPARE_PAIRS
+from perfaudit.measure.pace import steps_of_quad
+from perfaudit.measure.quads import FEWEST, PAIR_LOOKS, USUAL_LOOK
+from perfaudit.measure.race import quads_in_round
+from perfaudit.tune.candidates import Candidate, how_to_allow
+from perfaudit.tune.climb_state import Climb
+from perfaudit.tune.climb_time import (
+    WANTED_QUADS,
+    in_halves,
+    number,
+    paces_of,
+    pairs_in,
+    quads_of_screening,
+    seconds_of_quads,
+    seconds_to_start,
+    share_seen,
+)
+from perfaudit.tune.profile import Profile
+
+OFFERED_QUADS = 12  # that all must be able to have, before those that are not allowed take time from the others
+SMALL_GAIN = 0.03  # of the step; what usually gains no more is raced last
+TINY_SHARE = 0.02  # of the step; what works on no more gives way even to what is not allowed
+LARGE_SHARE = 0.5  # of the step; what works on more is worth a word, allowed or not
+TELLING_QUADS = FEWEST + 1  # with fewer there is no interval; one is lost where a step raises
+
+
+def leave_out(profile: Profile, state: Climb, seconds: float, most: float = math.inf) -> None:
+    """Where the time is too short for all, drop what is not allowed, and then what could gain least, as far as that is known.
+
+    What is raced together takes no time from the others, and stays, unless there is next to no time. Where several loaders could
+    not be raced to their first look, that with most workers stays. What is not allowed is dropped for the others' sake. One
+    setting of it stays where it works on most of the step, and what works on next to nothing is dropped before any of it. The
+    last candidate stays: a race tells more than none. most: seconds that the race has where nothing is raced behind it. Where
+    even then all would be raced too briefly to say anything, settings of knobs that have several are dropped, and then whole
+    knobs.
+    """
+
+    def quads(within: float = seconds) -> float:
+        return quads_of_screening(profile, within, [*state.candidates.values()])
+
+    halves = {candidate.key for candidate in in_halves([*state.candidates.values()])}
+    of_halves = {candidate.knob for candidate in state.candidates.values() if candidate.key in halves}
+    shares = {name: knob(name).share(profile.survey) for name in {c.knob for c in state.candidates.values()}}
+    offers = _offers_by_need(state, shares)
+    for name in _tiny_knobs(profile, state) if offers else ():
+        if quads() < OFFERED_QUADS and name not in of_halves:
+            _leave_out_knob(state, name, shares)
+    for candidate in offers:
+        if quads() >= OFFERED_QUADS or len(state.candidates) == 1:
+            break
+        if len(_of_knob(state, candidate.knob)) == 1 and _is_most_of_step(profile, candidate.knob):
+            continue
+        if candidate.key in halves:
+            continue
+        del state.candidates[candidate.key]
+        if candidate.knob not in {c.knob for c in state.candidates.values()}:
+            state.left[candidate.knob] = f"not measured, for want of time; {how_to_allow(candidate, state.allow)}"
+            state.late.add(candidate.knob)
+            state.lacking[candidate.knob] = candidate.lacks
+    while _rounds_in(profile, seconds, state) < USUAL_LOOK and (fewest := _fewest_workers(state)) is not None:
+        del state.candidates[fewest.key]
+    gains = {name: knob(name).likely_gain(profile.survey) for name in shares}
+    for name in sorted(dict.fromkeys(c.knob for c in state.candidates.values()), key=lambda name: gains[name]):
+        others = {key: c for key, c in state.candidates.items() if c.knob != name}
+        if quads() >= WANTED_QUADS or gains[name] > SMALL_GAIN or not others:
+            break
+        if name in of_halves:
+            continue
+        _leave_out_knob(state, name, shares)
+    while not _is_told(profile, max(seconds, most), state) and len(state.candidates) > 1:
+        slow = [each for each in state.candidates.values() if each.key not in halves] or [*state.candidates.values()]
+        several = [each for each in slow if len(_of_knob(state, each.knob)) > 1]
+        if several:
+            del state.candidates[max(several, key=lambda each: _gives_way(profile, each)).key]
+        else:
+            names = [each.knob for each in slow]
+            _leave_out_knob(state, min(names, key=lambda name: gains[name]), shares)
+
+
+def bring_back(profile: Profile, state: Climb, listed: Mapping[str, Candidate], seconds: float) -> bool:
+    """Whether candidates that were left out for want of time are to be raced after all, as each of the others is out of the race.
+
+    A step raises with them, say, which ends a script within a few seconds. listed: all that there were. seconds: for racing.
+    Candidates that are not allowed stay left out: what their race would cost is better spent on a longer budget.
+    """
+    out = {key: state.candidates[key] for key in state.candidates if key in state.alone.out}
+    left_out = {key: each for key, each in listed.items() if key not in state.candidates and not each.lacks}
+    if not left_out or len(out) < len(state.candidates):
+        return False
+    seconds -= seconds_to_start(profile)  # of the training that they are raced in
+    knobs = {each.knob for each in left_out.values()}
+    said = {name: state.left.pop(name) for name in knobs if name in state.left}
+    state.late -= {*said}
+    state.candidates = left_out
+    leave_out(profile, state, seconds, seconds)
+    if not _is_told(profile, seconds, state):
+        state.candidates = {}
+        state.left |= said
+        state.late |= {*said}
+    found = bool(state.candidates)
+    state.candidates = {**out, **state.candidates}
+    return found
+
+
+def _is_told(profile: Profile, seconds: float, state: Climb) -> bool:
+    """Whether something is known of each candidate after so many seconds."""
+    candidates = [*state.candidates.values()]
+    if len(in_halves(candidates)) < len(candidates):
+        return quads_of_screening(profile, seconds, candidates) >= TELLING_QUADS
+    effects = len({candidate.knob for candidate in candidates}) + 1  # and the control's
+    return pairs_in(profile, seconds) > max(effects + SPARE_PAIRS, PAIR_LOOKS[0].generations)
+
+
+def _fewest_workers(state: Climb) -> Candidate | None:
+    """Of several loaders with workers that with fewest; None of one."""
+    loaders = [each for each in state.candidates.values() if _number_of_workers(each)]
+    return min(loaders, key=_number_of_workers) if len(loaders) > 1 else None
+
+
+def _rounds_in(profile: Profile, seconds: float, state: Climb) -> float:
+    """How many rounds of the race there are in these seconds: a loader has a quad in each, what is quicker up to two."""
+    halves = {each.key for each in in_halves([*state.candidates.values()])}
+    raced: list[list[Candidate]] = [[each] for each in state.candidates.values() if each.key not in halves]
+    take_turns = any(each.way == "loader" for each in state.candidates.values())
+    of_base, paces = paces_of(profile, [*raced, []], [], take_turns)  # and the control
+    steps = [steps_of_quad(pace, of_base) for pace in paces]
+    in_round = sum(each * quads_in_round(each, max(steps)) for each in steps)
+    return seconds / (in_round * profile.seconds_per_step or 1.0)
+
+
+def _tiny_knobs(profile: Profile, state: Climb) -> list[str]:
+    """Allowed knobs that work on next to nothing of the step, the smallest share first."""
+    names = dict.fromkeys(candidate.knob for candidate in state.allowed)
+    shares = {name: share_seen(profile, name) for name in names}
+    return sorted((name for name in names if shares[name] <= TINY_SHARE), key=lambda name: shares[name])
+
+
+def _is_most_of_step(profile: Profile, name: str) -> bool:
+    """Whether the profile names the part of the step that a knob works on, and that is most of it."""
+    return bool(knob(name).gains_from) and share_seen(profile, name) > LARGE_SHARE
+
+
+def _of_knob(state: Climb, name: str) -> list[Candidate]:
+    return [candidate for candidate in state.candidates.values() if candidate.knob == name]
+
+
+def _gives_way(profile: Profile, candidate: Candidate) -> tuple[bool, float]:
+    """How far a setting gives way to others of its knob: loading in the step itself, then what takes longer to race."""
+    loads_itself = candidate.way == "loader" and not candidate.settings.get("num_workers")
+    return loads_itself, seconds_of_quads(profile, [[candidate]])
+
+
+def _leave_out_knob(state: Climb, name: str, shares: Mapping[str, float]) -> None:
+    for candidate in _of_knob(state, name):
+        del state.candidates[candidate.key]
+    share = shares[name]
+    told = f"; it could gain {100 * share:.0f} % of the step at most" if share < 1 else ""
+    state.left[name] = f"not measured, for want of time{told}"
+    state.late.add(name)
+
+
+def _offers_by_need(state: Climb, shares: Mapping[str, float]) -> list[Candidate]:
+    """What is not allowed, that which is missed least first: all but one setting of a knob, then what could gain less.
+
+    Of loaders that with most workers stays: one more than are needed gains as well, one less may not gain at all.
+    """
+    offers = [candidate for candidate in state.candidates.values() if candidate.lacks]
+    last = {
+        name: max((each for each in offers if each.knob == name), key=_number_of_workers).key
+        for name in {each.knob for each in offers}
+    }
+    return sorted(offers, key=lambda candidate: (candidate.key == last[candidate.knob], shares[candidate.knob]))
+
+
+def _number_of_workers(candidate: Candidate) -> int:
+    return number(candidate.settings.get("num_workers")) if candidate.way == "loader" else 0

@@ -1,0 +1,181 @@
+"""A race in which half of the candidates are in place at a time: what runs, who leaves, and what ends it."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+
+import pytest
+
+from perfaudit.measure.pace import Pace
+from perfaudit.measure.quads import PAIR_LOOKS, USUAL_LOOK
+from perfaudit.measure.race import BASE, CONTROL, DECIDED, FAR_SLOWER, FUTILE, Entrant, Race, Turn
+
+Ratio = Callable[[frozenset[str]], float]
+
+
+def race_of(*keys: str, **given: object) -> Race:
+    return Race([*keys], CONTROL, 0.01, 3, slots=[*([key] for key in keys), [CONTROL]], **given)  # type: ignore[arg-type]
+
+
+def run(race: Race, noise: float = 0.0, most: int = 4000, seed: int = 1, **factors: float) -> list[Turn]:
+    """Drive a race in which each of these makes a step so many times as long."""
+
+    def ratio(keys: frozenset[str]) -> float:
+        return math.prod(factors.get(key, 1.0) for key in keys)
+
+    return drive(race, ratio, noise, most, seed)
+
+
+def drive(race: Race, ratio: Ratio, noise: float = 0.0, most: int = 4000, seed: int = 1) -> list[Turn]:
+    """Drive a race in which a step with these in place takes so long."""
+    rng, turns, made = random.Random(seed), race.turns(), list[Turn]()
+    try:
+        turn = next(turns)
+        while len(made) < most:
+            made.append(turn)
+            turn = turns.send(turn.steps * ratio(in_place(race, turn)) * math.exp(rng.gauss(0.0, noise)))
+    except StopIteration:
+        pass
+    return made
+
+
+def in_place(race: Race, turn: Turn) -> frozenset[str]:
+    return race.together.get(turn.key, frozenset({turn.key}) - {BASE})
+
+
+def test_every_timed_step_has_one_half_in_place_and_the_next_the_other() -> None:
+    race = race_of("a", "b", "c")
+    made = [turn for turn in run(race, a=0.8, b=0.9) if turn.is_timed]
+    for first, second in zip(made[::2], made[1::2], strict=True):
+        halves = in_place(race, first), in_place(race, second)
+        assert halves[0] | halves[1] == {"a", "b", "c", CONTROL} and not halves[0] & halves[1]
+    assert any(turn.key == BASE for turn in made)  # steps of the user's own code are timed, too
+
+
+def test_all_are_decided_after_the_steps_of_a_single_look() -> None:
+    """Twice four rows, and nothing and everything, are 20 steps; eight quads of each of three and of the control would be 96."""
+    race = race_of("a", "b", "c")
+    made = run(race, a=0.8, b=0.9, c=1.2)
+    assert len([turn for turn in made if turn.is_timed]) == 2 * 2 * 5
+    assert {key: race.entrants[key].left for key in "abc"} == dict.fromkeys("abc", DECIDED)
+    ratios = {key: found.ratio for key, each in race.entrants.items() if (found := each.interval)}
+    assert ratios == pytest.approx({"a": 0.8, "b": 0.9, "c": 1.2, CONTROL: 1.0})
+
+
+def test_one_that_was_shown_to_pay_stays_in_place_beside_the_others_and_one_that_looks_slower_leaves() -> None:
+    race = race_of("fast", "same", "slow")
+    made = run(race, noise=0.05, most=140, seed=0, fast=0.7, slow=1.3)
+    assert race.entrants["fast"].left == DECIDED and race.entrants["slow"].left in (DECIDED, FUTILE)
+    late = [in_place(race, turn) for turn in made[-20:]]
+    assert any("fast" in each for each in late) and not any("slow" in each for each in late)
+    assert len(race.entrants["fast"].log_ratios) > len(race.entrants["slow"].log_ratios)
+    found = race.entrants["fast"].interval
+    assert found is not None and found.quads > PAIR_LOOKS[0].generations  # it is known better than when it was decided
+
+
+def test_intervals_hold_what_is_true() -> None:
+    """Each misses in one of twenty races at most."""
+    truth = {"a": 0.8, "b": 0.95, "c": 1.0, "d": 1.05}
+    missed, paid = 0, 0
+    for seed in range(30):
+        race = race_of(*truth)
+        drive(race, lambda keys: math.prod(truth.get(key, 1.0) for key in keys), 0.06, 400, seed)
+        race.end()
+        for key, ratio in truth.items():
+            found = race.entrants[key].interval
+            missed += found is not None and not found.low <= ratio <= found.high
+        paid += race.entrants["a"].left == DECIDED
+    assert missed <= 6
+    assert paid == 30
+
+
+def test_where_a_step_with_several_fails_they_are_raced_one_at_a_time_and_keep_what_was_seen() -> None:
+    race = race_of("a", "b")
+    turns, made = race.turns(), []
+    turn = next(turns)
+    rng = random.Random(2)
+    for number in range(400):
+        made.append(turn)
+        pairs = [key for key in (*"ab", CONTROL) if len(race.entrants[key].log_ratios) >= 8]
+        if number > 20 and len(pairs) == 3 and turn.key in race.together and len(made) < 60:
+            race.break_up()
+            before = {key: [*race.entrants[key].log_ratios] for key in race.entrants}
+            took = 0.0
+            broke_up = number
+        else:
+            took = math.exp(rng.gauss(0.0, 0.1))
+        try:
+            turn = turns.send(took)
+        except StopIteration:
+            break
+    after = made[broke_up + 1 :]
+    assert after and not any(turn.key in race.together for turn in after)
+    assert {turn.key for turn in after} <= {BASE, CONTROL, "a", "b"}
+    for key, values in before.items():
+        assert race.entrants[key].log_ratios[: len(values)] == values
+
+
+def test_a_pair_of_which_a_step_raised_does_not_count() -> None:
+    race = race_of("a")
+    turns, lost = race.turns(), 0
+    turn, number = next(turns), 0
+    while True:
+        number += 1
+        took = math.nan if turn.is_timed and number % 9 == 0 else 0.9 if "a" in in_place(race, turn) else 1.0
+        lost += math.isnan(took)
+        try:
+            turn = turns.send(took)
+        except StopIteration:
+            break
+    assert lost
+    assert race.entrants["a"].log_ratios == pytest.approx([math.log(0.9)] * len(race.entrants["a"].log_ratios))
+
+
+def test_blocks_of_another_loader_are_made_of_the_same_pairs() -> None:
+    """So that the time that a loader takes tells of the patches, too, and its own ratio is not touched by them."""
+    paces = {"loader": Pace(block=6, skipped=1, warm_up=4)}
+    race = race_of("a", "b", paces=paces, loaders=["loader"])
+    race.entrants["loader"] = Entrant("loader")
+    race.candidates = ["a", "b", "loader"]
+
+    def ratio(keys: frozenset[str]) -> float:
+        return (1.0 - 0.3 * ("a" in keys) - 0.1 * ("b" in keys)) * (0.9 if "loader" in keys else 1.0)
+
+    made = drive(race, ratio)
+    in_loader = [turn for turn in made if turn.is_timed and "loader" in in_place(race, turn)]
+    assert any(in_place(race, turn) == {"loader", "a", "b", CONTROL} for turn in in_loader)
+    # Until all patches are decided, each pair of steps has one half of them and the other: the time of both is the same.
+    assert race.entrants["loader"].log_ratios == pytest.approx(
+        [math.log(0.9)] * len(race.entrants["loader"].log_ratios)
+    )
+    assert len(race.entrants["loader"].log_ratios) == USUAL_LOOK
+    assert race.in_halves == {"a", "b", "loader", CONTROL}
+    found = race.entrants["a"].interval
+    assert found is not None and 0.6 < found.ratio < 0.7  # 0.7 of a step alone, and 0.67 of one with b
+
+
+def test_one_that_is_far_slower_leaves_before_it_is_raced_with_others() -> None:
+    race = race_of("a", "far")
+    made = run(race, a=0.8, far=FAR_SLOWER + 1)
+    assert race.entrants["far"].left.startswith("5 times as slow")
+    assert not any("far" in in_place(race, turn) for turn in made if turn.is_timed and turn.key in race.together)
+
+
+def test_what_another_process_has_seen_stays_and_is_added_to() -> None:
+    former = [Entrant(key, [math.log(ratio)] * 6, [1.0] * 6) for key, ratio in (("a", 0.8), ("b", 1.0), (CONTROL, 1.0))]
+    race = race_of("a", "b", former=former)
+    run(race, a=0.8)
+    assert race.entrants["a"].left == DECIDED
+    assert race.entrants["a"].log_ratios[:6] == [math.log(0.8)] * 6
+    assert len(race.entrants["a"].log_ratios) > 6
+
+
+def test_a_race_that_ends_early_is_judged_by_the_pairs_that_there_were() -> None:
+    race = race_of("a", "b")
+    run(race, noise=0.02, most=40, a=0.85)
+    race.end()
+    found, other = race.entrants["a"].interval, race.entrants["b"].interval
+    assert found is not None and found.high < 0.95
+    assert other is not None and other.quads == len(race.entrants["b"].log_ratios) > PAIR_LOOKS[1].generations
