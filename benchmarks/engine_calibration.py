@@ -1,6 +1,6 @@
 """How often identical code is called different in one training, and real effects are found: `engine_calibration.py`.
 
-    --kinds identical effects single    what is raced (default: all of them)
+    --kinds identical effects single halves found    what is raced (default: all of them)
     --samples char_gpt …     trainings of sample_models (default: all three)
     --states calm loaded     the machine as it is, and beside three busy processes that this starts; "shared": beside what
                              others do on it just then
@@ -8,11 +8,13 @@
     --seconds S              of each race (120)
     --write                  put the table into engine_calibration.md
 
-One run is one training in one process, raced by the worker's own verbs as `tune` has them. *identical*: ten copies of the
-step's code, each a candidate, and the control; half of them come in as a patch that adds `pass` to what a step runs, the others
-as controls do. *effects*: the step of every entrant, the base's too, makes some matrix products
-besides; eight candidates make 2, 3, 5 and 10 % of a step fewer or more. *single*: one candidate that saves 10 %, in steps
-of about 120 and 200 ms, for the seconds until it is called.
+One run is one training in one process, raced by the worker's own verbs as `tune` has them. *identical*: ten copies of the step's
+code, each a candidate, and the control; half of them come in as a patch that adds `pass` to what a step runs, the others as
+controls do. *effects*: the step of every entrant, the base's too, makes some matrix products besides; eight candidates make 2, 3,
+5 and 10 % of a step fewer or more. *single*: one candidate that saves 10 %, in steps of about 120 and 200 ms, for the seconds
+until it is called. *halves*: each function that a step runs, beginning with `pass`, a candidate; half of them are in place at a
+time, as `tune` has it. *found*: these without the step's own function, and one that saves 10 % of a step, for the seconds until
+that is called.
 
 The true ratio is taken from the run itself. Every step's call of the products writes down when it began, how long it took and how
 many it made. All steps do the same besides: that takes the median distance of two calls in a row, less the call. With the
@@ -45,13 +47,14 @@ from records import keep, read, tell
 from perfaudit.measure.child import Child
 from perfaudit.measure.lab import build_command
 from perfaudit.measure.ledger import Variant
-from perfaudit.measure.quads import interval_of_quads, is_look
+from perfaudit.measure.quads import LOOKS, PAIR_LOOKS, interval_of_quads, is_look
 from perfaudit.measure.race import DECIDED, FUTILE, UNDECIDED
+from perfaudit.measure.stats import Look
 
 HERE = Path(__file__).resolve().parent
 RECORDS, PAGE = HERE / "engine_calibration.jsonl", HERE / "engine_calibration.md"
 SAMPLES = ("char_gpt", "photo_resnet", "digits_cnn")
-KINDS = ("identical", "effects", "single")
+KINDS = ("identical", "effects", "single", "halves", "found")
 COPIES = 10  # of identical code in one training
 EFFECTS = (-0.10, -0.05, -0.03, -0.02, 0.02, 0.03, 0.05, 0.10)  # of a step, what a candidate makes more than the base
 BESIDES = 0.12  # of a step: the products that the base's own step makes besides, so that some can be saved
@@ -143,6 +146,18 @@ def with_pass(text: str) -> str:
     return "".join(lines)
 
 
+def one_by_one(text: str, but: str = "") -> dict[str, str]:
+    """By name and line, the text with `pass` in just one of its functions that a step runs; not in one of this name."""
+    found = {}
+    for function in ast.walk(ast.parse(text)):
+        if isinstance(function, ast.FunctionDef) and function.name in OF_A_STEP - {but}:
+            lines = text.splitlines(keepends=True)
+            first = function.body[ast.get_docstring(function) is not None]
+            lines.insert(first.lineno - 1, " " * first.col_offset + "pass\n")
+            found[f"{function.name} {function.lineno}"] = "".join(lines)
+    return found
+
+
 def key_of(effect: float) -> str:
     return f"{100 * effect:+.0f}%"
 
@@ -157,7 +172,13 @@ def entrants_of(kind: str, file: str, text: str) -> tuple[str, list[Json]]:
         return text, [
             {"key": f"copy {number}", "way": way, **what} for number, (way, what) in enumerate(copies, start=1)
         ]
+    if kind == "halves":
+        return text, _in_slots({key: [text, after] for key, after in one_by_one(text).items()}, file)
     base = with_products(text, "base", BESIDES)
+    if kind == "found":
+        key = key_of(EFFECTS[0])
+        others = {name: [base, after] for name, after in one_by_one(base, but="training_step").items()}
+        return base, _in_slots({key: [base, with_products(text, key, BESIDES + EFFECTS[0])], **others}, file)
     entrants = []
     for effect in EFFECTS if kind == "effects" else EFFECTS[:1]:
         key = key_of(effect)
@@ -165,6 +186,14 @@ def entrants_of(kind: str, file: str, text: str) -> tuple[str, list[Json]]:
         swapped = {"code": {file: [base, patched]}, "settings": [], "whole": {file: patched}}
         entrants.append({"key": key, "way": "in place", **swapped})
     return base, entrants
+
+
+def _in_slots(texts: dict[str, list[str]], file: str) -> list[Json]:
+    """Candidates that may be in place at the same time, by key, of the text as imported and as patched."""
+    return [
+        {"key": key, "way": "in place", "slot": key, "code": {file: pair}, "settings": [], "whole": {}}
+        for key, pair in texts.items()
+    ]
 
 
 def run(kind: str, sample: str, state: str, longer: bool, seconds: float, seed: int) -> Json:
@@ -183,7 +212,7 @@ def run(kind: str, sample: str, state: str, longer: bool, seconds: float, seed: 
             alone = statistics.median(child.ask({"do": "block", "steps": WARM_STEPS}, TIMEOUT)["each"]["seconds"])
             (folder / "step_seconds").write_text(repr(alone))
             raced = _race(child, entrants, seconds, seed)
-        found = read_log(folder / "besides.log") if kind != "identical" else []
+        found = read_log(folder / "besides.log") if kind not in ("identical", "halves") else []
     return {
         "kind": kind, "sample": sample, "state": state, "longer": longer, "seconds": seconds, "seed": seed,
         "at": round(time.time()), "others": others, "load": [round(load, 1), round(os.getloadavg()[0], 1)], "machine": machine(),
@@ -224,6 +253,7 @@ def _race(child: Child, entrants: list[Json], seconds: float, seed: int) -> Json
     base = state["base"]
     own = {"counts_own": state["counts_own"], "counted": round(base["counted"] / max(base["wall"], 1e-9), 4)}
     told = {"prepared": round(prepared, 1), "took": round(took, 1), "block": state["block"], **own}
+    told |= {"in_halves": state["in_halves"]}
     return {**told, "entrants": kept, "refused": state["refused"], "ways": state.get("ways", {})}
 
 
@@ -280,7 +310,7 @@ def judged_again(record: Json) -> Json:
     return {
         **record,
         "entrants": {
-            key: {**entrant, **_judged(entrant, _beside(record, key), is_control=key == "control")}
+            key: {**entrant, **_judged(entrant, _beside(record, key), key == "control", _looks(record, key))}
             for key, entrant in record["entrants"].items()
         },
     }
@@ -291,14 +321,19 @@ def _beside(record: Json, key: str) -> list[list[float]]:
     return [other["log_ratios"] for name, other in record["entrants"].items() if name != key]
 
 
-def _judged(entrant: Json, others: list[list[float]], is_control: bool) -> Json:
+def _looks(record: Json, key: str) -> Sequence[Look]:
+    return PAIR_LOOKS if key in record.get("in_halves", ()) else LOOKS
+
+
+def _judged(entrant: Json, others: list[list[float]], is_control: bool, looks: Sequence[Look]) -> Json:
     """The interval of its log ratios at the look that decides, or at the end; one that looked no faster has left all the same."""
     ratios, is_futile = entrant["log_ratios"], entrant["left"] == FUTILE
     for quads in range(1, len(ratios) + 1):
-        found = interval_of_quads(ratios[:quads], others=others) if is_look(quads) and not is_control else None
+        is_one = is_look(quads, looks) and not is_control
+        found = interval_of_quads(ratios[:quads], others=others, looks=looks) if is_one else None
         if found is not None and (1 - found.high >= LEAST or 1 - found.low < LEAST):
             return {"interval": [found.ratio, found.low, found.high], "quads": found.quads, "left": DECIDED}
-    found = interval_of_quads(ratios, ended=not is_futile, others=others)
+    found = interval_of_quads(ratios, ended=not is_futile, others=others, looks=looks)
     return {
         "interval": [found.ratio, found.low, found.high] if found else None,
         "quads": found.quads if found else 0,
@@ -415,7 +450,7 @@ def seconds_table(records: Sequence[Json]) -> list[str]:
         ">median seconds until then | >slowest"
     )
     key = key_of(-0.10)
-    for kind, longer in (("single", False), ("single", True), ("effects", False)):
+    for kind, longer in (("single", False), ("single", True), ("effects", False), ("found", False)):
         mine = [r for r in records if r["kind"] == kind and r["longer"] == longer]
         for sample, state, group in groups_of(mine):
             if sample == "all":
@@ -425,9 +460,10 @@ def seconds_table(records: Sequence[Json]) -> list[str]:
                 continue
             called = [one["called"] for one in found if one["called"] is not None]
             enough = len(called) * 2 > len(found)
+            words = ", larger batches" if longer else ", in halves" if kind == "found" else ""
             cells = [
-                f"{sample}{', larger batches' if longer else ''}", state, load_of(group),
-                str(len(EFFECTS) - 1 if kind == "effects" else 0),
+                f"{sample}{words}", state, load_of(group),
+                f"{statistics.median(len(r['entrants']) - 2 for r in group):.0f}",
                 f"{1e3 * statistics.median(r['step'] for r in group):.0f}", str(len(found)),
                 share(len(called), len(found)),
                 f"{statistics.median(one['called'] or float('inf') for one in found):.0f}" if enough else "not called",
@@ -460,11 +496,12 @@ def page(records: Sequence[Json]) -> str:
     ]
     for kind, title, table in (
         ("identical", f"Identical code, {COPIES} copies in one training", identical_table),
+        ("halves", "Identical code, half of the candidates in place at a time", identical_table),
         ("effects", "Effects of known size, eight candidates in one training", effects_table),
     ):
         if mine := [r for r in records if r["kind"] == kind]:
             lines += [f"## {title}", "", *table(mine), ""]
-    if any(r["kind"] != "identical" for r in records):
+    if any(r["kind"] not in ("identical", "halves") for r in records):
         lines += ["## Seconds until a saving of 10 % of a step is called", "", *seconds_table(records), ""]
     refused = sorted({f"{key}: {why}" for r in records for key, why in r["refused"].items()})
     lines += [f"- not raced: {said}" for said in refused]

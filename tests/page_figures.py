@@ -251,7 +251,8 @@ def _reading(page: str) -> tuple[str, ...]:
 
 def _method() -> tuple[str, list[str]]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    looks, quad_looks = ([str(look.generations) for look in each.LOOKS] for each in (stats, quads))
+    all_looks = (stats.LOOKS, quads.LOOKS, quads.PAIR_LOOKS)
+    looks, quad_looks, pair_looks = ([str(look.generations) for look in each] for each in all_looks)
     assert (tolerance.COMPARING_SECONDS, tolerance.SHARE_OF_SPREAD, tolerance.STREAMS) == (2, 0.5, 2), (
         "two, half, twice"
     )
@@ -262,7 +263,8 @@ def _method() -> tuple[str, list[str]]:
         f"holds the true ratio in {_percent(1 - stats.ERROR)} of comparisons",
         f"{IN_WORDS[len(all_knobs())].capitalize()} knobs:",
         f"{IN_WORDS[len(all_knobs())]} knobs pay together",
-        f"judged after {', '.join(quad_looks[:-1])} and {quad_looks[-1]} quads of steps in the one training, after "
+        f"judged after {', '.join(pair_looks[:-1])} and {pair_looks[-1]} pairs of blocks, or {', '.join(quad_looks[:-1])} and "
+        f"{quad_looks[-1]} quads, in the one training, after "
         f"{', '.join(looks[:-1])} and {looks[-1]} generations in fresh processes, with {_percent(stats.ERROR)} error in all",
         f"`GOMP_SPINCOUNT={nursery.SPIN_COUNT}`",
         f"(as many as fit into two seconds, {tolerance.FEWEST_STEPS} to {tolerance.MOST_STEPS})",
