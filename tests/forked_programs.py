@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from perfaudit.cli.ranks_child import free_port
+
 # `torch._dynamo` is what the first optimizer imports, for two seconds. One thread: the parent has none when it forks.
 # What is imported of ours is what `perfaudit run` and its script's process import, and the rules are read: half of such a run.
 _FORK_ALL = """
@@ -38,7 +40,7 @@ def exit_code(leaving):
     print(leaving.code, file=sys.stderr)
     return 1
 
-def ended(code, name, arguments, folder, environment, out, err, seconds):
+def begun(code, name, arguments, folder, environment, out, err, seconds):
     if not (child := os.fork()):
         os.setsid()
         status = 0
@@ -60,19 +62,24 @@ def ended(code, name, arguments, folder, environment, out, err, seconds):
                 status = 1
             sys.stdout.flush(), sys.stderr.flush()
             os._exit(status)
-    _, status = os.waitpid(child, 0)
-    try:
-        os.killpg(child, signal.SIGKILL)  # workers of a program that hung
-    except ProcessLookupError:
-        pass
-    return os.waitstatus_to_exitcode(status)
+    return child
+
+def ended(programs):
+    codes = []
+    for child in [begun(**program) for program in programs]:
+        _, status = os.waitpid(child, 0)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)  # workers of a program that hung
+        codes.append(os.waitstatus_to_exitcode(status))
+    said = [open(program["err"]).read() for program in programs]
+    return codes, "".join(each for code, each in zip(codes, said) if code and "Timeout (" in each)
 
 for line in sys.stdin:
     asked = json.loads(line)
-    code, hung = ended(**asked), ""
-    if code and "Timeout (" in (said := open(asked["err"]).read()):
-        code, hung = ended(**asked), said
-    print(json.dumps([code, hung]), flush=True)
+    codes, hung = ended(asked)
+    if hung:
+        codes, _ = ended(asked)
+    print(json.dumps([codes, hung]), flush=True)
 """
 
 
@@ -109,21 +116,47 @@ def run_code(
     A fork of a process with torch in it may hang: a program that takes longer than `seconds` is ended and run once
     more, with a warning that says where its threads were. One that hangs again has the code 1, and says so in `err`.
     """
+    (done,) = _run_at_once(code, name, arguments, folder, seconds, [variables or {}])
+    return done
+
+
+def run_on_ranks(code: str, name: str, arguments: list[str], folder: Path, ranks: int = 2) -> list[Ended]:
+    """The same program with so many processes at once and the variables that torchrun gives each of them."""
+    common = {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1"}
+    common["MASTER_PORT"] = str(free_port())
+    variables = [{**common, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
+    return _run_at_once(code, name, arguments, folder, 120.0, variables)
+
+
+def _run_at_once(
+    code: str, name: str, arguments: list[str], folder: Path, seconds: float, variables: list[Mapping[str, str]]
+) -> list[Ended]:
+    """One program with each of these sets of variables, all at the same time."""
     parent = _parent(str(Path(__file__).parents[1]))
     assert parent.stdin is not None and parent.stdout is not None
     with tempfile.TemporaryDirectory() as said:
-        out, err = Path(said, "out"), Path(said, "err")
-        environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "OMP_NUM_THREADS": "1", **(variables or {})}
-        request: dict[str, Any] = {"code": code, "name": name, "arguments": arguments, "folder": str(folder.resolve())}
-        request |= {"environment": environment, "out": str(out), "err": str(err), "seconds": seconds}
-        parent.stdin.write(json.dumps(request) + "\n")
+        common: dict[str, Any] = {"code": code, "name": name, "arguments": arguments, "folder": str(folder.resolve())}
+        requests = [
+            {
+                **common,
+                "environment": {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "OMP_NUM_THREADS": "1", **own},
+                "out": f"{said}/out{number}",
+                "err": f"{said}/err{number}",
+                "seconds": seconds,
+            }
+            for number, own in enumerate(variables)
+        ]
+        parent.stdin.write(json.dumps(requests) + "\n")
         parent.stdin.flush()
         ended = parent.stdout.readline()
         assert ended, "the process that is forked from has ended"
-        exit_code, hung = json.loads(ended)
+        exit_codes, hung = json.loads(ended)
         if hung:
-            warnings.warn(f"{name} hung for {seconds:.0f} s and was run again:\n{hung[-2000:]}", stacklevel=2)
-        return Ended(exit_code, out.read_text(), err.read_text())
+            warnings.warn(f"{name} hung for {seconds:.0f} s and was run again:\n{hung[-2000:]}", stacklevel=3)
+        return [
+            Ended(exit_code, Path(asked["out"]).read_text(), Path(asked["err"]).read_text())
+            for exit_code, asked in zip(exit_codes, requests, strict=True)
+        ]
 
 
 def run_perfaudit(

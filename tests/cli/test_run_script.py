@@ -175,20 +175,16 @@ for step in range(10_000):
 """
 
 
-def launch(folder: Path, failing_step: str) -> Ended:
-    """Two ranks, of which the second takes longer, and fails in a step."""
-    (folder / "train.py").write_text(RANKS)
-    launched = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone",
-         "-m", "perfaudit", "run", "--steps", "30", "train.py", "--format", "json", "--", failing_step],
-        cwd=folder, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
-    return Ended(launched.returncode, launched.stdout, launched.stderr)
-
-
 @pytest.mark.slow
 def test_behind_a_launcher_all_ranks_end_at_one_step_and_the_first_reports_for_all(tmp_path: Path) -> None:
-    done = launch(tmp_path, "-1")
+    """With torchrun itself; the second rank takes longer."""
+    (tmp_path / "train.py").write_text(RANKS)
+    launched = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone",
+         "-m", "perfaudit", "run", "--steps", "30", "train.py", "--format", "json", "--", "-1"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    done = Ended(launched.returncode, launched.stdout, launched.stderr)
     assert done.code == 0, done.err
     seen = result(done)
     assert (seen["steps"], seen["ended"]) == (30, "enough")
@@ -200,7 +196,8 @@ def test_behind_a_launcher_all_ranks_end_at_one_step_and_the_first_reports_for_a
 
 @pytest.mark.slow
 def test_a_rank_that_fails_is_named_with_its_last_step(tmp_path: Path) -> None:
-    done = launch(tmp_path, "12")
+    (tmp_path / "train.py").write_text(RANKS)
+    done = run_perfaudit_on_ranks(tmp_path, 2, "run", "--steps", "30", "train.py", "--format", "json", "--", "12")
     assert done.code == 1, done.err
     first, second = result(done)["by_rank"]
     assert (second["ended"], second["steps"]) == ("failed", 12)
@@ -309,8 +306,7 @@ if __name__ == "__main__":
 @pytest.mark.parametrize("way", ["fork", "spawn"])
 def test_a_script_that_trains_in_processes_is_watched_in_one_of_them(tmp_path: Path, way: str) -> None:
     (tmp_path / "train.py").write_text(IN_PROCESSES)
-    typed = run_forked if way == "fork" else run  # what is spawned imports torch anew in any case
-    done = typed(tmp_path, "train.py", "--steps", "20", "--format", "json", "--", way)
+    done = run_forked(tmp_path, "train.py", "--steps", "20", "--format", "json", "--", way)
     seen = result(done)
     assert (seen["ended"], seen["steps"], seen["in_started"], done.code) == ("enough", 20, True, 0), done.err
 

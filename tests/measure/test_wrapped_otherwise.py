@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from forked_programs import run_on_ranks
 
 from perfaudit.measure.wrapped_otherwise import WrappedOtherwise, wrapped_model
 from perfaudit.training.code_change import NotSwappable
@@ -36,9 +34,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from perfaudit.measure.wrapped_otherwise import WrappedOtherwise
 
-dist.init_process_group("gloo", init_method=f"file://{sys.argv[1]}/store", rank=int(sys.argv[2]), world_size=2)
+dist.init_process_group("gloo")
 torch.set_num_threads(1)
-settings, keeps_gradients = json.loads(sys.argv[3]), sys.argv[4] == "keeps"
+settings, keeps_gradients = json.loads(sys.argv[1]), sys.argv[2] == "keeps"
 
 
 def trained(other):
@@ -81,22 +79,9 @@ def test_a_hook_that_halves_the_gradients_bytes_is_felt_and_taken_back(tmp_path:
 
 
 def learned(folder: Path, settings: list[dict[str, Any]], gradients: str) -> Iterator[dict[str, Any]]:
-    words = json.dumps(settings)
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", RANK, str(folder), str(rank), words, gradients], stdout=subprocess.PIPE, text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
-        for rank in range(2)
-    ]  # fmt: skip
-    try:
-        said = [each.communicate(timeout=200)[0] for each in ranks]
-    finally:
-        for each in ranks:
-            each.kill()
-            each.wait()
-    assert [each.returncode for each in ranks] == [0, 0]
-    yield from (json.loads(each.splitlines()[-1]) for each in said)
+    for done in run_on_ranks(RANK, "rank.py", [json.dumps(settings), gradients], folder):
+        assert done.code == 0, done.err
+        yield json.loads(done.out.splitlines()[-1])
 
 
 @pytest.fixture

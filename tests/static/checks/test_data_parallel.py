@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from forked_programs import run_code
+from forked_programs import run_code, run_on_ranks
 
 from perfaudit.findings import Fix
 from perfaudit.rules import all_rules
@@ -353,7 +351,7 @@ def weights(out: str) -> str:
 
 @pytest.mark.slow
 def test_two_ranks_train_as_one_process_does(tmp_path: Path) -> None:
-    """Under torchrun, on the CPU: the same parameters on both ranks, and losses that average to those of whole batches."""
+    """With the variables of torchrun: the same parameters on both ranks, and losses that average to those of whole batches."""
     in_order = changed(", shuffle=True", "")
     before = run_code(changed(TOLD, WEIGHTS, in_order), "train.py", [], tmp_path)
     assert before.code == 0, before.err
@@ -363,19 +361,10 @@ def test_two_ranks_train_as_one_process_does(tmp_path: Path) -> None:
     assert losses(alone.out) == losses(before.out)  # one process, with no launcher
     assert weights(alone.out) == weights(before.out)
 
-    (tmp_path / "train.py").write_text(after)
     (tmp_path / "model.pt").unlink()
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--redirects", "3"]
-    done = subprocess.run(
-        [*command, "--log-dir", "logs", "train.py"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    said = [path.read_text() for path in sorted((tmp_path / "logs").rglob("stdout.log"))]
-    assert (done.returncode, len(said)) == (0, 2), done.stderr[-2000:]
+    ranks = run_on_ranks(after, "train.py", [], tmp_path)
+    assert [rank.code for rank in ranks] == [0, 0], ranks[0].err + ranks[1].err
+    said = [rank.out for rank in ranks]
     assert weights(said[0]) == weights(said[1])
     numbers = [[float(value) for value in weights(text).split()[1:]] for text in (said[0], before.out)]
     assert numbers[0] == pytest.approx(numbers[1], rel=1e-4, abs=1e-4)
