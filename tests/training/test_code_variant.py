@@ -221,6 +221,7 @@ def test_functions_frozen_out_of_the_garbage_collector(load: Load) -> None:
         gc.unfreeze()
     with entered(found):
         assert module.A.f(1) == -1
+    gc.freeze()  # as it was: see `pytest_runtest_setup`
 
 
 # ---- what is refused -------------------------------------------------------------------------------------------------
