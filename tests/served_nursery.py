@@ -1,7 +1,8 @@
 """Nurseries that are forks of one process with torch imported: each command that a test starts would import it anew.
 
 Whoever of a session wants one first starts that process, one for each seed with which texts are hashed, and all workers of pytest
-share it. It ends with the session. A nursery from it does what `measure.nursery` says, and ends with the process that has it.
+share it. It ends with the session. A nursery from it does what `measure.nursery` says, with the cores of the process that has it,
+and ends with that process.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import select
 import shutil
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -76,6 +78,7 @@ def use() -> None:
 
 def serve(descriptor: int, session: int) -> None:
     """Fork a nursery for each process that connects, as long as the session lasts."""
+    os.sched_setaffinity(0, os.sched_getaffinity(session))  # whoever started this may have fewer cores
     import torch
     import torch._dynamo  # noqa: F401  # as `measure.forking` does
 
@@ -96,6 +99,8 @@ def serve(descriptor: int, session: int) -> None:
         if not os.fork():
             listener.close()
             os.setsid()
+            peer, *_ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+            os.sched_setaffinity(0, os.sched_getaffinity(peer))
             nurse(connection.detach(), os.getppid())
         connection.close()
 
