@@ -175,6 +175,7 @@ BY_NAME = {
     "static/rule_importer.py": "rules of the user's own",
     "target/load.py": "the user's own modules",
     "measure/forking.py": "libraries of others that children will need",
+    "measure/imported_libraries.py": "libraries of others that a child has imported",
     "measure/attribute_names.py": "in a child, what a parent that imports it has named",
 }
 

@@ -13,10 +13,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from perfaudit.measure import fork_safety
+from perfaudit.measure.imported_libraries import Variables, import_as_noted
 from perfaudit.measure.worker import die_with, serve
 from perfaudit.target.real_paths import know_modules
 
 Reply = dict[str, Any]  # JSON
+_SIZE = array.array("i").itemsize  # bytes of a descriptor
 
 
 def nurse(channel: int, parent: int) -> None:
@@ -32,9 +34,9 @@ def nurse(channel: int, parent: int) -> None:
     know_modules()
     requests = socket.socket(fileno=channel)
     ended: dict[int, int] = {}
-    size = array.array("i").itemsize
+    from_libraries: Variables = {}  # what libraries have set as they were imported here
     while True:
-        data, ancillary, _, _ = requests.recvmsg(1 << 20, socket.CMSG_SPACE(3 * size))
+        data, ancillary, _, _ = requests.recvmsg(1 << 20, socket.CMSG_SPACE(3 * _SIZE))
         if not data:
             os._exit(0)
         request = json.loads(data)
@@ -45,15 +47,39 @@ def nurse(channel: int, parent: int) -> None:
             know_modules()
             requests.sendall(b"-")
             continue
+        if request["do"] == "preload as":
+            spoilt = preload_as(_received(ancillary)[0], from_libraries)
+            requests.sendall((spoilt or fork_safety.reason_not_to_fork(threads) or "-").encode())
+            continue
         if request["do"] == "poll":
             requests.sendall(_exit_code(request["pid"], ended).encode())
             continue
-        descriptors = array.array("i")
-        descriptors.frombytes(ancillary[0][2][: 3 * size])
+        descriptors = _received(ancillary)
+        request["environment"] |= {name: value for name, value in from_libraries.items() if value is not None}
         answer = fork_worker(request, requests, descriptors, threads)
         for descriptor in descriptors:
             os.close(descriptor)
         requests.sendall(answer.encode())
+
+
+def preload_as(told: int, from_libraries: Variables) -> str:
+    """Import what this descriptor says that a child has imported: why none may be forked after that, "" if they may.
+
+    from_libraries: gets the variables that libraries have set.
+    """
+    with os.fdopen(told, "rb") as file:
+        why, variables = import_as_noted(json.loads(file.read()))
+    from_libraries |= variables
+    know_modules()
+    return why
+
+
+def _received(ancillary: Sequence[tuple[int, int, bytes]]) -> array.array[int]:
+    """The descriptors that came with a message."""
+    found = array.array("i")
+    data = ancillary[0][2]
+    found.frombytes(data[: len(data) - len(data) % _SIZE])
+    return found
 
 
 def fork_worker(request: Reply, requests: socket.socket, descriptors: Sequence[int], threads: int) -> str:

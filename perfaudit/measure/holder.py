@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from perfaudit.measure.agreement import Alone
+    from perfaudit.measure.imported_libraries import ImportsNoted
     from perfaudit.measure.screening import Screening
     from perfaudit.measure.twins import Twins
     from perfaudit.training.loader_variant import LoaderVariants
@@ -29,6 +30,7 @@ class Holder:
         self.in_force = contextlib.ExitStack()  # what a knob's setting has changed
         self.relocated: list[str] | None = None  # a folder from which nothing may be imported, and what takes its place
         self.scratch = ""  # the folder below which this process has one of its own for what a script writes
+        self.imports: ImportsNoted | None = None  # of a script
         self.padding: list[bytearray] = []  # kept for where it lies
         self.screening: Screening | None = None
         self.twins: Twins | None = None

@@ -15,7 +15,9 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from typing import Any
 
 from perfaudit.machine.limits import usable_cores
 from perfaudit.machine.others import cores_missing
@@ -55,7 +57,12 @@ class CannotFork(Exception):
 
 
 class Nursery:
-    """Forks workers on request and knows how they ended, because they are its children."""
+    """Forks workers on request and knows how they ended, because they are its children.
+
+    has_libraries: it has imported what one target imports. is_spoilt: no more are to be forked from it.
+    """
+
+    has_libraries = is_spoilt = False
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -93,9 +100,32 @@ class Nursery:
         """Import libraries that every child would import anew, if they are in LIBRARIES; a failure is left to the child."""
         wanted = [name for name in modules if name.partition(".")[0] in LIBRARIES]
         if wanted:
-            with contextlib.suppress(OSError):  # it died of the import; children are started afresh then
-                self._socket.sendall(json.dumps({"do": "preload", "modules": wanted}).encode())
-                self._reply()
+            self._preload(wanted)
+
+    def _preload(self, modules: list[str]) -> None:
+        with contextlib.suppress(OSError):  # it died of the import; children are started afresh then
+            self._socket.sendall(json.dumps({"do": "preload", "modules": modules}).encode())
+            self._reply()
+
+    def wait(self) -> None:
+        """Wait until it has torch imported."""
+        self._preload([])
+
+    def preload_as(self, noted: dict[str, Any]) -> bool:
+        """Import what a child of this process has imported, see `imported_libraries`; whether children may be forked then.
+
+        Where they may not, it goes on with those that it has, and the next ones are another nursery's.
+        """
+        self.has_libraries = True
+        with contextlib.suppress(OSError), tempfile.TemporaryFile() as told:  # larger than a message may be
+            told.write(json.dumps(noted).encode())
+            told.seek(0)
+            request, descriptors = json.dumps({"do": "preload as"}).encode(), array.array("i", [told.fileno()])
+            self._socket.sendmsg([request], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
+            self.is_spoilt = bool(self._reply())
+            return not self.is_spoilt
+        self.is_spoilt = True  # it died of the import
+        return False
 
     def poll(self, pid: int) -> int | None:
         """The exit code of a worker as `subprocess` counts it (minus the signal), None while it runs. Raises OSError."""
@@ -156,12 +186,18 @@ def nursery() -> Nursery | None:
         return None
     seed = os.environ.get("PYTHONHASHSEED")
     found = _nurseries.get(seed)
-    if found is None or not found.alive():
+    if found is None or found.is_spoilt or not found.alive():
         import atexit
 
         found = _nurseries[seed] = Nursery()
         atexit.register(found.close)
     return found
+
+
+def forget_libraries() -> None:
+    """Have the next children forked from a process without the libraries of the last target."""
+    for parent in _nurseries.values():
+        parent.is_spoilt |= parent.has_libraries
 
 
 def refuse(why: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,7 +19,7 @@ from perfaudit.measure.facts import Facts
 from perfaudit.measure.lab import ChildLab, StartOf, build_command, no_start
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.loop_patches import LoopPatches, Patched
-from perfaudit.measure.nursery import nursery
+from perfaudit.measure.nursery import forget_libraries, nursery
 from perfaudit.measure.scratch import target_json
 from perfaudit.measure.watch import Watch
 from perfaudit.target.fresh_start import must_start_afresh
@@ -63,6 +64,34 @@ class Children:
     def new_child(self) -> Asked:
         """A process for the target."""
         return Child(self.fresh)
+
+    def wait_for_torch(self) -> None:
+        """Wait until children can be forked, so that the start of the first one is none of torch's import."""
+        parent = None if self.fresh else nursery()
+        if parent is not None:
+            parent.wait()
+
+    def preload_libraries(self) -> float:
+        """Have the next children begin with the libraries that the one which waits has imported; seconds that this took.
+
+        0 where they begin without.
+        """
+        if self._waiting is None or self.of_ranks:
+            return 0.0
+        seconds = self._preload_as(self._waiting[0])
+        self._waiting[0].pause()
+        return seconds
+
+    def _preload_as(self, child: Asked) -> float:
+        parent = None if self.fresh or not self.target.is_script else nursery()
+        if parent is None:
+            return 0.0
+        began = time.monotonic()
+        with contextlib.suppress(ChildFailed):  # it is told when it is asked for something else
+            noted = child.ask({"do": "imported"}, self.timeout)
+            if noted.get("libraries") and parent.preload_as(noted):
+                return time.monotonic() - began
+        return 0.0
 
     def lab(self, check: Check | None = None, start_of: StartOf = no_start) -> ChildLab:
         """A lab whose variants pass `check` when they are built; it raises TrialFailed for one that does not."""
@@ -138,7 +167,9 @@ class Children:
         with self.new_child() as child:
             target = target_json(self.target, child)
             command = {"do": "trace", "target": target, "files": files, "device": self.device}
-            return child.ask(command, self.timeout)
+            reply = child.ask(command, self.timeout)
+            self._preload_as(child)
+            return reply
 
     def engine(self) -> ChildEngine:
         """The user's training as it is, ready to race candidates in. Raises ChildFailed."""
@@ -167,8 +198,11 @@ def workshop_for(
     if given is not None:
         yield given
         return
-    with contextlib.closing(Children(target, device, watch, timeout)) as children:
-        yield children
+    try:
+        with contextlib.closing(Children(target, device, watch, timeout)) as children:
+            yield children
+    finally:
+        forget_libraries()  # another target may have modules of these names
 
 
 def as_user_error(target: Target, failure: ChildFailed, timeout: float) -> UserError:

@@ -103,6 +103,11 @@ class Shop:
         item = self.open([variant])[variant.key]
         return str(item) if isinstance(item, TrialFailed) else ""
 
+    def wait_for_torch(self) -> None: ...
+
+    def preload_libraries(self) -> float:
+        return 0.0
+
     def ask(self, variant: Variant, *commands: Json) -> list[Json]:
         on = self._switches(variant)
         self.clock.sleep(0.2)

@@ -82,6 +82,7 @@ class Shop:
     refused: tuple[int, ...] = ()  # sizes that cannot be put in place in a training that runs
     looked: list[list[int]] = field(default_factory=list)  # sizes of each race in one training
     queued, noise, control, way = 0.0, 0.0, 1.0, "code"  # of that training, see `switches.Shop`
+    waiting = preloading = 0.0  # seconds that torch and other libraries take to be imported
 
     def facts(self) -> Facts:
         return facts(project_files=("t.py",), factories={}, factory_files={})
@@ -93,6 +94,12 @@ class Shop:
         self.opened.append([int(str(v.settings.get("size", 0))) for v in variants])
         self.clock.sleep(self.opening * len(variants))
         return {v.key: Steps(self, int(str(v.settings.get("size", 0)))) for v in variants}
+
+    def wait_for_torch(self) -> None:
+        self.clock.sleep(self.waiting)
+
+    def preload_libraries(self) -> float:
+        return self.preloading
 
     def ask(self, variant: Variant, *commands: Json) -> list[Json]:
         self.clock.sleep(self.opening)

@@ -15,7 +15,17 @@ from perfaudit.measure.child_subject import ChildSubject
 from perfaudit.measure.facts import Facts
 from perfaudit.measure.ledger import Block, Variant
 from perfaudit.measure.runner import TrialFailed
+from perfaudit.measure.watch import Watch
 from perfaudit.report import Report
+from perfaudit.target.names import Target
+from perfaudit.tune.first_steps import build
+
+
+def test_a_start_of_the_code_is_neither_the_import_of_torch_nor_of_what_the_next_ones_have(clock: FakeClock) -> None:
+    shop = Shop(clock, {0: 1.0}, opening=5.0)
+    shop.waiting, shop.preloading = 20.0, 3.0
+    profile = build(Target("t.py", {}), shop, Watch(), 10.0, clock)  # type: ignore[arg-type]  # a workshop of this file
+    assert profile.seconds_to_open == pytest.approx(2.0)
 
 
 class Busy(Shop):

@@ -17,6 +17,7 @@ from perfaudit.measure.attribute_names import find_named
 from perfaudit.measure.facts import to_json
 from perfaudit.measure.gather_facts import facts_of
 from perfaudit.measure.holder import Holder, refusal
+from perfaudit.measure.imported_libraries import ImportsNoted
 from perfaudit.script.kept_away import keep_files_away
 from perfaudit.script.trackers import quiet_environment
 from perfaudit.target import overlay as patched
@@ -94,6 +95,7 @@ def run_script(
 
     shared: the folder in which others find what is written there.
     """
+    holder.imports = ImportsNoted()
     if scratch:
         own = Path(tempfile.mkdtemp(dir=scratch))
         try:
@@ -114,6 +116,11 @@ def run_script(
     trains_here = tell_first_update_in_started(line, pipe) if pipe >= 0 else lambda: None
     most = GRADIENTS_SHARE * free_memory()
     return ScriptTraining(target, loader, seed, optimizer, most, holder.refuse, trains_here, Start(**start))
+
+
+def imported(holder: Holder) -> Reply:
+    """Which libraries a script has imported so far, see `ImportsNoted.end`; {} of anything else."""
+    return holder.imports.end() if holder.imports is not None else {}
 
 
 def strays(holder: Holder) -> Reply:
