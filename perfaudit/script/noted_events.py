@@ -45,7 +45,8 @@ class UpdateRecords:
 
     Of a record, `seconds` is all that time, `phases` are seconds in the order of PHASES. What stands in `samples` are those of
     batches, or of models' inputs where there are no batches. Where phases were not timed, `phases` is [], and there are no
-    batches, samples and backward passes. called: classes of models that were called.
+    batches, samples and backward passes. `same_inputs` is there where models were called with what they had been called with
+    before the last update. called: classes of models that were called.
     """
 
     def __init__(self, now: float) -> None:

@@ -175,10 +175,12 @@ def warm_up(steps: int) -> int:
 def samples_of(updates: Sequence[Json]) -> int:
     """How many samples a step had: those of its batches; of what its models were called with where it took no batch.
 
-    Optimizers that are updated one after the other on the same batch train on it together.
+    Optimizers that are updated one after the other on the same batch train on it together, and so do those whose models were
+    called with the same tensor.
     """
     took = [update for update in updates if update["batches"]]
-    return sum(update["samples"] for update in took or updates)
+    took = took or [update for at, update in enumerate(updates) if not at or not update.get("same_inputs")]
+    return sum(update["samples"] for update in took)
 
 
 def _step(updates: Sequence[Json]) -> Step:

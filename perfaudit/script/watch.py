@@ -44,7 +44,7 @@ from perfaudit.script.notes import Notes
 from perfaudit.script.rank_values import RankValues
 from perfaudit.script.read_loaders import ReadLoaders
 from perfaudit.script.replaced_functions import Function, Replace
-from perfaudit.script.samples import count_samples
+from perfaudit.script.samples import count_samples, first_tensor
 from perfaudit.script.timed_models import TimedModels
 from perfaudit.script.watched_tensors import WatchedTensors
 
@@ -92,6 +92,8 @@ class Watch:
         self._nodes: Callable[[], int] = int  # how many graphs of this thread have had; 0 where torch does not tell
         self._has_gradients: Callable[[], bool] = bool
         self._has_samples = False  # whether a batch since the last update has told how many
+        self._input: Callable[[], Any] = lambda: None  # the tensor that a model was last called with, while it is there
+        self._inputs = self._inputs_again = 0  # since the last update, and of these those that are the one before
         self._wants_inputs = True  # whether the next call of a model is to tell: the first one before a backward pass
         self.loaders = ReadLoaders()
         self._hooks: tuple[Any, ...] = ()  # of torch's updates; each can be removed
@@ -291,6 +293,9 @@ class Watch:
         values = self._values(optimizer) if self.has_values else _NOTHING
         if self.of_rank is not None:
             values = {**values, **self.of_rank.take()}
+        if self._inputs and self._inputs == self._inputs_again:
+            values = {**values, "same_inputs": True}
+        self._inputs = self._inputs_again = 0
         notes.note((kind, now, (number, values)))
         self.updates += 1
         self.evaluated = 0
@@ -510,7 +515,7 @@ class Watch:
                 samples = 0 if has_gradients() else NO_GRADIENTS
                 if self._wants_inputs and not samples:
                     self._wants_inputs = False
-                    samples = count_samples([*args, *kwargs.values()], dimensions=2)
+                    samples = self._count_inputs([*args, *kwargs.values()])
                 note((CALLED, now, samples))
                 if samples == NO_GRADIENTS:
                     self._note_evaluation()
@@ -518,6 +523,17 @@ class Watch:
                     notes.add_up()
 
         return call
+
+    def _count_inputs(self, given: list[Any]) -> int:
+        """The samples that a model is called with."""
+        found = first_tensor(given, dimensions=2)
+        self._inputs += 1
+        self._inputs_again += found is not None and found is self._input()
+        try:
+            self._input = weakref.ref(found) if found is not None else lambda: None
+        except TypeError:  # of a kind that cannot be looked for later
+            self._input = lambda: None
+        return 0 if found is None else int(found.shape[0])
 
     def _count_call(self, original: Function, *args: Any, **kwargs: Any) -> Any:
         """Call a model without gradients where only that is told; models inside of it count for it."""

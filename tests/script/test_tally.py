@@ -72,6 +72,19 @@ def test_samples_of_a_step_are_those_of_its_batches(taken: list[tuple[int, int]]
     assert samples_of([{"batches": batches, "samples": number} for batches, number in taken]) == samples
 
 
+@pytest.mark.parametrize(
+    ("again", "samples"),
+    [
+        ([False, False, True], 8),  # two draws of a buffer, on the second of which another optimizer trains, too
+        ([True], 4),  # the whole set in each step
+        ([False, False], 8),
+    ],
+)
+def test_optimizers_that_train_on_what_one_has_just_trained_on(again: list[bool], samples: int) -> None:
+    updates = [{"batches": 0, "samples": 4} | ({"same_inputs": True} if same else {}) for same in again]
+    assert samples_of(updates) == samples
+
+
 def test_steps_whose_phases_were_not_timed_count_by_their_time() -> None:
     """A tenth is watched. Every hundredth has an evaluation, which is told whether it is watched or not."""
     tally = Tally()

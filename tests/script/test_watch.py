@@ -290,6 +290,24 @@ for _ in range(6):
     mean(torch.cat(kept)).backward()
     optimizer.step()
 """,
+    "replay": """
+value, policy = small(), small()
+of_value, of_policy = (torch.optim.SGD(model.parameters(), lr=0.1) for model in (value, policy))
+for number in range(16):
+    rows = torch.randn(4, 8)  # from a buffer
+    mean(value(rows)).backward()
+    of_value.step()
+    if number % 2:
+        mean(policy(rows)).backward()
+        of_policy.step()
+""",
+    "whole_set": """
+model, rows = small(), torch.randn(4, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(8):
+    mean(model(rows)).backward()
+    optimizer.step()
+""",
     "by_name": """
 model = small()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -518,11 +536,11 @@ def test_between_an_action_and_the_next_call_is_the_environment(seen_of: Callabl
     assert seconds == pytest.approx({"forward": 7.0, "backward": 3.0, "other": 15.0})
 
 
-@pytest.mark.parametrize(("name", "samples"), [("no_optimizer", 4), ("episode", None)])
+@pytest.mark.parametrize(("name", "samples"), [("no_optimizer", 4), ("episode", None), ("replay", 8), ("whole_set", 4)])
 def test_samples_without_a_loader_are_those_of_the_models_inputs(
     seen_of: Callable[[str], Seen], name: str, samples: int | None
 ) -> None:
-    """Of an episode with an action after the other it is not known."""
+    """Of an episode with an action after the other it is not known. What several optimizers train on is counted once."""
     run = summarize(seen_of(name), name)
     rate = run.samples_per_second
     assert (rate and run.seconds_per_step and round(rate * run.seconds_per_step)) == samples
