@@ -60,7 +60,8 @@ def words_of_options(survey: Survey, given: Sequence[Argument]) -> str:
     trainer = survey.facts.trainer
     if trainer is None or not given or not {name for name, _ in given} <= set(trainer.options):
         return ""
-    return f"give the script {' '.join(f'--{name} {value.strip(QUOTE)}' for name, value in given)}"
+    options = (f"--{trainer.option_prefix}{name} {value.strip(QUOTE)}" for name, value in given)
+    return f"give the script {' '.join(options)}"
 
 
 def by_options(survey: Survey, *given: Argument) -> str:

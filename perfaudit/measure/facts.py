@@ -119,7 +119,7 @@ class Trainer:
 
     precision: that it computes in, in the knob's word where that has one. optimizer: the name by which it was asked for one, ""
     where the script builds it. site: the call that gave it its arguments. refuses_bf16: why it does not take that argument.
-    options: names of its arguments that the command line sets instead.
+    options: names of its arguments that the command line sets instead; option_prefix: what is before them there.
     """
 
     library: str
@@ -128,6 +128,7 @@ class Trainer:
     site: CallSite | None
     refuses_bf16: str = ""
     options: tuple[str, ...] = ()
+    option_prefix: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

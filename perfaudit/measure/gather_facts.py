@@ -56,6 +56,7 @@ def _trainer(trainer: Any) -> Trainer | None:  # a training.trainers.Trainer
         site=_call_site(trainer.site),
         refuses_bf16=trainer.refuses_bf16,
         options=trainer.options,
+        option_prefix=trainer.option_prefix,
     )
 
 

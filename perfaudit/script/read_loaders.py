@@ -35,13 +35,19 @@ class ReadLoaders:
         def build(loader: Any, *args: Any, **kwargs: Any) -> None:
             original(loader, *args, **kwargs)
             site = call_site(sys._getframe(1), loader)
-            if site is not None:
-                if site not in self._sites:
-                    self._sites.append(site)
-                with contextlib.suppress(TypeError):  # a class of loaders may have no hash
-                    self._built[loader] = self._sites.index(site)
+            if site is not None and site not in self._sites:
+                self._sites.append(site)
+            with contextlib.suppress(TypeError):  # a class of loaders may have no hash
+                number = self._sites.index(site) if site is not None else self._made_of(loader)
+                if number >= 0:
+                    self._built[loader] = number
 
         return build
+
+    def _made_of(self, loader: Any) -> int:
+        """The number of the call whose loader a library has built another one of, such as `Accelerator.prepare`; -1 for none."""
+        found = {number for other, number in [*self._built.items()] if takes_the_same(loader, other)}
+        return found.pop() if len(found) == 1 else -1
 
     def begin(self, loader: Any, batches: Any) -> None:
         """An iterator over a loader was made."""
@@ -78,3 +84,13 @@ class ReadLoaders:
             return []
         others = [site for number, site in enumerate(self._sites) if number not in self._read]
         return [(site.path, site.line, site.end_line) for site in others]
+
+
+def takes_the_same(loader: Any, other: Any) -> bool:
+    """Whether a loader was built of another one's parts, so that it takes the same batches."""
+    missing = object()
+    if getattr(loader, "dataset", missing) is not getattr(other, "dataset", None):
+        return False
+    if loader.batch_sampler is None:
+        return other.batch_sampler is None and loader.batch_size == other.batch_size
+    return loader.batch_sampler is other.batch_sampler

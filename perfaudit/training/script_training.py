@@ -20,6 +20,7 @@ from greenlet import greenlet
 from perfaudit.errors import NoBatches, NoStep, TargetError
 from perfaudit.script import as_main
 from perfaudit.script.after_import import after_import
+from perfaudit.script.read_loaders import takes_the_same
 from perfaudit.script.rhythm import ANEW, find_rhythm
 from perfaudit.script.started import watch_started
 from perfaudit.script.tally import samples_of
@@ -397,14 +398,15 @@ class ScriptTraining(ScriptLoading):
         """What is before the names of the loader's arguments in the call at `loader_site`, or on the command line."""
         if self._own is None or self._own_loader_site:
             return ""
-        has_options = self.trainer is not None and bool(self.trainer.options)
+        is_its_own = self.trainer is not None and self.trainer.library == TRANSFORMERS  # its arguments are the loader's
+        has_options = is_its_own and self.trainer is not None and bool(self.trainer.options)
         return TRAINER_PREFIX if has_options or self._trainer_site is not None else ""
 
     @property
     def _own_loader_site(self) -> Site | None:
         """The script's call that built the loader, or the one of which `Accelerator.prepare` has made it."""
         own = self._own.loader if self._own is not None else None
-        return self._built_at(own) or self._site_of[0].of_one_that(lambda each: _takes_the_same(each, own))
+        return self._built_at(own) or self._site_of[0].of_one_that(lambda each: takes_the_same(each, own))
 
     @property
     def _trainer_site(self) -> Site | None:
@@ -429,15 +431,6 @@ class ScriptTraining(ScriptLoading):
         named = {f"model.{name}" if name else "model": module for name, module in self.model.named_modules()}
         found = {name: self._origins.of_compiling(module) for name, module in named.items()}
         return {name: site for name, site in found.items() if site is not None}
-
-
-def _takes_the_same(loader: Any, other: Any) -> bool:
-    """Whether a loader was built of another one's parts, so that it takes the same batches."""
-    if getattr(loader, "dataset", None) is not getattr(other, "dataset", loader):
-        return False
-    if loader.batch_sampler is None:
-        return other.batch_sampler is None and loader.batch_size == other.batch_size
-    return loader.batch_sampler is other.batch_sampler
 
 
 def _said_last() -> str:

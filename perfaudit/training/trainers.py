@@ -2,7 +2,8 @@
 
 Child only. Hugging Face builds loader, optimizer and precision from `TrainingArguments`, Lightning the precision from arguments
 of its `Trainer`, Accelerate from those of `Accelerator`. Their constructors are watched, and nothing of them is imported here.
-Hugging Face's `TrainingArguments` may come from the command line, by way of `HfArgumentParser`, which is watched too.
+Arguments may come from the command line: Hugging Face's by way of `HfArgumentParser`, Lightning's by way of `LightningCLI`, which
+are watched, too.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ _MAKE_STEPS = {  # modules with a class `Trainer` whose methods run for as long 
     "pytorch_lightning.trainer.trainer": LIGHTNING,
 }
 _PARSER = "transformers.hf_argparser"
+_COMMAND_LINES = ("lightning.pytorch.cli", "pytorch_lightning.cli")
+OF_TRAINER = "trainer."  # before the names of the Trainer's arguments, as a `LightningCLI` takes them
 _LIGHTNING_PRECISIONS = {"32-true": "float32", "bf16-mixed": "bf16", "16-mixed": "fp16"}
 _ACCELERATE_PRECISIONS = {"no": "float32", "bf16": "bf16", "fp16": "fp16"}
 
@@ -45,13 +48,14 @@ class Trainer:
     """The trainer that makes the steps. site: of the user's call that gave its arguments, None where none did, or several.
 
     its: Hugging Face's or Lightning's Trainer, or the Accelerator. options: names of its arguments that the command line sets,
-    and nothing behind it.
+    and nothing behind it; option_prefix: what is before them there.
     """
 
     library: str
     its: Any
     site: Site | None
     options: tuple[str, ...] = ()
+    option_prefix: str = ""
 
     @property
     def precision(self) -> str:
@@ -92,12 +96,16 @@ class Trainers:
         self._open = contextlib.ExitStack()
         # What came from the command line, as objects with their values then and the names of options.
         self._parsed: list[tuple[object, dict[str, object], frozenset[str]]] = []
+        self._of_command_line: list[object] = []  # each `LightningCLI` that has read it
+        self._made_by_it: list[tuple[object, tuple[str, ...]]] = []  # trainers, with names of options
 
     def watch(self, after_import: Callable[[str, Callable[[], None]], None]) -> None:
         """Observe the constructors of each of them as soon as its module has been imported."""
         for module in _TAKE_ARGUMENTS:
             after_import(module, partial(self._is_there, module))
         after_import(_PARSER, self._watch_parser)
+        for module in _COMMAND_LINES:
+            after_import(module, partial(self._watch_command_line, module))
 
     def _is_there(self, module: str) -> None:
         library, name, method = _TAKE_ARGUMENTS[module]
@@ -122,6 +130,27 @@ class Trainers:
 
         parser.parse_args_into_dataclasses = parse  # type: ignore[union-attr]  # for the life of this process
 
+    def _watch_command_line(self, module: str) -> None:
+        kind = vars(sys.modules[module]).get("LightningCLI")
+        parse, make = (getattr(kind, name, None) for name in ("parse_arguments", "instantiate_trainer"))
+        if kind is None or parse is None or make is None:
+            return
+
+        @functools.wraps(parse)
+        def parse_arguments(own: Any, parser: Any, args: Any = None) -> Any:  # Any: as the library has it
+            if args is None or (isinstance(args, list) and args == sys.argv[1:]):
+                self._of_command_line.append(own)
+            return parse(own, parser, args)
+
+        @functools.wraps(make)
+        def instantiate_trainer(own: Any, **given: Any) -> Any:
+            trainer = make(own, **given)
+            if any(each is own for each in self._of_command_line):
+                self._made_by_it.append((trainer, tuple(sorted(_names_of_trainer(own) - given.keys()))))
+            return trainer
+
+        kind.parse_arguments, kind.instantiate_trainer = parse_arguments, instantiate_trainer  # for this process
+
     def _options_of(self, given: object) -> tuple[str, ...]:
         """Names of arguments that the command line has set, and that are as it set them."""
         for parsed, values, options in self._parsed:
@@ -140,6 +169,8 @@ class Trainers:
             site = next((site for built in self._built.get(library, ()) if (site := built(given)) is not None), None)
             if library == TRANSFORMERS and (options := self._options_of(given)):
                 return Trainer(library, its, None, options)
+            if made := next((names for trainer, names in self._made_by_it if trainer is its), ()):
+                return Trainer(library, its, None, made, OF_TRAINER)
             return Trainer(library, its, _call_of_arguments(site, given) if library == TRANSFORMERS else site)
         everything = [pair for built in self._built.get(ACCELERATE, ()) for pair in built.everything()]
         accelerators = [(each, site) for each, site in everything if site is not None]
@@ -158,6 +189,15 @@ def _outermost(frame: types.FrameType | None) -> tuple[str, Any]:
     with names_in(found):  # emptied behind it
         its = first_argument(found)
     return str(found.f_globals["__name__"]), its
+
+
+def _names_of_trainer(command_line: Any) -> set[str]:
+    """Names of the Trainer's arguments that a `LightningCLI` has read; none where it keeps them otherwise than is known."""
+    with contextlib.suppress(Exception):  # its subclasses are the user's, and its parser is a library's
+        config = command_line.config_init
+        inside = config.get(str(command_line.subcommand), config).get("trainer", {})
+        return {name for name in {**inside} if isinstance(name, str)}
+    return set()
 
 
 def _is_same(before: object, now: object) -> bool:

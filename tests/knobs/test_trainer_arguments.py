@@ -160,6 +160,23 @@ def test_an_option_that_would_change_nothing_is_not_named() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "settings", "why"),
+    [
+        ("precision", BF16, "--trainer.precision bf16-mixed, which changes precision"),
+        ("cudnn", {"benchmark": True}, "--trainer.benchmark True"),
+    ],
+)
+def test_arguments_of_lightnings_command_line_are_named_as_options(name: str, settings: Settings, why: str) -> None:
+    """As `LightningCLI` takes them."""
+    options = {"library": "lightning", "options": ("benchmark", "precision"), "option_prefix": "trainer."}
+    survey, module = script_with(options), knob(name)
+    assert module.by_hand(survey) == f"the command line sets it, which is no line to patch: give the script {why}"
+    assert module.patch(Code("train.py", survey), settings) is None
+    assert module.words(settings, survey).startswith(f"give the script {why.partition(',')[0]}")
+    assert module.handed_over(settings, survey).startswith("add it to the command that starts the training")
+
+
+@pytest.mark.parametrize(
     ("given", "why", "now", "tried"),
     [
         (script_with(HF), "", "float32", ["bf16"]),

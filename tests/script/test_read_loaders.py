@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import sys
+import sysconfig
 import types
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from perfaudit.script.read_loaders import ReadLoaders
 
@@ -60,3 +64,36 @@ def test_nothing_is_named_where_a_batch_came_from_somewhere_else() -> None:
     seen.last = 1
     seen.end_update()
     assert seen.never_read() == []
+
+
+def built_by_a_library(kind: Any, *given: Any) -> Any:
+    """A loader that a library builds, as `Accelerator.prepare` does: no call of the script's has its arguments."""
+    library = str(Path(sysconfig.get_path("purelib"), "library", "loaders.py"))
+    made: dict[str, Any] = {}
+    exec(compile("def make(kind, *given):\n    return kind(*given)", library, "exec"), made)
+    return made["make"](kind, *given)
+
+
+@pytest.mark.parametrize(("shares", "is_known"), [("sampler", True), ("data set", False), ("nothing", False)])
+def test_a_loader_that_a_library_has_built_of_the_scripts(shares: str, is_known: bool) -> None:
+    seen = ReadLoaders()
+    kind = watched(seen)
+    rows, batches = [1, 2], object()
+
+    def with_parts(loader: Any, dataset: object, sampler: object) -> Any:
+        loader.dataset, loader.batch_sampler = dataset, sampler
+        return loader
+
+    class Parts(kind):  # type: ignore[misc]  # built above
+        dataset: object = rows
+        batch_sampler: object = batches if shares == "sampler" else None
+        batch_size = 4
+
+    train = with_parts(kind(seen), rows if shares != "nothing" else [3], batches)
+    evaluation, line = with_parts(kind(seen), [3], object()), sys._getframe().f_lineno
+    prepared = built_by_a_library(Parts, seen)
+    prepared.begin()
+    prepared.read()
+    seen.end_update()
+    assert (seen.never_read() == [(__file__, line, line)]) is is_known
+    assert train and evaluation

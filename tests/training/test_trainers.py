@@ -219,6 +219,28 @@ class Trainer:
     def train(self): return self._loop()
     def _loop(self): return self.step()
 """,
+    "lightning.pytorch.trainer.trainer": """
+class Trainer:
+    def __init__(self, precision="32-true", benchmark=None):
+        self.precision = precision
+    def fit(self): return self.step()
+""",
+    "lightning.pytorch.cli": """
+import sys
+class LightningCLI:
+    def __init__(self, trainer_class, args=None, **given):
+        self.trainer_class, self.subcommand = trainer_class, None
+        self.parse_arguments(None, args)
+        self.trainer = self.instantiate_trainer(**given)
+    def parse_arguments(self, parser, args):
+        given = dict(each.removeprefix("--trainer.").split("=") for each in (sys.argv[1:] if args is None else args))
+        self.config_init = {"trainer": {"precision": "32-true", "benchmark": None} | given}
+        if given.get("fit"):  # a subcommand
+            self.subcommand, self.config_init = "fit", {"fit": self.config_init}
+    def instantiate_trainer(self, **given):
+        inside = self.config_init.get(str(self.subcommand), self.config_init)["trainer"]
+        return self.trainer_class(**{name: inside[name] for name in ("precision", "benchmark")} | given)
+""",
     "accelerate.accelerator": """
 class Accelerator:
     def __init__(self, mixed_precision="no"): self.mixed_precision = mixed_precision
@@ -321,4 +343,35 @@ def test_arguments_that_the_command_line_sets_are_known_as_options(
     trainer = trainer_of(f"import sys\n{IMPORTS}{script}", tmp_path, monkeypatch)
     assert trainer is not None and trainer.library == "transformers"
     assert trainer.options == options
+    assert trainer.site is None or not options
+
+
+OF_LIGHTNING = """
+import sys
+from lightning.pytorch.trainer.trainer import Trainer
+from lightning.pytorch.cli import LightningCLI
+class Mine(Trainer):
+    def step(self): return running()
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "argument", "options"),
+    [
+        ("LightningCLI(Mine).trainer.fit()", "--trainer.precision=32-true", ("benchmark", "precision")),
+        ("LightningCLI(Mine).trainer.fit()", "fit=fit", ("benchmark", "fit", "precision")),
+        # What the program sets, no option sets.
+        ("LightningCLI(Mine, precision='64-true').trainer.fit()", "--trainer.benchmark=1", ("benchmark",)),
+        # From somewhere else than the command line.
+        ("LightningCLI(Mine, args=['--trainer.benchmark=1']).trainer.fit()", "--trainer.precision=64-true", ()),
+        ("LightningCLI(Mine)\nMine().fit()", "--trainer.benchmark=1", ()),
+    ],
+)
+def test_arguments_of_lightnings_command_line_are_known_as_options(
+    script: str, argument: str, options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["train.py", argument])
+    trainer = trainer_of(f"{OF_LIGHTNING}{script}", tmp_path, monkeypatch)
+    assert trainer is not None and trainer.library == "lightning"
+    assert (trainer.options, trainer.option_prefix) == (options, "trainer." if options else "")
     assert trainer.site is None or not options
