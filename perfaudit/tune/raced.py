@@ -11,6 +11,7 @@ from perfaudit.measurements import ClockName, Interval
 from perfaudit.target.phases import PHASES
 from perfaudit.tune.workshop import Json
 
+WITH, RAISES = "with it, ", "a step raises "  # of a candidate, see `measure.preparation`
 OWN_TIME = (
     "others use the cores: what steps waited for cores is left out of all times, as if nobody else used the machine"
 )
@@ -53,9 +54,18 @@ class Raced:
 
     @property
     def failures(self) -> dict[str, str]:
-        """By key, why candidates failed: a step raises with them, say, at the first one or later."""
+        """By key, why candidates failed: a step raises with them, say, at the first one or later.
+
+        Of what a step of the user's code has raised as well, the words say so.
+        """
         left = {key: seen.left for key, seen in self.entrants.items() if key != CONTROL}
-        return {key: why for key, why in (self.refused | left).items() if why.startswith(FAILED)}
+        failed = {key: why for key, why in (self.refused | left).items() if why.startswith(FAILED)}
+        return {key: self._with_and_without(why) for key, why in failed.items()}
+
+    def _with_and_without(self, why: str) -> str:
+        raises = why.removeprefix(WITH)
+        is_own = raises.startswith(RAISES) and any(raises in note for note in self.notes)
+        return f"{WITH}and without, {raises}" if is_own else why
 
     @property
     def out(self) -> dict[str, str]:

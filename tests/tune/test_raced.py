@@ -1,0 +1,34 @@
+"""Why candidates failed in a race in one training."""
+
+from __future__ import annotations
+
+import pytest
+
+from perfaudit.tune.raced import Raced, Seen
+
+RAISES = "a step raises FileNotFoundError: no such file: 'logs.tsv' (train.py:40 in plot)"
+BUILT_AGAIN = "the training ended while it was raced, and was built again: {}"
+
+
+@pytest.mark.parametrize(
+    ("why", "notes", "told"),
+    [
+        (f"with it, {RAISES}", [BUILT_AGAIN.format(RAISES)], f"with it, and without, {RAISES}"),
+        (f"with it, {RAISES}", [], f"with it, {RAISES}"),
+        (f"with it, {RAISES}", [BUILT_AGAIN.format("a step raises ValueError")], f"with it, {RAISES}"),
+        (
+            "with it, losses become NaN or infinite",
+            [BUILT_AGAIN.format(RAISES)],
+            "with it, losses become NaN or infinite",
+        ),
+    ],
+)
+def test_what_a_step_of_the_users_code_raises_too_is_no_patchs_fault_alone(
+    why: str, notes: list[str], told: str
+) -> None:
+    raced = Raced({"optimizer": Seen(3, why)}, refused={"fusion": why}, notes=notes)
+    assert raced.failures == raced.out == {"optimizer": told, "fusion": told}
+
+
+def test_what_left_undecided_has_not_failed() -> None:
+    assert Raced({"optimizer": Seen(3, "undecided after the last look")}).failures == {}
