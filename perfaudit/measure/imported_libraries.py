@@ -35,10 +35,13 @@ _RECORDERS = {"aim", "clearml", "comet_ml", "dvclive", "mlflow", "neptune", "swa
 
 
 class ImportsNoted(importlib.abc.MetaPathFinder):
-    """Notes in which environment each library is imported; finds nothing itself. To be put in place before the script runs."""
+    """Notes in which environment each library is imported; finds nothing itself. To be put in place before the script runs.
 
-    def __init__(self) -> None:
-        self._before = dict(os.environ)
+    before: the environment in which this process was started.
+    """
+
+    def __init__(self, before: Mapping[str, str]) -> None:
+        self._before = dict(before)
         self._environments: list[Variables] = []
         self._noted: dict[str, int] = {}  # the number of the environment in which a module was first looked for
         self._number = 0  # of the import that is under way

@@ -12,9 +12,12 @@ import pytest
 
 from perfaudit.measure import imported_libraries, nursery
 from perfaudit.measure.child import ChildFailed
+from perfaudit.measure.holder import Holder
 from perfaudit.measure.imported_libraries import ImportsNoted, import_as_noted
 from perfaudit.measure.ledger import Variant
+from perfaudit.measure.verbs import building
 from perfaudit.measure.watch import Watch
+from perfaudit.script.redirected_writes import RedirectedWrites
 from perfaudit.target.names import Target
 from perfaudit.tune.workshop import workshop_for
 
@@ -51,7 +54,7 @@ def _forget() -> None:
 
 def noted_by(script: str) -> dict[str, Any]:
     """What is noted of a script that runs in this process, which is afterwards as before."""
-    variables, noted = dict(os.environ), ImportsNoted()
+    variables, noted = dict(os.environ), ImportsNoted(os.environ)
     exec(compile(script, "script", "exec"), {"__name__": "script"})
     found = noted.end()
     _forget()
@@ -135,3 +138,17 @@ def test_the_next_child_begins_with_what_the_first_has_imported(project: Callabl
     with workshop_for(None, target, "cpu", Watch(), 60.0) as children:
         children.ask(plain)
         assert nursery.nursery() is not before
+
+
+@pytest.mark.parametrize("mounts", [True, False])
+def test_nothing_is_noted_where_functions_of_python_are_replaced(
+    mounts: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A library that is there before would hold those that write the user's own files."""
+    kept = object() if mounts else RedirectedWrites(tmp_path)
+    monkeypatch.setattr(building, "keep_files_away", lambda *_, **__: kept)
+    monkeypatch.setattr("perfaudit.training.script_training.ScriptTraining", lambda *_: None)
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    holder = Holder()
+    building.run_script(holder, Target("train.py", {}, ()), str(tmp_path), "", {}, 0, {}, {})
+    assert bool(building.imported(holder)) is mounts

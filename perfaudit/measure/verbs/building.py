@@ -19,6 +19,7 @@ from perfaudit.measure.gather_facts import facts_of
 from perfaudit.measure.holder import Holder, refusal
 from perfaudit.measure.imported_libraries import ImportsNoted
 from perfaudit.script.kept_away import keep_files_away
+from perfaudit.script.redirected_writes import RedirectedWrites
 from perfaudit.script.trackers import quiet_environment
 from perfaudit.target import overlay as patched
 from perfaudit.target import relocate
@@ -95,11 +96,11 @@ def run_script(
 
     shared: the folder in which others find what is written there.
     """
-    holder.imports = ImportsNoted()
+    before, is_redirected = dict(os.environ), False
     if scratch:
         own = Path(tempfile.mkdtemp(dir=scratch))
         try:
-            keep_files_away(own, target.file, shared=[Path(shared)])
+            is_redirected = isinstance(keep_files_away(own, target.file, shared=[Path(shared)]), RedirectedWrites)
         except OSError as why:
             raise TargetError(
                 f"nothing was run: what {target.file} writes cannot be kept away from your files here ({why}); "
@@ -108,6 +109,8 @@ def run_script(
         os.environ.update(quiet_environment(own))
         # What is compiled is kept where the next process finds it: what is written elsewhere goes with this one.
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(Path(shared, "compiled"))
+    if not is_redirected:  # a library that is there before would hold functions that it is to find replaced
+        holder.imports = ImportsNoted(before)
     from perfaudit.script.in_started import tell_first_update_in_started
     from perfaudit.training.script_start import Start
     from perfaudit.training.script_training import ScriptTraining, cannot_be_left
