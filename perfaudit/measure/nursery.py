@@ -24,6 +24,7 @@ from perfaudit.machine.others import cores_missing
 from perfaudit.script.quiet_terminal import quiet_input
 
 START_SECONDS = 120.0  # importing torch on a loaded machine took up to 30 s here
+PATIENCE = 3  # times that long, for a trainer and all that it brings along
 
 # Libraries that do nothing on import but take a second or more for it; everything else the children import themselves.
 LIBRARIES = {"numpy", "scipy", "sklearn", "PIL", "pandas", "torchvision"}
@@ -122,10 +123,18 @@ class Nursery:
             told.seek(0)
             request, descriptors = json.dumps({"do": "preload as"}).encode(), array.array("i", [told.fileno()])
             self._socket.sendmsg([request], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
-            self.is_spoilt = bool(self._reply())
+            self.is_spoilt = bool(self._patient_reply())
             return not self.is_spoilt
         self.is_spoilt = True  # it died of the import
         return False
+
+    def _patient_reply(self) -> str:
+        """The reply to what takes long on a busy machine. Raises OSError where there is none; nothing is asked of it then."""
+        for _ in range(PATIENCE):
+            with contextlib.suppress(TimeoutError):
+                return self._reply()
+        self.close()  # a reply that came later would be taken for another one
+        raise OSError("the process that starts the children does not answer")
 
     def poll(self, pid: int) -> int | None:
         """The exit code of a worker as `subprocess` counts it (minus the signal), None while it runs. Raises OSError."""

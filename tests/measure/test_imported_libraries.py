@@ -140,6 +140,43 @@ def test_the_next_child_begins_with_what_the_first_has_imported(project: Callabl
         assert nursery.nursery() is not before
 
 
+class Answering(nursery.Nursery):
+    """A nursery that answers so; where that is an exception, its socket raises it."""
+
+    def __init__(self, *answers: bytes | OSError) -> None:
+        self._answers, self.is_closed = list(answers), False
+        self._socket = self  # type: ignore[assignment]  # what is used of a socket stands below
+
+    def sendmsg(self, *_: object) -> None: ...
+
+    def recv(self, size: int) -> bytes:
+        answer = self._answers.pop(0)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@pytest.mark.parametrize(
+    ("answers", "is_ready", "is_closed"),
+    [
+        ([b"-"], True, False),
+        ([TimeoutError(), TimeoutError(), b"-"], True, False),  # on a busy machine
+        ([b"brought is another module there"], False, False),  # its children live on
+        ([b""], False, False),  # it has died
+        ([TimeoutError()] * nursery.PATIENCE, False, True),
+    ],
+)
+def test_what_comes_of_importing_libraries_beforehand(
+    answers: list[bytes | OSError], is_ready: bool, is_closed: bool
+) -> None:
+    parent = Answering(*answers)
+    assert parent.preload_as({"libraries": []}) is is_ready
+    assert (parent.is_spoilt, parent.is_closed) == (not is_ready, is_closed)
+
+
 @pytest.mark.parametrize("mounts", [True, False])
 def test_nothing_is_noted_where_functions_of_python_are_replaced(
     mounts: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
