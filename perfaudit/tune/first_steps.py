@@ -8,7 +8,7 @@ from dataclasses import replace
 from perfaudit.errors import NothingMeasured
 from perfaudit.knobs import Survey
 from perfaudit.measure.child import ChildFailed
-from perfaudit.measure.clock import Clock
+from perfaudit.measure.clock import Deadline
 from perfaudit.measure.environment import host_of
 from perfaudit.measure.facts import Facts, from_json
 from perfaudit.measure.ledger import Variant
@@ -30,20 +30,24 @@ LOSSES_LOOKED_AT = 50  # steps, to say from which one on the losses are NaN
 LOOKING_SECONDS = 2.0  # for these steps, at most
 
 
-def build(target: Target, workshop: Children, watch: Watch, timeout: float, clock: Clock) -> Profile:
+def build(target: Target, workshop: Children, watch: Watch, timeout: float, deadline: Deadline) -> Profile:
     """What is known of the user's training when it was built once, as it is, and made a step.
+
+    deadline: of all that is measured. Libraries are imported for the next processes where it leaves time for that.
 
     Raises TargetError, or NothingMeasured once it trains, when that fails.
     """
     workshop.wait_for_torch()
     watch.stage(f"loading {target.file}")
-    began = clock.now()
+    began = deadline.left()
     try:
         facts, block = workshop.ask(Variant("survey", "", {}), {"do": "block", "steps": 1})
     except ChildFailed as failure:
         raise as_user_error(target, failure, timeout) from failure
-    opened = clock.now() - began
-    opened = max(0.0, opened - workshop.preload_libraries())  # the next ones need not import them
+    left = deadline.left()
+    opened = began - left
+    if left >= opened:  # importing them takes a part of that
+        opened = max(0.0, opened - workshop.preload_libraries())
     return replace(first_profile(from_json(facts), block.get("wall", 0.0)), seconds_to_open=opened)
 
 

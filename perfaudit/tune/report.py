@@ -77,7 +77,7 @@ def tune(
             if target.is_script:
                 rules = {rule for name in knobs for rule in knob(name).rules}
                 expect_findings(target, workshop, [f for f in findings_in([target.file]) if f.rule in rules])
-            progress.profile = profile = build(target, workshop, watch, timeout, clock)
+            progress.profile = profile = build(target, workshop, watch, timeout, deadline)
             start = start_line(target, profile, knobs, budget, memory_budget, allow, on=on)
             files, record = start["files"], begin(start)
             limit = memory_budget or None

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from perfaudit.knobs import Survey
-from perfaudit.measure.clock import WallClock
+from perfaudit.measure.clock import Deadline, WallClock
 from perfaudit.measure.watch import Watch
 from perfaudit.target.names import Target
 from perfaudit.tune.first_steps import build
@@ -59,7 +59,7 @@ def test_only_what_runs_is_a_candidate(project: Callable[..., Path]) -> None:
     project(**{"train.py": TRAIN, "nets.py": NETS})
     target, watch = Target("train.py", {}), Watch()
     session = Session(target, Children(target, "cpu", watch, 120.0), watch)
-    profile = build(target, session.workshop, watch, 120.0, WallClock())
+    profile = build(target, session.workshop, watch, 120.0, Deadline(120.0, WallClock()))
     Path("other.py").write_text(Path("nets.py").read_text())  # the same statements, of which this file runs none
     facts = profile.survey.facts
     profile = replace(profile, survey=Survey(replace(facts, project_files=(*facts.project_files, "other.py"))))

@@ -12,6 +12,7 @@ from test_climb import Climbing, Switch, climbing, ladder, patched  # noqa: F401
 from test_search import STEP, Shop, Sizes, Steps, search  # noqa: F401  # a fixture
 
 from perfaudit.measure.child_subject import ChildSubject
+from perfaudit.measure.clock import Deadline
 from perfaudit.measure.facts import Facts
 from perfaudit.measure.ledger import Block, Variant
 from perfaudit.measure.runner import TrialFailed
@@ -21,11 +22,20 @@ from perfaudit.target.names import Target
 from perfaudit.tune.first_steps import build
 
 
-def test_a_start_of_the_code_is_neither_the_import_of_torch_nor_of_what_the_next_ones_have(clock: FakeClock) -> None:
+@pytest.mark.parametrize(
+    ("budget", "opened"),
+    [
+        (100.0, 2.0),
+        (24.0, 5.0),  # 4 s are left then: nothing is imported for the next ones
+    ],
+)
+def test_a_start_of_the_code_is_neither_the_import_of_torch_nor_of_what_the_next_ones_have(
+    clock: FakeClock, budget: float, opened: float
+) -> None:
     shop = Shop(clock, {0: 1.0}, opening=5.0)
-    shop.waiting, shop.preloading = 20.0, 3.0
-    profile = build(Target("t.py", {}), shop, Watch(), 10.0, clock)  # type: ignore[arg-type]  # a workshop of this file
-    assert profile.seconds_to_open == pytest.approx(2.0)
+    shop.waiting, shop.preloading = 15.0, 3.0
+    profile = build(Target("t.py", {}), shop, Watch(), 10.0, Deadline(budget, clock))  # type: ignore[arg-type]  # of this file
+    assert profile.seconds_to_open == pytest.approx(opened)
 
 
 class Busy(Shop):
