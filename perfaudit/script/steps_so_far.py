@@ -13,29 +13,34 @@ class StepsSoFar:
 
     def __init__(self) -> None:
         self._counts: dict[int, int] = {}  # updates by optimizer
-        self._again: set[int] = set()  # optimizers that came up again behind another one
+        self._rows: dict[int, int] = {}  # how often an optimizer came up, first or behind another one
         # The optimizer of the last update, and how many it has had without another's between.
         self._last, self._row = -1, 0
 
     def add(self, optimizer: int) -> None:
         """Count an update. optimizer: its number."""
-        if optimizer != self._last and optimizer in self._counts:
-            self._again.add(optimizer)
+        if optimizer != self._last:
+            self._rows[optimizer] = self._rows.get(optimizer, 0) + 1
         self._counts[optimizer] = self._counts.get(optimizer, 0) + 1
         self._row = self._row + 1 if optimizer == self._last else 1
         self._last = optimizer
 
     @property
     def steps(self) -> int:
-        """Updates of the optimizer that is stepped least often; all updates where one is alone for longer than a round has.
+        """How often the optimizer came up that did so least often; all updates where one is alone for longer than a round has.
 
-        Those that are built anew again and again have one row of updates each, and count only where there are no others.
+        As long as none has come up again, the updates of the one that is stepped least often. Those that are built anew again
+        and again have one row of updates each, and count only where there are no others.
         """
+        whole = sum(self._counts.values())
         if self._row > LONGEST:
-            return sum(self._counts.values())
-        if len(self._counts) - len(self._again) < MANY_ANEW:
-            return min(self._counts.values())
-        return min((self._counts[each] for each in self._again), default=sum(self._counts.values()))
+            return whole
+        again = {one for one, rows in self._rows.items() if rows > 1}
+        if not again:
+            return min(self._counts.values()) if len(self._counts) < MANY_ANEW else whole
+        is_anew = len(self._rows) - len(again) >= MANY_ANEW
+        rounds = min(rows for one, rows in self._rows.items() if one in again or not is_anew)
+        return rounds if whole <= rounds * LONGEST else whole
 
     @property
     def updates_per_step(self) -> int:

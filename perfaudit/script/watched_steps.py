@@ -6,6 +6,7 @@ import math
 import random
 
 FIRST_UPDATES = 12  # all of them are watched
+FIRST_STEPS = 6  # the same where a step has several updates: the first three count nowhere
 FIRST_SECONDS = 0.15  # of training, in which all are watched: a short run of short steps has enough of them
 MOST_COST = 0.004  # of the time, on average, for timing phases
 # That a step pays for an event, an estimate from the trainings of benchmarks/watch_overhead.py: more than our code takes by
@@ -30,7 +31,8 @@ class WatchedSteps:
 
     def weigh(self, updates: int, seconds: float, events: float, updates_per_step: int) -> None:
         """Choose the share that is watched. events: that an update has on average, when it is watched."""
-        if updates >= FIRST_UPDATES and seconds >= FIRST_SECONDS:
+        self.share = 1.0  # also where it is seen late that a step has many updates
+        if updates >= max(FIRST_UPDATES, FIRST_STEPS * updates_per_step) and seconds >= FIRST_SECONDS:
             self.share = min(
                 1.0, max(LEAST_SHARE, self._most_cost * seconds / updates / (EVENT_SECONDS * max(events, 1.0)))
             )

@@ -29,3 +29,13 @@ def test_watching_costs_so_much_of_the_time(
     assert watched / sum(number for _, number in rows) == pytest.approx(share, rel=0.05)
     # A whole step is among them, wherever they begin.
     assert share == 1.0 or min(number for is_watched, number in rows if is_watched) == 2 * updates_per_step - 1
+
+
+def test_the_first_steps_of_many_updates_are_watched_also_where_that_is_seen_late() -> None:
+    chosen = WatchedSteps()
+    chosen.weigh(12, 1.0, 400, updates_per_step=1)  # the first row of a GAN's discriminator
+    assert chosen.share < 1.0
+    chosen.weigh(50, 4.0, 400, updates_per_step=40)
+    assert chosen.share == 1.0 and chosen.next_row()[0]
+    chosen.weigh(240, 20.0, 400, updates_per_step=40)
+    assert chosen.share < 1.0
