@@ -21,7 +21,7 @@ from perfaudit.errors import NoBatches, NoStep, TargetError
 from perfaudit.script import as_main
 from perfaudit.script.after_import import after_import
 from perfaudit.script.read_loaders import takes_the_same
-from perfaudit.script.rhythm import ANEW, find_rhythm
+from perfaudit.script.rhythm import ANEW, LONGEST, find_rhythm
 from perfaudit.script.started import watch_started
 from perfaudit.script.tally import samples_of
 from perfaudit.target import overlay
@@ -44,7 +44,8 @@ from perfaudit.training.trainers import TRANSFORMERS, Trainer, Trainers
 from perfaudit.training.updated_by_hand import UpdatedByHand
 
 Json = dict[str, Any]  # Any: nested JSON
-MOST_UPDATES = 64  # in which the order of several optimizers must repeat
+MOST_ALONE = 64  # updates of one optimizer: the others belong to something else
+MOST_UPDATES = 2 * LONGEST  # in which the order of several optimizers must repeat
 # Lines and bytes of what a script printed before it left: a usage message has some lines.
 LINES_SAID, MOST_SAID = 12, 4000
 NO_OPTIMIZER = -1  # in the record of a step that ends with a backward pass, as the script has built no optimizer
@@ -246,16 +247,19 @@ class ScriptTraining(ScriptLoading):
         if self._watch.optimizers_built < 2:
             self._updates_per_step = 1
             return True
+        updates, has_several = len(self._order), len(set(self._order)) > 1
         rhythm = find_rhythm(self._order)
-        if rhythm.optimizers == {ANEW} and len(self._order) < MOST_UPDATES:
+        if rhythm.optimizers == {ANEW} and updates < MOST_ALONE:
             return False  # the first round of many optimizers looks as if each were built anew
-        if rhythm.is_regular and len(rhythm.steps) > 1 and len(set(self._order)) > 1:
+        if has_several and rhythm.is_regular and len(rhythm.steps) > 1:
             first, behind = rhythm.steps[0]
+            if behind - first == 1 and ANEW not in rhythm.optimizers and _may_be_a_round(self._order):
+                return False
             self._updates_per_step = behind - first
             self._order = self._order[first:]
             return True
-        if len(self._order) >= MOST_UPDATES:
-            if len(set(self._order)) > 1:
+        if updates >= (MOST_UPDATES if has_several else MOST_ALONE):
+            if has_several:
                 raise TargetError(
                     f"{self.target}: the order in which its optimizers are updated does not repeat within {MOST_UPDATES} "
                     "updates, so what a step is cannot be told"
@@ -455,6 +459,12 @@ def cannot_be_left(target: Target, where: str) -> str:
 
 _LEFT: list[greenlet] = []  # scripts: one that nobody refers to is ended, and its `finally` blocks would run
 _Tools = tuple[Any, Any]  # what `sys.setprofile` and `sys.settrace` take
+
+
+def _may_be_a_round(order: list[int]) -> bool:
+    """Whether optimizers that had their updates one behind the other may be those of a GAN, with many updates of either."""
+    last_row = next((at for at, one in enumerate(reversed(order)) if one != order[-1]), len(order))
+    return last_row <= LONGEST and len(order) < MOST_UPDATES
 
 
 def _use(tools: _Tools) -> None:

@@ -577,6 +577,12 @@ def test_a_script_that_imports_from_its_package_is_to_be_named_as_a_module() -> 
         ([0, 1, 2, 3], 0),  # four optimizers in their first round
         ([0, 1, 2, 3] * 2, 4),
         (list(range(64)), 1),  # a new one for each task
+        ([0] * 20 + [1] * 20, 0),  # one behind the other, or a round of a GAN
+        (([0] * 20 + [1] * 20) * 2, 40),
+        ([0] * 20 + [1] * 65, 1),  # longer than a round: layer by layer
+        ([0] * 60 + [1] * 60 + [2] * 8, 1),
+        ([0] * 63, 0),
+        ([0] * 64, 1),
     ],
 )
 def test_a_round_of_many_optimizers_is_a_step(order: list[int], updates: int) -> None:
