@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+
 from perfaudit.findings import Edit
-from perfaudit.knobs._code import Code, Patch
+from perfaudit.knobs._code import Code, Patch, call_at
 from perfaudit.static import edit
+from perfaudit.static.source import Source
 from perfaudit.training.held_names import Held
 
 NO_NAME = "no function of yours that runs gives each model a name by a plain `name = ...` that holds it in every branch"
@@ -41,23 +44,25 @@ def about_models(code: Code, line: str, documented: str = "", initialised: bool 
 
 
 def forward_under(code: Code, context: str, documented: tuple[str, ...]) -> Patch | None:
-    """The forward pass and the loss of a script's loop under `with {context}:`; None where the text does not make plain which
-    statements those are.
+    """The forward pass and the loss of each backward pass of a script's step under `with {context}:`.
+
+    None where the text does not make plain which statements those are, or where they are of several files.
 
     documented: names of torch that `{0}`, `{1}` … in the context stand for, written as the file imports them.
     """
-    from perfaudit.static.around_forward import enclosing_names, put_forward_under
+    from perfaudit.static.around_forward import put_forwards_under
 
     script = code.survey.facts.script
-    found = code.call(script.backward[0]) if script is not None and len(script.backward) == 1 else None
-    if script is None or found is None:
+    sites = script.backward if script is not None else ()
+    source = code.source(sites[0].path) if len({site.path for site in sites}) == 1 else None
+    calls = [found[1] for site in sites if source is not None and (found := call_at(source, site)) is not None]
+    if script is None or source is None or len(calls) < len(sites):
         return None
-    source, backward = found
-    around = enclosing_names(source, backward)
-    names = {held.name for model in script.models for held in model if _is_known(held, script.backward[0].path, around)}
+    held = [each for model in script.models for each in model if each.path == sites[0].path]
+    backwards = [(call, {each.name for each in held if _is_known(source, each, call)}) for call in calls]
     written = [edit.name_for(source, name) for name in documented]
     header = f"with {context.format(*(name for name, _ in written))}:"
-    done = put_forward_under(source, backward, names, header)
+    done = put_forwards_under(source, backwards, header)
     if done is None:
         return None
     edits, first = done
@@ -65,7 +70,14 @@ def forward_under(code: Code, context: str, documented: tuple[str, ...]) -> Patc
     return code.patch(source, first, (*imports, *edits))
 
 
-def _is_known(held: Held, path: str, around: set[tuple[str, int]]) -> bool:
-    """Whether a name of a running function is one of those of a place: of the file, or of a function around it."""
-    of_file = held.function == "<module>"
-    return held.path == path and (of_file or (held.function.rpartition(".")[2], held.first_line) in around)
+def _is_known(source: Source, held: Held, place: ast.Call) -> bool:
+    """Whether a name of a running function is one of those of a place in the file: of the file itself, of a function around it,
+    or of the object whose other method it is.
+    """
+    from perfaudit.static.around_forward import enclosing_names
+
+    owner, _, function = held.function.rpartition(".")
+    if held.function == "<module>" or (function, held.first_line) in enclosing_names(source, place):
+        return True
+    methods = [each for each in source.ancestors(place) if isinstance(each, ast.ClassDef)]
+    return held.name.startswith("self.") and bool(methods) and methods[0].name == owner.rpartition(".")[2]

@@ -104,18 +104,11 @@ class Precision(Knob):
         return Setup(applied=lambda training: _applied(training, str(settings["precision"])))
 
     def by_hand(self, survey: Survey) -> str:
-        """On the CPU there is nothing but bfloat16 to try, whose context stands around one forward pass."""
-        script, trainer = survey.facts.script, survey.facts.trainer
+        trainer = survey.facts.trainer
         if trainer is not None and trainer.options and not trainer.refuses_bf16:
             why = by_options(survey, *arguments_of_trainer(survey, self.name, "bf16"))
             return why and f"{why}, which changes precision"
-        if script is None or trainer is not None or survey.facts.device.type != "cpu":
-            return ""
-        places = sorted({(site.path, site.line) for site in script.backward})
-        if len(places) < 2:
-            return ""
-        *others, last = (f"{shown_path(path)}:{line}" for path, line in places)
-        return f"a step has backward passes at {', '.join(others)} and {last}, so where autocast belongs is not known"
+        return ""
 
     def patch(self, code: Code, settings: Settings) -> Patch | None:
         """The switch of TF32, or a decorator for the step; in a script, a context around the forward pass and the loss.
@@ -175,7 +168,11 @@ class Precision(Knob):
             return f"your step computes in {' and '.join(script.autocasts)} under autocast already"
         if not script.backward:
             return "`backward` is called by a library, and autocast must end before that"
-        return "the model's call, the loss and `backward` are not lines of one block of yours that could stand under autocast"
+        places = sorted({(site.path, site.line) for site in script.backward})
+        *others, last = (f"{shown_path(path)}:{line}" for path, line in places)
+        of_each = f", at {', '.join(others)} and {last} each," if others else ""
+        what = f"the model's call, the loss and `backward`{of_each}"
+        return f"{what} are not lines of one block of yours that could stand under autocast"
 
     def kept_words(self, told: Told) -> str:
         inside = told.kept.get("autocast")

@@ -92,15 +92,55 @@ def test_what_the_arguments_set_is_no_patch(project: Callable[..., Path]) -> Non
     assert knob("batch_size").by_hand(survey) == "the argument --batch-size sets it, which is no line to patch"
 
 
+CLASS = """\
+import torch
+
+
+class Trainer:
+    def fit(self, loader):
+        for x, y in loader:
+            self.step(x, y)
+
+    def step(self, x, y):
+        first = self.critic(x)
+        loss = (first - y).square().mean()
+        loss.backward()
+        self.optimizer.step()
+        self.act(x)
+
+    def act(self, x):
+        loss = -self.critic(self.actor(x)).mean()
+        loss.backward()
+        self.other.step()
+"""
+
+
+def test_each_of_several_backward_passes_has_its_autocast_also_in_another_method(project: Callable[..., Path]) -> None:
+    path = str(project(**{"train.py": CLASS}) / "train.py")
+    held = [Held(path, "Trainer.step", 9, name, 13) for name in ("self.critic", "self.actor")]
+    sites = (CallSite(path, 12, 12, 8, 23), CallSite(path, 18, 18, 8, 23))
+    seen = Script(models=tuple((each,) for each in held), backward=sites)
+    assert patched(survey_of(script=seen, factories={}, factory_files={}), "precision", {"precision": "bf16"}) == [
+        '        with torch.autocast("cpu", dtype=torch.bfloat16):',
+        "            first = self.critic(x)",
+        "            loss = (first - y).square().mean()",
+        '        with torch.autocast("cpu", dtype=torch.bfloat16):',
+        "            loss = -self.critic(self.actor(x)).mean()",
+    ]
+    of_another = CLASS.replace("    def act(self, x):", "\n\nclass Other:\n    def act(self, x):")
+    path = str(project(**{"train.py": of_another}) / "train.py")
+    moved = replace(seen, backward=(sites[0], CallSite(path, 21, 21, 8, 23)))
+    assert patched(survey_of(script=moved, factories={}, factory_files={}), "precision", {"precision": "bf16"}) == []
+
+
 def test_the_lines_of_several_backward_passes_are_told() -> None:
     sites = (CallSite("train.py", 9, 9, 4, 20), CallSite("train.py", 5, 5, 4, 20))
-    gan = survey_of(script=Script(backward=sites))
-    assert knob("precision").by_hand(gan) == (
-        "a step has backward passes at train.py:5 and train.py:9, so where autocast belongs is not known"
+    said = knob("precision").no_line(survey_of(script=Script(backward=(*sites, CallSite("field.py", 9, 9, 4, 20)))))
+    assert said == (
+        "the model's call, the loss and `backward`, at field.py:9, train.py:5 and train.py:9 each, are not lines of one block "
+        "of yours that could stand under autocast"
     )
-    other = survey_of(script=Script(backward=(*sites, CallSite("field.py", 9, 9, 4, 20))))
-    assert "at field.py:9, train.py:5 and train.py:9," in knob("precision").by_hand(other)
-    assert knob("precision").by_hand(survey_of(script=Script(backward=sites[:1]))) == ""
+    assert "`backward` are not lines" in knob("precision").no_line(survey_of(script=Script(backward=sites[:1])))
 
 
 def test_what_is_computed_is_set_by_hand(project: Callable[..., Path]) -> None:
