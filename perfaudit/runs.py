@@ -103,6 +103,7 @@ class Run:
     "data", "host", "device" or "compute". redirected: files that were kept away.
     ended: "enough", "finished", "failed", "late", "interrupted" or, of a rank, "stopped"; message: why it failed. stands:
     where it stood when it was ended late, as `file:line in function`.
+    has_long_updates: an update called its closure so often that each call is a step.
     is_regular: the order of the optimizers' updates repeats. uneven: steps left out of the figures, in which something
     happened besides that usual steps do not have: an evaluation, the beginning of an epoch; uneven_seconds: theirs.
     steps_watched: of the counted steps, those whose phases were timed, and whose sum the shares are of.
@@ -137,6 +138,7 @@ class Run:
     backwards_in_update: float = 0.0
     gradients_per_step: float = 0.0
     backwards_zeroed: float = 0.0
+    has_long_updates: bool = False
     is_regular: bool = True
     uneven: int = 0
     uneven_seconds: float = 0.0

@@ -226,6 +226,8 @@ def seen_besides(run: Run) -> list[str]:
         said.append(
             f"A step is {count(run.updates_per_step, 'update')} of {count(run.optimizers, 'optimizer')}{order}."
         )
+    if run.has_long_updates:
+        said.append("An update of the optimizer calls its closure many times: a step is one of these calls.")
     if run.optimizers == 0:
         said.append("No torch.optim optimizer was stepped: a step is from one backward pass to the next.")
     backwards = run.backwards_per_step - run.gradients_per_step

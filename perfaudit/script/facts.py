@@ -31,6 +31,7 @@ def facts_of(watch: Watch, files: OwnFiles) -> Json:
         "files": files.names(),
         "loaders_read": watch.loaders.were_read(),
         "loaders_never_read": watch.loaders.never_read(),
+        "has_long_updates": watch.has_long_updates,
         "is_traced": sys.gettrace() is not None,
         "torch": getattr(sys.modules.get("torch"), "__version__", ""),
         "threads": sys.modules["torch"].get_num_threads() if "torch" in sys.modules else 0,

@@ -45,6 +45,7 @@ def summarize(seen: Seen, script: str, in_place: bool = False) -> Run:
         backwards_in_update=usual.backwards_in_update / usual.watched if usual.watched else 0.0,
         gradients_per_step=usual.gradients / usual.watched if usual.watched else 0.0,
         backwards_zeroed=usual.zeroed / usual.watched if usual.watched else 0.0,
+        has_long_updates=bool(facts.get("has_long_updates")),
         is_regular=tally.is_regular,
         uneven=sum(kind.count for kind in uneven),
         uneven_seconds=sum(kind.seconds for kind in uneven),

@@ -52,6 +52,10 @@ Json = dict[str, Any]  # Any: nested JSON
 _NOTHING: Json = {}
 _thread_now = threading.get_ident
 LOOKS_FOR_MODELS = (0, 1, 4)  # after so many updates the models that are there are looked at; some are built late
+# Of a closure in one update, each a step from then on: L-BFGS makes 25 at most by default, and may make a whole training in one.
+MOST_EVALUATIONS = 64
+# Where an optimizer may make so many, as one that makes a whole training, each is a step as soon as the first few are over.
+MANY_EVALUATIONS, FIRST_EVALUATIONS = 1000, 3
 
 
 class Watch:
@@ -99,6 +103,8 @@ class Watch:
         self._hooks: tuple[Any, ...] = ()  # of torch's updates; each can be removed
         self.of_rank = of_rank
         self.updates = 0
+        self._evaluations = 0  # of the closure of the update that is under way
+        self.has_long_updates = False  # of which each evaluation of the closure was a step
         self.evaluated = 0  # calls of models without gradients since the last update, and batches
 
     # ---- putting it in place -----------------------------------------------------------------------------------------
@@ -233,13 +239,16 @@ class Watch:
 
         return build
 
-    def _before_update(self, optimizer: Any, *_: Any) -> None:
+    def _before_update(
+        self, optimizer: Any, args: tuple[Any, ...], kwargs: Json
+    ) -> tuple[tuple[Any, ...], Json] | None:
+        """The arguments that the update is to have in place of its own, None for those."""
         notes = self._notes
         frames, began = notes.running.frames, notes.clock()
         if not self.updates and not frames:
             notes.begin_in_this_thread()
         if _thread_now() != notes.thread:
-            return
+            return None
         if frames:
             notes.end_raised()
             began = notes.clock()
@@ -251,6 +260,32 @@ class Watch:
         if not notes.only_counts:
             notes.note((UPDATE, began, notes.clock()) if is_outermost else (OPTIMIZER, began, None))
             notes.depth += 1
+        return self._with_watched_closure(optimizer, args, kwargs) if is_outermost else None
+
+    def _with_watched_closure(
+        self, optimizer: Any, args: tuple[Any, ...], kwargs: Json
+    ) -> tuple[tuple[Any, ...], Json] | None:
+        """Arguments with a closure of which each call is a step, where an update makes many of them; None without a closure.
+
+        args: the optimizer and what its `step` was given.
+        """
+        self._evaluations = 0
+        closure = args[1] if len(args) > 1 else kwargs.get("closure")
+        if not callable(closure):
+            return None
+        allowed = max((group.get("max_eval") or 0 for group in optimizer.param_groups), default=0)
+        most = FIRST_EVALUATIONS if allowed >= MANY_EVALUATIONS else MOST_EVALUATIONS
+
+        def evaluate(*args: Any, **kwargs: Any) -> Any:
+            result = closure(*args, **kwargs)
+            if not self._is_elsewhere() and len(self._notes.running.frames) == 1:
+                self._evaluations += 1
+                self.has_long_updates |= self._evaluations > most
+                if self.has_long_updates:
+                    self._end_update(optimizer, self._notes.clock())
+            return result
+
+        return ((args[0], evaluate, *args[2:]), kwargs) if len(args) > 1 else (args, {**kwargs, "closure": evaluate})
 
     def _after_update(self, optimizer: Any, *_: Any) -> None:
         notes = self._notes
@@ -264,7 +299,7 @@ class Watch:
         else:
             for _each in range(notes.running.end(frame)):
                 notes.end_phase(now)
-        if not frames and self._stepped_by_scaler is None:
+        if not frames and self._stepped_by_scaler is None and not (self.has_long_updates and self._evaluations):
             self._end_update(optimizer, now)
 
     def _watch_scaled_steps(self, original: Function) -> Function:

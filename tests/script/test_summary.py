@@ -241,6 +241,12 @@ def test_a_single_step_is_called_one() -> None:
     assert "A single step was counted, which tells little" in said_of(summarize(seen, "train.py"))
 
 
+def test_calls_of_a_closure_that_are_steps_are_told() -> None:
+    run = summarize(seen_of({"device": "cpu", "has_long_updates": True}, forward=1.0), "train.py")
+    assert run.has_long_updates
+    assert "calls its closure many times: a step is one of these calls." in " ".join(run_block(run, plain, 100).split())
+
+
 def test_a_script_that_is_traced_says_so() -> None:
     text = run_block(summarize(seen_of({"device": "cpu", "is_traced": True}, forward=1.0), "train.py"), plain, 100)
     assert "A debugger or a tracer follows the script" in text

@@ -159,6 +159,29 @@ def closure():
 for _ in range(6):
     optimizer.step(closure)
 """,
+    "long_update": """
+model = small()
+optimizer = torch.optim.LBFGS(model.parameters(), max_iter=100, max_eval=80, tolerance_grad=0, tolerance_change=0)
+x, y = torch.randn(4, 8), torch.randn(4, 1)
+def closure():
+    optimizer.zero_grad()
+    loss = mean((model(x) - y) ** 2) + torch.rand(())
+    loss.backward()
+    return loss
+optimizer.step(closure)
+""",
+    "told_to_make_many": """
+model = small()
+optimizer = torch.optim.LBFGS(model.parameters(), max_iter=10, max_eval=1000, tolerance_grad=0, tolerance_change=0)
+x, y = torch.randn(4, 8), torch.randn(4, 1)
+def closure():
+    optimizer.zero_grad()
+    loss = mean((model(x) - y) ** 2) + torch.rand(())
+    loss.backward()
+    return loss
+optimizer.step(closure)
+optimizer.step(closure=closure)
+""",
     "skipping_scaler": """
 model = small()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -513,6 +536,24 @@ def test_a_closure_is_called_inside_the_update(seen_of: Callable[[str], Seen]) -
     assert run.samples_per_second is not None
     assert run.seconds_per_step is not None
     assert round(run.samples_per_second * run.seconds_per_step) == 4  # the same rows in each pass
+    assert run.phases["forward"] == pytest.approx(0.5)
+    assert run.phases["backward"] == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [
+        ("long_update", 16),  # the 65th to the 80th
+        ("told_to_make_many", 7 + 10),
+    ],
+)
+def test_each_evaluation_is_a_step_where_an_update_makes_many(
+    seen_of: Callable[[str], Seen], name: str, steps: int
+) -> None:
+    run = summarize(seen_of(name), name)
+    assert (run.steps, run.updates_per_step, run.backwards_per_step) == (steps, 1, 1)
+    assert run.samples_per_second is not None and run.seconds_per_step is not None
+    assert round(run.samples_per_second * run.seconds_per_step) == 4
     assert run.phases["forward"] == pytest.approx(0.5)
     assert run.phases["backward"] == pytest.approx(0.5)
 
