@@ -194,6 +194,9 @@ def _digest(value: Any) -> str:
         import torch
 
         flat = value.detach().cpu().reshape(-1).contiguous()
+        flat = flat.as_strided(
+            flat.shape, (1,)
+        )  # of a single element, as of `array[:, np.newaxis]`, any stride is contiguous
         head, content = f"{value.dtype} {tuple(value.shape)}", flat.view(torch.uint8).numpy().tobytes()
     elif hasattr(value, "tobytes"):  # arrays of NumPy, images of Pillow
         head, content = f"{getattr(value, 'dtype', '')} {getattr(value, 'shape', '')}", value.tobytes()

@@ -35,6 +35,8 @@ def test_equal_contents_have_equal_digests_and_others_do_not() -> None:
     digests = [leaves_of(value)[WHOLE] for value in variations]
     assert len(set(digests)) == len(variations)
     assert leaves_of(torch.ones(3, 2).t())[WHOLE] == digests[0]  # another layout, the same values
+    row = torch.from_numpy(np.ones(3)[:, np.newaxis])[0]
+    assert leaves_of(row)[WHOLE] == leaves_of(torch.ones(1, dtype=torch.float64))[WHOLE]
     assert leaves_of(torch.tensor(1.0)) == leaves_of(torch.tensor(1.0))  # without dimensions
     assert leaves_of(torch.empty(0)) == leaves_of(torch.empty(0))
 
