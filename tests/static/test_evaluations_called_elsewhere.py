@@ -81,3 +81,57 @@ def test_training_through_the_same_method_is_no_evaluation_with_gradients(tmp_pa
     (folder / "train.py").write_text(script + "if args.test:\n    run.val(loader)\n", encoding="utf-8")
     (finding,) = findings_in(folder, "trainer.py", {"PA801"})
     assert finding.message.endswith("where train.py calls it outside of `no_grad`")
+
+
+ENGINE = """
+import torch
+
+class Engine:
+    def __init__(self, model):
+        self.model = model
+
+    def train(self, x, y):
+        self.model.train()
+        loss = criterion(self.model(x), y)
+        loss.backward()
+        return loss.item()
+
+    def validate(self, x, y):
+        self.model.eval()
+        output = self.model(x)
+        loss = criterion(output, y)
+        return loss.item(), accuracy(output, y).item()
+"""
+TURNS = "import torch\nfrom engine import Engine\n\nengine = Engine(model)\n"
+
+
+def test_a_step_of_an_evaluation_is_a_method_that_a_loop_elsewhere_calls(tmp_path: Path) -> None:
+    script = TURNS + "for x, y in loader:\n    print(engine.validate(x, y))\n"
+    folder = write(tmp_path, {"engine.py": ENGINE, "train.py": script})
+    (finding,) = findings_in(folder, "engine.py", {"PA801"})
+    assert finding.location is not None and finding.location.line == 16
+    assert finding.fix is not None and finding.fix.title == "decorate `validate` with `@torch.no_grad()`"
+
+
+@pytest.mark.parametrize(
+    ("engine", "script"),
+    [
+        (ENGINE, TURNS + "print(engine.validate(x, y))\n"),  # once
+        (ENGINE, TURNS + "with torch.no_grad():\n    for x, y in loader:\n        engine.validate(x, y)\n"),
+        (
+            ENGINE.replace("return loss.item(), ", "return loss, "),
+            TURNS + "for x in loader:\n    engine.validate(x, x)\n",
+        ),
+        (
+            ENGINE.replace("output = self.model(x)", "self.output = output = self.model(x)"),
+            TURNS + "for x in loader:\n    engine.validate(x, x)\n",
+        ),
+        (
+            ENGINE.replace("output = self.model(x)", "output = self.model(x)\n        output.sum().backward()"),
+            TURNS + "for x in loader:\n    engine.validate(x, x)\n",
+        ),
+    ],
+)
+def test_silent_where_a_step_may_need_its_graph_or_is_no_loop(tmp_path: Path, engine: str, script: str) -> None:
+    folder = write(tmp_path, {"engine.py": engine, "train.py": script})
+    assert findings_in(folder, "engine.py", {"PA801"}) == []

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from perfaudit.expressions import regex
 from perfaudit.static import edit
-from perfaudit.static.checks.eval_without_no_grad.callers import calls_elsewhere
+from perfaudit.static.checks.eval_without_no_grad.callers import CallsInLoops, calls_elsewhere
 from perfaudit.static.checks.eval_without_no_grad.escape import graph_escapes, proves_no_graph
 from perfaudit.static.checks.eval_without_no_grad.surroundings import (
     functions_around,
@@ -50,6 +50,7 @@ MODEL_METHODS = {
     "modules",
     "zero_grad",
 }
+MAX_CALLS = 3  # functions through which the model is handed from the one that puts it into eval mode
 MOVES = {"cuda", "to", "cpu", "float"}  # methods of a model that return it as it is, in the mode it was in
 FAST_PATHS = {
     f"torch.nn.{name}"
@@ -93,6 +94,7 @@ def _unrecorded_evaluations(source: Source, call: ast.Call) -> Iterator[tuple[Lo
     for loop, seen in (
         *_trained_or_evaluated(source, statement, model),
         *_evaluated_only(source, call, statement, model),
+        *_one_step(source, statement, model),
     ):
         elsewhere = calls_elsewhere(source, functions_around(source, call) or [])
         if not elsewhere.off:
@@ -118,6 +120,8 @@ def _seen(source: Source, loop: Loop, runs: list[ast.Call], name: str, value: as
     first = min(runs, key=lambda run: (run.lineno, run.col_offset))
     message = f"`{source.brief(first)}` runs in eval mode, but records a graph, which no backward pass"
     if graph_escapes(source, loop, runs):
+        if not graph_escapes(source, loop, runs, in_order=True):
+            return Seen(first, f"{message} uses", Proposal("run the loop under `torch.no_grad()`"))
         if not _only_evaluates(source, enclosing_function(source, loop)):
             return None
         return Seen(
@@ -216,8 +220,10 @@ def _evaluations(source: Source, statement: ast.stmt, model: str) -> Iterator[tu
         yield from _evaluations_by_call(source, item, model)
 
 
-def _evaluations_by_call(source: Source, statement: ast.stmt, model: str) -> Iterator[tuple[Loop, str]]:
-    """The loops of functions of this file that a statement calls with the model."""
+def _evaluations_by_call(
+    source: Source, statement: ast.stmt, model: str, calls: int = MAX_CALLS
+) -> Iterator[tuple[Loop, str]]:
+    """The loops of functions of this file that a statement calls with the model, directly or through others."""
     if not isinstance(statement, (ast.Expr, ast.Assign, ast.AugAssign, ast.Return)):
         return
     for call in (node for node in ast.walk(statement) if isinstance(node, ast.Call)):
@@ -225,14 +231,49 @@ def _evaluations_by_call(source: Source, statement: ast.stmt, model: str) -> Ite
         if function is None or not plain_decorators(function) or not plain_surroundings(source, call):
             continue
         for name in _names_given(call, function, {model}):
-            yield from ((loop, name) for loop in _in_eval_mode_still(source, function, name))
+            yield from _in_eval_mode_still(source, function, name, calls - 1)
 
 
-def _in_eval_mode_still(source: Source, function: Function, model: str) -> Iterator[Loop]:
+def _in_eval_mode_still(source: Source, function: Function, model: str, calls: int) -> Iterator[tuple[Loop, str]]:
     for item in function.body:
-        yield from _outermost_loops(item)
+        yield from ((loop, model) for loop in _outermost_loops(item))
         if any(_ends_eval_mode(source, node, model) for node in ast.walk(item)):
             return
+        if calls:
+            yield from _evaluations_by_call(source, item, model, calls)
+
+
+def _one_step(source: Source, statement: ast.stmt, model: str) -> Iterator[tuple[Function, Seen]]:
+    """A method that evaluates one batch and returns numbers, which files that import this one call in loops."""
+    function = source.parent(statement)
+    if not isinstance(function, FUNCTIONS) or not isinstance(source.parent(function), ast.ClassDef):
+        return
+    behind = function.body[next(n for n, item in enumerate(function.body) if item is statement) + 1 :]
+    if any(isinstance(node, LOOPS) for node in ast.walk(function)) or not _returns_numbers(source, function):
+        return
+    runs = [n for s in behind for n in ast.walk(s) if isinstance(n, ast.Call) and _runs_model(source, n, model)]
+    if not runs or not all(_records_graph(source, run) for run in runs) or _needs_gradients(source, function, model):
+        return
+    if any(_ends_eval_mode(source, n, model) and n.lineno < runs[0].lineno for s in behind for n in ast.walk(s)):  # type: ignore[attr-defined]  # of statements
+        return
+    if source.neighbours is None or not source.neighbours.some_importer(CallsInLoops(function.name)):
+        return
+    message = f"`{source.brief(runs[0])}` runs in eval mode, but records a graph, which no backward pass uses"
+    yield function, Seen(runs[0], message, Proposal(f"decorate `{function.name}` with `@torch.no_grad()`"))
+
+
+def _returns_numbers(source: Source, function: Function) -> bool:
+    """Whether a function returns plain numbers or arrays, and keeps nothing on its object: no graph leaves it."""
+    if any(isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store) for n in ast.walk(function)):
+        return False
+    returned = [n.value for n in ast.walk(function) if isinstance(n, ast.Return) and n.value is not None]
+    values = [v for value in returned for v in (value.elts if isinstance(value, ast.Tuple) else [value])]
+    return bool(values) and all(_is_number(source, value) for value in values)
+
+
+def _is_number(source: Source, value: ast.expr) -> bool:
+    made = resolve(source, value)
+    return isinstance(made, ast.Call) and last_name(made.func) in ("item", "numpy", "tolist", "float")
 
 
 def _trained_or_evaluated(source: Source, statement: ast.stmt, model: str) -> Iterator[tuple[Loop | Function, Seen]]:
@@ -444,7 +485,7 @@ def _switches_gradients(source: Source, function: Function) -> bool:
     return any(source.qualified(node) in NO_GRAD | SET_GRAD or GRADIENT.search(last_name(node)) for node in nodes)
 
 
-def _needs_gradients(source: Source, loop: Loop, model: str) -> bool:
+def _needs_gradients(source: Source, loop: Loop | Function, model: str) -> bool:
     """Whether something in the loop, or in a function of this file that it calls, speaks of gradients or training."""
     calls = [node for node in ast.walk(loop) if isinstance(node, ast.Call)]
     if any(_hands_model_out(source, call, model) for call in calls):

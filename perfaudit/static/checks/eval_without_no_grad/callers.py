@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from perfaudit.expressions import regex
 from perfaudit.static.checks.eval_without_no_grad.surroundings import gradients_may_be_off
-from perfaudit.static.source import FUNCTIONS, Function, Source
+from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
 from perfaudit.static.understanding.context import called_function, last_name
 
 _TRAINS = regex(r"train|(^|_)fit($|_)|__init__|__call__")  # names of many things, most of them no evaluation
@@ -43,6 +43,22 @@ class _Calls:
             is_imported = bool(source.qualified(call.func))
             if is_imported or (isinstance(call.func, ast.Attribute) and call.func.attr in self.methods):
                 yield call
+
+
+@dataclass(frozen=True, slots=True)
+class CallsInLoops:
+    """Whether a file calls a method of this name with arguments in a loop: it has none of that name itself."""
+
+    method: str
+
+    def __call__(self, source: Source) -> bool:
+        return any(
+            isinstance(call.func, ast.Attribute)
+            and (call.args or call.keywords)
+            and called_function(source, call) is None
+            and source.enclosing(call, *LOOPS) is not None
+            for call in source.calls(f".{self.method}")
+        )
 
 
 def calls_elsewhere(source: Source, functions: list[Function]) -> CallsElsewhere:

@@ -20,15 +20,47 @@ _GROWS = {"append", "extend", "add", "update", "insert", "push", "put", "store",
 _WITH_INDICES = {"max", "min", "topk", "sort", "kthvalue", "median", "mode"}  # return values and indices
 
 
-def graph_escapes(source: Source, loop: Loop, runs: list[ast.Call]) -> bool:
-    """Whether gradients of what the loop computes may be used behind it."""
-    flow = _Flow(loop, runs)
+def graph_escapes(source: Source, loop: Loop, runs: list[ast.Call], in_order: bool = False) -> bool:
+    """Whether gradients of what the loop computes may be used behind it.
+
+    in_order: a name that is converted before anything else reads it, as in `out = out.data.cpu().numpy()`, carries none. No
+    patch may rest on that: it takes every turn to come as far as the conversion.
+    """
+    flow = _Flow(loop, runs, _converted_at_once(loop) if in_order else frozenset())
     for holder in flow.holders(source):
         if not isinstance(holder, ast.Name) or any(isinstance(a, ast.Lambda) for a in source.ancestors(holder)):
             return True
         if any(not _is_number_only(source, use) for use in _read_behind(source, loop, holder)):
             return True
     return any(flow.carries(node.value) for node in ast.walk(loop) if isinstance(node, ast.Return) and node.value)
+
+
+def _converted_at_once(loop: Loop) -> frozenset[str]:
+    """Names that are given what is left of them without a graph before anything else reads them, in the block that binds them."""
+    names = [node for node in ast.walk(loop) if isinstance(node, ast.Name)]
+    found = set()
+    for block in (body for node in ast.walk(loop) if isinstance(body := getattr(node, "body", None), list)):
+        for place, statement in enumerate(block):
+            name = _converted(statement)
+            before = [node for node in names if node.id == name and node.lineno < statement.lineno]
+            bound = {id(t) for earlier in block[:place] if isinstance(earlier, ast.Assign) for t in earlier.targets}
+            if name and before and all(id(node) in bound for node in before):
+                found.add(name)
+    return frozenset(found)
+
+
+def _converted(statement: ast.stmt) -> str:
+    """The name in `out = out.data.cpu().numpy()`; "" for any other statement."""
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        return ""
+    inner: ast.AST = statement.value
+    ways = set()
+    while isinstance(inner, (ast.Call, ast.Attribute)):
+        if isinstance(inner, ast.Attribute):
+            ways.add(inner.attr)
+        inner = inner.func if isinstance(inner, ast.Call) else inner.value
+    name = dotted_name(statement.targets[0]) if isinstance(inner, ast.Name) else ""
+    return name if name == dotted_name(inner) and ways & {"numpy", "detach", "data", "item", "tolist"} else ""
 
 
 def proves_no_graph(loop: Loop, runs: list[ast.Call]) -> bool:
@@ -42,8 +74,9 @@ def proves_no_graph(loop: Loop, runs: list[ast.Call]) -> bool:
 class _Flow:
     """Which names in the loop carry a graph, whatever the order of the statements."""
 
-    def __init__(self, loop: Loop, runs: list[ast.Call]) -> None:
+    def __init__(self, loop: Loop, runs: list[ast.Call], without: frozenset[str] = frozenset()) -> None:
         self.loop = loop
+        self.without = without
         self.runs = {id(run) for run in runs}
         self.names: set[str] = set()
         before = -1
@@ -74,7 +107,7 @@ class _Flow:
             indices = isinstance(value, ast.Call) and last_name(value.func) in _WITH_INDICES
             for element in target.elts[:1] if indices else target.elts:
                 self.bind(element, value)
-        elif self.carries(value) and (name := dotted_name(target)):
+        elif (name := dotted_name(target)) and name not in self.without and self.carries(value):
             self.names.add(name)
 
     def carries(self, node: ast.AST | None) -> bool:
