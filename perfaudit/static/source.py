@@ -84,6 +84,7 @@ PLAIN_BASES = frozenset(
     | {f"torch.nn.Conv{way}{n}d" for way in ("", "Transpose") for n in (1, 2, 3)}
     | {f"torch.nn.{kind}Norm{n}d" for kind in ("Batch", "Instance") for n in (1, 2, 3)}
 )
+_OF_NORMS = {"eps", "momentum"}  # arguments of norms alone; a momentum of 0 would keep the first mean
 CHANGES_ARGUMENTS = {"__init__", "__new__", "__call__", "forward", "_conv_forward"}
 
 
@@ -691,15 +692,23 @@ def same_signature(definition: ast.ClassDef) -> bool:
 
 
 def _hands_everything_on(function: Function) -> bool:
+    """Whether a constructor hands on what it is given as it is; beside it at most constants of a norm: `eps=1e-6`."""
     taken = function.args
-    if len(taken.args) != 1 or taken.posonlyargs or taken.kwonlyargs or taken.vararg is None or taken.kwarg is None:
+    if taken.posonlyargs or taken.kwonlyargs or taken.defaults or taken.vararg is None or taken.kwarg is None:
         return False
     handed = [n for n in ast.walk(function) if isinstance(n, ast.Call) and _is_super_init(n)]
     if len(handed) != 1:
         return False
+    own = [parameter.arg for parameter in taken.args[1:]]
     given = [ast.unparse(a) for a in handed[0].args] + [ast.unparse(k.value) for k in handed[0].keywords if not k.arg]
-    changed = any(isinstance(n, ast.Name) and n.id == taken.kwarg.arg for s in function.body for n in _stores_into(s))
-    return given == [f"*{taken.vararg.arg}", taken.kwarg.arg] and len(handed[0].keywords) == 1 and not changed
+    fixed = [keyword for keyword in handed[0].keywords if keyword.arg]
+    names = {*own, taken.vararg.arg, taken.kwarg.arg}
+    inside = [node for statement in function.body for node in ast.walk(statement)]
+    changed = any(isinstance(n, ast.Name) and n.id in names for s in function.body for n in _stores_into(s))
+    changed = changed or any(isinstance(n, ast.Name) and n.id in names and isinstance(n.ctx, ast.Store) for n in inside)
+    if given != [*own, f"*{taken.vararg.arg}", taken.kwarg.arg] or changed:
+        return False
+    return all(k.arg in _OF_NORMS and isinstance(k.value, ast.Constant) and k.value.value for k in fixed)
 
 
 def _is_super_init(call: ast.Call) -> bool:
