@@ -41,16 +41,9 @@ def needs_old_torch(source: Source) -> bool:
 
 
 def _runs_before_1_0(source: Source) -> bool:
-    """Whether the file indexes a loss without dimensions (`loss.data[0]`), asks for volatile variables or unpacks a packed
-    sequence into two: errors in every torch since 0.5, and 1.1.
+    """Whether the file indexes a loss without dimensions (`loss.data[0]`) or unpacks a packed sequence into two: errors in
+    every torch since 0.5, and 1.1. A volatile variable only draws a warning.
     """
-    if "volatile" in source.text and any(
-        isinstance(keyword.value, ast.Constant) and keyword.arg == "volatile" and keyword.value.value is True
-        for call in source.nodes(ast.Call)
-        if _last_name(call.func) == "Variable"
-        for keyword in call.keywords
-    ):
-        return True
     if ".data[0]" in source.text and any(_is_indexed_loss(node) for node in source.nodes(ast.Subscript)):
         return True
     return "pack_padded_sequence" in source.text and any(

@@ -46,6 +46,7 @@ BATCH_SIZE, COLLATE, PIN_MEMORY = 1, 6, 7  # positions in DataLoader.__init__ of
 SAME_EVERYWHERE = {"torch.float", "torch.float32", "torch.long", "torch.int64"}
 _JUDGES = regex(r"(^|_)(errors?|metrics?|accuracy)$")  # what gives numbers, as a rule
 _READS = ("item", "cpu", "numpy", "tolist")
+_MAC = regex(r"(?<![a-zA-Z])mps(?![a-zA-Z])")  # not of "ramps"
 STREAMS = ("torch.cuda.Stream", "torch.cuda.stream", "torch.cuda.default_stream", "torch.Stream")
 
 
@@ -311,4 +312,4 @@ def _has_doubtful_copies(source: Source) -> bool:
     """Whether copies may be read too early: from another stream, or on a Mac, where asynchronous copies lose data."""
     if any(source.calls(name) for name in STREAMS) or "cuda" not in source.text:
         return True
-    return "mps" in source.text or "torch.accelerator" in source.text
+    return _MAC.search(source.text) is not None or "torch.accelerator" in source.text
