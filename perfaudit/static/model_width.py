@@ -5,6 +5,7 @@ Widths are read where layers do not show them: options, defaults, constants, con
 
 from __future__ import annotations
 
+import re
 from itertools import islice
 
 from perfaudit.expressions import regex
@@ -13,6 +14,7 @@ LAYERS, WIDTH, NARROW = "layers of sequences or maps", "wide by name", "narrow b
 _LAYER_WORDS = (
     *(b"Conv1d(", b"Conv2d(", b"Conv3d(", b"ConvTranspose1d(", b"ConvTranspose2d(", b"ConvTranspose3d("),
     *(b".LSTM(", b".GRU(", b"MultiheadAttention(", b"TransformerEncoderLayer(", b"TransformerDecoderLayer("),
+    b"timm.models.vision_transformer",
 )
 _MAX_NUMBERS = 400  # of one file that are looked at
 _REACH = 90  # bytes before a number in which its name is looked for
@@ -27,6 +29,12 @@ _NAMED = regex(
 )
 # A layer or a block of layers that is given the number: `ConvNorm(80, 512`, `nn.LSTM(512`, `Down(256, 512`.
 _GIVEN = regex(rb"(?:[Cc]onv|LSTM|GRU|[Bb]lock|[Ll]ayer|\bDown|\bUp)\w{0,20}\(\s*(?:[\w.+*-]{1,20}\s*,\s*)?$")
+# `n_filters * 16`, of which a default says what it is: `n_filters=16`.
+_PRODUCT = regex(
+    rb"\b(\w{0,20}(?:filters?|channels?|planes|feats?|features|width|n[dg]?f|dim|base_c\w?))\s?\*\s?(\d{1,2})\b"
+)
+_DEFAULT = rb"\b%s\s*(?::\s*int\s*)?=\s*(\d{1,3})\b"
+_WIDE = 256  # channels, as `entry.WIDE_CONVOLUTION`
 # Sizes of images, windows, texts and tables, and what is given out once for each sample.
 _NO_WIDTH = regex(rb"image|img|crop|seq|len|batch|vocab|fft|mel|audio|class|hop|win_|output|out_dim")
 _ATTENTION = regex(rb"[Aa]ttention|[Tt]ransformer")
@@ -41,11 +49,23 @@ def marks_of_width(data: bytes) -> set[str]:
     wide = {_width(data, match.start()) for match in islice(_NUMBER.finditer(data), _MAX_NUMBERS)}
     narrow = {_width(data, match.start()) for match in islice(_NARROW_NUMBER.finditer(data), _MAX_NUMBERS)}
     # Convolutions that are narrow in sight say more of a model than a wide name beside them, which may be that of its head.
-    if wide & {"convolution", "layer"} or ("named" in wide and "convolution" not in narrow):
+    if wide & {"convolution", "layer"} or _has_wide_product(data) or ("named" in wide and "convolution" not in narrow):
         marks.add(WIDTH)
     elif (wide | narrow) - {""}:
         marks.add(NARROW)
     return marks
+
+
+def _has_wide_product(data: bytes) -> bool:
+    """Whether the text multiplies a name of channels, and the smallest number that it is given makes that wide."""
+    factors: dict[bytes, int] = {}
+    for match in islice(_PRODUCT.finditer(data), _MAX_NUMBERS):
+        factors[match[1]] = max(factors.get(match[1], 0), int(match[2]))
+    for name, factor in factors.items():
+        given = [int(value) for value in re.findall(_DEFAULT % re.escape(name), data)]
+        if given and min(given) * factor >= _WIDE and _NO_WIDTH.search(name.lower()) is None:
+            return True
+    return False
 
 
 def _width(data: bytes, at: int) -> str:

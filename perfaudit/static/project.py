@@ -103,15 +103,12 @@ _SAID_BY_WORDS = {  # a mark, and the words of which one is enough
     "tf32": (b"tf32", b"TF32", b"matmul_precision", b"fp32_precision"),
     "sizes change": (
         *(
-            b"multi_scale",
-            b"multiscale",
-            b"multi-scale",
             b"scale_jitter",
             b"RandomResize(",
             b"pad_sequence",
             b"pack_padded",
         ),
-        *(b"collate", b"bucket", b"models.detection", b"progressive"),
+        *(b"bucket", b"models.detection", b"progressive"),
     ),
     "audio": (b"torchaudio", b"librosa"),  # clips differ in length, unless a loader stacks them as they are
 }
@@ -164,6 +161,17 @@ _PIN_SETTING = regex(
 _PADS = regex(
     rb"def \w{0,40}(?:pad|batch)\w{0,40}\((?:(?!\ndef |\nclass )[^\x00]){0,1500}?max\(\[?(?:len\(|map\(len|\w+\.(?:size|shape))"
 )
+# Images in several sizes. A loss, a discriminator or a layer on several scales says nothing of the batches, nor does an option
+# of monodepth2 for how its loss treats its scales.
+SEVERAL_SIZES = (
+    r"(?<!v1[_ ])multi[_-]?scale"
+    r"(?![a-z_]{0,20}(?:loss|epe|ssim|stft|disc|feat|fus|att|deform|conv|block|modul|net|head|weight))"
+)
+_SEVERAL_SIZES = regex(SEVERAL_SIZES.encode())
+# What puts samples together; one that stacks them, and pads none, gives batches of one size where the samples have one.
+COLLATES, STACKS_ONLY = "collates in a way of its own", "stacks what it collates"
+_COLLATE = regex(rb"def \w{0,40}collat\w{0,40}\(")
+_PADDING = regex(rb"pad|max\(|zeros|ones\(|full\(|resize|interpolate|\bdgl\b|Batch\b|batch\(")
 # Imports of what no torch from 2.0 on has; indented, they may be one of two ways.
 OLD_TORCH = "old torch"
 _OLD_WORDS = (b"torchtext.legacy", b"torch._six", b"torch.utils.ffi")
@@ -354,12 +362,36 @@ def _said_to_program(data: bytes, imports: Iterable[str]) -> frozenset[str]:
         marks.add("wide convolutions")
     if "convolutions" in marks and len(_CONVOLUTION.findall(data)) == len(_OF_PATCHES.findall(data)) > 0:
         marks.discard("convolutions")
-    if b"max(" in data and _PADS.search(data):
+    if (b"max(" in data and _PADS.search(data)) or _SEVERAL_SIZES.search(data):
         marks.add("sizes change")
+    if b"collat" in data:
+        marks |= marks_of_collation(data)
     marks |= marks_of_width(data)
     if b".backward(" in data and b".step(" in data:
         marks.add("steps" if b"__main__" not in data else "steps of a script")
     return frozenset(marks)
+
+
+def marks_of_collation(data: bytes) -> set[str]:
+    """Whether the text of a file has to do with collation, and defines functions for it that stack tensors and pad none."""
+    found = list(islice(_COLLATE.finditer(data), MAX_GLANCED))
+    bodies = [_body(data, match.start()) for match in found]
+    if found and all(b"stack(" in body and not _PADDING.search(body) for body in bodies):
+        return {COLLATES, STACKS_ONLY}
+    return {COLLATES} | ({"sizes change"} if found else set())
+
+
+def _body(data: bytes, at: int) -> bytes:
+    """The text of a function from its `def` to the next line that is indented no deeper."""
+    indent = at - data.rfind(b"\n", 0, at) - 1
+    end = data.find(b"\n", at)
+    while 0 <= end < len(data):
+        stop = data.find(b"\n", end + 1)
+        line = data[end + 1 : stop if stop >= 0 else len(data)]
+        if line.strip() and len(line) - len(line.lstrip()) <= indent and not line.lstrip().startswith((b")", b"#")):
+            return data[at:end]
+        end = stop
+    return data[at:]
 
 
 def has_trainer(imported: Iterable[str], text: str) -> bool:
@@ -879,14 +911,23 @@ class Neighbours:
         return None
 
     def imports_a_marked_file(self, mark: str, imports: Iterable[str]) -> bool:
-        """Whether one of these modules is a file of the project whose bytes carry the mark."""
-        for module in imports:
-            path = self._module_file(self._folder, module)
-            if not path:
+        """Whether one of these modules is a file of the project whose bytes carry the mark.
+
+        Of a package that only hands on what its modules define, these are asked too.
+        """
+        pending = [(self._folder, module, 0) for module in imports]
+        known = set()
+        for folder, module, hops in pending:
+            path = self._module_file(folder, module)
+            if not path or path in known:
                 continue
+            known.add(path)
             self.asked.files.add(path)
-            if (seen := self._project.glance(path)) and mark in seen.marks:
+            seen = self._project.glance(path)
+            if seen and mark in seen.marks:
                 return True
+            if seen and hops < MAX_HOPS and os.path.basename(path) == "__init__.py":
+                pending += [(os.path.dirname(path), inner, hops + 1) for inner in seen.imports]
         return False
 
     def is_imported_by_a_marked_file(self, mark: str) -> bool:

@@ -684,3 +684,60 @@ def test_a_model_that_is_wrapped_for_its_checkpoint_is_not_trained(
     assert len(findings_in(folder, "shown.py", {"PA701"})) == number
     write(folder, {"other.py": "from shown import model\n"})  # what others import may be trained there
     assert len(findings_in(folder, "shown.py", {"PA701"})) == 1
+
+
+@pytest.mark.parametrize(
+    ("net", "number"),
+    [
+        ("def __init__(self, n_filters=16):\n        self.deep = Block(n_filters * 8, n_filters * 16)", 1),
+        ("def __init__(self, n_filters: int = 64):\n        self.deep = Block(n_filters * 2, n_filters*4)", 1),
+        ("def __init__(self, n_filters=8):\n        self.deep = Block(n_filters * 8, n_filters * 16)", 0),
+        ("def __init__(self, n_filters):\n        self.deep = Block(n_filters * 8, n_filters * 16)", 0),  # who knows
+        ("def __init__(self, seq_dim=64):\n        self.deep = Block(seq_dim * 8, seq_dim * 16)", 0),  # no width
+    ],
+)
+def test_a_width_may_be_a_multiple_of_a_default(tmp_path: Path, net: str, number: int) -> None:
+    block = """class Block(nn.Conv3d):
+    def __init__(self, a, b):
+        super().__init__(a, b, 3)
+        nn.Conv3d(a, b, 3)
+"""
+    text = f"from torch import nn\n\n{block}\nclass Net(nn.Module):\n    {net}\n"
+    folder = write(tmp_path, {"net.py": text, "train.py": LOOP})
+    assert len(findings_in(folder, "train.py", {"PA304"})) == number
+
+
+STACKS = """
+import torch
+
+def collate(batch):
+    images, boxes = zip(*batch)
+    return torch.stack(images), torch.cat(boxes)
+"""
+PADS = STACKS.replace("torch.stack(images)", "torch.stack([pad(i) for i in images])")
+COLLATED = LOOP.replace(
+    "def main():", "from data import collate\n\nloader = DataLoader(dataset, 16, collate_fn=collate)\n\ndef main():"
+)
+
+
+@pytest.mark.parametrize(("data", "number"), [(STACKS, 1), (PADS, 0), ("collate = functools.partial(join)\n", 0)])
+def test_what_another_file_only_stacks_is_of_one_size(tmp_path: Path, data: str, number: int) -> None:
+    folder = write(tmp_path, {"net.py": NET, "data.py": data, "train.py": COLLATED})
+    assert len(findings_in(folder, "train.py", {"PA301"})) == number
+
+
+@pytest.mark.parametrize(
+    ("option", "number"),
+    [("--v1_multiscale", 1), ("--multiscale_loss_weight", 1), ("--multi-scale", 0), ("--multiscale_training", 0)],
+)
+def test_an_option_of_several_scales_may_be_one_of_the_loss(tmp_path: Path, option: str, number: int) -> None:
+    options = f"def options(parser):\n    parser.add_argument({option!r}, action='store_true')\n"
+    script = LOOP.replace("import torch\n", "import torch\nfrom options import options\n", 1)
+    folder = write(tmp_path, {"net.py": NET, "options.py": options, "train.py": script})
+    assert len(findings_in(folder, "train.py", {"PA301"})) == number
+
+
+def test_a_volatile_variable_only_draws_a_warning(tmp_path: Path) -> None:
+    script = LOOP.replace("def main():", "def validate():\n    net(Variable(x, volatile=True))\n\ndef main():")
+    folder = write(tmp_path, {"net.py": NET, "train.py": script})
+    assert [f.rule for f in findings_in(folder, "train.py", {"PA304"})] == ["PA304"]

@@ -232,6 +232,22 @@ def test_who_imports_whom(project: Folder) -> None:
     assert asked.asked.imports
 
 
+def test_a_package_that_hands_on_what_says_torch_is_asked(project: Folder) -> None:
+    folder = project(
+        **{
+            "net/__init__.py": "from .tracker import Tracker",
+            "net/tracker.py": "import torch",
+            "plain/__init__.py": "from .words import Word\nfrom plain import Word",
+            "plain/words.py": "import re",
+            "train.py": "from net import Tracker",
+        }
+    )
+    seen = Project(sorted(folder.rglob("*.py"))).seen_from(folder / "train.py")
+    assert seen.imports_a_marked_file("torch", ["net", "net.Tracker"])
+    assert str(folder / "net" / "tracker.py") in seen.asked.files
+    assert not seen.imports_a_marked_file("torch", ["plain", "plain.Word"])
+
+
 def test_a_program_is_who_imports_and_what_they_import(project: Folder) -> None:
     folder = project(
         **{

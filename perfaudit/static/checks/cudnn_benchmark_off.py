@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from perfaudit.expressions import regex
 from perfaudit.static import edit
-from perfaudit.static.project import FRAMEWORKS
+from perfaudit.static.project import COLLATES, FRAMEWORKS, SEVERAL_SIZES, STACKS_ONLY, marks_of_collation
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Function, Source
 from perfaudit.static.understanding.context import (
@@ -43,7 +43,7 @@ COST = (
 SEEDING = {"seed", "manual_seed", "manual_seed_all", "initial_seed"}  # set no flag of cuDNN; another function may
 _DECIDED = regex(r"benchmark|determinis|reproducib|cudnn\.(enabled|flags)")
 _SIZES_CHANGE = regex(
-    r"multi_?scale|scale_jitter|RandomResize\b|pad_sequence|pack_padded|collate_fn|bucket|progressive|batch_size\s*=\s*1\b",
+    SEVERAL_SIZES + r"|scale_jitter|RandomResize\b|pad_sequence|pack_padded|bucket|progressive|batch_size\s*=\s*1\b",
     re.IGNORECASE,
 )
 _BATCH_OF_ONE = regex(r"batch_?size\W[^\n]{0,60}\bdefault\s*=\s*1\b", re.IGNORECASE)
@@ -65,7 +65,7 @@ def cudnn_benchmark_off(source: Source, module: ast.Module) -> Iterator[Seen]:
     if _sizes_change(source, loops) or _seeds_elsewhere(source):
         return
     is_small = has_small_convolutions_only(source)
-    mentions = [match.start() for match in _DECIDED.finditer(source.text)]
+    mentions = [match.start() for match in _DECIDED.finditer(source.text) if _counts(source, match)]
     place = start or place_of_setting(source, loops[0])
     if mentions and all(_only_when_seeded(source, offset) for offset in mentions):
         fix = Proposal(f"{TITLE}, where no seed is given")
@@ -82,6 +82,11 @@ def cudnn_benchmark_off(source: Source, module: ast.Module) -> Iterator[Seen]:
         return
     fix = Proposal(TITLE, setting(source, place, FLAG, " = True"))
     yield Seen(place, f"without `{FLAG}` {COST}", fix, hint=is_small)
+
+
+def _counts(source: Source, mention: re.Match[str]) -> bool:
+    """Whether a word says that somebody decided: in a comment only of the flag itself, which was tried, it seems."""
+    return mention[0] == "benchmark" or source.code[mention.start() : mention.end()] == mention[0]
 
 
 def _has_convolutions(source: Source) -> bool:
@@ -165,7 +170,11 @@ def _sizes_change(source: Source, loops: tuple[StepLoop, ...]) -> bool:
     """Whether something shows that batches differ in size: collation, padding, rescaling inside the loop, audio of any length."""
     if imported_files_say(source, "sizes change") or _BATCH_OF_ONE.search(source.text):
         return True
-    if _SIZES_CHANGE.search(source.text) or (_is_of_audio(source) and not _stacks_samples(source)):
+    if (
+        _SIZES_CHANGE.search(source.text)
+        or _collates_to_any_size(source)
+        or (_is_of_audio(source) and not _stacks_samples(source))
+    ):
         return True
     if any(_pads_to_longest(source, call) for call in source.nodes(ast.Call)):
         return True
@@ -174,6 +183,16 @@ def _sizes_change(source: Source, loops: tuple[StepLoop, ...]) -> bool:
     inside = {id(node) for step in loops for node in (step.loop, *step.helpers)}
     resizes = [*source.calls("torch.nn.functional.interpolate"), *source.calls("torch.nn.functional.upsample")]
     return any(id(ancestor) in inside for call in resizes for ancestor in source.ancestors(call))
+
+
+def _collates_to_any_size(source: Source) -> bool:
+    """Whether the program collates in a way of its own, and not only by functions that stack tensors and pad none."""
+    own = marks_of_collation(source.text.encode("utf-8", "replace")) if "collat" in source.text else set()
+    if "sizes change" in own:
+        return True
+    if COLLATES not in own and not imported_files_say(source, COLLATES):
+        return False
+    return STACKS_ONLY not in own and not imported_files_say(source, STACKS_ONLY)
 
 
 def _is_of_audio(source: Source) -> bool:

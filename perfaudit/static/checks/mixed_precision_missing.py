@@ -34,7 +34,8 @@ from perfaudit.static.understanding.values import ABSENT, UNKNOWN, argument, res
 TITLE = "run the forward pass and the loss under autocast in bfloat16 (GPUs from Ampere on)"
 _DECIDED = regex(
     r"autocast|GradScaler|(?<![a-z_])amp(?![a-z])|(?:use|enable|with|args|opt)_amp|fp16|bf16|float16|\.half\(|mixed.?precision"
-    r"|float64|\.double\(|complex|\bfft|sparse|create_graph",
+    r"|float64|\.double\(|complex|\bfft|create_graph"
+    r"|torch\.sparse|scipy\.sparse|to_sparse|sparse_(?:coo|csr|mx|adj|tensor|mm)|sparse_?(?:tensor|adam)|\bspmm\b|spconv|minkowski",
     re.IGNORECASE,
 )
 # In the file that gives the arguments: also weights that are loaded in fewer bits.
