@@ -176,6 +176,8 @@ _PADDING = regex(rb"pad|max\(|zeros|ones\(|full\(|resize|interpolate|\bdgl\b|Bat
 OLD_TORCH = "old torch"
 _OLD_WORDS = (b"torchtext.legacy", b"torch._six", b"torch.utils.ffi")
 _OLD_TORCH = regex(rb"(?:from|import)[ \t]+(?:torchtext\.legacy|torch\._six|torch\.utils\.ffi)\b")
+# What torchtext had until torch 1.8, and a loss that is indexed without dimensions.
+_OLD_USE = regex(rb"\bdata\.(?:Field|LabelField|BucketIterator|TabularDataset)\(|\bloss\w{0,20}\.data\[0\]")
 ASKED_TO_PIN = "loaders that are told whether to pin"
 PINNING_ON, PINNING_OFF, SURELY_PAGEABLE = (
     "pinning on by a setting",
@@ -297,7 +299,8 @@ def _marks(data: bytes) -> frozenset[str]:
         marks.append("second derivatives")
     if b".grad.detach_(" in data:
         marks.append("gradients detached in place")
-    if any(word in data for word in _OLD_WORDS) and any(_at_lines_with(b"import", _OLD_TORCH, data)):
+    imports_old = any(word in data for word in _OLD_WORDS) and any(_at_lines_with(b"import", _OLD_TORCH, data))
+    if imports_old or ((b"torchtext" in data or b".data[0]" in data) and _OLD_USE.search(data)):
         marks.append(OLD_TORCH)
     return frozenset(marks)
 

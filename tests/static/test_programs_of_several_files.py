@@ -741,3 +741,16 @@ def test_a_volatile_variable_only_draws_a_warning(tmp_path: Path) -> None:
     script = LOOP.replace("def main():", "def validate():\n    net(Variable(x, volatile=True))\n\ndef main():")
     folder = write(tmp_path, {"net.py": NET, "train.py": script})
     assert [f.rule for f in findings_in(folder, "train.py", {"PA304"})] == ["PA304"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "from torchtext import data\n\nTEXT = data.Field(lower=True)\n",
+        "def forward_loss(self, x):\n    loss = criterion(x)\n    self.logger.update(loss.data[0])\n",
+    ],
+)
+def test_what_an_imported_file_uses_may_need_an_old_torch(tmp_path: Path, other: str) -> None:
+    script = LOOP.replace("import torch\n", "import torch\nimport other\n", 1)
+    folder = write(tmp_path, {"net.py": NET, "other.py": other, "train.py": script})
+    assert findings_in(folder, "train.py", {"PA304"}) == []
