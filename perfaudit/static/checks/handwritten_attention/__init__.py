@@ -45,12 +45,22 @@ def handwritten_attention(source: Source, module: ast.Module) -> Iterator[Seen]:
 
 
 def _is_one_query(source: Source, query: ast.expr) -> bool:
-    """Whether each row has one query, `q.reshape(rows, 1, width)`: there are no scores of every pair to store."""
+    """Whether each row has one query, `q.reshape(rows, 1, width)` or `q.reshape(rows, 1, heads, width).transpose(1, 2)`:
+    there are no scores of every pair to store.
+    """
     made = resolve(source, query)
     if not isinstance(made, ast.Call) or not isinstance(made.func, ast.Attribute):
         return False
+    order = [constant(source, axis) for axis in made.args]
+    is_turned = (made.func.attr == "permute" and order == [0, 2, 1, 3]) or (
+        made.func.attr in ("transpose", "swapaxes") and sorted(map(str, order)) == ["1", "2"]
+    )
+    if is_turned:
+        made = resolve(source, made.func.value)
+    if not isinstance(made, ast.Call) or not isinstance(made.func, ast.Attribute):
+        return False
     is_shaped = made.func.attr in ("reshape", "view") and len(made.args) >= 3
-    return is_shaped and constant(source, made.args[-2]) == 1
+    return is_shaped and constant(source, made.args[1 if is_turned else -2]) == 1
 
 
 def _proposal(source: Source, chain: Chain) -> Proposal:
