@@ -29,11 +29,11 @@ _NAMED = regex(
 )
 # A layer or a block of layers that is given the number: `ConvNorm(80, 512`, `nn.LSTM(512`, `Down(256, 512`.
 _GIVEN = regex(rb"(?:[Cc]onv|LSTM|GRU|[Bb]lock|[Ll]ayer|\bDown|\bUp)\w{0,20}\(\s*(?:[\w.+*-]{1,20}\s*,\s*)?$")
-# `n_filters * 16`, of which a default says what it is: `n_filters=16`.
-_PRODUCT = regex(
-    rb"\b(\w{0,20}(?:filters?|channels?|planes|feats?|features|width|n[dg]?f|dim|base_c\w?))\s?\*\s?(\d{1,2})\b"
-)
+# `n_filters * 16`, of which a default says what it is: `n_filters=16`. The number is looked for, and then its name before it.
+_FACTOR = regex(rb"\*\s?(\d{1,2})\b")
+_MULTIPLIED = regex(rb"\b(\w{0,20}(?:filters?|channels?|planes|feats?|features|width|n[dg]?f|dim|base_c\w?))\s?$")
 _DEFAULT = rb"\b%s\s*(?::\s*int\s*)?=\s*(\d{1,3})\b"
+_NAME_REACH = 40  # bytes before a factor in which its name is looked for
 _WIDE = 256  # channels, as `entry.WIDE_CONVOLUTION`
 # Sizes of images, windows, texts and tables, and what is given out once for each sample.
 _NO_WIDTH = regex(rb"image|img|crop|seq|len|batch|vocab|fft|mel|audio|class|hop|win_|output|out_dim")
@@ -59,8 +59,9 @@ def marks_of_width(data: bytes) -> set[str]:
 def _has_wide_product(data: bytes) -> bool:
     """Whether the text multiplies a name of channels, and the smallest number that it is given makes that wide."""
     factors: dict[bytes, int] = {}
-    for match in islice(_PRODUCT.finditer(data), _MAX_NUMBERS):
-        factors[match[1]] = max(factors.get(match[1], 0), int(match[2]))
+    for match in islice(_FACTOR.finditer(data), _MAX_NUMBERS):
+        if named := _MULTIPLIED.search(data[max(match.start() - _NAME_REACH, 0) : match.start()]):
+            factors[named[1]] = max(factors.get(named[1], 0), int(match[1]))
     for name, factor in factors.items():
         given = [int(value) for value in re.findall(_DEFAULT % re.escape(name), data)]
         if given and min(given) * factor >= _WIDE and _NO_WIDTH.search(name.lower()) is None:

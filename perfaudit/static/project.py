@@ -365,7 +365,7 @@ def _said_to_program(data: bytes, imports: Iterable[str]) -> frozenset[str]:
         marks.add("wide convolutions")
     if "convolutions" in marks and len(_CONVOLUTION.findall(data)) == len(_OF_PATCHES.findall(data)) > 0:
         marks.discard("convolutions")
-    if (b"max(" in data and _PADS.search(data)) or _SEVERAL_SIZES.search(data):
+    if (b"max(" in data and _PADS.search(data)) or (b"multi" in data and _SEVERAL_SIZES.search(data)):
         marks.add("sizes change")
     if b"collat" in data:
         marks |= marks_of_collation(data)

@@ -754,3 +754,12 @@ def test_what_an_imported_file_uses_may_need_an_old_torch(tmp_path: Path, other:
     script = LOOP.replace("import torch\n", "import torch\nimport other\n", 1)
     folder = write(tmp_path, {"net.py": NET, "other.py": other, "train.py": script})
     assert findings_in(folder, "train.py", {"PA304"}) == []
+
+
+@pytest.mark.parametrize(("step", "number"), [("env.step(action)", 0), ("env.observe(action)", 1)])
+def test_a_recurrent_policy_is_not_worth_another_precision(tmp_path: Path, step: str, number: int) -> None:
+    net = "from torch import nn\n\nclass Net(nn.Module):\n    def __init__(self, size, hidden_dim=512):\n"
+    net += "        self.memory = nn.LSTM(size, hidden_dim)\n"
+    script = LOOP.replace("    for x, y in loader:", f"    {step}\n    for x, y in loader:")
+    folder = write(tmp_path, {"net.py": net, "train.py": script})
+    assert len(findings_in(folder, "train.py", {"PA304"})) == number

@@ -61,6 +61,7 @@ _SAFE_FUNCTIONS = {
     )
 }
 _SAFE_CLASSES = {f"torch.nn.{name}Loss" for name in _SAFE_LOSSES}
+_ENVIRONMENT = regex(r"env\.step\(|\bgym(?:nasium)?\.make\(|ReplayBuffer", re.IGNORECASE)
 _TROUBLE = regex(
     r"linalg|scatter|index_(put|add|copy|fill)|grid_sample|quantile|histc|\binverse\b|Unpool|spectral_norm|Function\)"
     r"|binary_cross_entropy\(|BCELoss|LBFGS|\bclosure\b|register_(forward|full_backward|backward)|numpy_function|einops"
@@ -115,6 +116,10 @@ def _has_large_model(source: Source) -> bool:
     if imported_files_say(source, "wide convolutions") or imported_files_say(source, "library model"):
         return True
     own = marks_of_width(source.text.encode("utf-8", "replace"))
+    if source.says(
+        _ENVIRONMENT
+    ):  # recurrent policies over a few numbers, whatever their width: launches are what takes time
+        return False
     if NARROW in own:  # what the script gives holds, whatever the defaults of its model are
         return False
     return all(mark in own or imported_files_say(source, mark) for mark in (LAYERS, WIDTH))
