@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
+import tempfile
 import traceback
 from pathlib import Path
 from typing import Any
@@ -108,7 +110,12 @@ def run() -> int:
         application(named if named in COMMANDS else "")()
         return 0
     except UserError as error:
-        say(f"perfaudit: {error}")
+        from perfaudit.cli.one_voice import speaking
+        from perfaudit.distributed.launch import place_of
+
+        with speaking(place_of(os.environ), str(error), Path(tempfile.gettempdir())) as is_ours:
+            if is_ours:
+                say(f"perfaudit: {error}")
         return error.exit_code
     except SystemExit as leaving:
         if isinstance(leaving.__context__, (OSError, typer.Abort)):  # nobody reads what is said, or input has ended
