@@ -118,6 +118,14 @@ class Collectives:
         self._at, self._inside = now, (0.0, 0.0)
         return told
 
+    def begin_update(self) -> None:
+        """What the thread's clocks have counted since `take` belongs to no update, as what takes place meanwhile does.
+
+        Telling of an update wakes the process that is told, which then often takes the core: without this, waits of
+        milliseconds would count that no step has in its seconds.
+        """
+        self._at = self._of_thread()
+
     def _leave(self, entered: tuple[float, float]) -> None:
         """A collective has ended that was entered at this time of the thread's clocks."""
         now = self._of_thread()

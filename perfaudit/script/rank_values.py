@@ -37,3 +37,7 @@ class RankValues:
         told = self.collectives.take() | {"elements": self._elements, "padding": self._padding}
         self._elements = self._padding = 0
         return told
+
+    def begin_update(self) -> None:
+        """What took place since `take` belongs to no update."""
+        self.collectives.begin_update()

@@ -325,19 +325,20 @@ class Watch:
         number = self._number(optimizer) if optimizer is not None else -1
         notes = self._notes
         kind = COUNTED if notes.only_counts else UPDATED
+        of_rank = self.of_rank.take() if self.of_rank is not None else _NOTHING  # first: its clocks end the step, too
         values = self._values(optimizer) if self.has_values else _NOTHING
-        if self.of_rank is not None:
-            values = {**values, **self.of_rank.take()}
         if self._inputs and self._inputs == self._inputs_again:
             values = {**values, "same_inputs": True}
         self._inputs = self._inputs_again = 0
-        notes.note((kind, now, (number, values)))
+        notes.note((kind, now, (number, {**values, **of_rank} if of_rank else values)))
         self.updates += 1
         self.evaluated = 0
         if self.loaders.is_other:
             self.loaders.end_update()
         self._has_samples, self._wants_inputs = False, True
         self.on_update(number)
+        if self.of_rank is not None:
+            self.of_rank.begin_update()
         notes.note((TOLD, notes.clock(), None))
 
     def _number(self, optimizer: Any) -> int:

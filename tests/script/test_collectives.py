@@ -77,6 +77,15 @@ NOW[0] += 1.0
 Late.apply(model(torch.ones(2, 4))).sum().backward()
 print(json.dumps({"taken": WATCH.take(), "hooks": hooks, "seen": len(SEEN), "parameters": len(list(model.parameters()))}))
 """,
+    "between": """
+WATCH.take()
+QUEUED[0] += 4.0  # while it is told of an update, which is no part of a step
+BUSY[0] += 2.0
+WATCH.begin_update()
+QUEUED[0] += 0.5
+BUSY[0] += 0.25
+"""
+    + TELL,
     "without": """
 nn.Linear(2, 2)(torch.ones(1, 2)).sum().backward()
 """
@@ -118,3 +127,7 @@ def test_the_time_behind_the_last_gradient_of_a_backward_pass_is_waiting_for_buc
 
 def test_a_backward_pass_of_another_model_waits_for_nothing(told: dict[str, Any]) -> None:
     assert told["without"]["taken"] == {"waited": 0.0, "in_buckets": 0.0, "queued": 0.0, "computed": 0.0}
+
+
+def test_what_takes_place_while_somebody_is_told_of_an_update_belongs_to_no_step(told: dict[str, Any]) -> None:
+    assert told["between"]["taken"] == {"waited": 0.0, "in_buckets": 0.0, "queued": 0.5, "computed": 0.25}
