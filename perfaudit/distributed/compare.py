@@ -28,6 +28,9 @@ LATE_SECONDS = 0.0005
 # Of 24 pairs of equal ranks on two cores, the widest were 18 and 19 % apart (their intervals began at 8 and 0 %).
 CORES_DIFFER = 0.15
 OFTEN_LAST = 0.75  # of the steps; a rank that is late in fewer is late in turn
+# Where a rank idles longest in OFTEN_LAST of the steps. On cores that others use, the time of the same work scatters by more than
+# a late rank is late: one that slept for 5 ms a step came last in 73 % of the steps at a load of 20 on two cores.
+LAST_OF_IDLE = 0.5
 IMBALANCE = 0.1  # of a step, that ranks wait on average for whichever has most to do
 CAUSED = 0.5  # correlation of own times with what batches hold, from which on the batches are the cause
 EXPOSED = 0.3  # of a step, that communication takes which DistributedDataParallel has not hidden
@@ -135,24 +138,29 @@ def _late(
     number: int, rank: int, own: Sequence[Sequence[float]], computed: Sequence[Sequence[float]], step: float
 ) -> LateRank | None:
     """The rank as one that the others wait for; None where it is not shown to be one."""
-    others = [row for other, row in enumerate(own) if other != number]
-    last = statistics.fmean(mine >= max(column) for mine, *column in zip(own[number], *others, strict=True))
-    if last < OFTEN_LAST:
+    last = _share_last(number, own)
+    # That in which it does not compute: it sleeps, reads, or waits for a worker, which no slow core makes longer.
+    idle = [[mine - busy for mine, busy in zip(*rows, strict=True)] for rows in zip(own, computed, strict=True)]
+    if last < OFTEN_LAST and (last < LAST_OF_IDLE or _share_last(number, idle) < OFTEN_LAST):
         return None
     least = max(LATE_SHARE * step, LATE_SECONDS)
     middle, half = _interval(_excess(number, own))
     others = [row for other, row in enumerate(computed) if other != number]
     slower_core = CORES_DIFFER * statistics.median(statistics.fmean(column) for column in zip(*others, strict=True))
-    if middle - half >= least + slower_core:
+    if last >= OFTEN_LAST and middle - half >= least + slower_core:
         return LateRank(rank, last, middle, middle - half, middle + half)
-    # That in which it does not compute: it sleeps, reads, or waits for a worker, which no slow core makes longer.
-    idle = [[mine - busy for mine, busy in zip(*rows, strict=True)] for rows in zip(own, computed, strict=True)]
     idle_middle, idle_half = _interval(_excess(number, idle))
     if middle < least or idle_middle - idle_half < least:
         return None
     if middle - half < least:
         middle, half = idle_middle, idle_half
     return LateRank(rank, last, middle, middle - half, middle + half)
+
+
+def _share_last(number: int, rows: Sequence[Sequence[float]]) -> float:
+    """In which share of the steps one row is the longest."""
+    others = [row for other, row in enumerate(rows) if other != number]
+    return statistics.fmean(mine >= max(column) for mine, *column in zip(rows[number], *others, strict=True))
 
 
 def _excess(number: int, rows: Sequence[Sequence[float]]) -> list[float]:
