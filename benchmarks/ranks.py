@@ -51,7 +51,7 @@ WORTH = {
     "no search for unused parameters": ("each_pass", "searching", "PyTorch's tuning guide (DDP)"),
 }
 RULES = ("PA903", "PA904", "PA905")
-JUDGED = 3  # raised when something else is said of the same steps: earlier runs then count for their times only
+JUDGED = 4  # raised when something else is said of the same steps: earlier runs then count for their times only
 
 
 def run(training: str, steps: int) -> Json:
@@ -105,6 +105,7 @@ def page(records: list[Json]) -> str:
             f"| {training} | {wrong} | {named} of {len(runs)} | {words} | {span(runs, 'step', 1000)} | "
             f"{span(runs, 'exposed', 100)} % | {span(runs, 'imbalance', 100)} % | {span(runs, 'load', 1)} |"
         )
+    lines += ["", *judged_before(records)]
     lines += [
         "",
         "## What it is worth here",
@@ -120,6 +121,22 @@ def page(records: list[Json]) -> str:
         if first is not None:
             lines.append(f"- {training}: {' '.join(first['messages']) or 'nothing'}")
     return "\n".join([*lines, ""])
+
+
+def judged_before(records: list[Json]) -> list[str]:
+    """How many of the earlier runs were named, as Markdown."""
+    runs = [each for each in records if each.get("judged", 1) == JUDGED - 1]
+    named = []
+    for training, (_, rule) in TRAININGS.items():
+        of_training = [each for each in runs if each["training"] == training]
+        if rule:
+            named.append(f"{training} {sum(rule in each['rules'] for each in of_training)} of {len(of_training)}")
+    others = [each for each in runs if not TRAININGS[each["training"]][1]]
+    said = sum(bool(each["rules"]) for each in others)
+    return [
+        f"As they were judged before, these were named: {', '.join(named)}. Of those with nothing that `run` has a rule for,",
+        f"something was said in {said} of {len(others)} runs.",
+    ]
 
 
 def is_judged(record: Json) -> bool:
