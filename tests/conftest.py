@@ -11,14 +11,11 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import served_nursery
 import typer.main
-
-from perfaudit import forked_work
 
 
 class FakeClock:
@@ -65,13 +62,6 @@ def _user_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def _nurseries() -> None:
     """Children are forked from a process with torch imported that all workers of pytest share."""
     served_nursery.use()
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _stays_frozen() -> None:
-    """A scan in this process thaws what it has frozen, and would thaw what `pytest_runtest_setup` froze: here it does neither."""
-    named = {name: getattr(gc, name) for name in ("get_threshold", "set_threshold")}
-    vars(forked_work)["gc"] = SimpleNamespace(**named, freeze=lambda: None, unfreeze=lambda: None)
 
 
 @pytest.fixture
@@ -178,20 +168,22 @@ MANY_MODULES = 100  # that were imported: torch, say, or what its first optimize
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup() -> None:
+def pytest_runtest_setup(item: pytest.Item) -> None:
     """Garbage collections, which counting a step makes, look neither at thousands of tests nor at what torch consists of.
 
+    Nor do they look at what the tests of earlier files have left in caches, and who swaps a function looks for it in less.
     Threads of trainings as small as those of this process wait for each other, and for other tests, more than they compute.
     """
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(1)
-    if len(sys.modules) > _modules_frozen[-1] + MANY_MODULES:
+    path, modules = _frozen[-1]
+    if item.path != path or len(sys.modules) > modules + MANY_MODULES:
         gc.collect()
         gc.freeze()
-        _modules_frozen.append(len(sys.modules))
+        _frozen.append((item.path, len(sys.modules)))
 
 
-_modules_frozen = [0]  # how many were there, each time
+_frozen = [(Path(), 0)]  # before the first test of which file, and how many modules were there, each time
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
