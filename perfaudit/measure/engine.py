@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from perfaudit.measure.child import Asked
 from perfaudit.measure.child_subject import HANGING
 from perfaudit.measure.exchange import exchange_folder
+from perfaudit.measure.halves import Pair
 
 Json = dict[str, Any]  # Any: nested JSON
 STEPS_OF_ONE = 2  # times the limit of a step, which may pass without another candidate being put in place
@@ -35,6 +37,7 @@ class ChildEngine:
         so_far: Json | None = None,
         may_count_own: bool = False,
         is_apart: bool = False,
+        pairs: Sequence[Pair] = (),
     ) -> Json:
         """Put each in place once and be ready to race: see `verbs.racing.screen`. Raises ChildFailed."""
         command: Json = {
@@ -47,6 +50,7 @@ class ChildEngine:
             "may_count_own": may_count_own,
             "of_ranks": self._of_ranks,
             "is_apart": is_apart,
+            "pairs": [*pairs],
         }
         command |= {"marker": self._marker.name, "so_far": so_far or {}}
         return self._child.ask(command, STEPS_OF_ONE * self._timeout, self.in_place)

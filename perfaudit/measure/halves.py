@@ -16,13 +16,16 @@ Journal of the American Statistical Association 69, 1974). So intervals of value
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 # Pairs beyond the number of effects, before anything is told: a scatter estimated from fewer degrees of freedom is chance.
 SPARE_PAIRS = 4
 
 Half = frozenset[str]
+Pair = tuple[
+    list[str], list[str], float
+]  # who was in place in either block, and the logarithm of the ratio of their times
 
 
 @dataclass(slots=True)
@@ -34,8 +37,7 @@ class Halves:
 
     slots: Sequence[Sequence[str]]
     order: random.Random
-    signs: list[Mapping[str, int]] = field(default_factory=list)
-    log_ratios: list[float] = field(default_factory=list)
+    pairs: list[Pair] = field(default_factory=list)
     _rows: list[tuple[Half, Half]] = field(default_factory=list)
     _of: Half = frozenset()  # those that were open when the rows were made
 
@@ -63,36 +65,47 @@ class Halves:
 
     def add(self, first: Half, second: Half, log_ratio: float) -> None:
         """Note a pair: the logarithm of the first block's time over that of the second."""
-        self.signs.append({**dict.fromkeys(first, 1), **dict.fromkeys(second, -1)})
-        self.log_ratios.append(log_ratio)
+        self.pairs.append((sorted(first), sorted(second), log_ratio))
 
     def values(self) -> dict[str, list[float]]:
         """By key, a value of each pair that it was in, in their order: the logarithm of a ratio, see above.
 
         Empty before there are SPARE_PAIRS more pairs than effects.
         """
-        keys = sorted({key for signs in self.signs for key in signs})
-        n = len(self.signs)
+        keys, n = self._seen, len(self.pairs)
         if n < len(keys) + SPARE_PAIRS:
             return {key: [] for key in keys}
-        rows = [[signs.get(key, 0) for key in keys] for signs in self.signs]
+        log_ratios = [log_ratio for _, _, log_ratio in self.pairs]
+        rows = [[(key in first) - (key in second) for key in keys] for first, second, _ in self.pairs]
         inverse = _inverse([[_dot(rows, i, j) for j in range(len(keys))] for i in range(len(keys))])
-        towards = [sum(row[i] * log for row, log in zip(rows, self.log_ratios, strict=True)) for i in range(len(keys))]
+        towards = [sum(row[i] * log for row, log in zip(rows, log_ratios, strict=True)) for i in range(len(keys))]
         effects = [sum(a * b for a, b in zip(row, towards, strict=True)) for row in inverse]
         rests = [
             log - sum(sign * effect for sign, effect in zip(row, effects, strict=True))
-            for row, log in zip(rows, self.log_ratios, strict=True)
+            for row, log in zip(rows, log_ratios, strict=True)
         ]
-        lost = (n / (n - len(keys))) ** 0.5  # effects follow the pairs, so that what is left of these scatters less
-        found = {}
+        wider = (n / self.freedom) ** 0.5  # effects follow the pairs, so that what is left of these scatters less
+        found: dict[str, list[float]] = {}
         for at, key in enumerate(keys):
+            if not inverse[at][at]:  # nothing tells it from the others
+                found[key] = []
+                continue
             pairs = [number for number, row in enumerate(rows) if row[at]]
-            weight = len(pairs) * lost
+            weight = len(pairs) * wider
             found[key] = [
                 effects[at] + weight * rests[pair] * sum(a * b for a, b in zip(inverse[at], rows[pair], strict=True))
                 for pair in pairs
             ]
         return found
+
+    @property
+    def freedom(self) -> int:
+        """Degrees of freedom that the effects leave of the pairs."""
+        return len(self.pairs) - len(self._seen)
+
+    @property
+    def _seen(self) -> list[str]:
+        return sorted({key for first, second, _ in self.pairs for key in (*first, *second)})
 
     def _design(self, now: Half) -> list[tuple[Half, Half]]:
         """The rows of a matrix with other columns and other signs of them each time, and nothing against everything.
@@ -100,7 +113,7 @@ class Halves:
         Of few rows, what three patches do to each other looks as if a fourth did it; with other signs it does so with another
         one.
         """
-        told = {key: sum(key in signs for signs in self.signs) for key in now}
+        told = {key: sum(key in first or key in second for first, second, _ in self.pairs) for key in now}
         chosen = []
         for slot in self.slots:
             mine = [key for key in slot if key in now]
@@ -118,6 +131,8 @@ class Halves:
             self.order.shuffle(pair)
             pairs.append((pair[0], pair[1]))
         self.order.shuffle(pairs)
+        if not self.pairs:  # a race that ends soon has a step of the user's code
+            pairs.sort(key=lambda pair: not min(pair, key=len))
         return pairs
 
 

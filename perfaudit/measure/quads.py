@@ -85,6 +85,7 @@ def interval_of_quads(
     of_control: bool = False,
     others: Sequence[Sequence[float]] = (),
     looks: Sequence[Look] = LOOKS,
+    freedom: int | None = None,
 ) -> Interval | None:
     """The interval after these quads, in the order in which they were run; None before the first look.
 
@@ -93,7 +94,8 @@ def interval_of_quads(
     unspent (see `stats.interval_at` for why this holds): 1 for all of it, less where the race could have ended at another time,
     too. of_control: of identical code, whose interval is wanted at the first look, whatever it is. others: log ratios of quads of
     the same length that were run in the same rounds; those that are shorter by two quads or more do not count. looks: PAIR_LOOKS
-    where these are values of pairs, of which there is no interval before their first look.
+    where these are values of pairs, of which there is no interval before their first look; freedom: the degrees that are left of
+    these pairs.
     """
     n = len(log_ratios)
     if looks is LOOKS and n < (FEWEST if ended else USUAL_LOOK):
@@ -101,9 +103,13 @@ def interval_of_quads(
     if n < looks[0].generations:
         return None
     if ended and is_last_look(n, looks):
-        return _moderated_interval(log_ratios, ended * looks[-1].alpha, others)
+        return _moderated_interval(log_ratios, ended * looks[-1].alpha, others, freedom)
     made = looks_made(looks, n, ended)
-    return _moderated_interval(log_ratios[: made[-1][0]], made[-1][1], others) if made else None
+    if not made:
+        return None
+    counted, alpha = made[-1]
+    left = None if freedom is None else freedom - (n - counted)
+    return _moderated_interval(log_ratios[:counted], alpha, others, left)
 
 
 def error_of(log_ratios: Sequence[float], others: Sequence[Sequence[float]]) -> float:
@@ -142,8 +148,13 @@ class _Middle:
     freedom: int
 
 
-def _moderated_interval(log_ratios: Sequence[float], alpha: float, others: Sequence[Sequence[float]]) -> Interval:
-    """The trimmed interval, its variance drawn towards that of the others where they scatter alike."""
+def _moderated_interval(
+    log_ratios: Sequence[float], alpha: float, others: Sequence[Sequence[float]], most: int | None = None
+) -> Interval:
+    """The trimmed interval, its variance drawn towards that of the others where they scatter alike.
+
+    most: degrees of freedom that it may have.
+    """
     n = len(log_ratios)
     own = _middle(log_ratios)
     variance, freedom = own.variance, own.freedom
@@ -152,6 +163,7 @@ def _moderated_interval(log_ratios: Sequence[float], alpha: float, others: Seque
         prior = min(PRIOR, sum(other.freedom for other in beside))
         freedom = prior + own.freedom
         variance = (prior * usual + own.freedom * own.variance) / freedom
+    freedom = freedom if most is None else max(1, min(freedom, most))
     error = student_quantile(freedom, alpha) * math.sqrt(variance)
     return Interval(math.exp(own.centre), math.exp(own.centre - error), math.exp(own.centre + error), n)
 

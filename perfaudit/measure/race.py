@@ -18,10 +18,10 @@ import math
 import random
 import statistics
 from collections.abc import Collection, Generator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from perfaudit.measure.halves import Half, Halves
-from perfaudit.measure.pace import PLAIN, Pace, steps_of_quad
+from perfaudit.measure.halves import Half, Halves, Pair
+from perfaudit.measure.pace import PLAIN, Pace, in_pairs, steps_of_quad
 from perfaudit.measure.quads import (
     LOOKS,
     PAIR_LOOKS,
@@ -71,11 +71,11 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class _Timed:
-    """A block that was timed: its steps, the seconds of all of them, and whether it consists of pairs with halves in place."""
+    """A block that was timed: its steps, the seconds of all of them, and of whom halves were in place in its pairs."""
 
     steps: int
     seconds: float
-    has_halves: bool = False
+    halves_of: Half = Half()
 
 
 @dataclass(slots=True)
@@ -104,7 +104,8 @@ class Terms:
 
     least: the share of the step that a candidate must gain, and seed: of the order; see `Race`. base: the key of that which the
     others are compared with. rivals: only the fastest is wanted. former: entrants as another process left them, in which this
-    race began: they keep their quads, so that no look is made twice. is_apart: no two are ever in place at the same time.
+    race began: they keep their quads, so that no look is made twice. pairs: that it has made, see `Race.pairs_seen`. is_apart: no
+    two are ever in place at the same time.
     """
 
     least: float | None
@@ -113,6 +114,7 @@ class Terms:
     rivals: bool = False
     leasts: Mapping[str, float] = field(default_factory=dict)
     former: Sequence[Entrant] = ()
+    pairs: Sequence[Pair] = ()
     is_apart: bool = False
 
 
@@ -142,36 +144,51 @@ class Race:
     rivals: bool = False
     leasts: Mapping[str, float] = field(default_factory=dict)
     former: Sequence[Entrant] = ()
+    pairs: Sequence[Pair] = ()
     slots: Sequence[Sequence[str]] = ()
     loaders: Collection[str] = ()
     entrants: dict[str, Entrant] = field(init=False)
     together: dict[str, Half] = field(default_factory=dict, init=False)
     _halves: Halves | None = field(default=None, init=False)
-    _in_halves: Half = field(default=frozenset(), init=False)  # who ever was
-    _before: dict[str, list[float]] = field(default_factory=dict, init=False)  # values of another process, by key
+    _in_halves: Half = field(default=frozenset(), init=False)  # whose ratios are of pairs
 
     def __post_init__(self) -> None:
         self.entrants = {key: Entrant(key) for key in (*self.candidates, self.control)}
         for entrant in self.former:
             if entrant.key in self.entrants:
                 self.entrants[entrant.key] = entrant
+                entrant.looked_at = len(entrant.log_ratios)
+        if self.slots:
+            self._halves = Halves(self.slots, random.Random(self.seed + 1), [*self.pairs])
+            self._in_halves = self._halves.keys
+            known = {key: self._pace(key) for key in (self.base, *self.entrants)}
+            self.paces = in_pairs(known, {self.base, *self.loaders} if self.loaders else (), self._steps_of_half)
+            self._tell_halves()
         for entrant in self.former:
             if entrant.key in self.entrants:
                 self._look_at(entrant)
-        if self.slots:
-            self._halves = Halves(self.slots, random.Random(self.seed + 1))
-            self._in_halves = self._halves.keys
-            former = {key: self.entrants[key] for key in self._in_halves}
-            self._before = {key: [*each.log_ratios] for key, each in former.items()}
 
     @property
     def in_halves(self) -> Half:
         """Keys of those whose ratios hold with half of the others in place: other loaders, too."""
         return self._in_halves | frozenset(self.loaders) if self._in_halves else self._in_halves
 
+    @property
+    def pairs_seen(self) -> list[Pair]:
+        """The pairs of blocks so far, which another process of this race goes on with."""
+        return self._halves.pairs if self._halves is not None else []
+
     def break_up(self) -> None:
-        """From now on no two are in place at the same time: a step with several of them fails."""
-        self._tell_halves()
+        """From now on no two are in place at the same time: something fails with several of them.
+
+        Those that are open begin anew with quads, which tell what each gains alone.
+        """
+        for key in self._placed:
+            if (entrant := self.entrants[key]).is_open:
+                entrant.log_ratios.clear()
+                entrant.seconds.clear()
+                entrant.interval, entrant.looked_at = None, 0
+                self._in_halves -= {key}
         self._halves = None
 
     def fail(self, key: str, reason: str) -> None:
@@ -195,7 +212,7 @@ class Race:
             racing = self._racing()
             waiting: list[Entrant | None] = []
             waiting += [entrant for entrant in racing for _ in range(self._quads_in_round(entrant, racing))]
-            if self._races_halves and not any(entrant.key in self.loaders for entrant in racing):
+            if self._wants_pairs and not any(entrant.key in self.loaders for entrant in racing):
                 waiting.append(None)
             order.shuffle(waiting)
             for entrant in waiting:
@@ -203,7 +220,7 @@ class Race:
                     last = yield from self._pairs(last)
                 elif entrant.is_open:
                     last = yield from self._quad(entrant, last)
-                self._tell_halves()
+            self._tell_halves()
             self._judge()
 
     def _warm_all(self) -> Generator[Turn, float, None]:
@@ -262,19 +279,24 @@ class Race:
 
     @property
     def _races_halves(self) -> bool:
-        """Whether some are raced together: one that is open at least, and another, which may be the control."""
-        if self._halves is None:
-            return False
-        is_any_open = any(key != self.control and self.entrants[key].is_open for key in self._in_halves)
-        return is_any_open and len(self._placed) > 1
+        """Whether some are raced together, the control at least: in the blocks of another loader all the time."""
+        return self._halves is not None and bool(self._placed)
+
+    @property
+    def _wants_pairs(self) -> bool:
+        """Whether a candidate among them is open, so that they have pairs of their own."""
+        return self._halves is not None and any(
+            key != self.control and self.entrants[key].is_open for key in self._in_halves
+        )
 
     def _tell_halves(self) -> None:
         """Give those that are raced together the values of all pairs so far."""
         if self._halves is None:
             return
         for key, values in self._halves.values().items():
-            if self._is_placed(entrant := self.entrants[key]):
-                entrant.log_ratios[:] = [*self._before[key], *values]
+            entrant = self.entrants.get(key)  # None where it was decided in another process
+            if entrant is not None and self._is_placed(entrant):
+                entrant.log_ratios[:] = values
 
     def _pairs(self, last: _Timed | None) -> Generator[Turn, float, _Timed | None]:
         """As many pairs as their design has rows. Gives the base's block before them, which is not next to what follows: None."""
@@ -282,7 +304,7 @@ class Race:
         if skipped := self._pace(self.base).skipped:
             yield Turn(self.base, skipped, False)
         for _ in range(self._halves.rows_of_design(self._placed)):
-            if not self._races_halves:
+            if not self._wants_pairs:
                 break
             yield from self._pair(self.base)
         return None
@@ -322,7 +344,7 @@ class Race:
         Once the first quads have shown who looks so, the others wait until these are decided, so that a short time decides some
         of them. Who waits keeps its quads. Its looks come after as many quads as they would have.
         """
-        in_pairs = self._in_halves if self._races_halves else frozenset[str]()
+        in_pairs = self._in_halves if self._halves is not None else Half()
         open_ones = [each for key, each in self.entrants.items() if each.is_open and key not in in_pairs]
         hopeful = [entrant for entrant in open_ones if self._is_hopeful(entrant)]
         if not hopeful or any(len(each.log_ratios) < FUTILE_QUADS[0] for each in open_ones):
@@ -347,10 +369,10 @@ class Race:
 
     def _quad(self, entrant: Entrant, last: _Timed | None) -> Generator[Turn, float, _Timed | None]:
         """A quad of an entrant; `last` is the base's block before it. Gives the base's block behind it, None for none."""
-        block = self._pace(entrant.key).block
+        block, of_base = self._pace(entrant.key).block, self._pace(self.base).block
         has_halves = self._races_halves and entrant.key in self.loaders
-        of_base = max(self._pace(self.base).block, 2 * self._steps_of_half if has_halves else 0)
-        if last is None or (last.has_halves, last.steps) != (has_halves, of_base):
+        placed = self._placed if has_halves else Half()
+        if last is None or last.halves_of != placed:
             last = yield from self._timed(self.base, of_base, has_halves)
         first = yield from self._timed(entrant.key, block, has_halves)
         if not entrant.is_open:  # it failed meanwhile
@@ -361,7 +383,8 @@ class Race:
         after = yield from self._timed(self.base, of_base, has_halves)
         mine = (first.seconds + second) / (2 * block)
         bases = (last.seconds + after.seconds) / (2 * of_base)
-        if mine > 0 and bases > 0:  # not where one of its steps raised
+        is_of_one_kind = not has_halves or placed == self._placed  # nobody has failed meanwhile
+        if mine > 0 and bases > 0 and is_of_one_kind:  # nor where one of its steps raised
             entrant.log_ratios.append(math.log(bases / mine if self._lack_patches else mine / bases))
             entrant.seconds.append(mine)
         return after
@@ -373,21 +396,18 @@ class Race:
             if key != self.base and not self.entrants[key].is_open:
                 return _Timed(steps, 0.0)
         seconds = yield from self._block(key, steps, has_halves)
-        return _Timed(steps, seconds, has_halves)
+        return _Timed(steps, seconds, self._placed if has_halves else Half())
 
     def _block(self, key: str, steps: int, has_halves: bool) -> Generator[Turn, float, float]:
         """The seconds of so many steps: pair by pair, with one half of those that are raced together in place and the other."""
         if not has_halves:
             seconds = yield Turn(key, steps, True)
             return seconds
-        seconds, left, of_pair = 0.0, steps, 2 * self._steps_of_half
-        while left >= of_pair:
+        seconds = 0.0
+        for _ in range(steps // (2 * self._steps_of_half)):
             if not self._races_halves:
                 return math.nan  # what is left would be steps of another kind
             seconds += yield from self._pair(key)
-            left -= of_pair
-        if left:
-            seconds += yield Turn(key, left, True)
         return seconds
 
     def _judge(self, ended: float = 0.0) -> None:
@@ -413,34 +433,39 @@ class Race:
     def _look_at(self, entrant: Entrant, ended: float = 0.0) -> None:
         """Work out its interval from its quads or pairs, and from how much the others beside it scatter.
 
-        All looks together miss as seldom as is told, so what one of them has shown still holds at a later one.
+        One that was shown to pay keeps that while later looks show it less clearly: all looks together miss as seldom as is told.
         """
+        others = self._others(entrant)
         found = interval_of_quads(
-            entrant.log_ratios, ended, entrant.key == self.control, self._others(entrant), self._looks(entrant)
+            entrant.log_ratios, ended, entrant.key == self.control, others, self._looks(entrant), self._freedom(entrant)
         )
-        before = entrant.interval
-        if entrant.left == DECIDED and before is not None and found is not None:
-            found = replace(found, low=max(found.low, before.low), high=min(found.high, before.high))
-            if not found.low <= found.ratio <= found.high:
-                found = before
+        if entrant.left == DECIDED and (found is None or not self._is_decided(entrant, found) or found.high >= 1):
+            return
         entrant.interval = found
+
+    def _freedom(self, entrant: Entrant) -> int | None:
+        """Degrees of freedom that the effects of all have left of the pairs; None of quads."""
+        if self._halves is None or entrant.key not in self._in_halves:
+            return None
+        return self._halves.freedom
 
     def _looks(self, entrant: Entrant) -> Sequence[Look]:
         return PAIR_LOOKS if entrant.key in self._in_halves else LOOKS
 
     def _others(self, entrant: Entrant) -> list[list[float]]:
-        """Log ratios of those whose scatter tells that of this one: raced alike, at its pace, and no settings of one thing.
+        """Log ratios of those whose scatter tells that of this one: raced in quads as well, at its pace, and no settings of one
+        thing.
 
         Rivals are loaders, say, of which one that waits for its data scatters many times as much as one that does not.
         """
-        if self.rivals:
+        if self.rivals or entrant.key in self._in_halves:  # whose values have all come from the same pairs
             return []
         return [
             other.log_ratios
             for other in self.entrants.values()
             if other is not entrant
             and self._pace(other.key) == self._pace(entrant.key)
-            and (other.key in self._in_halves) == (entrant.key in self._in_halves)
+            and other.key not in self._in_halves
         ]
 
     def _is_look(self, entrant: Entrant) -> bool:

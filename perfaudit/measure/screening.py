@@ -42,6 +42,7 @@ Json = dict[str, Any]  # Any: nested JSON
 NUMBERS_SHARE = 0.1  # of the free memory of the host, which a copy of parameters and optimizer may take
 BLOCKS_OF_QUAD = 3  # which shares one with the next
 RAISED_IN_A_ROW = 5  # turns in which a step raised: more are no bad sample now and then
+RAISED_WITH_SEVERAL = 8  # turns with several in place in which a step raised, where none did of the training as it is
 TIMED_STEPS = 3  # of the base, for the length of a block
 
 
@@ -71,22 +72,22 @@ def prepare_screening(
     block = _block_steps(training, runs_behind, agreement)
     keys = (BASE, *prepared.variants)
     take_turns = bool(prepared.loaders) or "twin" in prepared.ways.values()
+    is_long = not terms.rivals
+    paces = balanced(
+        {key: _pace(prepared.loader_of(key), block, key in prepared.loaders and is_long, take_turns) for key in keys},
+        terms.base,
+    )
     race = Race(
         [key for key in keys if key not in (terms.base, CONTROL)],
         CONTROL,
         terms.least,
         terms.seed,
-        paces=balanced(
-            {
-                key: _pace(prepared.loader_of(key), block, key in prepared.loaders and not terms.rivals, take_turns)
-                for key in keys
-            },
-            terms.base,
-        ),
+        paces=paces,
         base=terms.base,
         rivals=terms.rivals,
         leasts=terms.leasts,
         former=terms.former,
+        pairs=terms.pairs,
         slots=slots,
         loaders=prepared.loaders.keys(),
     )
@@ -185,6 +186,7 @@ class Screening:
     _has_turn: str = BASE  # whose loader workers go on
     _trouble: str = ""
     why_apart: str = ""
+    _nan_together: int = 0
     _together: dict[str, Variant] = field(default_factory=dict)  # by the key of a turn in which several are in place
 
     def __post_init__(self) -> None:
@@ -211,7 +213,8 @@ class Screening:
             raise
         except Exception as error:
             entrants, has_ended = self.race.entrants.values(), self.training.has_ended
-            if not any(entrant.log_ratios or (has_ended and entrant.left) for entrant in entrants):
+            is_told = any(entrant.log_ratios or (has_ended and entrant.left) for entrant in entrants)
+            if not (is_told or self.why_apart or self.race.pairs_seen):
                 raise
             self._trouble = str(error) if isinstance(error, TargetError) else f"a step raises {error_words(error)}"
         finally:
@@ -221,10 +224,11 @@ class Screening:
         return self.state()
 
     def _lose_step(self) -> None:
-        """About once a round, before a block of the base, make a few of its steps that do not count.
+        """Now and then, before a block of the base, make a few of its steps that do not count: in quads about once a round.
 
         A quad takes three blocks. What a training does every sixth step, say (an evaluation, a checkpoint, the short batch that
-        ends an epoch), would otherwise fall on the same side of every quad, and identical code would be told apart.
+        ends an epoch), would otherwise fall on the same side of every quad, and identical code would be told apart. Halves change
+        sides by chance.
         """
         turn, pace = self._turn, self.race.paces[self.race.base]
         if turn is None or turn.key != self.race.base or not turn.is_timed or pace.skipped:
@@ -263,6 +267,7 @@ class Screening:
             "base": self.base_totals,
             "counts_own": self.counts_own,
             "in_halves": sorted(self.race.in_halves),
+            "pairs": self.race.pairs_seen,
             "apart": self.why_apart,
         }
 
@@ -330,7 +335,7 @@ class Screening:
         phases = training.phases.take()
         if self._is_learning and self._has_no_number(training):
             if turn.key in self.race.together:
-                return self._race_apart(DIVERGES)
+                return self._after_nan_together()
             self._learn_again(turn.key, training)
             if turn.key != self.race.base and not self.race.entrants[turn.key].is_open:
                 return 0.0
@@ -363,10 +368,25 @@ class Screening:
             self.numbers.put_back()
         self.why_apart = why
         self.race.break_up()
-        if self._has_no_number(self.training):
-            step_once(self.training)  # of the numbers that were put back
-            self.training.phases.take()
         return 0.0
+
+    def _after_nan_together(self) -> float:
+        """Put the numbers back after losses that are none with several in place; the second time that is what goes wrong with
+        them.
+
+        Where the training as it is diverges, too, nobody is to blame, and losses are looked at no more.
+        """
+        self._put(BASE)
+        if self.numbers is None:
+            self._is_learning = False
+            return math.nan
+        self.numbers.put_back()
+        self._nan_together += 1
+        if self._base_diverges():
+            self._is_learning = False
+        elif self._nan_together > 1:
+            return self._race_apart(DIVERGES)
+        return math.nan
 
     def _after_raising(self, key: str, training: Any, error: BaseException) -> float:
         """NaN where another step runs: one sample was bad. A variant with which that raises, too, leaves with the reason.
@@ -403,7 +423,11 @@ class Screening:
             raise error
         self._raised_with[key] = self._raised_with.get(key, 0) + 1
         without = self._raised_with.get(self.race.base, 0) + self._raised_with.get(CONTROL, 0)
-        if key not in (self.race.base, CONTROL) and self._raised_with[key] >= 2 * (1 + without):
+        if key in self.race.together:  # of steps of your own code there are few
+            with_several = sum(self._raised_with.get(each, 0) for each in self.race.together)
+            if with_several >= RAISED_WITH_SEVERAL and not without:
+                return self._fail(key, words_of_a_step(error), error)
+        elif key not in (self.race.base, CONTROL) and self._raised_with[key] >= 2 * (1 + without):
             return self._fail(key, words_of_a_step(error), error)
         self.raised = (self.raised[0] + 1, error_words(error))
         return math.nan

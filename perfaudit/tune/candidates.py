@@ -229,8 +229,11 @@ def in_place(key: str, candidates: Sequence[Candidate]) -> Json:
 
 
 def alone_in_place(candidate: Candidate) -> Json:
-    """This patch by itself, as the child is told to put it in place, with what it must gain and what it is a setting of."""
-    own = {"least": max(LEAST, least_gain(candidate)), "slot": candidate.knob}
+    """This patch by itself, as the child is told to put it in place, with what it must gain and what it is a setting of.
+
+    One that is not allowed is no setting of anything there: the others are not measured beside what will not be handed over.
+    """
+    own = {"least": max(LEAST, least_gain(candidate)), "slot": "" if candidate.lacks else candidate.knob}
     return in_place(candidate.key, [candidate]) | own
 
 

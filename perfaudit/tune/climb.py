@@ -38,7 +38,7 @@ from perfaudit.tune.climb_time import (
     seconds_to_screen,
     seconds_together,
 )
-from perfaudit.tune.climb_together import keep_the_first, leave_unchecked, leave_unsure, race_beside
+from perfaudit.tune.climb_together import keep_what_is_known, leave_unchecked, leave_unsure, race_beside
 from perfaudit.tune.final import final_race
 from perfaudit.tune.loops import expect_candidates
 from perfaudit.tune.profile import Profile
@@ -98,10 +98,12 @@ def climb(
         if len(state.rungs) > 1 and seconds:
             latest = session.deadline(seconds + LONGER_SHARE * budget)
             race_beside(session, profile, state, screen, UntilTold(session.deadline(seconds), latest, state))
+    if state.were_halves and not state.beside.entrants:
+        leave_unsure(state, state.is_sure)
     if len(state.rungs) > 1 and state.together() is None:
         leave_unsure(state, state.is_sure)
         if len(state.rungs) > 1 and not has_time_to_race(profile, deadline):
-            keep_the_first(state)
+            keep_what_is_known(state)
     final_race(session, profile, state, deadline, memory_budget)
     race_behind(session, profile, state, whole, memory_budget)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 
 from perfaudit.knobs import knob
@@ -115,8 +116,11 @@ def _is_told(profile: Profile, seconds: float, state: Climb) -> bool:
     candidates = [*state.candidates.values()]
     if len(in_halves(candidates)) < len(candidates):
         return quads_of_screening(profile, seconds, candidates) >= TELLING_QUADS
-    effects = len({candidate.knob for candidate in candidates}) + 1  # and the control's
-    return pairs_in(profile, seconds) > max(effects + SPARE_PAIRS, PAIR_LOOKS[0].generations)
+    if not candidates:
+        return True
+    settings = Counter(candidate.knob for candidate in candidates)
+    each = max(len(settings) + 1 + SPARE_PAIRS, PAIR_LOOKS[0].generations)  # with the control's effect
+    return pairs_in(profile, seconds) > each * max(settings.values())  # settings of one knob take turns
 
 
 def _fewest_workers(state: Climb) -> Candidate | None:

@@ -127,16 +127,16 @@ class Climb:
     def together(self) -> Interval | None:
         """Seconds per step of all rungs over those of the user's code, in one training; None where that was not raced.
 
-        Of rungs that were raced in halves it is the sum of their effects. Of rungs that were raced as a part of more, the ratio
-        is that of two intervals: all of it over the user's code, and over the part. Its ends are those of the two that lie
+        Of rungs that were raced in halves it is the product of their ratios. Of rungs that were raced as a part of more, the
+        ratio is that of two intervals: all of it over the user's code, and over the part. Its ends are those of the two that lie
         furthest apart: it misses at most as often as the two together, and less often than one of them where their errors are
         independent.
         """
         if len(self.rungs) == 1 and (alone := self.alone.interval(self.rungs[0].key)) is not None and alone[2] < 1:
             return alone
-        if self.were_halves and not self.beside.entrants:
-            return self._sum_of_halves()
         whole = self.beside.interval(BASE)
+        if self.were_halves and whole is None:
+            return self._all_of_halves()
         key = next((key for key, part in self.parts.items() if same_rungs(part, self.rungs)), "")
         if whole is None or not key or key == ALL:
             return whole if key else None
@@ -145,24 +145,24 @@ class Climb:
 
     @property
     def were_halves(self) -> bool:
-        """Whether all rungs were raced with half of the others in place: what they do to each other is in what is known of
-        them."""
-        return all(rung.key in self.alone.in_halves for rung in self.rungs)
+        """Whether all rungs were raced with half of the others in place, so that what they do to each other is in their ratios.
 
-    def _sum_of_halves(self) -> Interval | None:
-        """The effects of all rungs together, None where one has no interval.
+        Another loader is not one of them: how long its blocks are decides for how much of the time it is in place.
+        """
+        in_halves = (rung.key in self.alone.in_halves and rung.way != "loader" for rung in self.rungs)
+        return bool(self.rungs) and all(in_halves)
 
-        Their errors are independent: of one noise, with signs that are balanced against each other, see `measure.halves`. So the
-        logarithms of ends have the distance from the middle that is the root of the sum of squares of the rungs' own.
+    def _all_of_halves(self) -> Interval | None:
+        """The product of the ratios of all rungs, None where one has no interval.
+
+        Its ends are the products of theirs: it holds where each of them does, whatever made these the rungs.
         """
         known = [self.alone.interval(rung.key) for rung in self.rungs]
-        found = [[math.log(end) for end in each] for each in known if each is not None]
+        found = [each for each in known if each is not None]
         if len(found) < len(self.rungs):
             return None
-        middle = sum(ratio for ratio, _, _ in found)
-        below = math.hypot(*(ratio - low for ratio, low, _ in found))
-        above = math.hypot(*(high - ratio for ratio, _, high in found))
-        return math.exp(middle), math.exp(middle - below), math.exp(middle + above)
+        ratio, low, high = (math.prod(ends) for ends in zip(*found, strict=True))
+        return ratio, low, high
 
     @property
     def doubt(self) -> str:

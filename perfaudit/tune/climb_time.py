@@ -12,8 +12,10 @@ from perfaudit.measure.pace import (
     Pace,
     balanced,
     block_steps,
+    in_pairs,
     pace_of,
     steps_of_base,
+    steps_of_quad,
     steps_of_turns,
 )
 from perfaudit.measure.quads import FEWEST, USUAL_LOOK
@@ -206,13 +208,16 @@ def parts_of(rungs: Sequence[Candidate]) -> list[list[Candidate]]:
 
 def in_halves(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Those that are raced together, with half of them in place at a time, see `measure.halves`."""
-    return [candidate for candidate in candidates if candidate.way in ("code", "setting")]
+    return [each for each in candidates if each.way in ("code", "setting") and not each.lacks]
 
 
 def pairs_in(profile: Profile, seconds: float) -> float:
     """How many pairs of blocks with halves in place there are in these seconds."""
-    block = block_steps(max(profile.seconds_per_step, 1e-6), profile.survey.facts.device.type != "cpu")
-    return seconds / (2 * block * profile.seconds_per_step or 1.0)
+    return seconds / (2 * _steps_of_half(profile) * profile.seconds_per_step or 1.0)
+
+
+def _steps_of_half(profile: Profile) -> int:
+    return block_steps(max(profile.seconds_per_step, 1e-6), profile.survey.facts.device.type != "cpu")
 
 
 def quads_of_screening(profile: Profile, seconds: float, candidates: Sequence[Candidate]) -> float:
@@ -221,8 +226,20 @@ def quads_of_screening(profile: Profile, seconds: float, candidates: Sequence[Ca
     Where all are, half the number of their pairs: the ratio of a pair has twice the variance of a quad's. Blocks of another
     loader are made of such pairs, so that they take no time of their own.
     """
-    others = [[each] for each in candidates if each not in in_halves(candidates)]
-    return quads_in(profile, seconds, others) if others else pairs_in(profile, seconds) / 2
+    halves = in_halves(candidates)
+    others = [[each] for each in candidates if each not in halves]
+    if not others:
+        return pairs_in(profile, seconds) / 2
+    if not halves:
+        return quads_in(profile, seconds, others)
+    of_base, paces = paces_of(profile, [*others, []], [], any(each[0].way == "loader" for each in others))
+    of_loaders = {f"{at}": pace for at, pace in enumerate(paces) if at < len(others) and others[at][0].way == "loader"}
+    if of_loaders:
+        found = in_pairs({"base": of_base, **of_loaders}, {"base", *of_loaders}, _steps_of_half(profile))
+        of_base = found["base"]
+        paces = [found.get(f"{at}", pace) for at, pace in enumerate(paces)]
+    steps = sum(steps_of_quad(pace, of_base) for pace in paces)  # the last, of the control, for pairs beside twins
+    return seconds / (steps * profile.seconds_per_step or 1.0)
 
 
 def quads_in(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from perfaudit.measure.child import ChildFailed
@@ -130,18 +131,28 @@ def leave_unchecked(state: Climb) -> None:
     state.rungs = []
 
 
-def keep_the_first(state: Climb) -> None:
-    """Nothing will say what all of it gains together: hand over the patch that gains most, and name the others."""
-    first, *others = state.rungs
-    for rung in others:
+def keep_what_is_known(state: Climb) -> None:
+    """Nothing will say what all of it gains together: hand over the patch that gains most, or those that were raced in halves.
+
+    Of these it is known. The others are named.
+    """
+    halves = [rung for rung in state.rungs if rung.key in state.alone.in_halves and rung.way != "loader"]
+    first = state.rungs[0]
+    together = math.prod(seen[0] for rung in halves if (seen := state.alone.interval(rung.key)))
+    own = state.alone.interval(first.key)
+    kept = halves if halves and own is not None and together <= own[0] else [first]
+    beside = " and ".join(dict.fromkeys(rung.knob for rung in kept))
+    for rung in state.rungs:
+        if rung in kept:
+            continue
         seen = state.alone.interval(rung.key)
         assert seen is not None
         state.left[rung.knob] = (
             f"{rung.words}: takes {seen[0]:.3f} [{seen[1]:.3f}, {seen[2]:.3f}] of the step by itself (screened); there was "
-            f"no time to race it together with {first.knob}"
+            f"no time to race it together with {beside}"
         )
         state.not_joined.add(rung.knob)
-    state.rungs = [first]
+    state.rungs = kept
 
 
 def _beside_words(seen: Interval) -> str:

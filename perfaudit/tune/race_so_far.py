@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from perfaudit.measure.halves import Pair
 from perfaudit.measure.race import BASE, CONTROL
 from perfaudit.tune.raced import Raced, seen_of
 from perfaudit.tune.workshop import Json
@@ -43,7 +44,8 @@ class RaceSoFar:
     """What the processes of a race have told, one after the other; `raced` has the same for those who asked for it.
 
     told: entrants by key, as a child tells them. others: of earlier runs, which are not raced now. controls: of the processes
-    before this one. why_apart: what went wrong with several in place at the same time; "" where nothing did.
+    before this one. why_apart: what went wrong with several in place at the same time; "" where nothing did. pairs: of
+    blocks with halves in place, of all processes.
     """
 
     terms: Terms
@@ -53,6 +55,7 @@ class RaceSoFar:
     others: dict[str, Json] = field(default_factory=dict)
     controls: list[Json] = field(default_factory=list)
     why_apart: str = ""
+    pairs: list[Pair] = field(default_factory=list)
 
     def recall(self, notes: Sequence[Json]) -> None:
         """Go on from what earlier runs have noted."""
@@ -61,7 +64,7 @@ class RaceSoFar:
             for key, item in note["entrants"].items():
                 (self.told if digests.get(key) == item["digest"] else self.others)[key] = item
             self.controls = note["controls"]
-            self.why_apart = note.get("apart", "")
+            self.why_apart, self.pairs = note.get("apart", ""), note.get("pairs", [])
         if notes:
             self.raced.take({**notes[-1], "entrants": self.told, "ended": False})
             self.end_process()
@@ -77,6 +80,7 @@ class RaceSoFar:
             "base": self.raced.base,
             "in_halves": sorted(self.raced.in_halves),
             "apart": self.why_apart,
+            "pairs": self.pairs,
         }
 
     def waiting(self) -> list[Json]:
@@ -105,8 +109,10 @@ class RaceSoFar:
     def take(self, state: Json) -> tuple[bool, bool]:
         """Keep what a child tells; whether somebody has left now, and whether a look was taken."""
         before, self.told = self.told, {**self.told, **state["entrants"]}
-        self.raced.take({**state, "entrants": self.told})
+        others = self.raced.in_halves - state["entrants"].keys()  # who was decided in another process
+        self.raced.take({**state, "entrants": self.told, "in_halves": {*others, *state.get("in_halves", ())}})
         self.why_apart = self.why_apart or state.get("apart", "")
+        self.pairs = state.get("pairs", [])
         has_left = any(item["left"] and not before.get(key, {}).get("left") for key, item in self.told.items())
         return has_left, any(item["interval"] != before.get(key, {}).get("interval") for key, item in self.told.items())
 
@@ -125,13 +131,23 @@ class RaceSoFar:
         self.raced.former_controls = [seen_of(item) for item in self.controls]
         self._far_before = self._far()
 
+    def race_apart(self, why: str) -> None:
+        """From now on put one in place at a time, as several together end the process; who is open begins anew."""
+        self.why_apart, self.pairs = why, []
+        for key in self.raced.in_halves - {key for key in self.told if self._has_left(key)}:
+            if key in self.told:
+                self.told[key] = {**self.told[key], "log_ratios": [], "seconds": [], "interval": None}
+            self.raced.in_halves.discard(key)
+
     def has_gone_on(self) -> bool:
         """Whether this process has added quads to those that there were, or candidates to those that have left."""
         return self._far() > self._far_before
 
     def _far(self) -> int:
-        """Quads of all candidates, and how many have left: it grows with whatever a process finds out."""
-        return sum(len(item["log_ratios"]) + bool(item["left"]) for key, item in self.told.items() if key != CONTROL)
+        """Pairs, quads of all candidates, and how many have left: it grows with whatever a process finds out."""
+        return len(self.pairs) + sum(
+            len(item["log_ratios"]) + bool(item["left"]) for key, item in self.told.items() if key != CONTROL
+        )
 
     def is_enough(self) -> bool:
         """Whether all that are open have as many quads as they may have; the control counts where it is raced alone."""

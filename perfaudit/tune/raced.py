@@ -120,7 +120,7 @@ class Raced:
             self.entrants[key] = seen_of(item)
             self.log_ratios[key] = list(item["log_ratios"])
         self.ways |= state["ways"]
-        self.in_halves |= {*state.get("in_halves", ())}
+        self.in_halves = {*state.get("in_halves", ())}
         self.base, self.ended = state["base"], state["ended"]
 
 

@@ -29,7 +29,7 @@ SLICE = 1.0  # seconds between two looks at how a race stands
 TOLD = 10.0  # seconds between two words on how a race stands that outlast a killed run
 SEED = 7
 RAISES = "a step of the training raises now and then, with patches and without; such steps are not counted"
-APART = "patches are raced one at a time, since with several of them in place a step fails"
+APART = "patches are raced one at a time, since something went wrong with several of them in place"
 BY_ITSELF = ("with it, ", "after a step with it")  # words of a candidate that say what is in place
 NOT_LEARNING = "the losses are no numbers any more: times are of a training that does not learn"
 
@@ -86,6 +86,7 @@ class Screen:
         if not entrants and raced.interval(CONTROL) is not None:
             return
         while so_far.waiting() or not entrants:
+            was_apart = so_far.why_apart
             try:
                 note = partial(self._note, key, so_far)
                 self._run(so_far, deadline, note, enough)
@@ -93,9 +94,10 @@ class Screen:
             except ChildFailed as failure:
                 guilty = self._engine.in_place() if self._engine is not None else ""
                 self._close()
-                were_several = guilty not in ("", BASE, *so_far.terms.digests)
-                if were_several:
-                    so_far.why_apart, guilty = str(failure), ""
+                were_several = so_far.why_apart != was_apart
+                if guilty not in ("", BASE, *so_far.terms.digests):
+                    so_far.race_apart(str(failure))
+                    were_several, guilty = True, ""
                 is_own_fault = guilty in ("", BASE, CONTROL, base)
                 gets_further = so_far.has_gone_on() or (self._is_first and failure.kind == "ended")
                 self._is_first = False
@@ -122,7 +124,7 @@ class Screen:
         waiting = so_far.waiting()
         prepared = self._engine.screen(
             waiting, terms.least, SEED, terms.base, terms.rivals, so_far.quads_of(waiting), self.may_count_own,
-            bool(so_far.why_apart),
+            bool(so_far.why_apart), so_far.pairs,
         )  # fmt: skip
         raced.refused |= prepared["refused"]
         raced.ways |= prepared["ways"]

@@ -204,3 +204,38 @@ def test_one_patch_and_the_control_are_two_halves(training: Training) -> None:
     state = race.run(1e9)
     assert state["in_halves"] == ["a", CONTROL]
     assert ratios(state) == pytest.approx({"a": 0.8, CONTROL: 1.0})
+
+
+def test_a_script_that_ends_with_two_in_place_before_anything_is_known_says_so(training: Training) -> None:
+    """It has no next step to try one of them in: whoever asked builds it again, and puts one in place at a time."""
+    faulty = f"clock.sleep(0.2 if __import__('sys').modules['{training.module.__name__}'].cost == 1.0 else 1 / 0)"
+    race = begun(training, patch_of(training, "a", "first", faulty), cheaper(training, "c"))
+    step = training.whole_step
+
+    def ending(fixed: bool = False) -> None:
+        try:
+            step(fixed)
+        except ZeroDivisionError:
+            training.has_ended = True
+            raise
+
+    training.whole_step = ending  # type: ignore[method-assign]
+    state = race.run(1e9)
+    assert state["trouble"].startswith("a step raises ZeroDivisionError")
+    assert state["apart"].startswith("with it, a step raises ZeroDivisionError")
+    assert not any(entrant["log_ratios"] or entrant["left"] for entrant in state["entrants"].values())
+
+
+def test_losses_that_are_nan_once_with_two_in_place_end_nothing(training: Training) -> None:
+    race = begun(training, patch_of(training, "a", "first", "clock.sleep(0.2)"), cheaper(training, "c"))
+    step, seen = training.whole_step, [0]
+
+    def overflowing(fixed: bool = False) -> None:
+        step(fixed)
+        together = training.module.cost == 0.5 and 0.2 in training.module.first.__code__.co_consts
+        seen[0] += together
+        training.last_loss = math.nan if together and seen[0] == 1 else 1.0
+
+    training.whole_step = overflowing  # type: ignore[method-assign]
+    state = race.run(1e9)
+    assert (state["apart"], state["learns"], state["in_halves"]) == ("", True, ["a", "c", CONTROL])

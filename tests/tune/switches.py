@@ -148,6 +148,7 @@ class Engine:
         so_far: Json | None = None,
         may_count_own: bool = False,
         is_apart: bool = False,
+        pairs: Any = (),
     ) -> Json:
         own = switches(Path("t.py").read_text())
         self.on = {BASE: own, CONTROL: own}
@@ -171,10 +172,10 @@ class Engine:
         slots: dict[str, list[str]] = {}
         for item in entrants:
             if item["key"] in self.on and self.shop.in_halves and not (base or rivals or is_apart):
-                slots.setdefault(item["slot"], []).append(item["key"])
+                slots.setdefault(item.get("slot") or item["key"], []).append(item["key"])
         self.running = Race(
             others, CONTROL, least, seed, base=self.base, rivals=rivals, leasts=leasts, former=former,
-            slots=[*slots.values(), [CONTROL]] if slots else [],
+            slots=[*slots.values(), [CONTROL]] if slots else [], pairs=pairs,
         )  # fmt: skip
         self.turns = self.running.turns()
         self.turn: Turn | None = next(self.turns, None)
@@ -202,7 +203,7 @@ class Engine:
         in_halves = sorted(self.running.in_halves)
         return {
             "entrants": entrants, "refused": {}, "ways": {}, "ended": ended, "block": 1, "base": self.totals,
-            "in_halves": in_halves, "apart": self.why_apart,
+            "in_halves": in_halves, "apart": self.why_apart, "pairs": self.running.pairs_seen,
         }  # fmt: skip
 
     def switches_in(self, turn: Turn) -> Switches:

@@ -143,7 +143,8 @@ def test_where_one_can_be_raced_it_is_the_one_that_usually_gains_most_here(loadi
     ("refused", "seconds", "start", "raced"),
     [
         (True, 40.0, 0.0, ["fusion", "optimizer", "optimizer"]),
-        (True, 1.7, 0.0, ["fusion", "optimizer", "optimizer"]),  # eight pairs of blocks and a half
+        (True, 1.7, 0.0, ["fusion", "optimizer"]),  # eight pairs of blocks and a half
+        (True, 3.6, 0.0, ["fusion", "optimizer", "optimizer"]),  # two settings of one knob, in turn
         (False, 20.0, 0.0, ["fusion"]),  # it is raced, or was decided
         (True, 20.0, 18.5, ["fusion"]),  # to start the script again takes the time
         (True, 1.0, 0.0, ["fusion"]),  # what is known of it stays said
@@ -173,7 +174,8 @@ def test_what_was_left_out_comes_back_where_each_of_the_others_is_out(
     [
         (54.0, ["optimizer 1", "precision 1", "dataloader 1", "dataloader 2"]),
         (34.0, ["optimizer 1", "precision 1", "dataloader 2"]),  # one setting tells of most that its knob would gain
-        (10.0, ["optimizer 1", "precision 1"]),  # what is raced together with the others takes no time from them
+        (24.0, ["optimizer 1", "dataloader 2"]),  # the step waits for data: more is missed without it
+        (10.0, ["optimizer 1"]),
     ],
 )
 def test_where_time_is_short_that_is_left_out_first_which_is_not_allowed_and_missed_least(

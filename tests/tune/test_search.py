@@ -140,6 +140,7 @@ class Engine(SwitchEngine):
         so_far: Json | None = None,
         may_count_own: bool = False,
         is_apart: bool = False,
+        pairs: Any = (),
     ) -> Json:
         sizes = {item["key"]: int(item["settings"][0][1]["size"]) for item in entrants}
         if sizes:

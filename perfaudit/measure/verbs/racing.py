@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from perfaudit.measure.agreement import ALONE, OverGloo
 from perfaudit.measure.attribute_names import find_named
+from perfaudit.measure.halves import Pair
 from perfaudit.measure.holder import Holder
 from perfaudit.measure.memory import refuse_without_room
 from perfaudit.measure.preparation import Candidate
@@ -34,6 +35,7 @@ def screen(
     may_count_own: bool = False,
     of_ranks: bool = False,
     is_apart: bool = False,
+    pairs: Sequence[Pair] = (),
 ) -> Reply:
     """Be ready to race candidates in this very training: see `measure.screening`. Under "refused", those that cannot.
 
@@ -44,7 +46,7 @@ def screen(
     "" for the training as it is. marker: a file that always has the key of what is in place, for those who find this process
     dead. rivals: see `race.Race`. so_far: by key, what another process has told of an entrant, in whose race this one goes on.
     may_count_own: see `prepare_screening`. of_ranks: the training has several ranks, each of which is asked the same at the same
-    boundary. is_apart: no two of them are in place at the same time.
+    boundary. is_apart: no two of them are in place at the same time. pairs: of blocks that another process has made.
     """
     holder.doing = "screening candidates"
     training = holder.training
@@ -72,7 +74,7 @@ def screen(
         Entrant(key, list(told["log_ratios"]), list(told["seconds"]), told["left"])
         for key, told in (so_far or {}).items()
     ]
-    terms = Terms(least, seed, base or BASE, rivals, leasts, former, is_apart)
+    terms = Terms(least, seed, base or BASE, rivals, leasts, former, pairs, is_apart)
     if of_ranks and holder.agreement is None:
         holder.agreement = OverGloo()
     mark = _marks_in(marker) if marker else lambda key: None
