@@ -1,7 +1,7 @@
 """Candidates that can be in place at the same time, raced together: half of them in one block of steps, the others in the next.
 
 A quad tells of one candidate. In such a pair of blocks each candidate is in one of them, so that every step tells of all of them:
-after as many steps, intervals of four candidates are less than half as wide (benchmarks/simulated_halves.md). Which half is in
+after as many steps, intervals of four candidates are about half as wide (benchmarks/simulated_halves.md). Which half is in
 place is a row of a Hadamard matrix with its complement. Over all rows, each two candidates are as often in the same block as not
 (Plackett & Burman, Biometrika 33, 1946); what two patches do to each other is the same in both blocks, so that it cancels
 (fold-over: Box & Hunter, Technometrics 3, 1961). What comes of it is the effect of a candidate with half of the others in place,
@@ -9,8 +9,9 @@ between what it gains alone and what it gains beside all others. Once in each ma
 that there are steps of the user's own code.
 
 The effects are those of least squares over the logarithms of all pairs' ratios. Each pair gives a value for each candidate of
-which the effect is the mean and whose scatter is that of the effect: the effect, and the influence of the pair on it (Hampel,
-Journal of the American Statistical Association 69, 1974). So intervals of values hold for effects. Knows no torch and no clock.
+which the effect is the mean, about, and whose scatter is that of the effect: the effect, and the influence of the pair on it
+(Hampel, Journal of the American Statistical Association 69, 1974). So intervals of values hold for effects. Knows no torch and no
+clock.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class _Timed:
 
     steps: int
     seconds: float
-    halves_of: Half = Half()
+    halves_of: Half = frozenset()
 
 
 @dataclass(slots=True)

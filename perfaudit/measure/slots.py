@@ -1,4 +1,4 @@
-"""Which candidates of a screening can be in place at the same time in one training, and which of them are in each other's way."""
+"""Which candidates of a screening can be in place at the same time in one training, and which exclude each other."""
 
 from __future__ import annotations
 

@@ -12,7 +12,10 @@ from perfaudit.training import Variant
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Variants that are entered in order and left in the reverse one; at most one of them swaps code."""
+    """Variants that are entered in order and left in the reverse one.
+
+    Two that swap the same code are entered as if the first were not there, and leave the code as it was.
+    """
 
     variants: Sequence[Variant]
 

@@ -30,6 +30,9 @@ OFFERED_QUADS = 12  # that all must be able to have, before those that are not a
 SMALL_GAIN = 0.03  # of the step; what usually gains no more is raced last
 TINY_SHARE = 0.02  # of the step; what works on no more gives way even to what is not allowed
 LARGE_SHARE = 0.5  # of the step; what works on more is worth a word, allowed or not
+FEW_IN_HALVES = (
+    PAIR_LOOKS[0].generations - SPARE_PAIRS - 1
+)  # knobs that are told of at the first look, beside a control
 TELLING_QUADS = FEWEST + 1  # with fewer there is no interval; one is lost where a step raises
 
 
@@ -79,6 +82,9 @@ def leave_out(profile: Profile, state: Climb, seconds: float, most: float = math
     while not _is_told(profile, max(seconds, most), state) and len(state.candidates) > 1:
         slow = [each for each in state.candidates.values() if each.key not in halves] or [*state.candidates.values()]
         several = [each for each in slow if len(_of_knob(state, each.knob)) > 1]
+        are_halves = all(each.key in halves for each in state.candidates.values())
+        if are_halves and not several and len(state.candidates) <= FEW_IN_HALVES:
+            break  # with fewer of them, nothing comes sooner
         if several:
             del state.candidates[max(several, key=lambda each: _gives_way(profile, each)).key]
         else:

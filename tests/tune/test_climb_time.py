@@ -117,7 +117,7 @@ def test_where_all_would_be_raced_too_briefly_fewer_are_raced() -> None:
         (200.0, ["fusion 1", "optimizer 1", "dataloader 0", "dataloader 2"]),
         (10.5, ["fusion 1", "optimizer 1", "dataloader 2"]),
         (4.0, ["fusion 1", "optimizer 1"]),
-        (1.0, ["optimizer 1"]),
+        (1.0, ["fusion 1", "optimizer 1"]),  # with one of them, nothing would come sooner
     ],
 )
 def test_what_is_raced_in_halves_takes_no_time_from_loaders_and_stays(seconds: float, kept: list[str]) -> None:
