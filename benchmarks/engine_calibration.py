@@ -463,7 +463,7 @@ def seconds_table(records: Sequence[Json]) -> list[str]:
             words = ", larger batches" if longer else ", in halves" if kind == "found" else ""
             cells = [
                 f"{sample}{words}", state, load_of(group),
-                f"{statistics.median(len(r['entrants']) - 2 for r in group):.0f}",
+                f"{statistics.median(sum(name not in ('control', key) for name in r['entrants']) for r in group):.0f}",
                 f"{1e3 * statistics.median(r['step'] for r in group):.0f}", str(len(found)),
                 share(len(called), len(found)),
                 f"{statistics.median(one['called'] or float('inf') for one in found):.0f}" if enough else "not called",

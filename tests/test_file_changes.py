@@ -37,6 +37,7 @@ ELSEWHERE = {
     ("measure/gradients.py", "unlink"): f"in a child, from {TEMPORARY}",
     ("measure/verbs/first_losses.py", "torch.save"): f"in a child, into {TEMPORARY}",
     ("measure/child.py", "tempfile.TemporaryFile"): "a file without a name",
+    ("measure/nursery.py", "tempfile.TemporaryFile"): "a file without a name",
     ("machine/checks/disk.py", "tempfile.TemporaryFile"): "a file without a name, to be read",
     ("checkpoints/inside.py", "open"): "in a child, into the empty file that `files.create_file` has made",
     ("checkpoints/inside.py", "torch.save"): "the same",

@@ -113,7 +113,9 @@ def run() -> int:
         from perfaudit.cli.one_voice import speaking
         from perfaudit.distributed.launch import place_of
 
-        with speaking(place_of(os.environ), str(error), Path(tempfile.gettempdir())) as is_ours:
+        place = place_of(os.environ)
+        base = Path(tempfile.gettempdir()) if place.local_ranks > 1 else Path()  # a full disk has none
+        with speaking(place, str(error), base) as is_ours:
             if is_ours:
                 say(f"perfaudit: {error}")
         return error.exit_code

@@ -178,7 +178,7 @@ def _table(rows: Sequence[Standing], width: int, height: int) -> Table:
     from rich.text import Text
 
     drawn = Table(box=SIMPLE_HEAD, pad_edge=False)
-    figures = len("1.00 [0.90, 1.10]"), len("compared")
+    figures = len("1.00 [0.90, 1.10]"), len("timed")
     words = max(2, width - sum(figures) - 11)  # between four columns and at their ends
     states = max(len(row.left or "open") for row in rows)
     shown = max(1, height - 4)  # beside them heading, rule, and what is not shown
@@ -186,7 +186,7 @@ def _table(rows: Sequence[Standing], width: int, height: int) -> Table:
     names = min(max(len(hidden), *(len(row.name) for row in rows)), max(words * 3 // 5, words - states))
     drawn.add_column("candidate", no_wrap=True, overflow="ellipsis", max_width=names)
     drawn.add_column("ratio", no_wrap=True, justify="right", min_width=figures[0])
-    drawn.add_column("compared", no_wrap=True, justify="right", min_width=figures[1])
+    drawn.add_column("timed", no_wrap=True, justify="right", min_width=figures[1])
     drawn.add_column("", no_wrap=True, overflow="ellipsis", max_width=words - names)
     for row in _in_order(rows)[:shown]:
         cells = [row.name, _ratio(row), str(row.quads), row.left or "open"]

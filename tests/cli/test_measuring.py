@@ -128,7 +128,7 @@ def drawn(rows: list[Standing], width: int = 90, height: int = 20) -> list[str]:
 
 def test_a_terminal_gets_a_table_of_who_is_open_and_who_left() -> None:
     assert drawn([GONE, NEW, FUSED, REFUSED, GELU]) == [
-        " candidate                            ratio   quads",
+        " candidate                            ratio   timed",
         f" {77 * '─'}",
         " fusion                   0.89 [0.83, 0.95]      40   open",
         " optimizer update=fused   0.98 [0.94, 1.03]      36   open",

@@ -63,7 +63,7 @@ def test_hooks_of_an_update_take_time_of_no_phase() -> None:
     watch.updates = 9  # models are looked for before that
     optimizer = phases  # anything that can be referred to weakly
     for _ in range(3):
-        watch._before_update(optimizer)
+        watch._before_update(optimizer, (), {})
         watch._after_update(optimizer)
     records = watch.take_records()
     # One lasts until the first hook, the other from it to the second.
@@ -76,7 +76,7 @@ def test_what_an_update_reads_is_not_noted() -> None:
     watch = Watch(lambda optimizer: None)
     watch.updates = 9  # models are looked for before that
     item = WatchedTensors(watch._notes, int).watch_items_on_host(lambda tensor: 7)
-    watch._before_update(None)
+    watch._before_update(None, (), {})
     noted = list(watch._notes.events)
     assert [item(None) for _ in range(100)] == [7] * 100
     assert watch._notes.events == noted

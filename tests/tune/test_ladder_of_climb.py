@@ -12,7 +12,7 @@ from perfaudit.measure.race import CONTROL
 from perfaudit.measurements import Interval
 from perfaudit.tune.candidates import PATCH, Candidate
 from perfaudit.tune.climb_state import ALL, Climb, late
-from perfaudit.tune.climb_together import keep_the_first
+from perfaudit.tune.climb_together import keep_what_is_known
 from perfaudit.tune.ladder import NOT_CONFIRMED, ladder_of, start_words, winners_of
 from perfaudit.tune.patched import SourceRace
 from perfaudit.tune.raced import Raced, Seen, doubt_of
@@ -244,7 +244,7 @@ def test_a_rung_shows_how_it_does_beside_others_only_where_those_are_handed_over
     beside = raced(RIGHT, without_a=(0.66, 0.6, 0.7), without_b=(0.9, 0.85, 0.95))
     state = climb_of(alone, beside)
     assert [rung.beside for rung in ladder_of(state).rungs] == [(0.66, 0.6, 0.7), (0.9, 0.85, 0.95)]
-    keep_the_first(state)
+    keep_what_is_known(state)
     state.candidates.clear()  # their knobs are none that there are
     found = ladder_of(state)
     assert [(rung.knob, rung.beside) for rung in found.rungs] == [("a", None)]
