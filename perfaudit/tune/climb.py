@@ -161,7 +161,7 @@ def _list_candidates(
 def _race_alone(session: Session, state: Climb, screen: Screen, deadline: Deadline) -> None:
     if not state.candidates:
         return
-    session.watch.stage("racing every patch in one training, in turn with your code")
+    session.watch.stage("racing all patches in one training, half of them in place at a time")
     words = short_names(state.candidates)
     entrants = [alone_in_place(candidate) for candidate in state.candidates.values()]
     try:

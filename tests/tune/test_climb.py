@@ -807,7 +807,7 @@ class Stopping(Watch):
     ("title", "raced", "rungs"),
     [
         ("a: a switch", 0, 0),  # what a knob must know first
-        ("racing every patch", 0, 0),
+        ("racing all patches", 0, 0),
         ("all that pays together", 2, 2),
         ("the patched source against your code", 2, 2),
     ],
