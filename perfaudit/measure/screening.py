@@ -89,7 +89,6 @@ def prepare_screening(
         former=terms.former,
         pairs=terms.pairs,
         slots=slots,
-        loaders=prepared.loaders.keys(),
     )
     return Screening(
         training,

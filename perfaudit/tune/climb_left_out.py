@@ -39,8 +39,8 @@ TELLING_QUADS = FEWEST + 1  # with fewer there is no interval; one is lost where
 def leave_out(profile: Profile, state: Climb, seconds: float, most: float = math.inf) -> None:
     """Where the time is too short for all, drop what is not allowed, and then what could gain least, as far as that is known.
 
-    What is raced together takes no time from the others, and stays, unless there is next to no time. Where several loaders could
-    not be raced to their first look, that with most workers stays. What is not allowed is dropped for the others' sake. One
+    What is raced together takes little time from the others, and stays, unless there is next to no time. Where several loaders
+    could not be raced to their first look, that with most workers stays. What is not allowed is dropped for the others' sake. One
     setting of it stays where it works on most of the step, and what works on next to nothing is dropped before any of it. The
     last candidate stays: a race tells more than none. most: seconds that the race has where nothing is raced behind it. Where
     even then all would be raced too briefly to say anything, settings of knobs that have several are dropped, and then whole

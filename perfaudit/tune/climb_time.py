@@ -12,7 +12,6 @@ from perfaudit.measure.pace import (
     Pace,
     balanced,
     block_steps,
-    in_pairs,
     pace_of,
     steps_of_base,
     steps_of_quad,
@@ -223,8 +222,8 @@ def _steps_of_half(profile: Profile) -> int:
 def quads_of_screening(profile: Profile, seconds: float, candidates: Sequence[Candidate]) -> float:
     """How many quads each of these has in these seconds, beside those that are raced together.
 
-    Where all are, half the number of their pairs: the ratio of a pair has twice the variance of a quad's. Blocks of another
-    loader are made of such pairs, so that they take no time of their own.
+    Where all are, half the number of their pairs: the ratio of a pair has twice the variance of a quad's. Beside others, these
+    have a round of pairs for each of theirs.
     """
     halves = in_halves(candidates)
     others = [[each] for each in candidates if each not in halves]
@@ -233,12 +232,9 @@ def quads_of_screening(profile: Profile, seconds: float, candidates: Sequence[Ca
     if not halves:
         return quads_in(profile, seconds, others)
     of_base, paces = paces_of(profile, [*others, []], [], any(each[0].way == "loader" for each in others))
-    of_loaders = {f"{at}": pace for at, pace in enumerate(paces) if at < len(others) and others[at][0].way == "loader"}
-    if of_loaders:
-        found = in_pairs({"base": of_base, **of_loaders}, {"base", *of_loaders}, _steps_of_half(profile))
-        of_base = found["base"]
-        paces = [found.get(f"{at}", pace) for at, pace in enumerate(paces)]
-    steps = sum(steps_of_quad(pace, of_base) for pace in paces)  # the last, of the control, for pairs beside twins
+    steps = sum(steps_of_quad(pace, of_base) for pace in paces[:-1])
+    slots = len({each.knob for each in halves}) + 1
+    steps += 2 * _steps_of_half(profile) * (slots + 1)  # pairs of each round
     return seconds / (steps * profile.seconds_per_step or 1.0)
 
 

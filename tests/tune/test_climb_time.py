@@ -115,13 +115,13 @@ def test_where_all_would_be_raced_too_briefly_fewer_are_raced() -> None:
     ("seconds", "kept"),
     [
         (200.0, ["fusion 1", "optimizer 1", "dataloader 0", "dataloader 2"]),
-        (10.5, ["fusion 1", "optimizer 1", "dataloader 2"]),
+        (14.0, ["fusion 1", "optimizer 1", "dataloader 2"]),
         (4.0, ["fusion 1", "optimizer 1"]),
         (1.0, ["fusion 1", "optimizer 1"]),  # with one of them, nothing would come sooner
     ],
 )
-def test_what_is_raced_in_halves_takes_no_time_from_loaders_and_stays(seconds: float, kept: list[str]) -> None:
-    """Blocks of loaders are made of its pairs; without a loader, ten pairs are twenty steps of a tenth of a second."""
+def test_what_is_raced_in_halves_takes_little_time_from_loaders_and_stays(seconds: float, kept: list[str]) -> None:
+    """Ten pairs are twenty steps of a tenth of a second."""
     profile = profile_of(survey_of(profile={"loading": 0.02, "forward": 0.03, "optimizer": 0.05}), seconds_per_step=0.1)
     found = [candidate("fusion"), candidate("optimizer"), loader(0), loader(2)]
     state = climb(*((each, None, [], "") for each in found))
@@ -174,7 +174,7 @@ def test_what_was_left_out_comes_back_where_each_of_the_others_is_out(
     [
         (54.0, ["optimizer 1", "precision 1", "dataloader 1", "dataloader 2"]),
         (34.0, ["optimizer 1", "precision 1", "dataloader 2"]),  # one setting tells of most that its knob would gain
-        (24.0, ["optimizer 1", "dataloader 2"]),  # the step waits for data: more is missed without it
+        (30.0, ["optimizer 1", "dataloader 2"]),  # the step waits for data: more is missed without it
         (10.0, ["optimizer 1"]),
     ],
 )
