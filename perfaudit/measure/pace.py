@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 LEAST_BLOCK_SECONDS = 0.005  # of a block on the CPU: long against what switching and a clock take
@@ -76,18 +76,6 @@ def balanced(paces: Mapping[str, Pace], base: str) -> dict[str, Pace]:
         if key != base:
             found[key] = min(_longer(pace, own.block), key=lambda each: _steps_by_variance(each, own))
     return found
-
-
-def in_pairs(paces: Mapping[str, Pace], keys: Collection[str], half: int) -> dict[str, Pace]:
-    """The paces, with blocks of these made as long as whole pairs of blocks with halves in place, of so many steps each.
-
-    All their steps are then of one kind: were some of them without any patch, a loader's ratio would be that of the patches, too.
-    """
-    pair = 2 * half
-    return {
-        key: replace(pace, block=pair * math.ceil(pace.block / pair)) if key in keys else pace
-        for key, pace in paces.items()
-    }
 
 
 def _longer(pace: Pace, longest: int) -> list[Pace]:

@@ -7,9 +7,8 @@ A quad is four blocks in the order base, candidate, candidate, base: a drift of 
 cancels. The last block of a quad is the first of the next. Candidates take turns in random order, so that all of them see the
 same moods of the machine: a quad each in a round, and several of those whose quads are short beside one whose quads are long.
 One that is decided leaves, and its time goes to the others. Those that can be in place at the same time have no quads: they are
-in pairs of blocks, half of them in each, see `halves`; the blocks of another loader are made of such pairs, too. Beside them runs
-a control, which is the base's own code swapped in,
-or a twin of it: what it differs from the base by is the error of this race, as far as candidates are put in place in that way.
+in pairs of blocks, half of them in each, see `halves`. Beside them runs a control, which is the base's own code swapped in, or a
+twin of it: what it differs from the base by is the error of this race, as far as candidates are put in place in that way.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from __future__ import annotations
 import math
 import random
 import statistics
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from perfaudit.measure.halves import Half, Halves, Pair
-from perfaudit.measure.pace import PLAIN, Pace, in_pairs, steps_of_quad
+from perfaudit.measure.pace import PLAIN, Pace, steps_of_quad
 from perfaudit.measure.quads import (
     LOOKS,
     PAIR_LOOKS,
@@ -71,11 +70,10 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class _Timed:
-    """A block that was timed: its steps, the seconds of all of them, and of whom halves were in place in its pairs."""
+    """A block that was timed: its steps, and the seconds of all of them."""
 
     steps: int
     seconds: float
-    halves_of: Half = frozenset()
 
 
 @dataclass(slots=True)
@@ -122,16 +120,15 @@ class Terms:
 class Race:
     """The quads of several candidates and a control against the base.
 
-    base: the key of the variant that the others are compared with; one that is not the training as it is, is all patches, and
-    the others lack some of them: ratios are then of the base over the others, and nobody leaves for looking slow. least: the
-    share of the step that a candidate must gain; one that was shown to gain it, or to be unable to, is decided; None where
-    whoever asks decides, and nobody leaves but for a failure. pace: of
-    those that have none of their own in `paces`; steps of a block count evenly, so the base's may be shorter. rivals: the
-    candidates are settings of one thing, of which the fastest is wanted: one that cannot be that leaves, and those that
-    can are raced until they are told apart or known to NEAR. leasts: in the place of `least`, by key. former: see `Terms`.
-    slots: candidates, the control perhaps among them, that are raced together, see `halves.Halves`. loaders: whose blocks, as the
-    base's, consist of their pairs. together: who is in place in a turn, by its key, where several are.
-    Results are in `entrants` at any time, so that an interruption keeps them.
+    base: the key of the variant that the others are compared with; one that is not the training as it is, is all patches, and the
+    others lack some of them: ratios are then of the base over the others, and nobody leaves for looking slow. least: the share of
+    the step that a candidate must gain; one that was shown to gain it, or to be unable to, is decided; None where whoever asks
+    decides, and nobody leaves but for a failure. pace: of those that have none of their own in `paces`; steps of a block count
+    evenly, so the base's may be shorter. rivals: the candidates are settings of one thing, of which the fastest is wanted: one
+    that cannot be that leaves, and those that can are raced until they are told apart or known to NEAR. leasts: in the place of
+    `least`, by key. former: see `Terms`. slots: candidates, the control perhaps among them, that are raced together, see
+    `halves.Halves`. together: who is in place in a turn, by its key, where several are. Results are in `entrants` at any time, so
+    that an interruption keeps them.
     """
 
     candidates: Sequence[str]
@@ -146,7 +143,6 @@ class Race:
     former: Sequence[Entrant] = ()
     pairs: Sequence[Pair] = ()
     slots: Sequence[Sequence[str]] = ()
-    loaders: Collection[str] = ()
     entrants: dict[str, Entrant] = field(init=False)
     together: dict[str, Half] = field(default_factory=dict, init=False)
     _halves: Halves | None = field(default=None, init=False)
@@ -161,8 +157,6 @@ class Race:
         if self.slots:
             self._halves = Halves(self.slots, random.Random(self.seed + 1), [*self.pairs])
             self._in_halves = self._halves.keys
-            known = {key: self._pace(key) for key in (self.base, *self.entrants)}
-            self.paces = in_pairs(known, {self.base, *self.loaders} if self.loaders else (), self._steps_of_half)
             self._tell_halves()
         for entrant in self.former:
             if entrant.key in self.entrants:
@@ -170,8 +164,8 @@ class Race:
 
     @property
     def in_halves(self) -> Half:
-        """Keys of those whose ratios hold with half of the others in place: other loaders, too."""
-        return self._in_halves | frozenset(self.loaders) if self._in_halves else self._in_halves
+        """Keys of those whose ratios hold with half of the others in place."""
+        return self._in_halves
 
     @property
     def pairs_seen(self) -> list[Pair]:
@@ -212,12 +206,13 @@ class Race:
             racing = self._racing()
             waiting: list[Entrant | None] = []
             waiting += [entrant for entrant in racing for _ in range(self._quads_in_round(entrant, racing))]
-            if self._wants_pairs and not any(entrant.key in self.loaders for entrant in racing):
+            if self._wants_pairs:
                 waiting.append(None)
             order.shuffle(waiting)
             for entrant in waiting:
                 if entrant is None:
-                    last = yield from self._pairs(last)
+                    last = None  # the base's block before the pairs is not next to what follows
+                    yield from self._pairs()
                 elif entrant.is_open:
                     last = yield from self._quad(entrant, last)
             self._tell_halves()
@@ -278,11 +273,6 @@ class Race:
         return entrant.is_open or was_shown
 
     @property
-    def _races_halves(self) -> bool:
-        """Whether some are raced together, the control at least: in the blocks of another loader all the time."""
-        return self._halves is not None and bool(self._placed)
-
-    @property
     def _wants_pairs(self) -> bool:
         """Whether a candidate among them is open, so that they have pairs of their own."""
         return self._halves is not None and any(
@@ -298,44 +288,41 @@ class Race:
             if entrant is not None and self._is_placed(entrant):
                 entrant.log_ratios[:] = values
 
-    def _pairs(self, last: _Timed | None) -> Generator[Turn, float, _Timed | None]:
-        """As many pairs as their design has rows. Gives the base's block before them, which is not next to what follows: None."""
+    def _pairs(self) -> Generator[Turn, float, None]:
+        """As many pairs as their design has rows."""
         assert self._halves is not None
         if skipped := self._pace(self.base).skipped:
             yield Turn(self.base, skipped, False)
         for _ in range(self._halves.rows_of_design(self._placed)):
             if not self._wants_pairs:
                 break
-            yield from self._pair(self.base)
-        return None
+            yield from self._pair()
 
-    def _pair(self, loader: str) -> Generator[Turn, float, float]:
-        """A block with one half of them in place, and one with the other; the seconds of both. loader: of the base or another."""
+    def _pair(self) -> Generator[Turn, float, None]:
+        """A block with one half of them in place, and one with the other."""
         assert self._halves is not None
         halves, steps = self._halves, self._steps_of_half
         pair = halves.next_pair(self._placed)
         seconds = []
         for half in pair:
-            seconds.append((yield Turn(self._key_of(loader, half), steps, True)))
+            seconds.append((yield Turn(self._key_of(half), steps, True)))
             if self._halves is None or not (half <= self._placed):
-                return math.nan
+                return
         if all(each > 0 for each in seconds):  # not where a step raised
             halves.add(*pair, math.log(seconds[0] / seconds[1]))
             for half, took in zip(pair, seconds, strict=True):
                 for key in half:
                     self.entrants[key].seconds.append(took / steps)
-        return sum(seconds)
 
     @property
     def _steps_of_half(self) -> int:
         return self._pace(next(iter(self._in_halves))).block
 
-    def _key_of(self, loader: str, half: Half) -> str:
-        """The key of a turn in which these are in place, and the loader."""
-        keys = half if loader == self.base else half | {loader}
-        key = TOGETHER.join(sorted(keys)) or self.base
-        if len(keys) > 1:
-            self.together[key] = keys
+    def _key_of(self, half: Half) -> str:
+        """The key of a turn in which these are in place."""
+        key = TOGETHER.join(sorted(half)) or self.base
+        if len(half) > 1:
+            self.together[key] = half
         return key
 
     def _racing(self) -> list[Entrant]:
@@ -370,45 +357,30 @@ class Race:
     def _quad(self, entrant: Entrant, last: _Timed | None) -> Generator[Turn, float, _Timed | None]:
         """A quad of an entrant; `last` is the base's block before it. Gives the base's block behind it, None for none."""
         block, of_base = self._pace(entrant.key).block, self._pace(self.base).block
-        has_halves = self._races_halves and entrant.key in self.loaders
-        placed = self._placed if has_halves else Half()
-        if last is None or last.halves_of != placed:
-            last = yield from self._timed(self.base, of_base, has_halves)
-        first = yield from self._timed(entrant.key, block, has_halves)
+        if last is None:
+            last = yield from self._timed(self.base, of_base)
+        first = yield from self._timed(entrant.key, block)
         if not entrant.is_open:  # it failed meanwhile
             return None
-        second = yield from self._block(entrant.key, block, has_halves)
+        second = yield Turn(entrant.key, block, True)
         if not entrant.is_open:
             return None
-        after = yield from self._timed(self.base, of_base, has_halves)
+        after = yield from self._timed(self.base, of_base)
         mine = (first.seconds + second) / (2 * block)
         bases = (last.seconds + after.seconds) / (2 * of_base)
-        is_of_one_kind = not has_halves or placed == self._placed  # nobody has failed meanwhile
-        if mine > 0 and bases > 0 and is_of_one_kind:  # nor where one of its steps raised
+        if mine > 0 and bases > 0:  # not where one of its steps raised
             entrant.log_ratios.append(math.log(bases / mine if self._lack_patches else mine / bases))
             entrant.seconds.append(mine)
         return after
 
-    def _timed(self, key: str, steps: int, has_halves: bool) -> Generator[Turn, float, _Timed]:
+    def _timed(self, key: str, steps: int) -> Generator[Turn, float, _Timed]:
         """A timed block, behind the steps that do not count after a switch; no time where one of those failed."""
         if skipped := self._pace(key).skipped:
             yield Turn(key, skipped, False)
             if key != self.base and not self.entrants[key].is_open:
                 return _Timed(steps, 0.0)
-        seconds = yield from self._block(key, steps, has_halves)
-        return _Timed(steps, seconds, self._placed if has_halves else Half())
-
-    def _block(self, key: str, steps: int, has_halves: bool) -> Generator[Turn, float, float]:
-        """The seconds of so many steps: pair by pair, with one half of those that are raced together in place and the other."""
-        if not has_halves:
-            seconds = yield Turn(key, steps, True)
-            return seconds
-        seconds = 0.0
-        for _ in range(steps // (2 * self._steps_of_half)):
-            if not self._races_halves:
-                return math.nan  # what is left would be steps of another kind
-            seconds += yield from self._pair(key)
-        return seconds
+        seconds = yield Turn(key, steps, True)
+        return _Timed(steps, seconds)
 
     def _judge(self, ended: float = 0.0) -> None:
         """Take a look at those that have reached one; at all of them where the race has ended."""

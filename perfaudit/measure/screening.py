@@ -289,17 +289,13 @@ class Screening:
             self._together[key] = Together([self.variants[each] for each in keys])
         return self._together[key]
 
-    def _loader(self, key: str) -> OtherLoader | None:
-        """The loader that takes the place of the training's in a turn with this key."""
-        return next((self.loaders[each] for each in self.race.together.get(key, (key,)) if each in self.loaders), None)
-
     def _put(self, key: str) -> None:
         self._take_back(but=key)
         if key == self._has_turn:
             return
         self._has_turn = key
         self.mark("" if key == BASE else key)
-        self.twins.give_turn_to(self.variants.get(key), self._loader(key))
+        self.twins.give_turn_to(self.variants.get(key), self.loaders.get(key))
         if key != BASE:
             self._inside = key
             self._variant(key).enter()

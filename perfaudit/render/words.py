@@ -235,7 +235,7 @@ def saving_text(saving: Saving, paint: Paint = plain) -> str:
 
 def unit_of(compared: Comparison | Calibration) -> str:
     """What the number of times that something was compared counts."""
-    if compared.in_halves and getattr(compared, "way", "") != "loader":  # whose blocks are made of pairs
+    if compared.in_halves:
         return "pair"
     return "quad" if isinstance(compared, Calibration) or compared.basis == "screened" else "round"
 

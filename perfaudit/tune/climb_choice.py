@@ -58,8 +58,8 @@ def some_go_together(profile: Profile, state: Climb, seconds: float) -> bool:
 
 def are_halves(state: Climb, candidates: Sequence[Candidate]) -> bool:
     """Whether all of these were raced with half of the others in place, or there are none and that is how they would be."""
-    in_halves = (each.key in state.alone.in_halves and each.way != "loader" for each in candidates)
-    return bool(state.alone.in_halves) and all(in_halves)
+    in_halves = state.alone.in_halves
+    return bool(in_halves) and all(each.key in in_halves for each in candidates)
 
 
 def _together(profile: Profile, state: Climb, best: list[Candidate], seconds: float) -> list[Candidate]:

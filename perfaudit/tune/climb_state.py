@@ -145,12 +145,9 @@ class Climb:
 
     @property
     def were_halves(self) -> bool:
-        """Whether all rungs were raced with half of the others in place, so that what they do to each other is in their ratios.
-
-        Another loader is not one of them: how long its blocks are decides for how much of the time it is in place.
-        """
-        in_halves = (rung.key in self.alone.in_halves and rung.way != "loader" for rung in self.rungs)
-        return bool(self.rungs) and all(in_halves)
+        """Whether all rungs were raced with half of the others in place, so that what they do to each other is in their
+        ratios."""
+        return bool(self.rungs) and all(rung.key in self.alone.in_halves for rung in self.rungs)
 
     def _all_of_halves(self) -> Interval | None:
         """The product of the ratios of all rungs, None where one has no interval.

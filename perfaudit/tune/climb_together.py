@@ -136,7 +136,7 @@ def keep_what_is_known(state: Climb) -> None:
 
     Of these it is known. The others are named.
     """
-    halves = [rung for rung in state.rungs if rung.key in state.alone.in_halves and rung.way != "loader"]
+    halves = [rung for rung in state.rungs if rung.key in state.alone.in_halves]
     first = state.rungs[0]
     together = math.prod(seen[0] for rung in halves if (seen := state.alone.interval(rung.key)))
     own = state.alone.interval(first.key)

@@ -468,7 +468,7 @@ def test_what_was_raced_beside_all_others_too_has_its_column() -> None:
 
 def test_what_was_compared_is_counted_in_pairs_of_blocks() -> None:
     raced = tuple(replace(each, in_halves=True) for each in CLIMB.comparisons)
-    loader = replace(raced[0], way="loader", n=7)  # has quads, which consist of pairs
+    loader = replace(raced[0], way="loader", n=7, in_halves=False)
     control = replace(CONTROL, in_halves=True)
     text = render(CLIMB.with_(comparisons=(*raced, loader), calibration=control), verbose=True)
     assert "40 pairs" in text and "7 quads" in text
