@@ -61,11 +61,15 @@ UNDECIDED = "undecided after the last look"  # a further one would be a further 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What is to run next: so many steps of the variant with this key (BASE for the training as it is); is_timed: they count."""
+    """What is to run next: so many steps of the variant with this key (BASE for the training as it is).
+
+    is_timed: they count. in_pair: next to a block with the other half in place, with nothing between.
+    """
 
     key: str
     steps: int
     is_timed: bool
+    in_pair: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +210,7 @@ class Race:
             racing = self._racing()
             waiting: list[Entrant | None] = []
             waiting += [entrant for entrant in racing for _ in range(self._quads_in_round(entrant, racing))]
-            if self._wants_pairs:
+            if self._wants_pairs and not self._pairs_wait(racing):
                 waiting.append(None)
             order.shuffle(waiting)
             for entrant in waiting:
@@ -279,6 +283,13 @@ class Race:
             key != self.control and self.entrants[key].is_open for key in self._in_halves
         )
 
+    def _pairs_wait(self, racing: Sequence[Entrant]) -> bool:
+        """Whether one that has quads looks as if it gained what it must, and is short of the look that usually tells it.
+
+        That is a loader or a twin. Their quads are long, so that with pairs between them a minute decided neither (photo_resnet).
+        """
+        return any(len(entrant.log_ratios) < USUAL_LOOK and self._is_hopeful(entrant) for entrant in racing)
+
     def _tell_halves(self) -> None:
         """Give those that are raced together the values of all pairs so far."""
         if self._halves is None:
@@ -305,7 +316,7 @@ class Race:
         pair = halves.next_pair(self._placed)
         seconds = []
         for half in pair:
-            seconds.append((yield Turn(self._key_of(half), steps, True)))
+            seconds.append((yield Turn(self._key_of(half), steps, True, in_pair=True)))
             if self._halves is None or not (half <= self._placed):
                 return
         if all(each > 0 for each in seconds):  # not where a step raised

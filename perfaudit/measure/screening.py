@@ -230,7 +230,7 @@ class Screening:
         sides by chance.
         """
         turn, pace = self._turn, self.race.paces[self.race.base]
-        if turn is None or turn.key != self.race.base or not turn.is_timed or pace.skipped:
+        if turn is None or turn.key != self.race.base or not turn.is_timed or turn.in_pair or pace.skipped:
             return
         if self._chance.random() * sum(entrant.is_open for entrant in self.race.entrants.values()) < 1:
             steps = self._chance.randrange(BLOCKS_OF_QUAD * pace.block)

@@ -10,7 +10,7 @@ import pytest
 
 from perfaudit.measure.pace import Pace
 from perfaudit.measure.quads import PAIR_LOOKS, USUAL_LOOK
-from perfaudit.measure.race import BASE, CONTROL, DECIDED, FAR_SLOWER, FUTILE, Race, Turn
+from perfaudit.measure.race import BASE, CONTROL, DECIDED, FAR_SLOWER, FUTILE, FUTILE_QUADS, Race, Turn
 
 Ratio = Callable[[frozenset[str]], float]
 
@@ -147,6 +147,21 @@ def test_another_loader_has_quads_and_the_patches_pairs_of_your_own_loader() -> 
     assert race.in_halves == {"a", "b", CONTROL}
     found = race.entrants["a"].interval
     assert found is not None and 0.6 < found.ratio < 0.7 + 1e-9  # 0.7 of a step alone, and 0.67 of one with b
+
+
+def test_pairs_wait_for_another_loader_that_looks_faster_until_its_usual_look() -> None:
+    """A quad of it takes 15 steps: with pairs in between, a minute would decide neither."""
+    paces = {"loader": Pace(block=6, skipped=1, warm_up=4)}
+    race = Race(["a", "loader"], CONTROL, 0.01, 3, paces=paces, slots=[["a"], [CONTROL]])
+    made = drive(race, lambda keys: 0.8 if "loader" in keys else 1.0, noise=0.01, most=400)
+    at_quads: dict[int, int] = {}  # pairs by how many quads the loader had
+    blocks = 0
+    for turn in made:
+        blocks += turn.key == "loader" and turn.is_timed
+        at_quads[blocks // 2] = at_quads.get(blocks // 2, 0) + turn.in_pair
+    in_wait = [at_quads.get(quads, 0) for quads in range(FUTILE_QUADS[0] + 1, USUAL_LOOK)]  # a round is in random order
+    assert not any(in_wait)
+    assert sum(at_quads.values()) > at_quads[USUAL_LOOK] > 0
 
 
 def test_one_patch_without_a_control_beside_it_is_decided() -> None:

@@ -108,6 +108,24 @@ def test_code_and_settings_are_in_place_together_and_all_is_put_back(training: T
     assert base["steps"] and base["wall"] / base["steps"] == pytest.approx(1.0)  # only steps with nothing in place
 
 
+def test_the_two_blocks_of_a_pair_are_next_to_each_other(training: Training) -> None:
+    """Of one of the halves that is nothing: no uncounted steps of the base come before it, as before blocks of quads."""
+    race = begun(training, cheaper(training, "a", cost=0.9), cheaper(training, "b", cost=0.8))
+    asked = [race._turn]
+    made = []
+
+    def step() -> None:
+        made.append(asked[-1])
+        own()
+
+    own, training.whole_step = training.whole_step, step  # type: ignore[method-assign]
+    while asked[-1] is not None and len(asked) < 400:
+        race.run(0.01)  # one turn
+        asked.append(race._turn)
+    assert any(turn is not None and turn.in_pair and turn.key == BASE for turn in asked)
+    assert len(made) == sum(turn.steps for turn in asked if turn is not None)
+
+
 def test_those_that_change_the_same_function_are_never_in_place_together(training: Training) -> None:
     marks: list[str] = []
     two = [patch_of(training, key, "first", f"clock.sleep({seconds})") for key, seconds in (("a", 0.2), ("b", 0.3))]
