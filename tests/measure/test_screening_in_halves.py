@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 from conftest import FakeClock
-from test_screening import Training, no_twin
+from test_screening import Loader, OtherRank, Training, Turns, no_twin
 
 from perfaudit.measure import own_time, screening
+from perfaudit.measure.pace import LEAST_DEVICE_STEPS
 from perfaudit.measure.preparation import DIVERGES, Candidate, LeavesSomething
 from perfaudit.measure.race import BASE, CONTROL, DECIDED, Terms
 from perfaudit.measure.screening import Screening, prepare_screening
@@ -257,3 +258,38 @@ def test_losses_that_are_nan_once_with_two_in_place_end_nothing(training: Traini
     training.whole_step = overflowing  # type: ignore[method-assign]
     state = race.run(1e9)
     assert (state["apart"], state["learns"], state["in_halves"]) == ("", True, ["a", "c", CONTROL])
+
+
+def test_a_fault_of_another_rank_with_two_in_place_has_both_raced_by_themselves(training: Training) -> None:
+    other = OtherRank("with it, a step raises OSError on rank 1")
+    candidates = patch_of(training, "a", "first", "clock.sleep(0.2)"), cheaper(training, "c")
+    race = begun(training, *candidates, agreement=other)
+    # The other rank raises when both are put in place for the first time.
+    race.mark = lambda key: setattr(other, "at", other.asked + 1) if {"a", "c"} <= {*key.split(" & ")} else None
+    own = training.module.first.__code__
+    state = race.run(1e9)
+    assert (state["apart"], state["trouble"]) == ("with it, a step raises OSError on rank 1", "")
+    assert {key: state["entrants"][key]["left"] for key in "ac"} == {"a": DECIDED, "c": DECIDED}
+    assert ratios(state) == pytest.approx({"a": 0.8, "c": 0.9, CONTROL: 1.0})
+    assert (training.module.first.__code__, training.module.cost) == (own, 1.0)
+
+
+def test_on_a_device_blocks_of_pairs_are_as_long_as_those_of_the_base(training: Training) -> None:
+    """Beside a loader with workers, which has quads of whole rounds of them: the host must run ahead in each block."""
+    loader = Loader(training, 0.5, num_workers=4, prefetch_factor=2)
+    candidates = patch_of(training, "a", "first", "clock.sleep(0.2)"), cheaper(training, "c")
+    race = prepare_screening(
+        training, [*candidates, Candidate("loader", loader=loader)], Terms(0.01, 1), Turns(), runs_behind=True
+    )
+    turns = []
+    while (turn := race._turn) is not None and len(turns) < 2000:
+        turns.append(turn)
+        race.run(0.01)  # one turn
+    pairs, quads = [turn for turn in turns if turn.in_pair], [turn for turn in turns if turn.key == "loader"]
+    assert {turn.steps for turn in pairs} == {LEAST_DEVICE_STEPS}
+    assert {turn.steps for turn in quads if turn.is_timed} == {8}
+    assert not any("loader" in race.race.together.get(turn.key, ()) for turn in pairs)
+    # 0.2 and 0.1 of a step of 1.0, with half of the others in place; the loader makes it one of 0.9 by itself.
+    found = ratios(race.state())
+    assert 1 - 0.2 / 0.9 < found["a"] < 1 - 0.2 and 1 - 0.1 / 0.8 < found["c"] < 1 - 0.1
+    assert found["loader"] == pytest.approx(0.9)
