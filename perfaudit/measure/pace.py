@@ -9,7 +9,9 @@ from dataclasses import dataclass, replace
 LEAST_BLOCK_SECONDS = 0.005  # of a block on the CPU: long against what switching and a clock take
 # Of a block between two waits for a device, so that the host may run ahead as in real life.
 LEAST_DEVICE_STEPS, LEAST_DEVICE_SECONDS = 5, 0.05
-LEAST_LOADER_STEPS = 6  # of a block with a second loader that has workers; 2 made quads of photo_resnet scatter by 40 %
+# Of a block with a second loader that has workers. 2 made quads of photo_resnet scatter by 40 %. With 4 a quad is a quarter
+# shorter than with 6, and tells as much in the same time (simulated: workers that share cores with the step, or wait).
+LEAST_LOADER_STEPS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ def balanced(paces: Mapping[str, Pace], base: str) -> dict[str, Pace]:
 
     A quad's ratio is that of 2·e steps of an entrant to 2·b of the base, of independent steps with one variance, so that its own
     goes by 1/2e + 1/2b; it takes the steps of `steps_of_quad`. What a step tells goes by the product of the two. Beside blocks of
-    six steps of another loader, one step of the base makes that 8.8, and two make it 5.3. Where all blocks are alike, longer
+    four steps of another loader, one step of the base makes that 6.9, and two make it 4.5. Where all blocks are alike, longer
     ones tell no more. None is made longer than half of the longest beside it: an interval needs some quads, however long.
     """
     found, others = dict(paces), [pace for key, pace in paces.items() if key != base]

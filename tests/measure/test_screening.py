@@ -653,7 +653,7 @@ def test_a_loader_is_raced_in_whole_rounds_of_its_workers(start: Start) -> None:
     assert three.entered > 8
 
 
-@pytest.mark.parametrize(("workers", "second", "base", "own"), [(1, 6, 2, 1), (2, 6, 2, 2), (4, 8, 4, 4), (8, 8, 8, 8)])
+@pytest.mark.parametrize(("workers", "second", "base", "own"), [(1, 4, 2, 1), (2, 4, 2, 2), (4, 4, 4, 4), (8, 8, 8, 8)])
 def test_blocks_with_a_second_loader_are_longer(start: Start, workers: int, second: int, base: int, own: int) -> None:
     """What its workers have ready when its turn ends is chance; the training's own loader goes on from block to block."""
     _, training = start()
