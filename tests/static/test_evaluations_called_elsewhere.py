@@ -135,3 +135,59 @@ def test_a_step_of_an_evaluation_is_a_method_that_a_loop_elsewhere_calls(tmp_pat
 def test_silent_where_a_step_may_need_its_graph_or_is_no_loop(tmp_path: Path, engine: str, script: str) -> None:
     folder = write(tmp_path, {"engine.py": engine, "train.py": script})
     assert findings_in(folder, "engine.py", {"PA801"}) == []
+
+
+METRICS = """
+import numpy as np
+import torch
+
+def metrics(model, loader, k):
+    hits = []
+    for user, item in loader:
+        scores = model(user.cuda(), item.cuda())
+        hits.append(torch.topk(scores, k)[1].cpu().numpy())
+    return np.mean(hits)
+"""
+HANDED = (
+    "import torch\nimport metrics\n\nfor epoch in range(9):\n    model.train()\n    train()\n    model.eval()\n    {}\n"
+)
+
+
+def test_the_loop_is_in_another_file_that_is_handed_the_model(tmp_path: Path) -> None:
+    folder = write(
+        tmp_path, {"metrics.py": METRICS, "train.py": HANDED.format("hit = metrics.metrics(model, loader, 10)")}
+    )
+    (finding,) = findings_in(folder, "train.py", {"PA801"})
+    assert finding.location is not None and finding.location.line == 8
+    assert "`model(user.cuda(), item.cuda())`, metrics.py line 8" in finding.message
+    assert finding.fix is not None and finding.fix.title == "call it under `torch.no_grad()`"
+    assert findings_in(folder, "metrics.py", {"PA801"}) == []
+
+
+@pytest.mark.parametrize(
+    ("metrics", "call"),
+    [
+        (METRICS, "with torch.no_grad():\n        hit = metrics.metrics(model, loader, 10)"),
+        (METRICS, "model.train()\n    hit = metrics.metrics(model, loader, 10)"),
+        (METRICS, "hit = metrics.metrics(other, loader, 10)"),
+        (METRICS, "hit = metrics.metrics(model, loader, 10) if epoch else 0\n    torch.set_grad_enabled(False)"),
+        (METRICS.replace("def metrics", "@torch.no_grad()\ndef metrics"), "metrics.metrics(model, loader, 10)"),
+        (METRICS.replace("[1].cpu().numpy()", "[0]"), "metrics.metrics(model, loader, 10)"),  # it keeps the graphs
+        (
+            METRICS.replace("hits = []", "model.eval()\n    hits = []"),
+            "metrics.metrics(model, loader, 10)",
+        ),  # said there
+        (
+            METRICS.replace("        hits", "        scores.sum().backward()\n        hits"),
+            "metrics.metrics(model, loader, 10)",
+        ),
+        (
+            METRICS.replace("        hits", "        attack(model, user)\n        hits"),
+            "metrics.metrics(model, loader, 10)",
+        ),
+        (METRICS.replace("    return", "    yield"), "list(metrics.metrics(model, loader, 10))"),
+    ],
+)
+def test_silent_where_the_other_file_may_need_graphs_or_makes_none(tmp_path: Path, metrics: str, call: str) -> None:
+    folder = write(tmp_path, {"metrics.py": metrics, "train.py": HANDED.format(call)})
+    assert findings_in(folder, "train.py", {"PA801"}) == []

@@ -236,10 +236,13 @@ def _is_tensor(source: Source, term: ast.expr, root: Loop | Function, returned: 
 
 
 def _binds(node: ast.AST, name: str) -> bool:
-    """Whether a node binds a name (as `key` writes it) or what it is an item or attribute of."""
+    """Whether a node binds a name (as `key` writes it) or what it is an item or attribute of; `losses[k] = x` binds any item."""
     is_target = isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)) and isinstance(
         node.ctx, (ast.Store, ast.Del)
     )
+    if is_target and isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Constant):
+        held = key(node.value)
+        return bool(held) and name.startswith(f"{held}[")
     bound = key(node) if is_target else ""
     return bool(bound) and (name == bound or name.startswith((f"{bound}.", f"{bound}[")))
 

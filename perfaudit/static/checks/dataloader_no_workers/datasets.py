@@ -6,7 +6,7 @@ import ast
 import functools
 
 from perfaudit.expressions import regex
-from perfaudit.static.checks.dataloader_no_workers.samples import Found, class_of_samples, only_looks_up
+from perfaudit.static.checks.dataloader_no_workers.samples import Found, class_of_samples, method_of, only_looks_up
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
 from perfaudit.static.understanding.context import assigned_once, called_function, dotted_name, last_name
 from perfaudit.static.understanding.devices import device_text, moves_to_device
@@ -309,15 +309,32 @@ def draws_from_own_generator(source: Source, dataset: ast.expr) -> str:
 
 
 def keeps_file_open(source: Source, dataset: ast.expr) -> bool:
-    """Whether the dataset, a class of this file, opens in `__init__` a file that workers would share."""
+    """Whether the dataset, a class of the project, opens in `__init__` a file that workers would share."""
+    found = class_of_samples(source, dataset)
     definition = local_class(source, dataset)
-    if definition is None:
-        return False
-    init = next((s for s in definition.body if isinstance(s, FUNCTIONS) and s.name == "__init__"), None)
+    inside, definition = (source, definition) if definition is not None or found is None else found[0]
+    init = method_of(definition, "__init__") if definition is not None else None
     for node in ast.walk(init) if init else ():
         if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, ast.Store):
             continue
-        value = assigned_value(source, node)
-        if isinstance(value, ast.Call) and (source.qualified(value.func) or last_name(value.func)) in _FILES:
+        value = assigned_value(inside, node)
+        if value is not None and (_opens(inside, value) or _is_of_open_file(inside, value)):
             return True
     return False
+
+
+def _opens(source: Source, value: ast.expr) -> bool:
+    return isinstance(value, ast.Call) and (source.qualified(value.func) or last_name(value.func)) in _FILES
+
+
+def _is_of_open_file(source: Source, value: ast.expr) -> bool:
+    """What HDF5 reads when it is asked for: `file["x"]` and `file.get("x")` of a `file = h5py.File(path)`."""
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "get":
+        held, key = value.func.value, value.args[0] if value.args else None
+    elif isinstance(value, ast.Subscript):
+        held, key = value.value, value.slice
+    else:
+        return False
+    opened = assigned_once(source, held) if isinstance(held, ast.Name) else held
+    is_file = isinstance(opened, ast.Call) and source.qualified(opened.func) == "h5py.File"
+    return is_file and isinstance(key, ast.Constant) and isinstance(key.value, str)

@@ -42,13 +42,22 @@ def only_looks_at_batches(source: Source, call: ast.Call) -> bool:
 
 
 def takes_few_batches(source: Source, call: ast.Call) -> bool:
-    """Whether each loop over a loader is left by a `break` that counts its batches, and none of them trains: a few samples."""
+    """Whether each loop over a loader is left by a `break` that counts its batches, and none of them trains: a few samples.
+
+    A loop that ends with `break` takes one batch.
+    """
     own = [item for item in passes(source) if any(loader is call for loader in item.loaders)]
     training = [step.loop for step in step_loops(source)]
     return bool(own) and all(
-        item.loop not in training and any(_leaves_by_count(statement, item.loop) for statement in item.loop.body)
+        item.loop not in training
+        and (_takes_one(item.loop) or any(_leaves_by_count(statement, item.loop) for statement in item.loop.body))
         for item in own
     )
+
+
+def _takes_one(loop: ast.For | ast.AsyncFor) -> bool:
+    """`for batch in loader: show(batch); break`"""
+    return isinstance(loop.body[-1], ast.Break) and not any(isinstance(node, ast.Continue) for node in ast.walk(loop))
 
 
 def _leaves_by_count(statement: ast.stmt, loop: ast.For | ast.AsyncFor) -> bool:

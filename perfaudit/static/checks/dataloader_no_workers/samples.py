@@ -176,6 +176,8 @@ class _Reads:
             return all(self.is_plain(element, depth - 1) for element in node.elts)
         if isinstance(node, ast.Dict):
             return all(value is not None and self.is_plain(value, depth - 1) for value in node.values)
+        if isinstance(node, ast.DictComp):
+            return self._is_taken_of_items(node)
         if isinstance(node, ast.Subscript):
             return self._is_looked_up(node)
         if isinstance(node, ast.Call):
@@ -220,6 +222,22 @@ class _Reads:
         if not isinstance(row.elt, ast.Subscript) or dotted_name(row.elt.value) != turn.target.id:
             return False
         if dotted_name(row.elt.slice) != self._index:
+            return False
+        self.held.add(held.split(".")[1])
+        return True
+
+    def _is_taken_of_items(self, row: ast.DictComp) -> bool:
+        """`{name: tensor[i] for name, tensor in self.tensors.items()}`"""
+        turn = row.generators[0]
+        held = dotted_name(turn.iter.func) if isinstance(turn.iter, ast.Call) else ""
+        if len(row.generators) != 1 or turn.ifs or not held.startswith("self.") or not held.endswith(".items"):
+            return False
+        if not isinstance(turn.target, ast.Tuple) or not isinstance(row.value, ast.Subscript) or held.count(".") != 2:
+            return False
+        if (
+            dotted_name(row.value.value) != dotted_name(turn.target.elts[-1])
+            or dotted_name(row.value.slice) != self._index
+        ):
             return False
         self.held.add(held.split(".")[1])
         return True

@@ -28,6 +28,8 @@ from perfaudit.static.understanding.context import (
     dotted_name,
     last_name,
 )
+from perfaudit.static.understanding.elsewhere import called_elsewhere
+from perfaudit.static.understanding.loaders import VARIABLE
 from perfaudit.static.understanding.models import is_visible
 from perfaudit.static.understanding.opaque import is_opaque, made_of, reports
 from perfaudit.static.understanding.values import argument, assigned_value, enclosing_function, is_false, resolve
@@ -94,6 +96,7 @@ def _unrecorded_evaluations(source: Source, call: ast.Call) -> Iterator[tuple[Lo
     for loop, seen in (
         *_trained_or_evaluated(source, statement, model),
         *_evaluated_only(source, call, statement, model),
+        *_evaluated_elsewhere(source, statement, model),
         *_one_step(source, statement, model),
     ):
         elsewhere = calls_elsewhere(source, functions_around(source, call) or [])
@@ -114,6 +117,47 @@ def _evaluated_only(source: Source, call: ast.Call, statement: ast.stmt, model: 
             continue
         if (seen := _seen(source, loop, runs, name, value)) is not None:
             yield loop, seen
+
+
+def _evaluated_elsewhere(source: Source, statement: ast.stmt, model: str) -> Iterator[tuple[Loop, Seen]]:
+    """Loops of functions of other files that are handed the model behind the statement which puts it into eval mode."""
+    block = source.block(statement)
+    for item in block[next(n for n, item in enumerate(block) if item is statement) + 1 :]:
+        if any(_ends_eval_mode(source, node, model) for node in ast.walk(item)):
+            return
+        if not isinstance(item, (ast.Expr, ast.Assign, ast.AugAssign, ast.Return)):
+            continue
+        for call in (node for node in ast.walk(item) if isinstance(node, ast.Call) and _gets(node, model)):
+            there = called_elsewhere(source, call)
+            if there is None or there.source is source or not plain_decorators(there.function):
+                continue
+            if not plain_surroundings(source, call) or any(_is_eval(node) for node in ast.walk(there.function)):
+                continue  # where the other file puts it into eval mode, that file is told
+            for given in {name for name, value in there.given if dotted_name(value) == model}:
+                for loop, name in _in_eval_mode_still(there.source, there.function, given, MAX_CALLS - 1):
+                    if (first := _recorded_for_nothing(there.source, loop, name)) is not None:
+                        where = f"{there.source.path.rpartition('/')[2]} line {first.lineno}"
+                        message = (
+                            f"`{source.brief(call)}` runs `{model}` in eval mode, but records a graph, which no backward pass "
+                            f"uses: `{there.source.brief(first)}`, {where}"
+                        )
+                        yield loop, Seen(call, message, Proposal("call it under `torch.no_grad()`"))
+
+
+def _is_eval(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and last_name(node.func) == "eval"
+
+
+def _recorded_for_nothing(source: Source, loop: Loop, model: str) -> ast.Call | None:
+    """The first call of the model in a loop, where all of them surely record a graph and nothing of it leaves the loop."""
+    runs = [node for node in ast.walk(loop) if isinstance(node, ast.Call) and _runs_model(source, node, model)]
+    if not runs or not all(_records_graph(source, run) for run in runs) or gradients_are_off(source, runs[0]):
+        return None
+    if _may_be_frozen(source, model) or _needs_gradients(source, loop, model) or proves_no_graph(loop, runs):
+        return None
+    if graph_escapes(source, loop, runs) or _unseen_call(source, loop, runs, model) is not None:
+        return None
+    return min(runs, key=lambda run: (run.lineno, run.col_offset))
 
 
 def _seen(source: Source, loop: Loop, runs: list[ast.Call], name: str, value: ast.expr) -> Seen | None:
@@ -292,7 +336,9 @@ def _trained_or_evaluated(source: Source, statement: ast.stmt, model: str) -> It
         return
     test = source.text_of(choice.test)
     flag = test if other is choice.body else f"not ({test})"
-    for loop in (*_loops_behind(source, choice, model), *_step_around(source, choice)):
+    around = source.parent(choice)
+    each = (around,) if isinstance(around, LOOPS) else ()  # each turn chooses anew
+    for loop in (*each, *_loops_behind(source, choice, model), *_step_around(source, choice)):
         calls = [node for node in ast.walk(loop) if isinstance(node, ast.Call)]
         runs = [call for call in calls if _runs_model(source, call, model)]
         steps = [c for c in calls if isinstance(c.func, ast.Attribute) and c.func.attr == "backward"]
@@ -497,9 +543,10 @@ def _needs_gradients(source: Source, loop: Loop | Function, model: str) -> bool:
         if isinstance(node, (ast.Yield, ast.YieldFrom, ast.Await)):  # the caller would run under no_grad in between
             return True
         is_habit = is_evaluation and dotted_name(node) == f"{model}.zero_grad"  # nothing fills them there
+        is_habit = is_habit or source.qualified(source.parent(node)) == VARIABLE  # `torch.autograd` of its `Variable`
         if isinstance(node, (ast.Name, ast.Attribute)) and GRADIENT.search(last_name(node).lower()) and not is_habit:
             return True
-        if isinstance(node, ast.keyword) and GRADIENT.search(node.arg or ""):
+        if isinstance(node, ast.keyword) and GRADIENT.search(node.arg or "") and not is_false(source, node.value):
             return True
         is_switch = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not _is_train_false(node)
         if is_switch and last_name(getattr(node, "func", node)) in ("train", "step"):
