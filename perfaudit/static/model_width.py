@@ -27,14 +27,26 @@ _NAMED = regex(
     rb"(?:\s*(?::\s*int\s*)?[=:]\s*|\s*,\s*(?:[\"'][\w-]{1,20}[\"']\s*,\s*)?(?:type\s*=\s*int\s*,\s*)?default\s*=\s*)\[?$",
     2,
 )
-# A layer or a block of layers that is given the number: `ConvNorm(80, 512`, `nn.LSTM(512`, `Down(256, 512`.
-_GIVEN = regex(rb"(?:[Cc]onv|LSTM|GRU|[Bb]lock|[Ll]ayer|\bDown|\bUp)\w{0,20}\(\s*(?:[\w.+*-]{1,20}\s*,\s*)?$")
+# A layer or a block of layers that is given the number: `ConvNorm(80, 512`, `nn.LSTM(512`, `Down(256, 512`; of a function that
+# makes a row of layers also as its third argument: `_make_layer(block, counts[3], 640`.
+_GIVEN = regex(
+    rb"(?:[Cc]onv|LSTM|GRU|[Bb]lock|[Ll]ayer|\bDown|\bUp)\w{0,20}\(\s*(?:[\w.+*-]{1,20}\s*,\s*)?$"
+    rb"|_make_\w{0,20}layer\w{0,20}\(\s*(?:[\w.\[\]]{1,20}\s*,\s*){2}$"
+)
 # `n_filters * 16`, of which a default says what it is: `n_filters=16`. The number is looked for, and then its name before it.
 _FACTOR = regex(rb"\*\s?(\d{1,2})\b")
 _MULTIPLIED = regex(rb"\b(\w{0,20}(?:filters?|channels?|planes|feats?|features|width|n[dg]?f|dim|base_c\w?))\s?$")
 _DEFAULT = rb"\b%s\s*(?::\s*int\s*)?=\s*(\d{1,3})\b"
 _NAME_REACH = 40  # bytes before a factor in which its name is looked for
+# `channels=128` and `channel_mult=[1, 2, 4]` of one configuration: a level of the model for each factor.
+_FACTORS = regex(
+    rb"\b(?:\w{0,12}_)?mult(?:s|ipliers?)?[\"']?\s*(?::\s*[\w.\[\], ]{1,20})?(?:=|:|,\s*default\s*=)\s*[\[(]([\d, ]{3,40})[\])]"
+)
+_BASE = regex(
+    rb"\b(?:ch|dim|(?:\w{0,10}_)?channels?)[\"']?\s*(?:[=:]|,\s*(?:type\s*=\s*int\s*,\s*)?default\s*=)\s*(\d{2,4})\b"
+)
 _WIDE = 256  # channels, as `entry.WIDE_CONVOLUTION`
+_FEWEST = 16  # channels: fewer are those of images
 # Sizes of images, windows, texts and tables, and what is given out once for each sample.
 _NO_WIDTH = regex(rb"image|img|crop|seq|len|batch|vocab|fft|mel|audio|class|hop|win_|output|out_dim")
 _ATTENTION = regex(rb"[Aa]ttention|[Tt]ransformer")
@@ -49,7 +61,8 @@ def marks_of_width(data: bytes) -> set[str]:
     wide = {_width(data, match.start()) for match in islice(_NUMBER.finditer(data), _MAX_NUMBERS)}
     narrow = {_width(data, match.start()) for match in islice(_NARROW_NUMBER.finditer(data), _MAX_NUMBERS)}
     # Convolutions that are narrow in sight say more of a model than a wide name beside them, which may be that of its head.
-    if wide & {"convolution", "layer"} or _has_wide_product(data) or ("named" in wide and "convolution" not in narrow):
+    is_wide = bool(wide & {"convolution", "layer"}) or _has_wide_product(data) or _has_wide_level(data)
+    if is_wide or ("named" in wide and "convolution" not in narrow):
         marks.add(WIDTH)
     elif (wide | narrow) - {""}:
         marks.add(NARROW)
@@ -67,6 +80,18 @@ def _has_wide_product(data: bytes) -> bool:
         if given and min(given) * factor >= _WIDE and _NO_WIDTH.search(name.lower()) is None:
             return True
     return False
+
+
+def _has_wide_level(data: bytes) -> bool:
+    """Whether the text gives channels and the factors of the levels of a model, and the smallest of either make one wide."""
+    factors = [
+        max(int(f) for f in m[1].split(b",") if f.strip()) for m in islice(_FACTORS.finditer(data), _MAX_NUMBERS)
+    ]
+    if not factors:
+        return False
+    bases = [int(match[1]) for match in islice(_BASE.finditer(data), _MAX_NUMBERS)]
+    widths = [base for base in bases if base >= _FEWEST]  # `in_channels=3` is no width
+    return bool(widths) and min(widths) * min(factors) >= _WIDE
 
 
 def _width(data: bytes, at: int) -> str:

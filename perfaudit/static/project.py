@@ -117,7 +117,8 @@ _COMMENTS = regex(rb"#[^\n]*+|\"\"\"(?:[^\"]++|\"(?!\"\"))*+\"\"\"|'''(?:[^']++|
 # Types that NumPy is told, float64 that a new tensor is made with, and metrics that convert what they compare.
 _BESIDE_PRECISION = regex(
     rb"(?:np|numpy)\.b?float16|dtype\s*=\s*torch\.float64|(?:features?|logits?|preds?|outputs?|targets?|labels?)\.double\(\)"
-    rb"|(?<=\.to\()torch\.float16(?=\))"
+    rb"|(?<=\.to\()torch\.float16(?=\))|\.double\(\)(?=\s*/)"
+    rb"|(?:linspace|arange)\([^()\n]{1,80}\)\.double\(\)"
 )
 # Weights in fewer bits. A VQ-VAE's `quantize`, and dequantization, which adds noise to images, are something else.
 FEWER_BITS = regex(
@@ -173,6 +174,7 @@ COLLATES, STACKS_ONLY = "collates in a way of its own", "stacks what it collates
 _COLLATE = regex(rb"def \w{0,40}collat\w{0,40}\(")
 _PADDING = regex(rb"pad|max\(|zeros|ones\(|full\(|resize|interpolate|\bdgl\b|Batch\b|batch\(")
 # Imports of what no torch from 2.0 on has; indented, they may be one of two ways.
+_MAC_WORDS = (b'"mps', b"'mps", b".mps")
 OLD_TORCH = "old torch"
 _OLD_WORDS = (b"torchtext.legacy", b"torch._six", b"torch.utils.ffi")
 _OLD_TORCH = regex(rb"(?:from|import)[ \t]+(?:torchtext\.legacy|torch\._six|torch\.utils\.ffi)\b")
@@ -282,6 +284,10 @@ def _marks(data: bytes) -> frozenset[str]:
         marks.append("torch")
     if any(word in data for word in _ACCELERATOR_WORDS) and _finds(_TO_ACCELERATOR, data):
         marks.append("accelerator")
+    if b"cuda" in data:
+        marks.append("cuda")
+    if any(word in data for word in _MAC_WORDS):
+        marks.append("mac")
     if b".bias" in data:
         marks.append("bias")
     if any(word in data for word in _HOOK_WORDS):

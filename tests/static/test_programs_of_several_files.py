@@ -576,6 +576,24 @@ def test_the_width_of_a_model_may_be_an_option(tmp_path: Path, width: str, lines
     assert [f.location.line for f in found if f.location] == lines
 
 
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("config = {'channel': 128, 'channel_mult': [1, 2, 3, 4]}", 1),
+        ("config = {'channel': 32, 'channel_mult': [1, 2, 3, 4]}", 0),
+        ("Unet(dim=64, dim_mults=(1, 2, 4, 8), channels=3)", 1),
+        ("Unet(dim=64, dim_mults=(1, 2), channels=3)", 0),
+        ("Unet(dim=size, dim_mults=(1, 2, 4, 8), channels=3)", 0),
+        ("self.layer4 = self._make_layer(block, counts[3], 640, stride=2)", 1),
+        ("self.layer4 = self._make_layer(block, counts[3], 64, stride=2)", 0),
+        ("self.layer4 = self._pool(block, counts[3], 640, stride=2)", 0),
+    ],
+)
+def test_the_widths_of_the_levels_of_a_model(tmp_path: Path, text: str, number: int) -> None:
+    folder = write(tmp_path, {"net.py": WIDTH_FROM_OUTSIDE + text + "\n", "train.py": LOOP})
+    assert len(findings_in(folder, "train.py", {"PA304"})) == number
+
+
 def test_what_the_script_gives_holds_whatever_the_default_of_its_model_is(tmp_path: Path) -> None:
     net = WIDTH_FROM_OUTSIDE.replace("width)", "hidden=768)", 1).replace("width,", "hidden,")
     script = LOOP.replace("Net()", "Net(hidden=64)")
@@ -592,6 +610,9 @@ def test_what_the_script_gives_holds_whatever_the_default_of_its_model_is(tmp_pa
         ("# works with apex.fp16_utils as well", 1),
         ('"""Adapted for fp16."""', 1),
         ("betas = torch.linspace(0, 1, 1000, dtype=torch.float64)", 1),
+        ("betas = torch.linspace(first, last, 1000).double()", 1),
+        ("accuracy = corrects.double() / len(data)", 1),
+        ("x = x.double()", 0),
         ("model = BinaryConv2d(3, 8)", 0),
         ("weight = weight.to(torch.int8)", 0),
         ("model.double()", 0),
@@ -763,3 +784,70 @@ def test_a_recurrent_policy_is_not_worth_another_precision(tmp_path: Path, step:
     script = LOOP.replace("    for x, y in loader:", f"    {step}\n    for x, y in loader:")
     folder = write(tmp_path, {"net.py": net, "train.py": script})
     assert len(findings_in(folder, "train.py", {"PA304"})) == number
+
+
+OWN_DEVICE = """
+import torch
+from torch.utils.data import DataLoader
+from tqdm import tqdm
+
+def train(config):
+    device = torch.device(config["device"])
+    loader = DataLoader(images, batch_size=8, pin_memory=True)
+    model = net.to(device)
+    with tqdm(loader) as batches:
+        for x, _ in batches:
+            loss = model(x.to(device)).mean()
+            loss.backward()
+            optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "lines"),
+    [
+        ('from training import train\n\ntrain({"device": "cuda:0"})\n', [12]),
+        ('from training import train\n\ntrain({"device": "cpu"})\n', []),
+        ('from training import train\n\ntrain({"device": "mps" if mac else "cuda"})\n', []),
+        ('print("cuda")\n', []),  # it does not run together with that file
+    ],
+)
+def test_the_device_of_a_copy_may_be_named_by_the_script(tmp_path: Path, script: str, lines: list[int]) -> None:
+    folder = write(tmp_path, {"training.py": OWN_DEVICE, "main.py": script})
+    found = findings_in(folder, "training.py", {"PA104"})
+    assert [f.location.line for f in found if f.location] == lines
+
+
+EPOCH = """
+from tqdm import tqdm
+
+def run(model, loader):
+    if shown:
+        loader = tqdm(loader)
+    for x, y in loader:
+        x, y = x.cuda(), y.cuda()
+        criterion(model(x), y).backward()
+        optimizer.step()
+
+def load(path):
+    x = read(path)
+    return x["model"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("epoch", "copies"),
+    [
+        (EPOCH, ["`x.cuda()` and 1 more"]),
+        (EPOCH.replace("loader = tqdm(loader)", "loader = first(loader)"), []),  # it may hand out anything
+        (EPOCH.replace("loader = tqdm(loader)", "loader = tqdm(others)"), []),
+        (EPOCH.replace("optimizer.step()", "print(x['name'])"), ["`y.cuda()`"]),  # `x` may copy in a way of its own
+    ],
+)
+def test_a_progress_bar_around_what_is_handed_in(tmp_path: Path, epoch: str, copies: list[str]) -> None:
+    script = (
+        "import epoch\nfrom torch.utils.data import DataLoader\n\n"
+        "epoch.run(model, DataLoader(data, batch_size=8, pin_memory=True))\n"
+    )
+    folder = write(tmp_path, {"epoch.py": epoch, "main.py": script})
+    assert [f.message.partition(":")[0] for f in findings_in(folder, "epoch.py", {"PA104"})] == copies

@@ -32,9 +32,9 @@ from perfaudit.static.understanding.models import is_visible
 from perfaudit.static.understanding.values import ABSENT, UNKNOWN, argument, resolve
 
 TITLE = "run the forward pass and the loss under autocast in bfloat16 (GPUs from Ampere on)"
-_DECIDED = regex(
+_DECIDED = regex(  # `corrects.double() / len(data)` is a number for people
     r"autocast|GradScaler|(?<![a-z_])amp(?![a-z])|(?:use|enable|with|args|opt)_amp|fp16|bf16|float16|\.half\(|mixed.?precision"
-    r"|float64|\.double\(|complex|\bfft|create_graph"
+    r"|float64|\.double\((?!\)\s*/)|complex|\bfft|create_graph"
     r"|torch\.sparse|scipy\.sparse|to_sparse|sparse_(?:coo|csr|mx|adj|tensor|mm)|sparse_?(?:tensor|adam)|\bspmm\b|spconv|minkowski",
     re.IGNORECASE,
 )

@@ -10,7 +10,14 @@ from typing import NamedTuple
 from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
-from perfaudit.static.understanding.context import called_function, callers, dotted_name, last_name, step_loops
+from perfaudit.static.understanding.context import (
+    assigned_once,
+    called_function,
+    callers,
+    dotted_name,
+    last_name,
+    step_loops,
+)
 from perfaudit.static.understanding.values import ABSENT, Argument, argument, assigned_value
 
 LOADER = "torch.utils.data.DataLoader"
@@ -96,6 +103,25 @@ def passes(source: Source) -> tuple[Pass, ...]:
 
 
 @functools.lru_cache(maxsize=4)
+def passes_side_by_side(source: Source) -> tuple[Pass, ...]:
+    """The loops over several DataLoaders of this file at once, a pass for each: `for (x, y), (u, v) in zip(labelled, others)`."""
+    found = []
+    for loop in source.nodes(ast.For) if source.calls(LOADER) else ():
+        batch, over = _without_count(source, loop.target, loop.iter)
+        over = _without_progress(source, over)
+        row = assigned_once(source, over) if isinstance(over, ast.Name) else over
+        if not isinstance(row, ast.Call) or not isinstance(row.func, ast.Name) or row.func.id != "zip" or row.keywords:
+            continue
+        if source.lookup(row.func) or not isinstance(batch, (ast.Tuple, ast.List)) or len(batch.elts) != len(row.args):
+            continue
+        if any(isinstance(element, ast.Starred) for element in (*batch.elts, *row.args)):
+            continue
+        sides = [(part, one, loaders(source, one)) for part, one in zip(batch.elts, row.args, strict=True)]
+        found += [Pass(loop, part, one, calls) for part, one, calls in sides if calls]
+    return tuple(found)
+
+
+@functools.lru_cache(maxsize=4)
 def unseen_passes(source: Source) -> tuple[Pass, ...]:
     """The training loops over what the file is handed: a parameter, or an attribute of an object; it shows no loader.
 
@@ -148,7 +174,17 @@ def _is_handed_in(source: Source, node: ast.expr) -> bool:
     if isinstance(node, ast.Attribute):
         return dotted_name(node.value) == "self"
     bindings = source.lookup(node) if isinstance(node, ast.Name) else []
-    return len(bindings) == 1 and isinstance(bindings[0], ast.arg)
+    given = [binding for binding in bindings if not _only_shows(source, binding)]
+    return len(given) == 1 and isinstance(given[0], ast.arg)
+
+
+def _only_shows(source: Source, binding: ast.AST) -> bool:
+    """Whether a name gets a progress bar around what it was: `loader = tqdm(loader)`."""
+    value = assigned_value(source, binding) if isinstance(binding, ast.Name) else None
+    if not isinstance(binding, ast.Name) or not isinstance(value, ast.Call) or not value.args:
+        return False
+    inner = value.args[0]
+    return source.qualified(value.func) in _PASSES_ON and isinstance(inner, ast.Name) and inner.id == binding.id
 
 
 def _comes_from_elsewhere(source: Source, node: ast.expr, depth: int = 4) -> bool:
@@ -241,6 +277,8 @@ def _bound(source: Source, binding: ast.AST, known: frozenset[int]) -> Calls | N
     if isinstance(binding, ast.arg):
         return _passed(source, binding, known)
     value = assigned_value(source, binding)
+    if _only_shows(source, binding) and len(source.lookup(binding)) > 1:  # type: ignore[arg-type]  # a name
+        return ()
     if isinstance(value, ast.Constant) and value.value is None:  # `loader = None` before a branch: it is never iterated
         return ()
     if value is not None:
@@ -412,12 +450,12 @@ def _bound_part(source: Source, binding: ast.Name, name: str, depth: int) -> Par
     """What the name is where this node binds it."""
     statement = source.statement(binding)
     if isinstance(statement, (ast.For, ast.AsyncFor)):
-        known = (*passes(source), *perhaps_passes(source))
-        own = next((item for item in known if item.loop is statement), None)
-        if own is None:
+        known = (*passes(source), *passes_side_by_side(source), *perhaps_passes(source))
+        own = [item for item in known if item.loop is statement]
+        if not own:
             return _element(source, statement.target, statement.iter, name, depth)
-        is_of_batch = any(node is binding for node in ast.walk(own.batch))
-        return Part(own.loaders, statement, ()) if is_of_batch else None
+        of_batch = next((item for item in own if any(node is binding for node in ast.walk(item.batch))), None)
+        return Part(of_batch.loaders, statement, ()) if of_batch is not None else None
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
         return None
     target, value = statement.targets[0], statement.value

@@ -12,6 +12,7 @@ from perfaudit.static.checks.conv_bias_before_norm.flow import Layer
 from perfaudit.static.checks.conv_bias_before_norm.holders import class_gone_through, is_closed, may_hold
 from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.branches import branches
+from perfaudit.static.understanding.losses import arguments_of
 from perfaudit.static.understanding.members import attributes
 from perfaudit.static.understanding.values import is_false, resolve
 
@@ -61,6 +62,8 @@ def _may_be(source: Source, owner: ast.expr, layer: Layer) -> bool:
     if isinstance(owner, ast.Name):
         if owner.id in _NO_LAYERS or _NORM_NAME.search(owner.id):
             return False
+        if (given := _always_given(source, owner)) is not None:
+            return any(_may_be(source, layer_given, layer) for layer_given in given)
         built = resolve(source, owner)
         if isinstance(built, ast.Call) and (source.qualified(built.func) or "").startswith("torch.nn."):
             return built is layer.call
@@ -68,6 +71,22 @@ def _may_be(source: Source, owner: ast.expr, layer: Layer) -> bool:
         if layer is not ANY_LAYER and gone_through is not None:
             return may_hold(source, gone_through, layer.call)
     return True
+
+
+def _always_given(source: Source, owner: ast.Name) -> list[ast.Attribute] | None:
+    """The attributes that a parameter stands for, where every use of its function in this file is a call that gives one."""
+    bindings = source.lookup(owner)
+    parameter = bindings[0] if len(bindings) == 1 else None
+    function = source.enclosing(owner, *FUNCTIONS)
+    if not isinstance(parameter, ast.arg) or not isinstance(function, FUNCTIONS) or parameter.arg == "self":
+        return None
+    if source.parent(source.parent(parameter) or parameter) is not function:
+        return None
+    uses = attributes(source).get(function.name, []) + source.uses_of(function, function.name)
+    calls = [call for use in uses if isinstance(call := source.parent(use), ast.Call) and call.func is use]
+    given = [dict(arguments_of(call, function)).get(parameter.arg) for call in calls]
+    found = [value for value in given if isinstance(value, ast.Attribute)]
+    return found if found and len(found) == len(uses) else None
 
 
 def _asks_for_bias(source: Source, read: ast.expr, owner: ast.expr) -> bool:

@@ -297,7 +297,8 @@ def _may_be_encoding(source: Source, receiver: ast.expr, part: Part) -> bool:
         return False
     if any(target.partition(".")[0] == "transformers" for target in source.aliases.values()):
         return True
-    uses = [n for n in source.nodes(ast.Name) if n.id == receiver.id]
+    here = source.scope(receiver)  # a variable of another function is another one
+    uses = [n for n in source.nodes(ast.Name) if n.id == receiver.id and here in (source.tree, source.scope(n))]
     return any(_is_mapping_use(source, use) for use in uses)
 
 
@@ -310,6 +311,8 @@ def _is_mapping_use(source: Source, use: ast.Name) -> bool:
 
 def _has_doubtful_copies(source: Source) -> bool:
     """Whether copies may be read too early: from another stream, or on a Mac, where asynchronous copies lose data."""
-    if any(source.calls(name) for name in STREAMS) or "cuda" not in source.text:
+    if any(source.calls(name) for name in STREAMS):
+        return True
+    if "cuda" not in source.text and (not _program_says(source, "cuda") or _program_says(source, "mac")):
         return True
     return _MAC.search(source.text) is not None or "torch.accelerator" in source.text
