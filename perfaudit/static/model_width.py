@@ -36,6 +36,7 @@ _GIVEN = regex(
 # `n_filters * 16`, of which a default says what it is: `n_filters=16`. The number is looked for, and then its name before it.
 _FACTOR = regex(rb"\*\s?(\d{1,2})\b")
 _MULTIPLIED = regex(rb"\b(\w{0,20}(?:filters?|channels?|planes|feats?|features|width|n[dg]?f|dim|base_c\w?))\s?$")
+_WIDENED = regex(rb"\b(\d{2,3})\s?\*\s?(?:self\.)?(widen\w{0,10})\b")  # `256 * self.widen_factor`
 _DEFAULT = rb"\b%s\s*(?::\s*int\s*)?=\s*(\d{1,3})\b"
 _NAME_REACH = 40  # bytes before a factor in which its name is looked for
 # `channels=128` and `channel_mult=[1, 2, 4]` of one configuration: a level of the model for each factor.
@@ -70,7 +71,7 @@ def marks_of_width(data: bytes) -> set[str]:
 
 
 def _has_wide_product(data: bytes) -> bool:
-    """Whether the text multiplies a name of channels, and the smallest number that it is given makes that wide."""
+    """Whether the text multiplies or widens channels, and the smallest number that it gives makes them wide."""
     factors: dict[bytes, int] = {}
     for match in islice(_FACTOR.finditer(data), _MAX_NUMBERS):
         if named := _MULTIPLIED.search(data[max(match.start() - _NAME_REACH, 0) : match.start()]):
@@ -79,7 +80,10 @@ def _has_wide_product(data: bytes) -> bool:
         given = [int(value) for value in re.findall(_DEFAULT % re.escape(name), data)]
         if given and min(given) * factor >= _WIDE and _NO_WIDTH.search(name.lower()) is None:
             return True
-    return False
+    return any(
+        int(match[1]) * min((int(value) for value in re.findall(_DEFAULT % match[2], data)), default=1) >= _WIDE
+        for match in islice(_WIDENED.finditer(data), _MAX_NUMBERS)
+    )
 
 
 def _has_wide_level(data: bytes) -> bool:

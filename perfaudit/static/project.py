@@ -174,6 +174,7 @@ COLLATES, STACKS_ONLY = "collates in a way of its own", "stacks what it collates
 _COLLATE = regex(rb"def \w{0,40}collat\w{0,40}\(")
 _PADDING = regex(rb"pad|max\(|zeros|ones\(|full\(|resize|interpolate|\bdgl\b|Batch\b|batch\(")
 # Imports of what no torch from 2.0 on has; indented, they may be one of two ways.
+FIRST_LOOK = frozenset({"old torch", "accelerator"})
 _MAC_WORDS = (b'"mps', b"'mps", b".mps")
 OLD_TORCH = "old torch"
 _OLD_WORDS = (b"torchtext.legacy", b"torch._six", b"torch.utils.ffi")
@@ -954,7 +955,7 @@ class Neighbours:
         self.asked.imports = True
         imported = self._project.graph.imported_by(self._path)
         if (
-            mark == OLD_TORCH
+            mark in FIRST_LOOK
         ):  # every file's first look has it, and it is asked of any file: others are asked of scripts
             return bool(imported & self._project.marked(mark))
         files = [self._project.files[n] for n in numbers_in(imported)]

@@ -419,3 +419,26 @@ def test_a_method_of_a_base_class_in_another_file_may_run_the_backward_pass(tmp_
     """
     (message,) = messages(tmp_path, textwrap.dedent(code), helpers)
     assert message.startswith("`loss.item()` in `learn`")
+
+
+@pytest.mark.parametrize(
+    ("helpers", "number"),
+    [
+        ("class Base:\n    def place(self, x):\n        return x.cuda()\n", 1),
+        ("class Base:\n    def place(self, x):\n        return x.float()\n", 0),  # nothing says that there is a GPU
+    ],
+)
+def test_the_gpu_may_be_named_only_in_what_a_trainer_is_derived_from(tmp_path: Path, helpers: str, number: int) -> None:
+    code = """
+        import torch
+        from helpers.misc import Base
+
+        class Trainer(Base):
+            def run(self):
+                for batch in self.batches:
+                    loss = self.network(self.place(batch)).mean()
+                    loss.backward()
+                    self.optimizer.step()
+                    self.total += loss.item()
+    """
+    assert len(messages(tmp_path, textwrap.dedent(code), helpers)) == number

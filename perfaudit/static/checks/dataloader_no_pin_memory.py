@@ -20,6 +20,7 @@ from perfaudit.static.checks.dataloader_no_workers.loader_uses import (
     says_why_not,
     stays_on_host,
     takes_few_batches,
+    takes_samples_in_order,
 )
 from perfaudit.static.checks.dataloader_no_workers.sample_work import is_part_of_dataset, only_arranges
 from perfaudit.static.checks.dataloader_no_workers.samples import has_nothing_to_pin
@@ -36,7 +37,6 @@ from perfaudit.static.understanding.values import (
     argument,
     constant,
     default,
-    is_false,
     resolve,
 )
 
@@ -91,24 +91,13 @@ def dataloader_no_pin_memory(source: Source, call: ast.Call) -> Iterator[Seen]:
         and not _moves_batches(source)
         and bool(source.neighbours.some_importer(_converts_first))
     )
-    is_small = _takes_samples_in_order(source, call) or _serves_evaluation_only(source)
+    is_small = takes_samples_in_order(source, call) or _serves_evaluation_only(source)
     yield Seen(call, message, fix, hint=is_converted or is_small)
 
 
 def _serves_evaluation_only(source: Source) -> bool:
     """Whether the file is a script that evaluates and that no other file imports: its loaders feed no training."""
     return only_evaluates(source) and (source.neighbours is None or not source.neighbours.is_imported())
-
-
-def _takes_samples_in_order(source: Source, call: ast.Call) -> bool:
-    """Whether the loader yields single samples in order, as for a test: each copy is a small part of what is done with it."""
-    is_single = constant(source, argument(source, call, "batch_size", 1)) == 1
-    shuffle = argument(source, call, "shuffle", 2)
-    return (
-        is_single
-        and argument(source, call, "sampler", 3) is ABSENT
-        and (shuffle is ABSENT or is_false(source, shuffle))
-    )
 
 
 def _runs_on_tpu(source: Source) -> bool:

@@ -22,6 +22,7 @@ from perfaudit.static.checks.dataloader_no_workers.datasets import (
 )
 from perfaudit.static.checks.dataloader_no_workers.loader_uses import (
     is_asked_for_batches,
+    judges_single_samples,
     only_looks_at_batches,
     says_why_not,
     takes_few_batches,
@@ -114,6 +115,7 @@ def dataloader_no_workers(source: Source, call: ast.Call) -> Iterator[Seen]:
     is_shown = is_shown_only(source, call) and source.neighbours is not None and source.neighbours.is_imported()
     is_shown = is_shown or _serves_one_evaluation(source, call) or is_made_by_eval(source, dataset)
     is_shown = is_shown or is_made_anew(source, call, dataset) or takes_few_batches(source, call)
+    is_shown = is_shown or judges_single_samples(source, call)
     is_hint = is_shown or (is_ready and _only_joins(source, collate)) or only_arranges(source, call)
     yield Seen(call, message, fix, joined=_with_pinning(source, call, message, fix), hint=is_hint)
 

@@ -9,7 +9,7 @@ from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.context import backward_calls, last_name, step_loops
 from perfaudit.static.understanding.loaders import Pass, passes
-from perfaudit.static.understanding.values import Argument, enclosing_function
+from perfaudit.static.understanding.values import ABSENT, Argument, argument, constant, enclosing_function, is_false
 
 FOLLOW = 6  # expressions from the call outwards; real code needs two or three
 
@@ -58,6 +58,25 @@ def takes_few_batches(source: Source, call: ast.Call) -> bool:
 def _takes_one(loop: ast.For | ast.AsyncFor) -> bool:
     """`for batch in loader: show(batch); break`"""
     return isinstance(loop.body[-1], ast.Break) and not any(isinstance(node, ast.Continue) for node in ast.walk(loop))
+
+
+def takes_samples_in_order(source: Source, call: ast.Call) -> bool:
+    """Whether the loader yields single samples in order, as for a test: each is a small part of what is done with it."""
+    is_single = constant(source, argument(source, call, "batch_size", 1)) == 1
+    shuffle = argument(source, call, "shuffle", 2)
+    return (
+        is_single
+        and argument(source, call, "sampler", 3) is ABSENT
+        and (shuffle is ABSENT or is_false(source, shuffle))
+    )
+
+
+def judges_single_samples(source: Source, call: ast.Call) -> bool:
+    """Whether a training takes single samples in order, in loops that do not train: the pictures by which it is judged."""
+    own = [item for item in passes(source) if any(loader is call for loader in item.loaders)]
+    training = [step.loop for step in step_loops(source)]
+    is_beside = bool(own and training) and all(item.loop not in training for item in own)
+    return is_beside and takes_samples_in_order(source, call)
 
 
 def _leaves_by_count(statement: ast.stmt, loop: ast.For | ast.AsyncFor) -> bool:

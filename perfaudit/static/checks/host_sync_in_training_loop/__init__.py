@@ -155,12 +155,13 @@ def _seen_elsewhere(source: Source, called: Elsewhere, waits: list[_Wait], calls
 
 
 def _on_accelerator(source: Source) -> bool:
-    """Whether the program uses one: by this file, else, where it names no device at all, by a file that imports it."""
+    """Whether the program uses one: by this file, or, where it names no device at all, one that imports it or that it imports."""
     if uses_accelerator(source):
         return True
     if source.neighbours is None or any(device_text(constant) for constant in source.nodes(ast.Constant)):
         return False
-    return source.neighbours.is_imported_by_a_marked_file("accelerator")
+    marked = source.neighbours.is_imported_by_a_marked_file("accelerator")
+    return marked or source.neighbours.imports_carry("accelerator")
 
 
 def _is_alone_on_host(source: Source, step: StepLoop) -> bool:
