@@ -17,6 +17,7 @@ from perfaudit.static.checks.dataloader_no_workers.datasets import (
 )
 from perfaudit.static.checks.dataloader_no_workers.loader_uses import (
     is_asked_for_batches,
+    judges_single_samples,
     says_why_not,
     stays_on_host,
     takes_few_batches,
@@ -79,7 +80,7 @@ def dataloader_no_pin_memory(source: Source, call: ast.Call) -> Iterator[Seen]:
         workers = argument(source, call, "num_workers", NUM_WORKERS)
         is_hint = is_ready or says_why_not(source, call, workers) or only_arranges(source, call)
         is_hint = is_hint or is_made_by_eval(source, dataset) or is_made_anew(source, call, dataset)
-        is_hint = is_hint or takes_few_batches(source, call)
+        is_hint = is_hint or takes_few_batches(source, call) or judges_single_samples(source, call)
         yield Seen(call, message, Proposal(f"{advice}: {why}"), hint=is_hint)
         return
     if may_be_on_device(source, call):
