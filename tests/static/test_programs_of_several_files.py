@@ -846,6 +846,7 @@ def load(path):
         (EPOCH.replace("loader = tqdm(loader)", "loader = first(loader)"), []),  # it may hand out anything
         (EPOCH.replace("loader = tqdm(loader)", "loader = tqdm(others)"), []),
         (EPOCH.replace("optimizer.step()", "print(x['name'])"), ["`y.cuda()`"]),  # `x` may copy in a way of its own
+        (EPOCH.replace("load(path):\n    x = read(path)", "load(x):"), ["`y.cuda()`"]),  # it may be handed there
     ],
 )
 def test_a_progress_bar_around_what_is_handed_in(tmp_path: Path, epoch: str, copies: list[str]) -> None:

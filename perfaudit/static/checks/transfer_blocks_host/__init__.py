@@ -297,9 +297,15 @@ def _may_be_encoding(source: Source, receiver: ast.expr, part: Part) -> bool:
         return False
     if any(target.partition(".")[0] == "transformers" for target in source.aliases.values()):
         return True
-    here = source.scope(receiver)  # a variable of another function is another one
-    uses = [n for n in source.nodes(ast.Name) if n.id == receiver.id and here in (source.tree, source.scope(n))]
+    uses = [n for n in source.nodes(ast.Name) if n.id == receiver.id and _may_be_one(source, receiver, n)]
     return any(_is_mapping_use(source, use) for use in uses)
+
+
+def _may_be_one(source: Source, receiver: ast.Name, use: ast.Name) -> bool:
+    """Whether two names of one spelling may mean one object: not what another function binds to something of its own."""
+    if source.scope(use) in (source.scope(receiver), source.tree):
+        return True
+    return any(isinstance(binding, ast.arg) or source.scope(binding) is source.tree for binding in source.lookup(use))
 
 
 def _is_mapping_use(source: Source, use: ast.Name) -> bool:
