@@ -230,6 +230,8 @@ SCANNER = {"scan", "audit", "cache", "fix", "baseline", "discover", "document", 
 INSIDE_STATIC = {
     "checks": SCANNER,
     "understanding": SCANNER | {"checks"},
+    "project": SCANNER | {"checks", "understanding"},
+    "source": SCANNER | {"checks", "understanding"},
     "": {"understanding"},
 }
 

@@ -37,7 +37,7 @@ def code_around(report: Report, read: Reading | None = None) -> dict[Location, E
 def _around(document: Document | None, finding: Finding, place: Location) -> Excerpt | None:
     """None where the line of the finding is another one by now."""
     from perfaudit.render.html.code import around
-    from perfaudit.static.source import NEWLINE
+    from perfaudit.static.source.lines import NEWLINE
 
     if document is None:
         return None

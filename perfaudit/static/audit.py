@@ -15,7 +15,8 @@ from perfaudit.findings import Finding, Fix
 from perfaudit.report import Skipped, UnusedSuppression
 from perfaudit.rules import Rule
 from perfaudit.static.document import Document, read_document
-from perfaudit.static.project import Asked, Project
+from perfaudit.static.project import Project
+from perfaudit.static.project.asked import Asked
 from perfaudit.static.registry import joined, run_what_works
 from perfaudit.static.source import FUNCTIONS, Source, Unreadable
 from perfaudit.static.suppress import silence, suppressions

@@ -16,6 +16,8 @@ _TEXT = regex(
     r"|'[^'\\\n]*+(?:\\.[^'\\\n]*+)*+'",
     re.DOTALL,
 )
+# Comments, and texts of several lines, each without what would end it.
+_COMMENTS = regex(rb"#[^\n]*+|\"\"\"(?:[^\"]++|\"(?!\"\"))*+\"\"\"|'''(?:[^']++|'(?!''))*+'''")
 
 
 class BareCode(NamedTuple):
@@ -50,3 +52,8 @@ def bare_code(text: str) -> BareCode:
     # A brace that nothing closes there: a quote inside the braces, as Python 3.12 allows it.
     is_sure = is_sure and all(part.count("{") == part.count("}") for part in f_strings)
     return BareCode(code, tuple(f_strings), is_sure)
+
+
+def without_comments(data: bytes) -> bytes:
+    """The bytes of a file without comments and texts of several lines, as far as a quick look tells."""
+    return _COMMENTS.sub(b"", data)

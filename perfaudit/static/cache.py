@@ -169,7 +169,7 @@ def _depends(asked: Json, path: str, project: Project) -> Json:
         depends["importers"] = project.digest_of_importers(path)
     if asked["uses"]:
         depends["place"] = project.uses.place(path)
-    depends["modules"] = _digest([project.module_file(folder, name) for folder, name in asked["modules"]])
+    depends["modules"] = _digest([project.layout.module_file(folder, name) for folder, name in asked["modules"]])
     return depends
 
 

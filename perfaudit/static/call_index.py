@@ -21,7 +21,8 @@ from perfaudit.expressions import regex
 from perfaudit.reading import read_bytes
 from perfaudit.static.bare_code import bare_code
 from perfaudit.static.import_graph import FileSet, numbers_in
-from perfaudit.static.source import NEWLINE, Unreadable, decoded, read_text
+from perfaudit.static.source import Unreadable, decoded, read_text
+from perfaudit.static.source.lines import NEWLINE
 
 # What may stand between a name and the bracket of its call. Nothing is tried twice (`+` behind a repetition).
 _GAP = r"(?:[\s\\)]|#[^\n]*+\n)*+"

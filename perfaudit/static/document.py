@@ -13,7 +13,9 @@ from perfaudit.findings import Edit, Fix, Location
 from perfaudit.reading import MAX_FILE_BYTES
 from perfaudit.static import edit
 from perfaudit.static.notebook import Notebook, read_notebook
-from perfaudit.static.source import MAX_BYTES, Unreadable, location, read_text
+from perfaudit.static.source import Unreadable, read_text
+from perfaudit.static.source.lines import location
+from perfaudit.static.source.reading import MAX_BYTES
 
 MAX_DIFF = 20_000  # characters; a notebook that is saved on one line has itself twice in its diff
 

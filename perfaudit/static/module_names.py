@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator
 
 from perfaudit.expressions import regex
 from perfaudit.static.bare_code import bare_code
-from perfaudit.static.source import CHANGES_ARGUMENTS, NEWLINE, same_signature
+from perfaudit.static.source.lines import NEWLINE
+from perfaudit.static.source.plain_subclass import CHANGES_ARGUMENTS, same_signature
 
 _BEGINS = regex(r"^[^\s)\]}'\\]", re.MULTILINE)  # at a statement, a decorator or a further branch of one
 _GOES_ON = regex(r"(?:elif|else|except|finally)\b")

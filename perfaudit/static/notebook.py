@@ -13,7 +13,8 @@ from typing import NamedTuple
 from perfaudit.expressions import regex
 from perfaudit.findings import Edit, Location, Span
 from perfaudit.static import edit
-from perfaudit.static.source import NEWLINE, Unreadable
+from perfaudit.static.source import Unreadable
+from perfaudit.static.source.lines import NEWLINE
 
 # A line of IPython's own: `%matplotlib inline`, `!pip install x`, `files = !ls`, `?name`, `name?`, `name??`.
 _MAGIC = regex(r"^(?P<before>[ \t]*(?:[\w., ]+=[ \t]*)?)(?P<sign>[%!?])(?P<rest>.*)$|^[ \t]*[\w.]+\?{1,2}[ \t]*$")

@@ -6,7 +6,7 @@ import ast
 import functools
 
 from perfaudit.expressions import regex
-from perfaudit.static.project import OLD_TORCH
+from perfaudit.static.project.marks import OLD_TORCH
 from perfaudit.static.source import FUNCTIONS, Source
 
 _GONE = {

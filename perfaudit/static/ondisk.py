@@ -13,7 +13,8 @@ from perfaudit.files import Kept, Refused, forget, keep, put_back, reason, repla
 from perfaudit.reading import MAX_FILE_BYTES, TooLarge, read_bytes
 from perfaudit.static.discover import SUFFIXES
 from perfaudit.static.document import digest, is_notebook
-from perfaudit.static.source import MAX_BYTES, Unreadable, decoded
+from perfaudit.static.source import Unreadable, decoded
+from perfaudit.static.source.reading import MAX_BYTES
 
 _UNUSUAL = regex("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")  # in a path: nothing that a terminal obeys
 

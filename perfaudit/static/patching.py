@@ -13,7 +13,7 @@ from perfaudit.forked_work import Lost, in_children
 from perfaudit.static import edit
 from perfaudit.static.document import digest
 from perfaudit.static.ondisk import Opened, Planned, known, named_twice, opened, refuse
-from perfaudit.static.source import location
+from perfaudit.static.source.lines import location
 
 T = TypeVar("T")
 

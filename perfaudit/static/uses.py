@@ -11,7 +11,7 @@ from perfaudit.expressions import regex
 from perfaudit.reading import read_bytes
 from perfaudit.static.import_graph import numbers_in
 from perfaudit.static.name_index import UNREAD, NameIndex
-from perfaudit.static.project import TOPS
+from perfaudit.static.project.layout import TOPS
 from perfaudit.static.purpose import Purpose, purpose_of
 
 if TYPE_CHECKING:
@@ -77,7 +77,9 @@ class Uses:
         if self.purpose(path).trains:
             return False
         importers = [self._project.files[number] for number in numbers_in(self._project.graph.importers(path))]
-        if _FOR_EVALUATION.search(os.path.splitext(os.path.relpath(path, self._project.top(os.path.dirname(path))))[0]):
+        if _FOR_EVALUATION.search(
+            os.path.splitext(os.path.relpath(path, self._project.layout.top(os.path.dirname(path))))[0]
+        ):
             return True
         folder = os.path.dirname(path)
         if not self._is_whole(folder):
@@ -113,12 +115,12 @@ class Uses:
         """Whether the scan holds all of the project in which a folder lies."""
         for scanned in self._project.folders:
             if folder == scanned or folder.startswith(os.path.join(scanned, "")):
-                listing = self._project.listing(scanned)
+                listing = self._project.layout.listing(scanned)
                 if "__init__.py" in listing:
                     return False
                 if listing.intersection(TOPS) or any(_TOP_FILE.match(name) for name in listing):
                     return True
-                above = self._project.listing(os.path.dirname(scanned))
+                above = self._project.layout.listing(os.path.dirname(scanned))
                 return not any(name.endswith((".py", ".ipynb")) for name in above) and not self._lies_in_project(
                     scanned
                 )
@@ -128,17 +130,17 @@ class Uses:
         """Whether a folder above one is the top of a project."""
         while (above := os.path.dirname(folder)) != folder:
             folder = above
-            if self._project.listing(folder).intersection(TOPS):
+            if self._project.layout.listing(folder).intersection(TOPS):
                 return True
         return False
 
     def _is_installed(self, folder: str) -> bool:
         """Whether a folder is part of a package that others install, whose public names are there for them."""
-        if "__init__.py" not in self._project.listing(folder):
+        if "__init__.py" not in self._project.layout.listing(folder):
             return False
-        while not (found := self._project.listing(folder).intersection(_PACKAGED)):
+        while not (found := self._project.layout.listing(folder).intersection(_PACKAGED)):
             above = os.path.dirname(folder)
-            if above == folder or ".git" in self._project.listing(folder):
+            if above == folder or ".git" in self._project.layout.listing(folder):
                 return False
             folder = above
         if "setup.py" in found:
@@ -189,7 +191,9 @@ class Uses:
         known_as = {os.path.splitext(os.path.basename(path))[0].encode()}
         imported = seen.imports if (seen := self._project.glance(file)) else ()
         for entry, further in zip(imported, (*imported[1:], ""), strict=True):
-            if self._project.module_file(os.path.dirname(file), entry) == path and not further.startswith(f"{entry}."):
+            if self._project.layout.module_file(os.path.dirname(file), entry) == path and not further.startswith(
+                f"{entry}."
+            ):
                 if word in self._name_index.methods:  # the module may be handed on
                     return True
                 known_as.add(entry.rpartition(".")[2].encode())
@@ -199,5 +203,5 @@ class Uses:
     def _leads_elsewhere(self, file: str, imported: str, path: str) -> bool:
         """Whether what a file imports surely is what another file than this one defines."""
         module, _, name = imported.rpartition(".")
-        found = self._project.module_file(os.path.dirname(file), module if module.strip(".") else module + ".")
+        found = self._project.layout.module_file(os.path.dirname(file), module if module.strip(".") else module + ".")
         return bool(found) and found != path and name.encode() in self._name_index.names.get(found, UNREAD).defined

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from conftest import Done
 
-from perfaudit.static.source import MAX_BYTES
+from perfaudit.static.source.reading import MAX_BYTES
 
 Run = Callable[..., Done]
 Project = Callable[..., Path]

@@ -9,7 +9,7 @@ import pytest
 
 from perfaudit.static.bare_code import bare_code
 from perfaudit.static.module_names import ModuleNames
-from perfaudit.static.source import same_signature
+from perfaudit.static.source.plain_subclass import same_signature
 
 PACKAGE = Path(__file__).parent.parent.parent / "perfaudit"
 

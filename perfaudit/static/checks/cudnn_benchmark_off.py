@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 from perfaudit.expressions import regex
 from perfaudit.static import edit
-from perfaudit.static.project import COLLATES, FRAMEWORKS, SEVERAL_SIZES, STACKS_ONLY, marks_of_collation
+from perfaudit.static.project.batch_shapes import COLLATES, SEVERAL_SIZES, STACKS_ONLY, marks_of_collation
+from perfaudit.static.project.frameworks import FRAMEWORKS
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Function, Source
 from perfaudit.static.understanding.context import (

@@ -10,7 +10,7 @@ from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.model_width import LAYERS, NARROW, WIDTH, marks_of_width
 from perfaudit.static.old_torch import needs_old_torch
-from perfaudit.static.project import FEWER_BITS
+from perfaudit.static.project.precision_marks import FEWER_BITS
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.context import StepLoop, backward_calls, dotted_name, is_test

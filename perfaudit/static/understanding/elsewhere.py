@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from perfaudit.expressions import regex
-from perfaudit.static.project import Neighbours
+from perfaudit.static.project.neighbours import Neighbours
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Loop, Source
 from perfaudit.static.understanding.context import (
     EVALUATION_NAME,

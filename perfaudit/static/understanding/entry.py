@@ -8,7 +8,7 @@ import sys
 
 from perfaudit.expressions import regex
 from perfaudit.static import edit
-from perfaudit.static.project import FRAMEWORKS, has_trainer
+from perfaudit.static.project.frameworks import FRAMEWORKS, has_trainer
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
 from perfaudit.static.understanding.context import (
     StepLoop,

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.checks.transfer_blocks_host.host_writes import host_may_write
-from perfaudit.static.project import ASKED_TO_PIN, PINNING_OFF, PINNING_ON, SURELY_PAGEABLE
+from perfaudit.static.project.loader_marks import ASKED_TO_PIN, PINNING_OFF, PINNING_ON, SURELY_PAGEABLE
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
 from perfaudit.static.understanding.context import (

@@ -1,0 +1,200 @@
+"""What the other files of a project say, and where they lie. Reads them, imports nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from perfaudit.reading import read_bytes
+from perfaudit.static.call_index import CallIndex, CallShape
+from perfaudit.static.import_graph import FileSet, ImportGraph, numbers_in
+from perfaudit.static.module_names import ModuleNames
+from perfaudit.static.project.asked import Asked
+from perfaudit.static.project.file_facts import FileFacts
+from perfaudit.static.project.first_look import Glance, glance
+from perfaudit.static.project.layout import Layout
+from perfaudit.static.project.neighbours import Neighbours
+from perfaudit.static.project.program_marks import marks_for_program
+from perfaudit.static.project.star_imports import StarImports
+from perfaudit.static.source import Source, read_source
+from perfaudit.static.source.reading import Unreadable, read_text
+
+if TYPE_CHECKING:
+    from perfaudit.static.uses import Uses
+
+MAX_SOURCES = 8  # neighbours whose trees are kept; one of 100 kB takes 20 MB
+MAX_NEIGHBOUR_BYTES = 1 << 20  # a larger file is no module of helpers
+
+
+class Project:
+    """The files of one scan and what lies beside them; answers are kept, so that each file is looked at once.
+
+    files: every Python file of the scan. Files beside them are read too where an import leads there. notebooks: those of
+    the scan, which import and call but are imported by nobody. folders: what was scanned with all that lies below it.
+    """
+
+    def __init__(self, files: Iterable[Path], notebooks: Iterable[Path] = (), folders: Iterable[Path] = ()) -> None:
+        self._paths: dict[Path, str] = {}
+        self.files = tuple(dict.fromkeys(self.absolute(path) for path in files))
+        self.notebooks = tuple(dict.fromkeys(self.absolute(path) for path in notebooks))
+        self.folders = tuple(os.path.realpath(path) for path in folders)
+        self.layout = Layout(self.files, self.glance)
+        self.facts = FileFacts(self.files)
+        self.stars = StarImports(self)
+        self.owners: dict[
+            tuple[str, str, int, frozenset[str] | None], tuple[str, Asked]
+        ] = {}  # see `ImportedNames._owner`
+        self._glances: dict[str, Glance | None] = {}
+        self._said: dict[str, frozenset[str]] = {}
+        self._module_names: dict[str, ModuleNames | None] = {}
+        self._sources: dict[str, Source | None] = {}
+        self._marked: dict[str, FileSet] = {}
+        self._below_top: dict[str, FileSet] = {}
+        self._digests: dict[FileSet, str] = {}
+
+    def absolute(self, path: Path) -> str:
+        """The path of a file as this project knows it, links resolved."""
+        if path not in self._paths:
+            self._paths[path] = os.path.realpath(path)
+        return self._paths[path]
+
+    def seen_from(self, path: Path) -> Neighbours:
+        """What this project says to the checks of one file."""
+        return Neighbours(self, self.absolute(path))
+
+    def glance(self, path: str) -> Glance | None:
+        """A first look at a file, None if it cannot be read or is larger than any that is audited."""
+        if path not in self._glances:
+            try:
+                self._glances[path] = glance(read_bytes(path))
+            except OSError:
+                self._glances[path] = None
+        return self._glances[path]
+
+    def said_to_program(self, path: str) -> frozenset[str]:
+        """What a file says that matters to a script which imports it, besides the marks of a first look."""
+        if path not in self._said:
+            seen = self.glance(path)
+            try:
+                self._said[path] = (
+                    seen.marks | marks_for_program(read_bytes(path), seen.imports) if seen else frozenset()
+                )
+            except OSError:
+                self._said[path] = frozenset()
+        return self._said[path]
+
+    def module_names(self, path: str) -> ModuleNames | None:
+        """What a module binds at its top level; None if it cannot be read or parsed."""
+        if path not in self._module_names:
+            seen = self.glance(path)
+            try:
+                small = seen is not None and seen.size <= MAX_NEIGHBOUR_BYTES
+                self._module_names[path] = ModuleNames(read_text(Path(path))[0]) if small else None
+            except (OSError, Unreadable, SyntaxError, ValueError, RecursionError, MemoryError):
+                self._module_names[path] = None
+        return self._module_names[path]
+
+    def source(self, path: str) -> Source | None:
+        """A neighbour with its tree, None where there is none; the last few are kept."""
+        if path not in self._sources:
+            seen = self.glance(path)
+            try:
+                small = seen is not None and seen.size <= MAX_NEIGHBOUR_BYTES
+                self._sources[path] = read_source(Path(path), os.path.basename(path)) if small else None
+            except (Unreadable, RecursionError, MemoryError):
+                self._sources[path] = None
+            for oldest in list(self._sources)[:-MAX_SOURCES]:
+                del self._sources[oldest]
+        return self._sources[path]
+
+    # ---- who imports and calls whom ----------------------------------------------------------------------------------
+
+    @cached_property
+    def graph(self) -> ImportGraph:
+        """Who imports whom among the files of the scan."""
+        return ImportGraph(self.files, self._imports)
+
+    def _imports(self, file: str) -> Iterator[str]:
+        seen = self.glance(file)
+        folder = os.path.dirname(file)
+        return (path for module in (seen.imports if seen else ()) if (path := self.layout.module_file(folder, module)))
+
+    def calls(self, files: FileSet, name: str) -> list[CallShape]:
+        """The calls in these files of whatever has this last name; none in a file that cannot be read or parsed."""
+        index = self._call_index
+        return [call for number in index.files_calling(name, files) for call in index.calls(number, name)]
+
+    @cached_property
+    def _call_index(self) -> CallIndex:
+        return CallIndex(self.files)
+
+    @cached_property
+    def uses(self) -> Uses:
+        """Which of what files define is used, and what they are there for."""
+        from perfaudit.static.uses import Uses  # only where a question comes
+
+        return Uses(self)
+
+    # ---- sets of files -----------------------------------------------------------------------------------------------
+
+    def only(self, path: str) -> FileSet:
+        """The set of one file; an empty one where the scan does not hold it."""
+        number = self._numbers.get(path)
+        return 0 if number is None else 1 << number
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {file: number for number, file in enumerate(self.files)}
+
+    def marked(self, mark: str) -> FileSet:
+        """Files of the scan whose bytes carry a mark."""
+        if mark not in self._marked:
+            self._marked[mark] = self._files_where(
+                lambda file: mark in seen.marks if (seen := self.glance(file)) else False
+            )
+        return self._marked[mark]
+
+    def below_top_of(self, folder: str) -> FileSet:
+        """Files of the scan that belong to the same project as a folder."""
+        top = self.layout.top(folder)
+        if top not in self._below_top:
+            self._below_top[top] = self._files_where(lambda file: self.layout.top(os.path.dirname(file)) == top)
+        return self._below_top[top]
+
+    def _files_where(self, holds: Callable[[str], bool]) -> FileSet:
+        return int("".join("1" if holds(file) else "0" for file in reversed(self.files)) or "0", 2)
+
+    # ---- what an answer depends on -----------------------------------------------------------------------------------
+
+    def digest_of_marked(self, mark: str) -> str:
+        """Changes when a file with this mark does."""
+        return self.digest_of(self.marked(mark))
+
+    def digest_of_importers(self, path: str) -> str:
+        """Changes when a file that imports this one, directly or through others, does."""
+        return self.digest_of(self.graph.importers(path))
+
+    def digest_of(self, files: FileSet) -> str:
+        """Changes when one of these files does, or when they are others."""
+        if files not in self._digests:
+            parts = (
+                (file, seen.digest) for number in numbers_in(files) if (seen := self.glance(file := self.files[number]))
+            )
+            self._digests[files] = hashlib.sha256(repr(list(parts)).encode("utf-8", "replace")).hexdigest()[:32]
+        return self._digests[files]
+
+    @cached_property
+    def imports_digest(self) -> str:
+        """Changes when who imports whom changes, or what a file's bytes show."""
+        parts = ((file, seen.imports, sorted(seen.marks)) for file in self.files if (seen := self.glance(file)))
+        return hashlib.sha256(repr(list(parts)).encode("utf-8", "replace")).hexdigest()[:32]
+
+    @cached_property
+    def texts_digest(self) -> str:
+        """Changes when any file or notebook of the scan does."""
+        parts = [(file, seen.digest) for file in (*self.files, *self.notebooks) if (seen := self.glance(file))]
+        return hashlib.sha256(repr(parts).encode("utf-8", "replace")).hexdigest()[:32]

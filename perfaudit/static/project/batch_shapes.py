@@ -1,0 +1,61 @@
+"""Whether the text of a file says that batches differ in shape: images in several sizes, samples that are padded. Reads bytes."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from perfaudit.expressions import regex
+
+_MAX_FUNCTIONS = 10_000  # of one file that are looked at
+_WORDS = (
+    *(b"scale_jitter", b"RandomResize(", b"pad_sequence", b"pack_padded"),
+    *(b"bucket", b"models.detection", b"progressive"),
+)
+_AUDIO = (b"torchaudio", b"librosa")  # clips differ in length, unless a loader stacks them as they are
+# Images in several sizes. A loss, a discriminator or a layer on several scales says nothing of the batches, nor does an option
+# of monodepth2 for how its loss treats its scales.
+SEVERAL_SIZES = (
+    r"(?<!v1[_ ])multi[_-]?scale"
+    r"(?![a-z_]{0,20}(?:loss|epe|ssim|stft|disc|feat|fus|att|deform|conv|block|modul|net|head|weight))"
+)
+_SEVERAL_SIZES = regex(SEVERAL_SIZES.encode())
+# A function that makes batches, and in it the length of the longest sample.
+_PADS = regex(
+    rb"def \w{0,40}(?:pad|batch)\w{0,40}\((?:(?!\ndef |\nclass )[^\x00]){0,1500}?max\(\[?(?:len\(|map\(len|\w+\.(?:size|shape))"
+)
+# What puts samples together; one that stacks them, and pads none, gives batches of one size where the samples have one.
+COLLATES, STACKS_ONLY = "collates in a way of its own", "stacks what it collates"
+_COLLATE = regex(rb"def \w{0,40}collat\w{0,40}\(")
+_PADDING = regex(rb"pad|max\(|zeros|ones\(|full\(|resize|interpolate|\bdgl\b|Batch\b|batch\(")
+
+
+def marks_of_shapes(data: bytes) -> set[str]:
+    """Whether "sizes change", the file has to do with "audio", and how it collates."""
+    marks = {"audio"} if any(word in data for word in _AUDIO) else set()
+    if any(word in data for word in _WORDS):
+        marks.add("sizes change")
+    if (b"max(" in data and _PADS.search(data)) or (b"multi" in data and _SEVERAL_SIZES.search(data)):
+        marks.add("sizes change")
+    return marks | marks_of_collation(data) if b"collat" in data else marks
+
+
+def marks_of_collation(data: bytes) -> set[str]:
+    """Whether the text of a file has to do with collation, and defines functions for it that stack tensors and pad none."""
+    found = list(islice(_COLLATE.finditer(data), _MAX_FUNCTIONS))
+    bodies = [_body(data, match.start()) for match in found]
+    if found and all(b"stack(" in body and not _PADDING.search(body) for body in bodies):
+        return {COLLATES, STACKS_ONLY}
+    return {COLLATES} | ({"sizes change"} if found else set())
+
+
+def _body(data: bytes, at: int) -> bytes:
+    """The text of a function from its `def` to the next line that is indented no deeper."""
+    indent = at - data.rfind(b"\n", 0, at) - 1
+    end = data.find(b"\n", at)
+    while 0 <= end < len(data):
+        stop = data.find(b"\n", end + 1)
+        line = data[end + 1 : stop if stop >= 0 else len(data)]
+        if line.strip() and len(line) - len(line.lstrip()) <= indent and not line.lstrip().startswith((b")", b"#")):
+            return data[at:end]
+        end = stop
+    return data[at:]

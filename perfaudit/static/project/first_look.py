@@ -1,0 +1,105 @@
+"""A first look at the bytes of a file, without parsing: a digest, marks, what it imports, classes that may be torch's."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+
+from perfaudit.expressions import matches_at_lines_with, regex
+from perfaudit.static.project.marks import marks_of_bytes
+from perfaudit.static.source.plain_subclass import PLAIN_BASES
+
+MAX_GLANCED = 10_000  # imports, and classes, of one file that a first look takes in; 250 characters a module
+# No two repetitions that meet may take the same characters: of 80 kB of dots, `\.*[\w.]*` tried every split for minutes,
+# and a first look has no limit of time.
+_IMPORT = regex(rb"[ \t]*(?:from[ \t]+([\w.]{1,250})[ \t]+import[ \t]+([^\n#]*)|import[ \t]+([\w., \t]+))")
+_NAME = regex(rb"[\w.]+|\*")
+_SUBCLASS = regex(rb"class[ \t]+(\w+)[ \t]*\([ \t]*([\w.]+)[ \t]*\)")
+_NOT_PLAIN = {
+    *("Module", "object", "ABC", "Exception", "Enum", "NamedTuple", "Protocol", "TypedDict", "Function", "Dataset"),
+}
+PLAIN_LAST_NAMES = {name.rpartition(".")[2] for name in PLAIN_BASES}
+_SEARCH_PATH = regex(rb"sys\.path\.(?:append\(|insert\(\s*\d+\s*,)\s*[\"']([\w./-]+)[\"']\s*\)")
+# `lib_path = osp.join(this_dir, "lib")` and `add_path(lib_path)` in a file of one's own for it, `_init_paths.py` as a rule.
+_JOINED_PATH = regex(
+    rb"path\.join\(\s*(?:\w*dir\w*|os\.path\.dirname\(__file__\))\s*,\s*[\"']([\w./-]+)[\"']\s*\)|"
+    rb"osp\.join\(\s*(?:\w*dir\w*|osp\.dirname\(__file__\))\s*,\s*[\"']([\w./-]+)[\"']\s*\)"
+)
+_ADDS_A_NAME = regex(rb"sys\.path\.(?:append|insert)\((?:\s*\d+\s*,)?\s*\w+\s*\)")
+
+
+@dataclass(frozen=True)
+class Glance:
+    """What the bytes of one file show without parsing: a digest, marks, imported modules as written ("a.*" for all of one),
+    and classes with one base that may be one of torch's.
+    """
+
+    digest: str
+    size: int
+    marks: frozenset[str]
+    imports: tuple[str, ...]
+    subclasses: dict[str, str]
+    search_path: tuple[str, ...] = ()  # what it adds to `sys.path` as it is written
+
+    def may_bind(self, name: str, bases: Collection[str] = PLAIN_LAST_NAMES, hops: int = 4) -> bool:
+        """Whether the module may bind a name to something of torch's, so that it is worth parsing.
+
+        bases: the last names of the classes of torch's from which one of the module may be derived.
+        """
+        if base := self.subclasses.get(name):
+            return base in bases or (hops > 0 and base != name and self.may_bind(base, bases, hops - 1))
+        return name in self.last_imported or "*" in self.last_imported
+
+    def takes_from_torch(self, name: str) -> bool:
+        """Whether the module imports this name from torch."""
+        return name in self._last_from_torch
+
+    @cached_property
+    def bound(self) -> frozenset[str]:
+        """Names that the module may bind to something of torch's; "*" where it imports everything from another."""
+        return self.last_imported | self.subclasses.keys()
+
+    @cached_property
+    def last_imported(self) -> frozenset[str]:
+        return frozenset(imported.rpartition(".")[2] for imported in self.imports)
+
+    @cached_property
+    def _last_from_torch(self) -> frozenset[str]:
+        return frozenset(name.rpartition(".")[2] for name in self.imports if name.startswith("torch."))
+
+
+def glance(data: bytes) -> Glance:
+    """A first look at the bytes of a file; `from a import b` counts as "a" and "a.b", `as c` as "a.c" as well."""
+    headers = islice(matches_at_lines_with(b"class ", _SUBCLASS, data), MAX_GLANCED)
+    classes = ((match[1].decode(), match[2].decode().rpartition(".")[2]) for match in headers)
+    subclasses = {name: base for name, base in classes if base not in _NOT_PLAIN}
+    imports = tuple(islice(dict.fromkeys(islice(_imported(data), 2 * MAX_GLANCED)), MAX_GLANCED))
+    added = tuple(_search_path(data)) if b"sys.path" in data else ()
+    return Glance(hashlib.sha256(data).hexdigest()[:32], len(data), marks_of_bytes(data), imports, subclasses, added)
+
+
+def _search_path(data: bytes) -> Iterator[str]:
+    """What a file adds to `sys.path`, as it is written: a text, or one that is joined to the file's own folder."""
+    yield from (match[1].decode() for match in _SEARCH_PATH.finditer(data))
+    if _ADDS_A_NAME.search(data):
+        yield from ((match[1] or match[2]).decode() for match in _JOINED_PATH.finditer(data))
+
+
+def _imported(data: bytes) -> Iterator[str]:
+    """Modules and names as `glance` counts them, in order of the text."""
+    last_bracket = data.rfind(b")")
+    for match in matches_at_lines_with(b"import", _IMPORT, data):
+        module, names, plain = match.groups()
+        if plain is not None:
+            yield from (name[0].decode() for name in _NAME.finditer(plain) if name[0] != b"as")
+            continue
+        end = match.end()
+        if names.startswith(b"(") and match.start(2) < last_bracket:
+            end = data.find(b")", match.start(2))
+        prefix = module.decode()
+        yield prefix
+        joined = prefix if prefix.endswith(".") else prefix + "."
+        yield from (joined + name[0].decode() for name in _NAME.finditer(data, match.start(2), end) if name[0] != b"as")

@@ -1,0 +1,40 @@
+"""Libraries that run a training instead of its script, and whether a file uses the trainer of one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from perfaudit.expressions import regex
+from perfaudit.static.bare_code import without_comments
+
+# What runs the training instead of the script, or decides how tensors are computed with.
+FRAMEWORKS = {
+    "accelerate", "apex", "catalyst", "colossalai", "composer", "deepspeed", "detectron2", "fairscale", "fastai", "flash",
+    "horovod", "ignite", "jax", "lightning", "lightning_fabric", "megatron", "mmcv", "mmengine", "pl_bolts",
+    "pytorch_lightning", "ray", "speechbrain", "torch_xla", "torchbearer", "torchtitan", "torchtnt",
+    "transformers", "bminf", "bmtrain",
+}  # fmt: skip
+_WITH_TRAINERS = {"transformers", "trl", "optimum", "setfit", "adapters", "sentence_transformers"}
+_LIBRARY_MODEL = regex(
+    rb"(?:Model|For\w{1,60})\.from_(?:pretrained|config)\(|class[ \t]+\w+\(\w{0,40}PreTrainedModel[,)]"
+)
+
+
+def marks_of_frameworks(data: bytes, imported: Iterable[str]) -> set[str]:
+    """Whether a file that imports these names hands its training to a "framework", or trains a "library model"."""
+    imported = set(imported)
+    found = FRAMEWORKS & {module.partition(".")[0] for module in imported}
+    marks = set()
+    if found - {"transformers"} or (found and has_trainer(imported, data.decode("utf-8", "replace"))):
+        marks.add("framework")  # else it lends the model only
+    if "transformers" in found and _LIBRARY_MODEL.search(data) and _LIBRARY_MODEL.search(without_comments(data)):
+        marks.add("library model")
+    return marks
+
+
+def has_trainer(imported: Iterable[str], text: str) -> bool:
+    """Whether a file that imports these names uses a Trainer of transformers, or of what is built on that."""
+    return any(word in text for word in ("TrainingArguments", "transformers.Trainer", "Seq2SeqTrainer")) or any(
+        name.partition(".")[0] in _WITH_TRAINERS and name.endswith(("Trainer", "TrainingArguments", ".*"))
+        for name in imported
+    )

@@ -1,0 +1,174 @@
+"""What the imported names of one file stand for: something of torch's, or what another file of the project defines."""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+from perfaudit.expressions import regex
+from perfaudit.static.project.asked import Asked
+from perfaudit.static.project.first_look import PLAIN_LAST_NAMES
+from perfaudit.static.source.plain_subclass import PLAIN_BASES
+from perfaudit.static.source.torch_names import canonical
+
+if TYPE_CHECKING:
+    from perfaudit.static.project import Project
+    from perfaudit.static.source import Source
+
+MAX_HOPS = 4  # re-exports followed from file to file
+# Only such names are worth opening another file for: classes, and the names under which torch's modules are known.
+_MAY_BE_TORCH = regex(r"(?:^|\.)(?:[A-Z]\w*|torch|nn|F|optim|functional|data|cuda|amp|init)$")
+
+
+class ImportedNames:
+    """The names that one file of a project imports. Every answer is noted in `asked`."""
+
+    def __init__(self, project: Project, path: str) -> None:
+        self._project = project
+        self._path = path
+        self._folder = os.path.dirname(path)
+        self._names: dict[str, str] = {}
+        self._derived: dict[tuple[str, frozenset[str]], bool] = {}
+        self._noted: set[tuple[str, int]] = set()
+        self._folders: dict[int, tuple[Source, str]] = {}  # of the files that definitions were found in
+        self.asked = Asked()
+
+    def torch_name(self, dotted: str) -> str:
+        """The documented name of torch's that an imported name stands for (".layers.Conv" is "torch.nn.Conv2d"), or "".
+
+        Through re-exports, star imports, and subclasses that take the same arguments.
+        """
+        if dotted not in self._names:
+            known = _MAY_BE_TORCH.search(dotted) is not None or self._takes_from_torch(dotted)
+            self._names[dotted] = self._follow(self._folder, dotted, MAX_HOPS) if known else ""
+        return self._names[dotted]
+
+    def _takes_from_torch(self, dotted: str) -> bool:
+        """Whether a module of the project imports this name from torch, as its bytes show: a function, `checkpoint as ck`."""
+        module, _, name = dotted.rpartition(".")
+        if dotted.startswith(".") and not module.strip("."):
+            module = dotted[: len(dotted) - len(dotted.lstrip("."))]
+        path = self._module_file(self._folder, module) if module else ""
+        if not path:
+            return False
+        self.asked.files.add(path)
+        seen = self._project.glance(path)
+        return seen is not None and seen.takes_from_torch(name)
+
+    def derives_from(self, dotted: str, bases: frozenset[str]) -> bool:
+        """Whether an imported name is a class of the project derived from one of these of torch's, in any way.
+
+        Each class on the way has one base.
+        """
+        if (dotted, bases) not in self._derived:
+            self._derived[dotted, bases] = self._follow(self._folder, dotted, MAX_HOPS, bases) in bases
+        return self._derived[dotted, bases]
+
+    def defined(self, dotted: str, by: Source | None = None) -> tuple[Source, ast.AST] | None:
+        """The function or class of another file that an imported name stands for, and that file; None where none surely is.
+
+        Through re-exports. The file is seen alone: what its own imports stand for is asked with `by`, the file that imports
+        the name, where that is one in which something was found before.
+        """
+        folder = self._folder if by is None else self._folders[id(by)][1]
+        for _ in range(MAX_HOPS):
+            module, _, name = dotted.rpartition(".")
+            if dotted.startswith(".") and not module.strip("."):
+                module = dotted[: len(dotted) - len(dotted.lstrip("."))]
+            path = self._module_file(folder, module) if module and name else ""
+            if not path or path == self._path:
+                return None
+            self.asked.files.add(path)
+            source = self._project.source(path)
+            if source is None:
+                return None
+            bound = source.bound_in(source.tree).get(name, [])
+            imported = source.aliases.get(name)
+            if bound or not imported:
+                self._folders[id(source)] = (source, os.path.dirname(path))
+                return (source, bound[0]) if len(bound) == 1 else None
+            folder, dotted = os.path.dirname(path), imported
+        return None
+
+    def is_own_module(self, dotted: str) -> bool:
+        """Whether an imported name is a module of the project, or lies in one."""
+        return bool(
+            self._module_file(self._folder, dotted) or self._module_file(self._folder, dotted.rpartition(".")[0])
+        )
+
+    def _follow(self, folder: str, dotted: str, hops: int, bases: frozenset[str] | None = None) -> str:
+        """What a name stands for; bases: classes of torch's of which any subclass counts, None for plain ones."""
+        if dotted.partition(".")[0] == "torch":
+            return canonical(dotted)
+        module, _, name = dotted.rpartition(".")
+        if dotted.startswith(".") and not module.strip("."):
+            module = dotted[: len(dotted) - len(dotted.lstrip("."))]
+        if not module or not hops:
+            return ""
+        path = self._module_file(folder, module)
+        if not path:
+            owner = self._owner(folder, module, hops - 1, bases)  # `layers.nn.Conv2d`
+            return canonical(f"{owner}.{name}") if owner else ""
+        self.asked.files.add(path)
+        seen = self._project.glance(path)
+        if seen is None or not seen.may_bind(name, _last_names(bases)):
+            return ""
+        found = self._project.module_names(path)
+        if found is None:
+            return ""
+        inside = os.path.dirname(path)
+        if written := found.base_of(name, plain=bases is None):
+            head, _, tail = written.partition(".")
+            base = found.imports.get(head)
+            if base is None:
+                return self._follow(folder, f"{module}.{head}", hops - 1, bases) if not tail and head != name else ""
+            meant = self._follow(inside, f"{base}.{tail}" if tail else base, hops - 1, bases)
+            return meant if meant in (bases or PLAIN_BASES) else ""
+        if name in found.imports:
+            return self._follow(inside, found.imports[name], hops - 1, bases)
+        for star in self._stars_that_bind(path, name, hops) if found.stars else ():
+            joined = star if star.endswith(".") else star + "."
+            if meant := self._follow(inside, joined + name, hops - 1, bases):
+                return meant
+        return ""
+
+    def _owner(self, folder: str, module: str, hops: int, bases: frozenset[str] | None) -> str:
+        """What a module's name stands for where no file has it: something of torch's that another module imports, or nothing.
+
+        A scan of a part of a package asks it for each missing module from every file, and each time goes through all star
+        imports: the project keeps the answer.
+        """
+        while module.startswith(".."):
+            folder, module = os.path.dirname(folder), module[1:]
+        key = (folder, module, hops, bases)
+        if key not in self._project.owners:
+            asked, noted = self.asked, self._noted
+            self.asked, self._noted = Asked(), set()
+            try:
+                self._project.owners[key] = self._follow(folder, module, hops, bases), self.asked
+            finally:
+                self.asked, self._noted = asked, noted
+        owner, seen = self._project.owners[key]
+        self.asked.files |= seen.files
+        self.asked.modules |= seen.modules
+        return owner
+
+    def _stars_that_bind(self, path: str, name: str, hops: int) -> Sequence[str]:
+        """The star imports of a module that may bind a name, directly or through others; the last one first."""
+        behind = self._project.stars.behind(path, hops)
+        if (path, hops) not in self._noted:
+            self._noted.add((path, hops))
+            self.asked.files.update(filter(None, behind.modules.values()))
+            self.asked.modules.update(behind.modules)
+        return behind.stars.get(name, ())
+
+    def _module_file(self, folder: str, dotted: str) -> str:
+        path = self._project.layout.module_file(folder, dotted)
+        self.asked.modules[folder, dotted] = path  # where there is none too: there may be one tomorrow
+        return path
+
+
+def _last_names(bases: frozenset[str] | None) -> Collection[str]:
+    return PLAIN_LAST_NAMES if bases is None else {name.rpartition(".")[2] for name in bases}

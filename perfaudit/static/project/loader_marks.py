@@ -1,0 +1,69 @@
+"""Whether the loaders in the text of a file pin their batches, and collate in a way of their own. Reads bytes, parses nothing."""
+
+from __future__ import annotations
+
+import re
+
+from perfaudit.expressions import regex
+
+ASKED_TO_PIN = "loaders that are told whether to pin"
+PINNING_ON, PINNING_OFF, SURELY_PAGEABLE = (
+    "pinning on by a setting",
+    "pinning off by a setting",
+    "surely pageable loaders",
+)
+# The arguments of a loader, with brackets in brackets; what lies deeper is not read.
+_LOADER_CALL = regex(rb"DataLoader\(((?:[^()]++|\((?:[^()]++|\([^()]*+\))*+\))*+)\)")
+_PINS = regex(
+    rb"pin_memory\s*=\s*(?:True\b|torch\.cuda\.is_available\(\)|(?:self\.|args\.)?(?:use_|is_)?(?:cuda|gpu)\b"
+    rb"|\(?(?:self\.|args\.)?device(?:\.type)?\s*(?:!=\s*[\"']cpu|==\s*[\"']cuda)[\"'])"
+)
+_LEAVES_PAGEABLE = regex(rb"pin_memory\s*=\s*False\b")
+_PINS_BY_KEY = regex(rb"[\"']pin_memory[\"']\s*(?::|\]\s*=)\s*(\w+)")
+# An option or a constant by that name, and its value where it is written: `PIN_MEMORY = True`, `"--pin_memory", default=False`.
+_PIN_SETTING = regex(
+    rb"(?:pin_memory|PIN_MEMORY)[\"']?\]?\s*(?::\s*bool\s*=|=|:|,[^\n]{0,80}?default\s*=)\s*(True|False)\b"
+)
+_MAIN_GUARD = regex(rb"^if[ \t]+__name__[ \t]*==[ \t]*[\"']__main__[\"']", re.MULTILINE)
+_RUNS_A_PROGRAM = (b"optim", b"model", b"train(", b"main(", b"fit(", b"run(")
+
+
+def marks_of_loaders(data: bytes) -> set[str]:
+    """Whether loaders pin their batches, surely leave some pageable or may do so, and collate in a way of their own.
+
+    And whether a setting of whoever runs the program pins them, where it is written.
+    """
+    marks = _marks_of_calls(_without_trial(data)) if b"DataLoader(" in data else set()
+    if b"pin_memory" in data or b"PIN_MEMORY" in data:
+        values = set(_PIN_SETTING.findall(_LOADER_CALL.sub(b"", data)))
+        marks |= {PINNING_ON} if b"True" in values else set()
+        marks |= {PINNING_OFF} if b"False" in values else set()
+    return marks
+
+
+def _marks_of_calls(data: bytes) -> set[str]:
+    calls = [match[1] for match in _LOADER_CALL.finditer(data)]
+    values = _PINS_BY_KEY.findall(data)
+    by_key = bool(values) and set(values) == {b"True"}
+    pinned = [call for call in calls if _PINS.search(call) or (by_key and b"**" in call and b"pin_memory" not in call)]
+    marks = {"pinned loaders"} if pinned else set()
+    if len(pinned) < data.count(b"DataLoader("):
+        marks.add("pageable loaders")
+    if any(b"collate_fn" in call for call in calls):
+        marks.add("collating loaders")
+    asks = [call for call in calls if b"pin_memory" in call or b"**" in call]
+    if asks:
+        marks.add(ASKED_TO_PIN)
+    if len(asks) < data.count(b"DataLoader(") or any(_LEAVES_PAGEABLE.search(call) for call in asks):
+        marks.add(SURELY_PAGEABLE)
+    return marks
+
+
+def _without_trial(data: bytes) -> bytes:
+    """A module of datasets without the block under its main guard that tries them out: no program runs that loader."""
+    guard = _MAIN_GUARD.search(data) if b"__main__" in data else None
+    if guard is None or b"Dataset" not in data[: guard.start()]:
+        return data
+    block = data[guard.end() :].removeprefix(b":")
+    is_program = any(word in block for word in _RUNS_A_PROGRAM)
+    return data if is_program else data[: guard.start()]

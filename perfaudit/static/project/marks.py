@@ -1,0 +1,65 @@
+"""What the bytes of one file say to a question of another one, without parsing: marks that each file of a scan is given."""
+
+from __future__ import annotations
+
+from perfaudit.expressions import matches_at_lines_with, regex
+from perfaudit.static.project.loader_marks import marks_of_loaders
+
+# Each begins with letters that stand for themselves: such an expression is looked for ten times as fast as a choice of several.
+_TO_ACCELERATOR = tuple(
+    regex(pattern)
+    for pattern in (
+        *(rb"%s%s\b" % (quote, name) for name in (b"cuda", b"mps", b"xpu") for quote in (b'"', b"'")),
+        *(rb"\.cuda\(", rb"\.to\(\s*(?:\w+\.)*device\b", rb"accelerator\.prepare", rb"accelerator=[\"']gpu[\"']"),
+    )
+)
+_MAC_WORDS = (b'"mps', b"'mps", b".mps")
+_ACCELERATOR_WORDS = (b"cuda", b"device", b"accelerator", b"mps", b"xpu")
+_SECOND_WORDS = (b"create_graph", b"autograd", b"torch.func", b"functorch", b"learn2learn", b"pyhessian", b"torchopt")
+_MIXED_TYPES = tuple(
+    regex(pattern)
+    for pattern in (
+        *(rb"\.half\(\s*\)", rb"\.bfloat16\(\s*\)", rb"\.to\((?:(?!\.to\()[^)\n])*?(?:float16|half\b|dtype)"),
+        *(rb"FullyShardedDataParallel", rb"fully_shard", rb"deepspeed"),
+    )
+)
+_TYPE_WORDS = (b"half", b"float16", b"dtype", b"fully_shard", b"FullyShardedDataParallel", b"deepspeed")
+_HOOK_WORDS = (b"register_forward", b"register_full_backward", b"register_backward")
+# Imports of what no torch from 2.0 on has; indented, they may be one of two ways.
+OLD_TORCH = "old torch"
+# Marks that every file's first look has, so that any file may ask for them.
+FIRST_LOOK = frozenset({OLD_TORCH, "accelerator"})
+_OLD_WORDS = (b"torchtext.legacy", b"torch._six", b"torch.utils.ffi")
+_OLD_TORCH = regex(rb"(?:from|import)[ \t]+(?:torchtext\.legacy|torch\._six|torch\.utils\.ffi)\b")
+# What torchtext had until torch 1.8, and a loss that is indexed without dimensions.
+_OLD_USE = regex(rb"\bdata\.(?:Field|LabelField|BucketIterator|TabularDataset)\(|\bloss\w{0,20}\.data\[0\]")
+
+
+def marks_of_bytes(data: bytes) -> frozenset[str]:
+    """What decides whether a file is worth parsing for a question: "torch", "accelerator", "bias", "hook" and so on."""
+    marks = []
+    if b"torch" in data or b"\0" in data:  # null bytes: another encoding, in which the word would look otherwise
+        marks.append("torch")
+    if any(word in data for word in _ACCELERATOR_WORDS) and any(p.search(data) for p in _TO_ACCELERATOR):
+        marks.append("accelerator")
+    if b"cuda" in data:
+        marks.append("cuda")
+    if any(word in data for word in _MAC_WORDS):
+        marks.append("mac")
+    if b".bias" in data:
+        marks.append("bias")
+    if any(word in data for word in _HOOK_WORDS):
+        marks.append("hook")
+    if b".forward =" in data or b".forward=" in data:
+        marks.append("forward")
+    if any(word in data for word in _TYPE_WORDS) and any(p.search(data) for p in _MIXED_TYPES):
+        marks.append("mixed types")
+    marks += marks_of_loaders(data)
+    if any(word in data for word in _SECOND_WORDS) or b"innerloop_ctx" in data:
+        marks.append("second derivatives")
+    if b".grad.detach_(" in data:
+        marks.append("gradients detached in place")
+    imports_old = any(word in data for word in _OLD_WORDS) and any(matches_at_lines_with(b"import", _OLD_TORCH, data))
+    if imports_old or ((b"torchtext" in data or b".data[0]" in data) and _OLD_USE.search(data)):
+        marks.append(OLD_TORCH)
+    return frozenset(marks)

@@ -1,0 +1,115 @@
+"""The project as one of its files sees it: what its imported names stand for, who imports it, what the files around it say."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from perfaudit.static.call_index import CallShape
+from perfaudit.static.import_graph import numbers_in
+from perfaudit.static.project.imported_names import MAX_HOPS, ImportedNames
+from perfaudit.static.project.marks import FIRST_LOOK
+
+if TYPE_CHECKING:
+    from perfaudit.static.source import Source
+    from perfaudit.static.uses import Question
+
+
+class Neighbours(ImportedNames):
+    """What the other files of a project say to one of them. Every answer is noted in `asked`."""
+
+    def imports_a_marked_file(self, mark: str, imports: Iterable[str]) -> bool:
+        """Whether one of these modules is a file of the project whose bytes carry the mark.
+
+        Of a package that only hands on what its modules define, these are asked too.
+        """
+        pending = [(self._folder, module, 0) for module in imports]
+        known = set()
+        for folder, module, hops in pending:
+            path = self._module_file(folder, module)
+            if not path or path in known:
+                continue
+            known.add(path)
+            self.asked.files.add(path)
+            seen = self._project.glance(path)
+            if seen and mark in seen.marks:
+                return True
+            if seen and hops < MAX_HOPS and os.path.basename(path) == "__init__.py":
+                pending += [(os.path.dirname(path), inner, hops + 1) for inner in seen.imports]
+        return False
+
+    def is_imported_by_a_marked_file(self, mark: str) -> bool:
+        """Whether a file of the scan that imports this one, directly or through others, carries the mark."""
+        self.asked.imports = True
+        return bool(self._project.graph.importers(self._path) & self._project.marked(mark))
+
+    def program_carries(self, mark: str) -> bool:
+        """Whether a file of the scan that runs together with this one carries the mark: an importer, or what it imports."""
+        self.asked.imports = True
+        return bool(self._project.graph.program(self._path) & self._project.marked(mark))
+
+    def imports_carry(self, mark: str) -> bool:
+        """Whether a file of the scan that this one imports, directly or through others, says something (`said_to_program`)."""
+        self.asked.imports = True
+        imported = self._project.graph.imported_by(self._path)
+        if mark in FIRST_LOOK:  # any file may ask for it; others are asked for by scripts
+            return bool(imported & self._project.marked(mark))
+        files = [self._project.files[n] for n in numbers_in(imported)]
+        self.asked.files.update(files)
+        return any(mark in self._project.said_to_program(file) for file in files)
+
+    def is_imported(self) -> bool:
+        """Whether another file of the scan imports this one."""
+        self.asked.imports = True
+        return bool(self._project.graph.importers(self._path))
+
+    def calls_by_importers(self, name: str) -> list[CallShape]:
+        """What the files of the scan that import this one, directly or through others, call by this last name."""
+        self.asked.imports = self.asked.importers = True
+        return self._project.calls(self._project.graph.importers(self._path), name)
+
+    def some_file(
+        self, mark: str, fact: Callable[[Source], bool], needed: Callable[[Source], bool] | None = None
+    ) -> str:
+        """The path of another file of this project that carries the mark and of which the fact holds; "" if none.
+
+        Of the same program, or below the same top; a scan may hold projects that know nothing of each other. needed: see
+        `FileFacts.first_where`.
+        """
+        self.asked.marks.add(mark)
+        self.asked.imports = True
+        project = self._project
+        marked = project.marked(mark)
+        if not marked:
+            return ""
+        together = project.graph.importers(self._path) | project.graph.program(self._path)
+        together |= project.below_top_of(self._folder)
+        return project.facts.first_where(fact, marked & together & ~project.only(self._path), needed)
+
+    def some_relative(
+        self, mark: str, fact: Callable[[Source], bool], needed: Callable[[Source], bool] | None = None
+    ) -> str:
+        """The path of a file that imports this one or that this one imports, directly or not, marked, and of which the fact
+        holds; "" if none. Of a file that nobody imports and that imports nobody's, another one of this project.
+        """
+        self.asked.marks.add(mark)
+        self.asked.imports = True
+        graph = self._project.graph
+        related = graph.importers(self._path) | graph.imported_by(self._path)
+        if not graph.importers(self._path) & ~self._project.only(self._path):
+            related |= self._project.below_top_of(self._folder)  # it may be imported by its name in a text
+        marked = self._project.marked(mark)
+        others = marked & related & ~self._project.only(self._path)
+        return self._project.facts.first_where(fact, others, needed) if marked else ""
+
+    def answer(self, question: Question, name: str = "") -> bool:
+        """What the texts of the scan say of this file, or of a name that it defines; see `Uses`."""
+        self.asked.uses.add((question, name))
+        return self._project.uses.answer(self._path, question, name)
+
+    def some_importer(self, fact: Callable[[Source], bool]) -> str:
+        """The path of a file of the scan that imports this one, directly or not, and of which the fact holds; "" if none."""
+        self.asked.imports = self.asked.importers = True
+        nearest = self._project.graph.nearest_importers(self._path)
+        return next((file for file in nearest if self._project.facts.first_where(fact, self._project.only(file))), "")

@@ -1,0 +1,52 @@
+"""Whether the text of a file decides the precision that a model is trained in. Reads bytes, parses nothing."""
+
+from __future__ import annotations
+
+from perfaudit.expressions import regex
+from perfaudit.static.bare_code import without_comments
+
+_WORDS = (
+    *(
+        b"autocast",
+        b"GradScaler",
+        b"float16",
+        b"fp16",
+        b"bf16",
+        b".half(",
+        b"cuda.amp",
+        b"torch.amp",
+        b"import amp",
+    ),
+    *(b"import apex", b"from apex", b"apex.amp", b"apex.fp16"),  # alone it may be a word of a comment
+    *(b"use_amp", b"args.amp", b"ixed_precision", b"ixed precision", b"ixed-precision", b"create_graph"),
+    *(b"set_default_dtype", b"torch.float64", b".double(", b"torch.fft", b"torch.complex"),
+)
+# Types that NumPy is told, float64 that a new tensor is made with, and metrics that convert what they compare.
+_BESIDE_PRECISION = regex(
+    rb"(?:np|numpy)\.b?float16|dtype\s*=\s*torch\.float64|(?:features?|logits?|preds?|outputs?|targets?|labels?)\.double\(\)"
+    rb"|(?<=\.to\()torch\.float16(?=\))|\.double\(\)(?=\s*/)"
+    rb"|(?:linspace|arange)\([^()\n]{1,80}\)\.double\(\)"
+)
+# Weights in fewer bits. A VQ-VAE's `quantize`, and dequantization, which adds noise to images, are something else.
+FEWER_BITS = regex(
+    r"torch\.(?:ao\.)?quantization|quantize_dynamic|prepare_qat|QuantStub|[Ff]ake_?[Qq]uant|\b(?:num|n|w|a)_?bits?\b|[Bb]it_?[Ww]idth"
+    r"|load_in_[48]bit|BitsAndBytes|(?<!np\.)(?<!numpy\.)\bint8\b|Quant(?:ized?)?(?:Conv|Linear|Module|Act)"
+    r"|Binar(?:y|i[sz]ed?)(?:Conv|Linear|Module|Act|Net|Tanh|Connect)|[Bb]inari[sz]e_?(?:weight|param|layer|input)|XNOR"
+)
+_BIT_WORDS = (b"uant", b"bit", b"Bit", b"int8", b"inar", b"XNOR")
+
+
+def marks_of_precision(data: bytes) -> set[str]:
+    """The mark "precision" where a word of it stands in the code, or weights are kept in fewer bits."""
+    has_fewer_bits = any(word in data for word in _BIT_WORDS) and FEWER_BITS.search(data.decode("utf-8", "replace"))
+    return {"precision"} if has_fewer_bits or _decides_precision(data) else set()
+
+
+def _decides_precision(data: bytes) -> bool:
+    """Whether a word of precision stands in the code of a file, not only in its comments and texts, and is no matter of NumPy
+    or of a table that is computed in float64 once.
+    """
+    if not any(word in data for word in _WORDS):
+        return False
+    code = _BESIDE_PRECISION.sub(b"", without_comments(data))
+    return any(word in code for word in _WORDS)

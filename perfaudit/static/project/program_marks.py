@@ -1,0 +1,27 @@
+"""What a file says that matters to a script which imports it. More words than a first look at every file can afford."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from perfaudit.static.model_width import marks_of_width
+from perfaudit.static.project.batch_shapes import marks_of_shapes
+from perfaudit.static.project.convolution_marks import marks_of_convolutions
+from perfaudit.static.project.frameworks import marks_of_frameworks
+from perfaudit.static.project.precision_marks import marks_of_precision
+
+_CUDNN = (b"cudnn", b"deterministic_algorithms", b"set_determin", b"reproducib", b"seed_everything")
+_TF32 = (b"tf32", b"TF32", b"matmul_precision", b"fp32_precision")
+
+
+def marks_for_program(data: bytes, imported: Iterable[str]) -> frozenset[str]:
+    """What the text of a file, which imports these names, says of how a program trains, by short marks."""
+    marks = marks_of_precision(data) | marks_of_convolutions(data) | marks_of_shapes(data) | marks_of_width(data)
+    marks |= marks_of_frameworks(data, imported)
+    if any(word in data for word in _CUDNN):
+        marks.add("cudnn")
+    if any(word in data for word in _TF32):
+        marks.add("tf32")
+    if b".backward(" in data and b".step(" in data:
+        marks.add("steps" if b"__main__" not in data else "steps of a script")
+    return frozenset(marks)

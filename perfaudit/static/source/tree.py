@@ -1,0 +1,148 @@
+"""The tree of a text: its nodes by kind, and what is around each."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import TypeVar
+
+from perfaudit.static.source.reading import Unreadable
+from perfaudit.static.source.syntax import Function
+
+N = TypeVar("N", bound=ast.AST)
+# Fields that hold texts, numbers and marks; what is asked of operators is asked of the node that has them.
+_NOT_CHILDREN = {
+    *(
+        "arg",
+        "attr",
+        "conversion",
+        "ctx",
+        "id",
+        "is_async",
+        "kind",
+        "kwd_attrs",
+        "level",
+        "module",
+        "op",
+        "ops",
+        "rest",
+    ),
+    *("simple", "str", "type_comment", "type_ignores"),
+}
+_CHILD_FIELDS: dict[type, tuple[str, ...]] = {
+    **dict.fromkeys((ast.Constant, ast.Name, ast.alias, ast.Global, ast.Nonlocal, ast.MatchSingleton), ())
+}
+_SCOPES = {ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef}
+
+
+class Tree:
+    """A text and its tree. Raises Unreadable when it does not parse."""
+
+    def __init__(self, path: str, text: str) -> None:
+        self.path = path
+        self.text = text
+        try:
+            with warnings.catch_warnings():  # of the code that is read ("invalid escape sequence"): not our subject
+                warnings.simplefilter("ignore")
+                self.tree = ast.parse(text)
+        except SyntaxError as error:
+            line = f" at line {error.lineno}" if error.lineno else ""
+            raise Unreadable(f"does not parse{line}: {error.msg}") from error
+        except ValueError as error:  # null bytes before Python 3.12
+            raise Unreadable(f"does not parse: {error}") from error
+        except (RecursionError, MemoryError) as error:
+            raise Unreadable("nested too deeply to parse") from error
+        self._by_type: dict[type, list[ast.AST]] = {}
+        self._parents: dict[int, ast.AST] = {}  # by id; attributes of the nodes would make cycles of every tree
+        self._index()
+
+    def _index(self) -> None:
+        """One walk in document order: every node by type, and the parent of each. A fifth of a scan: mind each line."""
+        parents = self._parents
+        known: dict[type, tuple[Callable[[ast.AST], None], tuple[str, ...]]] = {}  # where a kind is noted; its fields
+        stack: list[ast.AST] = [self.tree]
+        take, put = stack.pop, stack.append
+        while stack:
+            node = take()
+            kind = node.__class__
+            try:
+                note, names = known[kind]
+            except KeyError:
+                bucket = self._by_type[kind] = []
+                if kind not in _CHILD_FIELDS:
+                    fields = (name for name in reversed(kind._fields) if name not in _NOT_CHILDREN)
+                    _CHILD_FIELDS[kind] = tuple(fields)
+                note, names = known[kind] = bucket.append, _CHILD_FIELDS[kind]
+            note(node)
+            for name in names:
+                value = getattr(node, name)
+                if value.__class__ is list:
+                    for child in value[::-1]:
+                        if child is not None:
+                            parents[id(child)] = node
+                            put(child)
+                elif isinstance(value, ast.AST):  # a name is a text
+                    parents[id(value)] = node
+                    put(value)
+
+    def nodes(self, *kinds: type[N]) -> list[N]:
+        """Every node of these exact types, in document order within each type."""
+        if len(kinds) == 1:
+            return self._by_type.get(kinds[0], [])[:]  # type: ignore[return-value]  # of the type by which it is kept
+        return [node for kind in kinds for node in self._by_type.get(kind, ())]  # type: ignore[misc]
+
+    def parent(self, node: ast.AST) -> ast.AST | None:
+        return self._parents.get(id(node))
+
+    def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
+        """From the parent outwards to the module."""
+        parents = self._parents
+        current = parents.get(id(node))
+        while current is not None:
+            yield current
+            current = parents.get(id(current))
+
+    def enclosing(self, node: ast.AST, *kinds: type[N], within: ast.AST | None = None) -> N | None:
+        """The nearest ancestor of one of these types, or None; looks no further out than `within` (exclusive)."""
+        parents = self._parents
+        ancestor = parents.get(id(node))
+        while ancestor is not None and ancestor is not within:
+            if isinstance(ancestor, kinds):
+                return ancestor
+            ancestor = parents.get(id(ancestor))
+        return None
+
+    def scope(self, node: ast.AST) -> ast.AST:
+        """The function, lambda, class or module in which the node stands."""
+        parents = self._parents
+        ancestor = parents.get(id(node))
+        while ancestor is not None and ancestor.__class__ not in _SCOPES:
+            ancestor = parents.get(id(ancestor))
+        return ancestor or self.tree
+
+    def statement(self, node: ast.AST) -> ast.stmt:
+        """The innermost statement that holds the node (the node itself if it is one)."""
+        while not isinstance(node, ast.stmt):
+            node = self._parents[id(node)]
+        return node
+
+    def block(self, statement: ast.stmt) -> list[ast.stmt]:
+        """The list of statements that this one is an element of."""
+        parent = self.parent(statement)
+        for name in ("body", "orelse", "finalbody", "handlers"):
+            block = getattr(parent, name, None)
+            if isinstance(block, list) and any(item is statement for item in block):
+                return block
+        return [statement]
+
+    def before(self, statement: ast.stmt) -> list[ast.stmt]:
+        """The statements of its block that stand before this one."""
+        block = self.block(statement)
+        return block[: next((n for n, item in enumerate(block) if item is statement), 0)]
+
+    @cached_property
+    def definitions(self) -> list[Function | ast.ClassDef]:
+        """Every function and class of the file, nested ones too."""
+        return [*self.nodes(ast.FunctionDef), *self.nodes(ast.AsyncFunctionDef), *self.nodes(ast.ClassDef)]
