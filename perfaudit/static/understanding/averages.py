@@ -10,7 +10,7 @@ import math
 
 from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, Function, Source
-from perfaudit.static.understanding.context import last_name
+from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.values import assigned_value
 
 # A sum of products: coefficients by the operands that are multiplied, as text, in order.

@@ -8,7 +8,8 @@ import re
 
 from perfaudit.expressions import regex
 from perfaudit.static.source import Source
-from perfaudit.static.understanding.context import assigned_once, last_name
+from perfaudit.static.understanding.called_functions import assigned_once
+from perfaudit.static.understanding.names import last_name
 
 _ACCELERATOR = regex(r"^((cuda|mps|xpu|npu|hpu)(:\d*)?|nccl)$")
 _DEVICE_TEXT = regex(r"^(cuda|mps|xpu|npu|hpu|xla|cpu)(:|$)")

@@ -7,7 +7,10 @@ from collections.abc import Iterator
 
 from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, Source
-from perfaudit.static.understanding.context import NO_GRAD, backward_calls, in_no_grad, is_test, last_name
+from perfaudit.static.understanding.backward import backward_calls
+from perfaudit.static.understanding.demonstrations import is_test
+from perfaudit.static.understanding.names import last_name
+from perfaudit.static.understanding.no_grad import NO_GRAD, in_no_grad
 
 DDP = "torch.nn.parallel.DistributedDataParallel"
 

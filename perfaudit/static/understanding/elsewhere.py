@@ -12,18 +12,14 @@ from typing import NamedTuple
 from perfaudit.expressions import regex
 from perfaudit.static.project.neighbours import Neighbours
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Loop, Source
-from perfaudit.static.understanding.context import (
-    EVALUATION_NAME,
-    called_function,
-    callers,
-    in_no_grad,
-    last_name,
-    leaves_step,
-    runs_each_time,
-    runs_in_any_case,
-)
+from perfaudit.static.understanding.called_functions import called_function, callers
+from perfaudit.static.understanding.each_time import runs_each_time, runs_in_any_case
+from perfaudit.static.understanding.evaluation import EVALUATION_NAME
 from perfaudit.static.understanding.losses import arguments_of
 from perfaudit.static.understanding.members import is_own, own_values
+from perfaudit.static.understanding.names import last_name
+from perfaudit.static.understanding.no_grad import in_no_grad
+from perfaudit.static.understanding.step_code import leaves_step
 from perfaudit.static.understanding.values import assigned_value
 
 _MAX_BASES = 4  # classes looked through for a method

@@ -10,15 +10,11 @@ from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.project.frameworks import FRAMEWORKS, has_trainer
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
-from perfaudit.static.understanding.context import (
-    StepLoop,
-    called_function,
-    dotted_name,
-    is_main_guard,
-    last_name,
-    step_loops,
-)
+from perfaudit.static.understanding.called_functions import called_function
+from perfaudit.static.understanding.demonstrations import is_main_guard
 from perfaudit.static.understanding.devices import uses_cuda
+from perfaudit.static.understanding.names import dotted_name, last_name
+from perfaudit.static.understanding.step_loops import StepLoop, step_loops
 from perfaudit.static.understanding.values import UNKNOWN, Argument, argument, constant, default, enclosing_function
 
 CONVOLUTIONS = tuple(f"torch.nn.{name}{n}d" for name in ("Conv", "ConvTranspose") for n in (2, 3))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 
 from perfaudit.static.source import FUNCTIONS, Source
-from perfaudit.static.understanding.context import StepLoop, step_code
 from perfaudit.static.understanding.devices import changes_default_device, moves_to_device
+from perfaudit.static.understanding.step_code import step_code
+from perfaudit.static.understanding.step_loops import StepLoop
 from perfaudit.static.understanding.values import assigned_value
 
 _KEEPS_DEVICE = {  # methods of a model that leave it where it is

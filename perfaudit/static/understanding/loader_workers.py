@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from perfaudit.static.source import Source
-from perfaudit.static.understanding.context import last_name
+from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.values import UNKNOWN, Argument, argument, constant, default, resolve
 
 NUM_WORKERS = 5  # position of the parameter in DataLoader.__init__ of every torch since 1.0

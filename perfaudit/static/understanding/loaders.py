@@ -10,14 +10,9 @@ from typing import NamedTuple
 from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
-from perfaudit.static.understanding.context import (
-    assigned_once,
-    called_function,
-    callers,
-    dotted_name,
-    last_name,
-    step_loops,
-)
+from perfaudit.static.understanding.called_functions import assigned_once, called_function, callers
+from perfaudit.static.understanding.names import dotted_name, last_name
+from perfaudit.static.understanding.step_loops import step_loops
 from perfaudit.static.understanding.values import ABSENT, Argument, argument, assigned_value
 
 LOADER = "torch.utils.data.DataLoader"

@@ -8,13 +8,9 @@ from collections.abc import Iterable, Iterator
 
 from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
-from perfaudit.static.understanding.context import (
-    backward_calls,
-    called_function,
-    dotted_name,
-    last_name,
-    losses_handed_over,
-)
+from perfaudit.static.understanding.backward import backward_calls, losses_handed_over
+from perfaudit.static.understanding.called_functions import called_function
+from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.values import resolve
 
 _LOSS_NAME = regex(r"loss|err|cost|nll|elbo|energy|objective", re.IGNORECASE)

@@ -6,7 +6,7 @@ import ast
 from functools import lru_cache
 
 from perfaudit.static.source import Source
-from perfaudit.static.understanding.context import dotted_name
+from perfaudit.static.understanding.names import dotted_name
 from perfaudit.static.understanding.values import assigned_value
 
 

@@ -8,7 +8,8 @@ import sys
 
 from perfaudit.expressions import regex
 from perfaudit.static.source import Source
-from perfaudit.static.understanding.context import called_function, dotted_name, last_name
+from perfaudit.static.understanding.called_functions import called_function
+from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.values import assigned_value
 
 LIBRARIES = sys.stdlib_module_names | {  # none of them runs a model that it was not handed

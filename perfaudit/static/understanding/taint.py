@@ -10,14 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
-from perfaudit.static.understanding.context import (
-    StepCode,
-    StepLoop,
-    called_function,
-    dotted_name,
-    last_name,
-    step_code,
-)
+from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.device_calls import (
     is_text,
     makes_cuda_tensors,
@@ -39,6 +32,9 @@ from perfaudit.static.understanding.kinds import (
     whole,
 )
 from perfaudit.static.understanding.losses import arguments_of, key, loss_names, makes_loss
+from perfaudit.static.understanding.names import dotted_name, last_name
+from perfaudit.static.understanding.step_code import StepCode, step_code
+from perfaudit.static.understanding.step_loops import StepLoop
 
 _GROWING_METHODS = {"append", "extend", "add", "update", "insert", "setdefault"}
 _MAX_DEPTH = 3  # calls followed from the loop, for what they return; findings look two deep

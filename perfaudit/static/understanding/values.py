@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from perfaudit.expressions import regex
 from perfaudit.static.call_index import shape_of
 from perfaudit.static.source import FUNCTIONS, Function, Source
-from perfaudit.static.understanding.context import last_name
+from perfaudit.static.understanding.names import last_name
 
 
 class Known(enum.Enum):

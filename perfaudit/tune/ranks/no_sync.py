@@ -12,7 +12,8 @@ from perfaudit.static.checks.ddp_accumulation_without_no_sync import (
     passes_before_a_rare_step,
 )
 from perfaudit.static.source import FUNCTIONS, Source
-from perfaudit.static.understanding.context import callers, is_main_guard
+from perfaudit.static.understanding.called_functions import callers
+from perfaudit.static.understanding.demonstrations import is_main_guard
 from perfaudit.static.understanding.distributed import ddp_calls
 from perfaudit.static.understanding.losses import arguments_of
 from perfaudit.tune.ranks.patches import Candidate, Ranks, Refused, patch

@@ -7,9 +7,9 @@ import ast
 import pytest
 
 from perfaudit.static.source import Source
-from perfaudit.static.understanding.context import step_loops
 from perfaudit.static.understanding.kinds import Kind
 from perfaudit.static.understanding.losses import backpropagated, loss_names
+from perfaudit.static.understanding.step_loops import step_loops
 from perfaudit.static.understanding.taint import device_values
 
 LOOP = """

@@ -1,0 +1,86 @@
+"""Where a file runs backward passes, by itself or in a function of another file, and where it updates weights."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+
+from perfaudit.expressions import regex
+from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
+from perfaudit.static.source.syntax import lies_in
+from perfaudit.static.understanding.names import dotted_name, last_name
+
+OPTIMIZER_NAME = regex(r"opt|scaler|solver|adam|sgd", re.IGNORECASE)
+_LOSS_SCALER = regex(r"(^|_)loss_scaler$")
+
+
+@functools.lru_cache(maxsize=4)  # several rules ask for the same file
+def backward_calls(source: Source) -> tuple[ast.Call, ...]:
+    """Calls that run a backward pass: `x.backward()`, `accelerator.backward(x)`, `loss_scaler(x, optimizer)`.
+
+    And those that hand the loss to a function of another file that does: `update(optimizer, model, loss)`.
+    """
+    scalers = [
+        call
+        for call in source.calls_named(_LOSS_SCALER)
+        if len(call.args) > 1 and OPTIMIZER_NAME.search(last_name(call.args[1]))
+    ]
+    handing = [call for call, _ in losses_handed_over(source).values()]
+    return (*source.calls(".backward"), *source.calls(".manual_backward"), *scalers, *handing)
+
+
+@functools.lru_cache(maxsize=4)
+def losses_handed_over(source: Source) -> dict[int, tuple[ast.Call, ast.expr]]:
+    """Calls of functions of other files that run a backward pass on what they are given, with what that is; by the call's id.
+
+    Calls that pass an optimizer, by its name. A function with a loop around its backward pass makes steps of its own.
+    """
+    found: dict[int, tuple[ast.Call, ast.expr]] = {}
+    for call in source.nodes(ast.Call) if source.neighbours is not None else ():
+        given = [*call.args, *(keyword.value for keyword in call.keywords)]
+        if not any(OPTIMIZER_NAME.search(last_name(value)) for value in given):
+            continue
+        there = _defined_elsewhere(source, call.func)
+        if there is not None and isinstance(there[1], FUNCTIONS):
+            loss = _given_to_backward(there[0], there[1], call)
+            if loss is not None:
+                found[id(call)] = (call, loss)
+    return found
+
+
+def _defined_elsewhere(source: Source, func: ast.expr) -> tuple[Source, ast.AST] | None:
+    """What another file defines that a call runs: an imported function, or a method of `self` that a base class has there."""
+    own = source.enclosing(func, ast.ClassDef)
+    is_method = dotted_name(func) == f"self.{last_name(func)}"
+    if is_method and (own is None or not own.bases or last_name(func) in source.bound_in(own)):
+        return None
+    dotted = source.qualified(own.bases[0] if is_method and own is not None else func) or ""
+    if dotted.partition(".")[0] in ("", "torch") or source.neighbours is None:
+        return None
+    there = source.neighbours.defined(dotted)
+    if there is None or not is_method:
+        return there
+    bound = there[0].bound_in(there[1]).get(last_name(func), []) if isinstance(there[1], ast.ClassDef) else []
+    return (there[0], bound[0]) if len(bound) == 1 else None
+
+
+def _given_to_backward(there: Source, function: Function, call: ast.Call) -> ast.expr | None:
+    """What a call hands to the parameter of a function of another file on which that calls `backward`, in no loop."""
+    names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
+    names = names[1:] if names[:1] == ["self"] else names
+    for backward in there.calls(".backward"):
+        if not lies_in(backward, function) or there.enclosing(backward, *LOOPS, within=function) is not None:
+            continue
+        name = last_name(backward.func.value) if isinstance(backward.func, ast.Attribute) else ""
+        by_keyword = [keyword.value for keyword in call.keywords if keyword.arg == name]
+        place = names.index(name) if name in names else len(call.args)
+        if by_keyword or place < len(call.args):
+            return by_keyword[0] if by_keyword else call.args[place]
+    return None
+
+
+def updates_weights(call: ast.Call) -> bool:
+    """Whether `x.step()` is an optimizer's, by its name; a scheduler's is not."""
+    name = last_name(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+    return bool(OPTIMIZER_NAME.search(name)) and "sched" not in name.lower()

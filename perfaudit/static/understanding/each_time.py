@@ -1,0 +1,218 @@
+"""What runs on every turn of a loop, or on every call of a function."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Callable
+
+from perfaudit.expressions import regex
+from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
+from perfaudit.static.source.syntax import lies_in
+from perfaudit.static.understanding.backward import updates_weights
+from perfaudit.static.understanding.names import dotted_name, last_name
+from perfaudit.static.understanding.rarely import is_rare_part, skip_before
+
+_COUNTER = regex(r"(?:^|_)(?:steps?|iters?|iterations?|frames?|timesteps?|counter|count|size)$")
+_LEAVES = (ast.Break, ast.Return, ast.Raise, ast.Continue)
+_COUNT_NAME = regex(r"(^|_)(step|steps|iter|iters|iteration|it|i|count|counter|idx|index|num|n)(_|$)")
+_STEADY_CALLS = {
+    "is_main_process",
+    "is_main",
+    "is_primary",
+    "is_rank_0",
+    "is_rank_zero",
+    "is_master",
+    "get_world_size",
+    "get_rank",
+    "is_initialized",
+    "is_available",
+    "isinstance",
+    "hasattr",
+    "getattr",
+}
+
+
+def runs_each_time(source: Source, node: ast.AST, within: Loop | Function) -> bool:
+    """Whether the node runs on every iteration of a loop, or on every call of a function, as far as the text tells.
+
+    A condition on the way counts as met when nothing in it changes inside `within` (`if args.amp`, `if rank == 0`), when
+    it asks whether the loader gave something, when it is false in the first turns only (`if steps > warm_up`, the `else` of
+    `if mean is None: mean = ...`), and when it holds all updates of the weights, so that what runs under it runs on every
+    training step (`if (i + 1) % accumulate == 0`).
+    """
+    child = node
+    for ancestor in source.ancestors(node):
+        skip = skip_before(source, child) if isinstance(child, ast.stmt) else None
+        if skip is not None and not _holds_updates(source, source.block(skip), skip, within):
+            return False
+        if ancestor is within:
+            body: list[ast.AST] = [*within.body, within.test] if isinstance(within, ast.While) else [*within.body]
+            return any(part is child for part in body)
+        if isinstance(ancestor, (*FUNCTIONS, ast.Lambda, ast.ClassDef, ast.match_case)):
+            return False
+        if isinstance(ancestor, ast.If) and child is not ancestor.test:
+            in_body = any(part is child for part in ancestor.body)
+            is_met = not is_rare_part(ancestor, child) and _is_met(source, ancestor.test, within, in_body)
+            branch = ancestor.body if in_body else ancestor.orelse
+            is_met = is_met or _is_met_but_at_first(ancestor, branch, in_body)
+            if not is_met and not _holds_updates(source, branch, None, within):
+                return False
+        elif is_rare_part(ancestor, child):
+            return False
+        elif isinstance(ancestor, ast.IfExp):
+            if child is not ancestor.test and not _is_steady(source, ancestor.test, within):
+                return False
+        elif isinstance(ancestor, ast.BoolOp) and child is not ancestor.values[0]:
+            before = ancestor.values[: next((n for n, value in enumerate(ancestor.values) if value is child), 0)]
+            if not all(_is_steady(source, value, within) for value in before):
+                return False
+        child = ancestor
+    return False
+
+
+def runs_in_any_case(
+    source: Source, node: ast.AST, within: Loop | Function, is_met: Callable[[ast.expr], bool] = lambda test: False
+) -> bool:
+    """Whether the node runs on every call of a function, whatever its flags are; parameters of a model count as trained.
+
+    Stricter than `runs_each_time`: of a function in another file nobody here knows how it was set up. is_met: whether a
+    condition holds for what this call hands over.
+    """
+    child = node
+    for ancestor in source.ancestors(node):
+        if isinstance(child, ast.stmt) and any(_may_leave(source, s) for s in source.before(child)):
+            return False
+        if ancestor is within:
+            return True
+        if isinstance(ancestor, (ast.If, ast.IfExp)) and child is not ancestor.test:
+            body = ancestor.body if isinstance(ancestor.body, list) else [ancestor.body]
+            parts = ancestor.test.values if isinstance(ancestor.test, ast.BoolOp) else [ancestor.test]
+            if not any(part is child for part in body):
+                return False
+            if not all(_is_given_by_loop(source, part) or is_met(part) for part in parts):
+                return False
+        is_later = isinstance(ancestor, ast.BoolOp) and child is not ancestor.values[0]
+        is_message = isinstance(ancestor, ast.Assert) and child is ancestor.msg
+        seldom = (ast.ExceptHandler, ast.Raise, ast.match_case, ast.While, ast.Lambda, *FUNCTIONS)
+        if is_later or is_message or isinstance(ancestor, seldom):
+            return False
+        child = ancestor
+    return False
+
+
+def _may_leave(source: Source, statement: ast.stmt) -> bool:
+    """Whether a statement may end the call or the turn of the loop, otherwise than for what is missing there.
+
+    That is a parameter without gradient, or an item that is None.
+    """
+    leaves = (ast.Return, ast.Continue, ast.Break)
+    if not any(isinstance(node, leaves) for node in ast.walk(statement)):
+        return False
+    match statement:
+        case ast.If(test=ast.Compare(left=ast.Attribute(attr="grad"), ops=[ast.Is()])):
+            return False
+        case ast.If(test=ast.UnaryOp(op=ast.Not(), operand=ast.Attribute(attr="requires_grad"))):
+            return False
+        case ast.If(test=ast.Compare(left=ast.Name() as name, ops=[ast.Is()], comparators=[ast.Constant(value=None)])):
+            return not any(_is_loop_target(source, binding) for binding in source.lookup(name))
+    return True
+
+
+def _holds_updates(source: Source, block: list[ast.stmt], behind: ast.stmt | None, within: ast.AST) -> bool:
+    """Whether a block, or what comes behind one of its statements, holds all updates of the weights in a loop or function."""
+    updates = [call for call in source.calls(".step") if updates_weights(call) and lies_in(call, within)]
+    held = block if behind is None else [statement for statement in block if statement.lineno > behind.lineno]
+    return bool(updates) and all(any(lies_in(call, statement) for statement in held) for call in updates)
+
+
+def _is_met(source: Source, test: ast.expr, within: Loop | Function, in_body: bool) -> bool:
+    """Whether a condition leads to this branch on every iteration: it is steady, or asks if the loader gave something."""
+    parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
+    return all(_is_steady(source, part, within) or (in_body and _is_given_by_loop(source, part)) for part in parts)
+
+
+def _is_met_but_at_first(statement: ast.If, branch: list[ast.stmt], in_body: bool) -> bool:
+    """Whether a branch is left out in the first turns only: until a counter is large enough, or a value has been set."""
+    test = statement.test
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1 or isinstance(branch[-1], _LEAVES):
+        return False
+    if in_body and isinstance(test.ops[0], (ast.Gt, ast.GtE)):
+        counted = test.left
+        is_length = isinstance(counted, ast.Call) and last_name(counted.func) == "len"
+        return _is_setting(test.comparators[0]) and (
+            is_length or _COUNTER.search(last_name(counted).lower()) is not None
+        )
+    if not isinstance(test.comparators[0], ast.Constant) or test.comparators[0].value is not None:
+        return False
+    other = statement.orelse if in_body else statement.body
+    is_set_before = isinstance(test.ops[0], ast.IsNot if in_body else ast.Is)
+    name = dotted_name(test.left)
+    sets = (target for part in other if isinstance(part, ast.Assign) for target in part.targets)
+    return is_set_before and bool(name) and any(dotted_name(target) == name for target in sets)
+
+
+def _is_setting(node: ast.expr) -> bool:
+    """Whether an expression is a number, a name, or what a configuration holds: `config["start"]`, `config.get("start", 0)`."""
+    match node:
+        case ast.Subscript(value=held, slice=ast.Constant(value=str())):
+            return bool(dotted_name(held))
+        case ast.Call(func=ast.Attribute(value=held, attr="get"), args=[ast.Constant(), *_]):
+            return bool(dotted_name(held))
+    return isinstance(node, (ast.Name, ast.Attribute, ast.Constant))
+
+
+def _is_given_by_loop(source: Source, test: ast.expr) -> bool:
+    """Whether a condition is `x is not None` with a name that only heads of loops bind, or asks for its gradient."""
+    match test:
+        case (
+            ast.Compare(left=ast.Name() as name, ops=[ast.IsNot()], comparators=[ast.Constant(value=None)])
+            | ast.Compare(
+                left=ast.Attribute(value=ast.Name() as name, attr="grad"),
+                ops=[ast.IsNot()],
+                comparators=[ast.Constant(value=None)],
+            )
+            | ast.Attribute(value=ast.Name() as name, attr="requires_grad")
+        ):
+            bindings = source.lookup(name)
+            return bool(bindings) and all(_is_loop_target(source, binding) for binding in bindings)
+    return False
+
+
+def _is_loop_target(source: Source, node: ast.AST) -> bool:
+    parent = source.parent(node)
+    while isinstance(parent, (ast.Tuple, ast.List)):
+        node, parent = parent, source.parent(parent)
+    return isinstance(parent, (ast.For, ast.AsyncFor)) and parent.target is node
+
+
+def _is_steady(source: Source, test: ast.expr, within: Loop | Function) -> bool:
+    """Whether a condition has one outcome in all iterations: nothing in it is set inside, counted or computed."""
+    changing = _bound_inside(within)
+    given = {a.arg for a in ast.walk(within.args) if isinstance(a, ast.arg)} if isinstance(within, FUNCTIONS) else set()
+    for part in ast.walk(test):
+        if isinstance(part, ast.Call) and last_name(part.func) not in _STEADY_CALLS:
+            return False
+        if isinstance(part, (ast.NamedExpr, ast.Await)) or dotted_name(part) in changing:
+            return False
+        if isinstance(part, ast.Attribute) and _COUNT_NAME.search(part.attr):
+            return False
+        if isinstance(part, ast.Name) and part.id in given and not _asks_what_is_given(source, part):
+            return False
+    return True
+
+
+def _asks_what_is_given(source: Source, name: ast.Name) -> bool:
+    """Whether a test of a parameter is one of set-up: `scaler is None`, `args.amp`."""
+    parent = source.parent(name)
+    if isinstance(parent, ast.Compare):
+        return isinstance(parent.ops[0], (ast.Is, ast.IsNot))
+    return isinstance(parent, ast.Attribute)
+
+
+@functools.lru_cache(maxsize=4)  # asked for every condition on the way to every node of one loop
+def _bound_inside(within: Loop | Function) -> frozenset[str]:
+    """Names and attribute chains that are assigned inside a loop or a function."""
+    stores = [n for n in ast.walk(within) if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Store)]
+    inner = {id(n) for part in ast.walk(within) if isinstance(part, ast.comprehension) for n in ast.walk(part.target)}
+    return frozenset(dotted_name(node) for node in stores if id(node) not in inner) - {""}

@@ -1,0 +1,78 @@
+"""What runs on few turns of a loop: under `if step % 100 == 0`, behind `if step % 100: continue`, in the handler of an error."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from perfaudit.expressions import regex
+from perfaudit.static.source import Source
+from perfaudit.static.understanding.names import dotted_name, last_name
+
+_RARE_NAME = regex(
+    r"(?<![a-z])(debug|verbose|log(?!it|in|ic)|print|profil|last|first|save|report|vis|plot|should|dump|display|summar|every)"
+)
+_TROUBLE = regex(r"debug|verbose|profil", re.IGNORECASE)
+
+
+def runs_rarely(source: Source, node: ast.AST, within: ast.AST) -> bool:
+    """Whether a condition between the node and the loop makes it run on few iterations (`if step % 100 == 0`)."""
+    child = node
+    for ancestor in source.ancestors(node):
+        if is_rare_part(ancestor, child) or (isinstance(child, ast.stmt) and skip_before(source, child) is not None):
+            return True
+        if ancestor is within:
+            return False
+        child = ancestor
+    return False
+
+
+def is_rare_part(parent: ast.AST, child: ast.AST) -> bool:
+    """Whether this part of a statement or expression runs seldom: a rare branch, an error's handler or message."""
+    if isinstance(parent, (ast.If, ast.IfExp)) and child is not parent.test:
+        body = parent.body if isinstance(parent.body, list) else [parent.body]
+        return rare_when(parent.test) is any(part is child for part in body)
+    if isinstance(parent, ast.BoolOp):
+        before = parent.values[: next((n for n, value in enumerate(parent.values) if value is child), 0)]
+        return any(rare_when(value) is isinstance(parent.op, ast.And) for value in before)
+    if isinstance(parent, ast.Assert):
+        return child is parent.msg
+    return isinstance(parent, (ast.ExceptHandler, ast.Raise))
+
+
+def skip_before(source: Source, statement: ast.stmt) -> ast.If | None:
+    """The `if step % 100: continue` that stands before the statement in its block."""
+    for earlier in source.block(statement):
+        if earlier is statement:
+            return None
+        leaves = isinstance(earlier, ast.If) and isinstance(earlier.body[-1], (ast.Continue, ast.Return))
+        if leaves and isinstance(earlier, ast.If) and rare_when(earlier.test) is False:
+            return earlier
+    return None
+
+
+def rare_when(test: ast.expr) -> bool | None:
+    """The outcome that a condition seldom has: True for `step % 100 == 0`, False for `step % 100`, None if unknown."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        outcome = rare_when(test.operand)
+        return None if outcome is None else not outcome
+    if isinstance(test, ast.BoolOp):
+        outcomes = [rare_when(value) for value in test.values]
+        return True if True in outcomes else False if False in outcomes else None
+    if isinstance(test, ast.BinOp) and _is_remainder(test):
+        return False
+    if isinstance(test, ast.Compare):
+        if any(_is_remainder(part) for part in ast.walk(test)):
+            return not isinstance(test.ops[0], (ast.NotEq, ast.Gt, ast.GtE))
+        if isinstance(test.ops[0], (ast.Is, ast.IsNot)) and not any(
+            _TROUBLE.search(last_name(n)) for n in ast.walk(test)
+        ):
+            return None  # `logger is not None` is a question of set-up
+        if any(dotted_name(part.func).startswith("time.") for part in ast.walk(test) if isinstance(part, ast.Call)):
+            return True
+    return True if any(_RARE_NAME.search(last_name(part).lower()) for part in ast.walk(test)) else None
+
+
+def _is_remainder(node: ast.AST) -> bool:
+    is_text = isinstance(node, ast.BinOp) and isinstance(node.left, ast.Constant) and isinstance(node.left.value, str)
+    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and not is_text

@@ -1,0 +1,88 @@
+"""The code of a step: the loop, and the functions of the same file that it calls each time."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from perfaudit.expressions import regex
+from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
+from perfaudit.static.understanding.called_functions import calls_of_functions
+from perfaudit.static.understanding.each_time import runs_each_time
+from perfaudit.static.understanding.evaluation import EVALUATION_NAME
+from perfaudit.static.understanding.names import last_name
+from perfaudit.static.understanding.step_loops import CALLS_DEEP, StepLoop, step_loops
+
+_ASIDE = regex(r"(^|_)(sav|check_?point|ckpt|snapshot|dump|export|plot|draw|vis(_|ual)|report|display)")
+
+
+class StepCode(NamedTuple):
+    """Code that runs on every step: the loop itself, or a function of this file that is called each time, two calls deep.
+
+    `calls` are the calls that reach the function, `caller` the code that has them; none for the loop itself.
+    """
+
+    root: Loop | Function
+    calls: tuple[ast.Call, ...]
+    caller: StepCode | None = None
+
+    @property
+    def is_near(self) -> bool:
+        """Whether the code is at most one call away from the loop, so that what it calls is followed too."""
+        return self.caller is None or self.caller.caller is None
+
+    @property
+    def way(self) -> str:
+        """By what call a function two calls deep is reached, for messages: " (in `clean`, which `step` calls)"; else ""."""
+        around = self.caller.root if self.caller is not None else None
+        if not isinstance(self.root, FUNCTIONS) or not isinstance(around, FUNCTIONS):
+            return ""
+        return f" (in `{self.root.name}`, which `{around.name}` calls)"
+
+
+@functools.lru_cache(maxsize=32)  # several rules ask for the same loops
+def step_code(source: Source, step: StepLoop) -> tuple[StepCode, ...]:
+    """The loop, and each function of this file that runs on every iteration: first those that it calls, then theirs.
+
+    No call of a function is followed that evaluates or saves.
+    """
+    code = callers = [StepCode(step.loop, ())]
+    known = {id(ancestor) for other in step_loops(source) for ancestor in source.ancestors(other.loop)}
+    for _ in range(CALLS_DEEP):
+        reached: dict[int, tuple[Function, list[ast.Call], StepCode]] = {}
+        for caller in callers:
+            for call, function in _called_each_time(source, caller.root):
+                if id(function) not in known:
+                    reached.setdefault(id(function), (function, [], caller))[1].append(call)
+        found = [StepCode(function, tuple(calls), caller) for function, calls, caller in reached.values()]
+        followed = [part for part in found if not evaluates(step, part.root) and not leaves_step(part.root)]
+        code = [*code, *(found if callers is code else followed)]
+        known |= reached.keys()
+        callers = followed
+    return tuple(code)
+
+
+def _called_each_time(source: Source, root: Loop | Function) -> Iterator[tuple[ast.Call, Function]]:
+    """The calls in a loop or function that run functions of this file on each of its turns; not one that ends the loop."""
+    first, last = root.lineno, root.end_lineno or 0
+    for call, function in calls_of_functions(source):
+        if not first <= call.lineno <= last or function is root or not runs_each_time(source, call, root):
+            continue
+        block = source.block(source.statement(call))
+        if isinstance(root, FUNCTIONS) or block is root.body or not isinstance(block[-1], (ast.Return, ast.Break)):
+            yield call, function
+
+
+def leaves_step(root: Loop | Function) -> bool:
+    """Whether a function by its name writes to disk or draws a picture: what it calls is not followed as code of a step."""
+    return isinstance(root, FUNCTIONS) and bool(_ASIDE.search(root.name.lower()))
+
+
+def evaluates(step: StepLoop, root: Loop | Function) -> bool:
+    """Whether a function that a training loop calls is no part of the step: it evaluates or draws samples."""
+    if not isinstance(root, FUNCTIONS) or any(root is helper for helper in step.helpers):
+        return False
+    called = {last_name(node.func) for node in ast.walk(root) if isinstance(node, ast.Call)}
+    return "eval" in called or bool(EVALUATION_NAME.search(root.name.lower()))
