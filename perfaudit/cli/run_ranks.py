@@ -118,9 +118,9 @@ class Ranks:
             OSError
         ):  # the folder is gone: the first rank has reported, or somebody has deleted it
             self._meeting.tell_now(seen.number)
-            self._look(now, seen)
+            self._look(now)
 
-    def _look(self, now: float, seen: Seen) -> None:
+    def _look(self, now: float) -> None:
         from perfaudit.script.observe import Stopped
 
         here = self._meeting.joined()

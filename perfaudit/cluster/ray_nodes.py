@@ -199,7 +199,7 @@ def _chosen(ray: Any, place: Place, say: Say, like: Kind | None, is_ours: bool) 
         resources = node["Resources"]
         name = f"node {node['NodeManagerAddress']} ({node['NodeID'][:8]})"
         handle = process.options(
-            num_cpus=resources["CPU"], num_gpus=resources.get("GPU", 0), scheduling_strategy=_there(ray, node["NodeID"])
+            num_cpus=resources["CPU"], num_gpus=resources.get("GPU", 0), scheduling_strategy=_there(node["NodeID"])
         ).remote(place)
         started.append(_Node(node["NodeID"], name, handle, pending=handle.do_with.remote(kind_here)))
     try:
@@ -271,10 +271,10 @@ def _process(ray: Any) -> Any:
 
 def _on(ray: Any, node: str, function: Callable[..., Any]) -> Any:
     """A task of Ray that runs on this node, beside whatever it does."""
-    return ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=_there(ray, node))(function)
+    return ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=_there(node))(function)
 
 
-def _there(ray: Any, node: str) -> Any:
+def _there(node: str) -> Any:
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     return NodeAffinitySchedulingStrategy(node, soft=False)

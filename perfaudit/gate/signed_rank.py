@@ -9,13 +9,9 @@ import statistics
 from collections.abc import Sequence
 
 
-def walsh_averages(values: Sequence[float]) -> list[float]:
-    """Means of all pairs of values, each with itself too, in ascending order."""
-    return list(_walsh_averages(tuple(values)))
-
-
 @functools.lru_cache(maxsize=4)  # one look asks for the interval and for the chance of the same values
 def _walsh_averages(values: tuple[float, ...]) -> tuple[float, ...]:
+    """Means of all pairs of values, each with itself too, in ascending order."""
     ascending = sorted(values)  # so that the means are runs in order, which are merged rather than sorted
     return tuple(sorted([(a + b) / 2 for at, a in enumerate(ascending) for b in ascending[at:]]))
 

@@ -54,7 +54,7 @@ def predicting(training: Any) -> Iterator[PeakAt]:
         raise CannotPredict("the model is compiled, and what it allocates is decided when it runs")
     fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
     stand_ins = _StandIns(fake_mode)
-    with _put_back(training, batch):
+    with _put_back(training):
         for parameter in training.model.parameters():
             parameter.grad = None
 
@@ -258,7 +258,7 @@ def _refused() -> Iterator[None]:
 
 
 @contextmanager
-def _put_back(training: Any, batch: Any) -> Iterator[None]:
+def _put_back(training: Any) -> Iterator[None]:
     """Afterwards everything that hangs on the training has the attributes, items and gradients it had before."""
     import torch
 

@@ -37,6 +37,7 @@ _OVER = {
     "graph_breaks": " in the first steps",
     "recompilations": " in the first steps",
 }
+_MOST_NAMES = 8  # that are said of one counter
 _BINARY = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 _DECIMAL = ((10**15, "PFLOP"), (10**12, "TFLOP"), (10**9, "GFLOP"), (10**6, "MFLOP"), (10**3, "kFLOP"))
 
@@ -134,14 +135,14 @@ def place_text(place: Place) -> str:
     return f"{place.path}:{place.line}  {what}{place.count:,} more"
 
 
-def names_text(change: CounterChange, most: int = 8) -> str:
+def names_text(change: CounterChange) -> str:
     """By how much each operator or kind changed, the first ones: "by name: aten::mul +20, aten::add +8"; "" without any."""
     unit = " (bytes)" if "bytes" in change.counter else " (FLOP)" if "flop" in change.counter else ""
     parts = [f"{name} {by:+,}" for name, by in change.by_name.items() if by]
-    left = len(parts) - most
+    left = len(parts) - _MOST_NAMES
     if not parts:
         return ""
-    return f"by name{unit}: {', '.join(parts[:most])}" + (f", and {left} more" if left > 0 else "")
+    return f"by name{unit}: {', '.join(parts[:_MOST_NAMES])}" + (f", and {left} more" if left > 0 else "")
 
 
 def standing(change: CounterChange) -> str:

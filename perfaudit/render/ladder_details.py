@@ -25,7 +25,7 @@ def details(report: Report, paint: Paint, width: int) -> list[tuple[str, str]]:
     assert found is not None
     parts = []
     if report.calibration is not None:
-        parts.append(("phases of a step, control, noise", calibration(report, paint, width, verbose=True)))
+        parts.append(("phases of a step, control, noise", calibration(report, width, verbose=True)))
     if report.comparisons:
         raced = f"every candidate that was raced ({len(report.comparisons)})"
         parts.append((raced, f"raced against your code:\n{_raced(report.comparisons, paint, width)}"))

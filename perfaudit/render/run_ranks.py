@@ -37,7 +37,7 @@ def ranks_block(run: Run, paint: Paint, width: int) -> str:
         lines.append("")
     shown = [each for each in run.by_rank if each.seconds_per_step is not None]
     if len(shown) > 1:
-        lines += [*_table(run, shown, paint), ""]
+        lines += [*_table(shown, paint), ""]
     lines += _wrapped(communication(run, shown), width)
     return "\n".join(lines).rstrip("\n") + "\n" if lines else ""
 
@@ -89,7 +89,7 @@ def _fault(rank: RankRun) -> str:
     return f"{what}{message}.{stands}"
 
 
-def _table(run: Run, ranks: Sequence[RankRun], paint: Paint) -> list[str]:
+def _table(ranks: Sequence[RankRun], paint: Paint) -> list[str]:
     """Milliseconds of a step by rank and phase; what is longer than on most ranks is marked."""
     columns = [name for name in COLUMNS if any(each.phases.get(name, 0.0) >= WORTH_A_COLUMN for each in ranks)]
     times = {name: [each.phases.get(name, 0.0) * (each.seconds_per_step or 0.0) for each in ranks] for name in columns}

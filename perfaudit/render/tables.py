@@ -47,7 +47,7 @@ def machine_line(report: Report) -> str:
     )
 
 
-def calibration(report: Report, paint: Paint, width: int = 100, verbose: bool = False) -> str:
+def calibration(report: Report, width: int = 100, verbose: bool = False) -> str:
     """What a step consists of, and how far identical code, a control, came out from the user's.
 
     verbose: also how far the control's ratios scatter, and the processor time of a step.

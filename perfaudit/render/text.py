@@ -78,7 +78,7 @@ def _measured(report: Report, paint: Paint, width: int, verbose: bool) -> list[s
     if report.environment is not None:
         parts.append(tables.environment(report, paint))
     if report.calibration is not None:
-        parts.append(tables.calibration(report, paint, width, verbose))
+        parts.append(tables.calibration(report, width, verbose))
     return parts + tables.knobs(report, paint, width) if has_knobs else parts
 
 

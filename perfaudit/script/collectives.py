@@ -19,7 +19,6 @@ from typing import Any
 
 from perfaudit.script import replaced_functions
 from perfaudit.script.core_queue import CoreQueue
-from perfaudit.script.own_files import is_own
 from perfaudit.script.replaced_functions import Function
 
 Json = dict[str, Any]  # Any: nested JSON
@@ -276,8 +275,3 @@ class _Buckets:
             )
             return {"communication": whole, "hidden": hidden, "bucket_bytes": told.get("bucket_sizes", "")}
         return {}
-
-
-def place_of_caller(file: str, line: int) -> str:
-    """A line of the script's own, as `file:line`; "" for one of a library."""
-    return f"{file}:{line}" if is_own(file) else ""

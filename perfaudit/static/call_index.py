@@ -28,17 +28,6 @@ from perfaudit.static.source.lines import NEWLINE
 _GAP = r"(?:[\s\\)]|#[^\n]*+\n)*+"
 _TO_BRACKET = regex(rf"{_GAP}\(")
 _CALLED = regex(rf"\b(\w++){_GAP}\(")
-_BRACKET = regex(rf"{_GAP}\(")
-_CALLED = regex(rf"\b(\w++){_GAP}\(")
-# A comment, or a text from its first quote on; the letters before it stay in the code.
-_TEXT = regex(
-    r"#[^\n]*+"
-    r'|"""[^"\\]*+(?:(?:\\.|"(?!""))[^"\\]*+)*+"""'
-    r"|'''[^'\\]*+(?:(?:\\.|'(?!''))[^'\\]*+)*+'''"
-    r'|"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"'
-    r"|'[^'\\\n]*+(?:\\.[^'\\\n]*+)*+'",
-    re.DOTALL,
-)
 _BRACKET = regex(r"[()\[\]{}]")
 _DEFINED = regex(r"(?<![\w.])(?:def|class)[ \t]+$")
 _LOOKED_BACK = 100  # characters before a bracket or a name; what is longer than that is looked at in whole

@@ -37,7 +37,6 @@ class Arguments(msgspec.Struct):
 
     correlation: Any = None
     external_id: Any = msgspec.field(default=None, name="External id")
-    external_id_old: Any = msgspec.field(default=None, name="external id")
     stream: Any = None
     device: Any = None
     bytes: Any = None

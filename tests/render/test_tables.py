@@ -56,10 +56,10 @@ def test_knobs_that_were_not_searched_for_the_same_reason_share_a_line() -> None
 def test_what_a_step_consists_of_wraps() -> None:
     parts = dict.fromkeys(("loading", "copying", "forward", "backward", "optimizer", "zero_grad"), 0.01)
     report = Report("tune", calibration=Calibration(0.06, 1.0, 0.02, 1.01, 3, True, parts))
-    text = calibration(report, plain, 60)
+    text = calibration(report, 60)
     assert max(map(len, text.splitlines())) <= 60
     assert " ".join(text.split()).startswith("a step takes 60.00 ms: zero grad 17 %, optimizer 17 %")
-    assert len(calibration(report, plain, 200).splitlines()) == 2
+    assert len(calibration(report, 200).splitlines()) == 2
 
 
 def test_a_ratio_without_an_interval() -> None:

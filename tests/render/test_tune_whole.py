@@ -209,12 +209,12 @@ def test_a_machine_of_one_core_without_a_driver() -> None:
 )
 def test_what_a_step_consists_of(phases: dict[str, float], scatter: float | None, ratio: float, text: str) -> None:
     seen = Calibration(0.2, 1.0, scatter, ratio, 3, True, phases)
-    assert calibration(Report("tune", calibration=seen), plain) == text
+    assert calibration(Report("tune", calibration=seen)) == text
 
 
 def test_a_control_is_said_with_its_interval_in_place_of_two_copies() -> None:
     seen = Calibration(0.2, 1.0, 0.01, 1.02, 1, True, {"forward": 0.2}, low=0.99, high=1.05)
-    assert calibration(Report("tune", calibration=seen), plain) == (
+    assert calibration(Report("tune", calibration=seen)) == (
         "a step takes 200.00 ms: forward 100 %\ncontrol: identical code, put in place as a patch is, took 1.020 "
         "[0.990, 1.050] of the time of your\ncode (1 quad)\n"
     )

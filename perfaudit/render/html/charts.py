@@ -63,9 +63,9 @@ def unit_of_bytes(most: float) -> tuple[int, str]:
     return next((unit, name) for unit, name in _SIZES if most >= unit or unit == 1)
 
 
-def ticks_between(low: float, high: float, number: int = TICKS) -> tuple[float, ...]:
+def ticks_between(low: float, high: float) -> tuple[float, ...]:
     """Round numbers from low to high, about so many."""
-    least = (high - low) / number
+    least = (high - low) / TICKS
     power = 10.0 ** math.floor(math.log10(least))
     step = next(power * nice for nice in _NICE if power * nice >= least * 0.999)
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)

@@ -39,12 +39,12 @@ def choose_ranks(ranks: Sequence[RankTrace], traces: Traces, most: int) -> list[
     return [ranks[index] for index in sorted(list(dict.fromkeys(wanted))[:most])]
 
 
-def left_out_sentence(shown: int, of: int, what: str = "ranks") -> Markup:
+def left_out_sentence(shown: int, of: int) -> Markup:
     """A sentence on what is not drawn, nothing where all is."""
     if shown == of:
         return Markup()
     said = (
-        f"{shown} of {of:,} {what} are shown: those that others wait for, those that compute least and most, and others at "
+        f"{shown} of {of:,} ranks are shown: those that others wait for, those that compute least and most, and others at "
         "equal distances. `--format json` has all of them."
     )
     return element("p", words(said), class_="dim")

@@ -174,13 +174,13 @@ def _arithmetic_of_constants(source: Source, name: ast.Name) -> ast.expr | None:
     if not isinstance(value, ast.BinOp) or any(isinstance(n, (ast.Call, ast.Subscript)) for n in ast.walk(value)):
         return None
     read = {n.attr for n in ast.walk(value) if isinstance(n, ast.Attribute)}
-    if read and not _are_kept(source, source.scope(bindings[0]), read):
+    if read and not _are_kept(source.scope(bindings[0]), read):
         return None
     names = [n for n in ast.walk(value) if isinstance(n, ast.Name) and not isinstance(source.parent(n), ast.Attribute)]
     return value if all(len(source.lookup(n)) == 1 for n in names) else None
 
 
-def _are_kept(source: Source, function: ast.AST, attributes: set[str]) -> bool:
+def _are_kept(function: ast.AST, attributes: set[str]) -> bool:
     """Whether a function gives none of these attributes another value."""
     if not isinstance(function, FUNCTIONS):
         return False

@@ -28,7 +28,6 @@ _HARMLESS = {"staticmethod", "classmethod", "no_grad", "inference_mode"}  # deco
 _PASSED_ON = {"to", "cuda", "train", "eval", "half", "float", "requires_grad_"}  # methods that return their own object
 _BUILDERS = {"from_pretrained", "load_from_checkpoint"}  # methods of a class that build an object of it
 _WRAPS = regex(r"DataParallel|convert_sync_batchnorm|^compile$")  # what calls the object that it is given
-_MAX_WAY = 12  # expressions on the way to what builds an object
 
 
 class Elsewhere(NamedTuple):

@@ -25,6 +25,7 @@ class Known(enum.Enum):
 ABSENT, UNKNOWN = Known.ABSENT, Known.UNKNOWN
 Argument = ast.expr | Known
 
+_NAMES_FOLLOWED = 4  # from one to the next, to what an expression stands for
 _OPTIONS = regex(r"(^|\.|_)(args?|opts?|options|hparams|hps|cfg|conf|config|params|flags)$", re.IGNORECASE)
 
 _OPERATORS: dict[type, Callable[[Any, Any], Any]] = {  # Any: arithmetic on literals
@@ -184,14 +185,16 @@ def assigned_value(source: Source, binding: ast.AST) -> ast.expr | None:
     return None
 
 
-def resolve(source: Source, node: ast.expr, depth: int = 4) -> ast.expr | None:
+def resolve(source: Source, node: ast.expr) -> ast.expr | None:
     """The expression itself, or what the name stands for when one plain assignment binds it; None when it is not clear."""
-    while isinstance(node, ast.Name) and depth:
+    for _ in range(_NAMES_FOLLOWED):
+        if not isinstance(node, ast.Name):
+            return node
         bindings = source.lookup(node)
         value = assigned_value(source, bindings[0]) if len(bindings) == 1 else None
         if value is None:
             return None
-        node, depth = value, depth - 1
+        node = value
     return None if isinstance(node, ast.Name) else node
 
 
@@ -269,7 +272,7 @@ def _parameter(source: Source, parameter: ast.arg, depth: int) -> Default | None
     function = source.enclosing(parameter, *FUNCTIONS, ast.Lambda)
     if not isinstance(function, FUNCTIONS):
         return None
-    if function.decorator_list and not _is_method_only(source, function):
+    if function.decorator_list and not _is_method_only(function):
         return _command_option(source, function, parameter)
     written = _written_default(function, parameter)
     if written is None or _is_overridden(source, function, parameter):
@@ -351,7 +354,7 @@ def _parameter_meant(source: Source, node: ast.expr) -> tuple[ast.arg | None, Fu
     return parameter, function
 
 
-def _is_method_only(source: Source, function: Function) -> bool:
+def _is_method_only(function: Function) -> bool:
     return all(isinstance(d, ast.Name) and d.id in ("staticmethod", "classmethod") for d in function.decorator_list)
 
 

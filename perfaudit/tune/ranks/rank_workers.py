@@ -11,7 +11,7 @@ from perfaudit.static.understanding.values import ABSENT, UNKNOWN, argument, con
 from perfaudit.tune.ranks.ddp_call import the_call
 from perfaudit.tune.ranks.patches import Candidate, Ranks, Refused, patch
 
-LOADER, SAMPLER = "torch.utils.data.DataLoader", "torch.utils.data.DistributedSampler"
+LOADER = "torch.utils.data.DataLoader"
 WORKERS = "num_workers"
 POSITION = 5  # of the parameter
 MOST = 8  # workers of a rank that are tried, however many cores there are

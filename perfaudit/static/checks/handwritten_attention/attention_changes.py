@@ -45,7 +45,7 @@ def drop_out(reader: Reader, node: ast.expr) -> Value:
     return PLAIN
 
 
-def keep_in_place(reader: Reader, node: ast.Call, func: ast.Attribute, value: Value) -> Value:
+def keep_in_place(reader: Reader, func: ast.Attribute, value: Value) -> Value:
     """A method that works in place changes the name it is called on."""
     if func.attr.endswith("_") and isinstance(func.value, ast.Name):
         reader.names[func.value.id] = value

@@ -140,12 +140,12 @@ def _read_method(reader: Reader, node: ast.Call, func: ast.Attribute) -> Value:
         return read_product(reader, node, func.value, node.args[0], base, reader.value(node.args[0]))
     if short.rstrip("_") in _ARITHMETIC and len(node.args) == 1:
         op = _ARITHMETIC[short.rstrip("_")]
-        return keep_in_place(reader, node, func, arithmetic(op, base, reader.value(node.args[0]), node.args[0]))
+        return keep_in_place(reader, func, arithmetic(op, base, reader.value(node.args[0]), node.args[0]))
     if isinstance(base, Operand):
         for item in [*node.args, *(k.value for k in node.keywords)]:
             want(reader.value(item.value if isinstance(item, ast.Starred) else item))
         return shaped(reader.source, node, short, base)
-    return keep_in_place(reader, node, func, change(reader, node, short, base, node.args))
+    return keep_in_place(reader, func, change(reader, node, short, base, node.args))
 
 
 def _read_layer(reader: Reader, node: ast.Call, attribute: str) -> Value:
