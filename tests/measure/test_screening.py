@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import math
 import random
-import sys
-import textwrap
 import types
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from clocked_training import Training, no_twin, set_clock, user_module
 from conftest import FakeClock
 
 from perfaudit.errors import NoBatches, TargetError
@@ -39,41 +37,6 @@ TEXT = """
 STEP = "clock.sleep(cost)"
 
 
-class Training:
-    """A training whose step runs the user's `forward`, on a clock that passes only there."""
-
-    is_script = False
-    has_ended = False
-
-    def __init__(self, module: Any, clock: FakeClock) -> None:
-        self.module, self.clock = module, clock
-        self.optimizers: list[Any] = []
-        self.restart_seconds: list[float] = []
-        self.steps = 0
-        self.loader, self.phases = types.SimpleNamespace(), types.SimpleNamespace(take=dict)
-        self.model = types.SimpleNamespace(named_modules=list, parameters=list, buffers=list)
-        self.optimizer, self.last_loss = types.SimpleNamespace(param_groups=[], state={}), 1.0
-
-    def whole_step(self, fixed: bool = False) -> None:
-        self.steps += 1
-        if self.steps % 10 == 0:  # an epoch begins
-            self.clock.sleep(50.0)
-            self.restart_seconds.append(50.0)
-        self.module.forward(self.clock)
-
-    def synchronize(self) -> None: ...
-
-    def restart_per_step(self) -> float:
-        return 0.0
-
-    def step_functions(self) -> list[types.FunctionType]:
-        return [self.module.forward]
-
-
-def no_twin(texts: Mapping[str, str]) -> Any:
-    raise NotSwappable("no twin here")
-
-
 def begun(training: Training, candidates: list[Candidate], may_count_own: bool = False) -> Screening:
     return prepare_screening(training, candidates, Terms(0.01, 1), Twins(no_twin), may_count_own=may_count_own)
 
@@ -84,27 +47,17 @@ Start = Callable[..., tuple[Screening, Training]]
 @pytest.fixture
 def start(tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     """A screening of patches that replace the step's line: `start(fast="clock.sleep(0.5)")`."""
-    monkeypatch.setattr(code_variant, "refuse_compiled", lambda: None)  # what another test of this process compiled
-    path = tmp_path / "user_step.py"
-    path.write_text(textwrap.dedent(TEXT))
-    spec = importlib.util.spec_from_file_location("user_step", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["user_step"] = module
-    spec.loader.exec_module(module)
-    clocks = types.SimpleNamespace(perf_counter=clock.now, process_time=clock.now, thread_time=clock.now)
-    monkeypatch.setattr(screening, "time", clocks)
-    monkeypatch.setattr(own_time, "time", clocks)
-    monkeypatch.setattr(own_time, "queued_seconds", float)  # 0: of no thread of this process is asked how it waited
+    set_clock(clock, monkeypatch)
+    with user_module("user_step", TEXT, tmp_path) as module:
+        path = Path(module.__file__)
 
-    def begin(old: str = STEP, **patches: str) -> tuple[Screening, Training]:
-        before = path.read_text()
-        changes = [Candidate(key, {str(path): [before, before.replace(old, new)]}) for key, new in patches.items()]
-        training = Training(module, clock)
-        return begun(training, changes), training
+        def begin(old: str = STEP, **patches: str) -> tuple[Screening, Training]:
+            before = path.read_text()
+            changes = [Candidate(key, {str(path): [before, before.replace(old, new)]}) for key, new in patches.items()]
+            training = Training(module, clock)
+            return begun(training, changes), training
 
-    yield begin
-    del sys.modules["user_step"]
+        yield begin
 
 
 @pytest.mark.parametrize("own", [False, True], ids=["all seconds", "without waiting for cores"])

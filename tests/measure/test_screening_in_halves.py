@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import math
-import sys
-import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from clocked_training import Training, no_twin, set_clock, user_module
 from conftest import FakeClock
-from test_screening import Loader, OtherRank, Training, Turns, no_twin
+from test_screening import Loader, OtherRank, Turns
 
-from perfaudit.measure import own_time, screening
 from perfaudit.measure.pace import LEAST_DEVICE_STEPS
 from perfaudit.measure.preparation import DIVERGES, Candidate, LeavesSomething
 from perfaudit.measure.race import BASE, CONTROL, DECIDED, Terms
 from perfaudit.measure.screening import Screening, prepare_screening
 from perfaudit.measure.twins import Twins
-from perfaudit.training import code_variant
 from perfaudit.training.setting_variant import SettingVariant
 
 TEXT = """
@@ -39,20 +35,9 @@ def forward(clock):
 
 @pytest.fixture
 def training(tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[Training]:
-    monkeypatch.setattr(code_variant, "refuse_compiled", lambda: None)  # what another test of this process compiled
-    path = tmp_path / "user_parts.py"
-    path.write_text(TEXT)
-    spec = importlib.util.spec_from_file_location("user_parts", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["user_parts"] = module
-    spec.loader.exec_module(module)
-    clocks = types.SimpleNamespace(perf_counter=clock.now, process_time=clock.now, thread_time=clock.now)
-    monkeypatch.setattr(screening, "time", clocks)
-    monkeypatch.setattr(own_time, "time", clocks)
-    monkeypatch.setattr(own_time, "queued_seconds", float)
-    yield Training(module, clock)
-    del sys.modules["user_parts"]
+    set_clock(clock, monkeypatch)
+    with user_module("user_parts", TEXT, tmp_path) as module:
+        yield Training(module, clock)
 
 
 def patch_of(training: Training, key: str, function: str, new: str) -> Candidate:
