@@ -81,7 +81,7 @@ def _handed_over(
             continue
         function = called_function(source, call)
         here = Elsewhere(source, function, call) if function is not None else called_elsewhere(source, call)
-        if here is None or here.owner is None or _begins_again(source, step, call.func.value):
+        if here is None or here.owner is None or _begins_again(step, call.func.value):
             continue
         names = {name for name, argument in here.given if any(argument is term for term in given)}
         statement = next((s for s in _statements(here.function) if _adds_to_self(here, s, names)), None)
@@ -102,7 +102,7 @@ def _statements(function: Function) -> Iterator[ast.stmt]:
     return (node for node in ast.walk(function) if isinstance(node, ast.stmt))
 
 
-def _begins_again(source: Source, step: StepLoop, receiver: ast.expr) -> bool:
+def _begins_again(step: StepLoop, receiver: ast.expr) -> bool:
     """Whether the loop makes the object that holds the sum, or calls what sets it to zero; a name that is not plain may."""
     name = dotted_name(receiver)
     if not name:

@@ -35,7 +35,7 @@ def wrapper_built(source: Source, call: ast.Call, positions: Mapping[str, int]) 
     methods = {item.name: item for item in definition.body if isinstance(item, FUNCTIONS)}
     if set(methods) != {"__init__", "forward"} or definition.keywords:
         return None
-    layers = [(name, layer) for name, layer in _layers(owner, methods["__init__"]) if _kind(owner, layer) in positions]
+    layers = [(name, layer) for name, layer in _layers(methods["__init__"]) if _kind(owner, layer) in positions]
     if len(layers) != 1:
         return None
     name, layer = layers[0]
@@ -60,7 +60,7 @@ def _kind(source: Source, layer: ast.Call) -> str:
     return source.qualified(layer.func) or ""
 
 
-def _layers(source: Source, constructor: Function) -> list[tuple[str, ast.Call]]:
+def _layers(constructor: Function) -> list[tuple[str, ast.Call]]:
     """What a constructor builds by calls and keeps as attributes, with the name of each."""
     found = []
     for node in ast.walk(constructor):

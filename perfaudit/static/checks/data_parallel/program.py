@@ -119,7 +119,7 @@ def _test_around(source: Source, statement: ast.stmt) -> ast.expr | None:
         if not asks_for_several(source, around.test) or not any(item is statement for item in around.body):
             raise Refused("the model is wrapped under a condition other than `torch.cuda.device_count() > 1`")
         for item in around.body:
-            if item is not statement and not _prints(source, item):
+            if item is not statement and not _prints(item):
                 raise Refused("more happens under `torch.cuda.device_count() > 1` than that the model is wrapped")
         test, statement, around = around.test, around, source.parent(around)
     else:
@@ -146,7 +146,7 @@ def asks_for_several(source: Source, test: ast.expr) -> bool:
     return False
 
 
-def _prints(source: Source, statement: ast.stmt) -> bool:
+def _prints(statement: ast.stmt) -> bool:
     value = statement.value if isinstance(statement, ast.Expr) else None
     is_print = isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "print"
     return is_print or isinstance(value, ast.Constant)

@@ -265,7 +265,7 @@ def _refuse_random(program: Program) -> None:
     source, steady = program.source, Steady(program.source)
     for call in source.nodes(ast.Call):
         family = _family(source, call)
-        if not family or _is_of_steps(program, call) or not _is_set_up(source, call) or _has_generator(source, call):
+        if not family or _is_of_steps(program, call) or not _is_set_up(source, call) or _has_generator(call):
             continue
         seeds = source.calls(_SEEDS[family])
         if not all(_is_sure(source, steady, seed) for seed in seeds):  # one of them may differ between processes
@@ -325,7 +325,7 @@ def _is_set_up(source: Source, call: ast.Call) -> bool:
     return not around or any(not isinstance(f, FUNCTIONS) or f.name not in _OF_SAMPLE for f in around)
 
 
-def _has_generator(source: Source, call: ast.Call) -> bool:
+def _has_generator(call: ast.Call) -> bool:
     """Whether a call draws from a generator of its own with a seed that is written there."""
     generator = next((k.value for k in call.keywords if k.arg in ("generator", "random_state")), None)
     seeded = isinstance(generator, ast.Call) and last_name(generator.func) == "manual_seed" and generator.args

@@ -79,7 +79,7 @@ def _in_other_files(
     places_here: what is told of this file; of `to_cpu(loss).item()` the call is not told again.
     """
     told = {id(node) for place in places_here for node in ast.walk(place)}
-    found: dict[int, tuple[Elsewhere, list[_Wait], list[ast.Call]]] = {}
+    found: dict[int, tuple[list[_Wait], list[ast.Call]]] = {}
     for region in regions:
         for there in called_each_step(source, region.code.root) if region.code.is_near else ():
             call = there.call
@@ -89,9 +89,9 @@ def _in_other_files(
                 continue
             waits = list(_waits_elsewhere(source, there, region))
             if waits:
-                found.setdefault(id(there.function), (there, waits, []))[2].append(call)
-    for there, waits, calls in found.values():
-        yield _seen_elsewhere(source, there, waits, calls)
+                found.setdefault(id(there.function), (waits, []))[1].append(call)
+    for waits, calls in found.values():
+        yield _seen_elsewhere(source, waits, calls)
 
 
 def _waits_elsewhere(source: Source, there: Elsewhere, region: Region) -> Iterator[_Wait]:
@@ -136,7 +136,7 @@ def _asked_for_tensor(source: Source, test: ast.expr) -> ast.expr | None:
     return test.args[0] if is_asked and source.qualified(test.args[1]) == "torch.Tensor" else None
 
 
-def _seen_elsewhere(source: Source, called: Elsewhere, waits: list[_Wait], calls: list[ast.Call]) -> Seen:
+def _seen_elsewhere(source: Source, waits: list[_Wait], calls: list[ast.Call]) -> Seen:
     there, place = waits[0]
     file = there.source.path
     often = ", once for each turn of a loop" if there.source.enclosing(place, *LOOPS, within=there.function) else ""

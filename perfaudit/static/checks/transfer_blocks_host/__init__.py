@@ -242,7 +242,7 @@ def _blocking_copy(source: Source, call: ast.Call) -> Part | None:
     if part is None or not all(_pins_tensors(source, loader, part) for loader in part.loaders):
         return None
     copied = without_variable(source, call.func.value)
-    if _may_be_encoding(source, copied, part):
+    if _may_be_encoding(source, copied):
         return None
     is_whole = not part.loaders and not _is_picked_out(source, copied) and not _is_taken_apart(source, part)
     if is_whole and _program_says(source, "collating loaders"):
@@ -291,7 +291,7 @@ def _is_starred(node: ast.expr) -> bool:
     return isinstance(node, ast.Starred)
 
 
-def _may_be_encoding(source: Source, receiver: ast.expr, part: Part) -> bool:
+def _may_be_encoding(source: Source, receiver: ast.expr) -> bool:
     """Whether the receiver may be a mapping with a `.to` of its own, such as a tokenizer's BatchEncoding."""
     if not isinstance(receiver, ast.Name):
         return False
