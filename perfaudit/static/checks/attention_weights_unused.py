@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from perfaudit.static import edit
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
-from perfaudit.static.understanding.context import dotted_name, runs_every_step
+from perfaudit.static.understanding.how_often import runs_every_step
 from perfaudit.static.understanding.members import built_as, own_values
+from perfaudit.static.understanding.names import dotted_name
 from perfaudit.static.understanding.values import ABSENT, UNKNOWN, argument, constant, is_true, resolve
 
 MULTIHEAD = "torch.nn.MultiheadAttention"

@@ -9,7 +9,7 @@ from perfaudit.static import edit
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.averages import Values, may_mix_types, mixture
-from perfaudit.static.understanding.context import last_name
+from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.values import ABSENT, argument, constant, resolve
 
 AVG_FN = 2  # position of the parameter in AveragedModel.__init__, the same in every torch

@@ -8,16 +8,13 @@ from collections.abc import Iterator
 from perfaudit.expressions import regex
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
-from perfaudit.static.understanding.context import (
-    StepCode,
-    is_test,
-    last_name,
-    runs_each_time,
-    step_code,
-    step_loops,
-    takes_few_long_steps,
-)
+from perfaudit.static.understanding.demonstrations import is_test
 from perfaudit.static.understanding.distributed import ddp_calls, wraps_otherwise
+from perfaudit.static.understanding.each_time import runs_each_time
+from perfaudit.static.understanding.epochs import takes_few_long_steps
+from perfaudit.static.understanding.names import last_name
+from perfaudit.static.understanding.step_code import StepCode, step_code
+from perfaudit.static.understanding.step_loops import step_loops
 from perfaudit.static.understanding.values import ABSENT, argument, resolve
 
 _ACCELERATOR = "accelerate.Accelerator"

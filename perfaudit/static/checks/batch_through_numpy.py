@@ -7,16 +7,13 @@ from collections.abc import Iterator
 
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
-from perfaudit.static.understanding.context import (
-    StepLoop,
-    backward_calls,
-    is_test,
-    last_name,
-    runs_each_time,
-    step_loops,
-    takes_few_long_steps,
-)
+from perfaudit.static.understanding.backward import backward_calls
+from perfaudit.static.understanding.demonstrations import is_test
 from perfaudit.static.understanding.devices import uses_accelerator
+from perfaudit.static.understanding.each_time import runs_each_time
+from perfaudit.static.understanding.epochs import takes_few_long_steps
+from perfaudit.static.understanding.names import last_name
+from perfaudit.static.understanding.step_loops import StepLoop, step_loops
 
 _BACK = {f"torch.{n}" for n in ("from_numpy", "tensor", "as_tensor", "Tensor", "FloatTensor", "DoubleTensor")}
 _FIELDS = {"data", "detach", "clone", "float", "permute", "transpose", "contiguous"}

@@ -10,7 +10,7 @@ from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
-from perfaudit.static.understanding.context import is_main_guard
+from perfaudit.static.understanding.demonstrations import is_main_guard
 from perfaudit.static.understanding.devices import asks_for_gpu
 
 COSTS = {

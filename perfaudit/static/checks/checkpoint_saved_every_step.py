@@ -9,14 +9,12 @@ from collections.abc import Iterator
 from perfaudit.expressions import regex
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Loop, Source
-from perfaudit.static.understanding.context import (
-    counts_epochs,
-    dotted_name,
-    is_test,
-    runs_each_time,
-    step_code,
-    step_loops,
-)
+from perfaudit.static.understanding.demonstrations import is_test
+from perfaudit.static.understanding.each_time import runs_each_time
+from perfaudit.static.understanding.epochs import counts_epochs
+from perfaudit.static.understanding.names import dotted_name
+from perfaudit.static.understanding.step_code import step_code
+from perfaudit.static.understanding.step_loops import step_loops
 from perfaudit.static.understanding.values import resolve
 
 _SAVES = ("torch.save", "safetensors.torch.save_file", "safetensors.torch.save_model")

@@ -9,19 +9,15 @@ from collections.abc import Iterator
 from perfaudit.expressions import regex
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
-from perfaudit.static.understanding.context import (
-    StepLoop,
-    backward_calls,
-    called_function,
-    dotted_name,
-    is_test,
-    last_name,
-    runs_each_time,
-    step_loops,
-    takes_few_long_steps,
-)
+from perfaudit.static.understanding.backward import backward_calls
+from perfaudit.static.understanding.called_functions import called_function
+from perfaudit.static.understanding.demonstrations import is_test
+from perfaudit.static.understanding.each_time import runs_each_time
 from perfaudit.static.understanding.elsewhere import called_elsewhere
+from perfaudit.static.understanding.epochs import takes_few_long_steps
 from perfaudit.static.understanding.losses import backward_operand
+from perfaudit.static.understanding.names import dotted_name, last_name
+from perfaudit.static.understanding.step_loops import StepLoop, step_loops
 from perfaudit.static.understanding.values import ABSENT, argument, resolve
 
 _COLLECTIVES = {f"torch.distributed.{n}" for n in ("all_reduce", "reduce", "all_gather", "all_gather_object")}

@@ -9,20 +9,17 @@ from collections.abc import Iterator
 from perfaudit.expressions import regex
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
-from perfaudit.static.understanding.context import (
-    STEP_METHODS,
-    called_function,
-    in_no_grad,
-    is_shown_only,
-    is_test,
-    last_name,
-    runs_each_time,
-    step_code,
-    step_loops,
-    takes_few_long_steps,
-)
+from perfaudit.static.understanding.called_functions import called_function
+from perfaudit.static.understanding.demonstrations import is_shown_only, is_test
 from perfaudit.static.understanding.devices import changes_default_device, device_text, names_accelerator
+from perfaudit.static.understanding.each_time import runs_each_time
 from perfaudit.static.understanding.entry import module_classes
+from perfaudit.static.understanding.epochs import takes_few_long_steps
+from perfaudit.static.understanding.how_often import STEP_METHODS
+from perfaudit.static.understanding.names import last_name
+from perfaudit.static.understanding.no_grad import in_no_grad
+from perfaudit.static.understanding.step_code import step_code
+from perfaudit.static.understanding.step_loops import step_loops
 from perfaudit.static.understanding.values import ABSENT, argument, assigned_value
 
 _FROM_NUMBERS = {f"torch.{n}" for n in ("tensor", "as_tensor", "Tensor", "FloatTensor", "LongTensor", "DoubleTensor")}

@@ -12,14 +12,7 @@ from perfaudit.static.project.batch_shapes import COLLATES, SEVERAL_SIZES, STACK
 from perfaudit.static.project.frameworks import FRAMEWORKS
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Function, Source
-from perfaudit.static.understanding.context import (
-    StepLoop,
-    called_function,
-    callers,
-    last_name,
-    runs_often,
-    step_loops,
-)
+from perfaudit.static.understanding.called_functions import called_function, callers
 from perfaudit.static.understanding.devices import uses_cuda
 from perfaudit.static.understanding.entry import (
     CONVOLUTIONS,
@@ -33,7 +26,10 @@ from perfaudit.static.understanding.entry import (
     starts_training,
     whole_models,
 )
+from perfaudit.static.understanding.how_often import runs_often
 from perfaudit.static.understanding.loaders import LOADER
+from perfaudit.static.understanding.names import last_name
+from perfaudit.static.understanding.step_loops import StepLoop, step_loops
 from perfaudit.static.understanding.values import constant, default, enclosing_function
 
 FLAG = "torch.backends.cudnn.benchmark"

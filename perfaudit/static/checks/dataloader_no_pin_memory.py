@@ -27,9 +27,12 @@ from perfaudit.static.checks.dataloader_no_workers.sample_work import is_part_of
 from perfaudit.static.checks.dataloader_no_workers.samples import has_nothing_to_pin
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
-from perfaudit.static.understanding.context import callers, last_name, only_evaluates, step_loops
+from perfaudit.static.understanding.called_functions import callers
 from perfaudit.static.understanding.devices import changes_default_device, device_text, moves_to_device, uses_cuda
+from perfaudit.static.understanding.evaluation import only_evaluates
 from perfaudit.static.understanding.loaders import PIN_MEMORY, is_made_on_host, passes, pin_memory
+from perfaudit.static.understanding.names import last_name
+from perfaudit.static.understanding.step_loops import step_loops
 from perfaudit.static.understanding.values import (
     ABSENT,
     UNKNOWN,

@@ -10,16 +10,13 @@ from perfaudit.static import edit
 from perfaudit.static.old_torch import needs_old_torch
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
-from perfaudit.static.understanding.context import (
-    backward_calls,
-    callers,
-    dotted_name,
-    is_shown_only,
-    last_name,
-    step_loops,
-)
+from perfaudit.static.understanding.backward import backward_calls
+from perfaudit.static.understanding.called_functions import callers
+from perfaudit.static.understanding.demonstrations import is_shown_only
 from perfaudit.static.understanding.loader_workers import NUM_WORKERS, counts_cores, is_positive
 from perfaudit.static.understanding.loaders import LOADER, Pass, loaders, passes, seen_by_caller
+from perfaudit.static.understanding.names import dotted_name, last_name
+from perfaudit.static.understanding.step_loops import step_loops
 from perfaudit.static.understanding.values import ABSENT, UNKNOWN, argument, constant
 
 FOLLOW = 3  # calls followed outwards from the loop over the loader to the loop over epochs

@@ -9,16 +9,12 @@ from collections.abc import Iterator
 from perfaudit.expressions import regex
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Loop, Source
-from perfaudit.static.understanding.context import (
-    backward_calls,
-    dotted_name,
-    last_name,
-    rare_when,
-    runs_rarely,
-    step_loops,
-)
+from perfaudit.static.understanding.backward import backward_calls
 from perfaudit.static.understanding.distributed import ddp_calls
 from perfaudit.static.understanding.losses import backward_operand
+from perfaudit.static.understanding.names import dotted_name, last_name
+from perfaudit.static.understanding.rarely import rare_when, runs_rarely
+from perfaudit.static.understanding.step_loops import step_loops
 
 _SYNCED_BY_HAND = regex(r"no_sync|require_backward_grad_sync|set_requires_gradient_sync|accelerat|deepspeed", re.I)
 _PARTS = regex(r"accum|micro|chunk|split|mini_?batch", re.IGNORECASE)  # of one batch

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from perfaudit.expressions import regex
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
-from perfaudit.static.understanding.context import called_function, last_name
+from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.distributed import DDP, only_evaluates
+from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.values import ABSENT, argument, is_true
 
 LIGHTNING = tuple(

@@ -10,8 +10,9 @@ from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
-from perfaudit.static.understanding.context import backward_calls, last_name
+from perfaudit.static.understanding.backward import backward_calls
 from perfaudit.static.understanding.distributed import DDP, only_evaluates
+from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.values import ABSENT, argument, is_true
 
 _SPECIAL = regex(r"detach_\b|create_graph|register_comm_hook|dist(ributed\.|_)autograd|distributed\.rpc")

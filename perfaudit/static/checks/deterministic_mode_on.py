@@ -9,9 +9,11 @@ from collections.abc import Iterator
 from perfaudit.expressions import regex
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
-from perfaudit.static.understanding.context import is_main_guard, is_test, only_evaluates, step_loops
+from perfaudit.static.understanding.demonstrations import is_main_guard, is_test
 from perfaudit.static.understanding.devices import asks_for_gpu, uses_cuda
 from perfaudit.static.understanding.entry import has_large_convolutions, imported_files_say
+from perfaudit.static.understanding.evaluation import only_evaluates
+from perfaudit.static.understanding.step_loops import step_loops
 from perfaudit.static.understanding.values import argument, constant
 
 FLAGS = {

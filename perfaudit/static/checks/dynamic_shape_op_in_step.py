@@ -10,10 +10,14 @@ from typing import NamedTuple
 from perfaudit.expressions import regex
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
-from perfaudit.static.understanding.context import counts_epochs, in_no_grad, runs_each_time, step_code, step_loops
 from perfaudit.static.understanding.devices import uses_accelerator
+from perfaudit.static.understanding.each_time import runs_each_time
 from perfaudit.static.understanding.entry import module_classes
+from perfaudit.static.understanding.epochs import counts_epochs
 from perfaudit.static.understanding.kinds import Kind
+from perfaudit.static.understanding.no_grad import in_no_grad
+from perfaudit.static.understanding.step_code import step_code
+from perfaudit.static.understanding.step_loops import step_loops
 from perfaudit.static.understanding.taint import Region, device_values
 from perfaudit.static.understanding.values import assigned_value, constant
 

@@ -10,16 +10,12 @@ from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
-from perfaudit.static.understanding.context import (
-    called_function,
-    dotted_name,
-    last_name,
-    rare_when,
-    runs_rarely,
-    step_code,
-    step_loops,
-)
+from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.devices import uses_accelerator
+from perfaudit.static.understanding.names import dotted_name, last_name
+from perfaudit.static.understanding.rarely import rare_when, runs_rarely
+from perfaudit.static.understanding.step_code import step_code
+from perfaudit.static.understanding.step_loops import step_loops
 
 _MENTIONED = regex(r"ema|averag|accumulate", re.IGNORECASE)
 _AVERAGE = regex(r"(^|_)ema(_|$|\d)|EMA|ema$|averaged?_?model|(^|_)swa_model|shadow")

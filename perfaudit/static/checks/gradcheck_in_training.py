@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
-from perfaudit.static.understanding.context import runs_each_time, step_loops
+from perfaudit.static.understanding.each_time import runs_each_time
+from perfaudit.static.understanding.step_loops import step_loops
 
 CHECKS = (
     "torch.autograd.gradcheck",

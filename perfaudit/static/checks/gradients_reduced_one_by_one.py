@@ -15,7 +15,8 @@ from perfaudit.static.checks.gradient_norm_per_parameter.gradient_loops import (
 )
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
-from perfaudit.static.understanding.context import is_test, last_name
+from perfaudit.static.understanding.demonstrations import is_test
+from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.values import ABSENT, Argument, argument, constant
 
 _COLLECTIVES = ("torch.distributed.all_reduce", "torch.distributed.reduce")

@@ -9,16 +9,13 @@ from collections.abc import Iterator
 from perfaudit.expressions import regex
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
-from perfaudit.static.understanding.context import (
-    dotted_name,
-    evaluates,
-    in_no_grad,
-    is_test,
-    runs_each_time,
-    step_code,
-    step_loops,
-)
+from perfaudit.static.understanding.demonstrations import is_test
 from perfaudit.static.understanding.devices import uses_accelerator
+from perfaudit.static.understanding.each_time import runs_each_time
+from perfaudit.static.understanding.names import dotted_name
+from perfaudit.static.understanding.no_grad import in_no_grad
+from perfaudit.static.understanding.step_code import evaluates, step_code
+from perfaudit.static.understanding.step_loops import step_loops
 
 # Without gradients of the parameters, nothing is recorded.
 _TURNS_OFF = regex(r"\.requires_grad\s*=[^=]|requires_grad_\(|set_requires_grad|toggle_grad|freeze", re.IGNORECASE)

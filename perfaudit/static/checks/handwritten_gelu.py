@@ -10,7 +10,7 @@ from perfaudit.static import edit
 from perfaudit.static.checks.handwritten_activation.formulas import is_wanted_written_out, may_hold_integers
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
-from perfaudit.static.understanding.context import runs_every_step
+from perfaudit.static.understanding.how_often import runs_every_step
 from perfaudit.static.understanding.values import assigned_value, constant
 
 # A polynomial: coefficients by (power of x, power of the tanh or erf).

@@ -7,7 +7,10 @@ from collections.abc import Iterator
 
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
-from perfaudit.static.understanding.context import in_no_grad, is_shown_only, is_test, last_name, runs_every_step
+from perfaudit.static.understanding.demonstrations import is_shown_only, is_test
+from perfaudit.static.understanding.how_often import runs_every_step
+from perfaudit.static.understanding.names import last_name
+from perfaudit.static.understanding.no_grad import in_no_grad
 
 _PICKS = {"multinomial", "argmax", "argmin"}  # give an index for each row as well as for one
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from perfaudit.static.checks.conv_bias_before_norm.redundant_bias import biases_before_norm
 from perfaudit.static.registry import Seen, check
 from perfaudit.static.source import Source
-from perfaudit.static.understanding.context import last_name
+from perfaudit.static.understanding.names import last_name
 
 BIAS = 2  # position of the parameter
 NORMS = {"torch.nn.BatchNorm1d", "torch.nn.SyncBatchNorm"}

@@ -9,16 +9,13 @@ from collections.abc import Iterator
 from perfaudit.expressions import regex
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Loop, Source
-from perfaudit.static.understanding.context import (
-    counts_epochs,
-    is_over_written_values,
-    is_test,
-    last_name,
-    runs_each_time,
-    step_loops,
-)
+from perfaudit.static.understanding.demonstrations import is_test
+from perfaudit.static.understanding.each_time import runs_each_time
+from perfaudit.static.understanding.epochs import counts_epochs
 from perfaudit.static.understanding.loader_workers import NUM_WORKERS, has_workers
 from perfaudit.static.understanding.loaders import LOADER
+from perfaudit.static.understanding.names import last_name
+from perfaudit.static.understanding.step_loops import is_over_written_values, step_loops
 from perfaudit.static.understanding.values import ABSENT, UNKNOWN, Argument, argument, assigned_value, constant
 
 # Each turn of such a loop is a training or a data set of its own.

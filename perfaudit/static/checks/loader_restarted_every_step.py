@@ -7,15 +7,13 @@ from collections.abc import Iterator
 
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
-from perfaudit.static.understanding.context import (
-    is_test,
-    runs_each_time,
-    step_code,
-    step_loops,
-    takes_few_long_steps,
-)
+from perfaudit.static.understanding.demonstrations import is_test
+from perfaudit.static.understanding.each_time import runs_each_time
+from perfaudit.static.understanding.epochs import takes_few_long_steps
 from perfaudit.static.understanding.loader_workers import has_workers
 from perfaudit.static.understanding.loaders import Calls, loaders
+from perfaudit.static.understanding.step_code import step_code
+from perfaudit.static.understanding.step_loops import step_loops
 from perfaudit.static.understanding.values import ABSENT, argument, is_true, resolve
 
 _RANDOM = {f"torch.utils.data.{kind}RandomSampler" for kind in ("", "Subset", "Weighted")}

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
-from perfaudit.static.understanding.context import last_name, runs_every_step
+from perfaudit.static.understanding.how_often import runs_every_step
+from perfaudit.static.understanding.names import last_name
 
 BY_SAMPLE = {  # calls whose result has another size for every row
     *(

@@ -9,20 +9,16 @@ from perfaudit.expressions import regex
 from perfaudit.findings import Edit, Span
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
-from perfaudit.static.understanding.context import (
-    StepLoop,
-    backward_calls,
-    called_function,
-    dotted_name,
-    in_no_grad,
-    last_name,
-    runs_in_any_case,
-    runs_rarely,
-    step_loops,
-)
+from perfaudit.static.understanding.backward import backward_calls
+from perfaudit.static.understanding.called_functions import called_function
+from perfaudit.static.understanding.each_time import runs_in_any_case
 from perfaudit.static.understanding.elsewhere import Elsewhere, called_elsewhere
 from perfaudit.static.understanding.losses import backpropagated, backward_operand, key, makes_loss, summands
 from perfaudit.static.understanding.members import is_own
+from perfaudit.static.understanding.names import dotted_name, last_name
+from perfaudit.static.understanding.no_grad import in_no_grad
+from perfaudit.static.understanding.rarely import runs_rarely
+from perfaudit.static.understanding.step_loops import StepLoop, step_loops
 from perfaudit.static.understanding.values import UNKNOWN, assigned_value, constant, enclosing_function
 
 GRAPH_FREE = regex(r"(item|tolist|detach|data|numpy|shape|device|dtype)$")  # attributes behind which no graph is

@@ -8,16 +8,13 @@ from collections.abc import Iterator
 from perfaudit.expressions import regex
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import LOOPS, Source
-from perfaudit.static.understanding.context import (
-    evaluates,
-    in_no_grad,
-    is_test,
-    runs_each_time,
-    step_code,
-    step_loops,
-    takes_few_long_steps,
-)
+from perfaudit.static.understanding.demonstrations import is_test
 from perfaudit.static.understanding.devices import uses_accelerator
+from perfaudit.static.understanding.each_time import runs_each_time
+from perfaudit.static.understanding.epochs import takes_few_long_steps
+from perfaudit.static.understanding.no_grad import in_no_grad
+from perfaudit.static.understanding.step_code import evaluates, step_code
+from perfaudit.static.understanding.step_loops import step_loops
 
 _LIBRARY = regex(r"^(sklearn|scipy|skimage|seqeval|nltk)(\.|$)")
 _METRICS = regex(r"^(sklearn\.metrics|scipy\.stats|skimage\.metrics|seqeval\.metrics|nltk\.translate)\.\w+(\.\w+)?$")

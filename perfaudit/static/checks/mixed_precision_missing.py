@@ -13,7 +13,8 @@ from perfaudit.static.old_torch import needs_old_torch
 from perfaudit.static.project.precision_marks import FEWER_BITS
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
-from perfaudit.static.understanding.context import StepLoop, backward_calls, dotted_name, is_test
+from perfaudit.static.understanding.backward import backward_calls
+from perfaudit.static.understanding.demonstrations import is_test
 from perfaudit.static.understanding.entry import (
     ARGUMENTS_OF_TRAINER,
     has_large_convolutions,
@@ -29,6 +30,8 @@ from perfaudit.static.understanding.entry import (
 )
 from perfaudit.static.understanding.losses import backward_operand
 from perfaudit.static.understanding.models import is_visible
+from perfaudit.static.understanding.names import dotted_name
+from perfaudit.static.understanding.step_loops import StepLoop
 from perfaudit.static.understanding.values import ABSENT, UNKNOWN, argument, resolve
 
 TITLE = "run the forward pass and the loss under autocast in bfloat16 (GPUs from Ampere on)"

@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from perfaudit.expressions import regex
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Function, Source
-from perfaudit.static.understanding.context import called_function, in_no_grad, last_name
+from perfaudit.static.understanding.called_functions import called_function
+from perfaudit.static.understanding.names import last_name
+from perfaudit.static.understanding.no_grad import in_no_grad
 
 FORWARD = {"forward", "training_step"}
 FROM_NUMPY = {"torch.from_numpy"}

@@ -10,7 +10,8 @@ from perfaudit.expressions import regex
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.averages import Polynomial, Values
-from perfaudit.static.understanding.context import is_test, runs_every_step
+from perfaudit.static.understanding.demonstrations import is_test
+from perfaudit.static.understanding.how_often import runs_every_step
 from perfaudit.static.understanding.values import ABSENT, argument, constant, resolve
 
 HAVE_FOREACH = (

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from perfaudit.expressions import regex
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
-from perfaudit.static.understanding.context import is_main_guard, step_loops
+from perfaudit.static.understanding.demonstrations import is_main_guard
+from perfaudit.static.understanding.step_loops import step_loops
 from perfaudit.static.understanding.values import ABSENT, argument, constant, is_true
 
 PROFILERS = (

@@ -9,7 +9,9 @@ from typing import NamedTuple
 
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
-from perfaudit.static.understanding.context import is_shown_only, is_test, last_name, runs_every_step
+from perfaudit.static.understanding.demonstrations import is_shown_only, is_test
+from perfaudit.static.understanding.how_often import runs_every_step
+from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.values import assigned_value
 
 _LAYERS = {"torch.nn.LSTMCell": "nn.LSTM", "torch.nn.GRUCell": "nn.GRU", "torch.nn.RNNCell": "nn.RNN"}

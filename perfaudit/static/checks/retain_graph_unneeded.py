@@ -10,8 +10,11 @@ from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import LOOPS, Loop, Source
-from perfaudit.static.understanding.context import backward_calls, dotted_name, last_name, runs_each_time, step_loops
+from perfaudit.static.understanding.backward import backward_calls
+from perfaudit.static.understanding.each_time import runs_each_time
 from perfaudit.static.understanding.losses import backward_operand
+from perfaudit.static.understanding.names import dotted_name, last_name
+from perfaudit.static.understanding.step_loops import step_loops
 from perfaudit.static.understanding.values import enclosing_function
 
 _SECOND_PASS = {"grad", "backward", "hvp", "vjp", "jvp", "hessian", "jacobian", "manual_backward"}

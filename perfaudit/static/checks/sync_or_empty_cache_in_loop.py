@@ -9,19 +9,15 @@ from collections.abc import Iterator
 from perfaudit.expressions import regex
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
-from perfaudit.static.understanding.context import (
-    StepCode,
-    last_name,
-    runs_each_time,
-    runs_in_any_case,
-    runs_often,
-    runs_rarely,
-    step_code,
-    step_loops,
-    takes_few_long_steps,
-)
+from perfaudit.static.understanding.each_time import runs_each_time, runs_in_any_case
 from perfaudit.static.understanding.elsewhere import Elsewhere, called_each_step, called_from
 from perfaudit.static.understanding.entry import module_classes
+from perfaudit.static.understanding.epochs import takes_few_long_steps
+from perfaudit.static.understanding.how_often import runs_often
+from perfaudit.static.understanding.names import last_name
+from perfaudit.static.understanding.rarely import runs_rarely
+from perfaudit.static.understanding.step_code import StepCode, step_code
+from perfaudit.static.understanding.step_loops import step_loops
 
 DEVICES = ("cuda", "xpu", "mps", "npu", "hpu", "accelerator", "accelerator.memory", "cuda.memory", "xpu.memory")
 SYNCHRONIZE = {f"torch.{device}.synchronize" for device in DEVICES}

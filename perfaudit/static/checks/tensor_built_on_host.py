@@ -10,8 +10,9 @@ from perfaudit.findings import Edit, Span
 from perfaudit.static import edit
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
-from perfaudit.static.understanding.context import in_no_grad, runs_often, runs_seldom
 from perfaudit.static.understanding.devices import changes_default_device, names_accelerator
+from perfaudit.static.understanding.how_often import runs_often, runs_seldom
+from perfaudit.static.understanding.no_grad import in_no_grad
 from perfaudit.static.understanding.values import ABSENT, argument, constant, resolve
 
 EXACT = {"torch.zeros", "torch.ones", "torch.full", "torch.empty", "torch.eye"}

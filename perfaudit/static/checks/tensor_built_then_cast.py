@@ -9,7 +9,7 @@ from perfaudit.findings import Edit, Span
 from perfaudit.static import edit
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
-from perfaudit.static.understanding.context import runs_every_step, runs_often
+from perfaudit.static.understanding.how_often import runs_every_step, runs_often
 from perfaudit.static.understanding.values import ABSENT, argument, constant
 
 FLOATS = {

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from perfaudit.static import edit
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
-from perfaudit.static.understanding.context import runs_often
+from perfaudit.static.understanding.how_often import runs_often
 from perfaudit.static.understanding.values import assigned_value, resolve
 
 FRESH = {  # functions that return an array nobody else holds; none of them gives a scalar or a view

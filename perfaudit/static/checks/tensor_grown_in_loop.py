@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import LOOPS, Loop, Source
 from perfaudit.static.understanding.branches import branches, exclude_each_other
-from perfaudit.static.understanding.context import runs_every_step
+from perfaudit.static.understanding.how_often import runs_every_step
 from perfaudit.static.understanding.loaders import passes
 from perfaudit.static.understanding.values import constant
 

@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from perfaudit.expressions import regex
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Function, Source
-from perfaudit.static.understanding.context import backward_calls, dotted_name, is_main_guard, is_test, last_name
+from perfaudit.static.understanding.backward import backward_calls
+from perfaudit.static.understanding.demonstrations import is_main_guard, is_test
 from perfaudit.static.understanding.loaders import reaching
+from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.values import assigned_value
 
 _TOKENIZER = regex(r"(^|_)tokeni[sz]er$", re.IGNORECASE)

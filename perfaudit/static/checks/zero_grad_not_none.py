@@ -12,9 +12,11 @@ from perfaudit.findings import Edit
 from perfaudit.static import edit
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
-from perfaudit.static.understanding.context import dotted_name, last_name, runs_every_step, step_loops
+from perfaudit.static.understanding.how_often import runs_every_step
 from perfaudit.static.understanding.losses import backward_operand
 from perfaudit.static.understanding.models import is_visible
+from perfaudit.static.understanding.names import dotted_name, last_name
+from perfaudit.static.understanding.step_loops import step_loops
 from perfaudit.static.understanding.values import argument, enclosing_function
 
 # Code that keeps pointers to the gradients, or works on them behind `.grad`.

@@ -10,7 +10,7 @@ from perfaudit.static import edit
 from perfaudit.static.checks.anomaly_detection_enabled.survival import catches_calls, catches_step, may_survive_error
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
-from perfaudit.static.understanding.context import is_main_guard
+from perfaudit.static.understanding.demonstrations import is_main_guard
 from perfaudit.static.understanding.values import argument
 
 SET, CONTEXT = "torch.autograd.set_detect_anomaly", "torch.autograd.detect_anomaly"

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 from perfaudit.expressions import regex
 from perfaudit.static.source import Function, Source
-from perfaudit.static.understanding.context import backward_calls, called_function, callers
+from perfaudit.static.understanding.backward import backward_calls
+from perfaudit.static.understanding.called_functions import called_function, callers
 from perfaudit.static.understanding.opaque import is_familiar
 from perfaudit.static.understanding.values import enclosing_function
 

@@ -20,7 +20,7 @@ from perfaudit.static.checks.conv_bias_before_norm.wrapped_layers import wrapper
 from perfaudit.static.registry import Proposal, Seen
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.branches import Where, is_steady, text_where_all, text_where_none
-from perfaudit.static.understanding.context import last_name
+from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.values import (
     ABSENT,
     UNKNOWN,

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from perfaudit.expressions import regex
 from perfaudit.static.checks.data_parallel.program import Program, Refused, stripped
 from perfaudit.static.source import FUNCTIONS, Source
-from perfaudit.static.understanding.context import dotted_name, last_name
 from perfaudit.static.understanding.entry import is_module_class, parts_of
+from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.values import assigned_value
 
 # Without those that return losses of their own in training, or leave layers out at random.

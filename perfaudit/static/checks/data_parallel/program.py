@@ -6,17 +6,13 @@ import ast
 from dataclasses import dataclass
 
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
-from perfaudit.static.understanding.context import (
-    backward_calls,
-    called_function,
-    callers,
-    is_main_guard,
-    last_name,
-    losses_handed_over,
-    step_loops,
-)
+from perfaudit.static.understanding.backward import backward_calls, losses_handed_over
+from perfaudit.static.understanding.called_functions import called_function, callers
+from perfaudit.static.understanding.demonstrations import is_main_guard
 from perfaudit.static.understanding.distributed import DATA_PARALLEL
 from perfaudit.static.understanding.loaders import LOADER, passes, seen_by_caller
+from perfaudit.static.understanding.names import last_name
+from perfaudit.static.understanding.step_loops import step_loops
 from perfaudit.static.understanding.values import argument, assigned_value
 
 SCOPES = (*FUNCTIONS, ast.Lambda, ast.ClassDef)

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from perfaudit.static.checks.data_parallel.program import Program, Refused
 from perfaudit.static.checks.data_parallel.steady import Steady
 from perfaudit.static.source import FUNCTIONS, Source
-from perfaudit.static.understanding.context import callers, last_name
+from perfaudit.static.understanding.called_functions import callers
 from perfaudit.static.understanding.loaders import loaders
+from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.values import argument, assigned_value
 
 

@@ -6,7 +6,8 @@ import ast
 
 from perfaudit.static.checks.data_parallel.program import given
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
-from perfaudit.static.understanding.context import callers, last_name
+from perfaudit.static.understanding.called_functions import callers
+from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.values import assigned_value
 
 _BUILTINS = {

@@ -9,8 +9,9 @@ from perfaudit.expressions import regex
 from perfaudit.static.checks.data_parallel.program import Program, Refused, function_called, guard_of
 from perfaudit.static.checks.data_parallel.steady import Steady
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
-from perfaudit.static.understanding.context import callers, last_name
+from perfaudit.static.understanding.called_functions import callers
 from perfaudit.static.understanding.entry import imported_packages, module_classes
+from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.values import argument, assigned_value
 
 NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE")  # variables of the patch, and of the environment that torchrun sets

@@ -12,9 +12,11 @@ from perfaudit.static.checks.data_parallel.steady import Steady
 from perfaudit.static.checks.data_parallel.surroundings import is_in_class
 from perfaudit.static.checks.data_parallel.variables import all_uses
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
-from perfaudit.static.understanding.context import callers, in_no_grad, last_name
+from perfaudit.static.understanding.called_functions import callers
 from perfaudit.static.understanding.distributed import DATA_PARALLEL
 from perfaudit.static.understanding.loaders import passes
+from perfaudit.static.understanding.names import last_name
+from perfaudit.static.understanding.no_grad import in_no_grad
 from perfaudit.static.understanding.values import assigned_value
 
 # Losses that are the mean over samples or elements as long as nobody says otherwise.

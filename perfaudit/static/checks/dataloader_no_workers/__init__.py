@@ -37,17 +37,14 @@ from perfaudit.static.checks.dataloader_no_workers.samples import Found, of_note
 from perfaudit.static.hoist import hoist
 from perfaudit.static.registry import Joined, Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
-from perfaudit.static.understanding.context import (
-    EVALUATION_NAME,
-    callers,
-    is_shown_only,
-    is_test,
-    last_name,
-    step_loops,
-)
+from perfaudit.static.understanding.called_functions import callers
+from perfaudit.static.understanding.demonstrations import is_shown_only, is_test
 from perfaudit.static.understanding.devices import changes_default_device
 from perfaudit.static.understanding.entry import ARGUMENTS_OF_TRAINER, runs_unguarded
+from perfaudit.static.understanding.evaluation import EVALUATION_NAME
 from perfaudit.static.understanding.loaders import PIN_MEMORY, passes, pin_memory
+from perfaudit.static.understanding.names import last_name
+from perfaudit.static.understanding.step_loops import step_loops
 from perfaudit.static.understanding.values import (
     ABSENT,
     UNKNOWN,

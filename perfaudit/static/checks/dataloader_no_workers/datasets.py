@@ -8,8 +8,9 @@ import functools
 from perfaudit.expressions import regex
 from perfaudit.static.checks.dataloader_no_workers.samples import Found, class_of_samples, method_of, only_looks_up
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
-from perfaudit.static.understanding.context import assigned_once, called_function, dotted_name, last_name
+from perfaudit.static.understanding.called_functions import assigned_once, called_function
 from perfaudit.static.understanding.devices import device_text, moves_to_device
+from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.values import Argument, argument, assigned_value, local_class
 
 COLLATE = 6  # position of the parameter in DataLoader.__init__ of every torch since 1.0

@@ -7,8 +7,10 @@ import re
 
 from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, Source
-from perfaudit.static.understanding.context import backward_calls, last_name, step_loops
+from perfaudit.static.understanding.backward import backward_calls
 from perfaudit.static.understanding.loaders import Pass, passes
+from perfaudit.static.understanding.names import last_name
+from perfaudit.static.understanding.step_loops import step_loops
 from perfaudit.static.understanding.values import ABSENT, Argument, argument, constant, enclosing_function, is_false
 
 FOLLOW = 6  # expressions from the call outwards; real code needs two or three

@@ -14,8 +14,8 @@ from perfaudit.static.checks.dataloader_no_workers.samples import (
     method_of,
 )
 from perfaudit.static.source import FUNCTIONS, Function, Source
-from perfaudit.static.understanding.context import dotted_name
 from perfaudit.static.understanding.devices import moves_to_device
+from perfaudit.static.understanding.names import dotted_name
 from perfaudit.static.understanding.values import argument, assigned_value, constant, resolve
 
 COLLATE = 6  # position of the parameter in DataLoader.__init__ of every torch since 1.0

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, Function, Source
-from perfaudit.static.understanding.context import dotted_name, last_name
+from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.values import argument, assigned_value, resolve
 
 COLLATE = 6  # position of the parameter in DataLoader.__init__ of every torch since 1.0

@@ -14,15 +14,12 @@ from perfaudit.static.checks.ema_per_parameter_loop.same_structure import have_s
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.averages import SAME_VALUE, Polynomial, Values, may_mix_types, mixture
-from perfaudit.static.understanding.context import (
-    called_function,
-    dotted_name,
-    in_no_grad,
-    last_name,
-    runs_every_step,
-    runs_rarely,
-)
+from perfaudit.static.understanding.called_functions import called_function
+from perfaudit.static.understanding.how_often import runs_every_step
 from perfaudit.static.understanding.members import attributes
+from perfaudit.static.understanding.names import dotted_name, last_name
+from perfaudit.static.understanding.no_grad import in_no_grad
+from perfaudit.static.understanding.rarely import runs_rarely
 from perfaudit.static.understanding.values import constant, resolve
 
 WALKS = {"parameters", "named_parameters", "state_dict", "buffers", "named_buffers"}

@@ -7,8 +7,8 @@ import re
 
 from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, Function, Source
-from perfaudit.static.understanding.context import last_name
 from perfaudit.static.understanding.members import attributes, is_own, own_values, stores_of
+from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.values import assigned_value, constant, default
 
 _ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow, ast.FloorDiv, ast.Mod)

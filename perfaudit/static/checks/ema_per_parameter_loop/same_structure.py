@@ -6,8 +6,8 @@ import ast
 
 from perfaudit.static.checks.ema_per_parameter_loop.plain_numbers import given_elsewhere, has_common_name, values_given
 from perfaudit.static.source import FUNCTIONS, Function, Source
-from perfaudit.static.understanding.context import last_name
 from perfaudit.static.understanding.members import attributes, is_own, own_values, stores_of
+from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.values import assigned_value
 
 _KEEPS = {"to", "cuda", "cpu", "eval", "train", "requires_grad_"}

@@ -19,18 +19,13 @@ from perfaudit.static.checks.eval_without_no_grad.surroundings import (
 )
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Loop, Source
-from perfaudit.static.understanding.context import (
-    NO_GRAD,
-    SET_GRAD,
-    backward_calls,
-    called_function,
-    callers,
-    dotted_name,
-    last_name,
-)
+from perfaudit.static.understanding.backward import backward_calls
+from perfaudit.static.understanding.called_functions import called_function, callers
 from perfaudit.static.understanding.elsewhere import called_elsewhere
 from perfaudit.static.understanding.loaders import VARIABLE
 from perfaudit.static.understanding.models import is_visible
+from perfaudit.static.understanding.names import dotted_name, last_name
+from perfaudit.static.understanding.no_grad import NO_GRAD, SET_GRAD
 from perfaudit.static.understanding.opaque import is_opaque, made_of, reports
 from perfaudit.static.understanding.values import argument, assigned_value, enclosing_function, is_false, resolve
 

@@ -11,7 +11,8 @@ from typing import NamedTuple
 from perfaudit.expressions import regex
 from perfaudit.static.checks.eval_without_no_grad.surroundings import gradients_may_be_off
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
-from perfaudit.static.understanding.context import called_function, last_name
+from perfaudit.static.understanding.called_functions import called_function
+from perfaudit.static.understanding.names import last_name
 
 _TRAINS = regex(r"train|(^|_)fit($|_)|__init__|__call__")  # names of many things, most of them no evaluation
 _MAX_FUNCTIONS = 8

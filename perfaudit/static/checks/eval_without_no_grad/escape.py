@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, Loop, Source
-from perfaudit.static.understanding.context import dotted_name, last_name
+from perfaudit.static.understanding.names import dotted_name, last_name
 
 _FREE = regex(  # attributes and functions behind which there is no graph
     r"(item|tolist|detach|data|numpy|shape|size|dtype|device|argmax|argmin|argsort|eq|ne|gt|ge|lt|le|long|int|bool|byte|any|"

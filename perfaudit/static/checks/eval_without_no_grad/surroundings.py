@@ -7,7 +7,8 @@ import functools
 
 from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, Function, Source
-from perfaudit.static.understanding.context import SET_GRAD, in_no_grad, last_name
+from perfaudit.static.understanding.names import last_name
+from perfaudit.static.understanding.no_grad import SET_GRAD, in_no_grad
 from perfaudit.static.understanding.values import enclosing_function
 
 HOOK = regex(  # functions that a framework calls, without gradients as a rule

@@ -14,8 +14,9 @@ from perfaudit.static.checks.gradient_norm_per_parameter.gradient_loops import (
 )
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
-from perfaudit.static.understanding.context import is_test, last_name
+from perfaudit.static.understanding.demonstrations import is_test
 from perfaudit.static.understanding.devices import uses_accelerator
+from perfaudit.static.understanding.names import last_name
 
 _NORMS = {"torch.norm", "torch.linalg.norm", "torch.linalg.vector_norm"}
 # What needs sums of its own: gradients of which this process holds a part; and what already takes lists.

@@ -8,16 +8,14 @@ import re
 from collections.abc import Callable, Iterator
 
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
-from perfaudit.static.understanding.context import (
-    backward_calls,
-    callers,
-    runs_each_time,
-    runs_rarely,
-    step_code,
-    step_loops,
-    takes_few_long_steps,
-)
+from perfaudit.static.understanding.backward import backward_calls
+from perfaudit.static.understanding.called_functions import callers
+from perfaudit.static.understanding.each_time import runs_each_time
+from perfaudit.static.understanding.epochs import takes_few_long_steps
 from perfaudit.static.understanding.host_models import trains_on_host
+from perfaudit.static.understanding.rarely import runs_rarely
+from perfaudit.static.understanding.step_code import step_code
+from perfaudit.static.understanding.step_loops import step_loops
 
 _FOLLOW = 3  # calls followed outwards to the training loop
 _SAME_GRADIENT = {"detach", "float", "clone", "view", "flatten", "reshape", "to", "double", "contiguous"}

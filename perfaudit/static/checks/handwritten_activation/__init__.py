@@ -9,8 +9,9 @@ from perfaudit.static import edit
 from perfaudit.static.checks.handwritten_activation.formulas import is_wanted_written_out, may_hold_integers
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
-from perfaudit.static.understanding.context import dotted_name, runs_every_step
+from perfaudit.static.understanding.how_often import runs_every_step
 from perfaudit.static.understanding.members import built_as, own_values
+from perfaudit.static.understanding.names import dotted_name
 from perfaudit.static.understanding.values import assigned_value, constant
 
 SIGMOID = ("torch.sigmoid", "torch.nn.functional.sigmoid", "torch.special.expit")

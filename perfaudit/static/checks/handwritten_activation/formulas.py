@@ -7,7 +7,7 @@ import re
 
 from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, Source
-from perfaudit.static.understanding.context import last_name
+from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.values import argument, assigned_value, constant
 
 COMPILED = regex(r"jit|script|compile|fuse|decomposition|impl")  # in a decorator

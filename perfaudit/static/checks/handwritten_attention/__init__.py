@@ -10,7 +10,7 @@ from perfaudit.static import edit
 from perfaudit.static.old_torch import needs_old_torch
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
-from perfaudit.static.understanding.context import runs_every_step
+from perfaudit.static.understanding.how_often import runs_every_step
 from perfaudit.static.understanding.values import constant, resolve
 
 if TYPE_CHECKING:

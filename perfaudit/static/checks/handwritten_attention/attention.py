@@ -14,7 +14,7 @@ from perfaudit.static.checks.handwritten_attention.attention_fallbacks import is
 from perfaudit.static.checks.handwritten_attention.attention_reader import Reader
 from perfaudit.static.checks.handwritten_attention.attention_values import Chain, want
 from perfaudit.static.source import FUNCTIONS, Function, Source
-from perfaudit.static.understanding.context import last_name
+from perfaudit.static.understanding.names import last_name
 
 
 @lru_cache(maxsize=2)

@@ -6,7 +6,7 @@ import ast
 import re
 
 from perfaudit.expressions import regex
-from perfaudit.static.understanding.context import last_name
+from perfaudit.static.understanding.names import last_name
 
 _WIDTH = regex(r"[cde]", re.IGNORECASE)  # the letters that patterns have for channels and the width of a head
 _HEAD_WIDTH = regex(r"head_?(dim|size|width|channels)|(dim|d|size|channels|per)_?head|^d_?[kqv]$", re.IGNORECASE)

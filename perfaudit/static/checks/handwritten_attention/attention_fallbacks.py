@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, Function, Source
-from perfaudit.static.understanding.context import last_name
+from perfaudit.static.understanding.names import last_name
 
 FUSED = regex(
     r"scaled_dot_product_attention|flash_?attn|flash_?attention|memory_efficient_attention|flex_attention|xformers"

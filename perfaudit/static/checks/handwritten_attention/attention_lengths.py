@@ -6,7 +6,7 @@ import ast
 
 from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, Function, Source
-from perfaudit.static.understanding.context import called_function
+from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.members import is_own, own_values
 from perfaudit.static.understanding.values import constant
 

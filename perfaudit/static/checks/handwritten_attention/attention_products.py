@@ -18,7 +18,7 @@ from perfaudit.static.checks.handwritten_attention.attention_values import (
     Weights,
     want,
 )
-from perfaudit.static.understanding.context import dotted_name, last_name
+from perfaudit.static.understanding.names import dotted_name, last_name
 
 if TYPE_CHECKING:
     from perfaudit.static.checks.handwritten_attention.attention_reader import Reader

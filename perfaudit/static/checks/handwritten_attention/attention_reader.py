@@ -23,7 +23,7 @@ from perfaudit.static.checks.handwritten_attention.attention_values import (
 )
 from perfaudit.static.checks.handwritten_attention.call_results import read_call
 from perfaudit.static.source import Function, Source
-from perfaudit.static.understanding.context import dotted_name
+from perfaudit.static.understanding.names import dotted_name
 
 _ASKED = {"shape", "dtype", "device", "ndim", "is_cuda", "requires_grad"}  # read of a tensor without its values
 

@@ -21,7 +21,7 @@ from perfaudit.static.checks.handwritten_attention.attention_values import (
     want,
 )
 from perfaudit.static.source import Source
-from perfaudit.static.understanding.context import last_name
+from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.values import constant
 
 SAME = {"float", "to", "type", "type_as", "half", "bfloat16", "contiguous", "clone", "double"}

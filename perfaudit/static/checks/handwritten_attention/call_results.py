@@ -21,8 +21,9 @@ from perfaudit.static.checks.handwritten_attention.attention_products import PRO
 from perfaudit.static.checks.handwritten_attention.attention_steps import TURNS, arithmetic, shaped, turned_operand
 from perfaudit.static.checks.handwritten_attention.attention_values import PLAIN, Operand, Scores, Value, chains, want
 from perfaudit.static.checks.handwritten_attention.function_results import follow
-from perfaudit.static.understanding.context import called_function, dotted_name, last_name
+from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.members import built_as
+from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.values import resolve
 
 if TYPE_CHECKING:

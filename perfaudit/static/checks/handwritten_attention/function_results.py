@@ -10,7 +10,7 @@ from perfaudit.static.checks.handwritten_attention.attention_products import PRO
 from perfaudit.static.checks.handwritten_attention.attention_steps import lost
 from perfaudit.static.checks.handwritten_attention.attention_values import PLAIN, Value, chains, joined, want
 from perfaudit.static.source import Function, Source
-from perfaudit.static.understanding.context import last_name
+from perfaudit.static.understanding.names import last_name
 
 if TYPE_CHECKING:
     from perfaudit.static.checks.handwritten_attention.attention_reader import Reader

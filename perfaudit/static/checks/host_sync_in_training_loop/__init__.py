@@ -12,24 +12,18 @@ from perfaudit.static import edit
 from perfaudit.static.checks.host_sync_in_training_loop.device_sums import sums_on_device
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Loop, Source
-from perfaudit.static.understanding.context import (
-    StepCode,
-    StepLoop,
-    evaluates,
-    in_no_grad,
-    is_main_guard,
-    is_over_written_values,
-    last_name,
-    runs_each_time,
-    runs_in_any_case,
-    step_loops,
-    takes_few_long_steps,
-)
+from perfaudit.static.understanding.demonstrations import is_main_guard
 from perfaudit.static.understanding.device_calls import is_text, names_cpu
 from perfaudit.static.understanding.devices import device_text, uses_accelerator
+from perfaudit.static.understanding.each_time import runs_each_time, runs_in_any_case
 from perfaudit.static.understanding.elsewhere import Elsewhere, called_each_step, called_from
+from perfaudit.static.understanding.epochs import takes_few_long_steps
 from perfaudit.static.understanding.host_models import trains_on_host
 from perfaudit.static.understanding.kinds import Kind
+from perfaudit.static.understanding.names import last_name
+from perfaudit.static.understanding.no_grad import in_no_grad
+from perfaudit.static.understanding.step_code import StepCode, evaluates
+from perfaudit.static.understanding.step_loops import StepLoop, is_over_written_values, step_loops
 from perfaudit.static.understanding.taint import Region, device_values, values_elsewhere
 from perfaudit.static.understanding.values import enclosing_function
 

@@ -10,9 +10,10 @@ from perfaudit.findings import Edit, Span
 from perfaudit.static import edit
 from perfaudit.static.registry import Proposal
 from perfaudit.static.source import FUNCTIONS, LOOPS, Loop, Source
-from perfaudit.static.understanding.context import StepLoop, last_name
 from perfaudit.static.understanding.kinds import Kind
 from perfaudit.static.understanding.losses import backpropagated, key
+from perfaudit.static.understanding.names import last_name
+from perfaudit.static.understanding.step_loops import StepLoop
 from perfaudit.static.understanding.taint import Region
 from perfaudit.static.understanding.values import constant, resolve
 

@@ -12,8 +12,10 @@ from perfaudit.static.checks.optimizer_not_fused.model_size import has_large_mod
 from perfaudit.static.old_torch import needs_old_torch
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
-from perfaudit.static.understanding.context import backward_calls, is_main_guard, is_test, last_name
+from perfaudit.static.understanding.backward import backward_calls
+from perfaudit.static.understanding.demonstrations import is_main_guard, is_test
 from perfaudit.static.understanding.entry import ARGUMENTS_OF_TRAINER
+from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.values import (
     ABSENT,
     UNKNOWN,
