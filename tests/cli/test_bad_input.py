@@ -197,7 +197,7 @@ def test_a_file_that_cannot_be_read(
             raise OSError(error, os.strerror(error))
         return real(path, limit)
 
-    for module in ("source", "project", "fix", "scan"):
+    for module in ("source.reading", "project", "fix", "scan"):
         monkeypatch.setattr(f"perfaudit.static.{module}.read_bytes", read)
     done = perfaudit("scan", ".", "--fix", "--select", "PA501", "--format", "json")
     assert skipped(done) == {"bad.py": os.strerror(error).lower()}
