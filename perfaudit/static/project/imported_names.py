@@ -47,9 +47,7 @@ class ImportedNames:
 
     def _takes_from_torch(self, dotted: str) -> bool:
         """Whether a module of the project imports this name from torch, as its bytes show: a function, `checkpoint as ck`."""
-        module, _, name = dotted.rpartition(".")
-        if dotted.startswith(".") and not module.strip("."):
-            module = dotted[: len(dotted) - len(dotted.lstrip("."))]
+        module, name = _split(dotted)
         path = self._module_file(self._folder, module) if module else ""
         if not path:
             return False
@@ -74,9 +72,7 @@ class ImportedNames:
         """
         folder = self._folder if by is None else self._folders[id(by)][1]
         for _ in range(MAX_HOPS):
-            module, _, name = dotted.rpartition(".")
-            if dotted.startswith(".") and not module.strip("."):
-                module = dotted[: len(dotted) - len(dotted.lstrip("."))]
+            module, name = _split(dotted)
             path = self._module_file(folder, module) if module and name else ""
             if not path or path == self._path:
                 return None
@@ -102,9 +98,7 @@ class ImportedNames:
         """What a name stands for; bases: classes of torch's of which any subclass counts, None for plain ones."""
         if dotted.partition(".")[0] == "torch":
             return canonical(dotted)
-        module, _, name = dotted.rpartition(".")
-        if dotted.startswith(".") and not module.strip("."):
-            module = dotted[: len(dotted) - len(dotted.lstrip("."))]
+        module, name = _split(dotted)
         if not module or not hops:
             return ""
         path = self._module_file(folder, module)
@@ -172,3 +166,11 @@ class ImportedNames:
 
 def _last_names(bases: frozenset[str] | None) -> Collection[str]:
     return PLAIN_LAST_NAMES if bases is None else {name.rpartition(".")[2] for name in bases}
+
+
+def _split(dotted: str) -> tuple[str, str]:
+    """The module of a dotted name, and its last part: (".layers", "Conv"), and (".", "Conv") of ".Conv"."""
+    module, _, name = dotted.rpartition(".")
+    if dotted.startswith(".") and not module.strip("."):
+        module = dotted[: len(dotted) - len(dotted.lstrip("."))]
+    return module, name
