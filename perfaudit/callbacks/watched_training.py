@@ -93,7 +93,7 @@ class WatchedTraining:
 
     def _count(self, optimizer: int) -> None:
         """An update of an optimizer has ended. The time that this takes is nobody's."""
-        now, updates = self._clock(), self._watch.updates
+        now, updates = self._clock(), self._watch.counts.updates
         self._so_far.add(optimizer)
         if now - self._looked_at > LOOK_SECONDS or self._is_looking:
             self._waiting.end_update(is_next=updates - self._looked == 1)

@@ -21,9 +21,9 @@ def facts_of(watch: Watch, files: OwnFiles) -> Json:
     from perfaudit.target.accelerator import accelerator_of, device_in_use
 
     facts: Json = {
-        "torch_at": watch.torch_at,
-        "loader_at": watch.loader_at,
-        "first_batch_at": watch.first_batch_at,
+        "torch_at": watch.counts.torch_at,
+        "loader_at": watch.counts.loader_at,
+        "first_batch_at": watch.counts.first_batch_at,
         "optimizers": watch.kinds_of_optimizers[:MOST_NAMED],
         "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         * (1 if sys.platform == "darwin" else 1024),

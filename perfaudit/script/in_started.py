@@ -54,7 +54,7 @@ def _tell_first_update(line: Json, pipe: int, others: int) -> None:
 
     def update_ends(_: int) -> None:
         watch.take_records()  # which nobody wants
-        if watch.updates == 1 and not select.select([others], [], [], 0)[0]:
+        if watch.counts.updates == 1 and not select.select([others], [], [], 0)[0]:
             told.tell(line)
 
     watch = Watch(update_ends)

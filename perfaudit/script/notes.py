@@ -40,6 +40,10 @@ class Notes:
         """Whether a call is noted here and now."""
         return threading.get_ident() == self.here
 
+    def is_elsewhere(self) -> bool:
+        """Whether this is another thread than that of the training."""
+        return threading.get_ident() != self.thread
+
     def begin_in_this_thread(self) -> None:
         """The training runs in the thread that calls this."""
         self.thread = self.here = threading.get_ident()
@@ -48,6 +52,12 @@ class Notes:
         """From now on time phases, or not. To be called between two updates, in no phase."""
         self.only_counts = not is_wanted
         self.here = self.thread if is_wanted else 0
+
+    def leave_out(self, began: float) -> None:
+        """What has passed in this thread since then is no part of a step."""
+        if not self.is_elsewhere():
+            self.note((OURS, self.clock(), began))
+            self.add_up_many()
 
     def add_up(self) -> None:
         """Make records of what was noted. That takes time which is nobody's."""

@@ -111,7 +111,7 @@ class Teller:
             if os.getpid() != self._pid:
                 self._tell_at_its_end()
         self._so_far.add(optimizer)
-        updates = self.watch.updates
+        updates = self.watch.counts.updates
         if now >= self._look_at or self._is_looking:
             self._look(now, updates)
         is_power = not updates & (updates - 1)
@@ -124,7 +124,9 @@ class Teller:
                 self._tell_state()
             self._weigh(now - self._first, updates)
         before, self._counted_at = self._counted_at, now
-        self._longest = max(self._longest, now - (before or self.watch.first_batch_at or self.watch.torch_at or now))
+        self._longest = max(
+            self._longest, now - (before or self.watch.counts.first_batch_at or self.watch.counts.torch_at or now)
+        )
         if (not self._steps and now < self._enough_at) or not self._is_enough(now, now - before):
             if self._chosen is not None and updates >= self._change_at:
                 is_watched, number = self._chosen.next_row()
@@ -144,7 +146,7 @@ class Teller:
 
         All that is known is told before: the script may have no more steps, and end by itself or do something else for long.
         """
-        seconds = (now - (self._first or now)) / max(1, self.watch.updates - 1) * self._so_far.updates_per_step
+        seconds = (now - (self._first or now)) / max(1, self.watch.counts.updates - 1) * self._so_far.updates_per_step
         called = CalledFunctions()
         if seconds > LONGEST or self.watch.of_rank is not None or os.getpid() != self._pid:
             return False
@@ -233,20 +235,20 @@ class Teller:
 
         Behind an update, an evaluation may take any time: it is told, and where the time is up, it is not waited for.
         """
-        if self._is_early and not self.watch.updates:
+        if self._is_early and not self.watch.counts.updates:
             self._begin_to_listen_early()
         now = time.monotonic()
         if now - self._signed <= SIGN_SECONDS:
             return
         self._signed = now
-        if not self.watch.updates:
+        if not self.watch.counts.updates:
             if now - self._told > SIGN_SECONDS and os.getpid() == self._pid:
                 self._told = now
-                self._pipe.tell({"batches": self.watch.batches, "backwards": self.watch.backwards})
+                self._pipe.tell({"batches": self.watch.counts.batches, "backwards": self.watch.counts.backwards})
         elif self._is_watched and self._evaluates(now):
             self._end_listening_early()
             self.tell()
-            self._pipe.tell({"evaluated": self.watch.evaluated})
+            self._pipe.tell({"evaluated": self.watch.counts.evaluated})
             if self._profile is None and self._called is None and now >= self._enough_at + SOON * self._seconds:
                 self._pipe.tell({"waited_for": "evaluation"})
                 self._end_script()
@@ -254,7 +256,7 @@ class Teller:
     def _evaluates(self, now: float) -> bool:
         """Whether what the script has done since its last update is no step: a step has a backward pass, and comes sooner."""
         since = now - self._counted_at
-        return self.watch.evaluated > 1 and since > max(SIGN_SECONDS, EVALUATES * self._longest)
+        return self.watch.counts.evaluated > 1 and since > max(SIGN_SECONDS, EVALUATES * self._longest)
 
     def _is_enough(self, now: float, last: float) -> bool:
         """Whether steps or time are up. last: seconds of the last update, by which is told how soon more would be there."""

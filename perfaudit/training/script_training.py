@@ -209,10 +209,10 @@ class ScriptTraining(ScriptLoading):
             (role,) = roles if len(roles) == 1 else ("model",)
             other = "dataloader" if role == "model" else "model"
             seen = f"it defines a {role} factory, and with one of the {other} it is no script"
-        elif self._watch.backwards:
-            seen = f"there were {self._watch.backwards} backward passes, but no update of an optimizer"
+        elif self._watch.counts.backwards:
+            seen = f"there were {self._watch.counts.backwards} backward passes, but no update of an optimizer"
         else:
-            seen = f"there were {self._watch.batches} batches of a DataLoader, and no backward pass"
+            seen = f"there were {self._watch.counts.batches} batches of a DataLoader, and no backward pass"
             if self._started:
                 seen += f"; it started other processes ({', '.join(dict.fromkeys(self._started))}), and did not train in this one"
         why = self._left_saying or f"; {self._said or seen}"
@@ -226,14 +226,14 @@ class ScriptTraining(ScriptLoading):
         """
         records = self._watch.take_records()
         if threading.get_ident() != self._thread or os.getpid() != self._pid:  # a stack goes on in its own thread only
-            if not self.updates and self._watch.updates == 1:
+            if not self.updates and self._watch.counts.updates == 1:
                 self._refuse(cannot_be_left(self.target, "thread" if os.getpid() == self._pid else "process"))
             return
         if optimizer == NO_OPTIMIZER and not self.is_known:
             self.before_first_update(UpdatedByHand())
         self.around_forward.end()
         if self._backwards_before is not None:
-            self._keep_gradients_of_closure(self._watch.backwards - self._backwards_before)
+            self._keep_gradients_of_closure(self._watch.counts.backwards - self._backwards_before)
         self.updates += 1
         self._order.append(optimizer)
         self._records += records
@@ -316,7 +316,7 @@ class ScriptTraining(ScriptLoading):
         self.device = parameters[0].device if parameters else getattr(self.last_loss, "device", torch.device("cpu"))
         self.accelerator = accelerator_of(self.device)
         self.first_gradients = self._gradients(getattr(optimizer, "grad_scale", None))
-        self._backwards_before = self._watch.backwards
+        self._backwards_before = self._watch.counts.backwards
         self.first_batch = self._watch.batch
         self.trainer = self._trainers.running(sys._getframe(1))
         self.is_known = True

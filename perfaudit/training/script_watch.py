@@ -87,7 +87,7 @@ class ScriptWatch(Watch):
         watched = super()._watch_calls(original)
 
         def call(model: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._notes.are_taken_here() and self._has_gradients():
+            if self._notes.are_taken_here() and self._calls.has_gradients():
                 self._training.around_forward.begin()
             return watched(model, *args, **kwargs)
 

@@ -189,7 +189,7 @@ for number in range(640):
         loss_of(batch).backward()
         optimizer.step()
         resting += torch.autograd.backward is BEFORE[torch.autograd, "backward"]
-TOLD.append([training.take_figures(), training._watch.updates, training._whole.watched, resting])
+TOLD.append([training.take_figures(), training._watch.counts.updates, training._whole.watched, resting])
 training.end()
 """,
     # What somebody has put around a function of ours stays in place, and ours does nothing any more.

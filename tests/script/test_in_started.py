@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +21,7 @@ def test_a_started_process_tells_nothing_once_the_script_trains_by_itself(
     ends: list[Callable[[Any], None]] = []
 
     class Watch:
-        updates = 1
+        counts = types.SimpleNamespace(updates=1)
 
         def __init__(self, update_ends: Callable[[Any], None]) -> None:
             ends.append(update_ends)

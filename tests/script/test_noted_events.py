@@ -60,11 +60,11 @@ def test_hooks_of_an_update_take_time_of_no_phase() -> None:
     """A clock that goes on by 1 s each time it is read: what we read it for between two events is left out."""
     seconds = itertools.count(0.0)
     watch = Watch(lambda optimizer: None, clock=lambda: next(seconds))
-    watch.updates = 9  # models are looked for before that
+    watch.counts.updates = 9  # models are looked for before that
     optimizer = phases  # anything that can be referred to weakly
     for _ in range(3):
-        watch._before_update(optimizer, (), {})
-        watch._after_update(optimizer)
+        watch._updates.before(optimizer, (), {})
+        watch._updates.after(optimizer)
     records = watch.take_records()
     # One lasts until the first hook, the other from it to the second.
     assert [record["seconds"] for record in records[1:]] == [2.0, 2.0]
@@ -74,13 +74,13 @@ def test_hooks_of_an_update_take_time_of_no_phase() -> None:
 def test_what_an_update_reads_is_not_noted() -> None:
     """An Adam reads two numbers for each parameter."""
     watch = Watch(lambda optimizer: None)
-    watch.updates = 9  # models are looked for before that
+    watch.counts.updates = 9  # models are looked for before that
     item = WatchedTensors(watch._notes, int).watch_items_on_host(lambda tensor: 7)
-    watch._before_update(None, (), {})
+    watch._updates.before(None, (), {})
     noted = list(watch._notes.events)
     assert [item(None) for _ in range(100)] == [7] * 100
     assert watch._notes.events == noted
-    watch._after_update(None)
+    watch._updates.after(None)
     item(None)
     assert watch._notes.events[-3] == STRETCH_ENDS
 

@@ -43,7 +43,7 @@ def facts_after(updates: int, pid: int) -> list[dict[str, Any]]:
     told = Told()
     teller = Teller(ORDER, told, pid=pid)
     for number in range(updates):
-        teller.watch.updates = number + 1
+        teller.watch.counts.updates = number + 1
         teller.count(0)
     return [line["facts"] for line in told.lines if "facts" in line]
 
@@ -125,14 +125,14 @@ def test_an_evaluation_is_told_and_not_waited_for_when_the_time_is_up(
     monkeypatch.setattr(time, "monotonic", lambda: now)
     teller = Teller(ORDER | {"seconds": 20.0}, told)
     monkeypatch.setattr(teller, "_end_script", lambda: ended.append(now - began))
-    teller.watch.first_batch_at = now
+    teller.watch.counts.first_batch_at = now
     began = now = now + step
-    teller.watch.updates = 1
+    teller.watch.counts.updates = 1
     teller.count(0)
     for _ in range(60):
         now += 0.5
         if is_model_called:
-            teller.watch._note_evaluation()
+            teller.watch.counts.add_evaluated()
     assert ended[:1] == ([ends] if ends else [])
     assert ({"waited_for": "evaluation"} in told.lines) == bool(ends)
     assert any("evaluated" in line for line in told.lines) == bool(ends)
@@ -140,10 +140,10 @@ def test_an_evaluation_is_told_and_not_waited_for_when_the_time_is_up(
 
 def test_a_step_is_no_evaluation_once_it_has_a_backward_pass() -> None:
     watch = Watch(lambda optimizer: None)
-    watch._note_evaluation()
-    assert watch.evaluated == 1
+    watch.counts.add_evaluated()
+    assert watch.counts.evaluated == 1
     watch._watch_backward(lambda: None)()
-    assert watch.evaluated == 0
+    assert watch.counts.evaluated == 0
 
 
 def test_what_is_told_begins_no_row_of_watched_steps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,13 +154,13 @@ def test_what_is_told_begins_no_row_of_watched_steps(monkeypatch: pytest.MonkeyP
     teller, begun = Teller(ORDER, Told()), list[int]()
 
     def next_row() -> tuple[bool, int]:
-        begun.append(teller.watch.updates)
+        begun.append(teller.watch.counts.updates)
         return False, 1000
 
     monkeypatch.setattr(teller._chosen, "next_row", next_row)
     for number in range(2500):
         now += 0.001
-        teller.watch.updates = number + 1
+        teller.watch.counts.updates = number + 1
         teller.count(0)
     assert len(begun) > 1
     assert {later - before for before, later in itertools.pairwise(begun)} == {1000}
@@ -192,10 +192,12 @@ def test_who_waits_is_looked_at_between_two_updates_in_a_row(
 ) -> None:
     """Between each two of long ones; of short ones less and less often."""
     teller, looked = Teller(ORDER, Told()), {}
-    monkeypatch.setattr(teller._waiting, "end_update", lambda is_next: looked.update({teller.watch.updates: is_next}))
-    monkeypatch.setattr(time, "monotonic", lambda: 1000 + seconds * teller.watch.updates)
+    monkeypatch.setattr(
+        teller._waiting, "end_update", lambda is_next: looked.update({teller.watch.counts.updates: is_next})
+    )
+    monkeypatch.setattr(time, "monotonic", lambda: 1000 + seconds * teller.watch.counts.updates)
     for number in range(1, 13):
-        teller.watch.updates = number
+        teller.watch.counts.updates = number
         teller.count(0)
     assert list(looked) == list(looks)
     assert [number for number, is_next in looked.items() if is_next] == [

@@ -68,7 +68,7 @@ def small():
     return Forward()
 """
 TAIL = """
-print(json.dumps({"updates": WATCH.take_records(), "backwards": WATCH.backwards}))
+print(json.dumps({"updates": WATCH.take_records(), "backwards": WATCH.counts.backwards}))
 """
 PROGRAMS = {
     "plain": """
@@ -369,7 +369,7 @@ timed = [kind.__name__ for kind in (nn.TransformerEncoder, nn.TransformerEncoder
 assert timed == ["TransformerEncoder"], timed
 """,
     "sampled": """
-WATCH.on_update = lambda optimizer: WATCH.watch_next(WATCH.updates % 3 == 2)
+WATCH.on_update = lambda optimizer: WATCH.watch_next(WATCH.counts.updates % 3 == 2)
 model, other = small(), small()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for number, (x, y) in enumerate(DataLoader(Rows(), batch_size=2)):
@@ -425,7 +425,7 @@ for (loss, norm), record in zip(OWN, VALUES, strict=True):
 """,
     "compiled_around": """
 import torch._dynamo.trace_rules as rules
-assert rules.check(Watch._before_update) and rules.check(torch.Tensor.item) and not rules.check(small)
+assert rules.check(WATCH._updates.before) and rules.check(torch.Tensor.item) and not rules.check(small)
 """,
     "copies": """
 import copy, io, pickle

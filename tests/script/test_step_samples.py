@@ -1,0 +1,57 @@
+"""Which call tells the samples of a step. Tensors are stand-ins: no torch."""
+
+from __future__ import annotations
+
+import pytest
+
+from perfaudit.script.step_samples import StepSamples
+
+
+class Tensor:
+    def __init__(self, *shape: int) -> None:
+        self.shape = shape
+
+
+def test_the_first_call_before_each_backward_pass_tells() -> None:
+    samples = StepSamples()
+    assert samples.wants_inputs
+    assert samples.count_inputs([3, {"x": Tensor(8, 2)}]) == 8
+    assert not samples.wants_inputs
+    samples.begin_backward()
+    assert samples.wants_inputs
+
+
+def test_models_are_not_asked_where_a_batch_tells() -> None:
+    samples = StepSamples()
+    samples.take_batch()
+    samples.begin_backward()
+    assert not samples.wants_inputs
+    samples.end_update()
+    assert samples.wants_inputs
+
+
+@pytest.mark.parametrize(
+    ("calls", "are_again"), [("aa", True), ("ab", False), ("ba", False), ("", False), ("n", False)]
+)
+def test_inputs_are_the_same_as_before(calls: str, are_again: bool) -> None:
+    """Of an update of which all calls had the tensor of the call before. n: a call without a tensor."""
+    tensors = {"a": Tensor(8, 2), "b": Tensor(8, 2), "n": None}
+    samples = StepSamples()
+    samples.count_inputs([tensors["a"]])
+    samples.end_update()
+    for name in calls:
+        samples.count_inputs([tensors[name]])
+    assert samples.are_again() == are_again
+    samples.end_update()
+    assert not samples.are_again()
+
+
+def test_another_tensor_in_the_same_place_in_memory_is_another_one() -> None:
+    samples, found = StepSamples(), []
+    for _ in range(3):
+        tensor = Tensor(8, 2)
+        samples.count_inputs([tensor])
+        del tensor
+        found.append(samples.are_again())
+        samples.end_update()
+    assert found == [False, False, False]
