@@ -1,8 +1,10 @@
-"""How many samples a batch has. Knows no torch."""
+"""How many samples a batch has. Imports no torch."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+import sys
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 
@@ -25,3 +27,23 @@ def first_tensor(batch: Any, dimensions: int = 1) -> Any:
         if (found := first_tensor(part, dimensions)) is not None:
             return found
     return None
+
+
+def sizes_by_loader(loader: Any) -> Iterator[int] | None:
+    """How many samples each batch of an epoch has, however they are put together: as lists, or with the time as first dimension.
+
+    None where torch's own sampler does not choose them one by one. So it is with one sample a batch, which may be a whole batch
+    of the data set's.
+    """
+    data = sys.modules["torch.utils.data"]
+    sampler = loader.batch_sampler
+    if type(sampler) is not data.BatchSampler or isinstance(loader.dataset, data.IterableDataset):
+        return None
+    size = int(sampler.batch_size)
+    if size == 1:
+        return None
+    try:
+        samples = len(sampler.sampler)
+    except (TypeError, NotImplementedError):  # it has no end, or does not know it
+        return itertools.repeat(size)
+    return itertools.chain(itertools.repeat(size, samples // size), [samples % size])

@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from perfaudit.script.batch_axis import UNCLEAR
 from perfaudit.script.samples import first_tensor
 
 
@@ -30,8 +31,8 @@ class StepSamples:
         """The next call of a model belongs to another backward pass."""
         self.wants_inputs = not self._has_samples
 
-    def count_inputs(self, given: list[Any]) -> int:
-        """The samples that a model is called with, which is to tell."""
+    def count_inputs(self, given: list[Any], axis: int) -> int:
+        """The samples that a model is called with, which is to tell. axis: see `BatchAxes`. 0 where it is not clear."""
         self.wants_inputs = False
         found = first_tensor(given, dimensions=2)
         self._inputs += 1
@@ -40,7 +41,7 @@ class StepSamples:
             self._input = weakref.ref(found) if found is not None else lambda: None
         except TypeError:  # of a kind that cannot be looked for later
             self._input = lambda: None
-        return 0 if found is None else int(found.shape[0])
+        return 0 if found is None or axis == UNCLEAR else int(found.shape[axis])
 
     def are_again(self) -> bool:
         """Whether models were called with what they had been called with before, and with nothing else, since `end_update`."""

@@ -44,6 +44,7 @@ class Watch:
     """
 
     times_forwards = True  # puts a function of ours around them
+    has_own_batches = True  # whether no other loader takes the place of the script's
     has_values = False  # whether a record has more than what is noted, see `_values`
 
     def __init__(
@@ -59,7 +60,8 @@ class Watch:
         self._samples = samples = StepSamples()
         self._updates = WatchedUpdates(notes, self.counts, self._end_update, self._look_for_models)
         self._backward = WatchedBackward(notes, self.counts, samples, self._end_step_without_optimizer)
-        self._batches = WatchedBatches(notes, self.counts, samples, of_rank.see_batch if of_rank is not None else None)
+        see_batch = of_rank.see_batch if of_rank is not None else None
+        self._batches = WatchedBatches(notes, self.counts, samples, see_batch, self.has_own_batches)
         self._calls = WatchedCalls(notes, self.counts, samples)
         self._optimizers = NumberedOptimizers()
         self._has_optimizer = False  # without any, each backward pass ends a step

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from perfaudit.script.counts import Counts
@@ -12,19 +12,31 @@ from perfaudit.script.noted_events import BATCH, END, EPOCH, MOST_NOTED, WANTED
 from perfaudit.script.notes import Notes
 from perfaudit.script.read_loaders import ReadLoaders
 from perfaudit.script.replaced_functions import Function
-from perfaudit.script.samples import count_samples
+from perfaudit.script.samples import count_samples, sizes_by_loader
 from perfaudit.script.step_samples import StepSamples
 
 _thread_now = threading.get_ident
 
 
 class WatchedBatches:
-    """Makes these functions. see_batch: called with each batch, where somebody wants to see what is in it."""
+    """Makes these functions.
+
+    see_batch: called with each batch, where somebody wants to see what is in it. are_its_own: whether a loader's iterator gives
+    what that loader has loaded, so that its sampler knows how many samples a batch has.
+    """
 
     def __init__(
-        self, notes: Notes, counts: Counts, samples: StepSamples, see_batch: Callable[[Any], None] | None
+        self,
+        notes: Notes,
+        counts: Counts,
+        samples: StepSamples,
+        see_batch: Callable[[Any], None] | None,
+        are_its_own: bool,
     ) -> None:
         self._notes, self._counts, self._samples, self._see_batch = notes, counts, samples, see_batch
+        self._are_its_own = are_its_own
+        # By the id of an iterator; what it gives next. One that is gone leaves its id to another, which begins anew.
+        self._sizes: dict[int, Iterator[int] | None] = {}
         self.loaders = ReadLoaders()
         # The batches before the last loader that was begun, and that loader.
         self._epoch: tuple[int, Callable[[], Any]] = (0, lambda: None)
@@ -50,6 +62,7 @@ class WatchedBatches:
             self._epoch = self._counts.batches, weakref.ref(loader)
             batches = in_phase(loader)
             self.loaders.begin(loader, batches)
+            self._sizes[id(batches)] = sizes_by_loader(loader) if self._are_its_own else None
             return batches
 
         return begin
@@ -81,7 +94,7 @@ class WatchedBatches:
                 notes.here = notes.thread
             now = clock()
 
-            samples = count_samples(batch)
+            samples = self._size_by_loader(batches) or count_samples(batch)
             note((BATCH, now, samples))
             self._count_batch(batch)
             if loaders.last != id(batches):
@@ -100,12 +113,18 @@ class WatchedBatches:
                 batch = load(batches)
             finally:
                 notes.depth = 0
+            self._size_by_loader(batches)
             self._count_batch(batch)
             if loaders.last != id(batches):
                 loaders.read(id(batches))
             return batch
 
         return next_batch
+
+    def _size_by_loader(self, batches: Any) -> int:
+        """How many samples the sampler has chosen for the batch that has just come; 0 where that is not known."""
+        sizes = self._sizes.get(id(batches))
+        return next(sizes, 0) if sizes is not None else 0
 
     def _count_batch(self, batch: Any) -> None:
         if self._see_batch is not None:

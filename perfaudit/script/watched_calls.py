@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from perfaudit.script.batch_axis import BatchAxes
 from perfaudit.script.counts import Counts
 from perfaudit.script.noted_events import CALLED, FORWARD, MOST_NOTED, NO_GRADIENTS
 from perfaudit.script.notes import Notes
@@ -18,12 +19,14 @@ class WatchedCalls:
 
     def __init__(self, notes: Notes, counts: Counts, samples: StepSamples) -> None:
         self._notes, self._counts, self._samples = notes, counts, samples
+        self._axes = BatchAxes()
         self.has_gradients: Callable[[], bool] = bool
 
     def watch(self, original: Function) -> Function:
         """A model is called."""
         notes, has_gradients, thread_now = self._notes, self.has_gradients, threading.get_ident
-        events, note, clock, step = notes.events, notes.note, notes.clock, self._samples
+        events, note, clock = notes.events, notes.note, notes.clock
+        step, axes = self._samples, self._axes
 
         def call(model: Any, *args: Any, **kwargs: Any) -> Any:
             here = notes.here
@@ -35,6 +38,9 @@ class WatchedCalls:
             notes.depth += 1
             note((FORWARD, clock(), type(model)))
             try:
+                if step.wants_inputs and axes.is_new(model) and has_gradients():
+                    with axes.looked_at(model, [*args, *kwargs.values()]):
+                        return original(model, *args, **kwargs)
                 return original(model, *args, **kwargs)
             finally:
                 now = clock()
@@ -42,7 +48,7 @@ class WatchedCalls:
                 notes.depth -= 1
                 samples = 0 if has_gradients() else NO_GRADIENTS
                 if step.wants_inputs and not samples:
-                    samples = step.count_inputs([*args, *kwargs.values()])
+                    samples = step.count_inputs([*args, *kwargs.values()], axes.of(model))
                 note((CALLED, now, samples))
                 if samples == NO_GRADIENTS:
                     self._counts.add_evaluated()

@@ -26,6 +26,7 @@ class ScriptWatch(Watch):
     """The watch over a script's steps, which leaves the script at the end of each update."""
 
     times_forwards = False  # patches are put into these functions
+    has_own_batches = False
 
     def __init__(self, training: ScriptTraining) -> None:
         super().__init__(training.update_ends)

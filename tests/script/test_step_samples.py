@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from perfaudit.script.batch_axis import FIRST, SECOND, UNCLEAR
 from perfaudit.script.step_samples import StepSamples
 
 
@@ -15,7 +16,7 @@ class Tensor:
 def test_the_first_call_before_each_backward_pass_tells() -> None:
     samples = StepSamples()
     assert samples.wants_inputs
-    assert samples.count_inputs([3, {"x": Tensor(8, 2)}]) == 8
+    assert samples.count_inputs([3, {"x": Tensor(8, 2)}], FIRST) == 8
     assert not samples.wants_inputs
     samples.begin_backward()
     assert samples.wants_inputs
@@ -37,10 +38,10 @@ def test_inputs_are_the_same_as_before(calls: str, are_again: bool) -> None:
     """Of an update of which all calls had the tensor of the call before. n: a call without a tensor."""
     tensors = {"a": Tensor(8, 2), "b": Tensor(8, 2), "n": None}
     samples = StepSamples()
-    samples.count_inputs([tensors["a"]])
+    samples.count_inputs([tensors["a"]], FIRST)
     samples.end_update()
     for name in calls:
-        samples.count_inputs([tensors[name]])
+        samples.count_inputs([tensors[name]], FIRST)
     assert samples.are_again() == are_again
     samples.end_update()
     assert not samples.are_again()
@@ -50,8 +51,13 @@ def test_another_tensor_in_the_same_place_in_memory_is_another_one() -> None:
     samples, found = StepSamples(), []
     for _ in range(3):
         tensor = Tensor(8, 2)
-        samples.count_inputs([tensor])
+        samples.count_inputs([tensor], FIRST)
         del tensor
         found.append(samples.are_again())
         samples.end_update()
     assert found == [False, False, False]
+
+
+@pytest.mark.parametrize(("axis", "samples"), [(FIRST, 35), (SECOND, 20), (UNCLEAR, 0)])
+def test_samples_are_in_the_dimension_that_the_model_tells(axis: int, samples: int) -> None:
+    assert StepSamples().count_inputs([Tensor(35, 20)], axis) == samples

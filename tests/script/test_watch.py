@@ -331,6 +331,56 @@ for _ in range(8):
     mean(model(rows)).backward()
     optimizer.step()
 """,
+    **{
+        f"sequence_{name}": f"""
+class Sequences(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inside = {layer}
+    def forward(self, x):
+        return self.inside{call}
+model = Sequences()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(8):
+    mean(model(torch.randn(6, 3, 8))).backward()
+    optimizer.step()
+assert not any(module._forward_pre_hooks for module in model.modules())
+"""
+        for name, layer, call in (
+            ("with_state", "nn.LSTM(8, 8)", "(x, (torch.zeros(1, 3, 8), torch.zeros(1, 3, 8)))[0]"),
+            ("packed", "nn.GRU(8, 8)", "(nn.utils.rnn.pack_padded_sequence(x, [6, 5, 4]))[0].data"),
+            ("masked", "nn.TransformerEncoderLayer(8, 2, 8)", "(x, src_mask=torch.zeros(6, 6))"),
+            ("first", "nn.LSTM(8, 8, batch_first=True)", "(x)[0]"),
+            ("turned", "nn.LSTM(8, 8)", "(x.transpose(0, 1))[0]"),
+            ("by_default", "nn.LSTM(8, 8)", "(x)[0]"),
+            ("unmasked", "nn.TransformerEncoderLayer(8, 2, 8)", "(x)"),
+            ("without", "nn.Linear(8, 8)", "(x)"),
+        )
+    },
+    "listed": """
+class Lists(Dataset):
+    def __len__(self):
+        return 30
+    def __getitem__(self, index):
+        return torch.randn(3, 8, 8)
+model = nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for images in DataLoader(Lists(), batch_size=4, collate_fn=tuple):
+    mean(model(torch.stack(images))).backward()
+    optimizer.step()
+""",
+    "time_first": """
+class Texts(Dataset):
+    def __len__(self):
+        return 32
+    def __getitem__(self, index):
+        return torch.randn(5 + index % 3, 8)
+model = nn.LSTM(8, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for texts in DataLoader(Texts(), batch_size=4, collate_fn=nn.utils.rnn.pad_sequence):
+    mean(model(texts)[0]).backward()
+    optimizer.step()
+""",
     "by_name": """
 model = small()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -585,6 +635,34 @@ def test_samples_without_a_loader_are_those_of_the_models_inputs(
     run = summarize(seen_of(name), name)
     rate = run.samples_per_second
     assert (rate and run.seconds_per_step and round(rate * run.seconds_per_step)) == samples
+
+
+@pytest.mark.parametrize(
+    ("name", "samples"),
+    [
+        ("with_state", 3),
+        ("packed", 3),
+        ("masked", 3),
+        ("first", 6),
+        ("turned", 6),
+        ("by_default", None),  # six samples by mistake, or six times: nothing tells
+        ("unmasked", None),
+        ("without", 6),
+    ],
+)
+def test_layers_for_sequences_tell_which_dimension_has_the_samples(
+    seen_of: Callable[[str], Seen], name: str, samples: int | None
+) -> None:
+    run = summarize(seen_of(f"sequence_{name}"), name)
+    rate = run.samples_per_second
+    assert (rate and run.seconds_per_step and round(rate * run.seconds_per_step)) == samples
+
+
+@pytest.mark.parametrize("name", ["listed", "time_first"])
+def test_samples_of_a_loader_are_those_that_its_sampler_chose(seen_of: Callable[[str], Seen], name: str) -> None:
+    """Lists of images begin with one of three channels, padded sequences with the longest one."""
+    sizes = [update["samples"] for update in seen_of(name).updates]
+    assert sizes == {"listed": [4] * 7 + [2], "time_first": [4] * 8}[name]
 
 
 class Tensor:
