@@ -50,19 +50,25 @@ def forward_under(code: Code, context: str, documented: tuple[str, ...]) -> Patc
 
     documented: names of torch that `{0}`, `{1}` … in the context stand for, written as the file imports them.
     """
-    from perfaudit.static.around_forward import put_forwards_under
+    from perfaudit.static.around_forward import Begun, put_forwards_under
 
     script = code.survey.facts.script
-    sites = script.backward if script is not None else ()
-    source = code.source(sites[0].path) if len({site.path for site in sites}) == 1 else None
-    calls = [found[1] for site in sites if source is not None and (found := call_at(source, site)) is not None]
-    if script is None or source is None or len(calls) < len(sites):
+    backwards = script.backward if script is not None else ()
+    paths = {each.site.path for each in backwards}
+    source = code.source(next(iter(paths))) if len(paths) == 1 else None
+    if script is None or source is None:
         return None
-    held = [each for model in script.models for each in model if each.path == sites[0].path]
-    backwards = [(call, {each.name for each in held if _is_known(source, each, call)}) for call in calls]
+    held = [each for model in script.models for each in model if each.path in paths]
+    begun: list[Begun] = []
+    for each in backwards:
+        found = call_at(source, each.site)
+        if found is None:
+            return None
+        names = frozenset(name.name for name in held if _is_known(source, name, found[1]))
+        begun.append(Begun(found[1], names, frozenset(each.forwards), frozenset(each.others)))
     written = [edit.name_for(source, name) for name in documented]
     header = f"with {context.format(*(name for name, _ in written))}:"
-    done = put_forwards_under(source, backwards, header)
+    done = put_forwards_under(source, begun, header)
     if done is None:
         return None
     edits, first = done

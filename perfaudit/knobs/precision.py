@@ -168,7 +168,7 @@ class Precision(Knob):
             return f"your step computes in {' and '.join(script.autocasts)} under autocast already"
         if not script.backward:
             return "`backward` is called by a library, and autocast must end before that"
-        places = sorted({(site.path, site.line) for site in script.backward})
+        places = sorted({(each.site.path, each.site.line) for each in script.backward})
         *others, last = (f"{shown_path(path)}:{line}" for path, line in places)
         of_each = f", at {', '.join(others)} and {last} each," if others else ""
         what = f"the model's call, the loss and `backward`{of_each}"

@@ -11,7 +11,7 @@ from perfaudit.target.blocks import Repeated
 from perfaudit.target.flags import Flags
 from perfaudit.training.held_names import Held
 
-VERSION = 1  # of the JSON
+VERSION = 2  # of the JSON
 
 
 class CallSite(NamedTuple):
@@ -132,16 +132,29 @@ class Trainer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Backward:
+    """A script's call behind a backward pass.
+
+    forwards: lines of the function with this call at which modules that are trained were called, since the backward pass before.
+    others: lines of it at which functions were called with a backward pass of their own.
+    """
+
+    site: CallSite
+    forwards: tuple[int, ...] = ()
+    others: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
     """What is known of a script, whose loop is its own.
 
-    models: under which names functions that run hold each of its models, the innermost first. backward: its calls behind the
-    backward passes of an update. autocasts: types that it enters autocast with. arguments: that it was given. optimizers: those
+    models: under which names functions that run hold each of its models, the innermost first. backward: the backward passes of
+    an update. autocasts: types that it enters autocast with. arguments: that it was given. optimizers: those
     that a step updates beside the one of the facts, as in a GAN.
     """
 
     models: tuple[tuple[Held, ...], ...] = ()
-    backward: tuple[CallSite, ...] = ()
+    backward: tuple[Backward, ...] = ()
     autocasts: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()
     optimizers: tuple[Optimizer, ...] = ()

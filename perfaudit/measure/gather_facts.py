@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from perfaudit.machine.limits import physical_cores, usable_cores
-from perfaudit.measure.facts import CallSite, Device, Facts, Host, Loader, Model, Optimizer, Script, Trainer
+from perfaudit.measure.facts import Backward, CallSite, Device, Facts, Host, Loader, Model, Optimizer, Script, Trainer
 from perfaudit.target.accelerator import Accelerator, accelerator_of
 from perfaudit.target.blocks import repeated_blocks
 from perfaudit.target.flags import flags
@@ -63,7 +63,11 @@ def _trainer(trainer: Any) -> Trainer | None:  # a training.trainers.Trainer
 def _script(training: Any) -> Script:
     return Script(
         models=tuple(tuple(names) for names in training.model_names),
-        backward=tuple(site for call in training.backward_sites if (site := _call_site(call)) is not None),
+        backward=tuple(
+            Backward(site=site, forwards=tuple(sorted(lines.forwards)), others=tuple(sorted(lines.backwards)))
+            for call, lines in training.backward_sites.items()
+            if (site := _call_site(call)) is not None
+        ),
         autocasts=tuple(sorted(training.autocasts)),
         arguments=tuple(training.target.arguments or ()),
         optimizers=tuple(_optimizer(each, site) for each, site in training.other_optimizers),

@@ -183,7 +183,8 @@ def _describe(error: BaseException, folder: Path) -> str:
     text = " ".join(_COLOUR.sub("", words_of(error)).split())[:300]
     place = ""
     for frame in traceback.extract_tb(error.__traceback__):
-        if is_own(os.path.abspath(frame.filename)):  # noqa: PTH100
+        is_file = not frame.filename.startswith("<")  # as "<string>" of what was compiled from a text
+        if is_file and is_own(os.path.abspath(frame.filename)):  # noqa: PTH100
             place = f" ({_shown(frame.filename, folder)}:{frame.lineno} in {frame.name})"
     if isinstance(error, SyntaxError) and error.filename:
         text, place = error.msg or text, f" ({_shown(error.filename, folder)}:{error.lineno})"

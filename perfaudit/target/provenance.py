@@ -9,6 +9,7 @@ import os
 import sys
 import sysconfig
 import types
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -88,9 +89,16 @@ def call_site(frame: types.FrameType | None, built: object = None) -> Site | Non
 
 def users_call(frame: types.FrameType | None) -> Site | None:
     """The innermost call of the user's own code that is under way; None where there is none, or its place is not known."""
-    while frame is not None and not is_users(frame):
+    innermost = next(users_frames(frame), None)
+    return _site(innermost) if innermost is not None else None
+
+
+def users_frames(frame: types.FrameType | None) -> Iterator[types.FrameType]:
+    """The user's own functions that run, from this frame outwards."""
+    while frame is not None:
+        if is_users(frame):
+            yield frame
         frame = frame.f_back
-    return _site(frame) if frame is not None else None
 
 
 def _split(frame: types.FrameType | None, built: object) -> tuple[list[types.FrameType], list[types.FrameType]]:

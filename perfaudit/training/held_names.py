@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import types
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from perfaudit.target.frame_names import names_in
-from perfaudit.target.provenance import is_users
+from perfaudit.target.provenance import users_frames
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,7 @@ class Held:
 def held_names(thing: object, innermost: types.FrameType | None) -> list[Held]:
     """The names of a thing in functions of the user that run, from the innermost frame outwards; in each the plain ones first."""
     found: list[Held] = []
-    for frame in _users_frames(innermost):
+    for frame in users_frames(innermost):
         code = frame.f_code
         at = os.path.realpath(code.co_filename), code.co_qualname, code.co_firstlineno
         with names_in(frame) as names:
@@ -37,13 +36,6 @@ def held_names(thing: object, innermost: types.FrameType | None) -> list[Held]:
             own = [f"self.{name}" for name, value in _attributes(names.get("self")).items() if value is thing]
         found += [Held(*at, name, frame.f_lineno or 0) for name in [*plain, *own]]
     return found
-
-
-def _users_frames(frame: types.FrameType | None) -> Iterator[types.FrameType]:
-    while frame is not None:
-        if is_users(frame):
-            yield frame
-        frame = frame.f_back
 
 
 def _attributes(owner: Any) -> dict[str, Any]:

@@ -35,6 +35,7 @@ from perfaudit.target.provenance import Site
 from perfaudit.target.random_streams import seed_all
 from perfaudit.target.working_folder import full_path, present_folder
 from perfaudit.training.around_forward import AroundForward
+from perfaudit.training.forward_lines import Lines
 from perfaudit.training.held_names import Held, held_names
 from perfaudit.training.script_loading import ScriptLoading
 from perfaudit.training.script_start import ScriptStart, Start
@@ -136,6 +137,7 @@ class ScriptTraining(ScriptLoading):
         for _ in range(-len(self._order) % self._updates_per_step):  # to the end of a step
             self._go_on()
         self.start.end_step()
+        self._watch.forward_lines.end()
         self._records.clear()
         self.phases.take()
 
@@ -375,10 +377,12 @@ class ScriptTraining(ScriptLoading):
     # ---- where things were built -------------------------------------------------------------------------------------
 
     @property
-    def backward_sites(self) -> list[Site]:
-        """The script's calls behind the backward passes of its first steps; [] where one of them is no call of its own."""
-        sites = list(self._watch.backward_sites)
-        return [site for site in sites if site is not None] if None not in sites else []
+    def backward_sites(self) -> dict[Site, Lines]:
+        """The script's calls behind the backward passes of its first steps, with where their functions called modules before;
+        {} where one of them is no call of its own.
+        """
+        sites = self._watch.forward_lines.sites
+        return {site: lines for site, lines in sites.items() if site is not None} if None not in sites else {}
 
     @property
     def model_names(self) -> list[list[Held]]:

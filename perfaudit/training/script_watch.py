@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from perfaudit.script.replaced_functions import Function, replace
 from perfaudit.script.spans import PHASES
 from perfaudit.script.watch import Watch
-from perfaudit.target.provenance import Site, users_call
+from perfaudit.training.forward_lines import ForwardLines
 
 if TYPE_CHECKING:
     from perfaudit.training.script_training import ScriptTraining
@@ -34,7 +34,7 @@ class ScriptWatch(Watch):
         self.optimizers_built = 0
         self.loader: Any = None  # of the last batch before the first update
         self.batch: Any = None  # this batch
-        self.backward_sites: dict[Site | None, None] = {}  # calls behind the backward passes of the first steps
+        self.forward_lines = ForwardLines()  # of the first steps
         self._is_backward = False
         # By iterator, which nobody must keep alive because its workers end with it: the loader, and whether that is own.
         self._loaders: weakref.WeakKeyDictionary[Any, tuple[Any, bool]] = weakref.WeakKeyDictionary()
@@ -60,7 +60,17 @@ class ScriptWatch(Watch):
 
         register_optimizer_step_pre_hook(self._before_first_update)
         replace(loading._MultiProcessingDataLoaderIter, "_shutdown_workers", _let_go)
+        self.forward_lines.watch()
         super().put_in_place()
+
+    def _watch_compiling(self, original: Function) -> Function:
+        watched = super()._watch_compiling(original)
+
+        def compile(*args: Any, **kwargs: Any) -> Any:
+            self.forward_lines.end()  # a hook of ours would break the graph of what is compiled
+            return watched(*args, **kwargs)
+
+        return compile
 
     def _before_first_update(self, optimizer: Any, *_: Any) -> None:
         if not self._training.is_known and not self._notes.running.frames:
@@ -75,7 +85,7 @@ class ScriptWatch(Watch):
                 self._training.note_loss(args[0])
                 self._training.around_forward.end()
                 if not self._training.knows_its_steps:
-                    self.backward_sites[users_call(sys._getframe(1))] = None
+                    self.forward_lines.note_backward(sys._getframe(1))
             is_outermost, self._is_backward = not self._is_backward, True
             try:
                 return watched(*args, **kwargs)

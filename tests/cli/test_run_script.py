@@ -156,6 +156,15 @@ def test_a_script_that_raises_after_some_steps_is_told_with_its_steps(tmp_path: 
     assert seen["message"] == "ValueError: too far (train.py:7 in <module>)"
 
 
+def test_the_place_of_an_error_is_a_line_of_a_file(tmp_path: Path) -> None:
+    """As of a dataclass of a library, whose `__init__` is compiled from a text."""
+    (tmp_path / "train.py").write_text("import torch\nexec(\"raise ValueError('no')\")\n")
+    assert (
+        result(run_forked(tmp_path, "train.py", "--format", "json"))["message"]
+        == "ValueError: no (train.py:2 in <module>)"
+    )
+
+
 RANKS = """
 import sys, time
 import torch

@@ -12,7 +12,7 @@ from surveys import found, survey_of
 
 from perfaudit.knobs import Bench, Probe, Refused, Reply, Survey, Unanswered, knob
 from perfaudit.knobs._code import Code
-from perfaudit.measure.facts import CallSite, Script
+from perfaudit.measure.facts import Backward, CallSite, Script
 from perfaudit.measurements import Settings
 from perfaudit.training.held_names import Held
 
@@ -49,7 +49,7 @@ def script(folder: Path, text: str, *arguments: str) -> Survey:
     update = next(n for n, line in enumerate(lines) if "optimizer.step" in line) + 1
     first = lines.index("def main():") + 1
     models = ((Held(path, "main", first, "model", update),),)
-    seen = Script(models=models, backward=(site("backward()"),), arguments=arguments)
+    seen = Script(models=models, backward=(Backward(site=site("backward()")),), arguments=arguments)
     loader = {"site": site("DataLoader("), "batch_size": 16, "dataset_length": 1000}
     return survey_of(script=seen, factories={}, factory_files={}, loader=loader)
 
@@ -118,7 +118,7 @@ class Trainer:
 def test_each_of_several_backward_passes_has_its_autocast_also_in_another_method(project: Callable[..., Path]) -> None:
     path = str(project(**{"train.py": CLASS}) / "train.py")
     held = [Held(path, "Trainer.step", 9, name, 13) for name in ("self.critic", "self.actor")]
-    sites = (CallSite(path, 12, 12, 8, 23), CallSite(path, 18, 18, 8, 23))
+    sites = tuple(Backward(site=CallSite(path, line, line, 8, 23)) for line in (12, 18))
     seen = Script(models=tuple((each,) for each in held), backward=sites)
     assert patched(survey_of(script=seen, factories={}, factory_files={}), "precision", {"precision": "bf16"}) == [
         '        with torch.autocast("cpu", dtype=torch.bfloat16):',
@@ -129,13 +129,50 @@ def test_each_of_several_backward_passes_has_its_autocast_also_in_another_method
     ]
     of_another = CLASS.replace("    def act(self, x):", "\n\nclass Other:\n    def act(self, x):")
     path = str(project(**{"train.py": of_another}) / "train.py")
-    moved = replace(seen, backward=(sites[0], CallSite(path, 21, 21, 8, 23)))
+    moved = replace(seen, backward=(sites[0], Backward(site=CallSite(path, 21, 21, 8, 23))))
     assert patched(survey_of(script=moved, factories={}, factory_files={}), "precision", {"precision": "bf16"}) == []
 
 
+METHODS = """\
+import torch
+
+
+class Trainer:
+    def fit(self, loader, scaler=None):
+        for x, y in loader:
+            loss = self.compute_loss(x, y)
+            self.optimizer.zero_grad()
+            if scaler is None:
+                loss.backward()
+            else:
+                scaler.scale(loss).backward()
+            self.optimizer.step()
+
+    def compute_loss(self, x, y):
+        return (self.model(x) - y).square().mean()
+"""
+
+
+@pytest.mark.parametrize("forwards", [(7,), ()])
+def test_a_loss_of_a_method_is_put_under_autocast_where_a_model_was_seen_to_run(
+    project: Callable[..., Path], forwards: tuple[int, ...]
+) -> None:
+    path = str(project(**{"train.py": METHODS}) / "train.py")
+    held = Held(path, "Trainer.fit", 5, "self.model", 13)
+    seen = Script(models=((held,),), backward=(Backward(site=CallSite(path, 10, 10, 16, 31), forwards=forwards),))
+    assert (
+        patched(survey_of(script=seen, factories={}, factory_files={}), "precision", {"precision": "bf16"})
+        == [
+            '            with torch.autocast("cpu", dtype=torch.bfloat16):',
+            "                loss = self.compute_loss(x, y)",
+        ][: 2 * len(forwards)]
+    )
+
+
 def test_the_lines_of_several_backward_passes_are_told() -> None:
-    sites = (CallSite("train.py", 9, 9, 4, 20), CallSite("train.py", 5, 5, 4, 20))
-    said = knob("precision").no_line(survey_of(script=Script(backward=(*sites, CallSite("field.py", 9, 9, 4, 20)))))
+    places = (("train.py", 9), ("train.py", 5), ("field.py", 9))
+    sites = tuple(Backward(site=CallSite(path, line, line, 4, 20)) for path, line in places)
+    said = knob("precision").no_line(survey_of(script=Script(backward=sites)))
     assert said == (
         "the model's call, the loss and `backward`, at field.py:9, train.py:5 and train.py:9 each, are not lines of one block "
         "of yours that could stand under autocast"
@@ -213,5 +250,5 @@ def test_what_keeps_a_script_from_being_patched_is_told() -> None:
     assert knob("fusion").no_line(by_hand).endswith("must be changed by hand")
     told = knob("precision").no_line
     assert told(survey_of(script=Script())).startswith("`backward` is called by a library")
-    assert "are not lines of one block" in told(survey_of(script=Script(backward=(site,))))
+    assert "are not lines of one block" in told(survey_of(script=Script(backward=(Backward(site=site),))))
     assert told(survey_of(script=Script(autocasts=("bfloat16",)))).endswith("in bfloat16 under autocast already")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perfaudit.static import edit
-from perfaudit.static.around_forward import put_forwards_under
+from perfaudit.static.around_forward import Begun, put_forwards_under
 from perfaudit.static.source import Source
 
 
@@ -32,7 +32,7 @@ HANDED = ("loss = compute(model, x, y)", "scaler.scale(loss).backward()")
 def test_they_reach_from_the_models_call_to_the_loss(lines: tuple[str, ...], first: int, last: int) -> None:
     source = Source("train.py", loop(*lines))
     [backward] = source.calls(".backward")
-    found = put_forwards_under(source, [(backward, {"model"})], "with cast():")
+    found = put_forwards_under(source, [Begun(backward, frozenset({"model"}))], "with cast():")
     assert found is not None
     inside = ["with cast():", *(f"    {line}" for line in lines[first : last + 1])]
     assert edit.apply(source.text, found[0]) == loop(*lines[:first], *inside, *lines[last + 1 :])
@@ -50,7 +50,7 @@ def test_they_reach_from_the_models_call_to_the_loss(lines: tuple[str, ...], fir
 def test_where_the_text_does_not_make_it_plain_nothing_is_written(lines: tuple[str, ...]) -> None:
     source = Source("train.py", loop(*lines))
     [backward] = source.calls(".backward")
-    assert put_forwards_under(source, [(backward, {"model"})], "with cast():") is None
+    assert put_forwards_under(source, [Begun(backward, frozenset({"model"}))], "with cast():") is None
 
 
 GAN = (
@@ -97,7 +97,9 @@ EPISODE = (
 @pytest.mark.parametrize("lines", [GAN, ACTOR_CRITIC, NOW_AND_THEN, EPISODE])
 def test_each_backward_pass_has_its_own(lines: tuple[tuple[str, int], ...]) -> None:
     source = Source("train.py", loop(*(line for line, _ in lines)))
-    found = put_forwards_under(source, [(call, {"G", "D"}) for call in source.calls(".backward")], "with cast():")
+    found = put_forwards_under(
+        source, [Begun(call, frozenset({"G", "D"})) for call in source.calls(".backward")], "with cast():"
+    )
     assert found is not None
     after, before = [], 0
     for line, part in lines:
@@ -119,5 +121,69 @@ def test_each_backward_pass_has_its_own(lines: tuple[tuple[str, int], ...]) -> N
 )
 def test_one_that_is_not_plain_leaves_all_as_they_are(lines: tuple[str, ...]) -> None:
     source = Source("train.py", loop(*lines))
-    backwards = [(call, {"G", "D"}) for call in source.calls(".backward")]
+    backwards = [Begun(call, frozenset({"G", "D"})) for call in source.calls(".backward")]
     assert put_forwards_under(source, backwards, "with cast():") is None
+
+
+def wrapped(lines: tuple[str, ...], of_number: int = -1, **seen: set[int]) -> str:
+    """The text of a loop with what gives the loss under autocast, "" where nothing is written.
+
+    of_number: which of its backward passes ran, -1 for all. seen: lines, the first of the loop being 2.
+    """
+    source = Source("train.py", loop(*lines))
+    calls = source.calls(".backward") if of_number < 0 else [source.calls(".backward")[of_number]]
+    names = frozenset() if seen else frozenset({"model"})
+    begun = [Begun(call, names, *map(frozenset, seen.values())) for call in calls]
+    found = put_forwards_under(source, begun, "with cast():")
+    return "" if found is None else edit.apply(source.text, found[0])
+
+
+SPLIT = ("if scaler is None:", "    loss.backward()", "else:", "    scaler.scale(loss).backward()")
+
+
+@pytest.mark.parametrize("of_number", [0, 1, -1])
+def test_a_backward_pass_in_a_branch_has_its_loss_from_before_the_if(of_number: int) -> None:
+    found = wrapped(("out = model(x)", "loss = criterion(out, y)", "optimizer.zero_grad()", *SPLIT), of_number)
+    under = ("with cast():", "    out = model(x)", "    loss = criterion(out, y)", "optimizer.zero_grad()")
+    assert found == loop(*under, *SPLIT)
+
+
+@pytest.mark.parametrize(
+    ("branch", "is_plain"),
+    [
+        (("if train:", "    loss.backward()"), True),
+        (("if train:", "    optimizer.zero_grad()", "    loss = loss / 4", "    loss.backward()"), True),
+        (("if train:", "    loss /= steps", "    loss.backward()"), True),
+        (("if train:", "    loss = loss.mean()", "    loss.backward()"), True),
+        (("if train:", "    if several:", "        loss = loss.mean()", "    loss.backward()"), False),
+        (("if train:", "    if number % 2:", "        loss.backward()"), True),
+        (("if a:", "    pass", "elif b:", "    loss.backward()"), True),
+        (("if train:", "    loss = loss + penalty(out)", "    loss.backward()"), False),
+        (("if train:", "    loss = other", "    loss.backward()"), False),
+        (("if train:", "    optimizer.step()", "    loss.backward()"), False),
+        (("if model(y).any():", "    loss.backward()"), False),
+        (("for _ in range(2):", "    loss.backward()"), False),
+        (("with torch.cuda.stream(other):", "    loss.backward()"), False),
+    ],
+)
+def test_only_an_if_is_left_in_which_the_loss_is_scaled_at_most(branch: tuple[str, ...], is_plain: bool) -> None:
+    found = wrapped(("loss = criterion(model(x), y)", *branch))
+    assert found == (loop("with cast():", "    loss = criterion(model(x), y)", *branch) if is_plain else "")
+
+
+METHODS = ("loss = self.compute_loss(x, y)", "optimizer.zero_grad()", "loss.backward()")
+
+
+def test_a_loss_that_a_method_computes_is_known_from_where_a_model_was_seen_to_run() -> None:
+    assert wrapped(METHODS) == ""
+    assert wrapped(METHODS, forwards={2}) == loop("with cast():", f"    {METHODS[0]}", *METHODS[1:])
+    assert wrapped(METHODS, forwards={3}) == ""  # nothing behind that line gives the loss
+    assert wrapped(METHODS, forwards={2, 4}) == ""  # the backward pass would be under it too
+
+
+def test_what_has_a_backward_pass_of_its_own_is_left_outside() -> None:
+    lines = ("fake = self.generate(x)", "self.update_critic(fake)", "loss = self.judge(fake)", "loss.backward()")
+    assert wrapped(lines, forwards={2, 4}, others=set()) == loop(
+        "with cast():", *(f"    {each}" for each in lines[:3]), lines[3]
+    )
+    assert wrapped(lines, forwards={2, 4}, others={3}) == loop(*lines[:2], "with cast():", f"    {lines[2]}", lines[3])

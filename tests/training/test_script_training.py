@@ -135,9 +135,70 @@ def test_what_a_script_has_built_is_known_with_its_calls(run: Run) -> None:
     )
     assert (Path(path).name, function, text[first - 1], name) == ("train.py", "main", "def main():", "model")
     assert text[line - 1].strip() == "optimizer.step()"
-    assert [text[site[1] - 1].strip() for site in script["backward"]] == ["loss.backward()"]
+    (backward,) = script["backward"]
+    assert text[backward["site"][1] - 1].strip() == "loss.backward()"
+    assert [text[line - 1].strip() for line in backward["forwards"]] == ["loss = nn.functional.mse_loss(model(x), y)"]
+    assert backward["others"] == []
     assert (script["autocasts"], script["arguments"]) == ([], [])
     assert (found["functions"], found["gradients"]) == (["Net.forward"], ["one.bias", "one.weight"])
+
+
+METHODS = """
+class Trainer:
+    def __init__(self):
+        self.model, self.critic = Net(), Net()
+        self.first = torch.optim.SGD(self.model.parameters(), lr=1e-4)
+        self.second = torch.optim.SGD(self.critic.parameters(), lr=1e-4)
+
+    def compute_loss(self, x, y):
+        return nn.functional.mse_loss(self.model(x), y)
+
+    def update_critic(self, x, y):
+        loss = nn.functional.mse_loss(self.critic(x), y)
+        self.second.zero_grad()
+        loss.backward()
+        self.second.step()
+
+    def fit(self):
+        for x, y in data():
+            with torch.no_grad():
+                before = self.model(x)
+            out = nn.Softmax(1)(x)
+            self.update_critic(x, y)
+            loss = self.compute_loss(x, y)
+            self.first.zero_grad()
+            loss.backward()
+            self.first.step()
+
+trainer = Trainer()
+for _ in range(9):
+    trainer.fit()
+"""
+
+
+@pytest.mark.slow
+def test_where_models_run_before_a_backward_pass_is_known_by_line(run: Run) -> None:
+    """Also in methods; not what has no gradients, or no parameters. Another backward pass in between is told apart."""
+    found = run(
+        HEAD + METHODS,
+        """
+        found["sites"] = [
+            [site.line, sorted(lines.forwards), sorted(lines.backwards)] for site, lines in training.backward_sites.items()
+        ]
+        from torch.nn.modules import module
+        found["hooks"] = len(module._global_forward_pre_hooks)
+        """,
+    )
+    text = (HEAD + METHODS).splitlines()
+    told = [
+        [text[line - 1].strip(), *([text[at - 1].strip() for at in each] for each in seen)]
+        for line, *seen in found["sites"]
+    ]
+    assert told == [
+        ["loss.backward()", ["loss = nn.functional.mse_loss(self.critic(x), y)"], []],
+        ["loss.backward()", ["loss = self.compute_loss(x, y)"], ["self.update_critic(x, y)"]],
+    ]
+    assert found["hooks"] == 0
 
 
 TWO = """
