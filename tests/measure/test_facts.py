@@ -7,7 +7,7 @@ import json
 import pytest
 from surveys import USUAL, facts
 
-from perfaudit.measure.facts import CallSite, Facts, from_json, to_json
+from perfaudit.measure.facts import VERSION, CallSite, Facts, from_json, to_json
 from perfaudit.target.blocks import Repeated
 
 SITE = CallSite("/here/train.py", 3, 4, 0, 12)
@@ -33,9 +33,9 @@ def test_what_is_sent_arrives_as_it_was(sent: Facts) -> None:
     assert arrived.ema_site is None or type(arrived.ema_site) is CallSite
 
 
-@pytest.mark.parametrize("version", [None, 0, 2])
+@pytest.mark.parametrize("version", [None, 0, VERSION - 1, VERSION + 1])
 def test_facts_of_another_version_are_not_read(version: int | None) -> None:
-    with pytest.raises(ValueError, match=f"facts of version {version}; this perfaudit reads 1"):
+    with pytest.raises(ValueError, match=f"facts of version {version}; this perfaudit reads {VERSION}"):
         from_json({**to_json(USUAL), "version": version})
 
 
