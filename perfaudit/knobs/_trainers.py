@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfaudit.knobs._code import Code, Patch
+from perfaudit.knobs._code import Code, Patch, built_at
 from perfaudit.knobs._survey import Survey
 from perfaudit.static import edit
 
@@ -76,6 +76,19 @@ def added_by_hand(survey: Survey, *given: Argument) -> str:
         "add it to the command that starts the training, whose arguments are no line to patch"
         if words_of_options(survey, given)
         else ""
+    )
+
+
+def no_call_of_trainer(survey: Survey, knob: str, setting: str) -> str:
+    """Why no call is edited that gives the trainer its arguments, and what to set; "" where it takes no such argument."""
+    given, trainer = arguments_of_trainer(survey, knob, setting), survey.facts.trainer
+    if trainer is None or not given:
+        return ""
+    whose, written = _CALLS[trainer.library], ", ".join(f"{name}={value}" for name, value in given)
+    if trainer.site is None:
+        return f"no call of yours gives {whose} its arguments: set {written} where they come from, as a configuration"
+    return (
+        f"the call that gives {whose} its arguments{built_at(trainer.site)} does not name them: add {written} by hand"
     )
 
 

@@ -9,7 +9,14 @@ from typing import Any
 
 from perfaudit.knobs import Bench, Knob, Reply, Setup, Survey, Told, Unanswered
 from perfaudit.knobs._code import Code, Patch
-from perfaudit.knobs._trainers import added_by_hand, arguments_of_trainer, by_options, patch_trainer, words_of_trainer
+from perfaudit.knobs._trainers import (
+    added_by_hand,
+    arguments_of_trainer,
+    by_options,
+    no_call_of_trainer,
+    patch_trainer,
+    words_of_trainer,
+)
 from perfaudit.measurements import Settings
 from perfaudit.target.flags import flags_set
 
@@ -68,6 +75,9 @@ class Cudnn(Knob):
     def by_hand(self, survey: Survey) -> str:
         other = repr(not self.current(survey)["benchmark"])
         return by_options(survey, *arguments_of_trainer(survey, self.name, other))
+
+    def no_line(self, survey: Survey) -> str:
+        return no_call_of_trainer(survey, self.name, repr(not self.current(survey)["benchmark"]))
 
     def handed_over(self, settings: Settings, survey: Survey) -> str:
         return added_by_hand(survey, *arguments_of_trainer(survey, self.name, repr(bool(settings["benchmark"]))))

@@ -15,6 +15,7 @@ from perfaudit.knobs._trainers import (
     added_by_hand,
     arguments_of_trainer,
     by_options,
+    no_call_of_trainer,
     patch_trainer,
     words_of_trainer,
 )
@@ -146,6 +147,17 @@ class Optimizer(Knob):
             them = " and ".join(places.values())
             return f"the optimizers of a step are built in several files, {them}, and a patch changes one"
         return ""
+
+    def no_line(self, survey: Survey) -> str:
+        other = "for-loop" if self.current(survey)["update"] == "fused" else "fused"
+        if (of_trainer := _of_trainer(survey, {"update": other})) is None:
+            return ""
+        why = no_call_of_trainer(survey, self.name, of_trainer)
+        return (
+            "the update is fused already, and no call of yours could ask for another"
+            if why and other != "fused"
+            else why
+        )
 
     def handed_over(self, settings: Settings, survey: Survey) -> str:
         of_trainer = _of_trainer(survey, settings)

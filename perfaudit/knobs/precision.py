@@ -9,7 +9,14 @@ from typing import Any
 from perfaudit.knobs import Bench, Knob, Refused, Reply, Setup, Survey, Told, Unanswered
 from perfaudit.knobs._code import Code, Patch
 from perfaudit.knobs._script_code import forward_under
-from perfaudit.knobs._trainers import added_by_hand, arguments_of_trainer, by_options, patch_trainer, words_of_trainer
+from perfaudit.knobs._trainers import (
+    added_by_hand,
+    arguments_of_trainer,
+    by_options,
+    no_call_of_trainer,
+    patch_trainer,
+    words_of_trainer,
+)
 from perfaudit.measurements import Settings
 from perfaudit.target.flags import flags_set
 from perfaudit.target.working_folder import shown_path
@@ -163,7 +170,7 @@ class Precision(Knob):
     def no_line(self, survey: Survey) -> str:
         script = survey.facts.script
         if script is None or survey.facts.trainer is not None:
-            return ""
+            return no_call_of_trainer(survey, self.name, "bf16")
         if script.autocasts:
             return f"your step computes in {' and '.join(script.autocasts)} under autocast already"
         if not script.backward:

@@ -122,6 +122,36 @@ def test_a_trainer_that_gets_its_arguments_elsewhere_is_not_patched() -> None:
     assert knob("optimizer").patch(Code("train.py", survey), FUSED) is None
 
 
+@pytest.mark.parametrize(
+    ("trainer", "name", "said"),
+    [
+        ({"library": "lightning"}, "precision", 'the Trainer its arguments{}precision="bf16-mixed"'),
+        ({"library": "lightning"}, "cudnn", "the Trainer its arguments{}benchmark=True"),
+        (HF, "precision", "TrainingArguments its arguments{}bf16=True"),
+        (HF, "optimizer", 'TrainingArguments its arguments{}optim="adamw_torch_fused"'),
+        ({**HF, "optimizer": "sgd"}, "optimizer", ""),
+        ({"library": "accelerate"}, "precision", 'the Accelerator its arguments{}mixed_precision="bf16"'),
+    ],
+)
+def test_what_to_set_is_said_where_no_call_of_a_trainer_is_edited(
+    trainer: dict[str, Any], name: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where hydra builds it from a configuration, or where its arguments come by `**`."""
+    monkeypatch.chdir(tmp_path)
+    elsewhere = said.format(": set ") + " where they come from, as a configuration" if said else ""
+    assert knob(name).no_line(script_with(trainer)) == (f"no call of yours gives {elsewhere}" if said else "")
+    site = CallSite(str(tmp_path / "train.py"), 3, 3, 0, 9)
+    by_hand = said.format(" (train.py:3) does not name them: add ") + " by hand" if said else ""
+    assert knob(name).no_line(script_with(trainer, site)) == (f"the call that gives {by_hand}" if said else "")
+
+
+def test_a_fused_update_is_left_to_where_it_comes_from() -> None:
+    survey = script_with(ASKED_FUSED, optimizer={"fused": True})
+    assert (
+        knob("optimizer").no_line(survey) == "the update is fused already, and no call of yours could ask for another"
+    )
+
+
 OPTIONS = {**HF, "options": ("optim", "bf16", "torch_compile", "dataloader_num_workers", "per_device_train_batch_size")}
 
 
