@@ -88,10 +88,10 @@ def _quartiles(times: Sequence[float]) -> tuple[float, float] | None:
 
 
 def rate_of(usual: Kind) -> float | None:
-    """Samples a second over all these steps; None where no batch was seen."""
-    if not (usual.samples and usual.seconds):
+    """Samples a second over all these steps; None where most of them do not tell how many they had."""
+    if 2 * usual.told <= usual.watched or not usual.seconds:
         return None
-    return usual.samples / usual.watched * usual.count / usual.seconds
+    return usual.samples / usual.told * usual.count / usual.seconds
 
 
 def _setup(seen: Seen) -> dict[str, float]:

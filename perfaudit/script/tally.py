@@ -48,7 +48,8 @@ class Step:
 class Kind:
     """Steps in which the same happened, added up. times: seconds of each, of many those of a sample.
 
-    watched: of how many the phases were timed; watched_seconds, phases, samples and backwards are of these.
+    watched: of how many the phases were timed; watched_seconds, phases, samples and backwards are of these. told: of how many of
+    these it is known how many samples they had.
     """
 
     count: int = 0
@@ -57,6 +58,7 @@ class Kind:
     watched_seconds: float = 0.0
     phases: list[float] = field(default_factory=lambda: [0.0] * len(PHASES))
     samples: int = 0
+    told: int = 0
     backwards: int = 0
     backwards_in_update: int = 0
     gradients: int = 0
@@ -73,6 +75,7 @@ class Kind:
             self.watched_seconds += step.seconds
             self.phases = [before + more for before, more in zip(self.phases, step.phases, strict=True)]
         self.samples += step.samples
+        self.told += step.samples > 0
         self.backwards += step.backwards
         self.backwards_in_update += step.backwards_in_update
         self.gradients += step.gradients

@@ -73,6 +73,16 @@ def test_samples_of_a_step_are_those_of_its_batches(taken: list[tuple[int, int]]
 
 
 @pytest.mark.parametrize(
+    ("unknown", "rate"),
+    [(0, 4.0), (2, 4.0), (3, None), (6, None)],
+)
+def test_samples_a_second_are_those_of_the_steps_that_tell_if_most_do(unknown: int, rate: float | None) -> None:
+    """One step of many may be told by chance, as by a module that is called with something else."""
+    updates = [update(0, 1.0) | ({"samples": 0} if number < 1 + unknown else {}) for number in range(7)]
+    assert summarize(seen_of(updates), "train.py").samples_per_second == rate
+
+
+@pytest.mark.parametrize(
     ("again", "samples"),
     [
         ([False, False, True], 8),  # two draws of a buffer, on the second of which another optimizer trains, too
