@@ -68,7 +68,8 @@ def forward_under(code: Code, context: str, documented: tuple[str, ...]) -> Patc
         begun.append(Begun(found[1], names, frozenset(each.forwards), frozenset(each.others)))
     written = [edit.name_for(source, name) for name in documented]
     header = f"with {context.format(*(name for name, _ in written))}:"
-    done = put_forwards_under(source, begun, header)
+    off = {site.line for site in script.autocasts_off if site.path in paths}
+    done = put_forwards_under(source, begun, header, off)
     if done is None:
         return None
     edits, first = done

@@ -173,6 +173,9 @@ class Precision(Knob):
             return no_call_of_trainer(survey, self.name, "bf16")
         if script.autocasts:
             return f"your step computes in {' and '.join(script.autocasts)} under autocast already"
+        files = {each.site.path for each in script.backward}  # elsewhere a layer may be kept from it on purpose
+        if off := " and ".join(f"{shown_path(s.path)}:{s.line}" for s in script.autocasts_off if s.path in files):
+            return f"your step switches autocast off at {off}: switch it on there"
         if not script.backward:
             return "`backward` is called by a library, and autocast must end before that"
         places = sorted({(each.site.path, each.site.line) for each in script.backward})

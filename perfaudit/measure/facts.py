@@ -149,13 +149,14 @@ class Script:
     """What is known of a script, whose loop is its own.
 
     models: under which names functions that run hold each of its models, the innermost first. backward: the backward passes of
-    an update. autocasts: types that it enters autocast with. arguments: that it was given. optimizers: those
-    that a step updates beside the one of the facts, as in a GAN.
+    an update. autocasts: types that it enters autocast with; autocasts_off: where it switches that off on its device.
+    arguments: that it was given. optimizers: those that a step updates beside the one of the facts, as in a GAN.
     """
 
     models: tuple[tuple[Held, ...], ...] = ()
     backward: tuple[Backward, ...] = ()
     autocasts: tuple[str, ...] = ()
+    autocasts_off: tuple[CallSite, ...] = ()
     arguments: tuple[str, ...] = ()
     optimizers: tuple[Optimizer, ...] = ()
 

@@ -69,6 +69,11 @@ def _script(training: Any) -> Script:
             if (site := _call_site(call)) is not None
         ),
         autocasts=tuple(sorted(training.autocasts)),
+        autocasts_off=tuple(
+            site
+            for device, call in sorted(training.autocasts_off, key=str)
+            if device == training.device.type and (site := _call_site(call)) is not None
+        ),
         arguments=tuple(training.target.arguments or ()),
         optimizers=tuple(_optimizer(each, site) for each, site in training.other_optimizers),
     )

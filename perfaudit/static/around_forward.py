@@ -31,8 +31,12 @@ class Begun:
     others: frozenset[int] = frozenset()
 
 
-def put_forwards_under(source: Source, backwards: Sequence[Begun], header: str) -> tuple[Edits, ast.stmt] | None:
+def put_forwards_under(
+    source: Source, backwards: Sequence[Begun], header: str, undone: Collection[int] = ()
+) -> tuple[Edits, ast.stmt] | None:
     """Put what gives the loss of each backward pass, from a model's call on, under `header`; the first of these statements, too.
+
+    undone: lines at which what the header does is undone, as an autocast that is off; None where one lies in these statements.
 
     Losses that are given before the first of several backward passes are put there together. A backward pass may be in a branch
     of an `if` behind these statements.
@@ -51,6 +55,8 @@ def put_forwards_under(source: Source, backwards: Sequence[Begun], header: str) 
         elif not _joins(source, last, regions):
             return None
     found = [edit.wrap_block(source, region.statements, header) for region in regions]
+    if any(_has_lines(statement, undone) for region in regions for statement in region.statements):
+        return None
     if not found or any(edits is None for edits in found):
         return None
     return tuple(each for edits in found if edits for each in edits), regions[0].statements[0]

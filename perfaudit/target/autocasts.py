@@ -1,10 +1,13 @@
-"""Which types a training enters autocast with. Child only."""
+"""Which types a training enters autocast with, and where it switches autocast off. Child only."""
 
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator
 from typing import Any
+
+from perfaudit.target.provenance import Site, users_call
 
 
 @contextlib.contextmanager
@@ -18,6 +21,26 @@ def autocasts() -> Iterator[set[str]]:
     def noted(self: Any) -> Any:
         if self._enabled:
             seen.add(str(self.fast_dtype).removeprefix("torch."))
+        return enter(self)  # type: ignore[no-untyped-call]  # torch's
+
+    torch.autocast.__enter__ = noted  # type: ignore[method-assign]  # put back below
+    try:
+        yield seen
+    finally:
+        torch.autocast.__enter__ = enter  # type: ignore[method-assign]
+
+
+@contextlib.contextmanager
+def autocasts_off() -> Iterator[set[tuple[str, Site]]]:
+    """The set it gives gathers where the user's code switches autocast off inside: the type of device, and the call."""
+    import torch
+
+    seen: set[tuple[str, Site]] = set()
+    enter = torch.autocast.__enter__
+
+    def noted(self: Any) -> Any:
+        if not self._enabled and (site := users_call(sys._getframe(1))) is not None:
+            seen.add((self.device, site))
         return enter(self)  # type: ignore[no-untyped-call]  # torch's
 
     torch.autocast.__enter__ = noted  # type: ignore[method-assign]  # put back below

@@ -26,7 +26,7 @@ from perfaudit.script.started import watch_started
 from perfaudit.script.tally import samples_of
 from perfaudit.target import overlay
 from perfaudit.target.accelerator import accelerator_of
-from perfaudit.target.autocasts import autocasts
+from perfaudit.target.autocasts import autocasts, autocasts_off
 from perfaudit.target.built_otherwise import loaders_built, optimizers_built
 from perfaudit.target.construction import Origins
 from perfaudit.target.load import as_module, said, where
@@ -103,6 +103,7 @@ class ScriptTraining(ScriptLoading):
         self.phases = ScriptPhases()
         self.around_forward = AroundForward()
         self.autocasts: set[str] = set()  # types that the script entered autocast with, up to its first update
+        self.autocasts_off: set[tuple[str, Site]] = set()  # where it switched that off until then, by type of device
         self._records: list[Json] = []  # of updates since the last step
         self._order: list[int] = []  # of the optimizers of the first updates
         self._updates_per_step = 0  # not known yet
@@ -145,6 +146,7 @@ class ScriptTraining(ScriptLoading):
         seed_all(self.seed)
         self._origins.watch()
         self.autocasts = self._first_step.enter_context(autocasts())
+        self.autocasts_off = self._first_step.enter_context(autocasts_off())
         self._site_of = [
             self._open.enter_context(loaders_built(self._overrides_in_force)),
             self._open.enter_context(optimizers_built(self._optimizer_overrides)),

@@ -252,3 +252,7 @@ def test_what_keeps_a_script_from_being_patched_is_told() -> None:
     assert told(survey_of(script=Script())).startswith("`backward` is called by a library")
     assert "are not lines of one block" in told(survey_of(script=Script(backward=(Backward(site=site),))))
     assert told(survey_of(script=Script(autocasts=("bfloat16",)))).endswith("in bfloat16 under autocast already")
+    off = Script(backward=(Backward(site=site),), autocasts_off=(site,))
+    assert told(survey_of(script=off)) == "your step switches autocast off at train.py:9: switch it on there"
+    layer = Script(backward=(Backward(site=site),), autocasts_off=(site._replace(path="norm.py"),))
+    assert "are not lines of one block" in told(survey_of(script=layer))

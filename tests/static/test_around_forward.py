@@ -171,6 +171,14 @@ def test_only_an_if_is_left_in_which_the_loss_is_scaled_at_most(branch: tuple[st
     assert found == (loop("with cast():", "    loss = criterion(model(x), y)", *branch) if is_plain else "")
 
 
+def test_where_an_autocast_is_off_no_other_one_is_put_around_it() -> None:
+    lines = ("with autocast(enabled=amp):", "    loss = criterion(model(x), y)", "loss.backward()")
+    source = Source("train.py", loop(*lines))
+    begun = [Begun(source.calls(".backward")[0], frozenset({"model"}))]
+    assert put_forwards_under(source, begun, "with cast():", {9}) is not None
+    assert put_forwards_under(source, begun, "with cast():", {2}) is None
+
+
 METHODS = ("loss = self.compute_loss(x, y)", "optimizer.zero_grad()", "loss.backward()")
 
 

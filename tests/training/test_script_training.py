@@ -139,7 +139,7 @@ def test_what_a_script_has_built_is_known_with_its_calls(run: Run) -> None:
     assert text[backward["site"][1] - 1].strip() == "loss.backward()"
     assert [text[line - 1].strip() for line in backward["forwards"]] == ["loss = nn.functional.mse_loss(model(x), y)"]
     assert backward["others"] == []
-    assert (script["autocasts"], script["arguments"]) == ([], [])
+    assert (script["autocasts"], script["autocasts_off"], script["arguments"]) == ([], [], [])
     assert (found["functions"], found["gradients"]) == (["Net.forward"], ["one.bias", "one.weight"])
 
 
@@ -161,7 +161,7 @@ class Trainer:
 
     def fit(self):
         for x, y in data():
-            with torch.no_grad():
+            with torch.no_grad(), torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
                 before = self.model(x)
             out = nn.Softmax(1)(x)
             self.update_critic(x, y)
@@ -185,6 +185,8 @@ def test_where_models_run_before_a_backward_pass_is_known_by_line(run: Run) -> N
         found["sites"] = [
             [site.line, sorted(lines.forwards), sorted(lines.backwards)] for site, lines in training.backward_sites.items()
         ]
+        from perfaudit.measure.gather_facts import facts_of
+        found["off"] = [site.line for site in facts_of(training).script.autocasts_off]
         from torch.nn.modules import module
         found["hooks"] = len(module._global_forward_pre_hooks)
         """,
@@ -199,6 +201,7 @@ def test_where_models_run_before_a_backward_pass_is_known_by_line(run: Run) -> N
         ["loss.backward()", ["loss = self.compute_loss(x, y)"], ["self.update_critic(x, y)"]],
     ]
     assert found["hooks"] == 0
+    assert ["enabled=False" in text[line - 1] for line in found["off"]] == [True]
 
 
 TWO = """
