@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from forked_programs import run_on_ranks
 
 from perfaudit.static.source import Source
 from perfaudit.tune.ranks.patches import Ranks, Refused
@@ -107,8 +105,6 @@ def test_a_program_without_fsdp_is_left_alone() -> None:
 
 # Each step leaves out another layer, so that some of what is gathered ahead is gathered for nothing.
 PROGRAM = """
-import sys
-
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -127,7 +123,7 @@ class Net(nn.Module):
         return features
 
 
-dist.init_process_group("gloo", init_method=f"file://{sys.argv[1]}/{sys.argv[3]}", rank=int(sys.argv[2]), world_size=2)
+dist.init_process_group("gloo")
 torch.manual_seed(0)
 model = Net()
 for layer in model.layers:
@@ -149,25 +145,13 @@ dist.destroy_process_group()
 def test_what_is_learned_stays_the_same_to_the_bit(tmp_path: Path) -> None:
     found = {"": PROGRAM} | {each.key: each.text for each in candidates([Source("train.py", PROGRAM)], Ranks())}
     assert len(found) == 3
-    losses = [losses_of(text, tmp_path, f"store{number}") for number, text in enumerate(found.values())]
+    losses = [losses_of(text, tmp_path) for text in found.values()]
     assert losses[1:] == [losses[0]] * 2
     assert len(losses[0][0].split()) == 12
 
 
-def losses_of(text: str, folder: Path, store: str) -> list[str]:
+def losses_of(text: str, folder: Path) -> list[str]:
     """What a program prints on two ranks."""
-    (folder / "train.py").write_text(text)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "train.py", str(folder)]
-    ranks = [
-        subprocess.Popen([*command, str(rank), store], cwd=folder, stdout=subprocess.PIPE, text=True, env=environment)
-        for rank in range(2)
-    ]
-    try:
-        outputs = [each.communicate(timeout=200)[0] for each in ranks]
-    finally:
-        for each in ranks:
-            each.kill()
-            each.wait()
-    assert [each.returncode for each in ranks] == [0, 0]
-    return outputs
+    ranks = run_on_ranks(text, "train.py", [], folder)
+    assert [each.code for each in ranks] == [0, 0], ranks[0].err + ranks[1].err
+    return [each.out for each in ranks]
