@@ -17,6 +17,8 @@ import pytest
 import served_nursery
 import typer.main
 
+from perfaudit import forked_work
+
 
 class FakeClock:
     """Time that passes only when it is told to."""
@@ -62,6 +64,14 @@ def _user_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def _nurseries() -> None:
     """Children are forked from a process with torch imported that all workers of pytest share."""
     served_nursery.use()
+
+
+@pytest.fixture(scope="module")
+def in_this_process() -> Iterator[None]:
+    """No scan forks a child, which takes longer than reading most files; tests/static/test_workers.py is about children."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(forked_work, "can_fork", lambda: False)
+        yield
 
 
 @pytest.fixture

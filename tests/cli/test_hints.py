@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from conftest import Done
 
+pytestmark = pytest.mark.usefixtures("in_this_process")
+
 Run = Callable[..., Done]
 Project = Callable[..., Path]
 

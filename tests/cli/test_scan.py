@@ -17,6 +17,8 @@ from conftest import Done
 
 from perfaudit.static.source.reading import MAX_BYTES
 
+pytestmark = pytest.mark.usefixtures("in_this_process")
+
 Run = Callable[..., Done]
 Project = Callable[..., Path]
 

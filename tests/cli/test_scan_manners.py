@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("in_this_process")
+
 Project = Callable[..., Path]
 Run = Callable[..., Any]
 BAD = "import torch\ntorch.autograd.set_detect_anomaly(True)\nx = torch.utils.data.DataLoader(d)\n"

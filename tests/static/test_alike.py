@@ -13,6 +13,8 @@ from perfaudit.findings import Finding, Saving
 from perfaudit.static.alike import merge_alike
 from perfaudit.static.scan import Options, scan
 
+pytestmark = pytest.mark.usefixtures("in_this_process")
+
 Run = Callable[..., Done]
 
 TWICE = "import torch\ntorch.autograd.set_detect_anomaly(True)\n\n\ntorch.autograd.set_detect_anomaly(True)\n"

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("in_this_process")
+
 Project = Callable[..., Path]
 Run = Callable[..., Any]
 TRAIN = "import torch\ntorch.autograd.set_detect_anomaly(True)\n"

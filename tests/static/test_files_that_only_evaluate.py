@@ -10,6 +10,8 @@ import pytest
 from perfaudit.static.purpose import purpose_of
 from perfaudit.static.scan import Options, scan
 
+pytestmark = pytest.mark.usefixtures("in_this_process")
+
 Project = Callable[..., Path]
 
 MODEL = """

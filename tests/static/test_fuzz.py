@@ -15,7 +15,7 @@ import textwrap
 import tokenize
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -24,13 +24,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from perfaudit import forked_work as workers
 from perfaudit.findings import Finding
 from perfaudit.rules import all_rules
 from perfaudit.static import edit
 from perfaudit.static.fix import patch_document
 from perfaudit.static.scan import Options, scan_bytes
 from perfaudit.static.source import Source
+
+pytestmark = pytest.mark.usefixtures("in_this_process")
 
 ROOT = Path(__file__).parents[2]
 NAME = "nowhere/train.py"  # no neighbours
@@ -56,14 +57,6 @@ def texts(count: int) -> Callable[[Callable[[Random], None]], Callable[[], None]
         )(made)
 
     return decorate
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _in_this_process() -> Iterator[None]:
-    """Thousands of texts take longer to be handed to forked children than to be read; test_workers.py is about these."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(workers, "can_fork", lambda: False)
-        yield
 
 
 # ---- what holds for every text -------------------------------------------------------------------------------------

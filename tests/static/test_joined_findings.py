@@ -15,6 +15,8 @@ from perfaudit.static.edit import apply
 from perfaudit.static.fix import patches
 from perfaudit.static.scan import Options, scan, scan_bytes
 
+pytestmark = pytest.mark.usefixtures("in_this_process")
+
 PROGRAM = """import torch
 from torch.utils.data import DataLoader
 

@@ -13,6 +13,8 @@ from perfaudit.findings import Edit, Location, Span
 from perfaudit.static.notebook import read_notebook
 from perfaudit.static.source import Unreadable
 
+pytestmark = pytest.mark.usefixtures("in_this_process")
+
 Project = Callable[..., Path]
 Run = Callable[..., Any]
 

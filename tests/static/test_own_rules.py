@@ -24,6 +24,8 @@ from perfaudit.static.scan import scan
 from perfaudit.static.trusted_rules import TRUSTED, VARIABLE, set_trust, trust
 from perfaudit.user_folder import config_folder
 
+pytestmark = pytest.mark.usefixtures("in_this_process")
+
 Project = Callable[..., Path]
 Run = Callable[..., Done]
 SETTINGS = '[tool.perfaudit]\nrules = ["mine"]\n'

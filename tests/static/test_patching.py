@@ -17,6 +17,8 @@ from perfaudit.static import ondisk
 from perfaudit.static.ondisk import Planned, write_all
 from perfaudit.static.patching import file_patch, git_patch, git_patch_of, planned
 
+pytestmark = pytest.mark.usefixtures("in_this_process")
+
 TEN = "".join(f"line {n}\n" for n in range(1, 11))
 CHANGED = TEN.replace("line 2\n", "LINE 2\nmore\n").replace("line 9\n", "")
 

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from perfaudit import forked_work
 from perfaudit.errors import RuleFileError
+from perfaudit.rules import all_rules
 from perfaudit.static import registry
 from perfaudit.static import scan as scanning
 from perfaudit.static.audit import Audited
@@ -70,6 +72,16 @@ def test_a_file_without_torch_is_read_for_what_it_imports(project: Project) -> N
     assert [f.rule for f in scan([str(folder)], Options(frozenset({"PA601"}))).findings] == ["PA601"]
     (folder / "net.py").write_text("import math\n")
     assert scan([str(folder)], Options(frozenset({"PA601"}))).findings == ()
+
+
+def test_children_find_of_every_rule_what_this_process_finds(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [(rule.id, example.text) for rule in all_rules().values() for example in rule.examples if example.lines]
+    examples = dict(reversed(found))  # the first of each rule
+    folder = project(**{f"{rule}/train.py": text for rule, text in examples.items()})
+    in_children = scan([str(folder)], Options(processes=2))
+    monkeypatch.setattr(forked_work, "can_fork", lambda: False)
+    assert scan([str(folder)]) == in_children
+    assert len({finding.rule for finding in in_children.findings}) > len(examples) / 2
 
 
 def test_several_processes_find_the_same(project: Project) -> None:

@@ -9,6 +9,8 @@ import pytest
 
 from perfaudit.static.scan import Options, scan
 
+pytestmark = pytest.mark.usefixtures("in_this_process")
+
 Project = Callable[..., Path]
 
 # PA404 in a function, and in a method.
