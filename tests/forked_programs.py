@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import atexit
 import functools
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -13,7 +13,9 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+import served_nursery
 
 from perfaudit.cli.ranks_child import free_port
 
@@ -21,6 +23,7 @@ from perfaudit.cli.ranks_child import free_port
 # What is imported of ours is what `perfaudit run` and its script's process import, and the rules are read: half of such a run.
 _FORK_ALL = """
 import contextlib, faulthandler, gc, importlib, json, os, pkgutil, signal, sys, traceback, types
+from tests.served_nursery import fork_for_each
 import numpy, PIL.Image, sklearn.datasets
 import torch, torch.nn, torch.utils.data, torch.optim.swa_utils, torch._dynamo
 import perfaudit.rules
@@ -74,12 +77,20 @@ def ended(programs):
     said = [open(program["err"]).read() for program in programs]
     return codes, "".join(each for code, each in zip(codes, said) if code and "Timeout (" in each)
 
-for line in sys.stdin:
-    asked = json.loads(line)
-    codes, hung = ended(asked)
-    if hung:
-        codes, _ = ended(asked)
-    print(json.dumps([codes, hung]), flush=True)
+def serve_one(connection):
+    for stream in (0, 1):  # which programs do not keep
+        os.dup2(connection.fileno(), stream)
+    connection.close()
+    for line in sys.stdin:
+        asked = json.loads(line)
+        codes, hung = ended(asked)
+        if hung:
+            codes, _ = ended(asked)
+        print(json.dumps([codes, hung]), flush=True)
+
+listener, session = [int(sys.argv.pop(1)) for _ in range(2)]
+os.sched_setaffinity(0, os.sched_getaffinity(session))  # whoever started this may have fewer cores
+fork_for_each(listener, session, serve_one)
 """
 
 
@@ -93,14 +104,24 @@ class Ended:
 
 
 @functools.cache
-def _parent(root: str) -> subprocess.Popen[str]:
-    """The process that is forked from, with this folder on its path; it ends with this one."""
-    environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "OMP_NUM_THREADS": "1", "PYTHONPATH": root}
-    parent = subprocess.Popen(
-        [sys.executable, "-c", _FORK_ALL], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+def _parent() -> IO[str]:
+    """A process that programs are forked from, for this one alone: a fork of the one that all workers of pytest share."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.connect(served_nursery.server("programs", socket.SOCK_STREAM, _start))
+    return connection.makefile("rw")
+
+
+def _start(listener: int) -> None:
+    """Start what all workers share, with this repository on its path."""
+    root = str(Path(__file__).parents[1])
+    subprocess.Popen(
+        [sys.executable, "-c", _FORK_ALL, str(listener), os.environ[served_nursery.SESSION]],
+        env={**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "OMP_NUM_THREADS": "1", "PYTHONPATH": root},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        pass_fds=(listener,),
+        start_new_session=True,
     )
-    atexit.register(parent.kill)
-    return parent
 
 
 def run_code(
@@ -132,8 +153,7 @@ def _run_at_once(
     code: str, name: str, arguments: list[str], folder: Path, seconds: float, variables: list[Mapping[str, str]]
 ) -> list[Ended]:
     """One program with each of these sets of variables, all at the same time."""
-    parent = _parent(str(Path(__file__).parents[1]))
-    assert parent.stdin is not None and parent.stdout is not None
+    parent = _parent()
     with tempfile.TemporaryDirectory() as said:
         common: dict[str, Any] = {"code": code, "name": name, "arguments": arguments, "folder": str(folder.resolve())}
         requests = [
@@ -146,9 +166,8 @@ def _run_at_once(
             }
             for number, own in enumerate(variables)
         ]
-        parent.stdin.write(json.dumps(requests) + "\n")
-        parent.stdin.flush()
-        ended = parent.stdout.readline()
+        print(json.dumps(requests), file=parent, flush=True)
+        ended = parent.readline()
         assert ended, "the process that is forked from has ended"
         exit_codes, hung = json.loads(ended)
         if hung:

@@ -2,7 +2,7 @@
 
 Whoever of a session wants one first starts that process, one for each seed with which texts are hashed, and all workers of pytest
 share it. It ends with the session. A nursery from it does what `measure.nursery` says, with the cores of the process that has it,
-and ends with that process.
+and ends with that process. `forked_programs` has another process shared in the same way.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from perfaudit.measure import nursery
@@ -42,7 +43,7 @@ class Served(nursery.Nursery):
         if self._is_served:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             self._socket.settimeout(nursery.START_SECONDS)
-            self._socket.connect(_server(seed))
+            self._socket.connect(server(seed or "any", socket.SOCK_SEQPACKET, lambda listener: _start(listener, seed)))
         else:
             super().__init__()
 
@@ -88,6 +89,11 @@ def serve(descriptor: int, session: int) -> None:
     know_modules()
     gc.collect()
     gc.freeze()  # a fork copies what its collector looks at
+    fork_for_each(descriptor, session, lambda connection: nurse(connection.detach(), os.getppid()))
+
+
+def fork_for_each(descriptor: int, session: int, serve_one: Callable[[socket.socket], object]) -> None:
+    """Have a fork serve each process that connects, with the cores of that process, as long as the session lasts."""
     listener = socket.socket(fileno=descriptor)
     place = Path(listener.getsockname())
     while place.exists() and Path(f"/proc/{session}").exists():
@@ -101,20 +107,21 @@ def serve(descriptor: int, session: int) -> None:
             os.setsid()
             peer, *_ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
             os.sched_setaffinity(0, os.sched_getaffinity(peer))
-            nurse(connection.detach(), os.getppid())
+            serve_one(connection)
+            os._exit(0)
         connection.close()
 
 
-def _server(seed: str | None) -> str:
-    """The address of a seed's server, which is started where there is none yet."""
-    place = Path(os.environ[FOLDER], seed or "any")
+def server(name: str, kind: socket.SocketKind, start: Callable[[int], object]) -> str:
+    """The address of the session's server of this name; where there is none yet, it is started to listen on a descriptor."""
+    place = Path(os.environ[FOLDER], name)
     with place.with_name("lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not place.exists():
-            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            with socket.socket(socket.AF_UNIX, kind) as listener:
                 listener.bind(str(place))
                 listener.listen(64)
-                _start(listener.fileno(), seed)
+                start(listener.fileno())
     return str(place)
 
 
