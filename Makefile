@@ -49,11 +49,12 @@ mcp: pyproject.toml constraints.txt
 	$(VENV)-mcp/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,samples,mcp,dev]'
 	$(VENV)-mcp/bin/python -m pytest tests/mcp_server
 
-# The sample models against the previous commit: what its step counts, and what the scanner says of it.
+# The sample models against the previous commit: what its step counts, and what the scanner says of it. Both sides are counted by
+# the perfaudit that is here: where no model has changed, one of them is enough to see that the gate works.
 gate: $(STAMP)
-	@if git rev-parse --quiet --verify HEAD~1 >/dev/null 2>&1; \
-	then $(BIN)/perfaudit gate --against HEAD~1 --layers findings,counters --no-history; \
-	else echo "no previous commit here: the gate is left out"; fi
+	@if ! git rev-parse --quiet --verify HEAD~1 >/dev/null 2>&1; then echo "no previous commit here: the gate is left out"; else models=; \
+	if git diff --quiet HEAD~1 -- sample_models; then models=sample_models/digits_cnn.py; fi; \
+	$(BIN)/perfaudit gate $$models --against HEAD~1 --layers findings,counters --no-history; fi
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .
