@@ -26,7 +26,7 @@ from typing import Any
 
 from perfaudit.knobs._memory_limit import FIRST
 from perfaudit.knobs.batch_size import KNOB, LARGEST
-from perfaudit.measure.memory import held, live_bytes, memory_of_step
+from perfaudit.measure.memory import held_tensors, live_bytes, memory_of_step
 from perfaudit.target.load import is_out_of_memory
 from perfaudit.target.names import Target
 from perfaudit.training.factory_training import FactoryTraining
@@ -158,7 +158,7 @@ def capped(budget: int) -> Any:
 def budgeted(training: FactoryTraining, budget: int) -> Iterator[Any]:
     """`capped`, which knows the tensors that the training has already."""
     with capped(budget) as live:
-        for tensor in held(training):
+        for tensor in held_tensors(training):
             live.see(tensor)
         yield live
 

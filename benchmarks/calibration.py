@@ -36,7 +36,7 @@ from perfaudit.measure.generations import ROUNDS, measure
 from perfaudit.measure.lab import ChildLab
 from perfaudit.measure.ledger import Ledger, Variant, cpu, wall
 from perfaudit.measure.runner import BLOCK_SECONDS
-from perfaudit.measure.stats import LOOKS, interval_at, settled, smallest_callable, verdict
+from perfaudit.measure.stats import LOOKS, interval_at, is_settled, smallest_callable, verdict
 from perfaudit.target.names import factories
 
 LEAST = 0.01  # the saving worth having: a comparison ends when it is shown, or excluded
@@ -94,7 +94,7 @@ def judged(groups: Sequence[Sequence[float]]) -> Judged | None:
         if len(groups) < look.generations:
             return None
         ratio, low, high = interval_at(groups[: look.generations])
-        if settled(low, high, LEAST) or look == LOOKS[-1]:
+        if is_settled(low, high, LEAST) or look == LOOKS[-1]:
             return Judged(ratio, low, high, look.generations)
     return None
 

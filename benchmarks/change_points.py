@@ -22,7 +22,7 @@ import ruptures
 from signal_processing_algorithms.energy_statistics.energy_statistics import e_divisive
 
 from perfaudit.gate.change_points import LEVEL, MINIMUM, PERMUTATIONS, change_points
-from perfaudit.gate.drift import called, drifts
+from perfaudit.gate.drift import drift_direction, drifts
 from perfaudit.gate.series import Point, Series
 
 SEED = 20
@@ -209,7 +209,7 @@ def slow(runs: int, fewer: int) -> None:
         for _ in range(runs):
             (chain,) = drifts([ratio_series(chance, 40, drift, bias)])
             looks = (Series("drift", "time", "", {}, chain.points[:n]) for n in range(1, 41))
-            at_some.append(next((n for n, look in enumerate(looks, start=1) if called(look)), 99))
+            at_some.append(next((n for n, look in enumerate(looks, start=1) if drift_direction(look)), 99))
         row = [f"{100 * drift:+.1f} %", f"{100 * bias:.2f} %"]
         row += [percent(sum(first <= gates for first in at_some), runs) for gates in (5, 10, 20, 40)]
         for spread in () if bias else (NOISE, 3 * NOISE):

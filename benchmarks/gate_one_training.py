@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from perfaudit.gate.decision import LIMIT, TOLERATED, judged
+from perfaudit.gate.decision import LIMIT, TOLERATED, time_verdict
 from perfaudit.gate.one_training_quads import LOOKS, differs_from_itself
 from perfaudit.gate.records import OneTraining, TargetRecord
 
@@ -86,7 +86,7 @@ def said(reference: Floats, control: Floats, end: int) -> tuple[str, int]:
         one = OneTraining((-reference[:quads]).tolist(), [0.1] * quads, control[:quads].tolist())
         if not is_last and differs_from_itself(one, ended=False):
             return "pairs", quads
-        found = judged(TargetRecord("t.py", one=one), LIMIT, TOLERATED, ended=is_last)
+        found = time_verdict(TargetRecord("t.py", one=one), LIMIT, TOLERATED, ended=is_last)
         if found.verdict != "inconclusive":
             return found.verdict, quads
     return "inconclusive", end

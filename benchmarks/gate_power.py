@@ -42,7 +42,7 @@ from pathlib import Path
 from typing import Any
 
 from perfaudit.gate.bounds import Rule, between_pairs, both, within_quads
-from perfaudit.gate.decision import LIMIT, LOOKS, TOLERATED, judged
+from perfaudit.gate.decision import LIMIT, LOOKS, TOLERATED, time_verdict
 from perfaudit.gate.gitref import Reference
 from perfaudit.gate.records import OneTraining, Quad, TargetRecord, pair_from_json, pair_to_json
 from perfaudit.gate.timing import time_targets
@@ -293,7 +293,7 @@ def one(kind: str, target: str, out: Path, budget: float, tools: Path | None, nu
     injected = known["injected"].get(kind, {})
     with worktrees(target, injected.get("extra", 0)) as (head, base):
         record, seconds = gate(head, base, budget, way)
-        found = judged(record, ended=True)
+        found = time_verdict(record, ended=True)
         started = time.monotonic()
         now = mean_step(head, STORED_SECONDS)
         stored = {"was": known["stored_mean"], "now": now, "red": now > THRESHOLD * known["stored_mean"]}
@@ -401,7 +401,7 @@ def rejudged(run: Json, rule: Rule, clock: str = "wall") -> str:
     """The verdict of another rule on the blocks of a run, look after look. Pairs that the first rule saved are missing."""
     full = from_json(run["record"])
     if full.one is not None:
-        return judged(full, LIMIT, TOLERATED, ended=True, rule=rule).verdict
+        return time_verdict(full, LIMIT, TOLERATED, ended=True, rule=rule).verdict
     if clock == "cpu":
         by_processor(full)
     for look in LOOKS:
@@ -409,11 +409,11 @@ def rejudged(run: Json, rule: Rule, clock: str = "wall") -> str:
             full.target, typical=full.typical, pairs=full.pairs[: look.generations], failures=full.failures
         )
         if len(so_far.pairs) == look.generations:
-            verdict = judged(so_far, LIMIT, TOLERATED, rule=rule).verdict
+            verdict = time_verdict(so_far, LIMIT, TOLERATED, rule=rule).verdict
             if verdict != "inconclusive":
                 return verdict
     full.settled = False
-    return judged(full, LIMIT, TOLERATED, ended=True, rule=rule).verdict
+    return time_verdict(full, LIMIT, TOLERATED, ended=True, rule=rule).verdict
 
 
 def red(run: Json, method: str) -> bool | None:

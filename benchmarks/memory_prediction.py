@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from perfaudit.measure.memory import memory_of_step
-from perfaudit.measure.predicted import CannotPredict, predicting
+from perfaudit.measure.memory_prediction import CannotPredict, predicting
 
 ROOT = Path(__file__).resolve().parent.parent
 MIB = 2**20

@@ -28,8 +28,8 @@ from perfaudit.measure.stats import (
     LOOKS,
     Look,
     interval_at,
+    is_settled,
     ratio_interval,
-    settled,
     smallest_callable,
     student_quantile,
     verdict,
@@ -120,7 +120,7 @@ def race(data: Floats, effect: float, looks: Sequence[Look]) -> Outcome:
         for look in looks:
             _, low, high = interval_at(groups[: look.generations], looks)
             missed_at_any |= not low <= true <= high
-            if stop is None and (settled(low, high, LEAST) or look == looks[-1]):
+            if stop is None and (is_settled(low, high, LEAST) or look == looks[-1]):
                 stop = low, high, look.generations
         assert stop is not None
         low, high, generations = stop
@@ -297,7 +297,7 @@ def budgeted(groups: list[list[float]], last: int) -> bool:
     for look in LOOKS:
         if look.generations < last:
             _, low, high = interval_at(groups[: look.generations])
-            if settled(low, high, LEAST):
+            if is_settled(low, high, LEAST):
                 return verdict(low, high) != "undecided"
     _, low, high = interval_at(groups[:last], ended=True)
     return verdict(low, high) != "undecided"
@@ -323,7 +323,7 @@ def families(draw: np.random.Generator, runs: int) -> None:
 def stopped_verdict(groups: list[list[float]]) -> str:
     for look in LOOKS:
         _, low, high = interval_at(groups[: look.generations])
-        if settled(low, high, LEAST):
+        if is_settled(low, high, LEAST):
             break
     return verdict(low, high)
 

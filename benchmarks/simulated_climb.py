@@ -37,11 +37,11 @@ from conftest import FakeClock  # noqa: E402
 from records import tell  # noqa: E402
 from test_climb import Switch  # noqa: E402
 
-import perfaudit.tune.patched  # noqa: E402
+import perfaudit.tune.patched_source  # noqa: E402
 import perfaudit.tune.search  # noqa: E402
 from perfaudit.measure.ledger import Variant  # noqa: E402
 from perfaudit.measure.race import Turn  # noqa: E402
-from perfaudit.static.patching import planned  # noqa: E402
+from perfaudit.static.patching import plan_writes  # noqa: E402
 from perfaudit.target.names import Target  # noqa: E402
 from perfaudit.tune.report import tune  # noqa: E402
 
@@ -163,7 +163,7 @@ def climb(program: Program, noise: float, seed: int) -> tuple[str, float]:
     )
     if report.ladder is None or not report.ladder.files:
         return "", clock.now()
-    (item,) = planned(report.ladder.files, Path.cwd())
+    (item,) = plan_writes(report.ladder.files, Path.cwd())
     return "".join(name for name, on in switches.switches(item.after.decode()).items() if on), clock.now()
 
 
@@ -193,7 +193,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--write", action="store_true")
     arguments = parser.parse_args()
-    perfaudit.tune.patched.Verifier = perfaudit.tune.search.Verifier = switches.Agreeing  # type: ignore[assignment,misc]
+    perfaudit.tune.patched_source.Verifier = perfaudit.tune.search.Verifier = switches.Agreeing  # type: ignore[assignment,misc]
     lines = [
         "# What a climb hands over in a short budget, simulated",
         "",

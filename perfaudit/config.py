@@ -135,7 +135,7 @@ def _config(path: Path, file: Value) -> Config:
         table.at("target").keys((), TARGET_KEYS)
     for name, text in targets.items():
         if why := _why_no_target(name, text.text()):
-            raise text.damaged(f"is no target: {why}")
+            raise text.damage_error(f"is no target: {why}")
     tests = table.maybe("tests")
     return Config(
         path,
@@ -154,10 +154,10 @@ def _config(path: Path, file: Value) -> Config:
 
 def _check_patterns(value: Value, patterns: tuple[str, ...]) -> None:
     if len(patterns) > MAX_PATTERNS:
-        raise value.damaged(f"has more than {MAX_PATTERNS:,} patterns")
+        raise value.damage_error(f"has more than {MAX_PATTERNS:,} patterns")
     for pattern in patterns:
         if not is_pattern(pattern):
-            raise value.damaged(f"has {pattern!r}, which is no pattern of .gitignore")
+            raise value.damage_error(f"has {pattern!r}, which is no pattern of .gitignore")
 
 
 def _why_no_target(name: str, text: str) -> str:
@@ -197,7 +197,7 @@ def _table(of: Value, key: str) -> dict[str, Value]:
     return dict(table.fields()) if table is not None else {}
 
 
-def selected(
+def selected_rules(
     rules: Mapping[str, Rule], select: Iterable[str] = (), ignore: Iterable[str] = (), config: Config | None = None
 ) -> frozenset[str]:
     """Ids of the rules that are on.
@@ -237,7 +237,7 @@ def _matching(rules: Mapping[str, Rule], names: Iterable[str], where: str) -> fr
     return frozenset(found)
 
 
-def configured(findings: Iterable[Finding], config: Config, rules: Mapping[str, Rule]) -> tuple[Finding, ...]:
+def apply_config(findings: Iterable[Finding], config: Config, rules: Mapping[str, Rule]) -> tuple[Finding, ...]:
     """The findings that the configuration does not ignore in their file, with the severity it gives them.
 
     The most precise name decides the severity: a rule's own id or name before the beginning of ids. A hint stays one.

@@ -51,7 +51,7 @@ class Value:
         """The whole of a TOML text. Raises ValueError, as `reading.toml_of` does."""
         return cls(toml_of(text), table="a table")
 
-    def damaged(self, problem: str) -> Damaged:
+    def damage_error(self, problem: str) -> Damaged:
         """The error that this value `problem`, as in "must be a date"."""
         return Damaged(f"{self.path or 'the file'} {problem}", self.key)
 
@@ -62,7 +62,7 @@ class Value:
 
     def _no(self, what: str) -> Damaged:
         is_there = self.raw is not _MISSING
-        return self.damaged(f"must be {what}, it is {value_in_words(self.raw)}" if is_there else "is missing")
+        return self.damage_error(f"must be {what}, it is {value_in_words(self.raw)}" if is_there else "is missing")
 
     def at(self, key: str) -> Value:
         """The value of a key; that it is missing is said when it is taken apart."""
@@ -85,7 +85,7 @@ class Value:
             has = ", ".join(sorted({*needed, *optional}))
             raise Damaged(f"{self.path or 'the file'} has no key {value_in_words(key)} (it has: {has})", key)
         for key in sorted(set(needed) - self.raw.keys()):
-            raise self.damaged(f"lacks {key!r}")
+            raise self.damage_error(f"lacks {key!r}")
         return self
 
     def fields(self) -> Iterator[tuple[str, Value]]:
@@ -98,7 +98,7 @@ class Value:
         """The entries of a list of at most so many."""
         self.must(isinstance(self.raw, list), "a list")
         if len(self.raw) > most:
-            raise self.damaged(f"has {len(self.raw):,} entries, and at most {most:,} are read")
+            raise self.damage_error(f"has {len(self.raw):,} entries, and at most {most:,} are read")
         return [Value(value, f"{self.path}[{number}]", self.key, self.table) for number, value in enumerate(self.raw)]
 
     def text(self) -> str:

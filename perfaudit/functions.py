@@ -19,7 +19,7 @@ def scan(paths: list[str], severity: Severity) -> Report:
     """The report of a scan with the settings of the project."""
     from perfaudit.cli.scanning import Plan
 
-    report = Plan.of(paths, None, (), (), severity, False, 0, False, False, False, []).scanned()
+    report = Plan.of(paths, None, (), (), severity, False, 0, False, False, False, []).scan_as_asked()
     if not report.files and not report.skipped:
         return report.with_(notes=(*report.notes, f"no Python files in {', '.join(paths) or 'nothing'}"))
     return report
@@ -109,7 +109,7 @@ def gate(
     from perfaudit.cli.gate_options import measures, request_for, settings_for
     from perfaudit.gate.against_file import stored_targets
     from perfaudit.gate.gate import gate as judge
-    from perfaudit.gate.settings import checked
+    from perfaudit.gate.settings import check_settings
     from perfaudit.measure.watch import Watch
 
     config, settings = settings_for(list(targets) or None, list(paths) or None, in_place=in_place)
@@ -117,7 +117,7 @@ def gate(
     settings = typed.over(settings)
     seconds = settings.budget if budget is None else budget
     slowdown = settings.max_regression if max_regression is None else max_regression
-    settings = checked(replace(settings, budget=seconds, max_regression=slowdown))
+    settings = check_settings(replace(settings, budget=seconds, max_regression=slowdown))
     request = request_for(config, settings, None, "auto", "2m", stored_targets(settings, config))
     with measures(request, Watch()) as watch:
         return judge(request, watch)

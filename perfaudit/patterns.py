@@ -28,10 +28,10 @@ def is_pattern(text: str) -> bool:
 
 def spec_of(lines: Iterable[str]) -> GitIgnoreSpec:
     """What these patterns say together. Raises ValueError or re.error for one that is none."""
-    return joined(map(pattern_of, lines))
+    return join_patterns(map(pattern_of, lines))
 
 
-def joined(patterns: Iterable[Pattern]) -> GitIgnoreSpec:
+def join_patterns(patterns: Iterable[Pattern]) -> GitIgnoreSpec:
     """What these patterns say together, the last that matches deciding."""
     from pathspec import GitIgnoreSpec
 

@@ -20,7 +20,7 @@ def group(finding: Finding) -> int:
     return PAYS if saving.basis == "measured" else SCREENED
 
 
-def ranked(findings: list[Finding] | tuple[Finding, ...]) -> tuple[Finding, ...]:
+def sort_findings(findings: list[Finding] | tuple[Finding, ...]) -> tuple[Finding, ...]:
     """Findings in the order of a report.
 
     What was not measured is ordered by severity, then by the lower bound of our own benchmark of the rule, then by what runs

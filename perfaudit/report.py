@@ -55,7 +55,7 @@ class UnusedSuppression:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Report:
-    """Everything one command found and measured; findings are in order of rank once `rank.ranked` has seen them."""
+    """Everything one command found and measured; findings are in order of rank once `rank.sort_findings` has seen them."""
 
     command: str
     findings: tuple[Finding, ...] = ()

@@ -63,7 +63,7 @@ def _secret_in(folder: Folder) -> bytes | None:
 def _folder(variable: str, usual: str) -> Folder:
     base = _base(variable, usual)
     try:
-        folder = Folder.opened(base, NAME, make=True, mode=_PRIVATE)
+        folder = Folder.open_at(base, NAME, make=True, mode=_PRIVATE)
         folder.close_to_others()
     except OSError as error:
         raise NoUserFolder(f"{base / NAME}: {reason(error)}") from error

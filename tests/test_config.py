@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perfaudit.config import Config, configured, find_config, named_target, read_config, selected, start_of
+from perfaudit.config import Config, apply_config, find_config, named_target, read_config, selected_rules, start_of
 from perfaudit.errors import ConfigError
 from perfaudit.findings import Finding, Location, Severity
 from perfaudit.rules import Rule, all_rules
@@ -148,7 +148,7 @@ def test_the_nearest_file_counts(project: Project) -> None:
     ],
 )
 def test_selected(select: list[str], ignore: list[str], config: Config, on: str) -> None:
-    assert selected(RULES, select, ignore, config) == set(on.split())
+    assert selected_rules(RULES, select, ignore, config) == set(on.split())
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_selected(select: list[str], ignore: list[str], config: Config, on: str)
 )
 def test_selections_that_are_wrong(select: list[str], ignore: list[str], config: Config, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        selected(RULES, select, ignore, config)
+        selected_rules(RULES, select, ignore, config)
     assert str(caught.value) == message
 
 
@@ -198,7 +198,7 @@ def test_per_file_ignores(
     folder = project()
     monkeypatch.chdir(folder)
     config = Config(folder / "pyproject.toml", per_file_ignores=((pattern, tuple(names)),))
-    assert bool(configured([finding(path=path)], config, RULES)) is is_reported
+    assert bool(apply_config([finding(path=path)], config, RULES)) is is_reported
 
 
 @pytest.mark.parametrize(
@@ -213,15 +213,15 @@ def test_per_file_ignores(
     ],
 )
 def test_severity(severity: tuple[tuple[str, Severity], ...], level: str) -> None:
-    (left,) = configured([finding()], Config(Path("p.toml"), severity=severity), RULES)
+    (left,) = apply_config([finding()], Config(Path("p.toml"), severity=severity), RULES)
     assert left.severity == level
 
 
 def test_names_in_tables_must_mean_a_rule() -> None:
     with pytest.raises(ConfigError, match=r"tool\.perfaudit\.severity\]: no rule is called 'PA9X'"):
-        configured([], Config(Path("p.toml"), severity=(("PA9X", "info"),)), RULES)
+        apply_config([], Config(Path("p.toml"), severity=(("PA9X", "info"),)), RULES)
     with pytest.raises(ConfigError, match=r"per-file-ignores\] a\.py: no rule is called 'no-such'"):
-        configured([], Config(Path("p.toml"), per_file_ignores=(("a.py", ("no-such",)),)), RULES)
+        apply_config([], Config(Path("p.toml"), per_file_ignores=(("a.py", ("no-such",)),)), RULES)
 
 
 def test_folders_of_rules_lie_beside_the_project_file(project: Project) -> None:

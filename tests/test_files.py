@@ -22,12 +22,12 @@ from perfaudit.files import (
     append_only,
     create_file,
     destination,
-    named,
     replace_file,
     replace_source,
     source_place,
     sweep,
     temporary,
+    user_files,
 )
 
 Project = Callable[..., Path]
@@ -52,7 +52,7 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_folder_of_ours(clone: Path) -> None:
-    with Folder.opened(clone, ".ours", "runs", make=True) as folder:
+    with Folder.open_at(clone, ".ours", "runs", make=True) as folder:
         folder.create("a.json", b"1")
         with pytest.raises(FileExistsError):
             folder.create("a.json", b"2")
@@ -74,31 +74,31 @@ def test_a_folder_behind_a_link_is_not_ours(clone: Path, link: str) -> None:
     (clone / link).parent.mkdir(exist_ok=True)
     (clone / link).symlink_to(clone.parent / "mine")
     with pytest.raises(Refused, match=f"{link} is a link, not a folder of perfaudit's own"):
-        Folder.opened(clone, ".ours", "runs", make=True)
+        Folder.open_at(clone, ".ours", "runs", make=True)
     assert there(clone.parent / "mine") == ["precious.txt"]
 
 
 def test_what_has_the_name_of_our_folder_stays(clone: Path) -> None:
     (clone / ".ours").write_text("theirs")
     with pytest.raises(Refused, match="something else"):
-        Folder.opened(clone, ".ours", make=True)
+        Folder.open_at(clone, ".ours", make=True)
     os.mkfifo(clone / ".pipe")
     with pytest.raises(Refused):
-        Folder.opened(clone, ".pipe", make=True)
+        Folder.open_at(clone, ".pipe", make=True)
 
 
 def test_a_folder_of_another_user_is_not_ours(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Folder.opened(clone, ".ours", make=True).__exit__()
+    Folder.open_at(clone, ".ours", make=True).__exit__()
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     with pytest.raises(Refused, match="belongs to another user"):
-        Folder.opened(clone, ".ours")
+        Folder.open_at(clone, ".ours")
 
 
 @pytest.mark.parametrize("what", ["link", "dangling", "second name", "pipe", "folder"])
 def test_files_in_our_folder_that_are_none(clone: Path, what: str) -> None:
     """Whatever stands there: it is not read into, written, cut, locked or deleted."""
     precious = clone.parent / "mine" / "precious.txt"
-    with Folder.opened(clone, ".ours", make=True) as folder:
+    with Folder.open_at(clone, ".ours", make=True) as folder:
         place = clone / ".ours" / "x"
         if what == "link":
             place.symlink_to(precious)
@@ -131,7 +131,7 @@ def test_files_in_our_folder_that_are_none(clone: Path, what: str) -> None:
 
 
 def test_a_folder_that_is_swapped_for_a_link_meanwhile(clone: Path) -> None:
-    with Folder.opened(clone, ".ours", make=True) as folder:
+    with Folder.open_at(clone, ".ours", make=True) as folder:
         (clone / ".ours").rename(clone / "elsewhere")
         (clone / ".ours").symlink_to(clone.parent / "mine")
         folder.write("x", b"1")
@@ -142,11 +142,11 @@ def test_a_folder_that_is_swapped_for_a_link_meanwhile(clone: Path) -> None:
 
 def test_a_lock_that_another_holds(clone: Path) -> None:
     times = iter([0.0, 1.0, 11.0])
-    with Folder.opened(clone, ".ours", make=True) as folder, folder.lock("lock"):
+    with Folder.open_at(clone, ".ours", make=True) as folder, folder.lock("lock"):
         other = folder.lock("lock", lambda: next(times))
         with pytest.raises(TimeoutError):
             other.__enter__()
-    with Folder.opened(clone, ".ours") as folder, folder.lock("lock"):
+    with Folder.open_at(clone, ".ours") as folder, folder.lock("lock"):
         pass
 
 
@@ -189,7 +189,7 @@ def test_links_in_a_circle(clone: Path) -> None:
 def test_a_link_that_comes_between_is_not_followed(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The path is read, then the folder is swapped for a link, then it is opened."""
     (clone / "out").mkdir()
-    real = named.destination
+    real = user_files.destination
 
     def swapped(path: Path) -> Path:
         found = real(path)
@@ -197,7 +197,7 @@ def test_a_link_that_comes_between_is_not_followed(clone: Path, monkeypatch: pyt
         (clone / "out").symlink_to(clone.parent / "mine")
         return found
 
-    monkeypatch.setattr(named, "destination", swapped)
+    monkeypatch.setattr(user_files, "destination", swapped)
     with pytest.raises(OSError):
         replace_file(Path("out/precious.txt"), b"gone")
     assert (clone.parent / "mine" / "precious.txt").read_text() == "precious"

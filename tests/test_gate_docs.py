@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 from perfaudit.config import read_config
-from perfaudit.gate.counted import COUNTERS
 from perfaudit.gate.settings import _READ, settings_of
+from perfaudit.gate.target_counters import COUNTERS
 from perfaudit.measure.counted_step import COPIES, OF_A_STEP
 from perfaudit.measure.counters_as_run import OF_LAUNCHES
 

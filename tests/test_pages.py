@@ -29,7 +29,7 @@ import script_demonstration  # noqa: E402
 from perfaudit.findings import Expected, Saving  # noqa: E402
 from perfaudit.measure import folder  # noqa: E402
 from perfaudit.measurements import Calibration, Comparison, Environment, Trial  # noqa: E402
-from perfaudit.rank import ranked  # noqa: E402
+from perfaudit.rank import sort_findings  # noqa: E402
 from perfaudit.report import Report  # noqa: E402
 from perfaudit.rules import all_rules  # noqa: E402
 from perfaudit.static import registry  # noqa: E402
@@ -167,7 +167,7 @@ def test_a_record_is_made_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
         calm = Calibration(0.2, 1.0, 0.01, 1.0, 4, True, {"forward": 0.2})
         tried = (Trial("patch", {"patch": "PA501"}, "ok", n=12),)
         return report.with_(
-            findings=ranked(findings), trials=tried, comparisons=(compared,), environment=seen, calibration=calm
+            findings=sort_findings(findings), trials=tried, comparisons=(compared,), environment=seen, calibration=calm
         )
 
     monkeypatch.chdir(ROOT)

@@ -19,7 +19,7 @@ from served_nursery import PERFAUDIT
 
 import perfaudit.cli.app  # noqa: F401  # here, as the next one
 from perfaudit.gate import counting as gate_counting  # here: pytester forgets what is imported while it runs
-from perfaudit.gate.counted import Counted, Spot
+from perfaudit.gate.target_counters import Counted, Spot
 from perfaudit.measure.child import ChildFailed
 from perfaudit.pytest_plugin import gate_run, items, steps
 from perfaudit.pytest_plugin.gate_run import Ran, gate_command, once, report_of

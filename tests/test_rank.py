@@ -51,13 +51,13 @@ EXPECTED = [
 
 
 def test_order() -> None:
-    assert [f.name for f in rank.ranked(EXPECTED[::-1])] == [f.name for f in EXPECTED]
+    assert [f.name for f in rank.sort_findings(EXPECTED[::-1])] == [f.name for f in EXPECTED]
 
 
 def test_any_two_can_be_compared() -> None:
     nowhere = finding("no source line").with_(location=None)
     for pair in itertools.combinations([*EXPECTED, nowhere], 2):
-        assert rank.ranked(pair) == rank.ranked(pair[::-1])
+        assert rank.sort_findings(pair) == rank.sort_findings(pair[::-1])
 
 
 @pytest.mark.parametrize(

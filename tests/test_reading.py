@@ -12,7 +12,7 @@ import pytest
 
 from perfaudit import reading
 from perfaudit.errors import ConfigError, UserError
-from perfaudit.gate.committed_json import loaded
+from perfaudit.gate.committed_json import parse_json
 from perfaudit.reading import TooLarge, json_of, read_bytes, toml_of
 
 Run = Callable[..., Any]
@@ -152,7 +152,7 @@ def test_json_that_is_refused(text: str) -> None:
         json_of(text.encode())
 
 
-@pytest.mark.parametrize("read", [lambda data: json_of(data.decode()), json_of, loaded])
+@pytest.mark.parametrize("read", [lambda data: json_of(data.decode()), json_of, parse_json])
 def test_json_of_too_many_parts(read: Callable[[bytes], object], monkeypatch: pytest.MonkeyPatch) -> None:
     """A baseline of 256 MiB, all of it empty lists, took 6 GB of memory."""
     monkeypatch.setattr(reading, "MAX_JSON_PARTS", 3)

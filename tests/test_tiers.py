@@ -13,7 +13,7 @@ import pytest
 from conftest import Done
 
 from perfaudit.rules import Reading, Rule, all_rules
-from perfaudit.static.registry import joined, run_checks
+from perfaudit.static.registry import join_findings, run_checks
 from perfaudit.static.source import Source
 
 Run = Callable[..., Done]
@@ -106,7 +106,7 @@ def test_a_finding_of_two_rules_is_a_hint_where_both_are(tiers: tuple[str, str],
         id_: replace(all_rules()[id_], tier=tier)  # type: ignore[arg-type]  # a row's text
         for id_, tier in zip(("PA101", "PA102"), tiers, strict=True)
     }
-    (finding,) = joined(run_checks(Source("a.py", text), rules, frozenset(rules)))
+    (finding,) = join_findings(run_checks(Source("a.py", text), rules, frozenset(rules)))
     assert (finding.also, finding.severity) == (("PA102",), severity)
 
 

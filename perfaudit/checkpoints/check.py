@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perfaudit.checkpoints.fold import Copy, Expected, Fold, Refused, fold
-from perfaudit.checkpoints.observed_model import biases_given_back, unwrapped
+from perfaudit.checkpoints.observed_model import biases_given_back, unwrap
 from perfaudit.target.random_streams import seed_all
 from perfaudit.training.factory_training import FactoryTraining
 
@@ -40,7 +40,7 @@ def fold_and_compare(training: FactoryTraining, copies: list[Copy], expected: Ex
 
 
 def _fold_and_compare(training: FactoryTraining, copy: Copy, expected: Expected) -> Agreement:
-    model = unwrapped(training.model)
+    model = unwrap(training.model)
     old = copy.as_it_was(expected)
     biases = {key for each in copy.folds for key in each.biases}
     with biases_given_back(model, copy.folds):
@@ -83,14 +83,14 @@ def _outputs(
     """The mode, outputs of the norms in the order of calls, and the loss, on the training's first batch."""
     import torch
 
-    model = unwrapped(training.model)
+    model = unwrap(training.model)
     try:
         model.load_state_dict(state, strict=True)
     except RuntimeError as error:
         raise Refused(f"it does not load: {' '.join(str(error).split())[:300]}") from error
     seen: Values = []
     batch = training.fixed_batch()
-    with torch.no_grad(), _mode(model, folds, mode), _hooked(model, folds, seen):
+    with torch.no_grad(), _mode(model, folds, mode), _norm_hooks(model, folds, seen):
         seed_all(training.seed)
         seen.append(training.loss(batch).detach())
     return mode, seen
@@ -113,7 +113,7 @@ def _mode(model: Module, folds: tuple[Fold, ...], mode: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _hooked(model: Module, folds: tuple[Fold, ...], seen: Values) -> Iterator[None]:
+def _norm_hooks(model: Module, folds: tuple[Fold, ...], seen: Values) -> Iterator[None]:
     with contextlib.ExitStack() as hooks:
         for name in {each.norm: None for each in folds}:
             norm = model.get_submodule(name)

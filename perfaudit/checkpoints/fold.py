@@ -81,7 +81,7 @@ def copies(data: Loaded, expected: Expected) -> list[Copy]:
     found: list[Copy] = []
     for place, value in mappings(data):
         prefixes = _prefixes(place, value, expected)
-        found += [Copy(place, prefix, value, _checked(place, prefix, value, expected)) for prefix in prefixes]
+        found += [Copy(place, prefix, value, _folds_of_copy(place, prefix, value, expected)) for prefix in prefixes]
         _refuse_unknown(place, value, prefixes, expected)
     if not found:
         raise Refused("it holds no state dict of this model: no dict in it has the keys of the model")
@@ -91,7 +91,7 @@ def copies(data: Loaded, expected: Expected) -> list[Copy]:
         if copy.folds != found[0].folds:
             raise Refused(
                 f"{copy.name} and {found[0].name} hold biases of different layers, "
-                f"as if only one of them had been migrated ({_listed(_difference(copy, found[0]))})"
+                f"as if only one of them had been migrated ({_name_list(_difference(copy, found[0]))})"
             )
     return found
 
@@ -168,13 +168,13 @@ def _refuse_missing(place: str, missing: list[str], expected: Expected) -> None:
     where = place or "the file"
     if set(missing) <= expected.buffers:
         raise Refused(
-            f"{where} has the model's parameters but not its running means and variances ({_listed(missing)}), so there is "
+            f"{where} has the model's parameters but not its running means and variances ({_name_list(missing)}), so there is "
             "nothing to fold its biases into"
         )
-    raise Refused(f"{where} lacks {_listed(missing)} of the model as its source is now")
+    raise Refused(f"{where} lacks {_name_list(missing)} of the model as its source is now")
 
 
-def _checked(place: str, prefix: str, state: dict[str, Any], expected: Expected) -> tuple[Fold, ...]:
+def _folds_of_copy(place: str, prefix: str, state: dict[str, Any], expected: Expected) -> tuple[Fold, ...]:
     """The folds whose biases a copy holds. Raises Refused for wrong shapes and tensors that are no plain ones."""
     where = f"{place}: " if place else ""
     present = {key: fold for key, fold in expected.biases.items() if prefix + key in state}
@@ -202,10 +202,12 @@ def _refuse_unknown(place: str, state: dict[str, Any], prefixes: list[str], expe
             if key.removeprefix(prefix) in expected.unfoldable:
                 raise Refused(f"{where} has {key}, {expected.unfoldable[key.removeprefix(prefix)]}")
     if prefixes:
-        raise Refused(f"{where} has keys that the model lacks and that are no bias before a norm: {_listed(unknown)}")
+        raise Refused(
+            f"{where} has keys that the model lacks and that are no bias before a norm: {_name_list(unknown)}"
+        )
     if any("." in key and state[key].numel() > 1 for key in unknown):  # not measured values such as `val.accuracy`
         raise Refused(
-            f"{where} holds tensors of another model ({_listed(unknown)}); only files of one model are migrated"
+            f"{where} holds tensors of another model ({_name_list(unknown)}); only files of one model are migrated"
         )
 
 
@@ -230,6 +232,6 @@ def _kind(value: object) -> str:
     return f"a {type(value).__name__}" if not is_tensor(value) else f"a {type(value).__name__} of another layout"
 
 
-def _listed(names: list[str]) -> str:
+def _name_list(names: list[str]) -> str:
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(names[:_SHOWN]) + more

@@ -10,7 +10,7 @@ from typing import Any
 
 from perfaudit.checkpoints.check import fold_and_compare
 from perfaudit.checkpoints.fold import Copy, Loaded, Refused, copies, refuse_lists_of_parameters
-from perfaudit.checkpoints.observed_model import expected, old_layouts
+from perfaudit.checkpoints.observed_model import observe_model, old_layouts
 from perfaudit.checkpoints.optimizer_state import Dropped, drop, optimizer_states
 from perfaudit.target.names import Target
 from perfaudit.target.working_folder import full_path
@@ -30,8 +30,8 @@ def migrate(target: Json, device: str, old: str, new: str) -> Json:
     training = FactoryTraining(Target(target["file"], target["names"]), device)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False  # old and new are compared
     try:
-        wanted = expected(training)
-        data = _loaded(full_path(old))
+        wanted = observe_model(training)
+        data = _load(full_path(old))
         found = copies(data, wanted)
         folds = found[0].folds
         layouts, shapes = old_layouts(training, folds)
@@ -44,10 +44,10 @@ def migrate(target: Json, device: str, old: str, new: str) -> Json:
             _save(data, full_path(new))
     except Refused as refused:
         return {"refused": str(refused)}
-    return {**_told(found, dropped), "agreement": asdict(agreement)}
+    return {**_migration_json(found, dropped), "agreement": asdict(agreement)}
 
 
-def _told(found: list[Copy], dropped: list[Dropped]) -> Json:
+def _migration_json(found: list[Copy], dropped: list[Dropped]) -> Json:
     return {
         "folds": [
             {"layer": f.layer, "norm": f.norm, "norm_kind": f.norm_kind, "width": f.width, "folded": bool(f.means)}
@@ -58,7 +58,7 @@ def _told(found: list[Copy], dropped: list[Dropped]) -> Json:
     }
 
 
-def _loaded(path: str) -> Loaded:
+def _load(path: str) -> Loaded:
     """The file's content on the CPU. Raises Refused for what `weights_only` does not load, naming what is inside."""
     import torch
 

@@ -65,10 +65,10 @@ def migrate(
     refuse_places(old, new)
     refuse_kinds(old)
     if check_only:
-        return _migration(_asked(old, "", target, device, timeout))
+        return _migration(_ask_child(old, "", target, device, timeout))
     reply: dict[str, Any] = {}
     try:
-        size = create_file(new, lambda name: reply.update(_asked(old, name, target, device, timeout)), like=old)
+        size = create_file(new, lambda name: reply.update(_ask_child(old, name, target, device, timeout)), like=old)
     except FileExistsError:
         raise UserError(f"{new} exists since a moment ago; nothing is overwritten") from None
     except OSError as error:
@@ -118,7 +118,7 @@ def refuse_kinds(old: Path) -> None:
         raise UserError(f"{old} is a zip archive that torch.save did not write")
 
 
-def _asked(old: Path, new: str, target: Target, device: str, timeout: float) -> dict[str, Any]:
+def _ask_child(old: Path, new: str, target: Target, device: str, timeout: float) -> dict[str, Any]:
     """The child's reply. Raises UserError for a refusal, TargetError for what the user's code does wrong."""
     command = {
         "do": "call",

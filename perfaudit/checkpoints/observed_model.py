@@ -15,7 +15,7 @@ from perfaudit.training.factory_training import FactoryTraining
 Module = Any  # torch.nn.Module, which is imported inside functions
 
 
-def unwrapped(model: Module) -> Module:
+def unwrap(model: Module) -> Module:
     """The model inside what `torch.compile`, DataParallel and DistributedDataParallel put around it."""
     from torch import nn
     from torch._dynamo.eval_frame import OptimizedModule
@@ -25,14 +25,14 @@ def unwrapped(model: Module) -> Module:
     return model
 
 
-def expected(training: FactoryTraining) -> Expected:
+def observe_model(training: FactoryTraining) -> Expected:
     """The model's keys, and the biases that can go: of layers without one whose output goes to one norm and nothing else.
 
     Runs one forward pass of the training. A layer that was seen otherwise is in `unfoldable`, with the reason.
     """
     import torch
 
-    model = unwrapped(training.model)
+    model = unwrap(training.model)
     batch = training.fixed_batch()
     with faults_named(f"{training.target.file}: one forward pass failed"):
         observed = pairs(model, lambda: training.loss(batch))
@@ -118,7 +118,7 @@ def old_layouts(training: FactoryTraining, folds: tuple[Fold, ...]) -> tuple[lis
     Where the target has an optimizer factory that is the one layout, else all parameters, or those that are trained.
     Raises Refused when the factory treats the two models differently.
     """
-    model = unwrapped(training.model)
+    model = unwrap(training.model)
     now = _layout(training, training.optimizer) if training.builds_own_optimizer else None
     with biases_given_back(model, folds):
         named = list(model.named_parameters())
@@ -144,7 +144,7 @@ def _built_again(training: FactoryTraining) -> Any:
 
 
 def _layout(training: FactoryTraining, optimizer: Any) -> Layout:
-    names = {id(parameter): name for name, parameter in unwrapped(training.model).named_parameters()}
+    names = {id(parameter): name for name, parameter in unwrap(training.model).named_parameters()}
     source = f"{getattr(training.factories['optimizer'], '__name__', 'the optimizer factory')}()"
     groups = [[names.get(id(parameter)) for parameter in group["params"]] for group in optimizer.param_groups]
     if any(name is None for group in groups for name in group):

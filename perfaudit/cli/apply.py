@@ -54,7 +54,7 @@ def command(
     from perfaudit.static.ondisk import write_all
     from perfaudit.static.patching import git_patch_of
     from perfaudit.tune.apply import sweep_for
-    from perfaudit.tune.saved import read_report
+    from perfaudit.tune.saved_report import read_report
 
     allowed, rules = allowed_changes(names(allow)), names(select)
     read = read_report(report)

@@ -181,7 +181,7 @@ class Typed:
     def over(self, settings: GateSettings) -> GateSettings:
         """The settings with these over them. Raises UserError for what does not go together."""
         from perfaudit.cli.output import names
-        from perfaudit.gate.settings import checked, layers_of, outcome_of
+        from perfaudit.gate.settings import check_settings, layers_of, outcome_of
         from perfaudit.quantities import seconds_of, share_of
 
         if self.against and self.baseline is not None:
@@ -203,7 +203,7 @@ class Typed:
             changes["inconclusive"] = outcome_of(self.inconclusive)
         if self.links:
             changes["links"] = names(list(self.links))
-        return checked(replace(settings, **changes))
+        return check_settings(replace(settings, **changes))
 
 
 def _report_file(text: str) -> tuple[str, Path]:

@@ -121,7 +121,7 @@ def update(
 
     from perfaudit.gate.against_file import is_still_there
     from perfaudit.gate.baseline import gate_baseline_if_there, write_gate_baseline
-    from perfaudit.gate.baseline_update import updated
+    from perfaudit.gate.baseline_update import update_baseline
     from perfaudit.gate.stock import stock
     from perfaudit.quantities import share_of
     from perfaudit.render.words import count
@@ -143,7 +143,7 @@ def update(
     with ended_by_signals(), measures(request) as watch:
         now = stock(request, watch, rules, before)
     today = datetime.date.today().isoformat()  # as the people who review it have it
-    after, changes = updated(before, now, accept, today, not no_time, bound, gone)
+    after, changes = update_baseline(before, now, accept, today, not no_time, bound, gone)
     if not changes and before is None:
         raise UserError(f"{file}: not written: there is no finding and no target here that could be accepted")
     if not changes:

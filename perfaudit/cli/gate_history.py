@@ -49,11 +49,11 @@ def looked_at(series: Series, ratios: Sequence[Series] = ()) -> Shown:
     ratios: what a drift is made of.
     """
     from perfaudit.gate.change_points import change_points, exact_changes
-    from perfaudit.gate.drift import called, largest
+    from perfaudit.gate.drift import drift_direction, largest
     from perfaudit.gate.series import DRIFT
 
     if series.metric == DRIFT:
-        return Shown(series, drift=called(series), most=largest(series, ratios))
+        return Shown(series, drift=drift_direction(series), most=largest(series, ratios))
     values = [point.value for point in series.points]
     return Shown(series, tuple(exact_changes(values) if series.is_exact else change_points(values)))
 
@@ -88,7 +88,7 @@ def show(
     """
     from perfaudit.render.words import json_text
 
-    shown = _shown(Path.cwd(), metric, target)
+    shown = _shown_series(Path.cwd(), metric, target)
     data = {"schema": SCHEMA, "metric": metric, "series": [_json(each) for each in shown]}
     if page is not None:
         write(metric_page(metric, shown, data), page)
@@ -106,7 +106,7 @@ def show(
         write(text if signs else in_ascii(text), output)
 
 
-def _shown(folder: Path, metric: str, target: str | None) -> list[Shown]:
+def _shown_series(folder: Path, metric: str, target: str | None) -> list[Shown]:
     """The series of a metric with what is seen in them, the one with the newest gate first. Raises as `show`."""
     from perfaudit.gate.drift import drifts
     from perfaudit.gate.series import DRIFT, metrics, series, targets
@@ -115,11 +115,13 @@ def _shown(folder: Path, metric: str, target: str | None) -> list[Shown]:
     if not known:
         raise NothingMeasured(f"no gate was run in {folder} so far; `perfaudit gate` notes what it measures there")
     if metric not in known:
-        raise UserError(f"no gate here noted a metric {metric!r}{_meant(metric, known)}; they have: {_listed(known)}")
+        raise UserError(
+            f"no gate here noted a metric {metric!r}{_suggestion(metric, known)}; they have: {_name_list(known)}"
+        )
     ratios = series(folder, "ratio", target) if metric == DRIFT else []
     found = drifts(ratios) if metric == DRIFT else series(folder, metric, target)
     if not found and target is not None and target not in targets(folder):
-        raise UserError(f"no gate here noted a target {target!r}; they have: {_listed(targets(folder))}")
+        raise UserError(f"no gate here noted a target {target!r}; they have: {_name_list(targets(folder))}")
     if not found and metric == DRIFT:
         raise NothingMeasured("no gate against a commit had an interval so far, so there is nothing to multiply")
     if not found:
@@ -127,15 +129,15 @@ def _shown(folder: Path, metric: str, target: str | None) -> list[Shown]:
     return [looked_at(one, ratios) for one in found]
 
 
-def _listed(names: list[str]) -> str:
+def _name_list(names: list[str]) -> str:
     from perfaudit.render.words import one_line
 
     return one_line(", ".join(names)) or "none"
 
 
-def _meant(name: str, known: list[str]) -> str:
+def _suggestion(name: str, known: list[str]) -> str:
     close = difflib.get_close_matches(name, known, n=1)
-    return f" (did you mean {_listed(close)}?)" if close else ""
+    return f" (did you mean {_name_list(close)}?)" if close else ""
 
 
 def _json(shown: Shown) -> Json:

@@ -68,7 +68,7 @@ def about(series: Series) -> list[str]:
 
 
 def _section(shown: Shown, paint: Paint, width: int, signs: bool, limit: int) -> str:
-    from perfaudit.render.paint import wrapped
+    from perfaudit.render.paint import wrap
     from perfaudit.render.sparkline import ASCII, BLOCKS, sparkline
     from perfaudit.render.words import one_line
 
@@ -79,14 +79,14 @@ def _section(shown: Shown, paint: Paint, width: int, signs: bool, limit: int) ->
     heading = paint(one_line(series.metric + of), "bold") + (f": {what}" if what else "")
     line = sparkline(values, width - 4, BLOCKS if signs else ASCII)
     lines = [
-        wrapped(heading, width, ""),
-        *(wrapped(text, width, "") for text in about(series)),
+        wrap(heading, width, ""),
+        *(wrap(text, width, "") for text in about(series)),
         "",
         f"  {paint(line, 'cyan')}",
         "",
     ]
     table = _table(shown, paint, width, limit).lstrip("\n")
-    told = [wrapped(text, width, "") for text in verdicts(shown, paint)]
+    told = [wrap(text, width, "") for text in verdicts(shown, paint)]
     return "\n".join([*lines, table, *told]) + "\n"
 
 
@@ -190,9 +190,9 @@ def _drift_words(shown: Shown, paint: Paint) -> list[str]:
 
 
 def _others(first: Series, others: list[Shown], width: int) -> str:
-    from perfaudit.render.paint import wrapped
+    from perfaudit.render.paint import wrap
 
-    return "".join(wrapped(line, width, "") + "\n" for line in not_compared(first, others))
+    return "".join(wrap(line, width, "") + "\n" for line in not_compared(first, others))
 
 
 def not_compared(first: Series, others: list[Shown]) -> list[str]:

@@ -71,7 +71,7 @@ def settings_for(
     """The configuration of the working directory, with the targets and paths of the command line over it."""
     from perfaudit.cli.settings import settings_of_project
     from perfaudit.gate.settings import settings_of
-    from perfaudit.static.discover import shown
+    from perfaudit.static.discover import shown_path
 
     targets = texts_of_targets(targets, module)
     config = settings_of_project()
@@ -90,7 +90,7 @@ def settings_for(
                 f"{config.path}: [tool.perfaudit.gate] baseline = {settings.baseline!r} leads out of the project; "
                 "name such a file on the command line: --baseline"
             )
-        settings = replace(settings, baseline=shown(config.path.parent / settings.baseline))
+        settings = replace(settings, baseline=shown_path(config.path.parent / settings.baseline))
     return config, replace(settings, targets=tuple(targets or settings.targets), paths=tuple(paths or settings.paths))
 
 
@@ -118,11 +118,11 @@ def request_for(
     from perfaudit.quantities import seconds_of
 
     roles = factory_names(config, factory or [])
-    chosen = _chosen(config, settings, roles, stored or {})
+    chosen = _choose_targets(config, settings, roles, stored or {})
     return Request(chosen, settings, config, device, seconds_of(timeout), begin or nothing_kept, on, opener(on))
 
 
-def _chosen(
+def _choose_targets(
     config: Config, settings: GateSettings, roles: dict[str, str], stored: Mapping[str, bool]
 ) -> tuple[Target, ...]:
     """The targets named, else the stored ones, else those that have a name in the project file, else the configured one, else the

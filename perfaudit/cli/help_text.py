@@ -35,13 +35,13 @@ def help_text(command: Any, ctx: Any) -> str:  # Any: a class of click's for bot
     formatter = ctx.make_formatter()
     formatter.width = columns - 2
     if columns < _NARROW:
-        formatter.write_dl = lambda rows, *_, **__: formatter.write(_stacked(rows, columns))
+        formatter.write_dl = lambda rows, *_, **__: formatter.write(_stack_rows(rows, columns))
     command.format_help(ctx, formatter)
     lines = [fitting for line in formatter.getvalue().rstrip("\n").split("\n") for fitting in fit(line, columns)]
     return encodable("\n".join(lines), getattr(sys.stdout, "encoding", None))
 
 
-def _stacked(rows: Sequence[tuple[str, str]], columns: int) -> str:
+def _stack_rows(rows: Sequence[tuple[str, str]], columns: int) -> str:
     lines = []
     for name, what in rows:
         lines += textwrap.wrap(name, columns, initial_indent="  ", subsequent_indent="    ")

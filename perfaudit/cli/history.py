@@ -169,19 +169,19 @@ def _runs_text(runs: list[Run], to_stdout: bool) -> str:
     if text_width() < _WIDE:
         kept = [index for index, name in enumerate(columns) if name not in ("knobs", "took")]
         columns, rows = [columns[i] for i in kept], [[row[i] for i in kept] for row in rows]
-    return _drawn(columns, rows, ("trials", "took"), to_stdout)
+    return _draw_table(columns, rows, ("trials", "took"), to_stdout)
 
 
 def _run_blocks(rows: list[list[str]]) -> str:
     """A line for the id of each run, so that it can be copied, and indented ones for what else is known of it."""
-    from perfaudit.render.paint import wrapped
+    from perfaudit.render.paint import wrap
     from perfaudit.render.words import count, one_line
 
     lines = []
     for id_, asked, _, trials, status, _, best in rows:
         lines.append(one_line(id_))
         told = [asked, f"{status}, {count(int(trials), 'trial')}", *filter(None, [best])]
-        lines += [wrapped(one_line(line), text_width(), "  ") for line in told]
+        lines += [wrap(one_line(line), text_width(), "  ") for line in told]
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -252,7 +252,7 @@ def _run_text(run: Run, to_stdout: bool) -> str:
 
 def _trials_text(trials: list[Json], to_stdout: bool) -> str:
     """Trials of one knob in one metric. What all have the same is said once, below, so that lines stay short."""
-    from perfaudit.render.paint import wrapped
+    from perfaudit.render.paint import wrap
     from perfaudit.render.tables import size
     from perfaudit.render.words import one_line
 
@@ -268,10 +268,10 @@ def _trials_text(trials: list[Json], to_stdout: bool) -> str:
         n = str(trial["n"]) if _there(trial["n"]) else ""
         rows.append([settings, trial["status"].replace("_", " "), median, between, n, peak])
     columns = ["settings", "status", unit, "quartiles", "n", "peak memory"]
-    text = _drawn(columns, rows, (unit, "quartiles", "n", "peak memory"), to_stdout)
+    text = _draw_table(columns, rows, (unit, "quartiles", "n", "peak memory"), to_stdout)
     said = [f"all with {shared}"] if shared else []
     said += [f"{settings}: {t['reason']}" for t, settings in zip(trials, own, strict=True) if t["reason"]]
-    return text + "".join(wrapped(one_line(line), text_width(), "  ") + "\n" for line in said)
+    return text + "".join(wrap(one_line(line), text_width(), "  ") + "\n" for line in said)
 
 
 def _comparisons_text(compared: list[Json], candidates: list[str], to_stdout: bool) -> str:
@@ -283,7 +283,7 @@ def _comparisons_text(compared: list[Json], candidates: list[str], to_stdout: bo
         n = str(c["n"]) if _there(c["n"]) else ""
         rows.append([candidate, _number(c["ratio"]), interval, c["verdict"], n, c["clock"]])
     columns = ["candidate", "ratio", "interval", "verdict", "n", "clock"]
-    return _drawn(columns, rows, ("ratio", "interval", "n"), to_stdout)
+    return _draw_table(columns, rows, ("ratio", "interval", "n"), to_stdout)
 
 
 def _screened_text(compared: list[Json], to_stdout: bool) -> str:
@@ -296,7 +296,7 @@ def _screened_text(compared: list[Json], to_stdout: bool) -> str:
         ratio = _number(c["ratio"]) if low and high else ""  # without an interval it is none
         rows.append([f"{c['knob']} {c['candidate']}", ratio, interval, c["verdict"], quads])
     columns = ["candidate", "ratio", "interval", "verdict", "timed"]
-    return _drawn(columns, rows, ("ratio", "interval", "timed"), to_stdout)
+    return _draw_table(columns, rows, ("ratio", "interval", "timed"), to_stdout)
 
 
 def _rows(frame: pd.DataFrame) -> list[Json]:
@@ -354,7 +354,7 @@ def _paint(to_stdout: bool) -> Paint:
     return colour if to_stdout and is_terminal(sys.stdout) else plain
 
 
-def _drawn(columns: list[str], rows: list[list[str]], numbers: tuple[str, ...], to_stdout: bool) -> str:
+def _draw_table(columns: list[str], rows: list[list[str]], numbers: tuple[str, ...], to_stdout: bool) -> str:
     """A table as wide as the terminal at most: numbers to the right, words to the left and folded where they must be."""
     from io import StringIO
 

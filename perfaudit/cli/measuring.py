@@ -76,11 +76,11 @@ def live(budget: float | None) -> Iterator[Watch]:
     task = progress.add_task("", total=budget, stage="starting", last="")
     bar = _Bar(lambda **fields: progress.update(task, **fields))
 
-    def drawn() -> Group:
+    def live_view() -> Group:
         rows = bar.rows
         return Group(progress, _table(rows, console.width, console.height - 4)) if rows else Group(progress)
 
-    with Live(console=console, transient=True, refresh_per_second=4, get_renderable=drawn):
+    with Live(console=console, transient=True, refresh_per_second=4, get_renderable=live_view):
         yield bar
 
 
@@ -148,7 +148,7 @@ class _Bar(Watch):
 
     def standings(self, rows: Sequence[Standing]) -> None:
         self.rows = tuple(rows)
-        self._show(last=_decided(rows))
+        self._show(last=_decided_words(rows))
 
     def _show(self, **fields: str) -> None:
         self._update(completed=time.monotonic() - self._start, **fields)
@@ -159,10 +159,10 @@ def standings_line(rows: Sequence[Standing]) -> str:
     open_ = [row for row in _in_order(rows) if not row.left and not row.is_control]
     said = [f"{row.name} {_ratio(row) or 'no ratio yet'}" for row in open_]
     said += [f"{row.name} {_ratio(row) or 'not timed yet'}" for row in rows if row.is_control]
-    return one_line(f"{', '.join(said)}; {_decided(rows)}" if said else _decided(rows))
+    return one_line(f"{', '.join(said)}; {_decided_words(rows)}" if said else _decided_words(rows))
 
 
-def _decided(rows: Sequence[Standing]) -> str:
+def _decided_words(rows: Sequence[Standing]) -> str:
     """How many of the candidates have left; the control is none, and stays."""
     candidates = [row for row in rows if not row.is_control]
     return f"{sum(bool(row.left) for row in candidates)} of {len(candidates)} decided"

@@ -36,21 +36,21 @@ def opener(on: str, like_here: bool = False) -> OpenNodes:
     if importlib.util.find_spec(CLUSTERS[on]) is None:
         raise UserError(f"--on {on} needs {_WORDS[on]}, which this Python lacks: pip install 'perfaudit[{on}]'")
 
-    def opened(like: dict[str, Any] | None) -> AbstractContextManager[Nodes | None]:  # Any: JSON
+    def open_nodes(like: dict[str, Any] | None) -> AbstractContextManager[Nodes | None]:  # Any: JSON
         from perfaudit.cluster.kind import Kind, kind_here
         from perfaudit.cluster.node import Place
 
         kind = kind_here() if like_here else Kind.from_json(like) if like else None
 
-        def told(text: str) -> None:
+        def tell(text: str) -> None:
             say(f"perfaudit: {text}")
 
         if on == "slurm":
             from perfaudit.cluster.slurm import slurm_nodes
 
-            return slurm_nodes(Place.here(), told, kind)
+            return slurm_nodes(Place.here(), tell, kind)
         from perfaudit.cluster.ray_nodes import ray_nodes
 
-        return ray_nodes(Place.here(), told, kind)
+        return ray_nodes(Place.here(), tell, kind)
 
-    return opened
+    return open_nodes

@@ -48,7 +48,7 @@ def speaking(
         return
     try:
         name = hashlib.sha256(f"{_SAID} {place.key}".encode()).hexdigest()[:_LENGTH]
-        folder = Folder.opened(base, PREFIX + name, make=True, mode=0o700)
+        folder = Folder.open_at(base, PREFIX + name, make=True, mode=0o700)
     except OSError:
         yield True
         return

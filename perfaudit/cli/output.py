@@ -28,7 +28,7 @@ def format_option(*names: str, what: str = "report") -> Any:  # Any: as typer ha
     """
     allowed = names or all_formats()
 
-    def checked(name: str) -> str:
+    def check_name(name: str) -> str:
         name = ALIASES.get(name, name)
         if name not in allowed:
             raise typer.BadParameter(f"{name!r} is none of {', '.join(allowed)}")
@@ -37,7 +37,7 @@ def format_option(*names: str, what: str = "report") -> Any:  # Any: as typer ha
     return typer.Option(
         "--format",
         metavar="|".join(allowed),
-        callback=checked,
+        callback=check_name,
         autocompletion=lambda: list(allowed),
         help=f"Format of the {what}; full is another name for text.",
     )
@@ -118,14 +118,14 @@ def write(
     """Put finished text, or bytes as they are, on stdout or into a file. A reader that went away (`| head`) is no error.
 
     Of text, whatever the code or a file has put into it, neither a terminal nor the log of a CI obeys anything; commands of
-    our own stay, and so do links to the addresses (see `linked`). Raises UserError when it cannot be written.
+    our own stay, and so do links to the addresses (see `link_places`). Raises UserError when it cannot be written.
     """
     from perfaudit.files import reason, replace_file
-    from perfaudit.render.paint import linked
+    from perfaudit.render.paint import link_places
     from perfaudit.render.words import inert
 
     if isinstance(content, str) and not has_commands:
-        content = linked(inert(content, in_colour=output is None and is_terminal(sys.stdout)), addresses or {})
+        content = link_places(inert(content, in_colour=output is None and is_terminal(sys.stdout)), addresses or {})
     try:
         if output is None:
             _to_stdout(content)

@@ -36,7 +36,7 @@ HELP = """List every rule: id, name, severity, tier, what its fix changes, and t
 app = group_with_default("rules", "list")
 app.command("trust", help=rules_trust.TRUST_HELP, cls=Command)(rules_trust.trust)
 app.command("untrust", help=rules_trust.UNTRUST_HELP, cls=Command)(rules_trust.untrust)
-app.command("trusted", help=rules_trust.TRUSTED_HELP, cls=Command)(rules_trust.trusted)
+app.command("trusted", help=rules_trust.TRUSTED_HELP, cls=Command)(rules_trust.list_trusted)
 
 
 def every_rule(named: list[Path] | None = None) -> dict[str, Rule]:
@@ -65,7 +65,7 @@ def command(
     folders: FurtherRules = None,
 ) -> None:
     """Parse, list, exit."""
-    from perfaudit.render.paint import colour, plain, wrapped
+    from perfaudit.render.paint import colour, plain, wrap
     from perfaudit.render.words import json_text
 
     rules = list(every_rule(folders).values())
@@ -91,11 +91,11 @@ def command(
         if columns is not None and columns < _WIDE:
             lines.append(f"{paint(rule.id, 'bold')}  {rule.name}")
             lines += [
-                wrapped(text, columns, "       ") for text in (f"{rule.severity}, {rule.tier}; fix: {fix}", rule.title)
+                wrap(text, columns, "       ") for text in (f"{rule.severity}, {rule.tier}; fix: {fix}", rule.title)
             ]
             continue
         lines.append(
             f"{paint(rule.id, 'bold')}  {rule.name:<{width}}  {rule.severity:<7}  {rule.tier:<7}  {fix:<26}  {rule.title}"
         )
     closing = f"{len(rules)} rules; `perfaudit explain {rules[0].id}` shows one whole"
-    write("\n".join([*lines, wrapped(closing, columns or len(closing), ""), ""]), output)
+    write("\n".join([*lines, wrap(closing, columns or len(closing), ""), ""]), output)

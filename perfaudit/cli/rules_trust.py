@@ -57,7 +57,7 @@ def trust(
     folders = [read_rule_folder(folder) for folder in _own_folders(path)]
     if not folders:
         raise UserError(f"{path}: no [tool.perfaudit] rules in a pyproject.toml at or above it, so nothing would run")
-    lines = [line for folder in folders for line in _described(folder)]
+    lines = [line for folder in folders for line in _description_lines(folder)]
     if only_print:
         digests = shlex.quote(" ".join(folder.digest for folder in folders))
         then = f"not trusted by this; read them, then: perfaudit rules trust {shlex.quote(str(path))}"
@@ -80,10 +80,10 @@ def untrust(path: Project = Path()) -> None:
     if not gone:
         raise UserError(f"{path}: no rules of it are trusted; `perfaudit rules trusted` lists those that are")
     set_trust(remove=gone)
-    write("".join(f"no longer trusted: {_shown(place)}\n" for place in gone), None)
+    write("".join(f"no longer trusted: {_safe_text(place)}\n" for place in gone), None)
 
 
-def trusted(format: Annotated[str, format_option("text", "json", what="list")] = "text") -> None:
+def list_trusted(format: Annotated[str, format_option("text", "json", what="list")] = "text") -> None:
     """Parse, compare, list."""
     from perfaudit.render.words import json_text
     from perfaudit.static.trusted_rules import trust as known_trust
@@ -94,7 +94,7 @@ def trusted(format: Annotated[str, format_option("text", "json", what="list")] =
         items = [{"folder": place, "is_as_trusted": not state, "reason": state} for place, state in states.items()]
         write(json_text({"folders": items, "digests": sorted(known.digests)}), None)
         return
-    lines = [f"{_shown(place)}: {_shown(state) or 'as it was trusted'}" for place, state in states.items()]
+    lines = [f"{_safe_text(place)}: {_safe_text(state) or 'as it was trusted'}" for place, state in states.items()]
     lines += [f"in the environment: {digest}" for digest in sorted(known.digests)]
     write("\n".join(lines or ["no rules are trusted"]) + "\n", None)
 
@@ -107,17 +107,17 @@ def _own_folders(path: Path) -> tuple[Path, ...]:
     return settings_of_project(Path(os.path.realpath(path))).own_rule_folders()
 
 
-def _described(folder: RuleFolder) -> Iterable[str]:
+def _description_lines(folder: RuleFolder) -> Iterable[str]:
     """What a person reads before they trust a folder: where, how much, and each file that can run."""
     from perfaudit.render.words import count
 
     others = len(folder.files) - len(folder.python)
-    yield f"{_shown(folder.path)}: {count(len(folder.python), 'Python file')}, {count(others, 'other file')}"
+    yield f"{_safe_text(folder.path)}: {count(len(folder.python), 'Python file')}, {count(others, 'other file')}"
     yield f"  digest {folder.digest}"
-    yield from (f"  {_shown(file)}" for file in folder.python)
+    yield from (f"  {_safe_text(file)}" for file in folder.python)
 
 
-def _shown(text: object) -> str:
+def _safe_text(text: object) -> str:
     """In one line and without signs that a terminal obeys: names of files are chosen by whoever wrote the project."""
     from perfaudit.render.words import one_line
 

@@ -333,12 +333,12 @@ def report_of(run: Run, facts: Mapping[str, Any], machine: Environment) -> Repor
     from perfaudit.rules import rule_heads
     from perfaudit.script.advice import order_findings
     from perfaudit.script.never_called import lines_called, lines_never_called, loaders_never_built
-    from perfaudit.static.discover import shown
+    from perfaudit.static.discover import shown_path
 
-    given = [shown(Path(file)) for file in facts.get("files", []) if Path(file).is_file()]
+    given = [shown_path(Path(file)) for file in facts.get("files", []) if Path(file).is_file()]
     report = Report("run")
     if given and run.counted:
-        report = Plan.of(given, None, (), (), "hint", True, 0, False, False, False, []).scanned()
+        report = Plan.of(given, None, (), (), "hint", True, 0, False, False, False, []).scan_as_asked()
     only = {rule.id for rule in rule_heads().values() if rule.accelerator_only}
     never_built = _lines_of_classes(report.findings, facts.get("never_built", {}))
     never_run = _lines_under_guards(report.findings, facts.get("main", ""))

@@ -65,7 +65,7 @@ def _write_scalars(seen: Seen) -> None:
             writer.add_scalar(tag, value, step, walltime=seen.trained_at + at)
         writer.close()
         try:
-            with Folder.opened(Path.cwd(), SCALARS, make=True) as folder:
+            with Folder.open_at(Path.cwd(), SCALARS, make=True) as folder:
                 for file in made.iterdir():
                     folder.write(file.name, file.read_bytes())
         except OSError as error:

@@ -88,7 +88,7 @@ class Ranks:
         """What the first rank has told to do in the run that has begun; None where it is gone."""
         with contextlib.suppress(OSError):
             while (order := self._meeting.order(self.first)) is None:
-                first = self._meeting.joined().get(self.first)
+                first = self._meeting.ranks_here().get(self.first)
                 is_late = first is None and self._clock() - self._began > JOIN_SECONDS
                 is_over = not self._meeting.path.exists()  # the first one deletes the folder behind its report
                 if is_late or is_over or (first is not None and self._meeting.is_dead(first)):
@@ -123,14 +123,14 @@ class Ranks:
     def _look(self, now: float) -> None:
         from perfaudit.script.observe import Stopped
 
-        here = self._meeting.joined()
+        here = self._meeting.ranks_here()
         self._first_was_here |= self.first in here
         self.differ = self.differ or _differ(here)
         if self.differ:
             raise Stopped(self.differ)
         missing = [rank for rank in self.numbers if rank not in here]
         if missing and now - self._began > JOIN_SECONDS:
-            raise Stopped(f"{_named(missing)} of {self.place.ranks} did not join within {JOIN_SECONDS:.0f} s")
+            raise Stopped(f"{_rank_words(missing)} of {self.place.ranks} did not join within {JOIN_SECONDS:.0f} s")
         gone = {
             rank: how
             for rank, other in here.items()
@@ -146,7 +146,7 @@ class Ranks:
             raise Stopped(f"rank {rank} {how}, and this one has waited {ALONE_SECONDS:.0f} s for it")
 
     def _how_gone(self, rank: int, other: Here) -> str:
-        told = self._meeting.done(rank)
+        told = self._meeting.last_word(rank)
         if told is not None:
             return f"has ended after {told.get('steps', 0)} steps"
         return f"is dead after {self._meeting.steps_of(rank)} steps" if self._meeting.is_dead(other) else ""
@@ -162,7 +162,7 @@ class Ranks:
         others = [rank for rank in self.numbers if rank != self.place.rank]
         with contextlib.suppress(OSError):
             while True:
-                told = [self._meeting.done(rank) for rank in others]
+                told = [self._meeting.last_word(rank) for rank in others]
                 if all(each is not None for each in told) or self._clock() > until or self.first_gone() is not None:
                     return told
                 self._sleep(PAUSE)
@@ -171,7 +171,7 @@ class Ranks:
     def first_gone(self) -> int | None:
         """The first rank whose process is gone, None where all are there."""
         with contextlib.suppress(OSError):
-            here = self._meeting.joined()
+            here = self._meeting.ranks_here()
             gone = (rank for rank in self.numbers if rank not in here or self._meeting.is_dead(here[rank]))
             return next(gone, None)
         return self.first
@@ -188,7 +188,7 @@ class Ranks:
             while self._clock() < until:
                 if self._meeting.is_reported(self.first):
                     return True
-                first = self._meeting.joined().get(self.first)
+                first = self._meeting.ranks_here().get(self.first)
                 if first is None or self._meeting.is_dead(first):
                     # The first one deletes what is in the folder behind its report, and what it was known by with it.
                     return self._first_was_here and not self._meeting.has_joined(self.first)
@@ -201,8 +201,8 @@ class Ranks:
         words = {}
         with contextlib.suppress(OSError):
             while True:
-                here = self._meeting.joined()
-                words = {rank: told for rank in self.numbers if (told := self._meeting.done(rank)) is not None}
+                here = self._meeting.ranks_here()
+                words = {rank: told for rank in self.numbers if (told := self._meeting.last_word(rank)) is not None}
                 left = [
                     rank
                     for rank in self.numbers
@@ -251,7 +251,7 @@ def _differ(here: Mapping[int, Here]) -> str:
     return ""
 
 
-def _named(ranks: Sequence[int]) -> str:
+def _rank_words(ranks: Sequence[int]) -> str:
     return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks[:8]))}"
 
 
@@ -346,7 +346,7 @@ def _callers(words: Sequence[Json], run: Run) -> list[Any]:
     from perfaudit.distributed.compare import WARM_UP
     from perfaudit.distributed.rank_findings import Caller
     from perfaudit.script.own_files import is_own
-    from perfaudit.static.discover import shown
+    from perfaudit.static.discover import shown_path
 
     told = [each for each in words if each.get("updates")]
     if not told:
@@ -360,7 +360,7 @@ def _callers(words: Sequence[Json], run: Run) -> list[Any]:
     return sorted(
         (
             Caller(
-                shown(Path(each["file"])),
+                shown_path(Path(each["file"])),
                 each["line"],
                 each["name"],
                 called * each["seconds"] / whole,

@@ -152,7 +152,7 @@ def command(
 ) -> None:
     """Parse, scan, render, exit."""
     given, script_arguments = behind_dashes(paths or ["."]) if measure else (paths or ["."], ())
-    typed = _typed(given, script_arguments) if measure else None
+    typed = _target_by_name(given, script_arguments) if measure else None
     given = given if typed is None else [_file_of(typed)]
     allowed = allowed_changes(names(allow))
     _go_together(diff, fix, bool(unsafe_fixes or allowed), measure, format)
@@ -186,15 +186,15 @@ def command(
     known = None if baseline is None or update_baseline else known_findings(baseline)
     check_writable(output if measure or html else None, html)
 
-    def compared(report: Report) -> Report:
+    def keep_new_findings(report: Report) -> Report:
         if known is None:
             return report
-        from perfaudit.static.baseline import compared
+        from perfaudit.static.baseline import compare_with_known
 
-        new, old, gone = compared(report.findings, known, plan.places, plan.selected)
+        new, old, gone = compare_with_known(report.findings, known, plan.places, plan.selected)
         return report.with_(findings=new, known=old, gone=gone)
 
-    report = plan.found()
+    report = plan.scan_all()
     if not report.files:
         for skipped in report.skipped:
             say(f"perfaudit: {skipped.path}: not audited: {skipped.reason}")
@@ -211,20 +211,20 @@ def command(
     if baseline is not None and update_baseline:
         write_known(baseline, plan)
         raise typer.Exit(OK)
-    report = compared(report)
+    report = keep_new_findings(report)
     if not measure:
-        report = plan.shown(report)
+        report = plan.shown_part(report)
     else:
         from perfaudit.cli.measuring import factory_names
 
         try:
             roles = factory_names(plan.config, factory or [])
             measured = given, script_arguments, roles, typed
-            report = _measured(*measured, report, budget, device, timeout, plan.selected, resume, in_place)
+            report = _measure_findings(*measured, report, budget, device, timeout, plan.selected, resume, in_place)
         except UserError:  # what reading alone found is not lost with it
-            emit(_for_format(plan, plan.shown(report), format), format, output, page=html)
+            emit(_for_format(plan, plan.shown_part(report), format), format, output, page=html)
             raise
-        report = plan.shown(report, with_timed=True)
+        report = plan.shown_part(report, with_timed=True)
     if diff:
         patched = plan.patches(report, unsafe_fixes, allowed)
         patch = b"".join(item.diff_bytes for item in patched)
@@ -235,7 +235,9 @@ def command(
         report = fix_stdin(plan, report, unsafe_fixes, allowed, output)
     else:
         if fix:
-            report = fix_files(report, lambda: plan.shown(compared(plan.found())), unsafe_fixes, allowed)
+            report = fix_files(
+                report, lambda: plan.shown_part(keep_new_findings(plan.scan_all())), unsafe_fixes, allowed
+            )
         shown = _for_format(plan, report, format)
         if statistics:
             emit_statistics(shown, format, output)
@@ -317,7 +319,7 @@ def allowed_changes(allow: tuple[str, ...]) -> frozenset[str]:
     return frozenset(allow)
 
 
-def _typed(given: list[str], arguments: tuple[str, ...]) -> Typed | None:
+def _target_by_name(given: list[str], arguments: tuple[str, ...]) -> Typed | None:
     """The target of `[tool.perfaudit.targets]` that is meant by a name; None where what is given is no such name."""
     from perfaudit.cli.settings import typed_target
     from perfaudit.config import find_config
@@ -332,7 +334,7 @@ def _file_of(typed: Typed) -> str:
     return (typed.script() or parse(typed.text)).file
 
 
-def _measured(
+def _measure_findings(
     paths: list[str],
     arguments: tuple[str, ...],
     roles: dict[str, str],

@@ -94,15 +94,15 @@ class Plan:
     @property
     def places(self) -> tuple[str, ...]:
         """The files and folders of this scan as reports show them."""
-        from perfaudit.static.discover import shown
+        from perfaudit.static.discover import shown_path
 
-        return tuple(shown(Path(path)) for path in ([self.name] if self.is_stdin else self.given))
+        return tuple(shown_path(Path(path)) for path in ([self.name] if self.is_stdin else self.given))
 
-    def scanned(self) -> Report:
+    def scan_as_asked(self) -> Report:
         """The report of the scan: configured, of the severity asked for, ranked."""
-        return self.shown(self.found())
+        return self.shown_part(self.scan_all())
 
-    def found(self) -> Report:
+    def scan_all(self) -> Report:
         """The same with findings of every severity, hints among them."""
         from perfaudit import rank
         from perfaudit.static.plan import as_configured
@@ -114,7 +114,7 @@ class Plan:
             with Progress() as progress:
                 report = scan(self.given, self.options, progress)
         report = as_configured(report, self.options, self.config).with_(rules_left_out=self.own.as_items())
-        return report.with_(findings=rank.ranked(report.findings))
+        return report.with_(findings=rank.sort_findings(report.findings))
 
     def is_shown(self, finding: Finding) -> bool:
         """Whether a finding is severe enough. Where nobody said what is, all are but hints of rules that nobody named."""
@@ -124,7 +124,7 @@ class Plan:
             return finding.severity != "hint" or finding.rule in self.named
         return SEVERITIES.index(finding.severity) <= SEVERITIES.index(self.severity)
 
-    def shown(self, report: Report, with_timed: bool = False) -> Report:
+    def shown_part(self, report: Report, with_timed: bool = False) -> Report:
         """The report without what is not severe enough; with_timed: but with hints that were timed on the user's training."""
         from perfaudit import rank
 
@@ -150,13 +150,13 @@ class Plan:
         return read_again(path) if self.document is None else self.document
 
     def patches(self, report: Report, unsafe: bool, allow: frozenset[str]) -> list[Patched]:
-        from perfaudit.static.discover import shown
-        from perfaudit.static.fix import allowed, patch_document, patches
+        from perfaudit.static.discover import shown_path
+        from perfaudit.static.fix import is_allowed, patch_document, patches
 
         if self.document is None:
             return patches(report.findings, unsafe, allow)
-        wanted = [finding for finding in report.findings if allowed(finding, unsafe, allow)]
-        return [patch_document(shown(Path(self.name)), self.document, wanted)] if wanted else []
+        wanted = [finding for finding in report.findings if is_allowed(finding, unsafe, allow)]
+        return [patch_document(shown_path(Path(self.name)), self.document, wanted)] if wanted else []
 
 
 def known_findings(baseline: Path) -> tuple[Known, ...]:
@@ -176,7 +176,7 @@ def write_known(path: Path, plan: Plan) -> None:
     before = read_baseline(path) if path.exists() else ()
     places = plan.places
     kept = [k for k in before if not (is_below(k.path, places) and k.rule in plan.selected)]
-    now = as_known(f for f in plan.found().findings if f.severity != "hint" or plan.is_shown(f))
+    now = as_known(f for f in plan.scan_all().findings if f.severity != "hint" or plan.is_shown(f))
     write_baseline(path, [*kept, *now])
     elsewhere = f", {len(kept)} kept that this scan does not look at" if kept else ""
     say(f"{path}: {len(now)} finding{'' if len(now) == 1 else 's'} accepted{elsewhere}")
@@ -191,7 +191,7 @@ def fix_stdin(plan: Plan, report: Report, unsafe: bool, allow: frozenset[str], o
         if plan.data is None or not patched or not patched[0].applied:
             break
         plan.data = patched[0].after.encode(patched[0].encoding)
-        report = plan.scanned()
+        report = plan.scan_as_asked()
     write(plan.data or b"", output)
     for line in concise.render(report).splitlines():
         say(line)

@@ -43,12 +43,12 @@ def rules_to_run(
     Says on stderr which are left out, and how they are run. Raises ConfigError where no rule is left.
     """
     from perfaudit.render.words import one_line
-    from perfaudit.static.discover import shown
+    from perfaudit.static.discover import shown_path
     from perfaudit.static.plan import how_to_trust, own_rules, plan_of
 
     own = own_rules(config, named)
     if own.note:
-        once = " ".join(f"--rules {shlex.quote(shown(folder))}" for folder in own.left_out)
+        once = " ".join(f"--rules {shlex.quote(shown_path(folder))}" for folder in own.left_out)
         how = f"read them, then: {how_to_trust(config)} (or for one scan: {once})"
         say(f"perfaudit: {one_line(own.note)}; {one_line(how)}")
     planned = plan_of(config, own, select, ignore)

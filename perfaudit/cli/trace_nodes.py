@@ -73,7 +73,7 @@ class _Reading:
     def measure(self) -> None:
         self.take(read_here(self.shares[self.taken], self.window, self.jobs))
 
-    def kept(self) -> None:
+    def set_to_keep(self) -> None:
         return None
 
     def recall(self, piece: object, state: object) -> None:

@@ -31,7 +31,7 @@ def join_with_code(report: Report, source: list[Path]) -> Report:
     from perfaudit.cli.scanning import Plan
 
     plan = Plan.of([str(path) for path in source], None, (), (), "hint", False, 0, False, False, False, [])
-    scan = plan.scanned()
+    scan = plan.scan_as_asked()
     return report.with_(findings=tuple(_with_code(finding, scan.findings) for finding in report.findings))
 
 

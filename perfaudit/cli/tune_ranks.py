@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from perfaudit.target.names import Target
     from perfaudit.tune.ranks.candidates import Choice
     from perfaudit.tune.ranks.patches import Candidate
-    from perfaudit.tune.ranks.screened import Screened
+    from perfaudit.tune.ranks.screened_patches import Screened
 
 Json = dict[str, Any]  # Any: nested JSON
 FEWEST_STEPS, MOST_STEPS = 40, 200  # of a set, with those that do not count
@@ -92,7 +92,7 @@ def _lead(
     from perfaudit.report import Report
     from perfaudit.tune.ranks.candidates import BY_LENGTH, FINDS, Choice, NoCandidates, candidates_of
     from perfaudit.tune.ranks.patches import Ranks as RanksSeen
-    from perfaudit.tune.ranks.screened import Screened
+    from perfaudit.tune.ranks.screened_patches import Screened
 
     machine, began = host(), time.monotonic()
     say("the script runs once on all ranks, to see what it runs")
@@ -136,10 +136,10 @@ def _lead(
     except KeyboardInterrupt:
         report = report.with_(interrupted=True)
     except Gone as why:
-        report = _gone(report, why)
+        report = _note_early_end(report, why)
     if not (choice.candidates or screened.candidates or report.interrupted) and sets.is_complete:
         raise _nothing_to_race(script, "; ".join([*choice.left, *screened.left]))
-    wanted = [*screened.survivors(), *screened.undecided(choice.candidates)]
+    wanted = [*screened.survivors(), *screened.undecided_candidates(choice.candidates)]
     fitting = wanted[: _number_that_fit(budget - (time.monotonic() - began), took)]
     if left_out := [each.key for each in wanted[len(fitting) :]]:
         screened.left.append(
@@ -171,7 +171,7 @@ def _lead(
     except KeyboardInterrupt:
         report = report.with_(interrupted=True)
     except Gone as why:
-        report = _gone(report, why)
+        report = _note_early_end(report, why)
     return _report(report, race, by_key, screened)
 
 
@@ -187,7 +187,7 @@ def _nothing_to_race(script: Script, why: str) -> UserError:
     return UserError(f"{script}: {why}; behind a launcher `tune` races what several ranks have together")
 
 
-def _gone(report: Report, why: Gone) -> Report:
+def _note_early_end(report: Report, why: Gone) -> Report:
     return report.with_(notes=(*report.notes, f"{why}: what was measured until then is shown"))
 
 
@@ -253,7 +253,7 @@ def _winner(race: Race, by_key: Mapping[str, Candidate]) -> Winner:
     by_mean = race.has_other_order(key)
     base = statistics.median(each[BASE].mean if by_mean else each[BASE].seconds for each in race.generations)
     saving = Saving("measured", 1 - high, 1 - low, seconds_per_step=base * (1 - ratio))
-    verified = race.verified(key)
+    verified = race.loss_words(key)
     fix, how = candidate.fix, ""
     if not verified or not is_unchanged(candidate):
         why = "its losses were not compared" if not verified else f"{candidate.path} has changed meanwhile"
@@ -302,9 +302,9 @@ class Sets:
         screened: Screened,
         of_ranks: Sequence[Candidate] = (),
     ) -> None:
-        """Screen patches in one running set of ranks: see `tune.ranks.screened`. Raises Gone."""
+        """Screen patches in one running set of ranks: see `tune.ranks.screened_patches`. Raises Gone."""
         from perfaudit.measure.watch import Watch
-        from perfaudit.tune.ranks.screened import screen
+        from perfaudit.tune.ranks.screened_patches import screen
         from perfaudit.tune.session import Session, interruptible
 
         say(f"patches that a running set of ranks can be given are screened in one, for {seconds:.0f} s at most")
@@ -403,14 +403,14 @@ def _together(words: Sequence[Json], steps: int) -> SetRun:
     behind = [told["updates"][0][max(0, WARM_UP - told["first_update"]) :] for told in words if told.get("updates")]
     if len(behind) < len(words) or not all(behind):
         return SetRun(why=f"a rank made no more than {WARM_UP} of {steps} steps")
-    mean, tokens, padding, spread = _held(words)
+    mean, tokens, padding, spread = _step_contents(words)
     return SetRun(
         max(statistics.median(seconds) for seconds in behind), tuple(tuple(told.get("losses", ())) for told in words),
         mean=mean, tokens=tokens, padding=padding, spread=spread,
     )  # fmt: skip
 
 
-def _held(words: Sequence[Json]) -> tuple[float, float, float | None, float | None]:
+def _step_contents(words: Sequence[Json]) -> tuple[float, float, float | None, float | None]:
     """What steps hold, of whole windows behind the first, or of all that count where there are none: see `SetRun`."""
     first = max(told["first_update"] for told in words)
     behind = min(told["first_update"] + len(told["updates"][0]) for told in words)

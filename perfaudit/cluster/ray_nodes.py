@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from perfaudit.cluster.folder_archive import pack
 from perfaudit.cluster.kind import Kind, differs, kind_here, most_common
 from perfaudit.cluster.node import Answer, Place, answer, enter, is_there, remove, unpack
-from perfaudit.cluster.shipped import packed
 from perfaudit.errors import NothingMeasured, UserError, refusal
 from perfaudit.machine.limits import usable_cores
 from perfaudit.measure.elsewhere import Lost, Work
@@ -59,7 +59,7 @@ class RayNodes:
         return len(self.nodes)
 
     @property
-    def described(self) -> dict[str, Any]:
+    def kind_as_json(self) -> dict[str, Any]:
         return self.kind.as_json()
 
     @property
@@ -99,7 +99,7 @@ class RayNodes:
         absent = [node for node, there in self._on_all(is_there, folder) if not there]
         if not absent:
             return
-        data = self.ray.put(packed(Path(folder)))
+        data = self.ray.put(pack(Path(folder)))
         for node in absent:
             self.shared.append((node.id, folder))
         pending = [node.process.do_with.remote(unpack, folder, data) for node in absent]
@@ -138,7 +138,7 @@ def ray_nodes(place: Place, say: Say, like: Kind | None = None) -> Iterator[RayN
     is_ours = _connect(ray, say)
     nodes = None
     try:
-        nodes = _chosen(ray, place, say, like, is_ours)
+        nodes = _choose_nodes(ray, place, say, like, is_ours)
         yield nodes
     finally:
         if nodes is not None:
@@ -188,7 +188,7 @@ def _reach(address: str) -> None:
         ) from error
 
 
-def _chosen(ray: Any, place: Place, say: Say, like: Kind | None, is_ours: bool) -> RayNodes:
+def _choose_nodes(ray: Any, place: Place, say: Say, like: Kind | None, is_ours: bool) -> RayNodes:
     """Our process on every node that is free now, of one kind."""
     alive = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
     if not alive:

@@ -42,7 +42,7 @@ class SlurmNodes:
         return self.width - len(self.jobs)
 
     @property
-    def described(self) -> dict[str, Any]:
+    def kind_as_json(self) -> dict[str, Any]:
         """Where no node has answered yet, one is asked: the machine that submits jobs is often of another kind."""
         if self.kind is None:
             self._ask(_IsThere(self.place.folder))

@@ -57,7 +57,7 @@ class Meeting:
         """Enter the folder of this start in `base`, made if need be. run: what tells this start from earlier ones with the
         same key, "" where nothing does. Raises OSError.
         """
-        folder = Folder.opened(base, PREFIX + place.key, make=True, mode=0o700)
+        folder = Folder.open_at(base, PREFIX + place.key, make=True, mode=0o700)
         here = Here(place.rank, os.getpid(), started_at(os.getpid()), socket.gethostname(), script, version, steps, run)
         meeting = cls(folder, here)
         folder.hold()  # no other run sweeps it away
@@ -73,7 +73,7 @@ class Meeting:
     def path(self) -> Path:
         return self._folder.path
 
-    def joined(self) -> dict[int, Here]:
+    def ranks_here(self) -> dict[int, Here]:
         """The ranks that are here, those of earlier starts left out."""
         found = {}
         for name in self._folder.names():
@@ -118,7 +118,7 @@ class Meeting:
         steps = told.get("steps", 0)
         return steps if isinstance(steps, int) else 0
 
-    def done(self, rank: int) -> Json | None:
+    def last_word(self, rank: int) -> Json | None:
         """The last word of a rank on the run under way, None before."""
         return self._of_this_run(self._read(rank, DONE))
 

@@ -7,11 +7,11 @@ chose where that leads, and never lies in a folder of git. Imports the standard 
 
 from perfaudit.files.descriptors import Refused, append_only, reason
 from perfaudit.files.folder import Folder
-from perfaudit.files.kept import Kept, forget, keep, put_back
-from perfaudit.files.named import append, create_file, cut, replace_file, replace_source
+from perfaudit.files.old_contents import Kept, forget, keep, put_back
 from perfaudit.files.places import destination, source_place
 from perfaudit.files.private import make_folders, private_copy
 from perfaudit.files.temporary import sweep
+from perfaudit.files.user_files import append, create_file, cut, replace_file, replace_source
 
 __all__ = [
     "Folder",

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from perfaudit.files.descriptors import Refused, has_lock, open_file, open_folder, to_disk
-from perfaudit.files.temporary import take_name, written
+from perfaudit.files.temporary import take_name, temporary_file
 
 LOCK_SECONDS = 10.0  # for another process that is writing; it needs milliseconds
 LOCK_PAUSE = 0.02  # seconds between two looks at a lock
@@ -30,7 +30,7 @@ class Folder:
         self._handle = handle
 
     @classmethod
-    def opened(cls, base: Path, *names: str, make: bool = False, mode: int = 0o777) -> Folder:
+    def open_at(cls, base: Path, *names: str, make: bool = False, mode: int = 0o777) -> Folder:
         """The folder `base/names…`, of which `base` may be reached through links and belong to anybody, the rest not.
 
         make: what is missing is made, with this mode. Raises OSError, FileNotFoundError among them.
@@ -118,12 +118,12 @@ class Folder:
         """Give a file this content, all or nothing. sync: wait for the disk."""
         if (status := self.status(name)) is not None and not stat.S_ISREG(status.st_mode):
             raise Refused(f"{self.path / name} is no regular file")
-        with written(self._handle, name, data, mode, sync) as temporary:
+        with temporary_file(self._handle, name, data, mode, sync) as temporary:
             os.replace(temporary, name, src_dir_fd=self._handle, dst_dir_fd=self._handle)
 
     def create(self, name: str, data: bytes = b"", mode: int = 0o666) -> None:
         """Make a file with this content, all at once. Raises FileExistsError where something has the name, a link too."""
-        with written(self._handle, name, data, mode) as temporary:
+        with temporary_file(self._handle, name, data, mode) as temporary:
             take_name(temporary, name, self._handle)
 
     def move(self, name: str, to: str) -> None:

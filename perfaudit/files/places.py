@@ -34,7 +34,7 @@ def destination(path: Path) -> Path:
 
     Raises Refused where a link inside a project is on the way, and for what lies in a folder of git.
     """
-    real, inside = _followed(path)
+    real, inside = _follow_links(path)
     if inside:
         raise Refused(
             f"{inside[0]} is a link, and nothing is written through a link inside a project; name the file it leads to: {real}"
@@ -48,7 +48,7 @@ def source_place(path: Path) -> Path:
 
     Raises Refused for others, and for what lies in a folder of git.
     """
-    real, inside = _followed(path)
+    real, inside = _follow_links(path)
     for link in inside:
         top = project_top(link.parent)
         if top is not None and not real.is_relative_to(top):
@@ -57,7 +57,7 @@ def source_place(path: Path) -> Path:
     return real
 
 
-def _followed(path: Path) -> tuple[Path, list[Path]]:
+def _follow_links(path: Path) -> tuple[Path, list[Path]]:
     """Where a path leads, whether that exists or not, and the links on the way that lie inside a project."""
     whole = path.absolute()
     here, parts = Path(whole.anchor), deque(whole.parts[1:])

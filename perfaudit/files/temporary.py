@@ -22,10 +22,10 @@ _LONGEST = 255 - len(".") - len(".perfaudit-new-") - 2 * 12 - 1  # bytes of a fi
 def temporary_name(kind: str, of: str) -> str:
     """A name that only perfaudit gives: it holds a word and what that word and the file's name come to."""
     word = os.urandom(6).hex()
-    return f".{_shortened(of)}.perfaudit-{kind}-{word}-{_sign(kind, _shortened(of), word)}"
+    return f".{_shorten(of)}.perfaudit-{kind}-{word}-{_sign(kind, _shorten(of), word)}"
 
 
-def _shortened(name: str) -> str:
+def _shorten(name: str) -> str:
     return os.fsdecode(os.fsencode(name)[:_LONGEST])
 
 
@@ -34,7 +34,7 @@ def _sign(kind: str, of: str, word: str) -> str:
 
 
 @contextlib.contextmanager
-def written(at: int, name: str, data: bytes, mode: int, sync: bool = True) -> Iterator[str]:
+def temporary_file(at: int, name: str, data: bytes, mode: int, sync: bool = True) -> Iterator[str]:
     """The name of a new file beside `name` that holds the data; gone in the end unless it was given another name.
 
     It is locked as long as this process lives, so that another one can tell that it was left behind.

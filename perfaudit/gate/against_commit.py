@@ -12,14 +12,14 @@ from typing import TypeVar
 
 from perfaudit import __version__
 from perfaudit.errors import TargetError, UserError
-from perfaudit.gate.accepted import acceptances_since, time_with_acceptances, with_acceptances
+from perfaudit.gate.acceptance import acceptances_since, time_with_acceptances, with_acceptances
 from perfaudit.gate.baseline import gate_baseline_if_there
 from perfaudit.gate.comparable import fingerprint
-from perfaudit.gate.counters_compared import compared
+from perfaudit.gate.counters_compared import compare_counters
 from perfaudit.gate.counting import count
 from perfaudit.gate.decision import judged_together
 from perfaudit.gate.git import GitFailed
-from perfaudit.gate.gitref import SHORT, Reference, checked_out, linkable, linked
+from perfaudit.gate.gitref import SHORT, Reference, checked_out, link_paths, linkable
 from perfaudit.gate.new_findings import against_ref
 from perfaudit.gate.pair_plan import drawn_seed
 from perfaudit.gate.records import TargetRecord
@@ -66,7 +66,7 @@ def against_commit(request: Request, known: Known, watch: Watch) -> None:
             found = against_ref(reference, settings.paths, request.config)
             take_findings(known, *found)
         if request.layers != ("findings",):
-            known.notes += linked(links, reference.head_root, reference.root)
+            known.notes += link_paths(links, reference.head_root, reference.root)
         former = former_files(targets, reference)
         renamed = {target.file: former[target.label][0] for target in targets if target.label in former}
         known.notes += [f"{file} was {before} in {known.against}" for file, before in renamed.items()]
@@ -175,13 +175,13 @@ def _counters(
         for twice in (False, True):
             watch.stage(f"counting a step of {target.label}: the reference{', again' if twice else ''}")
             before = count(there, reference, request.device, request.timeout, twice=twice)
-            verdict = compared(target.label, before, after, request.settings.tolerance)
+            verdict = compare_counters(target.label, before, after, request.settings.tolerance)
             same = verdict.verdict == "pass" and not verdict.changes
             if same and verdict.set_aside.keys() <= after.set_aside.keys() | after.absent.keys():
                 break
     except (ChildFailed, UserError) as failure:
         return CountersVerdict(target.label, "failed", f"{side} does not run: {failure}{hint(side, str(failure))}")
-    accepted = with_acceptances(verdict, known.baseline, known.accepted, fingerprint(after.built, host()))
+    accepted = with_acceptances(verdict, known.baseline, known.accepted, fingerprint(after.training_facts, host()))
     return _of_the_same_training(accepted, former)
 
 
@@ -222,12 +222,12 @@ def _time(
     settings = request.settings
     watch.stage("timing both versions, interleaved")
     known.records = [TargetRecord(target.label, known.against) for target in targets]
-    earlier = known.journal.replayed(NODES, request.on)
+    earlier = known.journal.take_earlier_records(NODES, request.on)
     try:
         with request.nodes(earlier[-1]["nodes"] if earlier else None) as nodes:
             if nodes is not None:
                 known.notes.append(f"timed on {nodes.words}")
-                known.journal.append(NODES, key=request.on, nodes=nodes.described)
+                known.journal.append(NODES, key=request.on, nodes=nodes.kind_as_json)
             time_targets(
                 targets,
                 reference,

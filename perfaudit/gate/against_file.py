@@ -8,15 +8,15 @@ from perfaudit.config import Config
 from perfaudit.decoding import Value
 from perfaudit.errors import UserError
 from perfaudit.gate.baseline import TargetState, gate_baseline_if_there, read_gate_baseline
-from perfaudit.gate.baseline_changes import named
-from perfaudit.gate.comparable import Comparable, Seconds, compared, fingerprint, stored_time
-from perfaudit.gate.counted import Counted
-from perfaudit.gate.counters_compared import compared as counters_compared
+from perfaudit.gate.baseline_changes import factory_words
+from perfaudit.gate.comparable import Comparable, Seconds, compare_fingerprints, fingerprint, stored_time
+from perfaudit.gate.counters_compared import compare_counters as counters_compared
 from perfaudit.gate.counting import count
 from perfaudit.gate.new_findings import against_known
 from perfaudit.gate.request import Known, Request, as_stored, inside_here, new_counters, own_names, take_findings
 from perfaudit.gate.settings import GateSettings, baseline_in
 from perfaudit.gate.step_time import step_time
+from perfaudit.gate.target_counters import Counted
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.environment import host
 from perfaudit.measure.watch import Watch
@@ -110,7 +110,7 @@ def _judge(request: Request, known: Known, target: Target, state: TargetState | 
     except (ChildFailed, UserError) as failure:
         known.counters[target.label] = CountersVerdict(target.label, "failed", f"your code does not run: {failure}")
         return
-    comparable = compared(state.environment, fingerprint(now.built, host()))
+    comparable = compare_fingerprints(state.environment, fingerprint(now.training_facts, host()))
     known.counters[target.label] = _stored_counters(target.label, state, now, comparable, request.settings)
     if "time" in request.layers:
         known.times[target.label] = _stored_time(request, target, state.seconds_per_step, comparable, watch)
@@ -133,7 +133,7 @@ def _other_factories(target: Target, state: TargetState, config: Config) -> str:
     asked = own_names(target, config)
     if not asked or not state.names or asked == state.names:
         return ""
-    return f"has counters of it with other factories ({named(state.names)}) than those asked for ({named(asked)})"
+    return f"has counters of it with other factories ({factory_words(state.names)}) than those asked for ({factory_words(asked)})"
 
 
 def _stored_time(

@@ -19,13 +19,13 @@ from perfaudit.decoding import Value
 from perfaudit.errors import ConfigError, UserError, refusal
 from perfaudit.files import reason, replace_file
 from perfaudit.gate.baseline_versions import SCHEMA, in_this_version
-from perfaudit.gate.committed_json import dumped, loaded
+from perfaudit.gate.committed_json import json_text, parse_json
 from perfaudit.gate.comparable import Fingerprint, Seconds
-from perfaudit.gate.counted import Counted
 from perfaudit.gate.settings import BASELINE
+from perfaudit.gate.target_counters import Counted
 from perfaudit.reading import MAX_RECORD_BYTES, read_bytes
 from perfaudit.static.baseline import Known, known_finding
-from perfaudit.static.discover import shown
+from perfaudit.static.discover import shown_path
 from perfaudit.target.names import ROLES, Target
 
 Json = dict[str, Any]  # Any: nested JSON
@@ -84,7 +84,7 @@ def read_gate_baseline(path: Path, stands_for: Path | None = None) -> Baseline:
         raise ConfigError(f"{path}: no such baseline; write it with `{_init(path)}`") from error
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {refusal(error)}") from error
-    return parsed(data, stands_for or path)
+    return parse_baseline(data, stands_for or path)
 
 
 def gate_baseline_if_there(path: Path, stands_for: Path | None = None) -> Baseline | None:
@@ -92,10 +92,10 @@ def gate_baseline_if_there(path: Path, stands_for: Path | None = None) -> Baseli
     return read_gate_baseline(path, stands_for) if path.exists() or path.is_symlink() else None
 
 
-def parsed(data: bytes, path: Path) -> Baseline:
+def parse_baseline(data: bytes, path: Path) -> Baseline:
     """The content of a baseline file from its bytes; path: where it lies. Raises ConfigError that says what and where."""
     try:
-        return _content(Value(in_this_version(loaded(data), path)), path)
+        return _content(Value(in_this_version(parse_json(data), path)), path)
     except (ValueError, RecursionError) as error:
         cure = f"take a version of it from git, or write it again with `{_init(path)} --force`"
         raise ConfigError(f"{path}: a damaged baseline: {error}; {cure}") from error
@@ -108,14 +108,14 @@ def _init(path: Path) -> str:
 
 def _content(data: Value, path: Path) -> Baseline:
     data.keys({"schema", "accepted", "findings", "targets"})
-    findings = [_known(entry, path) for entry in data.at("findings").items()]
+    findings = [_finding_of_entry(entry, path) for entry in data.at("findings").items()]
     targets: dict[str, TargetState] = {}
     labels: dict[str, str] = {}  # by what stands in the file
     for name, entry in data.at("targets").fields():
         state = _state(entry, path)
-        labels[name] = label = _label(name, state.script, path) if state.script else _placed(name, entry, path)
+        labels[name] = label = _label(name, state.script, path) if state.script else _path_in_reports(name, entry, path)
         if label in targets:
-            raise entry.damaged(f"is the second target called {label!r}")
+            raise entry.damage_error(f"is the second target called {label!r}")
         targets[label] = state
     accepted = [_acceptance(entry, path, labels) for entry in data.at("accepted").items()]
     return Baseline(tuple(findings), targets, tuple(accepted))
@@ -136,9 +136,9 @@ def _relative(path: Path, name: str) -> str:
     return Path(os.path.relpath(name, path.absolute().parent)).as_posix() if name else ""
 
 
-def _known(entry: Value, path: Path) -> Known:
+def _finding_of_entry(entry: Value, path: Path) -> Known:
     known = known_finding(entry.keys({"path", "rule", "digest", "message"}))
-    return replace(known, path=_placed(known.path, entry.at("path"), path))
+    return replace(known, path=_path_in_reports(known.path, entry.at("path"), path))
 
 
 def _acceptance(entry: Value, path: Path, labels: Mapping[str, str]) -> Acceptance:
@@ -152,7 +152,7 @@ def _acceptance(entry: Value, path: Path, labels: Mapping[str, str]) -> Acceptan
     entry.at("reason").must(bool(reason.strip()), "a text that is not empty")
 
     def label(name: str, value: Value) -> str:
-        return labels[name] if name in labels else _placed(name, value, path)
+        return labels[name] if name in labels else _path_in_reports(name, value, path)
 
     targets = tuple(label(name.text(), name) for name in entry.at("targets").items())
     shares = [(label(name, share), share.number(least=0)) for name, share in entry.at("slower").fields()]
@@ -166,7 +166,7 @@ def _state(entry: Value, path: Path) -> TargetState:
     counters: Json = counted.raw
     if counters:
         _refuse_two_environments(Counted.from_json(counted), environment, counted)
-        counters = _with_places(counters, lambda name: _placed(name, counted.at("places"), path))
+        counters = _with_places(counters, lambda name: _path_in_reports(name, counted.at("places"), path))
     seconds = entry.maybe("seconds_per_step")
     return TargetState(
         environment,
@@ -181,7 +181,9 @@ def _script(entry: Value, path: Path) -> Target:
     entry.keys({"file", "arguments", "module"})
     file = entry.at("file").text()
     entry.at("file").must(bool(file), "a text that is not empty")
-    return Target(_placed(file, entry.at("file"), path), {}, entry.at("arguments").texts(), entry.at("module").text())
+    return Target(
+        _path_in_reports(file, entry.at("file"), path), {}, entry.at("arguments").texts(), entry.at("module").text()
+    )
 
 
 def _refuse_two_environments(counted: Counted, environment: Fingerprint, counters: Value) -> None:
@@ -199,7 +201,7 @@ def _names(entry: Value, path: Path) -> dict[str, str]:
     names = {}
     for role, name in entry.keys((), ROLES).fields():
         name.must(bool(name.text()), "a text that is not empty")
-        names[role] = _with_file(name.text(), partial(_placed, value=name, path=path))
+        names[role] = _with_file(name.text(), partial(_path_in_reports, value=name, path=path))
     return names
 
 
@@ -226,13 +228,13 @@ def counter_values(state: TargetState) -> dict[str, int]:
     return dict(state.counters.get("values", {}))
 
 
-def _placed(name: str, value: Value, path: Path) -> str:
+def _path_in_reports(name: str, value: Value, path: Path) -> str:
     """A path of the file as reports show it; "" stays, for findings without a place. Raises Damaged of the value it is in."""
     if Path(name).is_absolute():
-        raise value.damaged(f"holds {name!r}, an absolute path, which holds on one machine only")
+        raise value.damage_error(f"holds {name!r}, an absolute path, which holds on one machine only")
     if "\0" in name:
-        raise value.damaged(f"holds {name!r}, which is no path")
-    return shown(path.parent / name) if name else ""
+        raise value.damage_error(f"holds {name!r}, which is no path")
+    return shown_path(path.parent / name) if name else ""
 
 
 def write_gate_baseline(path: Path, baseline: Baseline) -> None:
@@ -284,4 +286,4 @@ def text(path: Path, baseline: Baseline) -> str:
             for name, state in baseline.targets.items()
         },
     }
-    return dumped(content)
+    return json_text(content)

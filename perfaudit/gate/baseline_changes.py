@@ -35,7 +35,7 @@ def _target_changes(old: TargetState | None, new: TargetState) -> list[str]:
     differing = differences(old.environment, new.environment)
     changes = [f"{name} {was} -> {now}" for name, (was, now) in differing.items()]
     if old.names != new.names:
-        changes.append(f"factories {named(old.names)} -> {named(new.names)}")
+        changes.append(f"factories {factory_words(old.names)} -> {factory_words(new.names)}")
     if str(old.script or "") != str(new.script or ""):
         changes.append(f"{old.script or 'factories'} -> {new.script or 'factories'}")
     other = [name for name in sorted(before.keys() | after.keys()) if before.get(name) != after.get(name)]
@@ -50,7 +50,7 @@ def _target_changes(old: TargetState | None, new: TargetState) -> list[str]:
     return changes
 
 
-def named(names: Mapping[str, str]) -> str:
+def factory_words(names: Mapping[str, str]) -> str:
     """The factories of a target in words: "model make_a, step my_step"."""
     return ", ".join(f"{role} {name}" for role, name in sorted(names.items())) or "found by their names"
 

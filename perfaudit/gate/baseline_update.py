@@ -8,14 +8,14 @@ from dataclasses import replace
 from perfaudit.errors import UserError
 from perfaudit.gate.baseline import Acceptance, Baseline, TargetState, counter_values
 from perfaudit.gate.baseline_changes import changes_between, essence
-from perfaudit.gate.comparable import Seconds, compared
+from perfaudit.gate.comparable import Seconds, compare_fingerprints
 from perfaudit.quantities import percent
 
 SAME_TIME = 0.01  # of a step: the slowdown that never fails; a time that is this near the stored one is no change
 WORK = ("operators", "flops", "bytes_allocated")  # counters that tell how much longer a step that does more may take
 
 
-def updated(
+def update_baseline(
     before: Baseline | None,
     now: Baseline,
     reason: str,
@@ -40,7 +40,7 @@ def updated(
     if slower is not None and not now.targets:
         raise UserError("a slower step is accepted of a target; name one: perfaudit gate update train.py …")
     old = before or Baseline()
-    targets = {name: _renewed(old.targets.get(name), state, time) for name, state in now.targets.items()}
+    targets = {name: _state_to_keep(old.targets.get(name), state, time) for name, state in now.targets.items()}
     left = {name: state for name, state in old.targets.items() if name not in gone}
     after = replace(old, findings=now.findings, targets={**left, **targets})
     bounds = _bounds(old.targets, targets, slower) if time else {}
@@ -70,7 +70,7 @@ def _growth(old: TargetState | None, now: TargetState) -> float:
     """
     if old is None or old.names != now.names or old.script != now.script:
         return 0.0
-    if compared(old.environment, now.environment).level == "nothing":
+    if compare_fingerprints(old.environment, now.environment).level == "nothing":
         return 0.0
     before, after = counter_values(old), counter_values(now)
     batches = [values.get("samples", 0) for values in (before, after)]
@@ -83,7 +83,7 @@ def _is_recounted(old: TargetState | None, now: TargetState) -> bool:
     return old is None or essence(old) != essence(now)
 
 
-def _renewed(old: TargetState | None, now: TargetState, time: bool) -> TargetState:
+def _state_to_keep(old: TargetState | None, now: TargetState, time: bool) -> TargetState:
     """What is kept of a target. A stored time stays where nothing else changed and that of now is none or much the same."""
     if old is None:
         return now

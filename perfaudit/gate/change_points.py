@@ -74,16 +74,18 @@ def change_points(
         found[at] = p
         parts = [value for value, _ in segments[number]]
         segments[number : number + 1] = [_rows(parts[:split]), _rows(parts[split:])]
-    return _described(values, dict(sorted(found.items())))
+    return _points_with_medians(values, dict(sorted(found.items())))
 
 
 def exact_changes(values: Sequence[float]) -> list[ChangePoint]:
     """Every place where exact values, such as counters, are not what they were the time before."""
     places: dict[int, float | None] = {i: None for i in range(1, len(values)) if values[i] != values[i - 1]}
-    return _described(values, places)
+    return _points_with_medians(values, places)
 
 
-def _described(values: Sequence[float], found: dict[int, float] | dict[int, float | None]) -> list[ChangePoint]:
+def _points_with_medians(
+    values: Sequence[float], found: dict[int, float] | dict[int, float | None]
+) -> list[ChangePoint]:
     ends = [0, *found, len(values)]
     medians = [statistics.median(values[a:b]) for a, b in pairwise(ends) if b > a]
     return [ChangePoint(at, medians[i], medians[i + 1], p) for i, (at, p) in enumerate(found.items())]

@@ -14,7 +14,7 @@ LARGEST = 2**63 - 1  # bytes, operations or whatever is counted; also what SQLit
 _CONFLICT = re.compile(r"^(<{7}|\|{7}|={7}|>{7})(?: .*)?$", re.MULTILINE)  # as git writes them
 
 
-def loaded(data: bytes) -> Any:
+def parse_json(data: bytes) -> Any:
     """The content. Raises ValueError that says what is wrong, and where as far as that is known.
 
     Wrong besides what is no JSON: a merge conflict, a key that stands twice in one object, a number that is none (NaN), and
@@ -50,7 +50,7 @@ def _on_lines(lines: list[int]) -> str:
     return f" (lines {', '.join(map(str, lines))})" if 0 < len(lines) <= 4 else ""
 
 
-def dumped(content: dict[str, Any]) -> str:
+def json_text(content: dict[str, Any]) -> str:
     """The text: keys in order, those of the whole as they come, one entry a line; the same content gives the same text.
 
     An object of plain values that stands in a list, as a finding does, is one line. Raises ValueError for NaN.

@@ -119,7 +119,7 @@ class Comparable:
         return "; ".join(self.why)
 
 
-def compared(stored: Fingerprint, now: Fingerprint) -> Comparable:
+def compare_fingerprints(stored: Fingerprint, now: Fingerprint) -> Comparable:
     """Whether counters and times may be compared.
 
     Another torch, device, platform or type of the parameters dispatches other operators, so nothing can. Another

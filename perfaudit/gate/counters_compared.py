@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 
-from perfaudit.gate.counted import Counted, Spot
+from perfaudit.gate.target_counters import Counted, Spot
 from perfaudit.verdicts import CounterChange, CountersVerdict, GateVerdict, Place
 
 OPERATORS = "operators"
@@ -20,7 +20,7 @@ _WORK = ("flops", "bytes_allocated", "peak_live_bytes", "bytes_to_device")  # gr
 _RESTS_ON = {SAMPLES: (*_WORK, "samples_skipped"), DATA: ("samples_repeated", "samples_skipped")}
 
 
-def compared(target: str, before: Counted, after: Counted, tolerated: Mapping[str, float]) -> CountersVerdict:
+def compare_counters(target: str, before: Counted, after: Counted, tolerated: Mapping[str, float]) -> CountersVerdict:
     """The verdict on the counters of one target. after: as it was counted just now, before: in the same environment.
 
     Whether the environment of a file's counters is the same is asked in `comparable`, and nothing of it here.
@@ -182,12 +182,12 @@ def _change(name: str, before: Counted, after: Counted, new: int, tolerated: flo
     by_name = dict(sorted(((p, d) for p, d in differences.items() if d), key=lambda item: (-item[1], item[0])))
     places: tuple[Place, ...] = ()
     if new > old and name in before.places and name in after.places:
-        places = _explained(grown_places(before.places[name], after.places[name]), by_name)
+        places = _places_of_growth(grown_places(before.places[name], after.places[name]), by_name)
         places = places[:PLACES_SHOWN] if name == OPERATORS else places
     return CounterChange(name, old, new, by_name, places, allowed=allowed)
 
 
-def _explained(places: tuple[Place, ...], by_name: Mapping[str, int]) -> tuple[Place, ...]:
+def _places_of_growth(places: tuple[Place, ...], by_name: Mapping[str, int]) -> tuple[Place, ...]:
     """The places of what grew in all, up to that growth: a line that was edited has everything on it anew."""
     if not by_name:  # it has no parts
         return places

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from perfaudit.gate.checkout import Checkout
-from perfaudit.gate.counted import Counted, Spot
+from perfaudit.gate.target_counters import Counted, Spot
 from perfaudit.machine.limits import usable_cores
 from perfaudit.measure.child import Child
 from perfaudit.measure.environment import may_have_accelerator
@@ -50,15 +50,15 @@ def count(
     fresh = target.is_script or must_start_afresh(str(Path(folder or "", target.file)))
     seeds = hash_seeds(fresh)[: 2 if twice else 1]
     on_stage(f"counting one step of {target.label}")
-    observed = _asked(build, {"do": "count"}, folder, timeout, fresh, seeds)
+    observed = _ask_processes(build, {"do": "count"}, folder, timeout, fresh, seeds)
     if any(reply["as_run"] for reply in observed):
         on_stage(f"counting what {target.label} launches and compiles")
-        ran = _asked(build, {"do": "count", "as_run": True}, folder, timeout, fresh, seeds)
-        observed = [_joined(*replies) for replies in zip(observed, ran, strict=True)]
-    return agreed(observed[0], observed[-1])
+        ran = _ask_processes(build, {"do": "count", "as_run": True}, folder, timeout, fresh, seeds)
+        observed = [_join(*replies) for replies in zip(observed, ran, strict=True)]
+    return merge_answers(observed[0], observed[-1])
 
 
-def _asked(
+def _ask_processes(
     build: Callable[[Child], Reply],
     question: Reply,
     folder: Path | None,
@@ -119,12 +119,12 @@ def _hash_seed(seed: str | None) -> Iterator[None]:
             os.environ["PYTHONHASHSEED"] = before
 
 
-def _joined(observed: Reply, ran: Reply) -> Reply:
+def _join(observed: Reply, ran: Reply) -> Reply:
     parts = ("values", "by_name", "places", "unsteady", "absent")
     return {**observed, **{part: {**observed[part], **ran[part]} for part in parts}}
 
 
-def agreed(one: Reply, other: Reply) -> Counted:
+def merge_answers(one: Reply, other: Reply) -> Counted:
     """Two answers about the same code as one: counters that differ between them, or within them, are set aside."""
     values: dict[str, int] = {}
     aside: dict[str, str] = {}
@@ -148,8 +148,8 @@ def agreed(one: Reply, other: Reply) -> Counted:
         one["device"],
         one["torch"],
         one["dtype"],
-        least={name: min(seen) for name in aside if (seen := _seen(name, one, other))},
-        most={name: max(seen) for name in aside if (seen := _seen(name, one, other))},
+        least={name: min(seen) for name in aside if (seen := _values_in_steps(name, one, other))},
+        most={name: max(seen) for name in aside if (seen := _values_in_steps(name, one, other))},
         turns=turns,
         facts=one.get("facts"),
     )
@@ -164,7 +164,7 @@ def _take_turns(name: str, one: Reply, other: Reply) -> bool:
     return all(len(set(part)) == 1 for values in (steps, others) for part in (values[::2], values[1::2]))
 
 
-def _seen(name: str, one: Reply, other: Reply) -> list[int]:
+def _values_in_steps(name: str, one: Reply, other: Reply) -> list[int]:
     """The values of a counter in all steps of both processes; [] where one has none."""
     if name not in one["values"] or name not in other["values"]:
         return []

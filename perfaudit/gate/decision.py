@@ -41,7 +41,7 @@ PAIRS = LOOKS[-1].generations
 LIMIT, TOLERATED = 0.05, 0.01
 
 
-def judged(
+def time_verdict(
     record: TargetRecord,
     limit: float = LIMIT,
     tolerated: float = TOLERATED,
@@ -61,7 +61,7 @@ def judged(
     if record.failures:
         return _verdict(record, "failed", _failure(record), limit, tolerated)
     if not record.log_ratios():
-        return _verdict(record, "inconclusive", _unmeasured(record), limit, tolerated)
+        return _verdict(record, "inconclusive", _why_unmeasured(record), limit, tolerated)
     threshold = math.log1p(tolerated)
     low, high, p, last = -math.inf, math.inf, 1.0, Bounds()
     ended = ended and not record.settled
@@ -81,7 +81,7 @@ def judged(
     if record.one is not None and verdict != "inconclusive" and control(record.one, ended) is None:
         doubt = "in one training identical code was not raced long enough to be told from itself"
     verdict = "inconclusive" if doubt else verdict
-    reasons = [doubt or _undecided(record, low, high, limit, tolerated)] if verdict == "inconclusive" else []
+    reasons = [doubt or _why_undecided(record, low, high, limit, tolerated)] if verdict == "inconclusive" else []
     if reasons and record.one is None and record.steps_to_end is not None:
         reasons.append(f"it ends {record.steps_to_end} steps after its warm-up: let it train longer")
     reason = "; ".join(reasons + _per_sample(record))
@@ -100,12 +100,12 @@ def judged_together(
     The smallest p is tested at a share of the error as if all targets were still open, the next one as if one were decided,
     and so on; from the first that is not rejected on, the correction stays as it is.
     """
-    alone = [judged(record, limit, tolerated, 1, ended, rule) for record in records]
+    alone = [time_verdict(record, limit, tolerated, 1, ended, rule) for record in records]
     p_values = [1.0 if verdict.p is None else verdict.p for verdict in alone]
     found = dict(enumerate(alone))
     family = len(records)
     for i in sorted(found, key=p_values.__getitem__):
-        found[i] = judged(records[i], limit, tolerated, family, ended, rule)
+        found[i] = time_verdict(records[i], limit, tolerated, family, ended, rule)
         if found[i].verdict == "regressed":
             family -= 1
     return tuple(found[i] for i in range(len(records)))
@@ -114,7 +114,7 @@ def judged_together(
 def is_settled(record: TargetRecord, limit: float, tolerated: float, family: int) -> bool:
     """Whether a target needs no more data: its last pair completes a look, and the looks say something."""
     at_look = record.one is not None or is_look(LOOKS, len(record.groups()))
-    return at_look and judged(record, limit, tolerated, family).verdict != "inconclusive"
+    return at_look and time_verdict(record, limit, tolerated, family).verdict != "inconclusive"
 
 
 def _looks(record: TargetRecord, ended: bool) -> list[tuple[Groups, float]]:
@@ -173,7 +173,7 @@ def _failure(record: TargetRecord) -> str:
     return f"{reference if side == 'base' else 'your code'} does not run: {why}"
 
 
-def _undecided(record: TargetRecord, low: float, high: float, limit: float, tolerated: float) -> str:
+def _why_undecided(record: TargetRecord, low: float, high: float, limit: float, tolerated: float) -> str:
     groups, quads = record.groups(), len(record.log_ratios())
     if math.isinf(low) or math.isinf(high):
         seconds = record.seconds_per_step("base") or 0.0
@@ -185,7 +185,7 @@ def _undecided(record: TargetRecord, low: float, high: float, limit: float, tole
     return f"the interval reaches from below +{100 * tolerated:g} % to above +{100 * limit:g} %"
 
 
-def _unmeasured(record: TargetRecord) -> str:
+def _why_unmeasured(record: TargetRecord) -> str:
     """Why a target without a failure has no quad, and what to do."""
     if record.interrupted:
         return (

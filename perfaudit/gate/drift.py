@@ -74,7 +74,7 @@ def _short(commit: str) -> str:
     return commit[:COMMIT] + ("+" if commit.endswith("+") and len(commit) > COMMIT else "")
 
 
-def called(drift: Series) -> str:
+def drift_direction(drift: Series) -> str:
     """What the whole chain says: "slower" or "faster" where the interval of its last point lies beyond what is tolerated."""
     last = drift.points[-1]
     if last.low is not None and last.low > 1 + CALLED_BEYOND:
@@ -88,5 +88,5 @@ def largest(drift: Series, ratios: Iterable[Series]) -> Point:
     """The gate of the chain that did most for what it is called, as a point of `ratio`: the slowest for "slower"."""
     runs = {point.run for point in drift.points}
     links = [p for one in ratios if one.target == drift.target for p in one.points if p.run in runs]
-    way = -1 if called(drift) == "faster" else 1
+    way = -1 if drift_direction(drift) == "faster" else 1
     return max(links, key=lambda point: way * point.value)

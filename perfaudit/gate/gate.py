@@ -63,7 +63,7 @@ def _report(request: Request, known: Known, seconds: float, interrupted: bool) -
         notes=(
             *known.notes,
             *filter(None, [known.journal.trouble if interrupted else "", refusal()]),
-            *_unfinished(request, known, interrupted),
+            *_interruption_notes(request, known, interrupted),
         ),
         seconds=seconds,
         files=files_of_scripts(request.targets),
@@ -78,7 +78,7 @@ def _report(request: Request, known: Known, seconds: float, interrupted: bool) -
     )
 
 
-def _unfinished(request: Request, known: Known, interrupted: bool) -> list[str]:
+def _interruption_notes(request: Request, known: Known, interrupted: bool) -> list[str]:
     """What an interruption cut, as a note."""
     done = {
         "findings": known.findings is not None,

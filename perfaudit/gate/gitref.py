@@ -51,13 +51,13 @@ def checked_out(ref: str, working: Path) -> Iterator[Reference]:
     except GitFailed as failure:
         raise UserError(f"--against {ref}: git cannot tell what to compare with: {failure}") from failure
     with temporary_worktree(top, commit) as worktree:
-        differs = _uncommitted(top) or _same(commit, top)
+        differs = _uncommitted_notes(top) or _same(commit, top)
         said = (*notes, *differs, *worktree.notes)
         yield Reference(worktree.root, top, working.resolve(), ref, commit, said, tuple(worktree.missing))
 
 
 @contextlib.contextmanager
-def copied(working: Path, links: Sequence[str] = ()) -> Iterator[Reference]:
+def copy_of_code(working: Path, links: Sequence[str] = ()) -> Iterator[Reference]:
     """The code in `working` as it is, a second time, in a place where a reference would lie, and removed as that is.
 
     What git ignores is not there, unless it is linked. Raises UserError for a link that cannot be, NoRepository and
@@ -67,7 +67,7 @@ def copied(working: Path, links: Sequence[str] = ()) -> Iterator[Reference]:
     top = _top(working)
     commit = _commit_of("HEAD", top, working)
     with temporary_worktree(top, commit) as worktree:
-        said = linked(wanted, top, worktree.root)
+        said = link_paths(wanted, top, worktree.root)
         try:
             bring(top, commit, worktree.root)
         except (GitFailed, OSError) as failure:
@@ -171,7 +171,7 @@ def _left_at(ref: str, tip: str, top: Path) -> tuple[str, list[str]]:
     return base, [f"{ref} is {commits} ahead of where this branch left it: compared with {base[:SHORT]}"]
 
 
-def _uncommitted(top: Path) -> list[str]:
+def _uncommitted_notes(top: Path) -> list[str]:
     """A note that counts tracked files and submodules which are not as the last commit has them, and Python files that it
     does not have; [] where there are none.
     """
@@ -206,7 +206,7 @@ def _same(commit: str, top: Path) -> list[str]:
     return ["the reference is this very commit: nothing differs"] if commit == _hash("HEAD", top) else []
 
 
-def renamed(reference: Reference) -> dict[str, tuple[str, int]]:
+def renamed_files(reference: Reference) -> dict[str, tuple[str, int]]:
     """Files here that the reference has under another name: that name, and how much of the text is the same, in percent.
 
     Names are as seen from the working directory. git tells it, among files that it tracks; {} where it cannot.
@@ -245,7 +245,7 @@ def linkable(links: Sequence[str]) -> list[PurePath]:
     return paths
 
 
-def linked(paths: Sequence[PurePath], top: Path, root: Path) -> list[str]:
+def link_paths(paths: Sequence[PurePath], top: Path, root: Path) -> list[str]:
     """Link what is in the checkout at `top` but not in the reference at `root`; notes for what is not there.
 
     Not before the findings are judged: what is linked is of this change, and would be taken for known, and its rules for

@@ -14,8 +14,8 @@ from perfaudit.findings import Finding, only, parts_of
 from perfaudit.gate.gitref import Reference
 from perfaudit.gate.own_rules import rules_of_gate
 from perfaudit.report import Report
-from perfaudit.static.baseline import Known, as_known, compared, is_below
-from perfaudit.static.discover import python_files, shown
+from perfaudit.static.baseline import Known, as_known, compare_with_known, is_below
+from perfaudit.static.discover import python_files, shown_path
 from perfaudit.static.plan import ScanPlan, as_configured
 from perfaudit.static.scan import Options, scan
 from perfaudit.verdicts import FindingsVerdict
@@ -49,8 +49,8 @@ def against_ref(reference: Reference, paths: Sequence[str], config: Config) -> J
     config = rules.config
     places = [_place(path, reference) for path in paths or ["."]]
     before = _scanned_there(reference, places, options, config)
-    here = [shown(reference.to_here(place)) for place in places]
-    return _judged(scanned_here(here, options, config), before, here, rules)
+    here = [shown_path(reference.to_here(place)) for place in places]
+    return _judge(scanned_here(here, options, config), before, here, rules)
 
 
 def against_known(known: Sequence[Known], paths: Sequence[str], config: Config) -> Judged:
@@ -60,7 +60,7 @@ def against_known(known: Sequence[Known], paths: Sequence[str], config: Config) 
         return _no_rule(rules)
     given = list(paths) or ["."]
     before = Before(tuple(known), seen=frozenset(item.path for item in known))
-    return _judged(scanned_here(given, options, rules.config), before, given, rules)
+    return _judge(scanned_here(given, options, rules.config), before, given, rules)
 
 
 def _no_rule(rules: ScanPlan) -> Judged:
@@ -98,7 +98,9 @@ def _scanned_there(reference: Reference, places: Sequence[Path], options: Option
     known = as_known(_without_hints(as_configured(found, options, config)).findings)
     unread = {path: reason for report in reports for path, reason in _unread(report).items()}
     unseen = {path: f"the reference's could not be audited ({reason})" for path, reason in unread.items()}
-    unseen |= {shown(reference.head_root / path): "the reference's submodule is not here" for path in reference.missing}
+    unseen |= {
+        shown_path(reference.head_root / path): "the reference's submodule is not here" for path in reference.missing
+    }
     return Before(tuple(known), unseen, frozenset(file.shown_as for file in files) - unseen.keys())
 
 
@@ -111,18 +113,18 @@ def _unread(report: Report) -> dict[str, str]:
 # ---- comparing -------------------------------------------------------------------------------------------------------
 
 
-def _judged(head: Report, before: Before, paths: Sequence[str], rules: ScanPlan) -> Judged:
+def _judge(head: Report, before: Before, paths: Sequence[str], rules: ScanPlan) -> Judged:
     selected = (rules.options and rules.options.selected) or frozenset()
     unread = _unread(head)
     known = tuple(item for item in before.known if item.path not in unread)  # not known to be gone
-    places = tuple(shown(Path(path)) for path in paths)
+    places = tuple(shown_path(Path(path)) for path in paths)
     each = tuple(parts_of(head.findings))
-    new, old, gone = compared(each, known, places, selected)
+    new, old, gone = compare_with_known(each, known, places, selected)
     unknown = _not_known_otherwise(new, each, [item for item in known if is_below(item.path, places)])
     moved = len(new) - len(unknown)
     left = only(head.findings, lambda part: any(part is one for one in unknown))
     blind = [finding for finding in left if _reason_unseen(finding, before)]
-    seen = rank.ranked([finding for finding in left if not _reason_unseen(finding, before)])
+    seen = rank.sort_findings([finding for finding in left if not _reason_unseen(finding, before)])
     verdict = FindingsVerdict("pass", "", len(seen), old + moved, max(0, gone - moved))
     lost = sorted(path for path in unread if path in before.seen)
     verdict = _with_words(verdict, head, unread, lost, paths, told := _notes(blind, before))
@@ -142,7 +144,7 @@ def _not_known_otherwise(new: Sequence[Finding], findings: Sequence[Finding], kn
     """The new findings without those that are gone from somewhere and stand here now.
 
     First, what has the same statement in a scope of the same name, and is gone from another file that is still there;
-    `compared` has looked at files that are not. Then, what says the same of the same file: its statement was edited.
+    `compare_with_known` has looked at files that are not. Then, what says the same of the same file: its statement was edited.
     """
     now = Counter((f.location.path if f.location else "", f.rule, f.text_digest) for f in findings)
     gone = []
@@ -151,7 +153,7 @@ def _not_known_otherwise(new: Sequence[Finding], findings: Sequence[Finding], kn
         if now[item.path, item.rule, item.digest] < 0 and Path(item.path).exists():
             gone.append(item)
     left = list(new)
-    for same in (_moved, _edited):
+    for same in (_is_moved, _is_edited):
         unknown = []
         for finding in left:
             if before := next((item for item in gone if same(item, finding)), None):
@@ -162,11 +164,11 @@ def _not_known_otherwise(new: Sequence[Finding], findings: Sequence[Finding], kn
     return left
 
 
-def _moved(before: Known, now: Finding) -> bool:
+def _is_moved(before: Known, now: Finding) -> bool:
     return (before.rule, before.digest) == (now.rule, now.text_digest)
 
 
-def _edited(before: Known, now: Finding) -> bool:
+def _is_edited(before: Known, now: Finding) -> bool:
     path = now.location.path if now.location else ""
     return (before.path, before.rule, before.message) == (path, now.rule, now.message)
 
@@ -201,10 +203,10 @@ def _with_words(
     if not report.files and not unread:
         left_out = f" besides {report.tests_left_out} tests" if report.tests_left_out else ""
         return replace(verdict, verdict="not_judged", reason=f"no Python files in {', '.join(paths)}{left_out}")
-    reason = f"not audited: {_named(unread, sorted(unread))}" if unread else ""
+    reason = f"not audited: {_paths_with_reasons(unread, sorted(unread))}" if unread else ""
     verdict = replace(verdict, unjudged="; ".join(blind))
     if lost:
-        verdict = replace(verdict, lost=f"could be audited before: {_named(unread, lost)}")
+        verdict = replace(verdict, lost=f"could be audited before: {_paths_with_reasons(unread, lost)}")
     if verdict.new:
         return replace(verdict, verdict="regressed", reason=reason)
     if lost:
@@ -214,6 +216,6 @@ def _with_words(
     return replace(verdict, verdict="pass" if report.files else "failed", reason=reason)
 
 
-def _named(reasons: dict[str, str], paths: Sequence[str]) -> str:
+def _paths_with_reasons(reasons: dict[str, str], paths: Sequence[str]) -> str:
     names = "; ".join(f"{path} ({reasons[path]})" for path in paths[:MAX_NAMES])
     return names + (f"; and {len(paths) - MAX_NAMES} more" if len(paths) > MAX_NAMES else "")

@@ -34,12 +34,12 @@ class ChildOneLab:
             raise NotInOneTraining(f"it was {former} in the reference")
         texts = texts_to_swap(base)
         assert base is not None, "what differs is known"
-        there = self._opened(number, "base", seed, seconds)
+        there = self._open_side(number, "base", seed, seconds)
         try:
             before = there.child.ask({"do": "process"}, self.pairs.timeout)
         finally:
             there.close()
-        here = self._opened(number, "head", seed, seconds)
+        here = self._open_side(number, "head", seed, seconds)
         try:
             refuse_other_differences(before, here.child.ask({"do": "process"}, self.pairs.timeout), base, texts)
             engine = ChildEngine(here.child, self.pairs.timeout)
@@ -53,7 +53,7 @@ class ChildOneLab:
             raise
         return engine, SWAPPED if texts else SAME
 
-    def _opened(self, number: int, side: Side, seed: int, seconds: float) -> SideSubject:
+    def _open_side(self, number: int, side: Side, seed: int, seconds: float) -> SideSubject:
         opened = self.pairs.alone(number, side, seed, seconds)
         if isinstance(opened, TrialFailed):
             raise NotInOneTraining(f"one version does not run by itself: {opened}")  # pairs say so of both

@@ -54,7 +54,7 @@ class InOne:
         return not self.record.why
 
     def has_time(self) -> bool:
-        return self.deadline.left() > 0
+        return self.deadline.seconds_left() > 0
 
     def measure(self) -> None:
         raise AssertionError("always given away")
@@ -63,7 +63,7 @@ class InOne:
         if ahead:
             return None
         self.record.is_begun = True
-        left = self.deadline.left()
+        left = self.deadline.seconds_left()
         waiting = sum(not record.why for record in self.records)
         seconds = min(left, left * self.nodes.width / waiting)
         family = len(self.records)
@@ -78,7 +78,7 @@ class InOne:
 
     def recall(self, piece: object, state: Json) -> None: ...
 
-    def kept(self) -> None:
+    def set_to_keep(self) -> None:
         return None
 
 
@@ -88,4 +88,4 @@ def race_there(
     """Race target `number` in one training on this node for so many seconds: the record's state, and what was built."""
     there, deadline = lab.lab(), Deadline(seconds, WallClock())
     race_one(ChildOneLab(there), number, record, deadline, 0.0, limit, tolerated, family, Watch())
-    return record.state(), there.built()
+    return record.state(), there.facts_and_digests()

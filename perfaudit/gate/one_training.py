@@ -56,9 +56,9 @@ def time_in_one_training(
     for number, record in enumerate(records):
         if record.why:  # an earlier session has tried it
             continue
-        if deadline.left() <= 0:
+        if deadline.seconds_left() <= 0:
             return
-        end = deadline.left() * (1 - 1 / (len(records) - number))
+        end = deadline.seconds_left() * (1 - 1 / (len(records) - number))
         race_one(lab, number, record, deadline, end, limit, tolerated, len(records), watch)
         if journal is not None:
             journal.append(IN_ONE, key=record.target, state=record.state())
@@ -78,7 +78,7 @@ def race_one(
     """Race one target in one training until so many seconds are left of the deadline; or its record says why that cannot be."""
     record.is_begun = True
     try:
-        running, record.why = lab.together(number, record.seed or 0, deadline.left() - end)
+        running, record.why = lab.together(number, record.seed or 0, deadline.seconds_left() - end)
         record.one = OneTraining()
         with contextlib.closing(running), in_place():
             _race(running, record, record.one, deadline, end, limit, tolerated, family, watch)
@@ -109,7 +109,7 @@ def _race(
     """Race until the data settle it, or so many seconds are left of the deadline. Raises NotInOneTraining and ChildFailed."""
     is_last = False
     while not is_last and not record.settled:
-        left = max(0.0, deadline.left() - end)
+        left = max(0.0, deadline.seconds_left() - end)
         is_last = left <= SLICE or len(one.log_ratios) >= QUADS
         state = running.race(min(SLICE, left), is_last)
         _take(one, state)
@@ -119,7 +119,7 @@ def _race(
         if why := state["entrants"][CONTROL]["left"]:
             raise NotInOneTraining(f"with identical code in place of the same code, {why.removeprefix('with it, ')}")
         if not is_last and (why := differs_from_itself(one, ended=False)):
-            raise NotInOneTraining(why)  # at the end no time is left for pairs, and `judged` says so
+            raise NotInOneTraining(why)  # at the end no time is left for pairs, and `time_verdict` says so
         record.settled = is_settled(record, limit, tolerated, family)
 
 

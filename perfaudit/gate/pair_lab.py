@@ -121,7 +121,7 @@ class PairLab:
         ran = tuple((side, path, digest) for (side, path), digest in self.ran.items())
         return LabHere(tuple(self.targets), self.base, self.device, self.timeout, tuple(self.former.items()), ran)
 
-    def built(self) -> Built:
+    def facts_and_digests(self) -> Built:
         """What was built, for the lab that this one stands for."""
         return dict(self.facts), dict(self.ran)
 
@@ -229,7 +229,7 @@ class SideSubject(TimedChild):
         self.side = side
 
     def block(self, steps: int, untimed: int = 1) -> TimedBlock:
-        block, each = self.timed(steps, untimed)
+        block, each = self.time_steps(steps, untimed)
         seconds, samples = each["seconds"], each["samples"]
         restart = 0.0 if each["with_restarts"] else block.restart_per_step
         typical = len(seconds), statistics.median(seconds), statistics.fmean(seconds), restart

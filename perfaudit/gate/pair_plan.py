@@ -46,7 +46,7 @@ class Plan:
 SHORTEST: dict[Blocks, Plan] = {"short": Plan(FEWEST_QUADS, 1, 1, 0), "long": Plan(FEWEST_QUADS, 1, FEWEST_STEPS, 1)}
 
 
-def planned(seconds_per_step: float, seconds: float, length: Blocks) -> Plan:
+def plan_pair(seconds_per_step: float, seconds: float, length: Blocks) -> Plan:
     """The pair for a time, both sides together. A pair of slow steps takes longer, and the budget ends after fewer pairs.
 
     short: rounds of blocks of SHORT_SECONDS fill the time. long: one round a quad, of blocks of BLOCK_SECONDS or of what the
@@ -72,7 +72,7 @@ def _long(seconds_per_step: float, seconds: float) -> Plan:
     return SHORTEST["long"]
 
 
-def shortened(plan: Plan, steps: int) -> Plan:
+def shorten_plan(plan: Plan, steps: int) -> Plan:
     """The plan with which the quads of a pair fit into so many steps of each side, as far as shorter blocks allow."""
     timed = max(1, min(plan.steps, steps // (2 * plan.quads) - plan.untimed))
     rounds = max(1, steps // (2 * (timed + plan.untimed)))  # of two blocks of each side
@@ -85,7 +85,7 @@ def drawn_seed() -> int:
     return int.from_bytes(os.urandom(3))
 
 
-def arranged(seed: int, number: int, pair: int) -> tuple[Side, int]:
+def first_side_and_order(seed: int, number: int, pair: int) -> tuple[Side, int]:
     """Which side of a pair is opened first, and with which of ORDERS it begins.
 
     Drawn once for a target, then in turn: of four consecutive pairs each has another of the four combinations, so at every

@@ -13,7 +13,7 @@ from perfaudit.gate.signed_rank import hodges_lehmann
 
 Side = Literal["base", "head"]  # the reference, and the code as it is
 Typical = Literal["median", "mean"]  # of the steps of a block
-Blocks = Literal["short", "long"]  # see `pair_plan.planned`
+Blocks = Literal["short", "long"]  # see `pair_plan.plan_pair`
 Way = Literal["one training", "pairs of processes"]
 
 SIDES: tuple[Side, Side] = ("base", "head")

@@ -11,12 +11,12 @@ from pathlib import Path
 from perfaudit.config import Config
 from perfaudit.errors import TargetError, UserError
 from perfaudit.findings import Finding
-from perfaudit.gate.accepted import Accepted, findings_with_acceptances
+from perfaudit.gate.acceptance import Accepted, findings_with_acceptances
 from perfaudit.gate.baseline import Baseline, TargetState
-from perfaudit.gate.counted import Counted
 from perfaudit.gate.counting import count
 from perfaudit.gate.records import Side, TargetRecord
 from perfaudit.gate.settings import GateSettings
+from perfaudit.gate.target_counters import Counted
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.elsewhere import OpenNodes, no_nodes
 from perfaudit.measure.facts import Facts

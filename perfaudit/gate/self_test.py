@@ -11,11 +11,11 @@ from pathlib import Path
 
 from perfaudit.errors import UserError
 from perfaudit.gate.against_commit import hint
-from perfaudit.gate.counters_compared import compared
+from perfaudit.gate.counters_compared import compare_counters
 from perfaudit.gate.counting import count
-from perfaudit.gate.decision import judged
+from perfaudit.gate.decision import time_verdict
 from perfaudit.gate.git import NoRepository
-from perfaudit.gate.gitref import NoCommitYet, Reference, copied
+from perfaudit.gate.gitref import NoCommitYet, Reference, copy_of_code
 from perfaudit.gate.records import Side, TargetRecord
 from perfaudit.gate.request import Request, files_of_scripts, inside_here
 from perfaudit.gate.timing import time_targets
@@ -32,7 +32,7 @@ from perfaudit.verdicts import CountersVerdict, Gate, GateVerdict, SelfTest, Tim
 def self_test(request: Request, runs: int, watch: Watch) -> Report:
     """The report of `runs` gates of each target against itself, each with fresh processes and the whole budget.
 
-    As in a gate against a commit one side is loaded from a worktree, where git holds the code: see `gitref.copied`.
+    As in a gate against a commit one side is loaded from a worktree, where git holds the code: see `gitref.copy_of_code`.
 
     Every call of a regression is a false alarm, and then the verdict is "inconclusive": nothing regressed, and what such a
     gate says here is not to be relied on. Raises UserError where no target is named. "failed": the code does not run, no gate
@@ -85,7 +85,7 @@ def _beside(request: Request, notes: list[str], watch: Watch) -> Iterator[Refere
         if "time" in request.layers:
             watch.stage("copying the code into a worktree")
             try:
-                copy = at_end.enter_context(copied(Path.cwd(), request.settings.links))
+                copy = at_end.enter_context(copy_of_code(Path.cwd(), request.settings.links))
                 notes += copy.notes
             except (NoRepository, NoCommitYet) as error:
                 why = str(error).partition(";")[0]
@@ -119,7 +119,7 @@ def _counters(request: Request, target: Target, watch: Watch) -> CountersVerdict
         counted = count(target, None, request.device, request.timeout)
     except (ChildFailed, UserError) as failure:
         return CountersVerdict(target.label, "failed", f"your code does not run: {failure}")
-    return compared(target.label, counted, counted, {})
+    return compare_counters(target.label, counted, counted, {})
 
 
 def _gates(
@@ -150,7 +150,7 @@ def _gates(
             facts=built,
             in_one=False,  # which way a change allows depends on the change; pairs see less, and are there for every one
         )
-        verdict = judged(record, settings.max_regression, settings.tolerate, ended=True)
+        verdict = time_verdict(record, settings.max_regression, settings.tolerate, ended=True)
         if copy and "base" in record.failures:
             verdict = replace(verdict, reason=verdict.reason + hint("the reference", verdict.reason))
         ran.append(_Ran(verdict, time.monotonic() - began))

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from perfaudit.config import Config
 from perfaudit.decoding import Damaged, Value
 from perfaudit.errors import ConfigError, UserError
-from perfaudit.gate.counted import COUNTERS
+from perfaudit.gate.target_counters import COUNTERS
 from perfaudit.quantities import seconds_of, share_of
 from perfaudit.verdicts import LAYERS
 
@@ -56,10 +56,10 @@ def settings_of(config: Config) -> GateSettings:
                 raise ConfigError(f"{config.path}: {value.path}: {error}") from error
     except Damaged as error:
         raise ConfigError(f"{config.path}: {error}") from error
-    return checked(GateSettings(**known))
+    return check_settings(GateSettings(**known))
 
 
-def checked(settings: GateSettings) -> GateSettings:
+def check_settings(settings: GateSettings) -> GateSettings:
     """The settings, if they make sense together. Raises UserError."""
     if settings.tolerate >= settings.max_regression:
         raise UserError(

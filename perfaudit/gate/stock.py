@@ -17,7 +17,7 @@ from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.environment import host
 from perfaudit.measure.watch import Watch
 from perfaudit.static.baseline import Known, as_known, is_below
-from perfaudit.static.discover import shown
+from perfaudit.static.discover import shown_path
 from perfaudit.static.plan import ScanPlan
 from perfaudit.static.registry import catalogue
 from perfaudit.target.names import Target
@@ -50,7 +50,7 @@ def _not_looked_at(known: Sequence[Known], paths: Sequence[str], rules: ScanPlan
 
     Findings of no file are looked for by every scan.
     """
-    places = tuple(shown(Path(path)) for path in paths)
+    places = tuple(shown_path(Path(path)) for path in paths)
     ids = catalogue(rules.own.folders).rules.keys()
     return [
         item
@@ -71,6 +71,6 @@ def _state(request: Request, target: Target, watch: Watch) -> TargetState:
         if not target.is_script:
             raise
         seconds = None  # which would be advice
-    environment, names = fingerprint(counted.built, host()), own_names(target, request.config)
+    environment, names = fingerprint(counted.training_facts, host()), own_names(target, request.config)
     script = replace(target, name="", in_place=False) if target.is_script else None
     return TargetState(environment, counted.as_json(), seconds, names if script is None else {}, script)

@@ -91,7 +91,7 @@ def reading(folder: Path) -> Iterator[sqlite3.Connection | None]:
     except (OSError, _Refused) as error:
         raise UserError(f"{path}: cannot be read: {_words(error)}") from error
     try:
-        with _opened(data) as (connection, _):
+        with _open_copy(data) as (connection, _):
             if _version(connection):
                 _migrate(connection)  # the copy: reading changes nothing
                 yield connection
@@ -122,7 +122,7 @@ def _content(own: Folder) -> bytes:
 
 
 @contextlib.contextmanager
-def _opened(data: bytes) -> Iterator[tuple[sqlite3.Connection, Path]]:
+def _open_copy(data: bytes) -> Iterator[tuple[sqlite3.Connection, Path]]:
     """A copy of a history, open, and where it is. Raises sqlite3.Error."""
     with private_copy(data) as path, contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("PRAGMA trusted_schema = OFF")  # the file may be anybody's
@@ -130,7 +130,7 @@ def _opened(data: bytes) -> Iterator[tuple[sqlite3.Connection, Path]]:
 
 
 def _write(own: Folder, gate: Gate, head: str, environment: Environment, at: float) -> None:
-    with _opened(_content(own)) as (connection, path):
+    with _open_copy(_content(own)) as (connection, path):
         connection.execute("BEGIN IMMEDIATE")
         _migrate(connection)
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))

@@ -118,9 +118,9 @@ def _lasting(tree: ast.Module) -> Counter[str]:
 
 def _lasts(node: ast.AST, kept: set[str]) -> bool:
     if isinstance(node, ast.Expr) and isinstance(node.value, (ast.Call, ast.Await)):
-        return not isinstance(node.value, ast.Call) or _called(node.value) not in _HARMLESS
+        return not isinstance(node.value, ast.Call) or _name_of_call(node.value) not in _HARMLESS
     if isinstance(node, ast.Call):
-        return _called(node).startswith(_SETTING)
+        return _name_of_call(node).startswith(_SETTING)
     return any(_outlives(target, kept) for target in _targets(node))
 
 
@@ -144,7 +144,7 @@ def _outlives(target: ast.AST, kept: set[str]) -> bool:
     return False
 
 
-def _called(call: ast.Call) -> str:
+def _name_of_call(call: ast.Call) -> str:
     function = call.func
     return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 

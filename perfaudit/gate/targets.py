@@ -19,7 +19,7 @@ def gate_target(text: str, config: Config, roles: Mapping[str, str], folder: Pat
     script writes its own files. Raises UserError.
     """
     words = named_target(config, text, folder)
-    typed = split_target(words, text) if words is not None else _typed(text, folder)
+    typed = split_target(words, text) if words is not None else _parse_target(text, folder)
     is_named = bool(roles.keys() - {"file"})
     if typed.arguments or typed.is_module or not is_named:
         plain = replace(typed, text=Path(typed.text).as_posix()) if not typed.is_module else typed  # "./train.py"
@@ -32,5 +32,5 @@ def gate_target(text: str, config: Config, roles: Mapping[str, str], folder: Pat
     return choose_target([typed.text], folder, dict(roles))
 
 
-def _typed(text: str, folder: Path) -> Typed:
+def _parse_target(text: str, folder: Path) -> Typed:
     return Typed(text) if not text.strip() or (folder / text).exists() else split_target(text)

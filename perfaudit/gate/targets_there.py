@@ -10,7 +10,7 @@ from pathlib import Path
 
 from perfaudit.config import Config, find_config
 from perfaudit.errors import UserError
-from perfaudit.gate.gitref import Reference, renamed
+from perfaudit.gate.gitref import Reference, renamed_files
 from perfaudit.gate.request import Request
 from perfaudit.gate.targets import gate_target
 from perfaudit.target.names import Target, defines, factories, parses
@@ -41,7 +41,7 @@ def former_files(targets: Sequence[Target], reference: Reference) -> dict[str, t
     alike both are, in percent. A module is run by its dotted name, so one of another name is new.
     """
     new = [target for target in targets if not target.module and is_new(target, reference)]
-    names = renamed(reference) if new else {}
+    names = renamed_files(reference) if new else {}
     found = {}
     for target in new:
         place = reference.to_there(target.file)
@@ -70,7 +70,10 @@ def gone_targets(request: Request, reference: Reference) -> list[str]:
     """Labels of targets in the reference, as it configures them or else as they define factories, that are none here."""
     if not reference.folder.is_dir():
         return []
-    configured, configured_there = _configured(request.config, reference.working), _configured_there(reference.folder)
+    configured, configured_there = (
+        _configured_labels(request.config, reference.working),
+        _configured_there(reference.folder),
+    )
     here = {name for target in request.targets for name in (target.label, target.file)} | configured
     there = configured_there or {path.name for path in reference.folder.glob("*.py") if _offers_training(str(path))}
     if configured and configured_there:
@@ -84,12 +87,12 @@ def _offers_training(file: str) -> bool:
 
 def _configured_there(folder: Path) -> set[str]:
     try:
-        return _configured(find_config(folder), folder)
+        return _configured_labels(find_config(folder), folder)
     except UserError:  # it cannot be read, or this perfaudit does not know its keys
         return set()
 
 
-def _configured(config: Config, folder: Path) -> set[str]:
+def _configured_labels(config: Config, folder: Path) -> set[str]:
     """Labels of the targets that the project file of a folder names, relative to it; without those that do not exist."""
     if config.path is None or config.path.parent != folder:
         return set()

@@ -13,7 +13,7 @@ from perfaudit.gate.one_lab import ChildOneLab
 from perfaudit.gate.one_on_nodes import time_in_one_training_on
 from perfaudit.gate.one_training import IN_ONE, time_in_one_training
 from perfaudit.gate.pair_lab import Built, LabHere, PairLab
-from perfaudit.gate.pair_plan import SHORTEST, Plan, arranged, drawn_seed, planned, shortened
+from perfaudit.gate.pair_plan import SHORTEST, Plan, drawn_seed, first_side_and_order, plan_pair, shorten_plan
 from perfaudit.gate.records import (
     SIDES,
     Pair,
@@ -96,7 +96,7 @@ class _Pace:
         shortest = SHORTEST[record.length].quad_seconds(_step_seconds(record) or 0.0)
         if record.pairs and not record.groups():
             shortest = record.pairs[-1].quad_seconds  # that one did not fit
-        return self.deadline.left() > _opening(record) + shortest
+        return self.deadline.seconds_left() > _opening(record) + shortest
 
     def seconds(self, records: Sequence[TargetRecord]) -> float:
         """Seconds of steps that the next pair may take, so that all targets come to as late a look as they can.
@@ -104,7 +104,7 @@ class _Pace:
         That is the last one for which opening takes no more than half of the time that is left: what is spent on opening
         measures nothing. Where there is none, it is the first look, and after that as many pairs as leave half of the time.
         """
-        left = self.deadline.left() * (self.nodes.width if self.nodes is not None else 1)
+        left = self.deadline.seconds_left() * (self.nodes.width if self.nodes is not None else 1)
         for look in reversed(LOOKS):
             to_come = [self.to_come(record, look.generations) for record in records]
             opening = sum(n * _opening(record) for n, record in zip(to_come, records, strict=True))
@@ -169,11 +169,11 @@ class _Pairs:
     def _pair(self, there: Processes[TimedBlock]) -> None:
         record, deadline = self.record, self.pace.deadline
         record.is_begun, self.done = True, self.earlier + len(record.pairs)
-        first, start = arranged(self.seed, self.number, self.done)
+        first, start = first_side_and_order(self.seed, self.number, self.done)
         pair = self.pair = Pair(first, self.seed + self.done)
-        before, seconds = deadline.left(), self.pace.seconds(self.records)  # of steps, both sides together
+        before, seconds = deadline.seconds_left(), self.pace.seconds(self.records)  # of steps, both sides together
         opened = self.lab.open(self.number, pair.first, pair.seed, before)
-        pair.opening = before - deadline.left()
+        pair.opening = before - deadline.seconds_left()
         there.add(opened)
         if record.failures:
             return
@@ -181,9 +181,9 @@ class _Pairs:
         record.pairs.append(pair)
         warm = [one.seconds_per_step for one in opened.values() if not isinstance(one, TrialFailed)]
         known = _step_seconds(record) or statistics.fmean(warm)
-        plan = planned(max(known, 1e-6), min(seconds, deadline.left()), record.length)
+        plan = plan_pair(max(known, 1e-6), min(seconds, deadline.seconds_left()), record.length)
         if record.steps_to_end is not None:
-            plan = shortened(plan, record.steps_to_end)
+            plan = shorten_plan(plan, record.steps_to_end)
         pair.quad_seconds = plan.quad_seconds(known)
         self._quads(there, pair, plan, start)
 
@@ -194,18 +194,18 @@ class _Pairs:
         """
         record, deadline, expected = self.record, self.pace.deadline, pair.quad_seconds
         for number in range(plan.quads):
-            left = deadline.left()
+            left = deadline.seconds_left()
             if left < expected or there.ended:
                 return
             blocks = there.blocks(plan.order(start, number), plan.steps, plan.untimed)
             if record.failures:
                 return
-            expected = left - deadline.left()
+            expected = left - deadline.seconds_left()
             if whole := blocks[: len(blocks) // 4 * 4]:
                 pair.quads.append(Quad(tuple(whole)))
                 for side in SIDES:
                     seconds = statistics.median(block.seconds(record.typical) for block in whole if block.side == side)
-                    self.watch.block(f"{record.target}, {_called(side)}", seconds)
+                    self.watch.block(f"{record.target}, {_side_name(side)}", seconds)
             for side in SIDES:
                 if side in there.ended and not record.groups():
                     there.fail(side, self._why(there.ended[side]))
@@ -216,7 +216,7 @@ class _Pairs:
         if number >= next((look.generations for look in LOOKS if look.generations > len(record.pairs)), PAIRS):
             return None
         record.is_begun = True
-        seconds, left = self.pace.seconds(self.records), self.pace.deadline.left()
+        seconds, left = self.pace.seconds(self.records), self.pace.deadline.seconds_left()
         last = replace(record, pairs=record.pairs[-1:])
         return partial(measure_there, self.lab.here(), self.number, last, number, self.seed, seconds, left)
 
@@ -232,7 +232,7 @@ class _Pairs:
                 for block in quad.blocks
                 if block.side == side
             ]:
-                self.watch.block(f"{record.target}, {_called(side)}", statistics.median(seconds))
+                self.watch.block(f"{record.target}, {_side_name(side)}", statistics.median(seconds))
         self.settle(record)
 
     def recall(self, piece: Pair, state: Json) -> None:
@@ -240,7 +240,7 @@ class _Pairs:
         self.record.take(state)
         self.settle(self.record)
 
-    def kept(self) -> tuple[Pair, Json] | None:
+    def set_to_keep(self) -> tuple[Pair, Json] | None:
         # What fails before a pair is finished is not kept, so that a resumed gate tries it again.
         fails_later = bool(self.record.failures and self.record.groups())
         return (self.pair, self.record.state()) if self.pair.quads or fails_later else None
@@ -249,7 +249,7 @@ class _Pairs:
         return f"{failure} (in process pair {self.done + 1}, after it had run)" if self.done else str(failure)
 
 
-def _called(side: Side) -> str:
+def _side_name(side: Side) -> str:
     return "reference" if side == "base" else "head"
 
 
@@ -285,7 +285,7 @@ def measure_there(
     series = _Pairs(there, number, [record] * (number + 1), pace, seed, Watch(), lambda record: None)
     series.earlier = pair - known
     series.measure()
-    return PairThere(series.pair, record.state(), len(record.pairs) > known, there.built())
+    return PairThere(series.pair, record.state(), len(record.pairs) > known, there.facts_and_digests())
 
 
 def _step_seconds(record: TargetRecord) -> float | None:
@@ -333,7 +333,7 @@ def time_targets(
         lab = PairLab(targets, base, device, timeout, {} if facts is None else facts, former or {})
         for record in records:
             record.seed = seed
-            for line in journal.replayed(IN_ONE, record.target):
+            for line in journal.take_earlier_records(IN_ONE, record.target):
                 record.take(line["state"])
         if nodes is not None and base is not None:
             nodes.share(str(base.root))

@@ -226,7 +226,7 @@ def remove(folder: Path) -> None:
 
     Not by `git worktree prune`, which would forget the user's own worktrees on a disk that is not mounted now.
     """
-    for common, place in reversed(_recorded(folder)):
+    for common, place in reversed(_entries_of_record(folder)):
         for _ in range(2):
             try:  # twice "force": a worktree whose making was interrupted is locked
                 git(Path(common), "worktree", "remove", "--force", "--force", place)
@@ -241,7 +241,7 @@ def remove(folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _recorded(folder: Path) -> list[tuple[str, str]]:
+def _entries_of_record(folder: Path) -> list[tuple[str, str]]:
     try:
         lines = (folder / RECORD).read_text(encoding="utf-8", errors="surrogateescape").splitlines()
         entries = [json.loads(line) for line in lines]

@@ -278,7 +278,7 @@ class Knob(ABC):
         """What to try in the place of a setting that changes more than is allowed."""
         return ()
 
-    def promised(self, settings: Settings, survey: Survey) -> tuple[str, ...]:
+    def changes_in_place(self, settings: Settings, survey: Survey) -> tuple[str, ...]:
         """What a setting that is applied at run time may change in the first losses and in the user's average."""
         return self.changes(settings)
 

@@ -155,6 +155,6 @@ def answer_real_sizes(training: Any, sizes: Sequence[int], room: int, seconds: f
             return {"fit": fit, "failed": f"{type(error).__name__}: {error}"[:300]}
         finally:
             variant.close()
-        most = seen.taken if seen.taken is not None else max(seen.tensors, peak_resident_bytes())
+        most = seen.bytes_on_device if seen.bytes_on_device is not None else max(seen.tensors, peak_resident_bytes())
         fit.append((size, seen.tensors, most))
     return {"fit": fit}

@@ -111,7 +111,7 @@ class Loader:
 def random_loader(source: Source, call: ast.Call) -> Loader:
     """The loader of random batches that this call builds. Raises NotWritten."""
     place = f"{source.path}:{call.lineno}"
-    if source.qualified(call.func) != LOADER:
+    if source.qualified_name(call.func) != LOADER:
         raise NotWritten(f"{place} calls no DataLoader by its name")
     if hands_on_options(call) or any(isinstance(each, ast.Starred) for each in call.args):
         raise NotWritten(f"{place} takes options that are made elsewhere")
@@ -170,7 +170,7 @@ def _drawing(source: Source, call: ast.Call, sampler: ast.expr) -> ast.Call:
             _is_known_use(source, use, call) for use in source.uses_of(bindings[0], sampler.id)
         ):
             raise NotWritten(f"{place} has a sampler that is used for more than to load")
-    if not isinstance(made, ast.Call) or not (source.qualified(made.func) or "").endswith(".DistributedSampler"):
+    if not isinstance(made, ast.Call) or not (source.qualified_name(made.func) or "").endswith(".DistributedSampler"):
         raise NotWritten(f"{place} has a sampler of its own that is no DistributedSampler")
     given = {keyword.arg for keyword in made.keywords}
     shuffle = argument(source, made, "shuffle", 3)
@@ -193,7 +193,7 @@ def _is_known_use(source: Source, use: ast.Name, call: ast.Call) -> bool:
     return parent is call or (isinstance(parent, ast.Attribute) and parent.attr == "set_epoch")
 
 
-def written(loader: Loader, accessor: str, dimension: int, window: int = WINDOW) -> tuple[Edit, ...]:
+def sampler_edits(loader: Loader, accessor: str, dimension: int, window: int = WINDOW) -> tuple[Edit, ...]:
     """The sampler's class in front of what builds the loader, the lengths of all samples, and the loader with it.
 
     accessor: from a sample to what has the length, `["input_ids"]`; dimension: of that, in which it has it. Raises NotWritten.

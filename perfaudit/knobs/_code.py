@@ -14,7 +14,7 @@ from perfaudit.findings import Edit, Location
 from perfaudit.knobs._survey import Survey
 from perfaudit.reading import read_bytes
 from perfaudit.static import edit
-from perfaudit.static.discover import shown
+from perfaudit.static.discover import shown_path
 from perfaudit.static.fix import together
 from perfaudit.static.source import Source, Unreadable, read_source
 
@@ -102,7 +102,7 @@ def read_project(path: str | None, digests: Mapping[str, str]) -> Source | None:
     try:
         if ran is not None and hashlib.sha256(read_bytes(path)).hexdigest() != ran:
             return None
-        return read_source(Path(path), shown(Path(path)))
+        return read_source(Path(path), shown_path(Path(path)))
     except (OSError, Unreadable):
         return None
 

@@ -38,7 +38,7 @@ def look(training: Any) -> Reply:
             end, resident = time.monotonic() + LOOKING, resident_bytes()
         if number > 4 and time.monotonic() > end:
             break
-        load, batch = _loaded(training)
+        load, batch = _load_batch(training)
         training.synchronize()
         started = time.perf_counter()
         training.step(training.to_device(batch))
@@ -96,8 +96,8 @@ class _Load:
     restarts: bool
 
 
-def _loaded(training: Any) -> tuple[_Load, Any]:
-    from perfaudit.target.queued import queued_seconds
+def _load_batch(training: Any) -> tuple[_Load, Any]:
+    from perfaudit.target.queue_time import queued_seconds
 
     restarts, queued = len(training.restart_seconds), queued_seconds()
     wall, cpu = time.perf_counter(), time.process_time()

@@ -124,11 +124,13 @@ def _expected_limit(predicted: Callable[[int], int], budget: int, limit: int, st
         least = max(0, last.taken - predicted(last.size))
     aim = AIM * budget
     return bisect.bisect_right(
-        range(1, limit + 1), aim, key=lambda size: max(predicted(size) + least, _expected(predicted, points, size))
+        range(1, limit + 1),
+        aim,
+        key=lambda size: max(predicted(size) + least, _expected_bytes(predicted, points, size)),
     )
 
 
-def _expected(predicted: Callable[[int], int], points: list[tuple[int, int]], size: int) -> float:
+def _expected_bytes(predicted: Callable[[int], int], points: list[tuple[int, int]], size: int) -> float:
     """Bytes that a real step of this size is expected to take. points: sizes and bytes that were seen, in order."""
     here = predicted(size)
     below = [point for point in points if point[0] <= size][-2:]

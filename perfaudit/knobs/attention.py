@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from perfaudit.knobs import Survey
-from perfaudit.knobs._rewritten import Rewritten
+from perfaudit.knobs._source_knobs import Rewritten
 from perfaudit.measurements import Settings
 
 

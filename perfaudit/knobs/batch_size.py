@@ -25,7 +25,7 @@ from perfaudit.measurements import Settings
 from perfaudit.static import edit
 from perfaudit.static.source import Source
 from perfaudit.target.batches import with_tensors
-from perfaudit.target.blocks import checkpointed, repeated_blocks
+from perfaudit.target.blocks import checkpointing, repeated_blocks
 
 KNEE = 0.03  # a batch whose throughput is within this of the best is as good, and the smallest such is taken
 DOUBLINGS = 5  # of the current size that are timed at most; throughput has long flattened by then
@@ -120,7 +120,7 @@ class BatchSize(Knob):
         Replies with "limits" by name, and "peaks": predicted bytes of the plain step at the sizes that were asked about and
         those that may be timed; or with "cannot", why not. What saves memory is left out once `seconds` have passed.
         """
-        from perfaudit.measure.predicted import CannotPredict, largest_batch, predicting
+        from perfaudit.measure.memory_prediction import CannotPredict, largest_batch, predicting
 
         began, start = time.monotonic(), int(training.loader.batch_size)
         limits: dict[str, int] = {}
@@ -149,10 +149,10 @@ class BatchSize(Knob):
         from perfaudit.measure.memory import memory_of_step, peak_resident_bytes
 
         loaded = training.to_device(training.next_batch())  # not the fixed one, which would stay alive beside it
-        batch = _repeated(loaded, int(training.loader.batch_size), size)
+        batch = _repeat_samples(loaded, int(training.loader.batch_size), size)
         del loaded
         seen = memory_of_step(training, batch)
-        return {"peak": seen.tensors, "taken": seen.taken, "resident": peak_resident_bytes()}
+        return {"peak": seen.tensors, "taken": seen.bytes_on_device, "resident": peak_resident_bytes()}
 
 
 def _sizes(now: int) -> list[int]:
@@ -185,10 +185,10 @@ def _limit(bench: Bench, current: Settings) -> int:
         return _limit_by_real_steps(bench, now, seen, room)
     kept.update(limits=reply["limits"], peaks=dict(reply["peaks"]))
     known = [] if seen.taken_bytes is None else [RealStep(now, seen.taken_bytes)]
-    return _confirmed(bench, current, room, int(reply["limits"]["plain"]), known)
+    return _confirm_limit(bench, current, room, int(reply["limits"]["plain"]), known)
 
 
-def _confirmed(bench: Bench, current: Settings, room: int, limit: int, known: list[RealStep]) -> int:
+def _confirm_limit(bench: Bench, current: Settings, room: int, limit: int, known: list[RealStep]) -> int:
     """The predicted limit, lowered by what libraries were seen to take besides tensors, with a real step as proof."""
     kept = bench.kept
     kept.update(limit=limit, confirmed=None)
@@ -208,7 +208,7 @@ def _confirmed(bench: Bench, current: Settings, room: int, limit: int, known: li
             largest = max(kept["current"], size // 2)
             raise Untried(f"a real step of {size:,} samples failed: {error}", largest) from error
         tensors[size] = real["peak"]
-        if (taken := _taken(bench, real)) is None:
+        if (taken := _bytes_taken(bench, real)) is None:
             raise Untried(
                 f"what a step takes of {bench.survey.facts.device.type} memory beside its tensors is not told by torch"
             )
@@ -221,7 +221,7 @@ def _confirmed(bench: Bench, current: Settings, room: int, limit: int, known: li
     return found.size
 
 
-def _taken(bench: Bench, real: Reply) -> int | None:
+def _bytes_taken(bench: Bench, real: Reply) -> int | None:
     """What a real step took of the budget, but for what the process had before; None where only its tensors are known."""
     if bench.survey.facts.device.type == "cpu":
         return max(int(real["peak"]), int(real["resident"]) - int(bench.kept["outside"]))
@@ -255,7 +255,7 @@ def _ways(training: Any) -> Iterator[tuple[str, contextlib.AbstractContextManage
     yield "plain", contextlib.nullcontext()
     yield "bfloat16 autocast (changes precision)", _autocast(training)
     if repeated_blocks(training.model) is not None:
-        yield "activation checkpointing", checkpointed(training.model)
+        yield "activation checkpointing", checkpointing(training.model)
 
 
 @contextlib.contextmanager
@@ -270,15 +270,15 @@ def _autocast(training: Any) -> Iterator[None]:
         training.around_loss = before
 
 
-def _repeated(batch: Any, samples: int, size: int) -> Any:
+def _repeat_samples(batch: Any, samples: int, size: int) -> Any:
     """The batch with its samples repeated, or cut off, to `size`."""
 
-    def repeated(tensor: Any) -> Any:
+    def repeat_tensor(tensor: Any) -> Any:
         if not tensor.dim() or tensor.shape[0] != samples:
             return tensor
         return tensor.repeat(-(-size // samples), *[1] * (tensor.dim() - 1))[:size].clone()
 
-    return with_tensors(batch, repeated)
+    return with_tensors(batch, repeat_tensor)
 
 
 def _memory_remarks(told: Told) -> list[str]:

@@ -6,7 +6,7 @@ import math
 
 from perfaudit.knobs import Bench, Knob, Setup, Survey, Told
 from perfaudit.measurements import Settings
-from perfaudit.target.blocks import Repeated, checkpointed
+from perfaudit.target.blocks import Repeated, checkpointing
 
 ON: Settings = {"checkpointing": "on"}
 OFF: Settings = {"checkpointing": "off"}
@@ -38,9 +38,9 @@ class Checkpointing(Knob):
         return [ON]
 
     def setup(self, settings: Settings) -> Setup:
-        return Setup(applied=lambda training: checkpointed(training.model)) if settings == ON else Setup()
+        return Setup(applied=lambda training: checkpointing(training.model)) if settings == ON else Setup()
 
-    def promised(self, settings: Settings, survey: Survey) -> tuple[str, ...]:
+    def changes_in_place(self, settings: Settings, survey: Survey) -> tuple[str, ...]:
         """Equal losses; batch norms count the recomputation into their running statistics, which an average may follow."""
         return ("algorithm",) if _blocks(survey).batch_norms else ()
 

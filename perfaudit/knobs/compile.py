@@ -75,7 +75,7 @@ class Compile(Knob):
             if UNCALLED in str(failure):
                 raise Refused(UNCALLED) from None
             bench.kept["explained"] = {"failure": str(failure)}
-        return [{"compile": mode} for mode in modes if _tried(bench, mode, left)]
+        return [{"compile": mode} for mode in modes if _try_to_compile(bench, mode, left)]
 
     def raced_behind(self, survey: Survey) -> list[Settings]:
         """Of a script, whose one process holds code that runs already."""
@@ -83,7 +83,7 @@ class Compile(Knob):
 
     def prepare(self, bench: Bench, settings: Settings) -> bool:
         """Compiled once, and once more from the cache on disk, within the time there is."""
-        return _tried(bench, str(settings["compile"]), _countdown(bench.seconds))
+        return _try_to_compile(bench, str(settings["compile"]), _countdown(bench.seconds))
 
     def size(self, settings: Settings) -> int:
         return [NONE, DEFAULT, GRAPHS].index(str(settings["compile"]))
@@ -94,7 +94,7 @@ class Compile(Knob):
 
     def setup(self, settings: Settings) -> Setup:
         mode = str(settings["compile"])
-        return Setup() if mode == NONE else Setup(applied=lambda training: _compiled(training, mode))
+        return Setup() if mode == NONE else Setup(applied=lambda training: _compile_models(training, mode))
 
     def patch(self, code: Code, settings: Settings) -> Patch | None:
         """The model compiled in place where it is built."""
@@ -204,7 +204,7 @@ def _countdown(seconds: float) -> Any:  # a function that gives the seconds left
     return lambda: end - time.monotonic()
 
 
-def _tried(bench: Bench, mode: str, left: Any) -> bool:
+def _try_to_compile(bench: Bench, mode: str, left: Any) -> bool:
     """Compile once, and once more from the cache on disk; False, with why in `kept`, where no verdict can follow."""
     whys = bench.kept.setdefault("why", [])
     allowed = max(SHORTEST, min(LONGEST, left()))
@@ -230,7 +230,7 @@ def _tried(bench: Bench, mode: str, left: Any) -> bool:
 
 
 @contextlib.contextmanager
-def _compiled(training: Any, mode: str) -> Iterator[None]:
+def _compile_models(training: Any, mode: str) -> Iterator[None]:
     models = training.models if training.is_script else [training.model]
     before = [model._compiled_call_impl for model in models]
     for model in models:

@@ -7,7 +7,7 @@ from typing import Any
 
 from perfaudit.knobs import Survey, Told, Way
 from perfaudit.knobs._code import Patch
-from perfaudit.knobs._rewritten import Rewritten
+from perfaudit.knobs._source_knobs import Rewritten
 from perfaudit.measurements import Settings
 from perfaudit.training.biases import without_biases
 

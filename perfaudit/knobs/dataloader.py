@@ -138,7 +138,7 @@ class Dataloader(Knob):
         now = self.current(survey)
         changed = {k: v for k, v in settings.items() if k == "num_workers" or (v != now[k] and not is_default(k, v))}
         prefix = survey.facts.loader.prefix
-        if prefix and (by_command_line := words_of_options(survey, _named(prefix, changed))):
+        if prefix and (by_command_line := words_of_options(survey, _trainer_arguments(prefix, changed))):
             return by_command_line
         what = "give the trainer's arguments" if prefix else "build the training DataLoader with"
         return f"{what} {', '.join(f'{prefix}{name}={value!r}' for name, value in changed.items())}"
@@ -177,13 +177,13 @@ class Dataloader(Knob):
             raise ValueError("asked of a loader with workers")
         from torch.utils.data import default_collate, default_convert
 
-        from perfaudit.target.load import said
+        from perfaudit.target.load import words_of_error
         from perfaudit.target.sampling import compared_with_workers, start_and_stop
 
         try:
             start = start_and_stop(training.loader)
         except Exception as failure:  # whatever a worker raises
-            return {"samples": 0, "failed": f"{type(failure).__name__}: {said(failure)}"}
+            return {"samples": 0, "failed": f"{type(failure).__name__}: {words_of_error(failure)}"}
         is_plain = training.loader.collate_fn in (default_collate, default_convert)
         return {**compared_with_workers(training.loader, counts, most), "start": start, "is_plain": is_plain}
 
@@ -257,7 +257,7 @@ def _time(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds >= 1 else _ms(seconds)
 
 
-def _named(prefix: str, settings: Mapping[str, object]) -> list[tuple[str, str]]:
+def _trainer_arguments(prefix: str, settings: Mapping[str, object]) -> list[tuple[str, str]]:
     """Settings as arguments of a trainer."""
     return [(f"{prefix}{name}", repr(value)) for name, value in settings.items()]
 

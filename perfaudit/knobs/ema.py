@@ -9,7 +9,7 @@ from typing import Any
 
 from perfaudit.knobs import Bench, Knob, Setup, Survey, Told, Way
 from perfaudit.knobs._code import Code, Patch, built_at
-from perfaudit.knobs._rewritten import by_hand
+from perfaudit.knobs._source_knobs import by_hand
 from perfaudit.measurements import Settings
 from perfaudit.target.accelerator import accelerator_of
 from perfaudit.target.phases import HOST
@@ -95,7 +95,7 @@ class Ema(Knob):
         return 0 if settings["when"] == "after step" else 1
 
     def setup(self, settings: Settings) -> Setup:
-        return Setup(applied=lambda training: _applied(training, settings))
+        return Setup(applied=lambda training: _apply(training, settings))
 
     def patch(self, code: Code, settings: Settings) -> Patch | None:
         return code.fixes(self.rules) if settings["average"] == "yours, patched" else None
@@ -131,16 +131,18 @@ class Ema(Knob):
         """For somebody who keeps no average: the cheapest way to begin."""
         if told.survey.facts.has_ema or told.survey.facts.is_script or not told.comparisons:
             return ""
-        decisive = {_named(c.candidate): c for c in reversed(told.comparisons)}  # of the update, which comes first
+        decisive = {
+            _average_name(c.candidate): c for c in reversed(told.comparisons)
+        }  # of the update, which comes first
         first, *others = sorted(decisive.values(), key=lambda c: (c.given_up, c.ratio))
         begin = "your target keeps no average (no build_ema)"
         alike = [c for c in others if c.low <= first.high and not c.given_up]
         if not alike:
             return f"{begin}; the cheapest way to keep one here: {self._how(first.candidate, told.survey)}"
-        names = [_named(c.candidate) for c in [first, *alike]]
-        simplest = SIMPLEST if _named(SIMPLEST) in names else first.candidate
+        names = [_average_name(c.candidate) for c in [first, *alike]]
+        simplest = SIMPLEST if _average_name(SIMPLEST) in names else first.candidate
         return (
-            f"{begin}; no difference could be seen between {', '.join(names)}; simplest: {_named(simplest)}, "
+            f"{begin}; no difference could be seen between {', '.join(names)}; simplest: {_average_name(simplest)}, "
             f"{self._how(simplest, told.survey)}"
         )
 
@@ -169,7 +171,7 @@ class Average:
 
 
 @contextlib.contextmanager
-def _applied(training: Any, settings: Settings) -> Iterator[None]:
+def _apply(training: Any, settings: Settings) -> Iterator[None]:
     way = str(settings["average"])
     with contextlib.ExitStack() as at_end:
         if not training.is_script:
@@ -185,7 +187,7 @@ def _applied(training: Any, settings: Settings) -> Iterator[None]:
         yield
 
 
-def _named(settings: Settings) -> str:
+def _average_name(settings: Settings) -> str:
     late = "" if settings["when"] == "after step" else f" {settings['when']}"
     return f"{settings['average']}{late}"
 

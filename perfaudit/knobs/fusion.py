@@ -7,7 +7,7 @@ import ast
 from perfaudit.findings import Finding
 from perfaudit.knobs import Bench, Survey
 from perfaudit.knobs._code import Code, Patch, inside_project
-from perfaudit.knobs._rewritten import Rewritten, by_hand
+from perfaudit.knobs._source_knobs import Rewritten, by_hand
 from perfaudit.knobs.compile import no_compiler
 from perfaudit.measurements import Settings
 from perfaudit.static.source import Source
@@ -47,7 +47,7 @@ class Fusion(Rewritten):
 
     def patch(self, code: Code, settings: Settings) -> Patch | None:
         if settings[self.column] == COMPILED:
-            return _compiled(code, [f for f in code.survey.findings if f.rule in self.rules])
+            return _compile_patch(code, [f for f in code.survey.findings if f.rule in self.rules])
         return super().patch(code, settings)
 
     def words(self, settings: Settings, survey: Survey) -> str:
@@ -56,7 +56,7 @@ class Fusion(Rewritten):
         return "replace the activation or norm that is written out by the library's function"
 
 
-def _compiled(code: Code, findings: list[Finding]) -> Patch | None:
+def _compile_patch(code: Code, findings: list[Finding]) -> Patch | None:
     """`@torch.compile` above every plain function of one file (the first that has any) that holds one of the findings."""
     from perfaudit.static import edit
     from perfaudit.static.rewrite import decorate

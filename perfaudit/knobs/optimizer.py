@@ -120,7 +120,7 @@ class Optimizer(Knob):
             if found is None or (source is not None and found[0].path != source.path):
                 return None
             source, call = found
-            if not _names(source, call, optimizer) and _picked(source, call, optimizer) is None:
+            if not _names(source, call, optimizer) and _class_picker(source, call, optimizer) is None:
                 return None
             # One call can build several optimizers.
             built.setdefault((call.lineno, call.col_offset), (call, []))[1].append(optimizer)
@@ -139,7 +139,7 @@ class Optimizer(Knob):
             found = code.call(optimizer.site)
             if found is None:
                 return f"no line of your files builds the {optimizer.name}{built_at(optimizer.site)}"
-            if not _names(*found, optimizer) and _picked(*found, optimizer) is None:
+            if not _names(*found, optimizer) and _class_picker(*found, optimizer) is None:
                 picks = f"`{ast.unparse(found[1].func)}`{built_at(optimizer.site)} picks the optimizer's class"
                 return f"{picks}, and another class may not take the argument"
             places.setdefault(found[0].path, f"{optimizer.name}{built_at(optimizer.site)}")
@@ -197,11 +197,11 @@ def _of_a_step(survey: Survey) -> tuple[OptimizerFacts, ...]:
 
 def _names(source: Source, call: ast.Call, optimizer: OptimizerFacts) -> bool:
     """Whether a call names the optimizer's class."""
-    written = source.qualified(call.func) or ast.unparse(call.func)
+    written = source.qualified_name(call.func) or ast.unparse(call.func)
     return written.rpartition(".")[2] == optimizer.name
 
 
-def _picked(source: Source, call: ast.Call, optimizer: OptimizerFacts) -> Picked | None:
+def _class_picker(source: Source, call: ast.Call, optimizer: OptimizerFacts) -> Picked | None:
     """What picks the class of a call that does not name it; what else builds one may not pass an argument on."""
     return picked_class(source, call, f"{_TORCHS}{optimizer.name}")
 
@@ -246,7 +246,7 @@ def _edits(source: Source, call: ast.Call, built: Sequence[OptimizerFacts], upda
     name, value = _ARGUMENTS[update]
     other = "fused" if name == "foreach" else "foreach"
     standing = edit.keyword(call, other)
-    picked = None if _names(source, call, built[0]) else _picked(source, call, built[0])
+    picked = None if _names(source, call, built[0]) else _class_picker(source, call, built[0])
     if picked is not None and not {*(picked.classes or ("",))} <= _TAKE[name]:
         if standing is not None:
             return None

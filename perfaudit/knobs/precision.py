@@ -108,7 +108,7 @@ class Precision(Knob):
         return ["float32", "tf32", "bf16", "fp16"].index(str(settings["precision"]))
 
     def setup(self, settings: Settings) -> Setup:
-        return Setup(applied=lambda training: _applied(training, str(settings["precision"])))
+        return Setup(applied=lambda training: _apply(training, str(settings["precision"])))
 
     def by_hand(self, survey: Survey) -> str:
         trainer = survey.facts.trainer
@@ -216,7 +216,7 @@ def _own_autocast(bench: Bench, now: Settings) -> str:
 
 
 @contextlib.contextmanager
-def _applied(training: Any, precision: str) -> Iterator[None]:
+def _apply(training: Any, precision: str) -> Iterator[None]:
     import torch
 
     device = training.device.type

@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from perfaudit.knobs import Bench, Knob, Refused, Reply, Setup, Survey, Told, Unanswered
-from perfaudit.knobs._batches_by_length import ALONE, NAME, WINDOW, NotWritten, random_loader, written
+from perfaudit.knobs._batches_by_length import ALONE, NAME, WINDOW, NotWritten, random_loader, sampler_edits
 from perfaudit.knobs._code import Code, Patch, built_at
 from perfaudit.knobs._samples_alike import changes_its_dataset
 from perfaudit.measurements import Settings
@@ -106,7 +106,7 @@ class Sampler(Knob):
         if found is None or by is None:
             return None
         try:
-            edits = written(random_loader(*found), by["accessor"] or by["array"] or "", int(by["dimension"] or 0))
+            edits = sampler_edits(random_loader(*found), by["accessor"] or by["array"] or "", int(by["dimension"] or 0))
         except NotWritten:
             return None
         return code.patch(*found, edits)

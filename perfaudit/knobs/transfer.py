@@ -65,7 +65,7 @@ class Transfer(Knob):
     def setup(self, settings: Settings) -> Setup:
         return Setup(
             loader_overrides={"pin_memory": bool(settings["pin_memory"])},
-            applied=lambda training: _applied(training, bool(settings["non_blocking"])),
+            applied=lambda training: _apply(training, bool(settings["non_blocking"])),
             fixed_batch=False,
         )
 
@@ -125,7 +125,7 @@ class Transfer(Knob):
 
 
 @contextlib.contextmanager
-def _applied(training: Any, non_blocking: bool) -> Iterator[None]:
+def _apply(training: Any, non_blocking: bool) -> Iterator[None]:
     if training.is_script:  # its own lines say so
         yield
         return

@@ -57,7 +57,7 @@ class ZeroGrad(Knob):
         return True
 
     def setup(self, settings: Settings) -> Setup:
-        return Setup(applied=lambda training: _applied(training, bool(settings["set_to_none"])))
+        return Setup(applied=lambda training: _apply(training, bool(settings["set_to_none"])))
 
     def words(self, settings: Settings, survey: Survey) -> str:
         if not settings["set_to_none"]:
@@ -82,7 +82,7 @@ class ZeroGrad(Knob):
 
 
 @contextlib.contextmanager
-def _applied(training: Any, to_none: bool) -> Iterator[None]:
+def _apply(training: Any, to_none: bool) -> Iterator[None]:
     if training.is_script:  # its own line says so
         yield
         return

@@ -12,8 +12,8 @@ from mcp_types import ToolAnnotations
 
 from perfaudit import __version__
 from perfaudit.errors import UserError
+from perfaudit.mcp.command_process import json_of
 from perfaudit.mcp.commands import Commands
-from perfaudit.mcp.started import json_of
 
 Json = dict[str, Any]  # Any: nested JSON
 INSTRUCTIONS = """perfaudit finds out why PyTorch training is slow. `scan` reads code and runs nothing of it; each finding has a

@@ -228,7 +228,7 @@ class Child:
                 "its process no longer answers but runs on: another program may have taken its place, as by os.execv",
             )
         tail = self.output_tail()
-        said = f"; it said last:\n{_quoted(tail)}" if tail else ""
+        said = f"; it said last:\n{_indent(tail)}" if tail else ""
         if code == -signal.SIGKILL:
             return ChildFailed("oom", f"the process was killed from outside, probably because memory ran out{said}")
         if code < 0 and (place := _innermost(self.output_tail(80))):
@@ -298,7 +298,7 @@ def _start(commands: int, replies: int, output: int, fresh: bool, folder: Path |
     return _Fresh(commands, replies, output, folder)
 
 
-def _quoted(text: str) -> str:
+def _indent(text: str) -> str:
     return "\n".join(f"    {line}" for line in text.splitlines())
 
 

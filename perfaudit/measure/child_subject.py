@@ -25,7 +25,7 @@ class TimedChild:
         self.seconds_per_step = 0.0  # as it took when it was warmed up; 0.0 until then
         self._timeout = timeout
 
-    def timed(self, steps: int, untimed: int) -> tuple[Block, dict[str, Any]]:
+    def time_steps(self, steps: int, untimed: int) -> tuple[Block, dict[str, Any]]:
         """Run steps that are not timed and time so many, one by one; then stand still. Raises TrialFailed.
 
         Beside the block the seconds and samples of each step; with_restarts: what starting an epoch costs is in these.
@@ -36,7 +36,7 @@ class TimedChild:
         try:
             reply = self.child.ask(command, max(self._timeout, HANGING * expected))
         except ChildFailed as failure:
-            raise failed(failure) from failure
+            raise trial_failure(failure) from failure
         self.child.pause()
         each = reply.pop("each")
         return Block(**reply), each
@@ -59,10 +59,10 @@ class ChildSubject(TimedChild):
     """One whose blocks a ledger keeps: see `runner.Opened`."""
 
     def block(self, steps: int, untimed: int = 1) -> Block:
-        return self.timed(steps, untimed)[0]
+        return self.time_steps(steps, untimed)[0]
 
 
-def failed(failure: ChildFailed) -> TrialFailed:
+def trial_failure(failure: ChildFailed) -> TrialFailed:
     """What a child's failure means to those who measure."""
     kind = TrialEnded if failure.kind == "ended" else TrialFailed
     return kind(str(failure))

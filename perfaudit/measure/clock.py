@@ -26,7 +26,7 @@ class Deadline:
         self._clock = clock
         self._end = clock.now() + seconds
 
-    def left(self) -> float:
+    def seconds_left(self) -> float:
         """Seconds left, never below 0."""
         return max(0.0, self._end - self._clock.now())
 

@@ -19,9 +19,9 @@ from perfaudit.measure.counted_step import (
     places,
 )
 from perfaudit.target.batches import tensors_in
-from perfaudit.target.load import is_out_of_memory, said, where
+from perfaudit.target.load import is_out_of_memory, where, words_of_error
+from perfaudit.target.observed.same_state import Unobservable, without_compilation
 from perfaudit.target.observed.syncs import BATCH, ON_HOST, SyncWatch, modes
-from perfaudit.target.observed.untouched import Unobservable, uncompiled
 
 Reply = dict[str, Any]  # JSON
 
@@ -40,8 +40,8 @@ def count_script(training: Any, found: Reply) -> None:  # Any: training.script_t
     """
     names = (*OF_A_STEP, "host_syncs", *(COPIES if training.device.type != "cpu" else ()))
     try:
-        with uncompiled(training.model):
-            steps = _counted(training)
+        with without_compilation(training.model):
+            steps = _count_steps(training)
     except Unobservable as error:
         found["absent"].update(dict.fromkeys(names, str(error)))
         return
@@ -49,7 +49,7 @@ def count_script(training: Any, found: Reply) -> None:  # Any: training.script_t
         _keep(found, name, steps)
 
 
-def _counted(training: Any) -> list[Reply]:
+def _count_steps(training: Any) -> list[Reply]:
     """What was counted in each step, as `counted_step` has it, with "host_syncs"."""
     counts, syncs = OperatorCounts(training.device.type), SyncWatch(training.device.type, moves=True)
     functions, operators = modes(syncs)
@@ -64,12 +64,12 @@ def _counted(training: Any) -> list[Reply]:
             counts.is_paused = before
             syncs.quiet -= 1
 
-    def loaded(batch: Any) -> None:
+    def note_batch(batch: Any) -> None:
         tensors = list(tensors_in(batch))
         counts.know_all(tensors)
         syncs.taint(tensors, ON_HOST if training.device.type == "cpu" else BATCH)
 
-    training.unseen, training.on_batch = unseen, loaded
+    training.unseen, training.on_batch = unseen, note_batch
     steps: list[Reply] = []
     began = time.monotonic()
     try:
@@ -88,7 +88,7 @@ def _counted(training: Any) -> list[Reply]:
         if is_out_of_memory(error):
             raise
         raise TargetError(
-            f"a step under observation failed: {type(error).__name__}: {said(error)[:300]}{where(error)}"
+            f"a step under observation failed: {type(error).__name__}: {words_of_error(error)[:300]}{where(error)}"
         ) from error
     return steps[1:]  # of what is alive in the first one, some is not known
 

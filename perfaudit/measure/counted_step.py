@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from perfaudit.measure.flop_formulas import formulas
-from perfaudit.measure.memory import held, live_bytes
+from perfaudit.measure.memory import held_tensors, live_bytes
 from perfaudit.target.batches import samples_in, tensors_in
 from perfaudit.target.provenance import is_users
 from perfaudit.target.working_folder import shown_path
@@ -41,7 +41,7 @@ def counted_step(training: Any) -> Reply:
 
 def held_with_gradients(training: Any) -> list[Any]:
     """The tensors there are between two steps, gradients among them."""
-    return [*held(training), *(p.grad for p in training.model.parameters() if p.grad is not None)]
+    return [*held_tensors(training), *(p.grad for p in training.model.parameters() if p.grad is not None)]
 
 
 class OperatorCounts:
@@ -58,7 +58,7 @@ class OperatorCounts:
         self._running = ""  # the operator whose results are looked at
         self.mode = live_bytes(self.run)
         self._see = self.mode.see
-        self.mode.see = self._made
+        self.mode.see = self._count_allocation
         self.begin()
 
     def begin(self) -> None:
@@ -97,7 +97,7 @@ class OperatorCounts:
         if tensor.device.type == self._device_type:
             self._see(tensor)
 
-    def _made(self, tensor: Any) -> None:
+    def _count_allocation(self, tensor: Any) -> None:
         if self.is_paused:
             return
         before = self.mode.now
@@ -120,7 +120,7 @@ class OperatorCounts:
             self.lines[(*line, name)] += 1
         self._count_flops(name, func, args, kwargs, result)
         if self._device_type != "cpu":
-            self.copies.update(copied(name, args, kwargs, self._device_type))
+            self.copies.update(copy_counts(name, args, kwargs, self._device_type))
         return result
 
     def _count_flops(self, name: str, func: Any, args: Any, kwargs: Any, result: Any) -> None:
@@ -143,7 +143,7 @@ class OperatorCounts:
         return None
 
 
-def copied(name: str, args: Any, kwargs: Any, device_type: str) -> dict[str, int]:
+def copy_counts(name: str, args: Any, kwargs: Any, device_type: str) -> dict[str, int]:
     """What an operator adds to the copies from the host to the device, {} if it is none."""
     if name == "aten::_to_copy":
         source, target = args[0], kwargs.get("device")

@@ -10,8 +10,8 @@ from perfaudit.measure.counted_script import count_script
 from perfaudit.measure.counted_step import COPIES, OF_A_STEP, counted_step, places
 from perfaudit.measure.counters_as_run import compiles
 from perfaudit.target.load import is_out_of_memory
+from perfaudit.target.observed.same_state import Unobservable, without_compilation
 from perfaudit.target.observed.syncs import Seen, syncs_of_steps
-from perfaudit.target.observed.untouched import Unobservable, uncompiled
 from perfaudit.target.random_streams import seed_all
 from perfaudit.target.sampling import first_batches
 
@@ -109,7 +109,7 @@ def _count_steps(training: Any, compiled: bool, found: Reply) -> None:
     _fresh_epoch(training)
     seed_all(training.seed)  # so that batches and dropouts do not depend on how much chance the construction used up
     try:
-        with uncompiled(training.model):
+        with without_compilation(training.model):
             first, second = _two_steps(training)
             more = [] if first["values"] == second["values"] else _two_steps(training)
     except TargetError:

@@ -18,7 +18,7 @@ from perfaudit.measure.runner import Series, run
 TRIES = 3  # of one set; so many nodes lost in a row are no accident
 KEPT = "; what was finished is kept, and --resume goes on with it"
 
-# Opens nodes of the kind that `Nodes.described` has told an earlier run, of any kind without; None: this machine measures.
+# Opens nodes of the kind that `Nodes.kind_as_json` has told an earlier run, of any kind without; None: this machine measures.
 OpenNodes = Callable[[Json | None], AbstractContextManager["Nodes | None"]]
 
 
@@ -45,7 +45,7 @@ class Nodes(Protocol):
         """How many are left."""
 
     @property
-    def described(self) -> Json:
+    def kind_as_json(self) -> Json:
         """Their kind, as a resumed run must find it again."""
 
     @property
@@ -132,7 +132,7 @@ def run_on(nodes: Nodes | None, every: Sequence[Spread], memo: Kept | None = Non
 
 def _recall(series: Spread, memo: Kept | None) -> None:
     """Know the sets of earlier sessions."""
-    for piece, state in memo.recorded(series.stage) if memo is not None else ():
+    for piece, state in memo.earlier_sets(series.stage) if memo is not None else ():
         if series.is_open():
             series.recall(piece, state)
 
@@ -174,5 +174,5 @@ def _lose(nodes: Nodes, sent: _Sent, lost: Lost, if_lost: str) -> None:
 
 
 def _keep(series: Spread, memo: Kept | None) -> None:
-    if memo is not None and (kept := series.kept()) is not None:
-        memo.finished(series.stage, *kept)
+    if memo is not None and (kept := series.set_to_keep()) is not None:
+        memo.keep_set(series.stage, *kept)

@@ -106,7 +106,7 @@ def everything_double() -> Iterator[None]:
     floats = {torch.float32, torch.float16, torch.bfloat16}
     casts = {torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16}
 
-    def doubled(value: Any) -> Any:
+    def as_double(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             return value.double() if value.dtype in floats and not value.is_sparse else value
         return torch.float64 if isinstance(value, torch.dtype) and value in floats else value
@@ -118,7 +118,7 @@ def everything_double() -> Iterator[None]:
             if function in casts:
                 function = torch.Tensor.double
             if not (name in _WRITES or "out" in kwargs or (name.endswith("_") and not name.endswith("__"))):
-                args, kwargs = tree_map(doubled, (args, kwargs))
+                args, kwargs = tree_map(as_double, (args, kwargs))
             return function(*args, **kwargs)
 
     stance = getattr(torch.compiler, "set_stance", None)

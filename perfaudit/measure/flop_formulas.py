@@ -45,7 +45,7 @@ def _attention_backward(_gradient: Any, query: Any, key: Any, value: Any, *_: An
 
 def _widths(query: Any, value: Any) -> int:
     """Of the products that give the gradients of scores, queries, keys and values, as far as any is wanted, added up."""
-    of_query, of_key, of_value = _wanted(3)
+    of_query, of_key, of_value = _inputs_with_backward(3)
     q, v = int(query.shape[-1]), int(value.shape[-1])
     return q * (of_query + of_key) + v * ((of_query or of_key) + of_value)
 
@@ -63,7 +63,7 @@ def _without_the_scores(formula: Formula, query: int) -> Formula:
     return backward
 
 
-def _wanted(inputs: int) -> list[bool]:
+def _inputs_with_backward(inputs: int) -> list[bool]:
     """Whether the backward pass that runs goes on behind each of the first inputs of its operator; all where it is not known."""
     import torch
 
@@ -81,7 +81,7 @@ def _onednn_layer(tokens: Any, inwards: Any, recurrent: Any, *_: Any, **__: Any)
 
 
 def _onednn_layer_backward(tokens: Any, inwards: Any, recurrent: Any, *_: Any, **__: Any) -> int:
-    wanted = _wanted(6)  # tokens, both matrices, both biases, the first state
+    wanted = _inputs_with_backward(6)  # tokens, both matrices, both biases, the first state
     return _layer_backward(tokens, inwards, recurrent, (*wanted[:3], wanted[5]), tokens.shape[1])
 
 
@@ -97,7 +97,7 @@ def _cudnn_layers_backward(
     tokens: Any, weights: list[Any], stride: int, _: Any, state: Any, *rest: Any, **__: Any
 ) -> int:
     """stride: weights of one layer in one direction; state: (layers and directions, batch, width)."""
-    of_tokens, *of_weights, of_state = _wanted(1 + len(weights) + 1)
+    of_tokens, *of_weights, of_state = _inputs_with_backward(1 + len(weights) + 1)
     directions = 2 if rest[12] else 1
     flops = 0
     for first in range(0, len(weights), stride):

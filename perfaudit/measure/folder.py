@@ -22,7 +22,7 @@ def own_folder(folder: Path, *below: str, make: bool = False) -> Folder:
 
     make: it is made if need be, with a `.gitignore` that keeps it out of commits.
     """
-    own = Folder.opened(folder, FOLDER, make=make)
+    own = Folder.open_at(folder, FOLDER, make=make)
     if make:
         with contextlib.suppress(OSError):
             if own.status(".gitignore") is None:

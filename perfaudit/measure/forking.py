@@ -48,13 +48,13 @@ def nurse(channel: int, parent: int) -> None:
             requests.sendall(b"-")
             continue
         if request["do"] == "preload as":
-            spoilt = preload_as(_received(ancillary)[0], from_libraries)
+            spoilt = preload_as(_descriptors_in(ancillary)[0], from_libraries)
             requests.sendall((spoilt or fork_safety.reason_not_to_fork(threads) or "-").encode())
             continue
         if request["do"] == "poll":
             requests.sendall(_exit_code(request["pid"], ended).encode())
             continue
-        descriptors = _received(ancillary)
+        descriptors = _descriptors_in(ancillary)
         request["environment"] |= {name: value for name, value in from_libraries.items() if value is not None}
         answer = fork_worker(request, requests, descriptors, threads)
         for descriptor in descriptors:
@@ -74,7 +74,7 @@ def preload_as(told: int, from_libraries: Variables) -> str:
     return why
 
 
-def _received(ancillary: Sequence[tuple[int, int, bytes]]) -> array.array[int]:
+def _descriptors_in(ancillary: Sequence[tuple[int, int, bytes]]) -> array.array[int]:
     """The descriptors that came with a message."""
     found = array.array("i")
     data = ancillary[0][2]

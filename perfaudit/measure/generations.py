@@ -108,7 +108,7 @@ class _Race:
         return len(self.alive) >= min(2, len(self.variants))
 
     def has_time(self) -> bool:
-        return self.deadline.left() > least_seconds(self.ledger) * len(self.alive)
+        return self.deadline.seconds_left() > least_seconds(self.ledger) * len(self.alive)
 
     def work(self, ahead: int) -> Work | None:
         """None beyond the next look: that may settle variants."""
@@ -126,7 +126,7 @@ class _Race:
             self.block_seconds,
             dict(self.known),
         )
-        return partial(measure_there, self.lab.here(), plan, number, ledger, self.deadline.left())
+        return partial(measure_there, self.lab.here(), plan, number, ledger, self.deadline.seconds_left())
 
     def take(self, found: tuple[Generation | None, Json, float]) -> None:
         self.generation, state, self.ledger.seconds_per_step = found
@@ -145,7 +145,7 @@ class _Race:
         self.ledger.take(state)
         self.number += 1
 
-    def kept(self) -> tuple[Generation, Json] | None:
+    def set_to_keep(self) -> tuple[Generation, Json] | None:
         found, has_failed = self.generation, len(self.ledger.failures) > self.failed
         return (found, self.ledger.state()) if found is not None and (found.rounds or has_failed) else None
 
@@ -156,7 +156,7 @@ class _Race:
             self._run(there, number)
 
     def _run(self, there: Processes[Block], number: int) -> None:
-        before = self.deadline.left()
+        before = self.deadline.seconds_left()
         if not self.ledger.apart:
             try:
                 there.add(self.lab.open(self.alive))
@@ -170,7 +170,7 @@ class _Race:
                 self.ledger.generations.append(self.generation)
             return
         self.generation = Generation(self.stage)
-        self.ledger.seconds_to_open = (before - self.deadline.left()) / len(self.alive)
+        self.ledger.seconds_to_open = (before - self.deadline.seconds_left()) / len(self.alive)
         if self.base not in self.ledger.failures:  # else nothing is left to compare with
             self.ledger.generations.append(self.generation)
             self._side_by_side(there, self.generation, number)
@@ -179,7 +179,7 @@ class _Race:
         order = random.Random(f"{self.seed} {self.stage} {number}")  # a resumed run draws what an unbroken one had
         later = _generations_to_a_look(number, self.generations) - 1  # each will take as long to open as this one did
         opening = later * self.ledger.seconds_to_open * len(self.alive)
-        share = max(0.0, self.deadline.left() - opening) / (later + 1)
+        share = max(0.0, self.deadline.seconds_left() - opening) / (later + 1)
         per_step = self._seconds_per_step(there)
         steps = {key: self._steps(key, self.block_seconds / seconds) for key, seconds in per_step.items()}
         # One step of each block is not timed.
@@ -188,7 +188,7 @@ class _Race:
             steps = {key: self._steps(key, int(n * share / round_seconds)) for key, n in steps.items()}
         steps = {key: self._before_end(there, key, n) for key, n in steps.items()}
         for done in range(max(1, min(self.rounds, int(share / max(round_seconds, 1e-9))))):
-            if there.ended or (done and self.deadline.left() < round_seconds / 2):
+            if there.ended or (done and self.deadline.seconds_left() < round_seconds / 2):
                 break
             keys = list(there.subjects)
             order.shuffle(keys)
@@ -235,15 +235,15 @@ class _Race:
         when the first one is opened.
         """
         seen: dict[str, list[Block]] = {}
-        share = self.deadline.left() / len(turn)
+        share = self.deadline.seconds_left() / len(turn)
         for variant in turn:
-            key, before = variant.key, self.deadline.left()
+            key, before = variant.key, self.deadline.seconds_left()
             if before <= 0:
                 return []
             there.add(self.lab.open([variant]))
             if key not in there.subjects:
                 continue
-            opening = self.ledger.seconds_to_open = before - self.deadline.left()
+            opening = self.ledger.seconds_to_open = before - self.deadline.seconds_left()
             first = there.block(key, self._least(key))
             if first is not None:
                 per_step = self.ledger.seconds_per_step = max(first.seconds_per_step, 1e-6)

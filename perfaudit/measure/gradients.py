@@ -28,12 +28,12 @@ def after_first_backward(training: Any, look: Callable[[], None]) -> Iterator[No
     """Call `look` once inside, when a step's gradients are there and its optimizer has not touched them yet."""
     backward = training._backward  # the step's own seam between gradients and update
 
-    def watched(loss: Any) -> None:
+    def backward_and_look(loss: Any) -> None:
         backward(loss)
         vars(training).pop("_backward", None)
         look()
 
-    training._backward = watched
+    training._backward = backward_and_look
     try:
         yield
     finally:
@@ -167,7 +167,7 @@ def sensitivity(
         training._backward(loss)
 
     gradients(seed)
-    first = {plain_name(name): _kept(p.grad) for name, p in model.named_parameters()}
+    first = {plain_name(name): _copy_to_host(p.grad) for name, p in model.named_parameters()}
 
     def gap(stream: int) -> float:
         gradients(stream)
@@ -227,7 +227,7 @@ def _bare(gradient: Any) -> Any:
     return None if gradient is None else gradient.detach()
 
 
-def _kept(gradient: Any) -> Any:
+def _copy_to_host(gradient: Any) -> Any:
     return None if gradient is None else gradient.detach().to("cpu", copy=True)
 
 

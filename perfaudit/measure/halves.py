@@ -73,7 +73,7 @@ class Halves:
 
         Empty before there are SPARE_PAIRS more pairs than effects.
         """
-        keys, n = self._seen, len(self.pairs)
+        keys, n = self._raced_keys, len(self.pairs)
         if n < len(keys) + SPARE_PAIRS:
             return {key: [] for key in keys}
         log_ratios = [log_ratio for _, _, log_ratio in self.pairs]
@@ -102,10 +102,10 @@ class Halves:
     @property
     def freedom(self) -> int:
         """Degrees of freedom that the effects leave of the pairs."""
-        return len(self.pairs) - len(self._seen)
+        return len(self.pairs) - len(self._raced_keys)
 
     @property
-    def _seen(self) -> list[str]:
+    def _raced_keys(self) -> list[str]:
         return sorted({key for first, second, _ in self.pairs for key in (*first, *second)})
 
     def _design(self, now: Half) -> list[tuple[Half, Half]]:

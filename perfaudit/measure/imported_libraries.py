@@ -16,7 +16,7 @@ import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from perfaudit.target.installed import is_installed
+from perfaudit.target.installed_copies import is_installed
 
 Json = dict[str, Any]  # Any: nested JSON
 Variables = dict[str, str | None]  # None for one that is gone

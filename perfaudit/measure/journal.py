@@ -149,7 +149,7 @@ class Journal:
         except OSError as error:
             self.trouble = _trouble(self.path, error)
 
-    def replayed(self, kind: str, key: str) -> list[Json]:
+    def take_earlier_records(self, kind: str, key: str) -> list[Json]:
         """Records of earlier sessions with this kind and "key", in order; none that was handed out before."""
         found = self._earlier.get((kind, key), deque())
         records = list(found)
@@ -163,12 +163,12 @@ class Kept:
     def __init__(self, journal: Journal, to_json: Callable[[Any], Json], from_json: Callable[[Json], Any]) -> None:
         self.journal, self._to_json, self._from_json = journal, to_json, from_json
 
-    def recorded(self, stage: str) -> list[tuple[Any, Json]]:
+    def earlier_sets(self, stage: str) -> list[tuple[Any, Json]]:
         """Sets of this stage that need not be run again, in their order, each with the record's state after it."""
-        lines = self.journal.replayed("generation", stage)
+        lines = self.journal.take_earlier_records("generation", stage)
         return [(self._from_json(line["generation"]), line["state"]) for line in lines]
 
-    def finished(self, stage: str, piece: Any, state: Json) -> None:
+    def keep_set(self, stage: str, piece: Any, state: Json) -> None:
         """Keep one more set; state: the record's after it."""
         self.journal.append("generation", key=stage, generation=self._to_json(piece), state=state)
 
@@ -187,7 +187,7 @@ def begin(folder: Path, resume: bool) -> Begin:
     Raises UserError, when it is called, where there is none, or where resuming would mix things that differ.
     """
 
-    def opened(start: Json) -> Journal:
+    def open_journal(start: Json) -> Journal:
         if not resume:
             return Journal.create(folder, start)
         command = start["command"]
@@ -200,7 +200,7 @@ def begin(folder: Path, resume: bool) -> Begin:
             raise UserError(f"--resume: {path.stem} cannot be resumed: {differs}; run it again without --resume")
         return Journal.resume(path)
 
-    return opened
+    return open_journal
 
 
 def file_digest(path: str | Path) -> str:
@@ -256,8 +256,8 @@ def find_run(folder: Path, name: str) -> Path:
     if len(fitting) == 1:
         return paths[fitting[0]]
     if fitting:
-        raise UserError(f"{len(fitting)} runs begin with {name}: {_listed(fitting)}")
-    there = f"it has: {_listed(list(paths))}" if paths else "it has none"
+        raise UserError(f"{len(fitting)} runs begin with {name}: {_ids_in_words(fitting)}")
+    there = f"it has: {_ids_in_words(list(paths))}" if paths else "it has none"
     raise UserError(f"no run {name!r} below {folder / FOLDER}; {there}")
 
 
@@ -282,7 +282,7 @@ def same_work(then: Json, now: Json) -> str:
         if then.get(name) != now.get(name):
             return f"the {name} was {then.get(name)}, now it is {now.get(name)}"
     if sorted(then.get("knobs") or ()) != sorted(now.get("knobs") or ()):
-        return f"the knobs were {_joined(then.get('knobs'))}, now they are {_joined(now.get('knobs'))}"
+        return f"the knobs were {_names_in_words(then.get('knobs'))}, now they are {_names_in_words(now.get('knobs'))}"
     if changed := _changed_files(then.get("files") or {}, now.get("files") or {}):
         more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
         return changed[0] + more
@@ -374,10 +374,10 @@ def _as_read(start: Json) -> Json:
     return read
 
 
-def _joined(names: object) -> str:
+def _names_in_words(names: object) -> str:
     return ", ".join(map(str, names)) if isinstance(names, list) and names else "none"
 
 
-def _listed(ids: list[str], shown: int = 10) -> str:
+def _ids_in_words(ids: list[str], shown: int = 10) -> str:
     more = f" and {len(ids) - shown} older" if len(ids) > shown else ""
     return ", ".join(ids[:shown]) + more

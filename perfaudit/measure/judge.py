@@ -13,8 +13,8 @@ from perfaudit.measure.stats import (
     TooFewRounds,
     interval_at,
     is_look,
+    is_settled,
     quartiles,
-    settled,
     smallest_callable,
     verdict,
 )
@@ -115,7 +115,7 @@ def comparison(
 def _interval(groups: list[list[float]], least: float | None) -> tuple[float, float, float]:
     if least is not None and is_look(LOOKS, len(groups)):
         found = interval_at(groups)
-        if settled(found[1], found[2], least):
+        if is_settled(found[1], found[2], least):
             return found
     return interval_at(groups, ended=True)
 
@@ -154,7 +154,7 @@ def settled_variants(
         if not is_look(LOOKS, ledger.generations_with(base.key, candidate.key, stage)):
             continue
         found = comparison(ledger, base, candidate, stage, phases(candidate), clock, least)
-        if found is not None and settled(found.low, found.high, least):
+        if found is not None and is_settled(found.low, found.high, least):
             done.add(candidate.key)
     return done
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from perfaudit.machine.limits import usable_cores
 from perfaudit.measure.child import Child, ChildFailed
-from perfaudit.measure.child_subject import ChildSubject, failed
+from perfaudit.measure.child_subject import ChildSubject, trial_failure
 from perfaudit.measure.environment import may_have_accelerator
 from perfaudit.measure.facts import Facts, from_json
 from perfaudit.measure.ledger import Variant
@@ -133,7 +133,7 @@ class ChildLab:
             return subject
         except ChildFailed as failure:
             child.close()
-            return failed(failure)
+            return trial_failure(failure)
         except TrialFailed as failure:
             child.close()
             return failure

@@ -8,7 +8,7 @@ PIECES = 5, 60
 SIZES = 16, 200_000  # bytes: on both sides of what malloc takes from the heap and what it maps
 
 
-def scattered() -> list[bytearray]:
+def layout_padding() -> list[bytearray]:
     """Blocks of memory, a few megabytes in all, that push what is allocated after them to other places while they are kept.
 
     Two programs that differ in nothing that counts differ in their layout of memory, and may differ by some percent in speed

@@ -1,4 +1,4 @@
-"""Patches of a script's own loop, which its process has to know when it starts: see `training.multiplexed`. Reads texts."""
+"""Patches of a script's own loop, which its process has to know when it starts: see `training.multiplexed_file`. Reads texts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from perfaudit.training.code_change import NotSwappable
 from perfaudit.training.edited_places import edited_places
-from perfaudit.training.multiplexed import multiplex_files, touch
+from perfaudit.training.multiplexed_file import multiplex_files, touch
 
 Patched = Mapping[str, Sequence[str]]  # by path, the text as it is and as patched
 

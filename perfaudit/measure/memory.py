@@ -48,7 +48,7 @@ class StepMemory:
     outside: int = 0
 
     @property
-    def taken(self) -> int | None:
+    def bytes_on_device(self) -> int | None:
         """What the training takes on its device: a memory budget is for this. None where only tensors can be counted."""
         return None if self.reserved is None else self.reserved + self.outside
 
@@ -94,7 +94,7 @@ def _memory_of(
             outside(before, after) if before is not None and after is not None else 0,
         )
     with live_bytes() as live:
-        for tensor in [*held(training), *tensors_in(batch)]:
+        for tensor in [*held_tensors(training), *tensors_in(batch)]:
             live.see(tensor)
         step(batch)
         return StepMemory(int(live.peak))
@@ -136,7 +136,7 @@ def refuse_without_room(device: Any) -> None:  # torch.device
         )
 
 
-def held(training: Any) -> Iterator[Any]:
+def held_tensors(training: Any) -> Iterator[Any]:
     """The tensors there are between two steps: parameters, buffers, and what the optimizer keeps."""
     yield from training.model.parameters()
     yield from training.model.buffers()
@@ -172,11 +172,11 @@ def live_bytes(run: Run = _as_it_is) -> Any:
             if key in self._alive:
                 return
 
-            def gone(_: object) -> None:
+            def let_go(_: object) -> None:
                 self._alive.pop(key, None)
                 self.now -= size
 
-            self._alive[key] = weakref.ref(storage, gone)
+            self._alive[key] = weakref.ref(storage, let_go)
             self.now += size
             self.peak = max(self.peak, self.now)
 

@@ -71,7 +71,7 @@ def first_losses(training: Any, asked: Request) -> Reply:  # Any: training.scrip
             training.whole_step()
             losses.append(float(training.last_loss).hex())
     found["averages"] = [
-        [name, is_trained, *(x.hex() for x in each)] for name, is_trained, *each in averages.moved(asked.steps)
+        [name, is_trained, *(x.hex() for x in each)] for name, is_trained, *each in averages.take_movements(asked.steps)
     ]
     if asked.memory:
         found["memory"] = _memory(training)
@@ -89,4 +89,4 @@ def _memory(training: Any) -> Reply | None:  # Any: training.script_training.Scr
         seen = memory_of_script(training)
     except NoBatches:  # the check asks a process of its own then
         return None
-    return {"peak_bytes": seen.tensors, "taken_bytes": seen.taken}
+    return {"peak_bytes": seen.tensors, "taken_bytes": seen.bytes_on_device}

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from perfaudit.machine.limits import usable_cores
-from perfaudit.target.queued import queued_seconds
+from perfaudit.target.queue_time import queued_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Stopwatch:
         self._queued, self._process = queued_seconds(), time.process_time()
         self._thread, self._wall = time.thread_time(), time.perf_counter()
 
-    def spent(self) -> Spent:
+    def time_spent(self) -> Spent:
         """Since it was made."""
         wall, thread = time.perf_counter() - self._wall, time.thread_time() - self._thread
         process = time.process_time() - self._process
@@ -77,7 +77,7 @@ def asleep_share(step: Callable[[], object], steps: int) -> float:
         watch = Stopwatch()
         for _ in range(steps):
             step()
-        spent = watch.spent()
+        spent = watch.time_spent()
     finally:
         torch.set_num_threads(threads)
     return max(0.0, 1 - (spent.thread + spent.queued) / spent.wall) if spent.wall else 0.0

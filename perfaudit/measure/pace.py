@@ -62,7 +62,7 @@ def steps_of_base(base: Pace) -> int:
     return base.skipped + base.block
 
 
-def balanced(paces: Mapping[str, Pace], base: str) -> dict[str, Pace]:
+def balance_paces(paces: Mapping[str, Pace], base: str) -> dict[str, Pace]:
     """The paces, with short blocks beside long ones doubled where that tells more in the same time.
 
     A quad's ratio is that of 2·e steps of an entrant to 2·b of the base, of independent steps with one variance, so that its own

@@ -11,11 +11,11 @@ from typing import Any, Literal
 from perfaudit.errors import NoBatches, TargetError
 from perfaudit.measure.agreement import ALONE, Alone
 from perfaudit.measure.twins import OtherLoader, Twin, Twins
-from perfaudit.target.load import said, where
+from perfaudit.target.load import where, words_of_error
 from perfaudit.training import Training, Variant
 from perfaudit.training.code_change import CodeChange, NotSwappable
 from perfaudit.training.code_variant import own_code, prepare
-from perfaudit.training.multiplexed import SwitchSetting
+from perfaudit.training.multiplexed_file import SwitchSetting
 from perfaudit.training.patch_in_place import patch_in_place
 from perfaudit.training.start_of_step import Numbers, around, differences, is_finite
 from perfaudit.training.switches import copies
@@ -244,7 +244,7 @@ def words_of_a_step(error: BaseException) -> str:
 
 def error_words(error: BaseException) -> str:
     """An error with its type, the beginning of what it says, and its line in the user's code."""
-    return f"{type(error).__name__}: {said(error)[:300]}{where(error)}"
+    return f"{type(error).__name__}: {words_of_error(error)[:300]}{where(error)}"
 
 
 def _each_once(changes: Iterable[CodeChange]) -> list[CodeChange]:

@@ -181,7 +181,7 @@ class Race:
 
         Those that are open begin anew with quads, which tell what each gains alone.
         """
-        for key in self._placed:
+        for key in self._keys_together:
             if (entrant := self.entrants[key]).is_open:
                 entrant.log_ratios.clear()
                 entrant.seconds.clear()
@@ -268,7 +268,7 @@ class Race:
         )
 
     @property
-    def _placed(self) -> Half:
+    def _keys_together(self) -> Half:
         """Those that are raced together now: who is open, or was shown to pay, so that the others are measured beside it."""
         return frozenset(key for key in self._in_halves if self._is_placed(self.entrants[key]))
 
@@ -304,7 +304,7 @@ class Race:
         assert self._halves is not None
         if skipped := self._pace(self.base).skipped:
             yield Turn(self.base, skipped, False)
-        for _ in range(self._halves.rows_of_design(self._placed)):
+        for _ in range(self._halves.rows_of_design(self._keys_together)):
             if not self._wants_pairs:
                 break
             yield from self._pair()
@@ -313,11 +313,11 @@ class Race:
         """A block with one half of them in place, and one with the other."""
         assert self._halves is not None
         halves, steps = self._halves, self._steps_of_half
-        pair = halves.next_pair(self._placed)
+        pair = halves.next_pair(self._keys_together)
         seconds = []
         for half in pair:
             seconds.append((yield Turn(self._key_of(half), steps, True, in_pair=True)))
-            if self._halves is None or not (half <= self._placed):
+            if self._halves is None or not (half <= self._keys_together):
                 return
         if all(each > 0 for each in seconds):  # not where a step raised
             halves.add(*pair, math.log(seconds[0] / seconds[1]))
@@ -369,14 +369,14 @@ class Race:
         """A quad of an entrant; `last` is the base's block before it. Gives the base's block behind it, None for none."""
         block, of_base = self._pace(entrant.key).block, self._pace(self.base).block
         if last is None:
-            last = yield from self._timed(self.base, of_base)
-        first = yield from self._timed(entrant.key, block)
+            last = yield from self._time_block(self.base, of_base)
+        first = yield from self._time_block(entrant.key, block)
         if not entrant.is_open:  # it failed meanwhile
             return None
         second = yield Turn(entrant.key, block, True)
         if not entrant.is_open:
             return None
-        after = yield from self._timed(self.base, of_base)
+        after = yield from self._time_block(self.base, of_base)
         mine = (first.seconds + second) / (2 * block)
         bases = (last.seconds + after.seconds) / (2 * of_base)
         if mine > 0 and bases > 0:  # not where one of its steps raised
@@ -384,7 +384,7 @@ class Race:
             entrant.seconds.append(mine)
         return after
 
-    def _timed(self, key: str, steps: int) -> Generator[Turn, float, _Timed]:
+    def _time_block(self, key: str, steps: int) -> Generator[Turn, float, _Timed]:
         """A timed block, behind the steps that do not count after a switch; no time where one of those failed."""
         if skipped := self._pace(key).skipped:
             yield Turn(key, skipped, False)

@@ -130,7 +130,7 @@ class Series(Protocol):
     def recall(self, piece: Any, state: Json) -> None:
         """Know a set that an earlier run has measured."""
 
-    def kept(self) -> tuple[Any, Json] | None:
+    def set_to_keep(self) -> tuple[Any, Json] | None:
         """The last set and the record's state after it, for a memo; None where there is nothing to keep."""
 
 
@@ -139,7 +139,7 @@ def run(every: Sequence[Series], memo: Kept | None = None) -> None:
 
     Whatever interrupts it, processes are closed, and records and memo keep what was measured.
     """
-    waiting = deque((series, deque(memo.recorded(series.stage) if memo is not None else ())) for series in every)
+    waiting = deque((series, deque(memo.earlier_sets(series.stage) if memo is not None else ())) for series in every)
     while waiting:
         series, earlier = waiting.popleft()
         if not series.is_open() or not (earlier or series.has_time()):
@@ -150,6 +150,6 @@ def run(every: Sequence[Series], memo: Kept | None = None) -> None:
             try:
                 series.measure()
             finally:
-                if memo is not None and (kept := series.kept()) is not None:
-                    memo.finished(series.stage, *kept)
+                if memo is not None and (kept := series.set_to_keep()) is not None:
+                    memo.keep_set(series.stage, *kept)
         waiting.append((series, earlier))

@@ -18,7 +18,7 @@ from perfaudit.errors import NoBatches, TargetError
 from perfaudit.machine.limits import free_memory
 from perfaudit.measure.agreement import ALONE, Alone
 from perfaudit.measure.own_time import Stopwatch, cores_of_process, fits_cores
-from perfaudit.measure.pace import Pace, balanced, block_steps, pace_of
+from perfaudit.measure.pace import Pace, balance_paces, block_steps, pace_of
 from perfaudit.measure.preparation import (
     DIVERGES,
     Candidate,
@@ -64,7 +64,7 @@ def prepare_screening(
     which prepare the same candidates.
     Raises what a step of the training as it is raises, LeavesSomething, and NotSwappable for a base that cannot be put in place.
     """
-    prepared = _prepared(training, candidates, twins, mark, agreement)
+    prepared = _prepare(training, candidates, twins, mark, agreement)
     if terms.base in prepared.refused:
         raise NotSwappable(prepared.refused[terms.base])
     _add_controls(prepared, candidates, terms.base)
@@ -73,7 +73,7 @@ def prepare_screening(
     keys = (BASE, *prepared.variants)
     take_turns = bool(prepared.loaders) or "twin" in prepared.ways.values()
     is_long = not terms.rivals
-    paces = balanced(
+    paces = balance_paces(
         {key: _pace(prepared.loader_of(key), block, key in prepared.loaders and is_long, take_turns) for key in keys},
         terms.base,
     )
@@ -105,7 +105,7 @@ def prepare_screening(
     )
 
 
-def _prepared(
+def _prepare(
     training: Training, candidates: Sequence[Candidate], twins: Twins, mark: Callable[[str], None], agreement: Alone
 ) -> Preparation:
     """Candidates, each of which was in place for a step."""
@@ -207,7 +207,7 @@ class Screening:
         try:
             while self._turn is not None and self.agreement.goes_on(repr(self._turn), time.perf_counter() < ends):
                 self._lose_step()
-                self._turn = _sent(self._turns, self._seconds_of(self._turn))
+                self._turn = _next_turn(self._turns, self._seconds_of(self._turn))
         except LeavesSomething:
             raise
         except Exception as error:
@@ -325,7 +325,7 @@ class Screening:
         except (Exception, SystemExit) as error:
             return self._after_raising(turn.key, training, error)
         self._raised_in_a_row = 0
-        spent, restarted = watch.spent(), sum(training.restart_seconds[restarts:])
+        spent, restarted = watch.time_spent(), sum(training.restart_seconds[restarts:])
         seconds = self.agreement.slowest((spent.own(cores_of_process()) if self.counts_own else spent.wall) - restarted)
         phases = training.phases.take()
         if self._is_learning and self._has_no_number(training):
@@ -494,7 +494,7 @@ def _block_steps(training: Training, runs_behind: bool, agreement: Alone = ALONE
     return block_steps(max(agreement.slowest(seconds) / TIMED_STEPS, 1e-6), runs_behind)
 
 
-def _sent(turns: Generator[Turn, float, None], seconds: float) -> Turn | None:
+def _next_turn(turns: Generator[Turn, float, None], seconds: float) -> Turn | None:
     with contextlib.suppress(StopIteration):
         return turns.send(seconds)
     return None

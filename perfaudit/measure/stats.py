@@ -101,7 +101,7 @@ def interval_at(
     return ratio_interval(groups[:count], alpha)
 
 
-def settled(low: float, high: float, least: float) -> bool:
+def is_settled(low: float, high: float, least: float) -> bool:
     """Whether an interval of the ratio shows that a candidate gains the share `least` of the step, or that it cannot."""
     return 1 - high >= least or 1 - low < least
 

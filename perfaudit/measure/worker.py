@@ -18,7 +18,7 @@ from perfaudit.errors import NoBatches, NoStep, TargetError
 from perfaudit.measure.holder import Holder
 from perfaudit.measure.verbs import VERBS
 from perfaudit.script.stands import tell_when_asked
-from perfaudit.target.load import is_out_of_memory, said, where
+from perfaudit.target.load import is_out_of_memory, where, words_of_error
 from perfaudit.target.working_folder import begin
 
 Reply = dict[str, Any]  # JSON
@@ -66,7 +66,7 @@ def answer(holder: Holder, command: Reply) -> Reply:
 
 def _fault(holder: Holder, error: BaseException) -> Reply:
     traceback.print_exc()
-    text = said(error)[:500]
+    text = words_of_error(error)[:500]
     if is_out_of_memory(error):
         return {"fault": "oom", "message": f"out of memory: {text}" if text else "out of memory"}
     kind = "step" if holder.built else "target"

@@ -59,7 +59,7 @@ class WrappedOtherwise:
             self._training, self._model, self._parts = training, wrapped_model(training), {}
         key = json.dumps(settings, sort_keys=True)
         if key not in self._parts:
-            self._parts[key] = _made(self._model, settings)
+            self._parts[key] = _make_parts(self._model, settings)
         own = _exchange(self._model, self._parts[key])
         try:
             yield
@@ -120,7 +120,7 @@ def _why_not(model: Any) -> str:
     return ""
 
 
-def _made(model: Any, settings: Mapping[str, Any]) -> Parts:
+def _make_parts(model: Any, settings: Mapping[str, Any]) -> Parts:
     """The parts of another wrapper of the same module. Ranks exchange nothing for it."""
     import torch
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from perfaudit.pytest_plugin.asked import Asked
+    from perfaudit.pytest_plugin.gate_request import Asked
     from perfaudit.pytest_plugin.steps import Steps
 
 _asked: pytest.StashKey[Asked] = pytest.StashKey()
@@ -34,7 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("perfaudit"):
-        from perfaudit.pytest_plugin.asked import asked_of
+        from perfaudit.pytest_plugin.gate_request import asked_of
 
         config.stash[_asked] = asked_of(config)
 
@@ -74,7 +74,7 @@ def perf_step(pytestconfig: pytest.Config) -> Steps:
 
     The target is run in processes of its own, once a session. docs/gate.md has the names of the counters.
     """
-    from perfaudit.pytest_plugin.asked import project_of
+    from perfaudit.pytest_plugin.gate_request import project_of
     from perfaudit.pytest_plugin.steps import Steps
 
     return Steps(project_of(pytestconfig))

@@ -17,7 +17,7 @@ import pytest
 
 from perfaudit.errors import FOUND, INTERRUPTED, NOTHING_MEASURED, OK, last_words
 from perfaudit.files import Folder
-from perfaudit.pytest_plugin.asked import Project
+from perfaudit.pytest_plugin.gate_request import Project
 
 _PATIENCE = (2.0, 15.0)  # seconds for the gate to end what it started and remove its worktree: told by others, by us
 
@@ -119,7 +119,7 @@ def once(folder: Path, make: Callable[[], Ran]) -> Ran:
     with _alone(folder):
         if not kept.exists():
             data = json.dumps(asdict(make())).encode()
-            with Folder.opened(folder) as own:
+            with Folder.open_at(folder) as own:
                 own.write(kept.name, data)
         return Ran(**json.loads(kept.read_text()))
 

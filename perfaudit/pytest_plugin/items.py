@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perfaudit.pytest_plugin.asked import Asked
+from perfaudit.pytest_plugin.gate_request import Asked
 from perfaudit.pytest_plugin.gate_run import NotJudged, gate_command, run_gate, session_gate
 from perfaudit.pytest_plugin.words import Said, said_of
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from perfaudit.errors import UserError
-from perfaudit.pytest_plugin.asked import Project
+from perfaudit.pytest_plugin.gate_request import Project
 from perfaudit.pytest_plugin.gate_run import NotJudged, Ran, gate_command, run_gate
 from perfaudit.pytest_plugin.words import said_of
 
 if TYPE_CHECKING:
-    from perfaudit.gate.counted import Counted
+    from perfaudit.gate.target_counters import Counted
     from perfaudit.target.names import Target
 
 
@@ -96,7 +96,7 @@ class Step:
         __tracebackhide__ = True
         if name.startswith("_"):  # asked for by copy, by debuggers and by pytest; they are no counters
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        from perfaudit.gate.counted import COUNTERS
+        from perfaudit.gate.target_counters import COUNTERS
 
         counted = self._count()
         if name in counted.values:
@@ -152,7 +152,7 @@ class Step:
         """What one step does, counted when it is first asked for. Raises StepNotMeasured, then each time."""
         __tracebackhide__ = True
         if self._counted is None and not self._problem:
-            self._counted, self._problem = _counted(self._project.folder, self._target, self._device, self._timeout)
+            self._counted, self._problem = _count_step(self._project.folder, self._target, self._device, self._timeout)
         if self._counted is None:
             raise StepNotMeasured(f"no step of {self._text} could be counted: {self._problem}")
         return self._counted
@@ -198,7 +198,7 @@ def _places(counted: Counted, name: str) -> tuple[str, ...]:
     return (*shown, *([f"and {left} more lines"] if left > 0 else []))
 
 
-def _counted(folder: Path, target: Target, device: str, timeout: float) -> tuple[Counted | None, str]:
+def _count_step(folder: Path, target: Target, device: str, timeout: float) -> tuple[Counted | None, str]:
     """The counters of one step, or why there are none. The target runs in processes of its own."""
     from perfaudit.gate.counting import count
     from perfaudit.measure.child import ChildFailed

@@ -14,10 +14,10 @@ _T = TypeVar("_T")
 def gate_of(report: Json) -> Gate:
     """What a report's key "gate" holds. Raises KeyError, TypeError or AttributeError for one that is no gate's."""
     data = report["gate"]
-    return _made(
+    return _make(
         Gate,
         data,
-        findings=_made(FindingsVerdict, data["findings"]) if data["findings"] else None,
+        findings=_make(FindingsVerdict, data["findings"]) if data["findings"] else None,
         counters=tuple(_counters(item) for item in data["counters"]),
         times=tuple(_time(item) for item in data["times"]),
         self_tests={},
@@ -26,20 +26,20 @@ def gate_of(report: Json) -> Gate:
 
 
 def _counters(data: Json) -> CountersVerdict:
-    return _made(CountersVerdict, data, changes=tuple(_change(item) for item in data["changes"]))
+    return _make(CountersVerdict, data, changes=tuple(_change(item) for item in data["changes"]))
 
 
 def _change(data: Json) -> CounterChange:
-    return _made(CounterChange, data, places=tuple(_made(Place, item) for item in data["places"]))
+    return _make(CounterChange, data, places=tuple(_make(Place, item) for item in data["places"]))
 
 
 def _time(data: Json) -> TimeVerdict:
     unknown = {"low": 0.0, "high": float("inf")} if data["high"] is None else {}  # JSON has no infinity
     control = {"control": tuple(data["control"])} if data.get("control") else {}
-    return _made(TimeVerdict, data, **unknown, **control)
+    return _make(TimeVerdict, data, **unknown, **control)
 
 
-def _made(kind: type[_T], data: Json, **parts: object) -> _T:
+def _make(kind: type[_T], data: Json, **parts: object) -> _T:
     """The dataclass of these values; a value that a newer report adds is passed over."""
     known = {field.name for field in fields(kind)}  # type: ignore[arg-type]  # each kind is a dataclass
     return kind(**{name: value for name, value in data.items() if name in known} | parts)

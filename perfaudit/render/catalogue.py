@@ -61,7 +61,7 @@ def render_one(rule: Rule, knob: str = "") -> str:
     lines = [f"# {rule.id}: {rule.name}", "", f"{rule.title}.", "", "| | |", "|---|---|"]
     rows = [("severity", rule.severity), ("tier", reading_text(rule)), ("fix", _fix(rule))]
     rows += [("saving", saving_text(saving)) for saving in (rule.benchmarked, rule.saving) if saving is not None]
-    rows += [("measured by", _measured(rule, knob))]
+    rows += [("measured by", _measuring_commands(rule, knob))]
     lines += [f"| {name} | {text.replace('|', chr(92) + '|')} |" for name, text in rows]
     lines += ["", "## Why", "", rule.why]
     for heading, examples in (
@@ -89,11 +89,11 @@ def _row(rule: Rule, knob: str) -> str:
     link = f"[{rule.id}](#{rule.id.lower()})"
     ours = rule.benchmarked
     ratio = f"{1 - ours.high:.2f} to {1 - ours.low:.2f}" if ours is not None else "–"
-    cells = (link, f"`{rule.name}`", rule.severity, rule.tier, _fix(rule), ratio, _measured(rule, knob))
+    cells = (link, f"`{rule.name}`", rule.severity, rule.tier, _fix(rule), ratio, _measuring_commands(rule, knob))
     return f"| {' | '.join(cells)} |"
 
 
-def _measured(rule: Rule, knob: str) -> str:
+def _measuring_commands(rule: Rule, knob: str) -> str:
     by = ["`scan --measure`"] if rule.is_priced else []
     by += [f"`tune {option_of_knob(knob)}`"] if knob else []
     by += ["`torchrun … run`"] if rule.several_processes else []
@@ -124,7 +124,10 @@ def _section(rule: Rule) -> list[str]:
     if rule.found_in == "trace":
         lines += ["", "Found in traces, by [`perfaudit trace`](trace.md)."]
     else:
-        lines += ["", f"Silent on {quiet} kind{'' if quiet == 1 else 's'} of code in its examples{_missed(missed)}."]
+        lines += [
+            "",
+            f"Silent on {quiet} kind{'' if quiet == 1 else 's'} of code in its examples{_missed_words(missed)}.",
+        ]
     return [*lines, "", *_sources(rule)]
 
 
@@ -132,7 +135,7 @@ def _sources(rule: Rule) -> list[str]:
     return [f"- <{source}>" if "://" in source and " " not in source else f"- {source}" for source in rule.sources]
 
 
-def _missed(missed: list[Example]) -> str:
+def _missed_words(missed: list[Example]) -> str:
     return f"; known to miss {len(missed)} (`perfaudit explain` shows them)" if missed else ""
 
 

@@ -79,7 +79,7 @@ def _of_counters(gate: Gate) -> list[Complaint]:
     found = []
     for counted in gate.counters:
         if counted.verdict == "regressed":
-            found += [_grown(counted, change) for change in in_order(counted.changes) if is_blamed(change)]
+            found += [_growth_complaint(counted, change) for change in in_order(counted.changes) if is_blamed(change)]
         elif counted.verdict != "pass":
             message = "\n".join([counters_phrase(counted), *counter_sentences(counted)])
             level = "warning" if _has_drifted(gate, counted) else _level(gate, counted.verdict)
@@ -96,7 +96,7 @@ def counter_sentences(counted: CountersVerdict) -> list[str]:
     """What is known of one target's counters, a sentence each: why, what changed and where, what was set aside."""
     said = [counted.reason] if counted.reason else []
     for change in in_order(counted.changes):
-        said.append(f"{_changed(change)}: {standing(change)}" if standing(change) else _changed(change))
+        said.append(f"{_change_words(change)}: {standing(change)}" if standing(change) else _change_words(change))
         said += _where(change)
     return said + [f"set aside: {counter_name(name)}: {why}" for name, why in counted.set_aside.items()]
 
@@ -106,12 +106,12 @@ def _where(change: CounterChange) -> list[str]:
     return [*said, *filter(None, [names_text(change)])]
 
 
-def _grown(counted: CountersVerdict, change: CounterChange) -> Complaint:
-    said = [f"{counted.target}: {_changed(change)}", *_where(change)]
+def _growth_complaint(counted: CountersVerdict, change: CounterChange) -> Complaint:
+    said = [f"{counted.target}: {_change_words(change)}", *_where(change)]
     return Complaint(COUNTER_GREW, "error", "\n".join(said), counted.target, change.places, change.counter)
 
 
-def _changed(change: CounterChange) -> str:
+def _change_words(change: CounterChange) -> str:
     return f"{with_basis(change.counter)} {change.before:,} → {change.after:,}, {difference(change)}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from perfaudit.findings import Finding
-from perfaudit.render.words import one_line, place_of, remarks, saving_text, unused
+from perfaudit.render.words import one_line, place_of, remarks, saving_text, unused_text
 from perfaudit.report import Report
 
 
@@ -13,7 +13,7 @@ def render(report: Report) -> str:
     """The lines; empty when there is nothing to say. What has no place begins with "perfaudit", as GNU programs do."""
     lines = [_finding(finding) for finding in report.findings]
     lines += [f"{item.path}: not audited: {item.reason}" for item in report.skipped]
-    lines += [f"{place_of(item)}: {unused(item)}" for item in report.unused_suppressions]
+    lines += [f"{place_of(item)}: {unused_text(item)}" for item in report.unused_suppressions]
     lines += [f"perfaudit: {remark}" for remark in remarks(report)]
     return "".join(one_line(line) + "\n" for line in lines)
 

@@ -18,7 +18,7 @@ from perfaudit.render.counter_words import (
     standing,
 )
 from perfaudit.render.gate_words import findings_counts, headline, word
-from perfaudit.render.paint import Paint, wrapped
+from perfaudit.render.paint import Paint, wrap
 from perfaudit.render.tables import size
 from perfaudit.render.time_words import self_test_sentences, time_sentences
 from perfaudit.render.words import count
@@ -40,11 +40,11 @@ def gate_parts(report: Report, findings: list[str], paint: Paint, width: int) ->
     """The verdict and a block for each layer; `findings` are the new ones as text, which stand in the block of theirs."""
     gate = report.gate
     assert gate is not None
-    parts = [_wrapped(paint(headline(gate), _STYLE[gate.verdict]), width, "") + "\n"]
+    parts = [_wrap_with_units(paint(headline(gate), _STYLE[gate.verdict]), width, "") + "\n"]
     if gate.findings is not None:
         parts += [_findings(gate.findings, paint, width), *findings]
     if on := machine(report):
-        parts.append(_wrapped(on, width, "") + "\n")
+        parts.append(_wrap_with_units(on, width, "") + "\n")
     return parts + layers(gate, paint, width)
 
 
@@ -78,7 +78,7 @@ def what_next(report: Report) -> list[str]:
         slower = [timed.target for timed in gate.times if timed.verdict == "regressed"]
         grew = [counted.target for counted in gate.counters if counted.verdict == "regressed"]
         targets = "".join(f" {shlex.quote(target)}" for target in dict.fromkeys([*grew, *slower]))
-        bound = f" --slower {_bound(gate.times)}%" if slower and not grew else ""
+        bound = f" --slower {_slowdown_to_accept(gate.times)}%" if slower and not grew else ""
         command = f'perfaudit gate update{targets} --accept "why"{bound}'
         said.append(f"a wanted change is accepted, with its reason, by `{command}`")
     if gate.verdict == "improved" and gate.kind == "baseline":
@@ -90,16 +90,16 @@ def what_next(report: Report) -> list[str]:
     return said
 
 
-def _bound(times: Sequence[TimeVerdict]) -> int:
+def _slowdown_to_accept(times: Sequence[TimeVerdict]) -> int:
     """By how much a step may be slower so that all that regressed here is accepted: the next 5 % above every interval."""
     slower = [timed for timed in times if timed.verdict == "regressed"]
     highest = max(timed.high if timed.high and math.isfinite(timed.high) else timed.ratio or 1.0 for timed in slower)
     return max(5, 5 * math.ceil(round(20 * (highest - 1), 6)))
 
 
-def _wrapped(text: str, width: int, indent: str) -> str:
+def _wrap_with_units(text: str, width: int, indent: str) -> str:
     """The text in lines, with no line between a number and its unit; a sign that no printable text has holds them together."""
-    return wrapped(re.sub(r"(?<=\d) (?=(?:%|ms|s|µs|[KMGT]iB|[kMGTP]?FLOP)(?!\w))", "\0", text), width, indent).replace(
+    return wrap(re.sub(r"(?<=\d) (?=(?:%|ms|s|µs|[KMGT]iB|[kMGTP]?FLOP)(?!\w))", "\0", text), width, indent).replace(
         "\0", " "
     )
 
@@ -109,11 +109,11 @@ def _heading(name: str, verdict: GateVerdict, basis: str, paint: Paint) -> str:
 
 
 def _block(heading: str, lines: list[str], width: int) -> str:
-    return "\n".join([_wrapped(heading, width, ""), *lines]) + "\n"
+    return "\n".join([_wrap_with_units(heading, width, ""), *lines]) + "\n"
 
 
 def _findings(found: FindingsVerdict, paint: Paint, width: int) -> str:
-    lines = [_wrapped(said, width, "  ") for said in (findings_counts(found), found.reason) if said]
+    lines = [_wrap_with_units(said, width, "  ") for said in (findings_counts(found), found.reason) if said]
     return _block(_heading("FINDINGS", found.verdict, "read from the source, nothing was run", paint), lines, width)
 
 
@@ -124,13 +124,13 @@ def _counters(counted: CountersVerdict, gate: Gate, paint: Paint, width: int) ->
     elif gate.kind == "baseline":
         basis = f"one training step: stored in {gate.against} → counted now"
     judged = counted.verdict not in ("not_judged", "failed")
-    lines = [_wrapped(counted.reason, width, "  ")] if counted.reason else []
+    lines = [_wrap_with_units(counted.reason, width, "  ")] if counted.reason else []
     lines += _changes(counted.changes, paint, width)
     same = len(counted.counters.keys() - {change.counter for change in counted.changes} - counted.set_aside.keys())
     if judged and same:
         lines.append(f"  {count(same, 'counter')} the same")
     for why, names in _by_reason(counted.set_aside).items():
-        lines.append(_wrapped(f"set aside: {' and '.join(names)}: {why}", width, "  "))
+        lines.append(_wrap_with_units(f"set aside: {' and '.join(names)}: {why}", width, "  "))
     heading = _heading(f"COUNTERS {counted.target}", counted.verdict, basis if judged else "", paint)
     return _block(heading, lines, width)
 
@@ -164,11 +164,11 @@ def _below(change: CounterChange, width: int) -> list[str]:
     said = [f"{sizes[0] or change.before} → {sizes[1] or change.after}"] if any(sizes) else []
     said += [f"at {place_text(place)}" for place in change.places]
     prose = filter(None, [names_text(change), standing(change)])
-    return said + [line for text in prose for line in _wrapped(text, width, "").split("\n")]
+    return said + [line for text in prose for line in _wrap_with_units(text, width, "").split("\n")]
 
 
 def _time(timed: TimeVerdict, gate: Gate, paint: Paint, width: int) -> str:
-    lines = [_wrapped(sentence, width, "  ") for sentence in time_sentences(timed, gate)]
+    lines = [_wrap_with_units(sentence, width, "  ") for sentence in time_sentences(timed, gate)]
     if timed.verdict == "inconclusive":
         lines = [paint(line, "yellow") if "could not tell:" in line else line for line in lines]
     basis = "both versions measured here" if timed.ratio is not None and not timed.advice else ""
@@ -180,4 +180,4 @@ def _self_test(target: str, test: SelfTest, paint: Paint, width: int) -> str:
     heading = f"{paint(f'SELF-TEST {target}', 'bold')} (the same code as both versions, measured here)"
     first, *others = self_test_sentences(test)
     painted = paint(first, "red" if test.false_alarms else "green")
-    return _block(heading, [_wrapped(line, width, "  ") for line in (painted, *others)], width)
+    return _block(heading, [_wrap_with_units(line, width, "  ") for line in (painted, *others)], width)

@@ -8,7 +8,7 @@ from perfaudit.render.counter_words import counter_name, difference, in_order, n
 from perfaudit.render.gate import layers, machine
 from perfaudit.render.gate_words import findings_counts, findings_phrase, headline, word
 from perfaudit.render.paint import plain
-from perfaudit.render.time_words import could_not_see, same_again, shown, why_this_way
+from perfaudit.render.time_words import could_not_see, interval_words, same_again, why_this_way
 from perfaudit.render.words import count, seconds
 from perfaudit.report import Report
 from perfaudit.verdicts import CounterChange, CountersVerdict, Gate, TimeVerdict
@@ -84,7 +84,7 @@ def _time(timed: TimeVerdict, text: Text) -> str:
     ratio = f"{timed.ratio:.3f}" if timed.ratio is not None else ""
     interval = ""
     if timed.ratio is not None and timed.high != float("inf"):
-        interval = f"{timed.low:.3f} to {timed.high:.3f} ({shown(timed)})"
+        interval = f"{timed.low:.3f} to {timed.high:.3f} ({interval_words(timed)})"
     why = [could_not_see(timed)] if timed.verdict == "inconclusive" else []
     why += [timed.reason] if timed.reason else []
     why += [f"accepted: {timed.accepted}"] if timed.accepted else []

@@ -98,7 +98,7 @@ def counters_phrase(counted: CountersVerdict) -> str:
         said = "no counter grew" if not any(change.grew for change in counted.changes) else "counters grew as allowed"
         hidden = [f"{counter_name(c.counter)}: {both_ways(c)}" for c in in_order(counted.changes) if both_ways(c)]
         return f"{said} ({hidden[0]})" if hidden else said
-    changes = [change for change in in_order(counted.changes) if _decided(counted, change)]
+    changes = [change for change in in_order(counted.changes) if _is_decisive(counted, change)]
     if not changes:
         return f"counters of {counted.target} {word(counted.verdict)}"
     others = len(changes) - 1
@@ -107,7 +107,7 @@ def counters_phrase(counted: CountersVerdict) -> str:
     return difference_sentence(changes[0]) + more + (" (accepted)" if counted.verdict == "accepted" else "")
 
 
-def _decided(counted: CountersVerdict, change: CounterChange) -> bool:
+def _is_decisive(counted: CountersVerdict, change: CounterChange) -> bool:
     if counted.verdict == "improved":
         return not change.grew
     if counted.verdict == "accepted":

@@ -8,7 +8,7 @@ from __future__ import annotations
 from perfaudit.findings import Finding, Location
 from perfaudit.render.complaints import STEP_SLOWER, Complaint, complaints
 from perfaudit.render.gate_words import headline
-from perfaudit.render.words import in_cell, place_of, printable, remarks, sentences, unused
+from perfaudit.render.words import in_cell, place_of, printable, remarks, sentences, unused_text
 from perfaudit.report import Report
 from perfaudit.verdicts import Gate
 
@@ -26,7 +26,7 @@ def render(report: Report) -> str:
     for item in report.unused_suppressions:
         place = place_of(item)
         lines.append(
-            _command("notice", {**_place(place), "title": "unused suppression"}, in_cell(place) + unused(item))
+            _command("notice", {**_place(place), "title": "unused suppression"}, in_cell(place) + unused_text(item))
         )
     lines += [_command("notice", {"title": "perfaudit"}, remark) for remark in remarks(report)]
     return "".join(f"{line}\n" for line in lines)

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 from perfaudit.render.complaints import COUNTER_GREW, STEP_SLOWER, complaints
-from perfaudit.render.words import in_cell, json_text, place_of, printable, unused
+from perfaudit.render.words import in_cell, json_text, place_of, printable, unused_text
 from perfaudit.report import Report
 
 # GitLab knows info, minor, major, critical and blocker; training that is slow breaks nothing, so the upper two stay unused.
@@ -35,7 +35,7 @@ def render(report: Report) -> str:
         at = place_of(comment)
         key = _hash("unused-suppression", comment.path, *comment.rules)
         line = comment.line if comment.cell is None else 1
-        text = in_cell(at) + unused(comment)
+        text = in_cell(at) + unused_text(comment)
         entries.append(_entry(text, "unused-suppression", key, "info", comment.path, line, seen))
     for item in shown.skipped:
         key = _hash("not-audited", item.path)

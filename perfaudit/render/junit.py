@@ -14,7 +14,7 @@ from perfaudit.findings import Finding
 from perfaudit.render.complaints import counter_sentences, is_failing, judged_times
 from perfaudit.render.gate_words import counters_phrase, findings_counts, findings_phrase, headline, time_phrase
 from perfaudit.render.time_words import self_test_sentences, time_sentences
-from perfaudit.render.words import count, one_line, place_of, printable, remarks, sentences, unused
+from perfaudit.render.words import count, one_line, place_of, printable, remarks, sentences, unused_text
 from perfaudit.report import Report
 from perfaudit.verdicts import Gate, GateVerdict
 
@@ -37,7 +37,7 @@ def render(report: Report) -> str:
     root = ET.Element("testsuites", {"name": "perfaudit"})
     suite = ET.SubElement(root, "testsuite", {"name": "perfaudit"})
     lines = [f"{count(findings, 'finding')} in {count(report.files, 'file')}, {skipped} not audited", *remarks(report)]
-    lines += [f"{place_of(item)}: {unused(item)}" for item in report.unused_suppressions]
+    lines += [f"{place_of(item)}: {unused_text(item)}" for item in report.unused_suppressions]
     if report.gate is not None:  # its layers are tests, and one beside them that passes would contradict them
         _gate(suite, report.gate)
     else:
@@ -73,19 +73,19 @@ def _gate(suite: ET.Element, gate: Gate) -> None:
     if gate.findings is not None:
         found = gate.findings
         said = [findings_phrase(found), *filter(None, [findings_counts(found), found.reason])]
-        _judged(suite, gate, "findings", found.verdict, said)
+        _add_verdict(suite, gate, "findings", found.verdict, said)
     for counted in gate.counters:
         said = [counters_phrase(counted), *counter_sentences(counted)]
-        _judged(suite, gate, f"counters {counted.target}", counted.verdict, said)
+        _add_verdict(suite, gate, f"counters {counted.target}", counted.verdict, said)
     for timed in judged_times(gate):
         said = [time_phrase(timed), *time_sentences(timed, gate)]
-        _judged(suite, gate, f"time {timed.target}", timed.verdict, said)
+        _add_verdict(suite, gate, f"time {timed.target}", timed.verdict, said)
     for target, test in gate.self_tests.items():
         verdict: GateVerdict = "inconclusive" if test.false_alarms else "pass"  # which says of the code nothing
-        _judged(suite, gate, f"self-test {target}", verdict, self_test_sentences(test))
+        _add_verdict(suite, gate, f"self-test {target}", verdict, self_test_sentences(test))
 
 
-def _judged(suite: ET.Element, gate: Gate, name: str, verdict: GateVerdict, said: list[str]) -> None:
+def _add_verdict(suite: ET.Element, gate: Gate, name: str, verdict: GateVerdict, said: list[str]) -> None:
     case, text = _case(suite, "perfaudit gate", name), "\n".join(said)
     if verdict in ("pass", "improved", "accepted"):
         ET.SubElement(case, "system-out").text = text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from perfaudit.measurements import NOT_CLAIMED, UNCHECKED, Interval, Ladder, Rung
 from perfaudit.render.ladder_details import details
-from perfaudit.render.paint import Paint, colour, painted_diff, wrapped
+from perfaudit.render.paint import Paint, colour, painted_diff, wrap
 from perfaudit.render.tables import environment, size, table
 from perfaudit.render.words import clock_words, count, distrust, interval_text, seconds, step_time
 from perfaudit.report import Report
@@ -28,23 +28,23 @@ def climb(report: Report, paint: Paint, width: int, verbose: bool = False) -> li
     """The parts of a report of a climb, the result first; `verbose` adds what only an expert asks for."""
     found = report.ladder
     assert found is not None
-    head = [wrapped(paint(headline(report), "bold"), width, "")]
+    head = [wrap(paint(headline(report), "bold"), width, "")]
     if found.not_learning:
-        head.append(wrapped(paint(found.not_learning, "bold red"), width, ""))
+        head.append(wrap(paint(found.not_learning, "bold red"), width, ""))
     if doubt := distrust(report):
-        head.append(wrapped(paint(doubt, "bold red"), width, ""))
+        head.append(wrap(paint(doubt, "bold red"), width, ""))
     parts = ["\n".join(head) + "\n"]
     if report.environment is not None:
         parts.append(environment(report, paint, brief=not verbose))
     parts += ladder(report, paint, width)
     notes = [note for note in report.notes if note != found.not_learning]  # its line stands at the top
-    parts += [wrapped(f"note: {note}", width, "") + "\n" for note in notes]
+    parts += [wrap(f"note: {note}", width, "") + "\n" for note in notes]
     more = details(report, paint, width)
     if verbose:
         parts += [text for _, text in more]
     elif more:
         names = ", ".join(name for name, _ in more)
-        parts.append(paint(wrapped(f"--verbose adds: {names}", width, ""), "dim") + "\n")
+        parts.append(paint(wrap(f"--verbose adds: {names}", width, ""), "dim") + "\n")
     return [part for part in parts if part]
 
 
@@ -58,8 +58,8 @@ def headline(report: Report) -> str:
     else:
         before = step_before(report)
         step = f"{step_time(before)} a step: " if before is not None else ""
-        said = f"{step}{_refused(found, len(stayed)) if stayed else _none_paid(report)}"
-    undecided = _undecided(report)
+        said = f"{step}{_refusal_words(found, len(stayed)) if stayed else _none_paid(report)}"
+    undecided = _undecided_knobs(report)
     open_ = (
         [f"{' and '.join(found.offered)} would pay and {'are' if found.offered[1:] else 'is'} not allowed"]
         if found.offered
@@ -74,7 +74,7 @@ def headline(report: Report) -> str:
     return "; ".join([said, *([", ".join(open_)] if open_ else [])])
 
 
-def _undecided(report: Report) -> tuple[str, ...]:
+def _undecided_knobs(report: Report) -> tuple[str, ...]:
     """Knobs that were raced and are not decided; none where the race ended before it told of any."""
     assert report.ladder is not None
     return report.ladder.undecided if report.comparisons or report.ladder.rungs else ()
@@ -100,7 +100,7 @@ def _result(found: Ladder, patches: int) -> str:
     return f"{step} ({times}{doubt}), {said}"
 
 
-def _refused(found: Ladder, patches: int) -> str:
+def _refusal_words(found: Ladder, patches: int) -> str:
     return f"{count(patches, 'patch', 'patches')}, {REFUSED}{_short(found.trouble.removeprefix(REFUSED))}"
 
 
@@ -130,7 +130,12 @@ def ladder(report: Report, paint: Paint, width: int) -> list[str]:
     """The table of rungs, the final race, the patch of all that stayed, and what is left with its reasons."""
     found = report.ladder
     assert found is not None
-    parts = [_rungs(found, paint, width), _final_race(found, width), _patch(found, paint, width), _left(report, width)]
+    parts = [
+        _rungs(found, paint, width),
+        _final_race(found, width),
+        _patch(found, paint, width),
+        _left_text(report, width),
+    ]
     return [part for part in parts if part]
 
 
@@ -147,7 +152,7 @@ def _rungs(found: Ladder, paint: Paint, width: int) -> str:
     columns = ["   patch", first, "beside the others", "also changes"]
     if not shows_beside(found):
         columns, rows = [columns[0], first, columns[3]], [[*row[:2], row[3]] for row in rows]
-    below = [wrapped(said, width, "") for said in (reading(found), unsure_words(found)) if said]
+    below = [wrap(said, width, "") for said in (reading(found), unsure_words(found)) if said]
     return "\n".join([table(columns, rows, paint is colour, width, columns[1:-1]), *below]) + "\n"
 
 
@@ -219,7 +224,7 @@ def _changes(changes: tuple[str, ...]) -> str:
 
 def _final_race(found: Ladder, width: int) -> str:
     said = final_race(found)
-    return wrapped(said, width, "") + "\n" if said else ""
+    return wrap(said, width, "") + "\n" if said else ""
 
 
 def final_race(found: Ladder) -> str:
@@ -238,7 +243,7 @@ def final_race(found: Ladder) -> str:
     else:
         rounds = count(found.rounds, "round")
         said = f"final race, {_all_of_it(found)[0]} against your code in fresh processes ({rounds}{clock}): {_ratio(found)}"
-    if found.high < 1 and (gained := saved(found)):
+    if found.high < 1 and (gained := saving_of_patch(found)):
         said += f"; saves {gained}"
     if (peaks := known_peaks(found)) and (before := size(peaks[0])) != (after := size(peaks[1])):
         said += f"; peak memory {before} -> {after}"
@@ -265,7 +270,7 @@ def is_several(found: Ladder) -> bool:
     return sum(not rung.dropped for rung in found.rungs) > 1
 
 
-def saved(found: Ladder) -> str:
+def saving_of_patch(found: Ladder) -> str:
     """What the patch saves in THOUSAND steps, "" where no interval is known."""
     if found.seconds_per_step is None or found.ratio is None or found.high == float("inf"):
         return ""
@@ -282,7 +287,7 @@ def _ratio(found: Ladder) -> str:
 def _patch(found: Ladder, paint: Paint, width: int) -> str:
     if found.trouble:
         whole = found.trouble.removeprefix(REFUSED)
-        return "" if _short(whole) == whole else wrapped(f"no patch: {whole}", width, "") + "\n"
+        return "" if _short(whole) == whole else wrap(f"no patch: {whole}", width, "") + "\n"
     if not found.files:
         return ""
     changes = f"changes {', '.join(found.changes)}" if found.changes else "changes nothing but speed"
@@ -293,13 +298,13 @@ def _patch(found: Ladder, paint: Paint, width: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _left(report: Report, width: int) -> str:
+def _left_text(report: Report, width: int) -> str:
     """What is not in the patch and might be, one line a reason."""
-    lines = [wrapped(f"{', '.join(names)}: {reason}", width, "  ") for reason, names in left(report).items()]
+    lines = [wrap(f"{', '.join(names)}: {reason}", width, "  ") for reason, names in knobs_left(report).items()]
     return "\n".join(["left:", *lines]) + "\n" if lines else ""
 
 
-def left(report: Report) -> dict[str, list[str]]:
+def knobs_left(report: Report) -> dict[str, list[str]]:
     """What is not in the patch and might be: knobs by the reason."""
     found = report.ladder
     assert found is not None
@@ -311,7 +316,7 @@ def left(report: Report) -> dict[str, list[str]]:
     for item in (*found.left, *(item for item in report.not_applicable if item.late)):
         reasons.setdefault(item.reason, []).append(item.knob)
     known = {knob for names in reasons.values() for knob in names}
-    undecided = _undecided(report)
+    undecided = _undecided_knobs(report)
     if open_ := [knob for knob in found.undecided if knob in undecided and knob not in known]:
         reasons["undecided: more time would decide it"] = open_
     if waiting := [knob for knob in found.undecided if knob not in undecided and knob not in known]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from perfaudit.measurements import NOT_CLAIMED, Comparison, settings_text
-from perfaudit.render.paint import Paint, colour, wrapped
+from perfaudit.render.paint import Paint, colour, wrap
 from perfaudit.render.tables import calibration, not_searched, of_text, table
 from perfaudit.render.words import count, interval_text, unit_of
 from perfaudit.report import Report
@@ -28,14 +28,14 @@ def details(report: Report, paint: Paint, width: int) -> list[tuple[str, str]]:
         parts.append(("phases of a step, control, noise", calibration(report, width, verbose=True)))
     if report.comparisons:
         raced = f"every candidate that was raced ({len(report.comparisons)})"
-        parts.append((raced, f"raced against your code:\n{_raced(report.comparisons, paint, width)}"))
+        parts.append((raced, f"raced against your code:\n{_race_table(report.comparisons, paint, width)}"))
     if found.verified:
         checked = "checked" if NOT_CLAIMED in found.verified or found.not_learning else "verified"
-        parts.append(("how losses were compared", wrapped(f"{checked}: {found.verified}", width, "") + "\n"))
+        parts.append(("how losses were compared", wrap(f"{checked}: {found.verified}", width, "") + "\n"))
     if found.untested:
         why = "a later patch changes what it wrote, or time or memory were too short"
         text = f"not raced beside the others: {', '.join(found.untested)}, because {why}"
-        parts.append(("why some were not raced beside the others", wrapped(text, width, "") + "\n"))
+        parts.append(("why some were not raced beside the others", wrap(text, width, "") + "\n"))
     idle = tuple(item for item in report.not_applicable if not item.late)  # those are left, not idle
     if idle:
         shown = not_searched(report.with_(not_applicable=idle), paint, width)
@@ -43,7 +43,7 @@ def details(report: Report, paint: Paint, width: int) -> list[tuple[str, str]]:
     return parts
 
 
-def _raced(compared: tuple[Comparison, ...], paint: Paint, width: int) -> str:
+def _race_table(compared: tuple[Comparison, ...], paint: Paint, width: int) -> str:
     columns = ["candidate", "of your step", "verdict", "raced", "put in place"]
     sees = any(c.smallest is not None for c in compared)
     columns += ["resolves"] if sees else []

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable, Iterator
 
 from perfaudit.machine_facts import MachineFact
-from perfaudit.render.paint import Paint, wrapped
+from perfaudit.render.paint import Paint, wrap
 from perfaudit.render.words import count
 from perfaudit.report import Report
 
@@ -34,9 +34,9 @@ def machine_page(report: Report, paint: Paint, width: int) -> str:
             value = _in_lines(value_of(fact), width - longest - 4, " " * (longest + 4))
             lines.append(f"{paint(mark, style)}{fact.name:<{longest}}  {value}".rstrip())
             if fact.advice:
-                lines.append(wrapped(fact.advice, width, "      "))
+                lines.append(wrap(fact.advice, width, "      "))
         lines.append("")
-    said = wrapped(verdict(report.machine), width, "").split("\n")
+    said = wrap(verdict(report.machine), width, "").split("\n")
     return "\n".join([*lines, *(paint(line, "bold") for line in said), ""])
 
 

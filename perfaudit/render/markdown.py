@@ -11,7 +11,17 @@ from perfaudit.render import gate_tables, tables
 from perfaudit.render.ladder import headline, ladder
 from perfaudit.render.ladder_details import details
 from perfaudit.render.paint import plain
-from perfaudit.render.words import count, distrust, fix_title, one_line, place_of, printable, remarks, sentences, unused
+from perfaudit.render.words import (
+    count,
+    distrust,
+    fix_title,
+    one_line,
+    place_of,
+    printable,
+    remarks,
+    sentences,
+    unused_text,
+)
 from perfaudit.report import Report
 
 LIMIT = 1_000_000  # bytes; GitHub refuses more than 1 MiB a step, and other commands of the step may write there too
@@ -41,7 +51,7 @@ def render(report: Report) -> str:
     if gate is not None:
         rows += gate_tables.rows(gate, _text)
     notes = ["\n", *(f"- not audited: {_code(item.path)}: {_text(item.reason)}\n" for item in report.skipped)]
-    notes += [f"- {_code(str(place_of(item)))}: {_text(unused(item))}\n" for item in report.unused_suppressions]
+    notes += [f"- {_code(str(place_of(item)))}: {_text(unused_text(item))}\n" for item in report.unused_suppressions]
     said = remarks(report)
     if report.ladder is not None:  # its head says some of them
         said = [remark for remark in said if remark not in (report.ladder.not_learning, distrust(report))]
@@ -49,7 +59,7 @@ def render(report: Report) -> str:
     folded = _measurements(report) if gate is None else []
     if gate is not None and (everything := gate_tables.everything(report)):
         folded.append(
-            _folded("What the gate counted and measured", everything, "text", is_open=gate.kind == "self_test")
+            _fold_away("What the gate counted and measured", everything, "text", is_open=gate.kind == "self_test")
         )
     folded += [_patch(finding, finding.fix) for finding in report.findings if finding.fix and finding.fix.diff]
     return _within(LIMIT, head, rows, notes if len(notes) > 1 else [], folded)
@@ -96,7 +106,7 @@ def _row(finding: Finding) -> str:
 
 def _patch(finding: Finding, fix: Fix) -> str:
     place = f"{finding.location} " if finding.location is not None else ""
-    return _folded(f"{place}{finding.rule} {fix_title(fix)}", fix.diff, "diff")
+    return _fold_away(f"{place}{finding.rule} {fix_title(fix)}", fix.diff, "diff")
 
 
 def _measurements(report: Report) -> list[str]:
@@ -105,15 +115,15 @@ def _measurements(report: Report) -> list[str]:
     if report.ladder is not None:
         more = "\n".join(text for _, text in details(report, plain, 100))
         parts = [*machine, *ladder(report, plain, 100)]
-        shown = [_folded("The ladder and its patch", "\n".join(parts), "text", is_open=True)] if parts else []
-        return [*shown, *([_folded("Details", more, "text")] if more else [])]
+        shown = [_fold_away("The ladder and its patch", "\n".join(parts), "text", is_open=True)] if parts else []
+        return [*shown, *([_fold_away("Details", more, "text")] if more else [])]
     if not machine:
         return []
     parts = [*machine, *tables.knobs(report, plain, 100)]
-    return [_folded("What was measured", "\n".join(parts), "text", is_open=report.command == "tune")]
+    return [_fold_away("What was measured", "\n".join(parts), "text", is_open=report.command == "tune")]
 
 
-def _folded(title: str, text: str, language: str, is_open: bool = False) -> str:
+def _fold_away(title: str, text: str, language: str, is_open: bool = False) -> str:
     fence, tag = _fence(text, 3), "<details open>" if is_open else "<details>"
     title = _TICKED.sub(
         r"<code>\1</code>", html.escape(one_line(title), quote=False)

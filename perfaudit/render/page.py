@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import textwrap
 
-from perfaudit.render.paint import Paint, painted_diff, plain, wrapped
+from perfaudit.render.paint import Paint, painted_diff, plain, wrap
 from perfaudit.render.words import option_of_knob, reading_text, saving_text
 from perfaudit.rules import Example, Rule
 
@@ -23,7 +23,7 @@ def render(rule: Rule, paint: Paint = plain, knob: str = "", width: int | None =
     labelled = len(parts)
     parts += [f"severity  {rule.severity}", f"tier      {reading_text(rule)}", f"fix       {_fix(rule)}"]
     parts += [f"saving    {saving_text(saving)}" for saving in (rule.benchmarked, rule.saving) if saving is not None]
-    parts.append(f"measured  {_measured(rule, knob)}")
+    parts.append(f"measured  {_measuring_words(rule, knob)}")
     parts[labelled:] = [_within(part, width, "          ") for part in parts[labelled:]]
     parts += [*_examples(rule, paint), "", paint("Sources", "bold")]
     parts += [_within(f"  {source}", width, "  ") for source in rule.sources]
@@ -39,7 +39,7 @@ def _within(text: str, width: int | None, indent: str = "") -> str:
     if width is None or len(text) <= width:
         return text
     first = text[: len(indent)]
-    return first + wrapped(text[len(indent) :], width, indent)[len(indent) :]
+    return first + wrap(text[len(indent) :], width, indent)[len(indent) :]
 
 
 def _examples(rule: Rule, paint: Paint) -> list[str]:
@@ -50,12 +50,12 @@ def _examples(rule: Rule, paint: Paint) -> list[str]:
     bad = [example for example in rule.examples if example.lines]
     parts += ["", paint("Reported", "bold")]
     for example in bad[:2]:
-        parts += ["", *_reported(example, paint)]
+        parts += ["", *_example_lines(example, paint)]
     good = next(example for example in rule.examples if not example.is_bad)
-    parts += ["", paint("Silent", "bold"), "", *_indented(good.text)]
+    parts += ["", paint("Silent", "bold"), "", *_indent(good.text)]
     missed = [example for example in rule.examples if example.missed]
     if missed:
-        parts += ["", paint("Known miss", "bold"), "", *_indented(missed[0].text)]
+        parts += ["", paint("Known miss", "bold"), "", *_indent(missed[0].text)]
     return parts
 
 
@@ -68,7 +68,7 @@ def _fix(rule: Rule) -> str:
     }[rule.fix]
 
 
-def _measured(rule: Rule, knob: str) -> str:
+def _measuring_words(rule: Rule, knob: str) -> str:
     """What can be measured of it: its patch, a setting of the whole training, or nothing."""
     patch = "by `perfaudit scan FILE --measure`, where it has a patch and the measured step runs its line"
     setting = f"as a setting of the whole training by `perfaudit tune FILE {option_of_knob(knob)}`"
@@ -79,7 +79,7 @@ def _measured(rule: Rule, knob: str) -> str:
     return f"no, for it has no patch; {setting}" if knob else "no, for it has no patch"
 
 
-def _reported(example: Example, paint: Paint) -> list[str]:
+def _example_lines(example: Example, paint: Paint) -> list[str]:
     if example.fixed is None:
         return [
             f"  {'>' if n in example.lines else ' '} {line}"
@@ -90,5 +90,5 @@ def _reported(example: Example, paint: Paint) -> list[str]:
     return [f"  {line}" for line in painted_diff(body, paint)]
 
 
-def _indented(text: str) -> list[str]:
+def _indent(text: str) -> list[str]:
     return [f"    {line}" if line else "" for line in text.rstrip().splitlines()]

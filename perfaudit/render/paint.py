@@ -35,7 +35,7 @@ def plain(text: str, style: str) -> str:
     return text
 
 
-def linked(text: str, addresses: Mapping[str, str]) -> str:
+def link_places(text: str, addresses: Mapping[str, str]) -> str:
     """The text, in which a terminal opens a file by a click on its place (OSC 8, which others pass over).
 
     addresses: a URI of each place; only one that stands in bold by itself, as at the head of a finding, gets its link.
@@ -48,7 +48,7 @@ def linked(text: str, addresses: Mapping[str, str]) -> str:
     return _BOLD.sub(link, text) if addresses else text
 
 
-def wrapped(text: str, width: int, indent: str) -> str:
+def wrap(text: str, width: int, indent: str) -> str:
     """The text in lines of at most `width` characters, each after `indent`; colours do not count.
 
     Code in backticks stays whole, also where it is longer than a line: it is there to be copied.
@@ -67,7 +67,7 @@ def hanging(first: str, text: str, width: int) -> str:
     """The text behind `first`, which later lines leave blank: a finding behind its number. Where all fits, it stays as it is."""
     if len(first) + len(_ESCAPES.sub("", text)) <= width:
         return first + text
-    return first + wrapped(text, width, " " * len(first))[len(first) :]
+    return first + wrap(text, width, " " * len(first))[len(first) :]
 
 
 def painted_diff(diff: str, paint: Paint) -> list[str]:

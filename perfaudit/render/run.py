@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from perfaudit.findings import Finding
-from perfaudit.render.paint import Paint, hanging, wrapped
+from perfaudit.render.paint import Paint, hanging, wrap
 from perfaudit.render.run_ranks import ranks_block
 from perfaudit.render.words import MOST_LOAD, count
 from perfaudit.report import Report
@@ -51,14 +51,14 @@ def run_page(report: Report, run: Run, paint: Paint, width: int) -> str:
     """The run, then what is wrong in the files it imported: what was seen to take time first."""
     parts = [run_block(run, paint, width, finding_of_data(report))]
     if run.counted and (busy := busy_before(report)):
-        parts.append(wrapped(paint(busy, "yellow"), width, "") + "\n")
+        parts.append(wrap(paint(busy, "yellow"), width, "") + "\n")
     if run.profile is not None:
         parts.append(_profile(run.profile, width))
     findings = [finding for finding in report.findings if not is_never_built(finding)]
     for number, finding in enumerate(findings[:_SHOWN], start=1):
         place = f"{paint(str(finding.location), 'bold')}  " if finding.location else ""
         lines = [hanging(f"{number:>3}  ", f"{place}{finding.rule} {finding.name}", width)]
-        lines += [wrapped(text, width, "     ") for text in (finding.message, finding.note) if text]
+        lines += [wrap(text, width, "     ") for text in (finding.message, finding.note) if text]
         parts.append("\n".join(lines) + "\n")
     parts += [f"{item.path}: not audited: {item.reason}\n" for item in report.skipped]
     if unbuilt := len(report.findings) - len(findings):
@@ -124,14 +124,14 @@ def run_block(run: Run, paint: Paint, width: int, of_data: str = "") -> str:
     """
     if not run.counted:
         first, *others = no_step(run)
-        text = "\n".join([paint(first, "bold red"), *(wrapped(sentence, width, "") for sentence in others)]) + "\n"
+        text = "\n".join([paint(first, "bold red"), *(wrap(sentence, width, "") for sentence in others)]) + "\n"
         return "\n".join(filter(None, [text, ranks_block(run, paint, width)]))
-    lines = [wrapped(paint(headline(run), "bold"), width, ""), ""]
+    lines = [wrap(paint(headline(run), "bold"), width, ""), ""]
     lines += _phases(run, paint, width)
     if ranks := ranks_block(run, paint, width):
         lines += ["", ranks.rstrip("\n")]
-    lines += ["", wrapped(limited_by(run, of_data), width, "")]
-    lines += [wrapped(sentence, width, "") for sentence in seen_besides(run)]
+    lines += ["", wrap(limited_by(run, of_data), width, "")]
+    lines += [wrap(sentence, width, "") for sentence in seen_besides(run)]
     return "\n".join(lines) + "\n"
 
 

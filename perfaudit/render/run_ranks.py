@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from perfaudit.render.paint import Paint, wrapped
+from perfaudit.render.paint import Paint, wrap
 from perfaudit.render.words import count
 from perfaudit.runs import RankRun, Run
 
@@ -32,18 +32,18 @@ _FINE = ("enough", "finished")
 
 def ranks_block(run: Run, paint: Paint, width: int) -> str:
     """What ended badly first, then the table, then what is said of communication."""
-    lines = [paint(sentence, "bold red") for sentence in _wrapped(faults(run.by_rank), width)]
+    lines = [paint(sentence, "bold red") for sentence in _wrap_each(faults(run.by_rank), width)]
     if lines:
         lines.append("")
     shown = [each for each in run.by_rank if each.seconds_per_step is not None]
     if len(shown) > 1:
         lines += [*_table(shown, paint), ""]
-    lines += _wrapped(communication(run, shown), width)
+    lines += _wrap_each(communication(run, shown), width)
     return "\n".join(lines).rstrip("\n") + "\n" if lines else ""
 
 
-def _wrapped(sentences: Sequence[str], width: int) -> list[str]:
-    return [wrapped(sentence, width, "") for sentence in sentences]
+def _wrap_each(sentences: Sequence[str], width: int) -> list[str]:
+    return [wrap(sentence, width, "") for sentence in sentences]
 
 
 def faults(ranks: Sequence[RankRun]) -> list[str]:

@@ -13,7 +13,17 @@ from urllib.parse import quote
 from perfaudit import __version__
 from perfaudit.findings import Edit, Finding, Fix, Location, Span
 from perfaudit.render import gate_sarif
-from perfaudit.render.words import fix_title, in_cell, json_text, place_of, printable, remarks, sentences, signs, unused
+from perfaudit.render.words import (
+    fix_title,
+    in_cell,
+    json_text,
+    place_of,
+    printable,
+    remarks,
+    sentences,
+    signs,
+    unused_text,
+)
 from perfaudit.report import Json, Report
 from perfaudit.rules import Rule, all_rules
 
@@ -175,7 +185,7 @@ def _invocation(report: Report, shown: Report) -> Json:
         {
             "descriptor": {"id": _UNUSED},
             "level": "note",
-            "message": {"text": in_cell(place_of(item)) + unused(seen)},
+            "message": {"text": in_cell(place_of(item)) + unused_text(seen)},
             "locations": [_location(place_of(item))],
         }
         for item, seen in zip(report.unused_suppressions, shown.unused_suppressions, strict=True)

@@ -6,7 +6,7 @@ import io
 from collections.abc import Collection, Iterable, Sequence
 
 from perfaudit.measurements import Calibration, Comparison, NotApplicable, Settings, Trial, Winner, settings_text
-from perfaudit.render.paint import Paint, colour, painted_diff, wrapped
+from perfaudit.render.paint import Paint, colour, painted_diff, wrap
 from perfaudit.render.words import clock_words, count, interval_text, saving_text, seconds, unit_of
 from perfaudit.report import Report
 
@@ -57,9 +57,9 @@ def calibration(report: Report, width: int = 100, verbose: bool = False) -> str:
     whole = sum(seen.phases.values())
     parts = sorted(((s / whole, name) for name, s in seen.phases.items() if whole and s / whole >= 0.005), reverse=True)
     phases = ", ".join(f"{name.replace('_', ' ')} {100 * share:.0f} %" for share, name in parts)
-    step = wrapped(f"a step takes {seconds(seen.seconds_per_step)}: {phases}", width, "")
+    step = wrap(f"a step takes {seconds(seen.seconds_per_step)}: {phases}", width, "")
     lines = [control_text(seen), *([noise_text(seen)] if verbose else [])]
-    return "\n".join([step, *(wrapped(line, width, "") for line in lines)]) + "\n"
+    return "\n".join([step, *(wrap(line, width, "") for line in lines)]) + "\n"
 
 
 def control_text(seen: Calibration) -> str:
@@ -107,7 +107,7 @@ def knobs(report: Report, paint: Paint, width: int) -> list[str]:
     if report.not_applicable:
         parts.append(not_searched(report, paint, width))
     if len(names) > 1:
-        parts.append(_ranked(report.winners, paint, width))
+        parts.append(_ranking(report.winners, paint, width))
     return parts
 
 
@@ -115,7 +115,7 @@ def not_searched(report: Report, paint: Paint, width: int) -> str:
     """The knobs that cannot matter here, one line a reason."""
     reasons = reasons_of(report.not_applicable)
     lines = [
-        wrapped(f"{', '.join(paint(name, 'bold') for name in names)}: {reason}", width, "  ")
+        wrap(f"{', '.join(paint(name, 'bold') for name in names)}: {reason}", width, "  ")
         for reason, names in reasons.items()
     ]
     return "\n".join(["not searched:", *lines]) + "\n"
@@ -129,7 +129,7 @@ def reasons_of(items: Iterable[NotApplicable]) -> dict[str, list[str]]:
     return reasons
 
 
-def _ranked(winners: tuple[Winner, ...], paint: Paint, width: int) -> str:
+def _ranking(winners: tuple[Winner, ...], paint: Paint, width: int) -> str:
     """What pays, most certain saving first: the answer of a run over many knobs."""
     paying = [w for w in winners if not w.keeps_current and w.saving is not None]
     if not paying:
@@ -160,7 +160,7 @@ def _trials(trials: list[Trial], paint: Paint, width: int) -> str:
     settings = differing_names([t.settings for t in trials])
     unmeasured = {t.reason for t in trials} if all(t.status == "not_measured" for t in trials) else set()
     if len(unmeasured) == 1 and not any(t.peak_memory_bytes for t in trials):
-        return wrapped(f"{unmeasured.pop()}: {_listed(trials, settings)}", width, "  ") + "\n"
+        return wrap(f"{unmeasured.pop()}: {_settings_line(trials, settings)}", width, "  ") + "\n"
     columns, rows = trial_rows(trials)
     failed = [f"  {settings_text(t.settings)}: {t.reason}" for t in trials if t.status == "failed"]
     return table(columns, rows, paint is colour, width) + "".join(f"{line}\n" for line in failed)
@@ -187,19 +187,19 @@ def trial_rows(trials: Sequence[Trial]) -> tuple[list[str], list[list[str]]]:
         if "peak memory" in columns:
             row.append(size(t.peak_memory_bytes) if t.peak_memory_bytes else "")
         if columns[-1].startswith("adds"):
-            row.append(_added(t))
+            row.append(_added_milliseconds(t))
         rows.append(row)
     return columns, rows
 
 
-def _listed(trials: list[Trial], names: list[str]) -> str:
+def _settings_line(trials: list[Trial], names: list[str]) -> str:
     """Settings on one line, without the name where they differ in one only: "batch_size 8, 16, 32"."""
     if len(names) == 1:
         return f"{names[0]} {', '.join(_value(t.settings.get(names[0])) for t in trials)}"
     return "; ".join(settings_words(t.settings, names) for t in trials)
 
 
-def _added(t: Trial) -> str:
+def _added_milliseconds(t: Trial) -> str:
     if t.added_seconds is None:
         return ""
     middle, low, high = t.added_seconds
@@ -223,7 +223,7 @@ def _race(raced: list[Comparison], paint: Paint, metric: str, width: int) -> str
     how += ", or screened in one running training" if len(bases) > 1 else ""
     lines = [f"against {settings_words(raced[0].baseline, names)}, {how}, time per {unit}:"]
     lines += [
-        wrapped(
+        wrap(
             f"{settings_words(c.candidate, names)}{of_text(c)}{'' if c.per == raced[0].per else f', by the {c.per}'}: "
             f"{ratio_text(c, paint)}",
             width,
@@ -270,9 +270,9 @@ def ratio_text(c: Comparison, paint: Paint) -> str:
 
 
 def _winner(winner: Winner, paint: Paint, width: int) -> str:
-    remarks = [wrapped(remark, width, "  ") for remark in winner.remarks]
+    remarks = [wrap(remark, width, "  ") for remark in winner.remarks]
     if winner.keeps_current:
-        said = wrapped(f"→ {winner.words} ({settings_text(winner.settings)})", width, "")
+        said = wrap(f"→ {winner.words} ({settings_text(winner.settings)})", width, "")
         return "\n".join([said, *remarks]) + "\n"
     lines = [f"{paint('→ ' + winner.words, 'bold')}"]
     if winner.saving is not None:
@@ -286,7 +286,7 @@ def _winner(winner: Winner, paint: Paint, width: int) -> str:
         lines += [f"    {line}" if line else "" for line in painted_diff(winner.fix.diff, paint)]
     else:
         by_hand = "no line of your project builds this in a way that can be patched: change it by hand as said above"
-        lines.append(wrapped(winner.handed_over, width, "  ") if winner.handed_over else f"  {by_hand}")
+        lines.append(wrap(winner.handed_over, width, "  ") if winner.handed_over else f"  {by_hand}")
     return "\n".join(lines) + "\n"
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 from perfaudit import rank
 from perfaudit.findings import SEVERITIES, Finding
-from perfaudit.render.paint import Paint, colour, painted_diff, plain, wrapped
+from perfaudit.render.paint import Paint, colour, painted_diff, plain, wrap
 from perfaudit.render.words import (
     count,
     distrust,
@@ -16,7 +16,7 @@ from perfaudit.render.words import (
     printable,
     remarks,
     saving_text,
-    unused,
+    unused_text,
 )
 from perfaudit.report import Report
 
@@ -50,8 +50,8 @@ def render(report: Report, in_colour: bool = False, width: int = 100, verbose: b
 
         return run_page(report, report.run, paint, width)
     if doubt := distrust(report):
-        parts.append(wrapped(paint(doubt, "bold red"), width, "") + "\n")
-    parts += _measured(report, paint, width, verbose)
+        parts.append(wrap(paint(doubt, "bold red"), width, "") + "\n")
+    parts += _measurement_parts(report, paint, width, verbose)
     timed_any = any(rank.group(f) != rank.NOT_MEASURED for f in report.findings)
     previous = None
     seen: set[str] = set()  # rules whose documented or benchmarked saving was said already
@@ -62,12 +62,12 @@ def render(report: Report, in_colour: bool = False, width: int = 100, verbose: b
             previous = group
         parts.append(_finding(number, _said_once(finding, seen), paint, width))
     parts += _left_out(report, paint)
-    parts += [wrapped(f"note: {note}", width, "") + "\n" for note in report.notes]
+    parts += [wrap(f"note: {note}", width, "") + "\n" for note in report.notes]
     parts.append(_closing(report, paint, width))
     return "\n".join(part for part in parts if part)
 
 
-def _measured(report: Report, paint: Paint, width: int, verbose: bool) -> list[str]:
+def _measurement_parts(report: Report, paint: Paint, width: int, verbose: bool) -> list[str]:
     """The machine, a step's time and what knobs gave, as far as the report has it; a plain scan has none of it."""
     has_knobs = report.trials or report.comparisons or report.not_applicable or report.winners
     if report.environment is None and report.calibration is None and not has_knobs:
@@ -90,8 +90,8 @@ def _gate(report: Report, paint: Paint, width: int) -> str:
     seen: set[str] = set()
     findings = [_finding(n, _said_once(f, seen), paint, width) for n, f in enumerate(report.findings, start=1)]
     parts = [*gate_parts(report, findings, paint, width), *_left_out(report, paint)]
-    parts += [wrapped(f"note: {note}", width, "") + "\n" for note in remarks(report)]
-    parts.append("".join(wrapped(line, width, "") + "\n" for line in what_next_of_gate(report)))
+    parts += [wrap(f"note: {note}", width, "") + "\n" for note in remarks(report)]
+    parts.append("".join(wrap(line, width, "") + "\n" for line in what_next_of_gate(report)))
     return "\n".join(part for part in parts if part)
 
 
@@ -105,7 +105,7 @@ _HEADINGS = {
 
 def _left_out(report: Report, paint: Paint) -> list[str]:
     skipped = [f"{item.path}: {paint('not audited', 'yellow')}: {item.reason}\n" for item in report.skipped]
-    idle = [f"{place_of(item)}: {unused(item)}\n" for item in report.unused_suppressions]
+    idle = [f"{place_of(item)}: {unused_text(item)}\n" for item in report.unused_suppressions]
     return ["".join(skipped), "".join(idle)]
 
 
@@ -120,7 +120,7 @@ def _said_once(finding: Finding, seen: set[str]) -> Finding:
 
 def _finding(number: int, finding: Finding, paint: Paint, width: int) -> str:
     def add(text: str) -> None:
-        lines.append(wrapped(text, width, "     "))
+        lines.append(wrap(text, width, "     "))
 
     place = f"{finding.location}" if finding.location else "(no source line)"
     fits = len(f"{number:>3}  {place}  {finding.rule} {finding.name}") <= width
@@ -155,8 +155,8 @@ def _closing(report: Report, paint: Paint, width: int) -> str:
     by_severity = Counter(finding.severity for finding in report.findings)
     parts = [count(by_severity[s], s, s if s == "info" else f"{s}s") for s in SEVERITIES if by_severity[s]]
     total = paint(count(len(report.findings), "finding"), "bold")
-    lines = [wrapped(f"{total} {files}: {', '.join(parts)}", width, "")]
-    lines += [wrapped(sentence, width, "") for sentence in (left_out, *what_next(report)) if sentence]
+    lines = [wrap(f"{total} {files}: {', '.join(parts)}", width, "")]
+    lines += [wrap(sentence, width, "") for sentence in (left_out, *what_next(report)) if sentence]
     return "\n".join(lines) + "\n"
 
 

@@ -27,7 +27,7 @@ def time_sentences(timed: TimeVerdict, gate: Gate) -> list[str]:
         return _advice(timed, gate)
     said = []
     if timed.ratio is not None:
-        said.append(f"{shown(timed)}: {_ratio(timed)}{_steps(timed, ' → ')}")
+        said.append(f"{interval_words(timed)}: {_ratio(timed)}{_steps(timed, ' → ')}")
     if timed.pairs:
         said.append(
             f"{count(timed.pairs, 'pair')} of processes, {count(timed.quads, 'quad')} of blocks, interleaved in this run"
@@ -49,7 +49,7 @@ def why_this_way(timed: TimeVerdict) -> str:
     return timed.why_so if timed.way == "one training" else f"in pairs of processes, because {timed.why_so}"
 
 
-def shown(timed: TimeVerdict) -> str:
+def interval_words(timed: TimeVerdict) -> str:
     """What the interval says: "8.1 % slower" where it excludes no difference, else both of its ends."""
     assert timed.ratio is not None
     if timed.high == float("inf"):
@@ -112,7 +112,7 @@ def self_test_sentences(test: SelfTest) -> list[str]:
         f"{count(test.runs, 'gate')} on identical code: {test.false_alarms} called it regressed, {test.undecided} could "
         f"not tell; one took {seconds(test.seconds)} (median)"
     ]
-    said.append(_seen(test.smallest))
+    said.append(_resolution_words(test.smallest))
     if test.false_alarms:
         said.append(
             "identical code was called slower: here times should not fail a build (`--layers findings,counters`)"
@@ -120,7 +120,7 @@ def self_test_sentences(test: SelfTest) -> list[str]:
     return said
 
 
-def _seen(smallest: tuple[float, ...]) -> str:
+def _resolution_words(smallest: tuple[float, ...]) -> str:
     if not smallest:
         return "no gate came to an interval: no slowdown of any size can be seen here within the budget"
     ordered = sorted(smallest)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from perfaudit.findings import Finding
-from perfaudit.render.paint import Paint, wrapped
+from perfaudit.render.paint import Paint, wrap
 from perfaudit.render.words import count, fix_title, one_line, step_time
 from perfaudit.report import Report
 from perfaudit.traces import NOTE_WORDS, SHARE_WORDS, RankTrace, TraceChange, Traces, duration
@@ -32,15 +32,15 @@ def trace_page(report: Report, paint: Paint, width: int, verbose: bool = False) 
     """The report; `verbose` adds kernels and where idle time lies."""
     traces = report.traces
     if traces is None:
-        parts = [wrapped(f"{item.path}: {item.reason}", width, "") + "\n" for item in report.skipped]
+        parts = [wrap(f"{item.path}: {item.reason}", width, "") + "\n" for item in report.skipped]
         said = " ".join(report.notes) or "Nothing could be read."
-        return "".join([*parts, wrapped(paint(said, "bold red"), width, ""), "\n"])
-    parts = [wrapped(paint(traces.verdict, "bold"), width, "") + "\n"]
+        return "".join([*parts, wrap(paint(said, "bold red"), width, ""), "\n"])
+    parts = [wrap(paint(traces.verdict, "bold"), width, "") + "\n"]
     if traces.compared is not None:
         parts.append(_changes(traces.compared, paint, width))
     parts.append(_bars([rank for rank in traces.ranks if rank.has_device], paint, width, verbose))
     if traces.stragglers and not any(one.rule == "PA904" for one in report.findings):  # which says the same
-        parts.append("\n".join(wrapped(line, width, "  ") for line in _straggler_lines(traces)) + "\n")
+        parts.append("\n".join(wrap(line, width, "  ") for line in _straggler_lines(traces)) + "\n")
     parts += [_finding(number, one, paint, width) for number, one in enumerate(report.findings, start=1)]
     if report.findings:
         parts.append(_closing(report, traces, width))
@@ -118,11 +118,11 @@ def _finding(number: int, finding: Finding, paint: Paint, width: int) -> str:
     head = f"{number:>3}  {paint(f'at most {100 * high:.0f} %', 'bold')}  {finding.rule} {finding.name}"
     if finding.location is not None:
         head += f"  {finding.location.path}:{finding.location.line}"
-    lines = [head, wrapped(finding.message, width, "     ")]
+    lines = [head, wrap(finding.message, width, "     ")]
     if finding.note:
-        lines.append(wrapped(finding.note, width, "     "))
+        lines.append(wrap(finding.note, width, "     "))
     if finding.fix is not None:
-        lines.append(wrapped(fix_title(finding.fix), width, "     "))
+        lines.append(wrap(fix_title(finding.fix), width, "     "))
     return "\n".join(lines) + "\n"
 
 
@@ -132,7 +132,7 @@ def _closing(report: Report, traces: Traces, width: int) -> str:
         f"Each saving is an upper bound. Findings overlap in time, so savings do not add up.{more} What to do: `perfaudit "
         f"explain {report.findings[0].rule}`"
     )
-    return wrapped(said, width, "").replace("`", "") + "\n"
+    return wrap(said, width, "").replace("`", "") + "\n"
 
 
 def _where(rank: RankTrace, width: int) -> str:
@@ -147,7 +147,7 @@ def _where(rank: RankTrace, width: int) -> str:
         said = (
             f"{SHARE_WORDS[f'idle_{one.cause}']}, {100 * one.share:.1f} %: mostly {f'in {place}' if place else NOWHERE}"
         )
-        lines.append(wrapped(said, width, "  "))
+        lines.append(wrap(said, width, "  "))
     room = width - 26
     lines += [
         f"  {one_line(row.name)[:room]:<{room}}  {100 * row.share:>4.1f} %  {row.calls:>7,} x"
@@ -167,12 +167,12 @@ def _notes(report: Report, traces: Traces, paint: Paint, width: int, verbose: bo
             where = f" ({', '.join(_label(rank) for rank in with_it[:MOST_NAMED])}{more})"
             parts.append(f"note{where if len(with_it) < len(traces.ranks) else ''}: {NOTE_WORDS[note]}")
     parts += [f"note: {note}" for note in report.notes]
-    return ["".join(wrapped(paint(part, "dim"), width, "") + "\n" for part in parts)] if parts else []
+    return ["".join(wrap(paint(part, "dim"), width, "") + "\n" for part in parts)] if parts else []
 
 
 def _changes(change: TraceChange, paint: Paint, width: int) -> str:
     before, after = change.seconds_per_step_before, change.seconds_per_step_after
-    lines = [wrapped(f"What changed from {change.before} to {change.after}:", width, "")]
+    lines = [wrap(f"What changed from {change.before} to {change.after}:", width, "")]
     if before and after:
         lines.append(f"  {duration(before)} -> {duration(after)} a step: {after / before:.3f} times as long")
     for name, points in sorted(change.shares.items(), key=lambda item: -abs(item[1])):

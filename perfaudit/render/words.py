@@ -150,7 +150,7 @@ def remarks(report: Report) -> list[str]:
     return [*said, *report.notes]
 
 
-def unused(item: UnusedSuppression) -> str:
+def unused_text(item: UnusedSuppression) -> str:
     """What is wrong with a comment that silences nothing."""
     written = item.comment or f"perfaudit: ignore{'[' + ', '.join(item.rules) + ']' if item.rules else ''}"
     if item.unknown:

@@ -50,12 +50,12 @@ def before_leaving_at_once(then: Callable[[int], None]) -> None:
     pid, thread, leave = os.getpid(), threading.get_ident(), os._exit
 
     @functools.wraps(leave)
-    def watched(status: int) -> NoReturn:
+    def watched_exit(status: int) -> NoReturn:
         if os.getpid() == pid and threading.get_ident() == thread:
             then(status)
         leave(status)
 
-    os._exit = watched
+    os._exit = watched_exit
 
 
 def is_missing_module(error: BaseException) -> bool:

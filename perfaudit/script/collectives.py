@@ -141,7 +141,7 @@ class Collectives:
             {"file": file, "line": line, "name": name, "seconds": seconds, "calls": calls}
             for (file, line, name), (seconds, calls) in sorted(self._callers.items(), key=lambda item: -item[1][0])
         ]
-        own = [each.counted() for each in self._buckets]
+        own = [each.torch_timings() for each in self._buckets]
         found["parallel_models"] = [each for each in own if each]
         return found
 
@@ -261,7 +261,7 @@ class _Buckets:
             for number in self._handles.keys() - self._stay:
                 self._handles.pop(number).remove()
 
-    def counted(self) -> Json:
+    def torch_timings(self) -> Json:
         """Of the passes that torch samples itself, mean seconds: all communication, and that behind computation; {} without.
 
         `DDPLoggingData` of torch: passes of the first ten steps, and of each hundredth.

@@ -66,13 +66,13 @@ def _grows(counter: ast.expr, loop: ast.While) -> bool:
     wanted = ast.unparse(counter)
     writes = [
         node for node in ast.walk(loop)
-        if isinstance(node, (ast.Assign, ast.AugAssign)) and wanted in map(ast.unparse, _written(node))
+        if isinstance(node, (ast.Assign, ast.AugAssign)) and wanted in map(ast.unparse, _targets_of(node))
     ]  # fmt: skip
     adds = [node for node in writes if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add)]
     return bool(adds) and len(adds) == len(writes) and any(node in loop.body for node in adds)
 
 
-def _written(statement: ast.Assign | ast.AugAssign) -> list[ast.expr]:
+def _targets_of(statement: ast.Assign | ast.AugAssign) -> list[ast.expr]:
     return statement.targets if isinstance(statement, ast.Assign) else [statement.target]
 
 

@@ -229,7 +229,7 @@ def _listen(
             elif process.poll() is not None:
                 return
             if seen.replaced and time.monotonic() - seen.replaced_at > REPLACED_SECONDS:
-                seen.ended, seen.message = "failed", f"{_replaced(seen)}it was ended"
+                seen.ended, seen.message = "failed", f"{_replacement_words(seen)}it was ended"
                 return
             if seen.number > count:
                 last, count = time.monotonic(), seen.number
@@ -283,7 +283,7 @@ def _take(seen: Seen, line: Json) -> None:
         how = f"by signal {signal.Signals(-left).name}" if left < 0 else f"at once with code {left}, by os._exit"
         if seen.replaced and left >= 0:
             how = f"with code {left}"
-        how = f"{_replaced(seen)}its process ended {how}"
+        how = f"{_replacement_words(seen)}its process ended {how}"
         if not left and not seen.replaced:
             seen.ended, seen.code = (
                 ("enough", None) if seen.enough_by else ("finished", 0)
@@ -299,7 +299,7 @@ def _forget_end_after_enough(seen: Seen) -> None:
         seen.ended, seen.code, seen.message = "enough", None, ""
 
 
-def _replaced(seen: Seen) -> str:
+def _replacement_words(seen: Seen) -> str:
     return f"another program took its place ({seen.replaced}), in which nothing was seen; " if seen.replaced else ""
 
 

@@ -30,7 +30,7 @@ from perfaudit.script.own_files import OURS, is_own
 from perfaudit.script.pipe import Pipe
 from perfaudit.script.redirected_writes import RedirectedWrites
 from perfaudit.script.stands import begin_telling
-from perfaudit.script.started import watch_replaced, watch_started
+from perfaudit.script.started_processes import watch_replaced, watch_started
 from perfaudit.script.teller import Teller
 from perfaudit.script.watched_process import WatchedProcess
 from perfaudit.target.overlay import install
@@ -173,7 +173,7 @@ def _tell_left_at_once(teller: Teller, code: int) -> None:
         teller.end(how, message, code)
 
 
-def _shown(file: str, folder: Path) -> str:
+def _relative_name(file: str, folder: Path) -> str:
     """A file as seen from the folder of the command, as it is where it lies outside."""
     return str(Path(file).relative_to(folder)) if Path(file).is_relative_to(folder) else file
 
@@ -185,9 +185,9 @@ def _describe(error: BaseException, folder: Path) -> str:
     for frame in traceback.extract_tb(error.__traceback__):
         is_file = not frame.filename.startswith("<")  # as "<string>" of what was compiled from a text
         if is_file and is_own(os.path.abspath(frame.filename)):  # noqa: PTH100
-            place = f" ({_shown(frame.filename, folder)}:{frame.lineno} in {frame.name})"
+            place = f" ({_relative_name(frame.filename, folder)}:{frame.lineno} in {frame.name})"
     if isinstance(error, SyntaxError) and error.filename:
-        text, place = error.msg or text, f" ({_shown(error.filename, folder)}:{error.lineno})"
+        text, place = error.msg or text, f" ({_relative_name(error.filename, folder)}:{error.lineno})"
     return f"{type(error).__name__}: {text}{place}" if text else f"{type(error).__name__}{place}"
 
 

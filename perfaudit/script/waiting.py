@@ -12,7 +12,7 @@ from collections import deque
 from typing import Any
 
 from perfaudit.target.accelerator import Accelerator, accelerator_of, device_in_use
-from perfaudit.target.queued import queued_seconds
+from perfaudit.target.queue_time import queued_seconds
 
 FIRST = 3  # looks that are left out: of these the start of the script takes most
 KEPT = 512  # spans between two looks of which it is kept how long the thread stood still, the last ones

@@ -33,7 +33,7 @@ def merge_alike(findings: Sequence[Finding], read: Reading = read_again) -> tupl
     merged: dict[int, Finding] = {}
     gone: set[int] = set()
     for group in groups.values():
-        if len(group) > 1 and (one := _merged(group, document)) is not None:
+        if len(group) > 1 and (one := _merge(group, document)) is not None:
             merged[id(group[0])] = one
             gone |= {id(finding) for finding in group[1:]}
     return tuple(merged.get(id(finding), finding) for finding in findings if id(finding) not in gone)
@@ -49,7 +49,7 @@ def _kind(finding: Finding) -> object:
     return (finding.rule, finding.location.path, words, fixed, finding.also)
 
 
-def _merged(group: list[Finding], document: Reading) -> Finding | None:
+def _merge(group: list[Finding], document: Reading) -> Finding | None:
     first, more = group[0], len(group) - 1
     fix = first.fix
     if fix is not None and fix.edits and (fix := _fix_of_all(group, fix, document)) is None:

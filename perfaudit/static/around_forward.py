@@ -92,11 +92,11 @@ def _only_scales(statement: ast.stmt) -> bool:
     """Whether a statement makes a loss of the loss alone: `loss = loss / steps`, `loss = loss.mean()`."""
     if not isinstance(statement, (ast.Assign, ast.AugAssign)):
         return False
-    given = _written(statement.target if isinstance(statement, ast.AugAssign) else statement.targets[0])
+    given = _written_name(statement.target if isinstance(statement, ast.AugAssign) else statement.targets[0])
     calls = (node for node in ast.walk(statement.value) if isinstance(node, ast.Call))
-    if any(not isinstance(call.func, ast.Attribute) or _written(call.func.value) != given for call in calls):
+    if any(not isinstance(call.func, ast.Attribute) or _written_name(call.func.value) != given for call in calls):
         return False
-    return isinstance(statement, ast.AugAssign) or given in map(_written, ast.walk(statement.value))
+    return isinstance(statement, ast.AugAssign) or given in map(_written_name, ast.walk(statement.value))
 
 
 def _own_region(source: Source, place: ast.stmt, last: ast.stmt, begun: Begun) -> _Region | None:
@@ -134,7 +134,9 @@ def _joins(source: Source, last: ast.stmt, regions: list[_Region]) -> bool:
 
 def _given_at(source: Source, statements: list[ast.stmt], backward: ast.stmt) -> list[int]:
     """Which of these statements give a value to something that a backward pass begins with."""
-    begun_with = {_written(node) for node in ast.walk(backward) if isinstance(node, (ast.Name, ast.Attribute))} - {""}
+    begun_with = {_written_name(node) for node in ast.walk(backward) if isinstance(node, (ast.Name, ast.Attribute))} - {
+        ""
+    }
     return [at for at, statement in enumerate(statements) if begun_with & _names_given(source, statement)]
 
 
@@ -171,18 +173,18 @@ def _runs_a_model(source: Source, statement: ast.stmt | ast.expr, begun: Begun) 
     for call in (node for node in ast.walk(statement) if isinstance(node, ast.Call)):
         if source.enclosing(call, *FUNCTIONS, ast.Lambda, within=statement) is not None:
             continue
-        called = _written(call.func)
+        called = _written_name(call.func)
         owner, _, method = called.rpartition(".")
         if called in names or (owner in names and method not in _OTHER):
             return True
         if isinstance(statement, ast.Expr) and call is statement.value:
             continue
-        if any(_written(value) in names for value in (*call.args, *(each.value for each in call.keywords))):
+        if any(_written_name(value) in names for value in (*call.args, *(each.value for each in call.keywords))):
             return True
     return False
 
 
-def _written(node: ast.AST) -> str:
+def _written_name(node: ast.AST) -> str:
     """A name, with attributes or without, as it is written; "" for anything else."""
     return ast.unparse(node) if isinstance(node, (ast.Name, ast.Attribute)) else ""
 
@@ -192,4 +194,4 @@ def _names_given(source: Source, statement: ast.stmt) -> set[str]:
     scope = source.scope(statement)
     names = [node for node in ast.walk(statement) if isinstance(node, (ast.Name, ast.Attribute))]
     stored = [node for node in names if not isinstance(node.ctx, ast.Load) and source.scope(node) is scope]
-    return {_written(node) for node in stored}
+    return {_written_name(node) for node in stored}

@@ -17,7 +17,7 @@ from perfaudit.rules import Rule
 from perfaudit.static.document import Document, read_document
 from perfaudit.static.project import Project
 from perfaudit.static.project.asked import Asked
-from perfaudit.static.registry import joined, run_what_works
+from perfaudit.static.registry import join_findings, run_what_works
 from perfaudit.static.source import FUNCTIONS, Source, Unreadable
 from perfaudit.static.suppress import silence, suppressions
 
@@ -60,8 +60,8 @@ def audit(
     try:
         source = Source(shown_as, document.text, neighbours)
         findings, failures = run_what_works(source, rules, selected)
-        kept, unused = _reported(source, findings, rules, selected)
-        kept = joined(kept)
+        kept, unused = _findings_to_report(source, findings, rules, selected)
+        kept = join_findings(kept)
     except RecursionError:
         return Audited(skipped=(Skipped(shown_as, "nested too deeply to audit"),), looked_at=False)
     skipped = tuple(Skipped(shown_as, str(failure)) for failure in failures)
@@ -75,7 +75,7 @@ def audit(
     return Audited(tuple(kept), skipped, tuple(unused), asked=asked)
 
 
-def _reported(
+def _findings_to_report(
     source: Source, findings: list[Finding], rules: Mapping[str, Rule], selected: frozenset[str]
 ) -> tuple[list[Finding], list[UnusedSuppression]]:
     comments = suppressions(source.text, selected)

@@ -36,7 +36,7 @@ def bare_code(text: str) -> BareCode:
     f_strings: list[str] = []
     texts = 0
 
-    def emptied(match: re.Match[str]) -> str:
+    def blank_out(match: re.Match[str]) -> str:
         nonlocal texts
         found = match[0]
         if found[0] == "#":
@@ -47,7 +47,7 @@ def bare_code(text: str) -> BareCode:
             f_strings.append(found)
         return "'' "  # with a space: two texts side by side would become the beginning of a third
 
-    code = _TEXT.sub(emptied, text)
+    code = _TEXT.sub(blank_out, text)
     is_sure = '"' not in code and code.count("'") == 2 * texts and code.isascii()
     # A brace that nothing closes there: a quote inside the braces, as Python 3.12 allows it.
     is_sure = is_sure and all(part.count("{") == part.count("}") for part in f_strings)

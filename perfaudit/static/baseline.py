@@ -14,7 +14,7 @@ from perfaudit.errors import ConfigError, UserError, refusal
 from perfaudit.files import reason, replace_file
 from perfaudit.findings import Finding, only, parts_of
 from perfaudit.reading import MAX_RECORD_BYTES, read_bytes
-from perfaudit.static.discover import shown
+from perfaudit.static.discover import shown_path
 
 SCHEMA = "perfaudit.baseline/1"
 
@@ -51,7 +51,7 @@ def read_baseline(path: Path) -> tuple[Known, ...]:
         known = [known_finding(entry) for entry in data.at("findings").items()]
     except Damaged as error:
         raise ConfigError(f"{path}: a damaged baseline: {error}") from error
-    return tuple(replace(k, path=shown(path.parent / k.path)) for k in known)
+    return tuple(replace(k, path=shown_path(path.parent / k.path)) for k in known)
 
 
 def known_finding(entry: Value) -> Known:
@@ -77,7 +77,7 @@ def as_known(findings: Iterable[Finding]) -> list[Known]:
     return [Known(f.location.path if f.location else "", f.rule, f.text_digest, f.message) for f in found]
 
 
-def compared(
+def compare_with_known(
     findings: tuple[Finding, ...], known: tuple[Known, ...], was_looked_at: Iterable[str], rules: frozenset[str]
 ) -> tuple[tuple[Finding, ...], int, int]:
     """Findings that are new, how many are known, and how many of the baseline are gone.

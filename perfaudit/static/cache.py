@@ -75,7 +75,7 @@ class Cache:
                 return None
             if not _uses_hold(data, path, project):
                 return None
-            return _decoded(data)
+            return _decode(data)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
 
@@ -94,7 +94,7 @@ class Cache:
             "modules": [[folder, name] for folder, name in sorted(result.asked.modules)],
         }
         kept = {"depends": _depends(asked, path, project), "uses": _uses(asked, path, project)}
-        data = json.dumps({"asked": asked, **kept, **_encoded(result)})
+        data = json.dumps({"asked": asked, **kept, **_encode(result)})
         text = data.encode("utf-8", "surrogatepass")
         with contextlib.suppress(OSError):  # a full disk
             self._folder.write(entry, self._seal(entry, text) + text, 0o600, sync=False)
@@ -188,7 +188,7 @@ def _uses_hold(data: Json, path: str, project: Project) -> bool:
     return bool(data["uses"][1:] == _uses(data["asked"], path, project)[1:])
 
 
-def _encoded(result: Audited) -> Json:
+def _encode(result: Audited) -> Json:
     return {
         "findings": [dataclasses.asdict(finding) for finding in result.findings],
         "skipped": [dataclasses.asdict(item) for item in result.skipped],
@@ -197,7 +197,7 @@ def _encoded(result: Audited) -> Json:
     }
 
 
-def _decoded(data: Json) -> Audited:
+def _decode(data: Json) -> Audited:
     return Audited(
         tuple(_finding(item) for item in data["findings"]),
         tuple(Skipped(**item) for item in data["skipped"]),

@@ -21,7 +21,7 @@ from perfaudit.expressions import regex
 from perfaudit.reading import read_bytes
 from perfaudit.static.bare_code import bare_code
 from perfaudit.static.import_graph import FileSet, numbers_in
-from perfaudit.static.source import Unreadable, decoded, read_text
+from perfaudit.static.source import Unreadable, decode_source, read_text
 from perfaudit.static.source.lines import NEWLINE
 
 # What may stand between a name and the bracket of its call. Nothing is tried twice (`+` behind a repetition).
@@ -104,7 +104,7 @@ def _names_called(file: str) -> set[str]:
     try:
         data = read_bytes(file)
         if not data.isascii():
-            return _as_parsed(_CALLED.findall(decoded(data)[0]))
+            return _as_parsed(_CALLED.findall(decode_source(data)[0]))
     except (OSError, Unreadable):
         return set()
     names = {_last_word(before) for before in data.translate(_WORDS_AND_REST).split(b"(")[:-1]}

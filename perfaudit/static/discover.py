@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from perfaudit.errors import UserError, refusal
 from perfaudit.ownership import folders_above, is_ours
-from perfaudit.patterns import MAX_LENGTH, MAX_PATTERNS, joined, pattern_of, spec_of
+from perfaudit.patterns import MAX_LENGTH, MAX_PATTERNS, join_patterns, pattern_of, spec_of
 from perfaudit.reading import MAX_SETTINGS_BYTES, read_bytes
 
 if TYPE_CHECKING:
@@ -69,17 +69,17 @@ def python_files(
     A file or folder that is named is taken even where `.gitignore` would leave it out; below a folder, the ignore
     files of the folder, its parents up to the repository's top, and its children hold. `exclude` are further patterns
     of the same language, relative to `base` (the working directory), which hold for named files with `named_too` only.
-    Links to folders are not followed. seen_from: see `shown`.
+    Links to folders are not followed. seen_from: see `shown_path`.
     Raises UserError for a path that does not exist.
     """
     excluded = (spec_of(exclude), base or Path.cwd()) if exclude else None
     found: dict[str, File] = {}
     for given in paths:
         path = Path(given)
-        named = [] if _is_folder(given) else [File(path, shown(path, seen_from), named=True)]
+        named = [] if _is_folder(given) else [File(path, shown_path(path, seen_from), named=True)]
         files = named or _walk(path, excluded, seen_from)
         if named_too:
-            files = (file for file in files if not _excluded(Path(os.path.abspath(file.path)), excluded, False))  # noqa: PTH100
+            files = (file for file in files if not _is_excluded(Path(os.path.abspath(file.path)), excluded, False))  # noqa: PTH100
         for file in files:
             real = os.path.realpath(file.path)  # two ways to one file are one file
             if real in found and found[real].is_stray_link and not file.is_stray_link:
@@ -88,7 +88,7 @@ def python_files(
     return list(found.values())
 
 
-def shown(path: Path, seen_from: Path | None = None) -> str:
+def shown_path(path: Path, seen_from: Path | None = None) -> str:
     """The path as reports show it, always with '/': relative to a folder, the working directory without one."""
     absolute, folder = Path(os.path.normpath(path.absolute())), seen_from or Path.cwd()
     return (Path(os.path.relpath(absolute, folder)) if absolute.anchor == folder.anchor else absolute).as_posix()
@@ -114,19 +114,19 @@ def _walk(root: Path, excluded: tuple[GitIgnoreSpec, Path] | None, seen_from: Pa
     top = Path(os.path.normpath(root.absolute()))
     problems: list[tuple[Path, str]] = []
     above = _ignores_above(top, problems)
-    ignores = [] if _ignored(top, above) else above
+    ignores = [] if _is_ignored(top, above) else above
     waiting: list[tuple[Path, bool, Ignores]] = [(top, True, ignores)]  # the next one last
     while waiting:
         path, is_folder, ignores = waiting.pop()
         given = root / path.relative_to(top)
         if not is_folder:
-            yield File(given, shown(given, seen_from), named=False, inside=path.relative_to(top).as_posix())
+            yield File(given, shown_path(given, seen_from), named=False, inside=path.relative_to(top).as_posix())
             continue
         try:
             entries = sorted(os.scandir(path), key=lambda entry: entry.name, reverse=True)
         except OSError as error:
             reason = f"folder not read: {refusal(error)}"
-            yield File(given, shown(given, seen_from), False, reason)
+            yield File(given, shown_path(given, seen_from), False, reason)
             continue
         names = {entry.name for entry in entries}
         if path != top and names & MARKS_OF_ENVIRONMENTS:
@@ -137,13 +137,13 @@ def _walk(root: Path, excluded: tuple[GitIgnoreSpec, Path] | None, seen_from: Pa
             ignores = [*ignores, *_read_ignore(path, ignores, problems)]
         while problems:
             ignore, reason = problems.pop()
-            yield File(ignore, shown(ignore, seen_from), False, reason)
+            yield File(ignore, shown_path(ignore, seen_from), False, reason)
         for entry in entries:
             below = path / entry.name
             is_folder = entry.is_dir(follow_symlinks=False)
             if entry.name in NEVER if is_folder else not _is_python_file(entry):
                 continue
-            if not _ignored(below, ignores, is_folder) and not _excluded(below, excluded, is_folder):
+            if not _is_ignored(below, ignores, is_folder) and not _is_excluded(below, excluded, is_folder):
                 waiting.append((below, is_folder, ignores))
 
 
@@ -157,7 +157,7 @@ def _is_python_file(entry: os.DirEntry[str]) -> bool:
         return True
 
 
-def _excluded(path: Path, excluded: tuple[GitIgnoreSpec, Path] | None, is_folder: bool) -> bool:
+def _is_excluded(path: Path, excluded: tuple[GitIgnoreSpec, Path] | None, is_folder: bool) -> bool:
     if excluded is None:
         return False
     spec, base = excluded
@@ -207,10 +207,10 @@ def _read_ignore(folder: Path, above: Ignores, problems: list[tuple[Path, str]])
     if refused:
         bound = f"{MAX_PATTERNS:,} hold for a path, of {MAX_LENGTH:,} characters at most"
         problems.append((path, f"{refused:,} of its patterns not used: {bound}"))
-    return [(folder, joined(patterns))]
+    return [(folder, join_patterns(patterns))]
 
 
-def _ignored(path: Path, ignores: Ignores, is_folder: bool = True) -> bool:
+def _is_ignored(path: Path, ignores: Ignores, is_folder: bool = True) -> bool:
     """Whether the nearest ignore file that speaks of the path excludes it."""
     for folder, spec in reversed(ignores):
         verdict = spec.check_file(path.relative_to(folder).as_posix() + ("/" if is_folder else "")).include

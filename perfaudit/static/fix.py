@@ -18,7 +18,7 @@ from perfaudit.reading import read_bytes
 from perfaudit.static import edit
 from perfaudit.static.document import Document, read_document
 from perfaudit.static.edit import Edits
-from perfaudit.static.source import Unreadable, decoded
+from perfaudit.static.source import Unreadable, decode_source
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Patched:
         return edit.in_bytes(edit.diff_of_file(self.path, self.before, self.after, self.encoding), self.encoding)
 
 
-def allowed(finding: Finding, unsafe: bool, allow: frozenset[str] = frozenset()) -> bool:
+def is_allowed(finding: Finding, unsafe: bool, allow: frozenset[str] = frozenset()) -> bool:
     """Whether a finding's fix may be applied: safe always, unsafe on request or when all it changes is allowed."""
     fix = finding.fix
     if fix is None or not fix.edits or fix.safety == "manual":
@@ -60,9 +60,9 @@ def allowed(finding: Finding, unsafe: bool, allow: frozenset[str] = frozenset())
     return fix.safety == "safe" or unsafe or (bool(fix.changes) and set(fix.changes) <= allow)
 
 
-def unfixed(finding: Finding, reason: str) -> Finding:
+def with_fix_as_advice(finding: Finding, reason: str) -> Finding:
     """The finding with its fix as advice: nothing that can be written, and why."""
-    finding = finding.with_(parts=tuple(unfixed(part, reason) for part in finding.parts))
+    finding = finding.with_(parts=tuple(with_fix_as_advice(part, reason) for part in finding.parts))
     if finding.fix is None or not finding.fix.edits:
         return finding
     return finding.with_(fix=Fix(finding.fix.title, "manual"), note=reason)
@@ -93,7 +93,7 @@ def together(findings: Iterable[Finding]) -> Patched | None:
     known = {f.fix.before for f in findings if f.fix is not None and f.fix.before}
     try:
         data = read_bytes(paths[0])
-        text, _ = decoded(data)
+        text, _ = decode_source(data)
     except (Unreadable, OSError):  # one too large is an OSError
         return None
     if known and known != {hashlib.sha256(data).hexdigest()}:
@@ -164,7 +164,7 @@ def patches(findings: Iterable[Finding], unsafe: bool, allow: frozenset[str] = f
     """
     by_path: dict[str, list[Finding]] = {}
     for finding in findings:
-        if finding.location is not None and allowed(finding, unsafe, allow):
+        if finding.location is not None and is_allowed(finding, unsafe, allow):
             by_path.setdefault(finding.location.path, []).append(finding)
     made = []
     for (path, _), patched in in_children(lambda item: _patch_file(*item), sorted(by_path.items())):
@@ -222,6 +222,6 @@ def write(patched: Patched) -> None:
 
 def _text_in(data: bytes) -> str | None:
     try:
-        return decoded(data)[0]
+        return decode_source(data)[0]
     except Unreadable:
         return None

@@ -52,7 +52,7 @@ def hoist(source: Source, node: Function | ast.Lambda, name: str) -> Edits | Non
     taken = (
         source.bound_in(source.tree).get(node.name) or node.name in source.module_imports | _BUILTIN or len(named) > 1
     )
-    text = None if taken or node.decorator_list else _dedented(source, node)
+    text = None if taken or node.decorator_list else _dedented_text(source, node)
     removed = _removal(source, node)
     return None if text is None or removed is None else edit.together((Edit(Span(at, at), text + gap),), removed)
 
@@ -113,7 +113,7 @@ def _as_function(source: Source, node: ast.Lambda, name: str) -> str | None:
     return f"def {name}({arguments}):{source.newline}{unit}return {body}"
 
 
-def _dedented(source: Source, node: Function) -> str | None:
+def _dedented_text(source: Source, node: Function) -> str | None:
     """The text of the function without its indentation; None where a line of it begins inside a string."""
     if edit.lines_in_strings(source, source.span(node)):
         return None

@@ -54,40 +54,40 @@ class ImportGraph:
 
     def _imported_by(self, files: FileSet) -> FileSet:
         """What any of these files imports, directly or through others; most files of a project have the same importers."""
-        if files not in self._joined:
+        if files not in self._union_by_files:
             joined = 0
             for number in numbers_in(files):
                 joined |= self._below[number]
-            self._joined[files] = joined
-        return self._joined[files]
+            self._union_by_files[files] = joined
+        return self._union_by_files[files]
 
     @cached_property
-    def _joined(self) -> dict[FileSet, FileSet]:
+    def _union_by_files(self) -> dict[FileSet, FileSet]:
         return {}
 
     @cached_property
-    def _imported(self) -> list[list[int]]:
+    def _imported_numbers(self) -> list[list[int]]:
         found = ((self._numbers.get(imported) for imported in self._imports(file)) for file in self._files)
         return [list(dict.fromkeys(n for n in some if n is not None and n != own)) for own, some in enumerate(found)]
 
     @cached_property
     def _importing(self) -> list[list[int]]:
         table: list[list[int]] = [[] for _ in self._files]
-        for number, imported in enumerate(self._imported):
+        for number, imported in enumerate(self._imported_numbers):
             for below in imported:
                 table[below].append(number)
         return table
 
     @cached_property
     def _above(self) -> list[FileSet]:
-        return _reached(self._importing)
+        return _reachable_files(self._importing)
 
     @cached_property
     def _below(self) -> list[FileSet]:
-        return _reached(self._imported)
+        return _reachable_files(self._imported_numbers)
 
 
-def _reached(edges: list[list[int]]) -> list[FileSet]:
+def _reachable_files(edges: list[list[int]]) -> list[FileSet]:
     """For each file what can be reached from it in MAX_HOPS, itself included."""
     reached = [1 << number for number in range(len(edges))]
     for _ in range(MAX_HOPS):

@@ -34,7 +34,7 @@ def hunks(before: Sequence[str], after: Sequence[str], context: int, above: int 
     Both texts must have at least `context` equal lines in front of the first change, or begin where the file does; likewise
     at their end.
     """
-    for group in _grouped(changes(before, after), context):
+    for group in _changes_by_hunk(changes(before, after), context):
         yield from _hunk(before, after, group, context, above)
 
 
@@ -44,9 +44,9 @@ def changes(before: Sequence[str], after: Sequence[str]) -> list[Change]:
     tail = _equal(before[begin:][::-1], after[begin:][::-1])
     whole = Change(begin, len(before) - tail, begin, len(after) - tail)
     if _pairs(before, after, whole) <= MAX_PAIRS:
-        return list(_compared(before, after, whole))
+        return list(_changes_in(before, after, whole))
     parts = _between_anchors(before, after, whole)
-    return [change for part in parts for change in _compared(before, after, part)]
+    return [change for part in parts for change in _changes_in(before, after, part)]
 
 
 def _equal(a: Sequence[str], b: Sequence[str]) -> int:
@@ -97,7 +97,7 @@ def _longest_rising(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return row[::-1]
 
 
-def _compared(before: Sequence[str], after: Sequence[str], part: Change) -> Iterator[Change]:
+def _changes_in(before: Sequence[str], after: Sequence[str], part: Change) -> Iterator[Change]:
     """The changes in a part; the part itself where equal lines would take too long to pair."""
     if _pairs(before, after, part) > MAX_PAIRS:
         yield part
@@ -114,7 +114,7 @@ def _pairs(before: Sequence[str], after: Sequence[str], part: Change) -> int:
     return sum(counts[line] for line in before[part.start : part.end])
 
 
-def _grouped(found: list[Change], context: int) -> Iterator[list[Change]]:
+def _changes_by_hunk(found: list[Change], context: int) -> Iterator[list[Change]]:
     """Changes that share a hunk: no more than twice the context lies between them."""
     begin = 0
     for n, (one, other) in enumerate(pairwise(found), 1):

@@ -48,7 +48,7 @@ class ModuleNames:
             self.imports.clear()
             self.stars.clear()
             self._classes.clear()
-            self._add_all(_parsed(text))
+            self._add_all(_parse(text))
 
     def base_of(self, name: str, *, plain: bool) -> str:
         """The one base of a class, as written; plain: of one that takes its base's arguments and leaves them as they are.
@@ -79,7 +79,7 @@ class ModuleNames:
         if match := _CLASS.match(chunk):
             self._classes.setdefault(match[1], []).append(chunk)
         else:
-            self._add_all(_parsed(chunk))
+            self._add_all(_parse(chunk))
 
     def _add_all(self, body: Iterable[ast.stmt]) -> None:
         waiting = list(body)[::-1]
@@ -134,13 +134,13 @@ def _changes_surely(body: str) -> bool:
 
 def _class_in(text: str) -> ast.ClassDef | None:
     try:
-        statement = next(iter(_parsed(text)), None)
+        statement = next(iter(_parse(text)), None)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     return statement if isinstance(statement, ast.ClassDef) else None
 
 
-def _parsed(text: str) -> list[ast.stmt]:
+def _parse(text: str) -> list[ast.stmt]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return ast.parse(text).body

@@ -33,9 +33,11 @@ def needs_old_torch(source: Source) -> bool:
     """
     if _runs_before_1_0(source):
         return True
-    if any(_is_gone(name) and not _may_fail(source, s) for s in _imports(source) for name in _imported(s)):
+    if any(_is_gone(name) and not _may_fail(source, s) for s in _imports(source) for name in _imported_names(s)):
         return True
-    if "torchtext" in source.text and any(_is_gone(source.qualified(n) or "") for n in source.nodes(ast.Attribute)):
+    if "torchtext" in source.text and any(
+        _is_gone(source.qualified_name(n) or "") for n in source.nodes(ast.Attribute)
+    ):
         return True
     return source.neighbours is not None and source.neighbours.imports_carry(OLD_TORCH)
 
@@ -75,7 +77,7 @@ def _imports(source: Source) -> list[ast.Import | ast.ImportFrom]:
     return [*source.nodes(ast.Import), *source.nodes(ast.ImportFrom)]
 
 
-def _imported(statement: ast.Import | ast.ImportFrom) -> list[str]:
+def _imported_names(statement: ast.Import | ast.ImportFrom) -> list[str]:
     if isinstance(statement, ast.Import):
         return [alias.name for alias in statement.names]
     return [f"{statement.module}.{alias.name}" for alias in statement.names] if not statement.level else []

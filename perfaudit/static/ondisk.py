@@ -13,7 +13,7 @@ from perfaudit.files import Kept, Refused, forget, keep, put_back, reason, repla
 from perfaudit.reading import MAX_FILE_BYTES, TooLarge, read_bytes
 from perfaudit.static.discover import SUFFIXES
 from perfaudit.static.document import digest, is_notebook
-from perfaudit.static.source import Unreadable, decoded
+from perfaudit.static.source import Unreadable, decode_source
 from perfaudit.static.source.reading import MAX_BYTES
 
 _UNUSUAL = regex("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")  # in a path: nothing that a terminal obeys
@@ -68,13 +68,13 @@ def inside(path: str, root: Path) -> Path:
     return real
 
 
-def opened(path: str, root: Path) -> Opened:
+def open_file(path: str, root: Path) -> Opened:
     """The file that a path of a patch names. Raises UserError unless it is a text inside the project, of usual size."""
     real = inside(path, root)
     limit = MAX_FILE_BYTES if is_notebook(real) else MAX_BYTES
     try:
         data = read_bytes(real, limit)
-        return Opened(path, real, data, *decoded(data))
+        return Opened(path, real, data, *decode_source(data))
     except TooLarge as error:
         raise UserError(f"{path}: larger than {limit >> 20} MiB") from error
     except OSError as error:
@@ -83,7 +83,7 @@ def opened(path: str, root: Path) -> Opened:
         raise UserError(f"{path}: {error}") from error
 
 
-def known(file: Opened, before: str, command: str) -> None:
+def require_unchanged(file: Opened, before: str, command: str) -> None:
     """Raises UserError unless the file is the one that the command read."""
     if file.digest != before:
         raise UserError(

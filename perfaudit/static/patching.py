@@ -12,7 +12,7 @@ from perfaudit.findings import Edit, FilePatch
 from perfaudit.forked_work import Lost, in_children
 from perfaudit.static import edit
 from perfaudit.static.document import digest
-from perfaudit.static.ondisk import Opened, Planned, known, named_twice, opened, refuse
+from perfaudit.static.ondisk import Opened, Planned, named_twice, open_file, refuse, require_unchanged
 from perfaudit.static.source.lines import location
 
 T = TypeVar("T")
@@ -21,10 +21,10 @@ T = TypeVar("T")
 def file_patch(path: str, before: str, edits: Sequence[Edit], encoding: str = "utf-8") -> FilePatch:
     """The patch that makes these edits of this file; text and encoding as `source.read_text` gives them.
 
-    path: as `discover.shown` has it. Raises UserError where the encoding cannot hold the new text.
+    path: as `discover.shown_path` has it. Raises UserError where the encoding cannot hold the new text.
     """
     after = edit.apply(before, edits)
-    old, new = _encoded(path, before, encoding), _encoded(path, after, encoding)
+    old, new = _encode(path, before, encoding), _encode(path, after, encoding)
     placed = (replace(e, place=location(path, before, e.span)) for e in edit.in_order(edits, len(before)))
     diff = edit.diff_of_file(path, before, after, encoding)
     return FilePatch(path, digest(old), digest(new), diff, edit.plain(encoding), tuple(placed))
@@ -40,7 +40,7 @@ def git_patch_of(planned: Iterable[Planned]) -> bytes:
     return b"".join(_in_git_format(item.diff) for item in planned)
 
 
-def planned(files: Sequence[FilePatch], root: Path) -> list[Planned]:
+def plan_writes(files: Sequence[FilePatch], root: Path) -> list[Planned]:
     """What has to be written so that every file is what it was when the patch was measured; empty where all are already.
 
     Raises UserError with every reason, unless each file lies in the project, is the one that was measured or has its
@@ -48,7 +48,7 @@ def planned(files: Sequence[FilePatch], root: Path) -> list[Planned]:
     """
     refused = named_twice([item.path for item in files], root)
     by_path = {item.path: item for item in files}
-    found = within_limits(lambda path: _planned(by_path[path], root), by_path, refused)
+    found = within_limits(lambda path: _plan_write(by_path[path], root), by_path, refused)
     refuse(refused)
     return [file for file in found if file is not None]
 
@@ -58,14 +58,14 @@ def within_limits(work: Callable[[str], T], paths: Iterable[str], refused: list[
     makes nothing: a report from outside may have patches that take days to try.
     """
 
-    def tried(path: str) -> tuple[T | None, str]:
+    def result_or_reason(path: str) -> tuple[T | None, str]:
         try:
             return work(path), ""
         except UserError as error:
             return None, str(error)
 
     made: list[T] = []
-    for path, done in in_children(tried, list(paths)):
+    for path, done in in_children(result_or_reason, list(paths)):
         result, why = (None, f"{path}: its patch: {done.reason}") if isinstance(done, Lost) else done
         if why:
             refused.append(why)
@@ -74,13 +74,13 @@ def within_limits(work: Callable[[str], T], paths: Iterable[str], refused: list[
     return made
 
 
-def _planned(item: FilePatch, root: Path) -> Planned | None:
-    file = opened(item.path, root)
+def _plan_write(item: FilePatch, root: Path) -> Planned | None:
+    file = open_file(item.path, root)
     if file.digest == item.after:
         return None
-    known(file, item.before, "tune")
+    require_unchanged(file, item.before, "tune")
     try:
-        done = replaced(file, edit.apply(file.text, item.edits))
+        done = replace_text(file, edit.apply(file.text, item.edits))
     except ValueError as error:
         raise UserError(f"{item.path}: its edits do not fit: {error}") from error
     return as_promised(done, item.after)
@@ -93,12 +93,12 @@ def as_promised(done: Planned, after: str) -> Planned:
     return done
 
 
-def replaced(file: Opened, after: str) -> Planned:
+def replace_text(file: Opened, after: str) -> Planned:
     """The file with another text. Raises UserError where its encoding cannot hold it, or does not give its bytes again."""
-    same = _encoded(file.path, file.text, file.encoding)
+    same = _encode(file.path, file.text, file.encoding)
     if same != file.data:  # some old encodings write one character in several ways
         raise UserError(f"{file.path}: its text in {file.encoding} would not give the same bytes again")
-    data = _encoded(file.path, after, file.encoding)
+    data = _encode(file.path, after, file.encoding)
     diff = edit.diff_of_file(file.path, file.text, after, file.encoding)
     return Planned(file.path, file.real, file.data, data, edit.in_bytes(diff, file.encoding))
 
@@ -108,7 +108,7 @@ def _in_git_format(diff: bytes) -> bytes:
     return b"diff --git " + a + b" " + b + b"\n" + diff
 
 
-def _encoded(path: str, text: str, encoding: str) -> bytes:
+def _encode(path: str, text: str, encoding: str) -> bytes:
     try:
         return text.encode(encoding)
     except (LookupError, UnicodeError) as error:

@@ -57,7 +57,7 @@ def _by_name(source: Source, func: ast.expr, module: str, name: str) -> Picked |
     else:
         owner = _table(func)
         key = func.slice if isinstance(func, ast.Subscript) else None
-    if owner is None or key is None or not _is_plain(key) or source.qualified(owner) != module:
+    if owner is None or key is None or not _is_plain(key) or source.qualified_name(owner) != module:
         return None
     if isinstance(key, ast.Constant):
         assert isinstance(key.value, str)  # it has built something
@@ -83,13 +83,13 @@ def _literal(source: Source, value: ast.expr) -> ast.Dict | None:
 
 def _of_table(source: Source, func: ast.Subscript, table: ast.Dict, dotted: str, is_closed: bool) -> Picked | None:
     """is_closed: nothing can be added to the table, as it has no name."""
-    named = [(key, source.qualified(value)) for key, value in zip(table.keys, table.values, strict=True)]
+    named = [(key, source.qualified_name(value)) for key, value in zip(table.keys, table.values, strict=True)]
     keys = [key for key, name in named if name == dotted]
     if len(keys) != 1 or not isinstance(keys[0], ast.Constant) or not _is_plain(func.slice):
         return None
     classes = [name for _, name in named if name]
     every = tuple(dict.fromkeys(classes)) if is_closed and len(classes) == len(named) else None
-    return Picked(every, f"{ast.unparse(func.slice)} == {_quoted(keys[0])}")
+    return Picked(every, f"{ast.unparse(func.slice)} == {_quote(keys[0])}")
 
 
 def _classes(source: Source, func: ast.expr) -> tuple[str, ...] | None:
@@ -100,7 +100,7 @@ def _classes(source: Source, func: ast.expr) -> tuple[str, ...] | None:
         parent = source.parent(node)
         value = parent.value if isinstance(parent, ast.Assign) and node in parent.targets else None
         for choice in _choices(value) if value is not None else [None]:
-            name = source.qualified(choice) if choice is not None else None
+            name = source.qualified_name(choice) if choice is not None else None
             if name is None:
                 return None
             found.append(name)
@@ -127,7 +127,7 @@ def _is_plain(node: ast.expr) -> bool:
     return all(isinstance(part, _PLAIN) for part in parts)
 
 
-def _quoted(key: ast.Constant) -> str:
+def _quote(key: ast.Constant) -> str:
     text = str(key.value)
     is_plain = isinstance(key.value, str) and text.isprintable() and not set(text) & {'"', "\\"}
     return f'"{text}"' if is_plain else repr(key.value)

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 
-from perfaudit.config import Config, configured, selected
+from perfaudit.config import Config, apply_config, selected_rules
 from perfaudit.errors import RuleFileError
 from perfaudit.report import Report, RulesLeftOut
 from perfaudit.rules import Rule, read_folder, rule_heads
-from perfaudit.static.discover import shown
+from perfaudit.static.discover import shown_path
 from perfaudit.static.registry import catalogue
 from perfaudit.static.rule_folder import RuleFolder, read_rule_folder
 from perfaudit.static.scan import Options
@@ -29,7 +29,7 @@ class OwnRules:
     @property
     def note(self) -> str:
         """Which rules are not run, and why; "" for none."""
-        reasons = sorted((reason, f"{shown(folder)}/") for folder, reason in self.left_out.items())
+        reasons = sorted((reason, f"{shown_path(folder)}/") for folder, reason in self.left_out.items())
         parts = [
             (reason, ", ".join(name for _, name in group)) for reason, group in groupby(reasons, lambda pair: pair[0])
         ]
@@ -37,7 +37,7 @@ class OwnRules:
 
     def as_items(self) -> tuple[RulesLeftOut, ...]:
         """For the report: those that are left out."""
-        return tuple(RulesLeftOut(shown(folder), reason) for folder, reason in self.left_out.items())
+        return tuple(RulesLeftOut(shown_path(folder), reason) for folder, reason in self.left_out.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def own_rules(config: Config, named: Iterable[Path] = ()) -> OwnRules:
 
 def how_to_trust(config: Config) -> str:
     """The command that trusts the project's rules, to be typed in the working directory."""
-    folder = shown(config.path.parent) if config.path else "."
+    folder = shown_path(config.path.parent) if config.path else "."
     return f"perfaudit rules trust {shlex.quote(folder)}"
 
 
@@ -104,7 +104,7 @@ def options_of(
 ) -> Options:
     """The options of a scan with this configuration; folders: of own rules, whose Python files are run."""
     return Options(
-        selected(catalogue(folders).rules, select, ignore, config),
+        selected_rules(catalogue(folders).rules, select, ignore, config),
         config.exclude,
         base=config.path.parent if config.path else None,
         tests=config.tests,
@@ -114,7 +114,7 @@ def options_of(
 
 def as_configured(report: Report, options: Options, config: Config) -> Report:
     """The report without what the configuration ignores; paths are those of the working directory."""
-    return report.with_(findings=configured(report.findings, config, catalogue(options.rule_folders).rules))
+    return report.with_(findings=apply_config(report.findings, config, catalogue(options.rule_folders).rules))
 
 
 def without_rules_of(config: Config, left_out: Iterable[Path], kept: Iterable[RuleFolder] = ()) -> Config | None:
@@ -132,7 +132,7 @@ def without_rules_of(config: Config, left_out: Iterable[Path], kept: Iterable[Ru
 
     select = tuple(filter(stays, config.select))
     ignore = tuple(filter(stays, config.ignore))
-    if (config.select and not select) or not _left(known, select, ignore):
+    if (config.select and not select) or not _has_rules_left(known, select, ignore):
         return None
     in_files = ((pattern, tuple(filter(stays, names))) for pattern, names in config.per_file_ignores)
     return replace(
@@ -153,7 +153,7 @@ def _names_in(folder: Path) -> list[tuple[str, str]]:
     return [(stem[:at], stem[at + 1 :]) for stem in stems for at, sign in enumerate(stem) if sign == "-"]
 
 
-def _left(known: Mapping[str, Rule], select: Iterable[str], ignore: Iterable[str]) -> bool:
+def _has_rules_left(known: Mapping[str, Rule], select: Iterable[str], ignore: Iterable[str]) -> bool:
     """Whether a rule is selected and not ignored; also where a name is wrong, which is said elsewhere."""
     chosen = tuple(select)
     wrong = any(not _any_called(name, known) for name in chosen)
@@ -166,5 +166,5 @@ def _any_called(name: str, rules: Mapping[str, Rule]) -> bool:
 
 
 def _is_called(name: str, id: str, called: str) -> bool:
-    """As `config.selected` takes a name: an id, the beginning of ids, or a rule's name."""
+    """As `config.selected_rules` takes a name: an id, the beginning of ids, or a rule's name."""
     return id.startswith(name.upper()) or called == name.lower()

@@ -180,7 +180,7 @@ def run_what_works(
         if item.rule not in wanted:
             continue
         ours = not item.function.__module__.startswith(USER_RULES)
-        for node in _wanted(source, item):
+        for node in _nodes_to_check(source, item):
             try:
                 here: list[Finding] = []
                 for seen in item.function(source, node) if ours else _seen_by_theirs(item, source, node):
@@ -214,7 +214,7 @@ def _why_hint(source: Source, finding: Finding, area: str, node: ast.AST) -> str
     """Why a finding hardly matters in this program, whatever the rule; "" where it may, or is a hint already."""
     if finding.severity == "hint" or source.neighbours is None:
         return ""
-    from perfaudit.static.unused import unused_around  # only where there is something to say
+    from perfaudit.static.unused_code import unused_around  # only where there is something to say
 
     if area != "evaluation" and source.neighbours.answer("only evaluates"):
         return "this file evaluates, and trains nothing"
@@ -241,7 +241,7 @@ def _without_patch(finding: Finding) -> Finding:
     return finding.with_(fix=Fix(fix.title, "manual"), note=note)
 
 
-def _wanted(source: Source, item: Check) -> Iterator[ast.AST]:
+def _nodes_to_check(source: Source, item: Check) -> Iterator[ast.AST]:
     if item.kinds:
         yield from source.nodes(*item.kinds)
     for name in item.calls:
@@ -274,7 +274,7 @@ def finding_of(source: Source, rule: Rule, seen: Seen) -> Finding:
     return found.with_(instead=both)
 
 
-def joined(findings: list[Finding]) -> list[Finding]:
+def join_findings(findings: list[Finding]) -> list[Finding]:
     """The findings, one for two of them where the check of the one has said what it is together with the other."""
     there = {(finding.rule, finding.location): finding for finding in findings}
     gone: set[tuple[str, Location | None]] = set()

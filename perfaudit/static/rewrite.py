@@ -69,7 +69,7 @@ def wrap_returned(source: Source, function: ast.FunctionDef, before: str, after:
     None if the function returns nothing, None, several values or a literal somewhere, yields, or calls itself.
     """
     returns = _returns(source, function)
-    edits = [_wrapped(source, statement, before, after) for statement in returns or ()]
+    edits = [_wrap_edits(source, statement, before, after) for statement in returns or ()]
     return edit.together(*edits) or None
 
 
@@ -83,7 +83,7 @@ def change_returned(
     """
     returns = _returns(source, function)
     free = _free_name(function, name)
-    edits = [_changed(source, function, statement, lines, free) for statement in returns or ()]
+    edits = [_change_edits(source, function, statement, lines, free) for statement in returns or ()]
     return edit.together(*edits) or None
 
 
@@ -130,7 +130,7 @@ def _value_place(source: Source, statement: ast.Return) -> Span:
     return Span(space.end() if space else whole.start + _RETURN, whole.end)
 
 
-def _wrapped(source: Source, statement: ast.Return, before: str, after: str) -> Edits | None:
+def _wrap_edits(source: Source, statement: ast.Return, before: str, after: str) -> Edits | None:
     assert statement.value is not None  # as `_returns` says
     place = _value_place(source, statement)
     text = source.text[place.start : place.end]
@@ -174,7 +174,7 @@ def _tree(expression: str) -> str | None:
         return None
 
 
-def _changed(
+def _change_edits(
     source: Source, function: ast.FunctionDef, statement: ast.Return, lines: Sequence[str], free: str
 ) -> Edits | None:
     value = statement.value
@@ -288,7 +288,7 @@ def _decorator_called(source: Source, decorator: ast.expr) -> str:
     called = decorator.func if isinstance(decorator, ast.Call) else decorator
     if ast.unparse(called).rpartition(".")[2] == "partial" and isinstance(decorator, ast.Call) and decorator.args:
         called = decorator.args[0]
-    return source.qualified(called) or ast.unparse(called)
+    return source.qualified_name(called) or ast.unparse(called)
 
 
 # ---- settings of the process -------------------------------------------------------------------------------------
@@ -304,10 +304,10 @@ def set_at_start(source: Source, statement_text: str) -> Edits | None:
     body = ast.parse(statement_text).body
     statement = body[0] if len(body) == 1 else None
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-        dotted = _dotted(statement.value.func)
+        dotted = _dotted_name(statement.value.func)
         exists = dotted is not None and bool(source.calls(dotted))
     elif isinstance(statement, ast.Assign) and len(statement.targets) == 1:
-        dotted = _dotted(statement.targets[0])
+        dotted = _dotted_name(statement.targets[0])
         exists = dotted is not None and bool(_settings_of(source, dotted))
     else:
         return None
@@ -332,7 +332,7 @@ def set_or_replace_call(source: Source, dotted: str, argument_text: str) -> Edit
     arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
     if len(calls) > 1 or len(arguments) != 1 or not isinstance(statement := source.parent(call), ast.Expr):
         return None
-    return _replaced(source, statement, arguments[0], argument_text)
+    return _replace_literal(source, statement, arguments[0], argument_text)
 
 
 def set_or_replace_attribute(source: Source, dotted: str, value_text: str) -> Edits | None:
@@ -346,15 +346,15 @@ def set_or_replace_attribute(source: Source, dotted: str, value_text: str) -> Ed
     statement = source.parent(settings[0])
     if len(settings) > 1 or not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
         return None
-    return _replaced(source, statement, statement.value, value_text)
+    return _replace_literal(source, statement, statement.value, value_text)
 
 
 def _settings_of(source: Source, dotted: str) -> list[ast.Attribute]:
     attributes = source.nodes(ast.Attribute)
-    return [a for a in attributes if not isinstance(a.ctx, ast.Load) and source.qualified(a) == dotted]
+    return [a for a in attributes if not isinstance(a.ctx, ast.Load) and source.qualified_name(a) == dotted]
 
 
-def _replaced(source: Source, statement: ast.stmt, value: ast.expr, text: str) -> Edits | None:
+def _replace_literal(source: Source, statement: ast.stmt, value: ast.expr, text: str) -> Edits | None:
     """Another literal in a statement that runs whenever the file is imported; None if it is the same or no literal."""
     try:
         same = repr(ast.literal_eval(value)) == repr(ast.literal_eval(text))  # 1 is not True
@@ -369,17 +369,17 @@ def _runs_on_import(source: Source, statement: ast.stmt) -> bool:
     """Whether a statement stands at the top level, or there under a question for a device that the setting is about."""
     around = source.parent(statement)
     if isinstance(around, ast.If) and any(item is statement for item in around.body):
-        asks_for_device = isinstance(around.test, ast.Call) and (_dotted(around.test.func) or "").endswith(
+        asks_for_device = isinstance(around.test, ast.Call) and (_dotted_name(around.test.func) or "").endswith(
             "is_available"
         )
         around = source.parent(around) if asks_for_device else around
     return around is source.tree
 
 
-def _dotted(node: ast.expr) -> str | None:
+def _dotted_name(node: ast.expr) -> str | None:
     if isinstance(node, ast.Name):
         return node.id
-    if isinstance(node, ast.Attribute) and (owner := _dotted(node.value)):
+    if isinstance(node, ast.Attribute) and (owner := _dotted_name(node.value)):
         return f"{owner}.{node.attr}"
     return None
 
@@ -389,7 +389,7 @@ def _as_imported(source: Source, statement: ast.stmt, text: str) -> tuple[str, E
 
     What is assigned keeps its last attribute: the module is what is set, not a name imported from it.
     """
-    chains = [n for n in ast.walk(statement) if isinstance(n, ast.Attribute) and _dotted(n)]
+    chains = [n for n in ast.walk(statement) if isinstance(n, ast.Attribute) and _dotted_name(n)]
     inner = {id(chain.value) for chain in chains}
     edits: list[Edit] = []
     imports: list[Edit] = []
@@ -397,7 +397,7 @@ def _as_imported(source: Source, statement: ast.stmt, text: str) -> tuple[str, E
     data = text.encode()  # positions count bytes
     for chain in chains:
         node = chain.value if isinstance(chain.ctx, ast.Store) else chain
-        if id(chain) in inner or (root := str(_dotted(node))).partition(".")[0] in vars(builtins):
+        if id(chain) in inner or (root := str(_dotted_name(node))).partition(".")[0] in vars(builtins):
             continue
         name, needed = edit.name_for(source, root)
         name = name.rstrip(".")
@@ -412,7 +412,7 @@ def _sets_environment_first(source: Source) -> bool:
     """Whether importing the file changes variables of the environment before it imports torch by name."""
     changed = [n.value for n in source.nodes(ast.Subscript) if not isinstance(n.ctx, ast.Load)]
     changed += [n.target for n in source.nodes(ast.AugAssign)]  # `os.environ |= {…}`
-    nodes = [n for n in changed if source.qualified(n) == "os.environ"]
+    nodes = [n for n in changed if source.qualified_name(n) == "os.environ"]
     nodes += [call for name in _CHANGES_ENVIRONMENT for call in source.calls(name)]
     own = [source.span(s).start for s in source.tree.body if isinstance(s, _IMPORTS) and _imports_torch(s)]
     first = min(own, default=len(source.text))

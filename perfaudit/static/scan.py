@@ -20,7 +20,7 @@ from perfaudit.static.document import Document, document, is_notebook
 from perfaudit.static.project import Project
 from perfaudit.static.registry import all_checks, catalogue
 from perfaudit.static.rule_folder import RuleFolder
-from perfaudit.static.source import Unreadable, decoded
+from perfaudit.static.source import Unreadable, decode_source
 
 STRAY_LINK = "a link, whose target is left as it is; name this very file to patch it"
 POOL_BYTES = 1_500_000  # of Python text; below it two processes took longer than one (93 files against 497)
@@ -90,7 +90,7 @@ def scan(
             waiting.append(file)
     if progress is not None:
         progress(len(results), len(files))
-    for file, result in _audited(waiting, project, known.rules, selected, options):
+    for file, result in _audit_files(waiting, project, known.rules, selected, options):
         results[file] = result
         if cache:
             cache.put(project.absolute(file.path), file.shown_as, project, result)
@@ -110,12 +110,12 @@ def scan_bytes(data: bytes, name: str, options: Options | None = None) -> tuple[
     known = catalogue(options.rule_folders)
     selected = frozenset(known.rules) if options.selected is None else options.selected
     path = Path(name)
-    shown = discover.shown(path)
+    shown = discover.shown_path(path)
     project = Project([path])
 
     def work(data: bytes) -> tuple[Audited, Document | None]:
         try:
-            text, encoding = decoded(data)
+            text, encoding = decode_source(data)
             found = document(text, path, encoding)
             return audit(found, path, shown, known.rules, selected, project), found
         except Unreadable as problem:
@@ -144,9 +144,9 @@ def _report(results: list[tuple[discover.File, Audited]], left_out: int) -> Repo
 
 
 def _without_fixes(findings: Iterable[Finding]) -> list[Finding]:
-    from perfaudit.static.fix import unfixed
+    from perfaudit.static.fix import with_fix_as_advice
 
-    return [unfixed(finding, STRAY_LINK) for finding in findings]
+    return [with_fix_as_advice(finding, STRAY_LINK) for finding in findings]
 
 
 def _is_test(file: discover.File, named_too: bool) -> bool:
@@ -180,7 +180,7 @@ def _cannot_matter(file: discover.File, project: Project) -> bool:
 # ---- one process or several ------------------------------------------------------------------------------------------
 
 
-def _audited(
+def _audit_files(
     files: list[discover.File], project: Project, rules: Mapping[str, Rule], selected: frozenset[str], options: Options
 ) -> Iterator[tuple[discover.File, Audited]]:
     """Each file with its result, as they come; why there is none where its audit ended the process it ran in."""

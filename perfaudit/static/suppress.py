@@ -100,7 +100,7 @@ def silence(
         idle = [name for name in sorted(comment.rules or {""}) if (comment.line, name) not in used]
         idle = [name for name in idle if _is_idle(name, rules, ran, comment.foreign)]
         if idle:
-            unknown = tuple(name for name in idle if name and not _meant(name, rules))
+            unknown = tuple(name for name in idle if name and not _rule_ids(name, rules))
             named = tuple(name for name in idle if name)
             unused.append(UnusedSuppression(path, comment.line, named, None, comment.text, unknown))
     return kept, unused
@@ -108,10 +108,10 @@ def silence(
 
 def _is_idle(name: str, rules: Mapping[str, Rule], ran: frozenset[str], foreign: bool) -> bool:
     """Whether a name that silenced nothing may be called unused: all its rules ran, or there are none of that name."""
-    meant = _meant(name, rules)
+    meant = _rule_ids(name, rules)
     return meant <= ran if meant else not foreign
 
 
-def _meant(name: str, rules: Mapping[str, Rule]) -> set[str]:
+def _rule_ids(name: str, rules: Mapping[str, Rule]) -> set[str]:
     """Ids of the rules that a name in a comment means; every rule for no name."""
     return {rule.id for rule in rules.values() if rule.id.startswith(name) or rule.name.upper() == name}

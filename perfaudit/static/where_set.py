@@ -40,9 +40,9 @@ def where_set(source: Source, value: ast.expr, others: Sequence[Source] = ()) ->
             return _of_key(value.slice, [source, *others])
         if not isinstance(value, ast.Name):
             return None
-        if imported := _imported(source, value):
+        if imported := _imported_name(source, value):
             return _only(_of_constant(each, imported) for each in others)
-        following = _given(source, value, others)
+        following = _bound_value(source, value, others)
         if following is None:
             return None
         source, value = following
@@ -58,7 +58,7 @@ def _of_name(source: Source, name: str) -> WhereSet | None:
     return _of_argument(source, name) or _of_field(source, name) or _of_constant(source, name)
 
 
-def _imported(source: Source, name: ast.Name) -> str:
+def _imported_name(source: Source, name: ast.Name) -> str:
     """What a name is called where it is imported from, "" where no import binds it."""
     target = source.aliases.get(name.id, "")
     is_import = all(isinstance(node, (ast.alias, ast.Import, ast.ImportFrom)) for node in source.lookup(name))
@@ -112,7 +112,7 @@ def given_as(options: Sequence[str], arguments: Sequence[str]) -> str:
     return ""
 
 
-def _given(source: Source, name: ast.Name, others: Sequence[Source]) -> tuple[Source, ast.expr] | None:
+def _bound_value(source: Source, name: ast.Name, others: Sequence[Source]) -> tuple[Source, ast.expr] | None:
     """What the only binding of a name gives it: an assignment, or the only call of the function whose parameter it is."""
     bound = source.lookup(name)
     if len(bound) != 1:
@@ -165,7 +165,7 @@ def _calls(caller: Source, call: ast.Call, source: Source, function: Function) -
         return False
     if _is_method(source, function):
         return isinstance(func.value, ast.Name) and func.value.id == "self"
-    return (caller.qualified(func.value) or "").rpartition(".")[2] == PurePosixPath(source.path).stem
+    return (caller.qualified_name(func.value) or "").rpartition(".")[2] == PurePosixPath(source.path).stem
 
 
 def _is_method(source: Source, function: Function) -> bool:

@@ -268,15 +268,15 @@ def pick_device(name: str) -> Any:
         except (RuntimeError, AssertionError, NotImplementedError) as error:
             first = str(error).splitlines()[0]
             raise TargetError(f"--device {name}: not usable here ({first})") from error
-        return _numbered(device)
+        return _with_number(device)
     if torch.cuda.is_available():
-        return _numbered(torch.device("cuda"))
+        return _with_number(torch.device("cuda"))
     if torch.backends.mps.is_available():
         return torch.device("mps")
     return torch.device("cpu")
 
 
-def _numbered(device: Any) -> Any:
+def _with_number(device: Any) -> Any:
     """The device with its number: what is the current one may change later."""
     import torch
 

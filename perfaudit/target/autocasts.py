@@ -18,12 +18,12 @@ def autocasts() -> Iterator[set[str]]:
     seen: set[str] = set()
     enter = torch.autocast.__enter__
 
-    def noted(self: Any) -> Any:
+    def note_and_enter(self: Any) -> Any:
         if self._enabled:
             seen.add(str(self.fast_dtype).removeprefix("torch."))
         return enter(self)  # type: ignore[no-untyped-call]  # torch's
 
-    torch.autocast.__enter__ = noted  # type: ignore[method-assign]  # put back below
+    torch.autocast.__enter__ = note_and_enter  # type: ignore[method-assign]  # put back below
     try:
         yield seen
     finally:
@@ -38,12 +38,12 @@ def autocasts_off() -> Iterator[set[tuple[str, Site]]]:
     seen: set[tuple[str, Site]] = set()
     enter = torch.autocast.__enter__
 
-    def noted(self: Any) -> Any:
+    def note_and_enter(self: Any) -> Any:
         if not self._enabled and (site := users_call(sys._getframe(1))) is not None:
             seen.add((self.device, site))
         return enter(self)  # type: ignore[no-untyped-call]  # torch's
 
-    torch.autocast.__enter__ = noted  # type: ignore[method-assign]  # put back below
+    torch.autocast.__enter__ = note_and_enter  # type: ignore[method-assign]  # put back below
     try:
         yield seen
     finally:

@@ -40,7 +40,7 @@ def repeated_blocks(model: Any) -> Repeated | None:
 
 
 @contextmanager
-def checkpointed(model: Any) -> Iterator[None]:
+def checkpointing(model: Any) -> Iterator[None]:
     """Inside, each repeated block's forward runs under torch.utils.checkpoint; random streams are kept: dropout repeats."""
     from torch.utils.checkpoint import checkpoint
 

@@ -55,7 +55,7 @@ def constructors_observed(
         change = change_for(frozenset(p.name for p in signature.parameters.values() if p.kind in kinds))
 
         @functools.wraps(original)  # user code asks `"fused" in inspect.signature(torch.optim.AdamW).parameters`
-        def observed(self: Any, *args: Any, **kwargs: Any) -> None:  # Any: whatever the user passes on
+        def note_and_construct(self: Any, *args: Any, **kwargs: Any) -> None:  # Any: whatever the user passes on
             if is_open and id(self) not in sites:
                 sites[id(self)] = (self, call_site(sys._getframe(1), self))
             if change is None or not is_open:
@@ -67,7 +67,7 @@ def constructors_observed(
             change(bound.arguments)
             return original(*bound.args, **bound.kwargs)
 
-        return observed
+        return note_and_construct
 
     originals = {kind: vars(kind)[method] for kind in classes}
     ours = {kind: observer(original) for kind, original in originals.items()}
@@ -102,8 +102,8 @@ class Origins:
             self._site_of_module = self._until_closed.enter_context(
                 constructors_observed([torch.nn.Module], lambda _: None)
             )
-            self._until_closed.enter_context(_replaced(torch, "compile", self._compile))
-            self._until_closed.enter_context(_replaced(torch.nn.Module, "compile", self._compile_in_place))
+            self._until_closed.enter_context(_wrap_attribute(torch, "compile", self._compile))
+            self._until_closed.enter_context(_wrap_attribute(torch.nn.Module, "compile", self._compile_in_place))
 
     def close(self) -> None:
         """Put everything back as it was; what was seen is still known."""
@@ -165,7 +165,7 @@ def modules_built() -> Iterator[Origins]:
 
 
 @contextmanager
-def _replaced(owner: Any, name: str, wrapper: Any) -> Iterator[None]:
+def _wrap_attribute(owner: Any, name: str, wrapper: Any) -> Iterator[None]:
     original = getattr(owner, name)
     ours = wrapper(original)
     setattr(owner, name, ours)
@@ -184,7 +184,7 @@ def anything_built() -> Iterator[SiteOf]:
     """
     sites: dict[int, tuple[object, Site | None]] = {}
 
-    def called(frame: types.FrameType, event: str, _: object) -> None:
+    def note_constructor(frame: types.FrameType, event: str, _: object) -> None:
         if event != "call" or frame.f_code.co_name != "__init__":
             return
         built = first_argument(frame)
@@ -192,7 +192,7 @@ def anything_built() -> Iterator[SiteOf]:
             sites[id(built)] = (built, call_site(frame.f_back, built))
 
     before = sys.getprofile()
-    sys.setprofile(called)
+    sys.setprofile(note_constructor)
     try:
         yield lambda built: sites[id(built)][1] if id(built) in sites else None
     finally:

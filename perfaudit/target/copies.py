@@ -28,7 +28,7 @@ def copies_without_waiting(text: str, step: str = "") -> bool | None:
     inside = [waits for place in places for waits in _copies(place)]
     if inside:
         return not any(inside)
-    named = [waits for call in ast.walk(tree) if (waits := _named(call)) is not None]
+    named = [waits for call in ast.walk(tree) if (waits := _is_blocking_copy(call)) is not None]
     return not any(named) if named else None
 
 
@@ -47,14 +47,14 @@ def _copies(place: ast.AST) -> Iterator[bool]:
     """For each copy of a batch inside a loop or a step, whether the host waits for it."""
     batch = _names_of_batch(place)
     for call in ast.walk(place):
-        waits = _named(call)
+        waits = _is_blocking_copy(call)
         if waits is not None:
             yield waits
         elif isinstance(call, ast.Call) and _root(call.func) in batch and _goes_to_device(call):
             yield True
 
 
-def _named(call: ast.AST) -> bool | None:
+def _is_blocking_copy(call: ast.AST) -> bool | None:
     """Whether the host waits for a copy that says so, by `non_blocking` or in its place; None for any other node."""
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or call.func.attr not in _POSITION:
         return None
@@ -89,25 +89,25 @@ def _names_of_batch(place: ast.AST) -> set[str]:
     names: set[str] = set()
     for node in ast.walk(place):
         if isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
-            names |= _stored(node.target)
+            names |= _stored_names(node.target)
         elif isinstance(node, ast.FunctionDef) and node is place:
             names |= {argument.arg for argument in node.args.args[1:]}
         elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and _root(node.value.func) == "next":
-            names |= {name for target in node.targets for name in _stored(target)}
+            names |= {name for target in node.targets for name in _stored_names(target)}
     while True:
         taken = {
             name
             for node in ast.walk(place)
             if isinstance(node, ast.Assign) and _root(node.value) in names
             for target in node.targets
-            for name in _stored(target)
+            for name in _stored_names(target)
         }
         if taken <= names:
             return names
         names |= taken
 
 
-def _stored(target: ast.AST) -> set[str]:
+def _stored_names(target: ast.AST) -> set[str]:
     return {n.id for n in ast.walk(target) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
 
 

@@ -49,7 +49,7 @@ def must_start_afresh(file: str) -> bool:
             return True
         roots += [folder for folder in _folders(text, roots[0]) if folder not in roots]
         found = set()
-        for name in _imported(text):
+        for name in _imported_names(text):
             files = set(_files_of(name, here, roots))
             if files and (name.partition(".")[0] in BROUGHT_ALONG or name.partition(".")[0] in sys.stdlib_module_names):
                 return True
@@ -79,7 +79,7 @@ def _folders(text: bytes, folder: Path) -> Iterator[Path]:
         yield from (folder / where, Path(where))
 
 
-def _imported(text: bytes) -> Iterator[str]:
+def _imported_names(text: bytes) -> Iterator[str]:
     """Names that may be modules: of `from a import b` both "a" and "a.b"."""
     for names in _IMPORT.findall(text):
         for item in names.decode(errors="replace").split(","):

@@ -35,7 +35,7 @@ def load(target: Target) -> dict[str, Factory]:
     for role in ROLES:
         name = target.names.get(role)
         if name is not None:
-            found[role] = _named(name, module, role)
+            found[role] = _factory_by_name(name, module, role)
         elif role in by_text and callable(getattr(module, by_text[role], None)):
             found[role] = getattr(module, by_text[role])
     return found
@@ -51,7 +51,7 @@ def missing(target: Target, role: str) -> TargetError:
     )
 
 
-def _named(name: str, module: types.ModuleType, role: str) -> Factory:
+def _factory_by_name(name: str, module: types.ModuleType, role: str) -> Factory:
     if ":" in name:
         file, _, name = name.rpartition(":")
         if not Path(full_path(file)).is_file():
@@ -156,7 +156,7 @@ class faults_named(contextlib.AbstractContextManager[None]):
         if isinstance(error, SystemExit):
             why = f"it called sys.exit({error.code!r}); keep the program under `if __name__ == '__main__':`"
         else:
-            text = said(error)
+            text = words_of_error(error)
             why = f"{type(error).__name__}: {text[:500]}" if text else type(error).__name__
         raise TargetError(f"{self.doing}: {why}{where(error)}") from error
 
@@ -164,7 +164,7 @@ class faults_named(contextlib.AbstractContextManager[None]):
 MOST_SAID = 500  # letters of an error that are shown: what says most comes first
 
 
-def said(error: BaseException) -> str:
+def words_of_error(error: BaseException) -> str:
     """The error's own words on one line; of one that came out of a loader's worker, those of the worker."""
     if isinstance(error, SyntaxError):
         return error.msg

@@ -177,7 +177,7 @@ def factories(file: str) -> dict[str, str]:
     """The factory of each role that a file defines or imports at its top level, by role; {} if it cannot be read."""
     functions: dict[str, ast.FunctionDef] = {}
     imported: set[str] = set()
-    for node in _top_level(_parsed(file)):
+    for node in _top_level(_parse_statements(file)):
         if isinstance(node, ast.FunctionDef):
             functions[node.name] = node
         elif isinstance(node, ast.ImportFrom):
@@ -200,7 +200,7 @@ def defines(file: str, name: str) -> bool:
     except _UNREADABLE:
         return True
     bound = {symbol.get_name() for symbol in symbols if symbol.is_assigned() or symbol.is_imported()}
-    star = any(isinstance(n, ast.ImportFrom) and n.names[0].name == "*" for n in _top_level(_parsed(file)))
+    star = any(isinstance(n, ast.ImportFrom) and n.names[0].name == "*" for n in _top_level(_parse_statements(file)))
     return star or bool(bound & {name, "__getattr__"})
 
 
@@ -216,7 +216,7 @@ def parses(file: str) -> bool:
 def imported_modules(file: str) -> list[str]:
     """Dotted names of the modules a file imports at its top level; [] if it cannot be read."""
     names: list[str] = []
-    for node in _top_level(_parsed(file)):
+    for node in _top_level(_parse_statements(file)):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -226,10 +226,12 @@ def imported_modules(file: str) -> list[str]:
 
 def defined_names(file: str) -> list[str]:
     """Names of the top-level functions and classes of a file, for messages."""
-    return [node.name for node in _top_level(_parsed(file)) if isinstance(node, (ast.FunctionDef, ast.ClassDef))]
+    return [
+        node.name for node in _top_level(_parse_statements(file)) if isinstance(node, (ast.FunctionDef, ast.ClassDef))
+    ]
 
 
-def _parsed(file: str) -> list[ast.stmt]:
+def _parse_statements(file: str) -> list[ast.stmt]:
     """The top-level statements of a file, [] if it cannot be read: the import in the child will say why."""
     try:
         return ast.parse(read_bytes(file, MAX_FILE_BYTES)).body
@@ -271,7 +273,9 @@ def choose_target(paths: list[str], folder: Path, configured: dict[str, str] | N
     with_factories = _with_factories(files)
     if not with_factories:
         folders = [p for p in paths if Path(p).is_dir()] or ([] if files else [str(folder)])
-        with_factories = _with_factories(_shown(file) for path in folders for file in sorted(Path(path).glob("*.py")))
+        with_factories = _with_factories(
+            _relative_path(file) for path in folders for file in sorted(Path(path).glob("*.py"))
+        )
     if len(with_factories) == 1:
         return parse(with_factories[0], names)
     if not with_factories:
@@ -291,7 +295,7 @@ def how_to_define() -> str:
     return "a function build_model() -> nn.Module and build_dataloader() -> DataLoader; see `perfaudit tune --help`"
 
 
-def _shown(path: Path) -> str:
+def _relative_path(path: Path) -> str:
     try:
         return path.absolute().relative_to(Path.cwd()).as_posix()
     except ValueError:

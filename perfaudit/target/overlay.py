@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from perfaudit.target.installed import is_below, is_installed_below
+from perfaudit.target.installed_copies import is_below, is_installed_below
 from perfaudit.target.provenance import LIBRARIES, OURS
 from perfaudit.target.real_paths import real_path
 from perfaudit.target.working_folder import full_path, working_folder
@@ -47,7 +47,7 @@ def install(texts: dict[str, str]) -> None:
     """
     for path, text in texts.items():
         real = os.path.realpath(full_path(path))
-        _texts[real], _bytes[real] = text, _encoded(text, real)
+        _texts[real], _bytes[real] = text, _encode(text, real)
         for name in {real, full_path(path)}:
             _show(name, text)
     if _LOADER.get_code is not _code_on_disk:
@@ -183,7 +183,7 @@ def _get_data(self: importlib.machinery.SourceFileLoader, path: str) -> bytes:
     return _data_on_disk(self, path) if data is None else data
 
 
-def _encoded(text: str, path: str) -> bytes:
+def _encode(text: str, path: str) -> bytes:
     """A source text in the encoding that the file has on disk, byte-order mark included; what the text declares without one."""
     try:
         data = Path(path).read_bytes()

@@ -62,7 +62,7 @@ def span(site: Site | None) -> list[str | int] | None:
     return [place.path, place.line, place.end_line, place.column, place.end_column]
 
 
-def built(site: Site | None) -> dict[str, Any]:
+def site_as_json(site: Site | None) -> dict[str, Any]:
     """Where something was built, for JSON: the call that passes its arguments on, and the calls around it."""
     return {"site": span(site), "stack": [span(call) for call in site.calls[1:]] if site is not None else []}
 

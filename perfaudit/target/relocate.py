@@ -11,7 +11,7 @@ from typing import Any
 
 from perfaudit.errors import TargetError
 from perfaudit.target import overlay
-from perfaudit.target.installed import copies, is_below, is_installed, is_installed_below
+from perfaudit.target.installed_copies import copies, is_below, is_installed, is_installed_below
 from perfaudit.target.overlay import PACKAGE, Carried
 from perfaudit.target.provenance import LIBRARIES, OURS
 from perfaudit.target.real_paths import real_path
@@ -36,8 +36,8 @@ def take_the_place(head_root: str, base_root: str) -> None:
     """
     global _own_root
     head, base = os.path.realpath(head_root), os.path.realpath(base_root)
-    replaced = [_moved(entry, head, base) for entry in sys.path if _moves(entry, head, base)]
-    sys.path[:] = [_moved(entry, head, base) for entry in sys.path]
+    replaced = [_counterpart(entry, head, base) for entry in sys.path if _moves(entry, head, base)]
+    sys.path[:] = [_counterpart(entry, head, base) for entry in sys.path]
     _in_environment(replaced, head, base)
     for table in _tables():
         _remap(table, head, base)
@@ -62,7 +62,7 @@ def strays(head_root: str, base_root: str) -> tuple[str, ...]:
     head, base = os.path.realpath(head_root), os.path.realpath(base_root)
     tree: dict[str, str] = {}  # real paths of the project's files, by how they were imported
     installed: dict[str, str] = {}
-    for file in _imported():
+    for file in _files_of_modules():
         real = real_path(file)
         around = next((root for root in (base, head) if is_below(real, root)), "")
         if around and not real.startswith((*LIBRARIES, OURS)) and not is_installed_below(real, around):
@@ -75,7 +75,7 @@ def strays(head_root: str, base_root: str) -> tuple[str, ...]:
     return tuple(sorted({told for file, real, told in found if not _is_own(file) and not _is_own(real)}))
 
 
-def _imported() -> list[str]:
+def _files_of_modules() -> list[str]:
     """Files of all modules so far, as they were imported."""
     files = [getattr(module, "__dict__", {}).get("__file__") for module in list(sys.modules.values())]
     # By way of __dict__: lazy modules import when they are asked for an attribute.
@@ -97,7 +97,7 @@ def refusal(found: Sequence[str]) -> str:
     installed = [file for file in found if is_installed(file)]
     tree = [file for file in found if not is_installed(file)]
     said = [
-        f"it imports {_listed(files)} {where}, so both sides would run the same code; {cure}"
+        f"it imports {_files_in_words(files)} {where}, so both sides would run the same code; {cure}"
         for files, where, cure in (
             (tree, "from the working tree", "import it by its place in the project rather than by an absolute path"),
             (installed, "from a copy of the project in site-packages", "install it editable: pip install -e ."),
@@ -107,11 +107,11 @@ def refusal(found: Sequence[str]) -> str:
     return "; ".join(said)
 
 
-def _listed(files: Sequence[str]) -> str:
+def _files_in_words(files: Sequence[str]) -> str:
     return ", ".join(files[:3]) + (f" and {len(files) - 3} more" if len(files) > 3 else "")
 
 
-def _moved(entry: str, head: str, base: str) -> str:
+def _counterpart(entry: str, head: str, base: str) -> str:
     """The counterpart of a path below head; the path as it is where it lies elsewhere or in an environment."""
     if not _moves(entry, head, base):
         return entry
@@ -131,7 +131,7 @@ def _moves(entry: str, head: str, base: str) -> bool:
 def _in_environment(replaced: list[str], head: str, base: str) -> None:
     """PYTHONPATH for new interpreters: moved, and with what `.pth` files of editable installs would name again."""
     before = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    after = dict.fromkeys([*(_moved(entry, head, base) for entry in before), *replaced])
+    after = dict.fromkeys([*(_counterpart(entry, head, base) for entry in before), *replaced])
     if after:
         os.environ["PYTHONPATH"] = os.pathsep.join(after)
 
@@ -159,9 +159,9 @@ def _dictionaries(holder: object, *names: str) -> Iterator[dict[str, Any]]:  # A
 def _remap(table: dict[str, Any], head: str, base: str) -> None:  # Any: as above
     for name, value in table.items():
         if isinstance(value, str):
-            table[name] = _moved(value, head, base)
+            table[name] = _counterpart(value, head, base)
         elif isinstance(value, (list, tuple)):
-            table[name] = [_moved(path, head, base) if isinstance(path, str) else path for path in value]
+            table[name] = [_counterpart(path, head, base) if isinstance(path, str) else path for path in value]
 
 
 def _carry_to_spawned(head: str, base: str) -> None:

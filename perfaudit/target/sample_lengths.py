@@ -96,7 +96,7 @@ def told_lengths(loader: Any, most_seconds: float = MOST_SECONDS) -> tuple[Sampl
 
     The random streams stand afterwards where they stood.
     """
-    from perfaudit.target.load import said
+    from perfaudit.target.load import words_of_error
     from perfaudit.target.random_streams import same_random_streams
 
     with same_random_streams():
@@ -105,7 +105,7 @@ def told_lengths(loader: Any, most_seconds: float = MOST_SECONDS) -> tuple[Sampl
         except Unclear as why:
             return None, {"why": str(why)}
         except Exception as failure:  # whatever the dataset and the collation of the user raise
-            return None, {"why": f"reading samples raises {type(failure).__name__}: {said(failure)}"}
+            return None, {"why": f"reading samples raises {type(failure).__name__}: {words_of_error(failure)}"}
     (accessor, dimension), ordered = found.place, sorted(found.lengths)
     return found, {
         "why": "", "accessor": accessor, "dimension": dimension, "multiple": found.multiple,

@@ -42,13 +42,13 @@ class Pass:
             self.leaves.setdefault(place, Counter())[digest] += 1
 
     @property
-    def repeated(self) -> int:
+    def repeated_samples(self) -> int:
         """Samples that had been yielded before in this pass."""
         whole = self.leaves.get(WHOLE, Counter())
         return whole.total() - len(whole)
 
 
-def agreed(one: Pass, other: Pass) -> list[str]:
+def equal_places(one: Pass, other: Pass) -> list[str]:
     """Places whose digests are the same multiset in both passes."""
     return sorted(place for place, found in one.leaves.items() if other.leaves.get(place) == found)
 
@@ -69,7 +69,7 @@ def compared_with_workers(loader: Any, counts: list[int], most: int) -> dict[str
 def _iterable_samples(loader: Any, counts: list[int]) -> dict[str, Any]:
     first = pass_over_iterable(loader, 0, 0, ITERABLE_SAMPLES)
     again = pass_over_iterable(loader, 0, 1, first.samples) if first.ended else first
-    compared = agreed(first, again) if first.ended else []
+    compared = equal_places(first, again) if first.ended else []
     reply: dict[str, Any] = {
         "samples": first.samples, "whole": first.ended, "compared": compared, "random": _random(first, compared),
         "differing": [], "repeats": None,
@@ -77,8 +77,12 @@ def _iterable_samples(loader: Any, counts: list[int]) -> dict[str, Any]:
     for n in counts if first.ended else counts[-1:]:  # one worker repeats nothing
         found = pass_over_iterable(loader, n, 0, (n + 1) * first.samples)
         same = found.ended and all(found.leaves.get(place) == first.leaves[place] for place in compared)
-        if found.samples > first.samples if first.ended else found.repeated > 0 == first.repeated:
-            reply["repeats"] = [n, found.samples, found.samples - found.repeated if not first.ended else first.samples]
+        if found.samples > first.samples if first.ended else found.repeated_samples > 0 == first.repeated_samples:
+            reply["repeats"] = [
+                n,
+                found.samples,
+                found.samples - found.repeated_samples if not first.ended else first.samples,
+            ]
             return reply
         if not same or found.samples != first.samples:
             reply["differing"].append(n)
@@ -89,7 +93,7 @@ def _map_samples(loader: Any, counts: list[int], most: int) -> dict[str, Any]:
     batches, whole = first_batches(loader, MAP_SAMPLES)
     batches, whole = batches[:most], whole and len(batches) <= most
     first = pass_over_indices(loader, 0, 0, batches)
-    compared = agreed(first, pass_over_indices(loader, 0, 1, batches))
+    compared = equal_places(first, pass_over_indices(loader, 0, 1, batches))
     differing = []
     for n in counts:
         found = pass_over_indices(loader, n, 0, batches)
@@ -111,7 +115,7 @@ def pass_over_iterable(loader: Any, workers: int, seed: int, samples: int) -> Pa
     The user's `worker_init_fn` is kept, for it may be what shards the dataset. Raises whatever the dataset raises.
     """
     mine = _loader(loader, workers, loader.dataset, batch_size=None, collate_fn=leaves_of)
-    return _taken(mine, seed, samples, ITERABLE_SECONDS)
+    return _read_pass(mine, seed, samples, ITERABLE_SECONDS)
 
 
 def pass_over_indices(loader: Any, workers: int, seed: int, batches: list[Any]) -> Pass:
@@ -122,7 +126,7 @@ def pass_over_indices(loader: Any, workers: int, seed: int, batches: list[Any]) 
     in_batches = loader.batch_sampler is not None
     own = {"batch_sampler": batches} if in_batches else {"sampler": batches, "batch_size": None}
     mine = _loader(loader, workers, loader.dataset, collate_fn=_digests if in_batches else leaves_of, **own)
-    return _taken(_with_indices(mine, batches, in_batches), seed)
+    return _read_pass(_with_indices(mine, batches, in_batches), seed)
 
 
 def _digests(batch: Any) -> list[Leaves]:
@@ -205,7 +209,7 @@ def _digest(value: Any) -> str:
     return hashlib.blake2b(head.encode() + content, digest_size=12).hexdigest()
 
 
-def _taken(samples: Iterable[Leaves], seed: int, most: int | None = None, seconds: float = math.inf) -> Pass:
+def _read_pass(samples: Iterable[Leaves], seed: int, most: int | None = None, seconds: float = math.inf) -> Pass:
     from perfaudit.target.random_streams import seed_all
 
     seed_all(seed)

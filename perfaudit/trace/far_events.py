@@ -31,14 +31,14 @@ def leave_out_far_events(recording: Recording) -> None:
     first, last = starts[len(starts) // 4], starts[3 * len(starts) // 4]
     most = max(HOUR, FAR * (last - first))
 
-    def kept(rows: Work | Spans) -> list[int]:
+    def rows_to_keep(rows: Work | Spans) -> list[int]:
         return [
             row
             for row, (start, end) in enumerate(zip(rows.start, rows.end, strict=True))
             if end - start <= most and first - most <= start <= last + most
         ]
 
-    usual = [kept(rows) for rows in several]
+    usual = [rows_to_keep(rows) for rows in several]
     left_out = len(starts) - sum(map(len, usual))
     if not 0 < left_out <= max(1, FEW * len(starts)):
         return

@@ -96,7 +96,7 @@ def _shadow(gap: Gap, calls: _Calls) -> Intervals:
         handed_over_later = gap.launch is None or gap.launch[1] >= end - BEGAN_BUSY
         if start <= gap.start + BEGAN_BUSY and end >= gap.start - BEGAN_BUSY and handed_over_later:
             return [(gap.start, gap.end)]
-    return _merged(taken)
+    return _merge(taken)
 
 
 def _launching(gap: Gap, active: _Calls) -> Intervals:
@@ -107,10 +107,10 @@ def _launching(gap: Gap, active: _Calls) -> Intervals:
     if returned <= gap.start and gap.end - returned > LATENCY:
         return []
     busy = active.within(gap.start, gap.end)
-    return _merged([*busy, (max(gap.start, min(begun, gap.end)), gap.end)])
+    return _merge([*busy, (max(gap.start, min(begun, gap.end)), gap.end)])
 
 
-def _merged(pairs: list[tuple[float, float]]) -> Intervals:
+def _merge(pairs: list[tuple[float, float]]) -> Intervals:
     return union(pairs) if len(pairs) > 1 else [pair for pair in pairs if pair[1] > pair[0]]
 
 

@@ -49,7 +49,7 @@ class LaunchPath:
         return self.stretches[index] if index >= 0 else None
 
     @property
-    def bound(self) -> list[Stretch]:
+    def bound_stretches(self) -> list[Stretch]:
         """Those in which launching takes longer than what is launched."""
         return [one for one in self.stretches if one.is_bound]
 

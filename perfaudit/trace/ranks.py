@@ -47,20 +47,20 @@ class Group:
     seconds: float
 
     @property
-    def waited(self) -> float:
+    def wait_seconds(self) -> float:
         """Seconds that they wait for the last one, on average over the others."""
         return sum(meeting.mean_wait for meeting in self.late)
 
     @property
     def share(self) -> float:
-        return self.waited / self.seconds
+        return self.wait_seconds / self.seconds
 
     @property
     def is_told(self) -> bool:
         """Whether there is enough of it to say who is late."""
         return len(self.meetings) >= LEAST_MATCHED and len(self.late) >= LEAST_LATE and self.share >= LEAST_SHARE
 
-    def caused(self) -> Counter[int]:
+    def wait_by_rank(self) -> Counter[int]:
         """Seconds that each rank lets the others wait, on average over these."""
         found: Counter[int] = Counter()
         for meeting in self.late:
@@ -71,9 +71,9 @@ class Group:
         """Ranks that cause most of the waiting, and the collectives to which they come last."""
         if not self.is_told:
             return {}
-        caused = self.caused()
+        caused = self.wait_by_rank()
         last = {rank: [meeting for meeting in self.late if meeting.last == rank] for rank in caused}
-        least = _mostly(len(self.ranks)) * self.waited
+        least = _mostly(len(self.ranks)) * self.wait_seconds
         return {rank: last[rank] for rank in caused if caused[rank] >= least and len(last[rank]) >= LEAST_LATE}
 
 
@@ -222,8 +222,8 @@ def _imbalance(group: Group, step: float | None, all_ranks: set[int]) -> TraceFi
         "PA905",
         f"{who} come to {len(group.late)} of {len(group.meetings)} collectives at different times, and not always the same rank "
         f"comes last ({words}): they wait for each other for {100 * group.share:.0f} % of the time "
-        f"({_time(group.waited, group.share, step)}). {why}",
-        group.waited,
+        f"({_time(group.wait_seconds, group.share, step)}). {why}",
+        group.wait_seconds,
         group.share,
         None if step is None else group.share * step,
         None,

@@ -169,7 +169,9 @@ class _Builder:
             self.rows += 1
             if self.rows > self._max_rows and not self.is_full:
                 self.is_full = True
-                self._by_category = categories = {key: value and self._seen for key, value in categories.items()}
+                self._by_category = categories = {
+                    key: value and self._note_dropped for key, value in categories.items()
+                }
             row(event, start, end)
 
     def _pair(self, event: Event) -> bool:
@@ -212,7 +214,7 @@ class _Builder:
         else:  # of torch.autograd's profiler before PyTorch 1.8
             kind = {"CPU functions": "operator", "CUDA functions": "kernel"}.get(str(event.pid))
         if kind is not None and self.is_full:
-            return self._seen
+            return self._note_dropped
         if isinstance(category, str):
             words = set(re.split(r"[^a-z]+", category.lower()))
             for word, device in (("mtia", "mtia"), ("xpu", "xpu"), ("npu", "npu"), ("enqueue", "npu")):
@@ -229,7 +231,7 @@ class _Builder:
         }
         return rows.get(kind)
 
-    def _seen(self, event: Event, start: float, end: float) -> None:
+    def _note_dropped(self, event: Event, start: float, end: float) -> None:
         """An event that is not kept, since there are too many."""
         self._first, self._last = min(self._first, start), max(self._last, end)
         self._take_mark(event, start, end)

@@ -60,17 +60,17 @@ def _view(
         return DeviceView(recording, device, [], launches, start, end, start, end, rows) if end > start else None
     start, host_end = steps[0].start, steps[-1].end
 
-    def launched(row: int) -> float:
+    def launch_time(row: int) -> float:
         call = launches.of.get(row)
         return work.start[row] if call is None else calls.start[call]
 
     def is_unknown(row: int, end: float) -> bool:
         return row not in launches.of and work.start[row] < end
 
-    inside = [row for row in rows if launched(row) <= host_end and work.end[row] > start]
+    inside = [row for row in rows if launch_time(row) <= host_end and work.end[row] > start]
     if not inside:
         return None
     end = max(host_end, max(work.end[row] for row in inside))
     # The host may have run ahead of the device: work of which the call is missing is work, though it begins behind the last step.
-    inside = [row for row in rows if work.end[row] > start and (launched(row) <= host_end or is_unknown(row, end))]
+    inside = [row for row in rows if work.end[row] > start and (launch_time(row) <= host_end or is_unknown(row, end))]
     return DeviceView(recording, device, steps, launches, start, end, start, host_end, inside)

@@ -49,7 +49,7 @@ def code_change(path: str, before: str, after: str) -> CodeChange:
 
     Raises NotSwappable where it changes more than bodies of functions and imports that are added.
     """
-    return change_of_trees(path, _parsed(path, before), _parsed(path, after))
+    return change_of_trees(path, _parse(path, before), _parse(path, after))
 
 
 def change_of_trees(path: str, old: ast.Module, new: ast.Module) -> CodeChange:
@@ -63,7 +63,7 @@ def change_of_trees(path: str, old: ast.Module, new: ast.Module) -> CodeChange:
     return CodeChange(path, tuple(functions), imports)
 
 
-def _parsed(path: str, text: str) -> ast.Module:
+def _parse(path: str, text: str) -> ast.Module:
     try:
         return ast.parse(text, path)
     except (SyntaxError, ValueError) as error:
@@ -160,19 +160,19 @@ def _pairs(before: types.CodeType, after: types.CodeType) -> Iterator[FunctionCh
             f"with the patch, {name} uses other variables of the code around it, or calls super() where it did not"
         )
     yield FunctionChange(name, before, after)
-    inner = _numbered(after)
-    for key, code in _numbered(before).items():
+    inner = _inner_code(after)
+    for key, code in _inner_code(before).items():
         if key in inner and code.co_freevars == inner[key].co_freevars:
             yield from _pairs(code, inner[key])
         else:
             yield FunctionChange(code.co_qualname, code, _GONE)
 
 
-def _gone() -> None:
+def _removed_function() -> None:
     """Stands for a function that the patched text has no longer: there is no code to swap in."""
 
 
-_GONE = _gone.__code__
+_GONE = _removed_function.__code__
 
 
 def is_gone(change: FunctionChange) -> bool:
@@ -180,7 +180,7 @@ def is_gone(change: FunctionChange) -> bool:
     return change.after is _GONE
 
 
-def _numbered(code: types.CodeType) -> dict[tuple[str, int], types.CodeType]:
+def _inner_code(code: types.CodeType) -> dict[tuple[str, int], types.CodeType]:
     """The code of functions that a function defines, by name and number among those of that name."""
     found: dict[tuple[str, int], types.CodeType] = {}
     for constant in code.co_consts:

@@ -119,7 +119,7 @@ def _functions_of(change: CodeChange, apart: Container[int]) -> dict[str, dict[i
     found: dict[str, dict[int, list[types.FunctionType]]] = {}
     seen: set[int] = set()
     same: dict[str, bool] = {}
-    for function in (*_collected(), *_frozen(real)):
+    for function in (*_collectable_functions(), *_frozen_functions(real)):
         code = function.__code__
         if code.co_qualname not in wanted or id(function) in seen or id(function.__globals__) in apart:
             continue
@@ -131,14 +131,14 @@ def _functions_of(change: CodeChange, apart: Container[int]) -> dict[str, dict[i
     return found
 
 
-def _collected() -> Iterator[types.FunctionType]:
+def _collectable_functions() -> Iterator[types.FunctionType]:
     return (thing for thing in gc.get_objects() if type(thing) is types.FunctionType)
 
 
 _real_path = functools.cache(real_path)  # of modules, thousands of them
 
 
-def _frozen(real: str) -> Iterator[types.FunctionType]:
+def _frozen_functions(real: str) -> Iterator[types.FunctionType]:
     """Functions and methods at the top level of the modules of a file."""
     if not gc.get_freeze_count():
         return

@@ -53,7 +53,7 @@ def order_of(way: Way, start: int, stop: int) -> Way:
 
 def edited_places(before: str, after: str, path: str = "") -> Edited:
     """What the text `after` changes of the text `before`. Raises NotSwappable where one is no Python."""
-    old, new = parsed(before, path), parsed(after, path)
+    old, new = parse_source(before, path), parse_source(after, path)
     kept = {ast.dump(statement) for statement in old.body if isinstance(statement, _IMPORTS)}
     imports = tuple(s for s in new.body if isinstance(s, _IMPORTS) and ast.dump(s) not in kept)
     if any(isinstance(s, ast.ImportFrom) and s.module == "__future__" for s in imports):
@@ -67,7 +67,7 @@ def edited_places(before: str, after: str, path: str = "") -> Edited:
     return Edited(tuple(found), imports)
 
 
-def parsed(text: str, path: str = "") -> ast.Module:
+def parse_source(text: str, path: str = "") -> ast.Module:
     """The tree of a file. Raises NotSwappable."""
     try:
         return ast.parse(text, path or "<unknown>")

@@ -37,7 +37,7 @@ class FactoryCalls:
         """What the factory of a role gives, which must be of a type."""
         factory = self.by_role[role]
         name = getattr(factory, "__name__", str(factory))
-        takes = required(factory)
+        takes = required_arguments(factory)
         if len(takes) > len(args):
             raise TargetError(
                 f"{self.file}: {name}({', '.join(takes)}) takes arguments; the {role} factory is called with "
@@ -56,7 +56,7 @@ class FactoryCalls:
 
         if "optimizer" in self.by_role:
             optimizer = self.call("optimizer", torch.optim.Optimizer, model)
-            if required(optimizer.step):  # LBFGS
+            if required_arguments(optimizer.step):  # LBFGS
                 raise TargetError(
                     f"{self.file}: {type(optimizer).__name__} evaluates the loss again within its step and needs a "
                     "closure for it; only optimizers that step once after backward() can be measured"
@@ -76,10 +76,10 @@ class FactoryCalls:
         update = getattr(ema, "update", None) or getattr(ema, "update_parameters", None)
         if not callable(update):
             raise TargetError(f"{self.file}: build_ema() returned {kind(ema)}, which has no update(...)")
-        return ema, update if required(update) else lambda model: update(), site_of(ema)
+        return ema, update if required_arguments(update) else lambda model: update(), site_of(ema)
 
 
-def required(function: Factory) -> list[str]:
+def required_arguments(function: Factory) -> list[str]:
     """The names of the arguments that a function must be given in order."""
     try:
         parameters = inspect.signature(function).parameters.values()

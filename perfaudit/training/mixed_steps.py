@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from perfaudit.target.frame_names import SEES_ITS_NAMES
 from perfaudit.training.code_change import NotSwappable
 from perfaudit.training.edited_places import Place, nodes_on, statements_at
-from perfaudit.training.multiplexed import Multiplexed
+from perfaudit.training.multiplexed_file import Multiplexed
 from perfaudit.training.stepping_functions import FUNCTIONS, LOOPS
 
 # Methods of a tensor that give no tensor, or one on the host.
@@ -57,12 +57,12 @@ def numbers_to_put_back(file: Multiplexed, places: Sequence[Place]) -> list[Nume
     found = []
     for scope in {id(change.scope): change.scope for change in changes}.values():
         mine = [change for change in changes if change.scope is scope]
-        tensors = {name: change for change in mine for name in _numbers_that_become_tensors(file.shown, change)}
-        _refuse_declared(file.shown, scope, tensors)
-        _refuse_seen(file.shown, scope, tensors)
+        tensors = {name: change for change in mine for name in _numbers_that_become_tensors(file.path_to_show, change)}
+        _refuse_declared(file.path_to_show, scope, tensors)
+        _refuse_seen(file.path_to_show, scope, tensors)
         for name, change in tensors.items():
-            _refuse_readers(file.shown, scope, mine, name, change)
-        _refuse_names_of_one_side(file.shown, scope, mine)
+            _refuse_readers(file.path_to_show, scope, mine, name, change)
+        _refuse_names_of_one_side(file.path_to_show, scope, mine)
         if tensors:
             found.append(NumericNames(file.path, function_key(scope), frozenset(tensors)))
     return found
@@ -195,19 +195,19 @@ def _work_on_both(statement: ast.stmt) -> Iterator[ast.expr]:
 
 def _refuse_names_of_one_side(path: str, scope: Scope, changes: Sequence[_Change]) -> None:
     """Refuse where one place reads what only another place of the same side has set: it may have run on the other side."""
-    bound_before = _bound([scope])
+    bound_before = _bound_names([scope])
     for change in changes:
-        own = _bound(change.after)
+        own = _bound_names(change.after)
         for other in changes:
             if other is change:
                 continue
-            for name in sorted(_bound(other.after) - bound_before - own):
-                if name in _loaded(change.after):
+            for name in sorted(_bound_names(other.after) - bound_before - own):
+                if name in _loaded_names(change.after):
                     raise NotSwappable(
                         f"line {change.line} of {path}: the patch reads {name}, which only it sets at line "
                         f"{other.line}, and {TURNS}"
                     )
-        gone = _bound(change.before) - own
+        gone = _bound_names(change.before) - own
         mine = {id(node) for s in change.before for node in ast.walk(s)}
         for node in ast.walk(scope):
             if (
@@ -221,7 +221,7 @@ def _refuse_names_of_one_side(path: str, scope: Scope, changes: Sequence[_Change
                 )
 
 
-def _bound(nodes: Iterable[ast.AST]) -> set[str]:
+def _bound_names(nodes: Iterable[ast.AST]) -> set[str]:
     found: set[str] = set()
     for root in nodes:
         for node in ast.walk(root):
@@ -236,7 +236,7 @@ def _bound(nodes: Iterable[ast.AST]) -> set[str]:
     return found
 
 
-def _loaded(nodes: Iterable[ast.AST]) -> set[str]:
+def _loaded_names(nodes: Iterable[ast.AST]) -> set[str]:
     return {
         node.id
         for root in nodes

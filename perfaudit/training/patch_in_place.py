@@ -15,8 +15,8 @@ from perfaudit.training import Variant
 from perfaudit.training.code_change import CodeChange, NotSwappable, change_of_trees, code_change
 from perfaudit.training.code_variant import prepare
 from perfaudit.training.edited_places import Place, edited_places, statements_at
-from perfaudit.training.multiplexed import Multiplexed, SwitchSetting
-from perfaudit.training.switches import file_with_switches, switched
+from perfaudit.training.multiplexed_file import Multiplexed, SwitchSetting
+from perfaudit.training.switches import file_with_switches, switch_variant
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def patch_in_place(texts: Mapping[str, Sequence[str]], others: Sequence[types.Mo
         if left or not places:
             changes.append(_rest(file, after, left))
         if places:
-            variant = switched(file, edited, others)
+            variant = switch_variant(file, edited, others)
             variants.append(variant)
             turns += variant.turns
     if changes:

@@ -44,7 +44,7 @@ class Averages:
     def __init__(self, training: Any) -> None:
         self._rows = _rows(training)
 
-    def moved(self, steps: int) -> list[list[Any]]:
+    def take_movements(self, steps: int) -> list[list[Any]]:
         """Of each floating tensor, how far it has moved since then, in an order that does not depend on the process.
 
         Each is [name, whether an optimizer moves what it stands for and the average has moved, Σ|Δ|, √ΣΔ², what `steps`
@@ -56,14 +56,14 @@ class Averages:
             now = _safely(row.tensors) or {}
             told = dict.fromkeys(row.trained, [0.0] * (4 + SIGNS))  # what cannot be read is not seen to move
             for name, then in row.before.items():
-                if each := _safely(_told, name, then, now.get(name), steps):
+                if each := _safely(_movement, name, then, now.get(name), steps):
                     told[name] = each
             has_moved = any(told[name][0] for name in row.trained)
             found += [[name, has_moved and name in row.trained, *each] for name, each in told.items()]
         return sorted(found)
 
 
-def _told(name: str, then: Any, now: Any, steps: int) -> list[float] | None:
+def _movement(name: str, then: Any, now: Any, steps: int) -> list[float] | None:
     import torch
 
     if now is None or now.shape != then.shape:
@@ -76,7 +76,7 @@ def _told(name: str, then: Any, now: Any, steps: int) -> list[float] | None:
         old = before.cpu().double()
         apart = part.cpu().double() - old
         heads = torch.randint(0, 2, (SIGNS, len(apart)), generator=dice, dtype=torch.int8, device="cpu")
-        # This is no product of matrices, which autocast or `measure.rounded` may round.
+        # This is no product of matrices, which autocast or `measure.rounding` may round.
         products = ((1 - 2 * heads) * apart).sum(dim=1)
         added = (apart.abs().sum(), apart.square().sum(), old.abs().sum(), old.square().sum(), *products)
         sums = [a + float(b) for a, b in zip(sums, added, strict=True)]
@@ -152,7 +152,7 @@ def _first_of(known: dict[str, bool] | None, names: dict[str, bool]) -> dict[str
 def _row(value: Any, shapes: _Shapes, taken: set[Any]) -> _Row | None:
     """A module, a dict or a list as a row, None for one that is not shaped as trained weights or is those."""
     if type(value) in _HOLDERS:
-        return _row_of(partial(_held, value), shapes.most, taken, is_named=type(value) is not list)
+        return _row_of(partial(_tensors_held, value), shapes.most, taken, is_named=type(value) is not list)
     if _parameters(value):
         return _row_of(partial(_parameters, value), shapes.all, taken, beside=partial(_buffers, value))
     return _row_of(partial(_buffers, value), shapes.most, taken)
@@ -184,7 +184,7 @@ def _copy(tensor: Any) -> Any:
     return tensor.detach().to("cpu", copy=True)
 
 
-def _held(value: Any) -> Tensors:
+def _tensors_held(value: Any) -> Tensors:
     """What a dict or a list holds; {} where anything of it is no tensor."""
     import torch
 

@@ -22,14 +22,14 @@ from perfaudit.script import as_main
 from perfaudit.script.after_import import after_import
 from perfaudit.script.read_loaders import takes_the_same
 from perfaudit.script.rhythm import ANEW, LONGEST, find_rhythm
-from perfaudit.script.started import watch_started
+from perfaudit.script.started_processes import watch_started
 from perfaudit.script.tally import samples_of
 from perfaudit.target import overlay
 from perfaudit.target.accelerator import accelerator_of
 from perfaudit.target.autocasts import autocasts, autocasts_off
 from perfaudit.target.built_otherwise import loaders_built, optimizers_built
 from perfaudit.target.construction import Origins
-from perfaudit.target.load import as_module, said, where
+from perfaudit.target.load import as_module, where, words_of_error
 from perfaudit.target.names import Target, factories
 from perfaudit.target.provenance import Site
 from perfaudit.target.random_streams import seed_all
@@ -175,7 +175,7 @@ class ScriptTraining(ScriptLoading):
     # ---- taking turns ------------------------------------------------------------------------------------------------
 
     def _go_on(self) -> None:
-        """Let the script run to the end of its next update. Raises what it raises, and what `_ended` has where it has ended."""
+        """Let the script run to the end of its next update. Raises what it raises, and `_end_error` where it has ended."""
         if not self.has_ended:
             seen = len(self._order)
             self._overrides_in_force |= self._loader_overrides
@@ -186,11 +186,11 @@ class ScriptTraining(ScriptLoading):
                 self._code, words = as_main.exit_code(leaving)
                 self._how, self._left_saying = f"left with code {self._code}", f": {words}" if words else ""
                 self._said = _said_last() if self._code and not words else ""
-                raise self._ended() from leaving
+                raise self._end_error() from leaving
             except Exception as error:
                 if self._order:
                     raise
-                kind = f"{type(error).__name__}: {said(error)}"
+                kind = f"{type(error).__name__}: {words_of_error(error)}"
                 name = "" if self.target.module else as_module(error, self.target.file)
                 hint = f". It imports from its package: name it as a module, `-m {name}`" if name else ""
                 raise TargetError(
@@ -201,9 +201,9 @@ class ScriptTraining(ScriptLoading):
                 _use(tools)
             if len(self._order) > seen:
                 return
-        raise self._ended()
+        raise self._end_error()
 
-    def _ended(self) -> TargetError:
+    def _end_error(self) -> TargetError:
         """That the script has no further step: NoStep before its first one, NoBatches behind it, but for a code of a failure."""
         if self._order:
             kind = TargetError if self._code else NoBatches  # `if not isfinite(loss): sys.exit(1)` is no end of a loop

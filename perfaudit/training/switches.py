@@ -23,7 +23,7 @@ from perfaudit.training.code_change import CodeChange, NotSwappable
 from perfaudit.training.code_variant import imported_by, refuse_compiled, stacks
 from perfaudit.training.edited_places import Edited
 from perfaudit.training.mixed_steps import NumericNames, function_key, numbers_to_put_back, scope_and_loops
-from perfaudit.training.multiplexed import (
+from perfaudit.training.multiplexed_file import (
     AS_IT_IS,
     SWITCHES,
     Multiplexed,
@@ -55,7 +55,7 @@ def file_with_switches(path: str) -> Multiplexed | None:
 
 
 def _compiler(file: Multiplexed) -> Callable[[bytes], types.CodeType | None]:
-    def compiled(data: bytes) -> types.CodeType | None:
+    def code_with_switches(data: bytes) -> types.CodeType | None:
         """The code with switches; None where the file is not the one that the patches are of."""
         with contextlib.suppress(SyntaxError, ValueError):
             if ast.dump(ast.parse(data), include_attributes=True) == ast.dump(file.tree, include_attributes=True):
@@ -63,7 +63,7 @@ def _compiler(file: Multiplexed) -> Callable[[bytes], types.CodeType | None]:
         _files.pop(os.path.realpath(file.path), None)
         return None
 
-    return compiled
+    return code_with_switches
 
 
 @dataclass(slots=True)
@@ -129,7 +129,7 @@ class _Noting:
     __hash__ = object.__hash__
 
 
-def switched(file: Multiplexed, edited: Edited, others: Sequence[types.ModuleType] = ()) -> SwitchVariant:
+def switch_variant(file: Multiplexed, edited: Edited, others: Sequence[types.ModuleType] = ()) -> SwitchVariant:
     """The variant that turns the switches of the places of a patch. Raises NotSwappable with the reason."""
     places, _ = file.split(edited)
     turns = file.turns(places)
@@ -140,7 +140,7 @@ def switched(file: Multiplexed, edited: Edited, others: Sequence[types.ModuleTyp
     change = CodeChange(file.path, (), edited.imports)
     names = [(globals_, new) for globals_ in _globals_of(file) if id(globals_) not in apart
              and (new := imported_by(change, globals_))]  # fmt: skip
-    return SwitchVariant(turns, names, numbers, file.shown)
+    return SwitchVariant(turns, names, numbers, file.path_to_show)
 
 
 def copies(turns: Sequence[SwitchSetting]) -> SwitchVariant:
@@ -174,7 +174,9 @@ def _refuse_what_is_over(file: Multiplexed, turns: Sequence[SwitchSetting]) -> N
                 continue
             is_before = turn.region.lines[1] < (running[-1].lineno if running else frame.f_lineno)
             if is_before and (running or not _is_called_in_a_loop(frame)):
-                raise NotSwappable(f"line {first} of {file.shown}, which the patch changes, ran before the steps began")
+                raise NotSwappable(
+                    f"line {first} of {file.path_to_show}, which the patch changes, ran before the steps began"
+                )
 
 
 def _refuse_what_may_be_compiled(file: Multiplexed, turns: Sequence[SwitchSetting]) -> None:

@@ -12,9 +12,18 @@ from perfaudit.measurements import Winner
 from perfaudit.report import Report
 from perfaudit.static.document import document
 from perfaudit.static.edit import in_order
-from perfaudit.static.fix import allowed, patch_document
-from perfaudit.static.ondisk import Opened, Planned, known, named_twice, opened, refuse, sweep_beside, write_all
-from perfaudit.static.patching import as_promised, git_patch, git_patch_of, planned, replaced, within_limits
+from perfaudit.static.fix import is_allowed, patch_document
+from perfaudit.static.ondisk import (
+    Opened,
+    Planned,
+    named_twice,
+    open_file,
+    refuse,
+    require_unchanged,
+    sweep_beside,
+    write_all,
+)
+from perfaudit.static.patching import as_promised, git_patch, git_patch_of, plan_writes, replace_text, within_limits
 from perfaudit.static.source import Unreadable
 
 ALREADY = "already applied"
@@ -65,7 +74,7 @@ def of_tuning(report: Report, root: Path) -> Plan:
     """
     if report.ladder is None:
         return _of_winners(report.winners, root)
-    files = planned(report.ladder.files, root)
+    files = plan_writes(report.ladder.files, root)
     if not report.ladder.files:
         return Plan(left=(f"nothing to apply: {report.ladder.trouble or 'no change stayed on the ladder'}",))
     to_write = {item.path for item in files}
@@ -85,7 +94,7 @@ def _of_winners(winners: tuple[Winner, ...], root: Path) -> Plan:
     if not ordered:
         return Plan(left=tuple(left) or (NOTHING,))
     first = ordered[0]
-    files = planned([_patch_of(first)], root)
+    files = plan_writes([_patch_of(first)], root)
     return Plan(tuple(files), (f"{_path_of(first)}: {first.knob} {'applied' if files else ALREADY}",), tuple(left))
 
 
@@ -107,7 +116,7 @@ def of_scan(report: Report, root: Path, unsafe: bool, allow: frozenset[str]) -> 
     Raises UserError where a file is not the one that was scanned, or edits are not of it.
     """
     with_fix = [f for f in report.findings if f.location is not None and f.fix is not None and f.fix.edits]
-    wanted = sorted((f for f in with_fix if allowed(f, unsafe, allow)), key=_path_of)
+    wanted = sorted((f for f in with_fix if is_allowed(f, unsafe, allow)), key=_path_of)
     refused = named_twice({_path_of(f): None for f in wanted}, root)
     groups = {path: list(group) for path, group in groupby(wanted, key=_path_of)}
     plans = within_limits(lambda path: _of_file(path, groups[path], root), groups, refused)
@@ -117,7 +126,7 @@ def of_scan(report: Report, root: Path, unsafe: bool, allow: frozenset[str]) -> 
         tuple(line for plan in plans for line in plan.done),
         (
             *(line for plan in plans for line in plan.left),
-            *_not_wanted([f for f in with_fix if not allowed(f, unsafe, allow)]),
+            *_not_wanted([f for f in with_fix if not is_allowed(f, unsafe, allow)]),
         ),
     )
 
@@ -136,7 +145,7 @@ def _path_of(of: Finding | Winner) -> str:
 
 
 def _of_file(path: str, findings: list[Finding], root: Path) -> Plan:
-    file = opened(path, root)
+    file = open_file(path, root)
     try:
         found = document(file.text, file.real, file.encoding)
         for finding in findings:
@@ -150,7 +159,7 @@ def _of_file(path: str, findings: list[Finding], root: Path) -> Plan:
     )
     if not patched.applied:
         return Plan(left=waiting)
-    done = replaced(file, patched.after)
+    done = replace_text(file, patched.after)
     alone = patched.applied[0].fix if len(patched.applied) == 1 else None
     if alone is not None and alone.after:
         as_promised(done, alone.after)
@@ -162,7 +171,7 @@ def _check(finding: Finding, file: Opened, length: int) -> None:
     assert finding.fix is not None
     if not finding.fix.before:
         raise UserError(f"{file.path}: the report does not say which text it is of; run `perfaudit scan` again")
-    known(file, finding.fix.before, "scan")
+    require_unchanged(file, finding.fix.before, "scan")
     try:
         in_order(finding.fix.edits, length)
     except ValueError as error:

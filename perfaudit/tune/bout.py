@@ -11,7 +11,7 @@ from perfaudit.knobs._code import Code, Patch
 from perfaudit.measure.ledger import Ledger, Variant
 from perfaudit.measurements import Calibration, Settings
 from perfaudit.static.document import handed_over
-from perfaudit.tune.raced import Raced
+from perfaudit.tune.race_results import Raced
 from perfaudit.tune.session import Session
 from perfaudit.tune.workshop import Json
 

@@ -16,7 +16,7 @@ from perfaudit.measurements import Comparison, Interval, Settings
 from perfaudit.static import edit
 from perfaudit.tune.bout import Bout, fix_for, key_of, variant_of
 from perfaudit.tune.first_look import pair_of, smallest_as_good
-from perfaudit.tune.raced import Raced
+from perfaudit.tune.race_results import Raced
 from perfaudit.tune.recording import changed_files
 from perfaudit.tune.screening import LEAST
 from perfaudit.tune.search import BY_NAME, CHANGED, NO_LINE, bench_of, pointless, too_little_time
@@ -95,7 +95,7 @@ def candidates_of(
     bout = Bout(name, survey, current)
     found, lacking = list[Candidate](), dict[str, None]()
     known = {current.key}
-    all_wanted = module.candidates(bench_of(session, bout, memory_budget, deadline, deadline.left()))
+    all_wanted = module.candidates(bench_of(session, bout, memory_budget, deadline, deadline.seconds_left()))
     for wanted in all_wanted:
         tried: list[Candidate] = []
         for settings in (wanted, *module.milder(wanted)):

@@ -68,33 +68,33 @@ def climb(
     def tell() -> None:  # for the history of a run that is killed
         session.record.keep_comparisons(screened_comparisons(state.candidates, state.alone))
 
-    whole, budget, state.behind = deadline, deadline.left(), _list_behind(session, profile, state, knobs)
-    deadline = session.deadline(deadline.left() - seconds_kept(profile, state.behind, deadline.left()))
+    whole, budget, state.behind = deadline, deadline.seconds_left(), _list_behind(session, profile, state, knobs)
+    deadline = session.deadline(deadline.seconds_left() - seconds_kept(profile, state.behind, deadline.seconds_left()))
     knobs = [name for name in knobs if name not in state.left]
-    asking = session.deadline(ASKING_SHARE * deadline.left())
+    asking = session.deadline(ASKING_SHARE * deadline.seconds_left())
     _list_candidates(session, profile, state, knobs, memory_budget, asking)
     expect_candidates(session, profile, [*state.candidates.values()], deadline)
     with Screen(session, tell, profile.only_computes) as screen:
-        share = session.deadline(seconds_to_screen(profile, state, deadline.left()))
-        most = deadline.left() - seconds_to_check(profile)
+        share = session.deadline(seconds_to_screen(profile, state, deadline.seconds_left()))
+        most = deadline.seconds_left() - seconds_to_check(profile)
         listed = dict(state.candidates)
-        leave_out(profile, state, share.left(), most)
-        longer = session.deadline(most) if most > share.left() else share
+        leave_out(profile, state, share.seconds_left(), most)
+        longer = session.deadline(most) if most > share.seconds_left() else share
 
         def goes_together() -> bool:
-            return some_go_together(profile, state, seconds_together(profile, state, deadline.left()))
+            return some_go_together(profile, state, seconds_together(profile, state, deadline.seconds_left()))
 
         until = UntilSomeGoTogether(share, longer, deadline, state, goes_together)
         _race_alone(session, state, screen, until)
-        if bring_back(profile, state, listed, until.left()):
+        if bring_back(profile, state, listed, until.seconds_left()):
             _race_alone(session, state, screen, until)
-        seconds = seconds_together(profile, state, deadline.left())
+        seconds = seconds_together(profile, state, deadline.seconds_left())
         choose(profile, state, seconds)
         tell_offers(state)
-        if until.is_past_check and deadline.left() < _least_to_check(profile, budget):
+        if until.is_past_check and deadline.seconds_left() < _least_to_check(profile, budget):
             leave_unchecked(state)
         if state.were_halves:
-            seconds = seconds_beside(profile, state, deadline.left())
+            seconds = seconds_beside(profile, state, deadline.seconds_left())
         if len(state.rungs) > 1 and seconds:
             latest = session.deadline(seconds + LONGER_SHARE * budget)
             race_beside(session, profile, state, screen, UntilTold(session.deadline(seconds), latest, state))
@@ -144,7 +144,7 @@ def _list_candidates(
         if profile.queued >= QUEUED and not module.is_judged_on_a_busy_machine:
             state.left[name] = busy_words(profile.queued)
             continue
-        if late := asking_words(profile, name, deadline.left()):
+        if late := asking_words(profile, name, deadline.seconds_left()):
             state.left[name] = late
             state.late.add(name)
             continue

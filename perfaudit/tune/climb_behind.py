@@ -12,7 +12,7 @@ from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.judge import comparison
 from perfaudit.measure.ledger import Ledger, Variant
-from perfaudit.measure.stats import settled
+from perfaudit.measure.stats import is_settled
 from perfaudit.measurements import Comparison, Settings
 from perfaudit.static.source import Unreadable
 from perfaudit.tune.bout import variant_of
@@ -23,7 +23,7 @@ from perfaudit.tune.climb_time import seconds_to_check, seconds_to_race
 from perfaudit.tune.final import START, patched_variant, why_not_built
 from perfaudit.tune.ladder import ladder_of
 from perfaudit.tune.losses import was_compared
-from perfaudit.tune.patched import SourceRace, race_patched
+from perfaudit.tune.patched_source import SourceRace, race_patched
 from perfaudit.tune.profile import Profile
 from perfaudit.tune.questions import digest_of_texts
 from perfaudit.tune.screening import LEAST
@@ -50,7 +50,7 @@ def seconds_kept(profile: Profile, behind: Sequence[Candidate], left: float) -> 
 def race_behind(session: Session, profile: Profile, state: Climb, deadline: Deadline, memory_budget: int) -> None:
     """Race each of `state.behind` beside the rungs, in fresh processes; one that pays becomes a rung."""
     for candidate in state.behind:
-        needed, left = seconds_behind(profile, candidate), deadline.left()
+        needed, left = seconds_behind(profile, candidate), deadline.seconds_left()
         if state.rungs and (trouble := ladder_of(state).trouble):
             why, is_late = f"{NOT_BESIDE}, and their patch is {trouble}; {_alone(candidate)}", False
         elif left < needed:
@@ -96,7 +96,7 @@ def _race(
     if seen is None or whole is None or not was_compared(ledger.checked.get(top.key, "")):
         return f"{candidate.words}: {ledger.checked.get(top.key) or 'the time ended before it was raced'}", seen is None
     if seen.high >= 1 or 1 - seen.high < least_gain(candidate) or whole.high >= 1:
-        return _words(candidate, seen, rival is not None), not settled(seen.low, seen.high, LEAST)
+        return _words(candidate, seen, rival is not None), not is_settled(seen.low, seen.high, LEAST)
     state.rungs.append(candidate)
     state.candidates[candidate.key] = candidate
     state.beside_measured[candidate.key] = seen
@@ -125,12 +125,12 @@ def _make_ready(
         key = f"{question} {source.key} {digest_of_texts(source.overlay)} {arguments}"
         command = {"do": "ask", "knob": module.found_at, "question": question, "arguments": arguments}
         try:
-            return session.questions.ask(key, source, {**command, "timeout": min(timeout, deadline.left())})[1]
+            return session.questions.ask(key, source, {**command, "timeout": min(timeout, deadline.seconds_left())})[1]
         except ChildFailed as failure:
             raise Unanswered(str(failure), failure.kind == "oom") from failure
 
-    left = deadline.left() - seconds_to_check(profile)
-    bench = Bench(survey, session.cores, memory_budget, _no_probe, ask, {}, deadline.left, left)
+    left = deadline.seconds_left() - seconds_to_check(profile)
+    bench = Bench(survey, session.cores, memory_budget, _no_probe, ask, {}, deadline.seconds_left, left)
     if not module.prepare(bench, candidate.settings):
         raise Refused("; ".join(map(str, bench.kept.get("why", []))))
 

@@ -13,7 +13,7 @@ from perfaudit.tune.candidates import Candidate, best_of, how_to_allow, pays, te
 from perfaudit.tune.climb_state import HOPEFUL_QUADS, Climb, looks_paying, ratio_of, ratios_of
 from perfaudit.tune.climb_time import EASY_QUADS, TOGETHER_QUADS, parts_of, quads_in, seconds_to_prepare
 from perfaudit.tune.profile import Profile
-from perfaudit.tune.raced import doubt_of
+from perfaudit.tune.race_results import doubt_of
 
 
 def choose(profile: Profile, state: Climb, seconds: float) -> None:
@@ -47,7 +47,7 @@ def some_go_together(profile: Profile, state: Climb, seconds: float) -> bool:
 
     Of patches that are raced in halves, whether one was shown to pay: nothing more is to be raced in this training.
     """
-    seen = [state.alone.entrants.get(candidate.key) for candidate in state.allowed]
+    seen = [state.alone.entrants.get(candidate.key) for candidate in state.allowed_candidates]
     if any(each is not None and not each.left and each.quads < HOPEFUL_QUADS - 1 for each in seen):
         return False  # who has had fewer may look better still
     best = _best_of_each(state)
@@ -78,8 +78,8 @@ def _together(profile: Profile, state: Climb, best: list[Candidate], seconds: fl
 def _best_of_each(state: Climb) -> list[Candidate]:
     """Of each knob the setting that pays, or looks most as if it did; the largest gain first."""
     found = []
-    for name in dict.fromkeys(candidate.knob for candidate in state.allowed):
-        mine = [candidate for candidate in state.allowed if candidate.knob == name]
+    for name in dict.fromkeys(candidate.knob for candidate in state.allowed_candidates):
+        mine = [candidate for candidate in state.allowed_candidates if candidate.knob == name]
         taken = best_of(mine, state.alone) or _most_hopeful(state, mine)
         if taken is not None:
             found.append(taken)

@@ -148,7 +148,7 @@ def _rounds_in(profile: Profile, seconds: float, state: Climb) -> float:
 
 def _tiny_knobs(profile: Profile, state: Climb) -> list[str]:
     """Allowed knobs that work on next to nothing of the step, the smallest share first."""
-    names = dict.fromkeys(candidate.knob for candidate in state.allowed)
+    names = dict.fromkeys(candidate.knob for candidate in state.allowed_candidates)
     shares = {name: share_seen(profile, name) for name in names}
     return sorted((name for name in names if shares[name] <= TINY_SHARE), key=lambda name: shares[name])
 

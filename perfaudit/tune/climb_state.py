@@ -11,8 +11,8 @@ from perfaudit.measure.quads import is_hopeful
 from perfaudit.measure.race import BASE, FUTILE
 from perfaudit.measurements import UNCHECKED, Comparison, Interval, NotApplicable
 from perfaudit.tune.candidates import Candidate, least_gain, pays, texts_of
-from perfaudit.tune.patched import SourceRace
-from perfaudit.tune.raced import Raced, doubt_of
+from perfaudit.tune.patched_source import SourceRace
+from perfaudit.tune.race_results import Raced, doubt_of
 
 # Keys of what is raced together: all of it, and what alone was shown to pay.
 ALL, SURE = "all", "sure"
@@ -69,12 +69,12 @@ class Climb:
         return texts_of(self.rungs)
 
     @property
-    def allowed(self) -> list[Candidate]:
+    def allowed_candidates(self) -> list[Candidate]:
         """Candidates that may be handed over."""
         return [candidate for candidate in self.candidates.values() if not candidate.lacks]
 
     @property
-    def undecided(self) -> list[Candidate]:
+    def undecided_candidates(self) -> list[Candidate]:
         """What may be handed over and more time would decide: what it must gain lies in its interval, or it has none.
 
         A knob of which one setting is a rung is decided.
@@ -95,7 +95,10 @@ class Climb:
     @property
     def out(self) -> dict[str, str]:
         """By knob, why it has no candidate left to race, or which of them failed where none of the others is taken or open."""
-        known = {candidate.knob for candidate in (*self.rungs, *(rung for rung, _ in self.dropped), *self.undecided)}
+        known = {
+            candidate.knob
+            for candidate in (*self.rungs, *(rung for rung, _ in self.dropped), *self.undecided_candidates)
+        }
         found = {}
         for name, mine in self._by_knob.items():
             gone = [candidate for candidate in mine if candidate.key in self.alone.out]
@@ -106,7 +109,7 @@ class Climb:
         return found
 
     @property
-    def failed(self) -> list[str]:
+    def failed_knobs(self) -> list[str]:
         """Knobs all candidates of which are out of the race, one at least because it failed."""
         out, failures = self.alone.out.keys(), self.alone.failures.keys()
         keys = {name: {candidate.key for candidate in mine} for name, mine in self._by_knob.items()}
@@ -243,4 +246,4 @@ def late(state: Climb) -> list[str]:
     """Knobs that more time would tell something about; what is not allowed needs to be allowed first."""
     left = (name for name in state.left if name in (state.late - state.lacking.keys()) | state.not_joined)
     unchecked = (candidate.knob for candidate, why in state.dropped if why == UNCHECKED)
-    return list(dict.fromkeys([*(c.knob for c in state.undecided), *left, *unchecked]))
+    return list(dict.fromkeys([*(c.knob for c in state.undecided_candidates), *left, *unchecked]))

@@ -10,7 +10,7 @@ from perfaudit.knobs import knob
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.pace import (
     Pace,
-    balanced,
+    balance_paces,
     block_steps,
     pace_of,
     steps_of_base,
@@ -59,35 +59,35 @@ class UntilSomeGoTogether(Deadline):
         self._was_put_off = False
         self.is_past_check = False  # the time that was kept for it is raced in
 
-    def left(self) -> float:
+    def seconds_left(self) -> float:
         if self.is_past_check:  # what pays is checked in the time that is left
-            return 0.0 if self._is_sure() else self._last.left()
+            return 0.0 if self._is_sure() else self._last.seconds_left()
         is_waiting = not self._goes_together()
-        if is_waiting and not self._planned.left():
+        if is_waiting and not self._planned.seconds_left():
             self._was_put_off = True
-        return (self._latest if is_waiting else self._planned).left()
+        return (self._latest if is_waiting else self._planned).seconds_left()
 
     def share_of_end(self) -> float:
         """An equal part at each of these times; none in between, where data say that two patches are there."""
         part = 1 / 2 if self._latest is self._planned else 1 / 3
-        if self.is_past_check and self._last.left() > SLICE:  # data say that one pays
+        if self.is_past_check and self._last.seconds_left() > SLICE:  # data say that one pays
             return 0.0
-        is_between = self._was_put_off and self._latest is not self._planned and self._latest.left() > SLICE
+        is_between = self._was_put_off and self._latest is not self._planned and self._latest.seconds_left() > SLICE
         return 0.0 if is_between and not self.is_past_check else part
 
     def goes_on(self) -> bool:
         if self.is_past_check or self._is_sure() or self._goes_together():
             return False
-        self.is_past_check = self._last.left() > SLICE
+        self.is_past_check = self._last.seconds_left() > SLICE
         return self.is_past_check
 
     def _is_sure(self) -> bool:
-        return any(map(self._state.is_sure, self._state.allowed))
+        return any(map(self._state.is_sure, self._state.allowed_candidates))
 
 
 def has_time_to_race(profile: Profile, deadline: Deadline) -> bool:
     """Whether the final race can come to its first look."""
-    return deadline.left() >= seconds_to_check(profile) + seconds_to_race(profile)
+    return deadline.seconds_left() >= seconds_to_check(profile) + seconds_to_race(profile)
 
 
 def seconds_to_check(profile: Profile) -> float:
@@ -151,10 +151,10 @@ class UntilTold(Deadline):
     def __init__(self, planned: Deadline, latest: Deadline, state: Climb) -> None:
         self._planned, self._latest, self._state = planned, latest, state
 
-    def left(self) -> float:
+    def seconds_left(self) -> float:
         entrants = self._state.beside.entrants.values()
         is_told = all(seen.left or seen.quads >= FEWEST for seen in entrants)
-        return (self._planned if entrants and is_told else self._latest).left()
+        return (self._planned if entrants and is_told else self._latest).seconds_left()
 
 
 def asking_words(profile: Profile, name: str, left: float) -> str:
@@ -273,7 +273,7 @@ def paces_of(
 ) -> tuple[Pace, list[Pace]]:
     """How the base is timed, and each of these sets of patches beside it."""
     found = {f"{at}": _pace(profile, part, take_turns) for at, part in enumerate(parts)}
-    found = balanced({"base": _pace(profile, base, take_turns), **found}, "base")
+    found = balance_paces({"base": _pace(profile, base, take_turns), **found}, "base")
     return found.pop("base"), [*found.values()]
 
 

@@ -23,7 +23,7 @@ from perfaudit.tune.climb_state import (
 )
 from perfaudit.tune.climb_time import parts_of, quads_in
 from perfaudit.tune.profile import Profile
-from perfaudit.tune.raced import Raced, doubt_of
+from perfaudit.tune.race_results import Raced, doubt_of
 from perfaudit.tune.screening import LEAST, Screen
 from perfaudit.tune.session import Session
 
@@ -36,8 +36,10 @@ def race_beside(session: Session, profile: Profile, state: Climb, screen: Screen
     What for certain gains less than LEAST beside the others goes, one at a time. What was shown to pay neither alone nor there
     goes too; what is left then was raced as a part, or is raced again.
     """
-    while len(state.rungs) > 1 and deadline.left() > 0:
-        quads = quads_in(profile, deadline.left(), parts_of(state.rungs), state.rungs, ratios_of(state, state.rungs))
+    while len(state.rungs) > 1 and deadline.seconds_left() > 0:
+        quads = quads_in(
+            profile, deadline.seconds_left(), parts_of(state.rungs), state.rungs, ratios_of(state, state.rungs)
+        )
         if state.together() is not None and quads < USUAL_LOOK:
             return
         session.watch.stage("all that pays together, and without each one")
@@ -80,7 +82,7 @@ def _is_settled(state: Climb, deadline: Deadline) -> bool:
     if not leave_unsure(state, lambda rung: _is_shown(state, rung)):
         return True
     rest = state.together()
-    if rest is None and deadline.left():
+    if rest is None and deadline.seconds_left():
         return False
     looks_faster = all((seen := state.beside_the_others(rung)) and seen[0] <= 1 - least_gain(rung) for rung in rungs)
     if (rest is None or rest[2] >= 1) and whole is not None and whole[2] < 1 and looks_faster:

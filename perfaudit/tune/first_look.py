@@ -16,7 +16,7 @@ from perfaudit.measurements import Settings
 from perfaudit.static.source import read_text
 from perfaudit.tune.bout import Bout, patch_for
 from perfaudit.tune.profile import Profile
-from perfaudit.tune.raced import Raced
+from perfaudit.tune.race_results import Raced
 from perfaudit.tune.screening import Screen, calibration_of
 from perfaudit.tune.session import Session
 from perfaudit.tune.short_names import short_settings
@@ -54,7 +54,7 @@ def look(
         for variant in tried
     }
     seconds = max(LOOK_SECONDS, LOOK_STEPS * (len(tried) + 1) * profile.seconds_per_step)
-    deadline = session.deadline(min(seconds, deadline.left()))
+    deadline = session.deadline(min(seconds, deadline.seconds_left()))
     with Screen(session) as screen:
         try:
             screen.race(

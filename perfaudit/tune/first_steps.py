@@ -39,12 +39,12 @@ def build(target: Target, workshop: Children, watch: Watch, timeout: float, dead
     """
     workshop.wait_for_torch()
     watch.stage(f"loading {target.file}")
-    began = deadline.left()
+    began = deadline.seconds_left()
     try:
         facts, block = workshop.ask(Variant("survey", "", {}), {"do": "block", "steps": 1})
     except ChildFailed as failure:
         raise as_user_error(target, failure, timeout) from failure
-    left = deadline.left()
+    left = deadline.seconds_left()
     opened = began - left
     if left >= opened:  # importing them takes a part of that
         opened = max(0.0, opened - workshop.preload_libraries())

@@ -83,13 +83,13 @@ def said_of_gradients(
         one = max(one, roundoff(reference.seed()[1]))
         nudge = max(one, min(NUDGE * one, NUDGE_MOST))
         own = reference.sensitivity(nudge)
-    allowed = _allowed(one, own, nudge)
+    allowed = _allowed_gap(one, own, nudge)
     equal = not changes and (curve.losses, curve.average) == (base.losses, base.average)
     if own is not None and own.again > SMALL_NOISE:
         return f"; {_WHAT} are not compared: two runs of your own code differ by {own.again:.1e}"
     if found.gap <= allowed and not (equal and (own is None or not own.again)):
         return _agree(found, allowed, changes)
-    if "rng" in changes and (reason := _drawn(found, own, allowed)):
+    if "rng" in changes and (reason := _why_other_stream(found, own, allowed)):
         return f"; {_WHAT} are not compared: {reason}"
     promised = rounds(changes)
     limit = f", tolerance {allowed:.1e}" if changes else ""
@@ -99,7 +99,7 @@ def said_of_gradients(
     )
 
 
-def _drawn(found: FirstGradients, own: Sensitivity | None, allowed: float) -> str:
+def _why_other_stream(found: FirstGradients, own: Sensitivity | None, allowed: float) -> str:
     """Why another random stream explains the gap, "" if it does not."""
     if not found.same_batch:
         return "another random stream gives another batch"
@@ -112,7 +112,7 @@ def _floor(one: float) -> float:
     return min(FLOOR * one, FLOOR_MOST)
 
 
-def _allowed(one: float, own: Sensitivity | None, nudge: float) -> float:
+def _allowed_gap(one: float, own: Sensitivity | None, nudge: float) -> float:
     """How far gradients may lie apart where the coarsest type rounds by `one`."""
     if own is None:
         return _floor(one)

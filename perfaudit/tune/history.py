@@ -84,7 +84,7 @@ def trials(run: Run) -> list[Json]:
             "peak_memory_bytes": _count(trial.get("peak_memory_bytes")),
             "reason": str(trial.get("reason") or ""),
         }
-        for trial in _said(run, "trial", "trials")
+        for trial in _records_of_kind(run, "trial", "trials")
     ]
     return list({(row["knob"], settings_text(row["settings"])): row for row in rows}.values())
 
@@ -107,7 +107,7 @@ def comparisons(run: Run) -> list[Json]:
             "clock": str(comparison.get("clock", "")),
             "basis": str(comparison.get("basis") or "measured"),
         }
-        for comparison in _said(run, "comparison", "comparisons")
+        for comparison in _records_of_kind(run, "comparison", "comparisons")
     ]
     return list(
         {(row["knob"], settings_text(row["baseline"]), settings_text(row["candidate"])): row for row in rows}.values()
@@ -123,7 +123,7 @@ def pairs(run: Run) -> dict[str, int]:
 def winners(run: Run) -> list[Json]:
     """What the run recommends, the last word for each knob: knob, words, keeps_current, and saving (low, high) or None."""
     found = {}
-    for winner in _said(run, "winner", "winners"):
+    for winner in _records_of_kind(run, "winner", "winners"):
         saving = _dict(winner.get("saving"))
         low, high = _number(saving.get("low")), _number(saving.get("high"))
         found[str(winner.get("knob", ""))] = {
@@ -176,7 +176,7 @@ def _table(rows: list[Json], columns: dict[str, str]) -> pd.DataFrame:
     return pd.DataFrame({name: pd.Series([row[name] for row in rows], dtype=kind) for name, kind in columns.items()})
 
 
-def _said(run: Run, kind: str, of_report: str) -> list[Json]:
+def _records_of_kind(run: Run, kind: str, of_report: str) -> list[Json]:
     """Records of a kind, and behind them what the report says: the last word counts."""
     records = [record for record in run.records if record["kind"] == kind]
     return records + [item for item in _list((run.report or {}).get(of_report)) if isinstance(item, dict)]

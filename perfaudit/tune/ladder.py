@@ -14,7 +14,7 @@ from perfaudit.static.patching import file_patch
 from perfaudit.tune.candidates import Candidate, texts_of
 from perfaudit.tune.climb_state import Climb
 from perfaudit.tune.losses import was_compared
-from perfaudit.tune.patched import SourceRace
+from perfaudit.tune.patched_source import SourceRace
 from perfaudit.tune.screening import LEAST
 
 LAST = LOOKS[-1].generations  # of a final race
@@ -47,8 +47,8 @@ def ladder_of(state: Climb, withhold: bool = False, not_learning: str = "") -> L
             )
         ),
         offered=tuple(state.offered),
-        failed=tuple(state.failed),
-        undecided=tuple(dict.fromkeys(candidate.knob for candidate in state.undecided)),
+        failed=tuple(state.failed_knobs),
+        undecided=tuple(dict.fromkeys(candidate.knob for candidate in state.undecided_candidates)),
         seconds_per_step=state.alone.seconds_per_step,
         peak_memory_bytes=state.start_bytes,
         patched_peak_memory_bytes=state.top_bytes if state.rungs else None,
@@ -82,7 +82,7 @@ def start_words(state: Climb, seconds: float) -> list[str]:
 
 def winners_of(state: Climb, ladder: Ladder) -> tuple[Winner, ...]:
     """The rungs as winners of their knobs; without their fixes where the ladder hands nothing over."""
-    verified = _checked(state, ladder.not_learning)
+    verified = _check_words(state, ladder.not_learning)
     found = []
     for rung in state.rungs:
         beside = state.beside_the_rungs(rung)
@@ -98,7 +98,7 @@ def winners_of(state: Climb, ladder: Ladder) -> tuple[Winner, ...]:
     return tuple(found)
 
 
-def _checked(state: Climb, not_learning: str) -> str:
+def _check_words(state: Climb, not_learning: str) -> str:
     """What the check of all of it said, and that the steps after those do not learn; "" before the check."""
     said = state.final.ledger.checked.get(state.final.top.key, "") if state.final is not None else ""
     return f"{said}; after these steps {not_learning}" if said and not_learning else said
@@ -112,7 +112,7 @@ def _with_ratio(state: Climb, ladder: Ladder) -> Ladder:
         return ladder
     ledger, start, top = state.final.ledger, state.final.start, state.final.top
     ladder = ladder.with_(
-        verified=_checked(state, ladder.not_learning), losses=ledger.losses.get(top.key),
+        verified=_check_words(state, ladder.not_learning), losses=ledger.losses.get(top.key),
         phases=ledger.phases(start.key, state.final.clock), patched_phases=ledger.phases(top.key, state.final.clock),
     )  # fmt: skip
     clock = state.final.clock

@@ -9,10 +9,10 @@ from perfaudit.errors import UserError
 from perfaudit.findings import Finding
 from perfaudit.knobs import knob
 from perfaudit.knobs._code import inside_project
-from perfaudit.knobs._rewritten import Rewritten
+from perfaudit.knobs._source_knobs import Rewritten
 from perfaudit.measure.child import ChildFailed
-from perfaudit.tune.observed import observed_findings
 from perfaudit.tune.observed_biases import RULES
+from perfaudit.tune.observed_findings import observed_findings
 from perfaudit.tune.plan import runs
 from perfaudit.tune.profile import Profile
 from perfaudit.tune.session import Session

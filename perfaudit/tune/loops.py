@@ -29,7 +29,7 @@ def expect_findings(target: Target, workshop: Children, findings: Iterable[Findi
 
 def expect_candidates(session: Session, profile: Profile, candidates: Sequence[Candidate], deadline: Deadline) -> None:
     """Have a script ready for the patches of these candidates, where there is the time to start it once more."""
-    if session.target.is_script and profile.seconds_to_open < STARTING_SHARE * deadline.left():
+    if session.target.is_script and profile.seconds_to_open < STARTING_SHARE * deadline.seconds_left():
         expect(session.workshop, candidates)
 
 

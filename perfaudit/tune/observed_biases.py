@@ -104,12 +104,16 @@ def judge_bias(finding: Finding, layers: list[Layer], code: ReadOnce) -> tuple[F
     if bad and len(bad) == len(here) and is_all:
         is_shared = any(layer.verdict == "shared" for layer in bad)
         reason = "not only a norm takes the output" if is_shared else "no norm follows"
-        why = f"observed: {_said(bad)}; {reason}, so the bias is not subtracted again"
-        return unfixed(finding, why), True
+        why = f"observed: {_layers_in_words(bad)}; {reason}, so the bias is not subtracted again"
+        return with_advice_only(finding, why), True
     if bad and _is_plain(finding):
-        return unfixed(finding, f"observed: of {_said(here)}; {_named(bad)} cannot do without the bias"), False
+        return with_advice_only(
+            finding, f"observed: of {_layers_in_words(here)}; {_layer_names(bad)} cannot do without the bias"
+        ), False
     subtracted = f"{len(good)} of them with" if len(good) < len(here) else "with"
-    return append_note(finding, f"observed: {_said(here)}, {subtracted} a norm behind and nothing else"), False
+    return append_note(
+        finding, f"observed: {_layers_in_words(here)}, {subtracted} a norm behind and nothing else"
+    ), False
 
 
 def _places(layer: Layer, code: ReadOnce) -> list[Location | None]:
@@ -126,18 +130,18 @@ def append_note(finding: Finding, note: str) -> Finding:
     return finding.with_(note=f"{finding.note}; {note}" if finding.note else note)
 
 
-def unfixed(finding: Finding, note: str) -> Finding:
+def with_advice_only(finding: Finding, note: str) -> Finding:
     """The finding with one more note and its fix as advice."""
     fix = Fix(finding.fix.title, "manual") if finding.fix is not None else None
     return append_note(finding.with_(fix=fix), note)
 
 
-def _said(layers: list[Layer]) -> str:
+def _layers_in_words(layers: list[Layer]) -> str:
     built = "1 layer is built here" if len(layers) == 1 else f"{len(layers)} layers are built here"
-    return f"{built} ({_named(layers)})"
+    return f"{built} ({_layer_names(layers)})"
 
 
-def _named(layers: list[Layer], most: int = 3) -> str:
+def _layer_names(layers: list[Layer], most: int = 3) -> str:
     names = [f"`{layer.name}`" for layer in layers[:most]]
     return ", ".join([*names, "…"] if len(layers) > most else names)
 
@@ -145,7 +149,9 @@ def _named(layers: list[Layer], most: int = 3) -> str:
 # ---- what reading alone missed ---------------------------------------------------------------------------------------
 
 
-def missed(layers: list[Layer], norms: dict[str, Json], known: Iterable[Finding], code: ReadOnce) -> Iterator[Finding]:
+def missed_findings(
+    layers: list[Layer], norms: dict[str, Json], known: Iterable[Finding], code: ReadOnce
+) -> Iterator[Finding]:
     """Calls that the scanner was silent about, where every layer they built has a norm behind and nothing else.
 
     norms: what was seen of each norm, by name. A fix is offered only where the text shows nothing that speaks against it;
@@ -195,7 +201,7 @@ def _new(
             edits = edit.replace(source, value, "False")  # type: ignore[arg-type]  # is_written says so
         proposal = Proposal("pass `bias=False`", edits)
     found = finding_of(source, rule, Seen(call, f"{what}: it costs memory traffic and changes nothing", proposal))
-    return append_note(found, f"observed: {_said(here)}, with a norm behind and nothing else")
+    return append_note(found, f"observed: {_layers_in_words(here)}, with a norm behind and nothing else")
 
 
 def _doubt(source: Source, call: ast.Call, kind: str, here: list[Layer], norms: dict[str, Json], code: ReadOnce) -> str:

@@ -24,7 +24,7 @@ def judge_by_flow(finding: Finding, seen: Json) -> tuple[Finding, bool]:
     return append_note(finding, f"observed: {words}"), False
 
 
-def _unused(seen: Json) -> tuple[str, bool] | None:
+def _unused_parameters(seen: Json) -> tuple[str, bool] | None:
     if any(problem.startswith("unused_parameters") for problem in seen.get("problems", ())):
         return None
     found = seen.get("unused_parameters")
@@ -58,7 +58,7 @@ def _precision(seen: Json) -> tuple[str, bool] | None:
 
 
 _JUDGES: dict[str, Callable[[Json], tuple[str, bool] | None]] = {
-    "PA702": _unused,
+    "PA702": _unused_parameters,
     "PA211": _layout,
     "PA304": _precision,
 }

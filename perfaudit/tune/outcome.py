@@ -15,7 +15,7 @@ from perfaudit.measurements import Comparison, Settings, Trial, Winner, settings
 from perfaudit.tune.bout import Bout, key_of, variant_of
 from perfaudit.tune.first_look import smallest_as_good
 from perfaudit.tune.losses import was_compared
-from perfaudit.tune.raced import Raced
+from perfaudit.tune.race_results import Raced
 from perfaudit.tune.search import clock_of, least_gain, race_of
 
 UNDECIDED = "keep what you have: the budget was too small to decide anything"
@@ -31,7 +31,7 @@ def trials_of(bout: Bout) -> list[Trial]:
         if entry.status == "not_measured" and bout.look is not None:
             entry = _looked_at(bout, bout.look, variant, entry)
         if module.reference is not None and variant.settings != module.reference and entry.status == "ok":
-            entry = replace(entry, added_seconds=_added(bout, variant_of(bout.name, module.reference), variant))
+            entry = replace(entry, added_seconds=_added_seconds(bout, variant_of(bout.name, module.reference), variant))
         trials.append(entry)
     return trials
 
@@ -53,7 +53,7 @@ def _looked_at(bout: Bout, look: Raced, variant: Variant, entry: Trial) -> Trial
     return replace(entry, status="ok", median=middle, low=low, high=high, n=len(samples), reason="", samples=samples)
 
 
-def _added(bout: Bout, reference: Variant, variant: Variant) -> tuple[float, float | None, float | None] | None:
+def _added_seconds(bout: Bout, reference: Variant, variant: Variant) -> tuple[float, float | None, float | None] | None:
     """Seconds per step that a setting adds to the reference: middle and interval; None where that cannot be said."""
     compared = comparison(
         bout.ledger, reference, variant, phases=knob(bout.name).phases_on(bout.survey, variant.settings)
@@ -78,10 +78,10 @@ def comparisons_of(bout: Bout) -> list[Comparison]:
             found.append(comparison(bout.ledger, bout.base, variant, race_of(bout), phases, least=least))
         found.append(comparison(bout.ledger, bout.base, variant, race_of(bout), clock=clock, least=least))
     known = [replace(compared, without_loading=module.fixed_batch) for compared in found if compared is not None]
-    return [*known, *_screened(bout, {key_of(bout.name, compared.candidate) for compared in known})]
+    return [*known, *_screened_comparisons(bout, {key_of(bout.name, compared.candidate) for compared in known})]
 
 
-def _screened(bout: Bout, measured: set[str]) -> list[Comparison]:
+def _screened_comparisons(bout: Bout, measured: set[str]) -> list[Comparison]:
     """The settings that were raced in one training, but for those that were measured in fresh processes after it."""
     found = []
     for key, seen in (bout.look.entrants if bout.look is not None else {}).items():
@@ -124,7 +124,7 @@ def winner_of(bout: Bout, interrupted: bool = False) -> Winner:
     everything = comparisons_of(bout)
     compared = decisive_comparisons(bout, everything)
     taken = _fastest(bout, compared)
-    told = _told(bout, everything, taken)
+    told = _results_for_knob(bout, everything, taken)
     remarks = tuple(module.remarks(told))
     if taken is None:
         words = module.kept_words(told) or _why_kept(bout, compared, module.min_gain, interrupted)
@@ -147,7 +147,7 @@ def _fastest(bout: Bout, compared: dict[str, Comparison]) -> Variant | None:
     return bout.variants[best] if best is not None else None
 
 
-def _told(bout: Bout, compared: list[Comparison], taken: Variant | None) -> Told:
+def _results_for_knob(bout: Bout, compared: list[Comparison], taken: Variant | None) -> Told:
     """What a knob is told of its search, for its remarks and words."""
 
     def seconds_in(settings: Settings, phase: str) -> float | None:
@@ -173,7 +173,7 @@ def _why_kept(bout: Bout, compared: dict[str, Comparison], least: float, interru
         return f"nothing to say: your own setting failed: {bout.ledger.failures[bout.base.key]}"
     slow = [c for c in compared.values() if c.given_up]
     if slow and len(slow) == len(compared):
-        return "keep what you have: " + ", ".join(_looked(c) for c in slow)
+        return "keep what you have: " + ", ".join(_look_words(c) for c in slow)
     promising = [c for c in compared.values() if c.basis == "screened" and c.low < 1 and not c.given_up]
     undecided = bool(promising) or all(c.high == math.inf and not c.given_up for c in compared.values())
     if undecided and interrupted:
@@ -199,7 +199,7 @@ def _why_kept(bout: Bout, compared: dict[str, Comparison], least: float, interru
     return f"keep what you have: nothing else was shown to gain {100 * least:.0f} % or more{seen}"
 
 
-def _looked(c: Comparison) -> str:
+def _look_words(c: Comparison) -> str:
     changed = {key: value for key, value in c.candidate.items() if c.baseline.get(key) != value}
     if c.ratio < 1.005:
         return f"{settings_text(changed or c.candidate)} looked no faster"

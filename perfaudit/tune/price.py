@@ -2,7 +2,7 @@
 
 All patches are raced beside each other in one training (`tune.screening`); what cannot be put in place there is raced as
 patched source in fresh processes. What pays is checked in fresh processes, each patch alone, and all of it together is raced
-there. `tune.priced` says what came of it.
+there. `tune.priced_findings` says what came of it.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from perfaudit.tune.candidates import PATCH, Candidate, alone_in_place, candidat
 from perfaudit.tune.climb_time import seconds_to_check, seconds_to_race
 from perfaudit.tune.first_steps import first_profile, needs_time, time_phases
 from perfaudit.tune.loops import OF_SEVERAL_PROCESSES, expect_candidates, expect_findings
-from perfaudit.tune.observed import observed_findings
-from perfaudit.tune.patched import SourceRace, check_patched, race_patched
+from perfaudit.tune.observed_findings import observed_findings
+from perfaudit.tune.patched_source import SourceRace, check_patched, race_patched
 from perfaudit.tune.plan import merge, runs
-from perfaudit.tune.priced import (
+from perfaudit.tune.priced_findings import (
     BASE,
     TOGETHER,
     Priced,
@@ -46,7 +46,7 @@ from perfaudit.tune.priced import (
 )
 from perfaudit.tune.profile import Profile
 from perfaudit.tune.put_by_knob import put_by_knobs
-from perfaudit.tune.raced import notes_of
+from perfaudit.tune.race_results import notes_of
 from perfaudit.tune.recording import Begin, Record, start_line
 from perfaudit.tune.screening import Screen, calibration_of
 from perfaudit.tune.session import INTERRUPTED, Session, interruptible
@@ -101,15 +101,15 @@ def price(
             profile, lines = _build(target, workshop, watch, timeout, report)
             record = begin(start_line(target, profile, [], budget, 0, command="scan"))
             session = Session(target, workshop, watch, clock, record, timeout, skips_idle=True)
-            needs_time(target, profile, budget, deadline.left() or budget)
+            needs_time(target, profile, budget, deadline.seconds_left() or budget)
             expect_findings(target, workshop, report.findings)
             profile = _observe(session, profile, report, lines, budget, selected)
             profile = time_phases(session, profile, budget)
             _sort(profile.survey, lines, priced)
             _list_settings(session, profile.survey, priced, deadline)
-            asking = session.deadline(ASKING_SHARE * deadline.left())
+            asking = session.deadline(ASKING_SHARE * deadline.seconds_left())
             put_by_knobs(session, profile.survey, priced.waiting.values(), asking)
-            expect_candidates(session, profile, [*priced.tried.values()], deadline)
+            expect_candidates(session, profile, [*priced.candidates_by_key.values()], deadline)
             _screen(session, profile, priced, deadline)
             _check(session, profile, priced, deadline)
             _race_as_source(session, profile, priced, deadline)
@@ -123,7 +123,7 @@ def price(
         raise
     if why := record.journal.trouble:
         report = report.with_(notes=(*report.notes, why))
-    status = "interrupted" if interrupted[0] else "finished" if deadline.left() > 0 else "out of time"
+    status = "interrupted" if interrupted[0] else "finished" if deadline.seconds_left() > 0 else "out of time"
     record.end(status, to_json(report))
     return report
 
@@ -151,7 +151,7 @@ def _report_of(
                 f"{target}: no comparison was finished within the budget of {budget:.0f} s; give it longer with --budget"
             )
     return report.with_(
-        findings=rank.ranked(findings),
+        findings=rank.sort_findings(findings),
         target=str(target),
         environment=profile.environment if profile is not None else None,
         calibration=calibration_of(priced.raced, profile) if profile is not None else None,
@@ -259,7 +259,7 @@ def _list_settings(session: Session, survey: Survey, priced: Priced, deadline: D
         if name is None or name in names:
             continue
         names.add(name)
-        asking = session.deadline(ASKING_SHARE * deadline.left())
+        asking = session.deadline(ASKING_SHARE * deadline.seconds_left())
         try:
             waiting.tried = candidates_of(session, survey, name, 0, frozenset(CHANGES), asking)
         except Refused as refusal:
@@ -268,12 +268,12 @@ def _list_settings(session: Session, survey: Survey, priced: Priced, deadline: D
 
 def _screen(session: Session, profile: Profile, priced: Priced, deadline: Deadline) -> None:
     """Race all that is tried in one training, and there all that pays together."""
-    tried = priced.tried
+    tried = priced.candidates_by_key
     if not tried:
         return
     session.watch.stage("racing every patch in one training, in turn with your code")
     entrants = [alone_in_place(candidate) for candidate in tried.values()]
-    share = session.deadline(SCREENING_SHARE * deadline.left())
+    share = session.deadline(SCREENING_SHARE * deadline.seconds_left())
     with Screen(
         session, lambda: session.record.keep_comparisons(evidence_of(priced)[1]), profile.only_computes
     ) as screen:
@@ -281,8 +281,8 @@ def _screen(session: Session, profile: Profile, priced: Priced, deadline: Deadli
             screen.race(STAGE, entrants, share, short_names(tried), priced.raced, most_quads=MOST_QUADS)
             checks = len(priced.paying) + 1  # each alone, and all together, which is then raced
             behind = checks * seconds_to_check(profile) + seconds_to_race(profile)
-            if len(priced.paying) > 1 and deadline.left() < SURE * behind:
-                _screen_together(session, priced, screen, session.deadline(TOGETHER_SHARE * deadline.left()))
+            if len(priced.paying) > 1 and deadline.seconds_left() < SURE * behind:
+                _screen_together(session, priced, screen, session.deadline(TOGETHER_SHARE * deadline.seconds_left()))
         except ChildFailed as failure:
             if not priced.raced.entrants:
                 why = f"the code as it is could not be measured: {failure}"
@@ -314,10 +314,10 @@ def _race_as_source(session: Session, profile: Profile, priced: Priced, deadline
     refused = [raced for waiting in priced.waiting.values() if (raced := priced.as_source(waiting)) is not None]
     groups = [refused[i : i + AT_ONCE] for i in range(0, len(refused), AT_ONCE)]
     for number, group in enumerate(groups):
-        if deadline.left() < FEWEST_SECONDS:
+        if deadline.seconds_left() < FEWEST_SECONDS:
             return
         session.watch.stage(f"measuring {', '.join(rules_of([candidate]) for candidate in group)} in fresh processes")
-        share = deadline.left() / (len(groups) - number + 0.5)  # half a share is kept for all patches together
+        share = deadline.seconds_left() / (len(groups) - number + 0.5)  # half a share is kept for all patches together
         priced.races.append(_sources(profile, group, _first_ledger(priced)))
         race_patched(session, profile, priced.races[-1], session.deadline(share))
 
@@ -325,7 +325,7 @@ def _race_as_source(session: Session, profile: Profile, priced: Priced, deadline
 def _race_together(session: Session, profile: Profile, priced: Priced, deadline: Deadline) -> None:
     """Race all patches that pay, applied at once, against the unpatched code: savings do not add up."""
     paying = priced.handed_over
-    if len(paying) < 2 or deadline.left() < FEWEST_SECONDS:
+    if len(paying) < 2 or deadline.seconds_left() < FEWEST_SECONDS:
         return
     try:
         texts = texts_of(paying)

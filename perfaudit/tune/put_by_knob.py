@@ -9,7 +9,7 @@ from perfaudit.findings import CHANGES
 from perfaudit.knobs import Refused, Survey, all_knobs, knob
 from perfaudit.measure.clock import Deadline
 from perfaudit.tune.candidates import Candidate, candidates_of
-from perfaudit.tune.priced import Waiting
+from perfaudit.tune.priced_findings import Waiting
 from perfaudit.tune.session import Session
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from perfaudit.knobs._rounded import rounded_variant
+from perfaudit.knobs._rounded_first_step import rounded_variant
 from perfaudit.machine.limits import free_memory
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.child_subject import HANGING
@@ -39,7 +39,7 @@ class Questions:
 
     def ask(self, key: str, variant: Variant, *commands: Json) -> list[Json]:
         """What the workshop replies, or what it replied to the same question in an earlier run. Raises ChildFailed."""
-        known = self.record.answered(key)
+        known = self.record.earlier_answer(key)
         if known is not None:
             if "failure" in known:
                 raise ChildFailed(known["kind"], known["failure"])
@@ -74,7 +74,7 @@ class Questions:
     def known_peak(self, variant: Variant) -> int | None:
         """The same where it was asked before, in this run or in one that it resumes; None elsewhere."""
         key = _memory_key(variant)
-        if key not in self._peaks and (known := self.record.answered(key)) is not None and "replies" in known:
+        if key not in self._peaks and (known := self.record.earlier_answer(key)) is not None and "replies" in known:
             self._peaks[key] = _bytes_of(known["replies"][1])
         return self._peaks.get(key)
 
@@ -118,7 +118,7 @@ class Questions:
         if not kind:
             return None
         key = f"rounded gradients {kind}"
-        known = self.record.answered(key)
+        known = self.record.earlier_answer(key)
         gap = str(known["replies"][0]["gap"]) if known is not None else self._rounded_gap(kind, timeout)
         if known is None:
             self.record.note("answer", key, {"replies": [{"gap": gap}]})

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from perfaudit.measure.halves import Pair
 from perfaudit.measure.race import BASE, CONTROL
-from perfaudit.tune.raced import Raced, seen_of
+from perfaudit.tune.race_results import Raced, seen_of
 from perfaudit.tune.workshop import Json
 
 

@@ -24,13 +24,13 @@ class Record(Kept):
         super().__init__(journal or Journal.none(), to_json, from_json)
         self._answers: dict[str, deque[Json]] = {}
 
-    def answered(self, key: str) -> Json | None:
+    def earlier_answer(self, key: str) -> Json | None:
         """The reply that an earlier run got to this question; None where it got none.
 
         Replies to one key are handed out in the order in which they were given: a search asks in the same order again.
         """
         if key not in self._answers:
-            self._answers[key] = deque(line["data"] for line in self.journal.replayed("answer", key))
+            self._answers[key] = deque(line["data"] for line in self.journal.take_earlier_records("answer", key))
         return self._answers[key].popleft() if self._answers[key] else None
 
     def note(self, kind: str, key: str, data: Json) -> None:
@@ -39,7 +39,7 @@ class Record(Kept):
 
     def notes(self, kind: str, key: str) -> list[Json]:
         """What earlier runs have kept under this key, the oldest first."""
-        return [line["data"] for line in self.journal.replayed(kind, key)]
+        return [line["data"] for line in self.journal.take_earlier_records(kind, key)]
 
     def keep_comparisons(self, found: Sequence[Comparison]) -> None:
         """Keep how comparisons stand; a later word on the same two settings counts."""

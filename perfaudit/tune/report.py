@@ -27,7 +27,7 @@ from perfaudit.tune.learning import findings_in, learn
 from perfaudit.tune.loops import expect_findings
 from perfaudit.tune.outcome import UNDECIDED, comparisons_of, trials_of, winner_of
 from perfaudit.tune.profile import Profile
-from perfaudit.tune.raced import Raced, notes_of
+from perfaudit.tune.race_results import Raced, notes_of
 from perfaudit.tune.recording import Record, changed_files, start_line
 from perfaudit.tune.screening import calibrate, calibration_of
 from perfaudit.tune.search import search
@@ -126,7 +126,7 @@ def _search_all(
     progress.profile = profile = learn(session, profile, judged)
     asked = [knob(name) for name in knobs if not knob(name).why_not(profile.survey)]
     if asked:
-        needs_time(session.target, profile, budget, deadline.left())
+        needs_time(session.target, profile, budget, deadline.seconds_left())
         progress.profile = profile = time_phases(session, profile, budget)
     if progress.climb is not None:
         climb(session, profile, progress.climb, knobs, deadline, memory)
@@ -137,7 +137,7 @@ def _search_all(
     waiting = in_order(profile.survey, knobs, session.skips_idle)
     while waiting:
         name = waiting.pop(0)
-        seconds = seconds_for(profile, name, waiting, deadline.left(), session.skips_idle)
+        seconds = seconds_for(profile, name, waiting, deadline.seconds_left(), session.skips_idle)
         found = search(session, profile, name, session.deadline(seconds), memory, progress.bouts)
         if isinstance(found, NotApplicable):
             progress.not_applicable.append(found)

@@ -18,8 +18,8 @@ from perfaudit.measure.race import BASE, CONTROL
 from perfaudit.measure.watch import Standing
 from perfaudit.measurements import Calibration
 from perfaudit.tune.profile import Profile
+from perfaudit.tune.race_results import Raced
 from perfaudit.tune.race_so_far import RaceSoFar, Terms
-from perfaudit.tune.raced import Raced
 from perfaudit.tune.session import Session
 
 LEAST = 0.01  # of the step; what a patch must gain for certain to stay
@@ -101,7 +101,7 @@ class Screen:
                 is_own_fault = guilty in ("", BASE, CONTROL, base)
                 gets_further = so_far.has_gone_on() or (self._is_first and failure.kind == "ended")
                 self._is_first = False
-                if deadline.left() <= 0 or (is_own_fault and not (gets_further or were_several)):
+                if deadline.seconds_left() <= 0 or (is_own_fault and not (gets_further or were_several)):
                     raise
                 if were_several:
                     so_far.end_process()
@@ -130,7 +130,7 @@ class Screen:
         raced.ways |= prepared["ways"]
         is_enough, until_told = False, self.session.deadline(TOLD)
         while not enough():
-            seconds = 0.0 if is_enough else min(SLICE, deadline.left())
+            seconds = 0.0 if is_enough else min(SLICE, deadline.seconds_left())
             is_last = seconds < SLICE
             state = self._engine.race(seconds, last=deadline.share_of_end() if is_last else 0.0)
             has_left, is_look = so_far.take(state)
@@ -143,7 +143,7 @@ class Screen:
                 raced.notes.append(f"{RAISES}: {state['raised'][1]}")
             if has_left or is_look or not terms.entrants:
                 note()
-            if has_left or not until_told.left():
+            if has_left or not until_told.seconds_left():
                 self.tell()
                 until_told = self.session.deadline(TOLD)
             if state.get("trouble"):

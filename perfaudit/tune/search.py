@@ -48,7 +48,7 @@ def search(
         seconds_to_open=profile.seconds_to_open, seconds_per_step=profile.calibrated_seconds_per_step,
         by_tokens=module.counts_tokens,
     )  # fmt: skip
-    has_time = affordable(ledger, deadline.left(), 1) >= FEWEST_RACED
+    has_time = affordable(ledger, deadline.seconds_left(), 1) >= FEWEST_RACED
     if late := too_little_time(module, deadline) if has_time else NO_TIME:
         return NotApplicable(name, late, late=True)
     session.watch.stage(f"{name}: {module.title}")
@@ -57,10 +57,10 @@ def search(
     bout.variants[bout.base.key] = bout.base
     bout.ledger.on_block = lambda key, seconds: session.watch.block(variant_name(bout.variants[key].settings), seconds)
     begun.append(bout)
-    probing = session.deadline(PROBING_SHARE * deadline.left())
-    bench = bench_of(session, bout, memory_budget, probing, deadline.left())
+    probing = session.deadline(PROBING_SHARE * deadline.seconds_left())
+    bench = bench_of(session, bout, memory_budget, probing, deadline.seconds_left())
     try:
-        tried = _added(bout, module.candidates(bench))
+        tried = _add_variants(bout, module.candidates(bench))
         if not tried:
             told = Told(survey, (), (), bout.kept, None)
             why = module.kept_words(told) or "there is nothing else to try here"
@@ -68,7 +68,7 @@ def search(
     except Refused as refusal:
         begun.remove(bout)
         return NotApplicable(name, str(refusal))
-    screening = session.deadline(SCREENING_SHARE * deadline.left())
+    screening = session.deadline(SCREENING_SHARE * deadline.seconds_left())
     looked = look(session, profile, bout, tried, screening) if is_raced_in_place(module) else None
     if looked is not None:
         tried = looked
@@ -91,10 +91,10 @@ def _base(survey: Survey, module: Knob) -> Variant:
 
 def too_little_time(module: Knob, deadline: Deadline) -> str:
     """Why a knob that takes long is not begun; "" where it has its time."""
-    if deadline.left() >= module.seconds_needed:
+    if deadline.seconds_left() >= module.seconds_needed:
         return ""
     return (
-        f"it needs {module.seconds_needed:.0f} s of measuring and had {deadline.left():.0f} s; give it longer "
+        f"it needs {module.seconds_needed:.0f} s of measuring and had {deadline.seconds_left():.0f} s; give it longer "
         f"with --budget, or search it alone with --{module.name.replace('_', '-')}"
     )
 
@@ -112,7 +112,7 @@ def pointless(module: Knob, survey: Survey) -> str:
     return f"{what.replace('_', ' ')} {verb} {100 * share:.1f} % of the step, so there is next to nothing to gain"
 
 
-def _added(bout: Bout, settings: list[Settings]) -> list[Variant]:
+def _add_variants(bout: Bout, settings: list[Settings]) -> list[Variant]:
     """These settings as variants of the bout, those that are new."""
     new = [variant_of(bout.name, s) for s in settings if key_of(bout.name, s) not in bout.variants]
     bout.variants.update({variant.key: variant for variant in new})
@@ -136,7 +136,7 @@ def bench_of(session: Session, bout: Bout, memory_budget: int, deadline: Deadlin
 
     def ask(settings: Settings, question: str, timeout: float = session.timeout, **arguments: Any) -> Reply:
         variant = variant_of(bout.name, settings)
-        timeout = min(timeout, max(LEAST_ASKING, deadline.left() / PROBING_SHARE))
+        timeout = min(timeout, max(LEAST_ASKING, deadline.seconds_left() / PROBING_SHARE))
         command = {"do": "ask", "knob": variant.applied, "question": question, "arguments": arguments}
         key = f"{question} {variant.key}"  # without arguments set by clock or free memory: a resumed run asks again
         module = knob(bout.name)
@@ -148,7 +148,7 @@ def bench_of(session: Session, bout: Bout, memory_budget: int, deadline: Deadlin
         except ChildFailed as failure:
             raise Unanswered(str(failure), failure.kind == "oom") from failure
 
-    return Bench(bout.survey, session.cores, memory_budget, probe, ask, bout.kept, deadline.left, seconds)
+    return Bench(bout.survey, session.cores, memory_budget, probe, ask, bout.kept, deadline.seconds_left, seconds)
 
 
 def _screen(session: Session, bout: Bout, added: list[Variant], deadline: Deadline) -> None:
@@ -156,7 +156,7 @@ def _screen(session: Session, bout: Bout, added: list[Variant], deadline: Deadli
 
     Where time is short, the last of them are not looked at.
     """
-    room = max(1, affordable(bout.ledger, deadline.left(), 1) - 1)
+    room = max(1, affordable(bout.ledger, deadline.seconds_left(), 1) - 1)
     measure(
         session.workshop.lab(), [bout.base, *added[:room]], bout.ledger, deadline, 1, f"{bout.name} first look",
         generations=1, rounds=SCREENING_ROUNDS, memo=session.record,
@@ -181,7 +181,7 @@ def _race(
     """The current setting against the chosen ones in fresh processes, each as the patched source where there is one."""
     reference = bout.variants.get(_reference_key(module))
     beside = [reference] if reference is not None and reference.key != bout.base.key else []
-    room = affordable(bout.ledger, deadline.left(), FEWEST_GENERATIONS) - 1 - len(beside)
+    room = affordable(bout.ledger, deadline.seconds_left(), FEWEST_GENERATIONS) - 1 - len(beside)
     chosen = chosen[: max(1, room)]
     if not chosen:
         return
@@ -189,7 +189,7 @@ def _race(
     reference = bout.variants.get(_reference_key(module))
     beside = [reference] if reference is not None and reference.key != bout.base.key else []
     checked = [v for v in bout.finalists if v.key in bout.patched or module.is_checked(v.settings)]
-    changes = {variant.key: _promised(bout, module, variant) for variant in checked}
+    changes = {variant.key: _promised_changes(bout, module, variant) for variant in checked}
     own = session.questions.reference(profile)
     averages = frozenset(bout.patched if bout.name == "ema" else ())
     with Verifier(
@@ -201,7 +201,7 @@ def _race(
                 raise TrialFailed(f"the patched source does not build {module.words(variant.settings, bout.survey)}")
             verifier.check(child, variant, facts)
 
-        def settled(ledger: Ledger) -> set[str]:
+        def settled_keys(ledger: Ledger) -> set[str]:
             clock, stage = clock_of(bout), race_of(bout)
             ledger.given_up |= hopeless_variants(ledger, bout.base, bout.finalists, stage, clock)
             return ledger.given_up | settled_variants(
@@ -214,14 +214,14 @@ def _race(
         rounds, block = (SHORT_ROUNDS, SHORT_BLOCK_SECONDS) if is_short else (ROUNDS, BLOCK_SECONDS)
         measure(
             lab, [bout.base, *bout.finalists, *beside], bout.ledger, deadline, 2, race_of(bout), rounds=rounds,
-            block_seconds=block, settled=settled, memo=session.record, known=known_seconds(bout) if is_short else None,
+            block_seconds=block, settled=settled_keys, memo=session.record, known=known_seconds(bout) if is_short else None,
         )  # fmt: skip
 
 
-def _promised(bout: Bout, module: Knob, variant: Variant) -> tuple[str, ...]:
+def _promised_changes(bout: Bout, module: Knob, variant: Variant) -> tuple[str, ...]:
     if variant.key in bout.patched:
         return bout.patched[variant.key][0].changes
-    return module.promised(variant.settings, bout.survey)
+    return module.changes_in_place(variant.settings, bout.survey)
 
 
 def _as_patched(session: Session, bout: Bout, variant: Variant) -> Variant:

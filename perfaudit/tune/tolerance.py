@@ -38,7 +38,7 @@ FLOOR = 64.0  # roundings of the loss, but at most FLOOR_MOST, for models that l
 FLOOR_MOST = 2**-6  # of the loss; bfloat16 moved the first two losses of digits_cnn.py by 9e-5 and 3e-3
 NEAR_ZERO = 0.1  # of the median loss: a smaller one happens to cross zero
 # What a coarser type than float32 does is measured as well: the user's own training runs with the operands of its matmuls and
-# convolutions rounded to the type by chance (`measure.rounded`). Of three small trainings (test_wrong_patches.py), autocast to
+# convolutions rounded to the type by chance (`measure.rounding`). Of three small trainings (test_wrong_patches.py), autocast to
 # bfloat16 moved the first gradients by 9.3e-2, 1.5e-1 and 8.0e-3, and this made 1.1e-1, 1.6e-1 and 1.2e-2; TF32, whose unit is an
 # eighth, made 5.5e-2, 7.8e-2 and 1.6e-3. A loss is one number, and by chance a draw hardly moves it: the largest gap of DRAWS
 # draws is less than 1/SPREAD_OF_ROUNDED of another draw's in 0.2 % of cases (for a normal one).
@@ -241,14 +241,14 @@ class Reference:
         """The mean gap to a training that starts from the same parameters with another random stream."""
         return self._mean(self._run("stream", {"seed": OTHER_SEED}))
 
-    def nudged(self, share: float) -> tuple[list[float], float]:
+    def nudged_gaps(self, share: float) -> tuple[list[float], float]:
         """Gaps of the losses, and of the average, when the initial parameters are moved by this share; [] if unknown."""
         first, nudged = self.first(), self._run(f"nudged {share!r}", {"seed": SEED, "nudge": share})
         if first is None or nudged is None or not nudged.is_finite:
             return [], 0.0
         return gaps(nudged, first), average_gap(nudged, first)
 
-    def rounded(self, kind: str) -> tuple[list[float], float]:
+    def rounded_gaps(self, kind: str) -> tuple[list[float], float]:
         """The same when matmuls and convolutions round to this type, the largest gap of DRAWS draws each; [] if unknown."""
         first = self.first()
         runs = [self._run(f"{kind} {n}", {"seed": SEED, "rounded": kind, "run": n}) for n in range(DRAWS)]
@@ -342,12 +342,12 @@ def tolerance(reference: Reference, names: Sequence[str], steps: int, repeats: S
     """
     spread, autocast = reference.seed()
     one, kind = roundoff([*names, *autocast]), coarsest([*names, *autocast])
-    nudged, average = reference.rounded(kind) if kind else ([], 0.0)
+    nudged, average = reference.rounded_gaps(kind) if kind else ([], 0.0)
     spread_of = SPREAD_OF_ROUNDED
     if nudged:  # measured, so that only what float32 does besides is left to allow
         one = ROUNDOFF["float32"]
     else:
-        nudged, average = reference.nudged(share_to_nudge(one))
+        nudged, average = reference.nudged_gaps(share_to_nudge(one))
         spread_of = SPREAD_OF_NUDGES
     floor = min(FLOOR * one, FLOOR_MOST)
     most = SHARE_OF_SPREAD * spread if spread else ANOTHER_STREAM

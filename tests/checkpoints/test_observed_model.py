@@ -67,38 +67,40 @@ def training(folder: Path) -> Any:
     ],
 )
 def test_biases_that_cannot_go(project: Project, forward: str, key: str, why: str) -> None:
-    from perfaudit.checkpoints.observed_model import expected
+    from perfaudit.checkpoints.observed_model import observe_model
 
-    found = expected(training(project(**{"model.py": NET.format(forward=forward, model="Net()")})))
+    found = observe_model(training(project(**{"model.py": NET.format(forward=forward, model="Net()")})))
     assert why in found.unfoldable[key]
     assert key not in found.biases
 
 
 @pytest.mark.parametrize("model", ["Net()", "nn.DataParallel(Net())", "torch.compile(Net(), backend='eager')"])
 def test_a_wrapper_of_the_whole_model_is_looked_through(project: Project, model: str) -> None:
-    from perfaudit.checkpoints.observed_model import expected
+    from perfaudit.checkpoints.observed_model import observe_model
 
-    found = expected(training(project(**{"model.py": NET.format(forward="x = self.bn(self.conv(x))", model=model)})))
+    found = observe_model(
+        training(project(**{"model.py": NET.format(forward="x = self.bn(self.conv(x))", model=model)}))
+    )
     (fold,) = found.folds
     assert (fold.layer, fold.norm, fold.biases, fold.means) == ("conv", "bn", ("conv.bias",), ("bn.running_mean",))
     assert "conv.weight" in found.shapes and "bn.running_mean" in found.buffers
 
 
 def test_a_layer_under_two_names_has_two_keys(project: Project) -> None:
-    from perfaudit.checkpoints.observed_model import expected
+    from perfaudit.checkpoints.observed_model import observe_model
 
     text = NET.format(forward="x = self.again(self.conv(x))", model="Net()")
     text = text.replace("    def forward", "        self.same, self.again = self.conv, self.bn\n\n    def forward")
-    (fold,) = expected(training(project(**{"model.py": text}))).folds
+    (fold,) = observe_model(training(project(**{"model.py": text}))).folds
     assert fold.biases == ("conv.bias", "same.bias")
     assert fold.means == ("bn.running_mean", "again.running_mean")
 
 
 def test_the_old_groups_are_those_of_the_factory_on_the_model_with_biases(project: Project) -> None:
-    from perfaudit.checkpoints.observed_model import expected, old_layouts
+    from perfaudit.checkpoints.observed_model import observe_model, old_layouts
 
     trains = training(project(**{"model.py": MODEL + ADAM_IN_GROUPS}))
-    (layout,), shapes = old_layouts(trains, expected(trains).folds)
+    (layout,), shapes = old_layouts(trains, observe_model(trains).folds)
     assert (layout.source, layout.counts) == ("build_optimizer()", [14, 6])
     assert layout.groups[0][0] == "stem.0.bias" and set(BIASES) <= set(layout.groups[0])
     assert {key: shapes[key] for key in BIASES} == {key: (width,) for key, width in BIASES.items()}
@@ -106,7 +108,7 @@ def test_the_old_groups_are_those_of_the_factory_on_the_model_with_biases(projec
 
 
 def test_a_factory_that_groups_by_biases_is_refused(project: Project) -> None:
-    from perfaudit.checkpoints.observed_model import expected, old_layouts
+    from perfaudit.checkpoints.observed_model import observe_model, old_layouts
 
     by_layer = """
 
@@ -119,4 +121,4 @@ def build_optimizer(model):
     with pytest.raises(
         Refused, match=r"build_optimizer\(\) groups the parameters in another way when layers have biases"
     ):
-        old_layouts(trains, expected(trains).folds)
+        old_layouts(trains, observe_model(trains).folds)

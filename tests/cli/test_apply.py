@@ -20,7 +20,7 @@ from perfaudit.report import Report, to_json
 from perfaudit.static.document import Document, digest
 from perfaudit.static.patching import file_patch
 from perfaudit.tune.apply import of_scan, of_tuning, patch_bytes
-from perfaudit.tune.saved import read_report
+from perfaudit.tune.saved_report import read_report
 
 DOCS = Path(__file__).parents[2] / "docs"
 Run = Callable[..., Any]

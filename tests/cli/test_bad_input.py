@@ -210,7 +210,7 @@ def test_a_file_that_vanishes_before_it_is_read(
 ) -> None:
     """Between finding and reading it; whether the first look at it still saw something or not."""
     folder = project(**{"a.py": ANOMALY, "b.py": ANOMALY})
-    real = scanning._audited
+    real = scanning._audit_files
 
     def audited(*rest: object) -> object:
         (folder / "a.py").unlink()
@@ -219,7 +219,7 @@ def test_a_file_that_vanishes_before_it_is_read(
     def no_glance(files: Files, path: str) -> None:
         return None
 
-    monkeypatch.setattr(scanning, "_audited", audited)
+    monkeypatch.setattr(scanning, "_audit_files", audited)
     if not remains:
         monkeypatch.setattr(Files, "glance", no_glance)
     done = perfaudit("scan", ".", "--select", "PA501", "--format", "json")

@@ -18,7 +18,7 @@ from served_nursery import PERFAUDIT
 
 from perfaudit.gate.baseline import Acceptance, Baseline, TargetState, read_gate_baseline, write_gate_baseline
 from perfaudit.gate.comparable import Fingerprint
-from perfaudit.gate.counted import OF_ALL, Counted
+from perfaudit.gate.target_counters import OF_ALL, Counted
 from perfaudit.measure.folder import measuring
 
 CRASHES = (

@@ -20,8 +20,8 @@ from perfaudit.gate import against_commit, against_file, request, stock
 from perfaudit.gate.baseline import read_gate_baseline
 from perfaudit.gate.checkout import Checkout
 from perfaudit.gate.comparable import Seconds
-from perfaudit.gate.counted import Counted
 from perfaudit.gate.step_time import TooShort
+from perfaudit.gate.target_counters import Counted
 from perfaudit.target.names import Target
 
 Run = Callable[..., Done]

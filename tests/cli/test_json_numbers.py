@@ -21,7 +21,7 @@ def test_runs(number: float) -> None:
 
 @NUMBERS
 def test_the_history_of_a_metric(number: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate_history, "_shown", lambda folder, metric, target: [number])
+    monkeypatch.setattr(gate_history, "_shown_series", lambda folder, metric, target: [number])
     monkeypatch.setattr(gate_history, "_json", lambda shown: {"value": shown})
     with pytest.raises(ValueError, match="not JSON compliant"):
         gate_history.show("step_time", None, "json", tmp_path / "history.json", 10)
@@ -31,4 +31,4 @@ def test_the_history_of_a_metric(number: float, tmp_path: Path, monkeypatch: pyt
 @NUMBERS
 def test_a_committed_file(number: float) -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
-        committed_json.dumped({"seconds": number})
+        committed_json.json_text({"seconds": number})

@@ -40,10 +40,10 @@ def here(project: Project) -> Path:
 )
 def test_a_name_is_tuned_and_measured(here: Path, text: str, arguments: tuple[str, ...], target: Target) -> None:
     assert tune.target_named(text, [], arguments, False) == target
-    typed = scan._typed([text], arguments)
+    typed = scan._target_by_name([text], arguments)
     assert typed is not None
     assert scan._file_of(typed) == target.file
-    assert scan._typed(["train.py"], ()) is None
+    assert scan._target_by_name(["train.py"], ()) is None
 
 
 def test_a_name_is_run(here: Path, perfaudit: Callable[..., Any]) -> None:

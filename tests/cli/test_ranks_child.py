@@ -73,7 +73,7 @@ from perfaudit.distributed.launch import place_of
 from perfaudit.script.request import Script
 from perfaudit.target.names import Target
 from perfaudit.tune.ranks.candidates import candidates_of
-from perfaudit.tune.ranks.screened import Screened
+from perfaudit.tune.ranks.screened_patches import Screened
 from perfaudit.tune.screening import Screen
 
 race = Screen.race

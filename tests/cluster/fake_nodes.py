@@ -17,7 +17,7 @@ class FakeNodes:
         self.most_out = 0
         self.shared: list[str] = []
         self.on_work: Callable[[int], object] = lambda number: None
-        self.described: dict[str, Any] = {"cores": 2}
+        self.kind_as_json: dict[str, Any] = {"cores": 2}
         self.words = "fake nodes"
         self._sent = 0
         self._out: dict[int, bytes] = {}

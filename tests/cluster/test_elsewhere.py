@@ -44,7 +44,7 @@ class Counted:
     def recall(self, piece: int, state: Json) -> None:
         self.seen.append(piece)
 
-    def kept(self) -> tuple[int, Json]:
+    def set_to_keep(self) -> tuple[int, Json]:
         return self.seen[-1], {}
 
 
@@ -53,10 +53,10 @@ class Memo(Kept):
         super().__init__(Journal.none(), dict, dict)
         self.earlier, self.lines = earlier, deque[tuple[str, int]]()
 
-    def recorded(self, stage: str) -> list[tuple[Any, Json]]:
+    def earlier_sets(self, stage: str) -> list[tuple[Any, Json]]:
         return [(piece, {}) for piece in self.earlier.get(stage, [])]
 
-    def finished(self, stage: str, piece: Any, state: Json) -> None:
+    def keep_set(self, stage: str, piece: Any, state: Json) -> None:
         self.lines.append((stage, piece))
 
 

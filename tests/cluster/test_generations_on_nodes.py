@@ -47,10 +47,10 @@ class Memo(Kept):
         super().__init__(Journal.none(), to_json, from_json)
         self.earlier, self.lines = earlier, list[tuple[Any, Json]]()
 
-    def recorded(self, stage: str) -> list[tuple[Any, Json]]:
+    def earlier_sets(self, stage: str) -> list[tuple[Any, Json]]:
         return list(self.earlier)
 
-    def finished(self, stage: str, piece: Any, state: Json) -> None:
+    def keep_set(self, stage: str, piece: Any, state: Json) -> None:
         self.lines.append((piece, state))
 
 

@@ -115,7 +115,7 @@ class Slow:
 
     def recall(self, piece: Any, state: Any) -> None: ...
 
-    def kept(self) -> None: ...
+    def set_to_keep(self) -> None: ...
 
 
 def _wait_for(gate: str, number: int) -> int:
@@ -174,7 +174,7 @@ def test_a_full_cluster_is_said(cluster: Any, place: Place, monkeypatch: pytest.
         with pytest.raises(
             NothingMeasured, match=r"no node of the Ray cluster is free: other work holds all \d \(waited 5 s\)"
         ):
-            module._chosen(ray, place, str, None, False)
+            module._choose_nodes(ray, place, str, None, False)
 
 
 def test_nodes_of_another_kind_are_left_out(place: Place) -> None:

@@ -56,7 +56,7 @@ class Executor:
 
 def test_a_resumed_run_looks_for_the_nodes_kind_and_not_for_that_of_the_submitting_machine(place: Place) -> None:
     nodes = SlurmNodes(Executor(), place, str)
-    like = Kind.from_json(nodes.described)
+    like = Kind.from_json(nodes.kind_as_json)
     assert like.cores == 999 and like != kind_here() and not nodes.jobs
     resumed = SlurmNodes(Executor(), place, str, like)
     resumed.send(os.getcwd)

@@ -22,12 +22,16 @@ def join(base: Path, rank: int, run: str = "7-1", script: str = "train.py") -> M
 
 def test_ranks_see_each_other_how_far_they_are_and_their_last_words(tmp_path: Path) -> None:
     first, second = join(tmp_path, 0), join(tmp_path, 1)
-    assert sorted(first.joined()) == [0, 1]
-    assert (first.steps_of(1), first.done(1), first.is_reported(0)) == (0, None, False)
+    assert sorted(first.ranks_here()) == [0, 1]
+    assert (first.steps_of(1), first.last_word(1), first.is_reported(0)) == (0, None, False)
     second.tell_now(12)
     second.tell_done({"ended": "enough"})
     first.tell_reported()
-    assert (first.steps_of(1), first.done(1), second.is_reported(0)) == (12, {"ended": "enough", "number": 0}, True)
+    assert (first.steps_of(1), first.last_word(1), second.is_reported(0)) == (
+        12,
+        {"ended": "enough", "number": 0},
+        True,
+    )
     assert first.path.stat().st_mode & 0o777 == 0o700
 
 
@@ -36,7 +40,7 @@ def test_of_several_runs_orders_and_last_words_are_those_of_the_one_under_way(tm
     first.tell_order({"port": 1})
     second.tell_done({"ended": "enough"})
     first.number = 1
-    assert first.done(1) is None
+    assert first.last_word(1) is None
     assert second.order(0) == {"port": 1, "number": 0}
     second.number = 1
     assert second.order(0) is None
@@ -51,15 +55,15 @@ def test_what_an_earlier_start_has_left_is_not_read(tmp_path: Path) -> None:
         each.tell_reported()
         each.close()
     first = join(tmp_path, 0)
-    assert sorted(first.joined()) == [0]  # the other one has not come yet
+    assert sorted(first.ranks_here()) == [0]  # the other one has not come yet
     join(tmp_path, 1)
-    assert sorted(first.joined()) == [0, 1]
-    assert (first.done(0), first.done(1), first.is_reported(0)) == (None, None, False)
+    assert sorted(first.ranks_here()) == [0, 1]
+    assert (first.last_word(0), first.last_word(1), first.is_reported(0)) == (None, None, False)
 
 
 def test_a_process_that_is_gone_is_dead_and_one_of_another_node_is_not_known_to_be(tmp_path: Path) -> None:
     meeting = join(tmp_path, 0)
-    here = meeting.joined()[0]
+    here = meeting.ranks_here()[0]
     assert not meeting.is_dead(here)
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
@@ -76,8 +80,8 @@ def test_damaged_files_are_no_words(tmp_path: Path) -> None:
         ("2.joined", '{"rank": 2}'),
     ):
         (meeting.path / name).write_text(text)
-    assert sorted(meeting.joined()) == [0]
-    assert (meeting.done(1), meeting.steps_of(1)) == (None, 0)
+    assert sorted(meeting.ranks_here()) == [0]
+    assert (meeting.last_word(1), meeting.steps_of(1)) == (None, 0)
 
 
 def test_a_link_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:

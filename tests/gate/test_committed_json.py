@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfaudit.gate.committed_json import LARGEST, dumped, loaded
+from perfaudit.gate.committed_json import LARGEST, json_text, parse_json
 
 
 @pytest.mark.parametrize(
@@ -22,14 +22,14 @@ from perfaudit.gate.committed_json import LARGEST, dumped, loaded
     ],
 )
 def test_one_thing_a_line(content: dict[str, object], text: str) -> None:
-    assert dumped(content) == text
-    assert loaded(text.encode()) == content
+    assert json_text(content) == text
+    assert parse_json(text.encode()) == content
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_what_is_no_number_is_not_written(value: float) -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
-        dumped({"a": value})
+        json_text({"a": value})
 
 
 @pytest.mark.parametrize(
@@ -44,8 +44,8 @@ def test_what_is_no_number_is_not_written(value: float) -> None:
     ],
 )
 def test_what_is_read(text: str, value: object) -> None:
-    assert loaded(text.encode()) == value
-    assert type(loaded(text.encode())) is type(value)
+    assert parse_json(text.encode()) == value
+    assert type(parse_json(text.encode())) is type(value)
 
 
 def twice(number: int) -> str:
@@ -75,5 +75,5 @@ def twice(number: int) -> str:
 )
 def test_what_is_refused(text: str, problem: str) -> None:
     with pytest.raises(ValueError) as caught:  # its words are compared
-        loaded(text.encode())
+        parse_json(text.encode())
     assert str(caught.value) == problem

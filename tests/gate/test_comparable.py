@@ -9,7 +9,15 @@ import pytest
 from surveys import facts
 
 from perfaudit.decoding import Damaged, Value
-from perfaudit.gate.comparable import Comparable, Fingerprint, Seconds, compared, cpu_model, fingerprint, stored_time
+from perfaudit.gate.comparable import (
+    Comparable,
+    Fingerprint,
+    Seconds,
+    compare_fingerprints,
+    cpu_model,
+    fingerprint,
+    stored_time,
+)
 from perfaudit.measurements import Environment
 
 STORED = Fingerprint(
@@ -55,18 +63,18 @@ def test_what_can_be_compared(
     stored: Fingerprint, changes: dict[str, object], level: str, why: tuple[str, ...]
 ) -> None:
     now = dataclasses.replace(stored, **changes)  # type: ignore[arg-type]  # rows of several types
-    assert compared(stored, now) == Comparable(level, why)  # type: ignore[arg-type]  # a row's text
+    assert compare_fingerprints(stored, now) == Comparable(level, why)  # type: ignore[arg-type]  # a row's text
 
 
 def test_two_builds_of_a_development_version_are_two_sources() -> None:
     one, other = (dataclasses.replace(STORED, torch=f"2.14.0a0+git{commit}") for commit in ("1f2e3d4", "5c6b7a8"))
-    assert compared(one, one).level == "all"
-    assert compared(one, other).level == "nothing"
+    assert compare_fingerprints(one, one).level == "all"
+    assert compare_fingerprints(one, other).level == "nothing"
 
 
 def test_an_unknown_processor_is_not_the_same_one() -> None:
     unknown = dataclasses.replace(STORED, cpu="")
-    assert compared(unknown, unknown) == Comparable(
+    assert compare_fingerprints(unknown, unknown) == Comparable(
         "no_times", ("the processor is known neither when it was written nor now",)
     )
 

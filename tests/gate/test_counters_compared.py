@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from perfaudit.gate.counted import Counted, Spot
-from perfaudit.gate.counters_compared import compared, grown_places
+from perfaudit.gate.counters_compared import compare_counters, grown_places
+from perfaudit.gate.target_counters import Counted, Spot
 from perfaudit.verdicts import CounterChange, Place
 
 BEFORE = Counted(
@@ -45,7 +45,7 @@ def now(**values: int | None) -> Counted:
     ],
 )  # fmt: skip
 def test_the_verdict(after: Counted, tolerated: dict[str, float], verdict: str, changed: dict[str, Any]) -> None:
-    found = compared("train.py", BEFORE, after, tolerated)
+    found = compare_counters("train.py", BEFORE, after, tolerated)
     assert found.verdict == verdict
     assert {c.counter: (c.before, c.after, c.allowed) for c in found.changes} == changed
     assert (found.target, found.reason, found.counters, found.set_aside) == ("train.py", "", after.values, {})
@@ -53,7 +53,7 @@ def test_the_verdict(after: Counted, tolerated: dict[str, float], verdict: str, 
 
 def test_nothing_grows_from_nothing_within_a_share() -> None:
     before = replace(BEFORE, values={"host_syncs": 0}, by_name={}, places={})
-    found = compared("t.py", before, replace(before, values={"host_syncs": 1}), {"host_syncs": 100.0})
+    found = compare_counters("t.py", before, replace(before, values={"host_syncs": 1}), {"host_syncs": 100.0})
     assert found.verdict == "regressed"
 
 
@@ -79,12 +79,12 @@ def parts(**operators: int) -> Counted:
 def test_parts_that_differ_are_told_and_fail_nothing(
     after: Counted, verdict: str, by_name: dict[str, int] | None
 ) -> None:
-    found = compared("train.py", BEFORE, after, {})
+    found = compare_counters("train.py", BEFORE, after, {})
     assert (found.verdict, [change.by_name for change in found.changes]) == (verdict, [by_name] if by_name else [])
 
 
 def test_a_gain_elsewhere_does_not_outweigh_operators_that_may_cost_more() -> None:
-    found = compared("train.py", BEFORE, replace(parts(mul=580, add=106), values=now(flops=900).values), {})
+    found = compare_counters("train.py", BEFORE, replace(parts(mul=580, add=106), values=now(flops=900).values), {})
     assert (found.verdict, [c.counter for c in found.changes]) == ("pass", ["flops", "operators"])
 
 
@@ -94,7 +94,10 @@ def test_changes_are_in_the_order_of_names_however_they_were_found() -> None:
     after = replace(
         now(host_syncs=None, operators=687), set_aside=words, least={"host_syncs": 9}, most={"host_syncs": 9}
     )
-    assert [change.counter for change in compared("t.py", before, after, {}).changes] == ["host_syncs", "operators"]
+    assert [change.counter for change in compare_counters("t.py", before, after, {}).changes] == [
+        "host_syncs",
+        "operators",
+    ]
 
 
 def test_growth_is_told_by_kind_and_line() -> None:
@@ -104,13 +107,13 @@ def test_growth_is_told_by_kind_and_line() -> None:
         by_name={**BEFORE.by_name, "host_syncs": {"item": 2, "bool": 14}},
         places={"host_syncs": spots},
     )
-    [change] = compared("t.py", BEFORE, after, {}).changes
+    [change] = compare_counters("t.py", BEFORE, after, {}).changes
     assert change == CounterChange("host_syncs", 2, 16, {"bool": 14}, (Place("train.py", 91, 14, "bool"),))
 
 
 def test_parts_that_fell_come_last() -> None:
     after = replace(now(operators=690), by_name={"operators": {"aten::mul": 590, "aten::add": 88, "aten::exp": 12}})
-    [change] = compared("t.py", BEFORE, after, {}).changes
+    [change] = compare_counters("t.py", BEFORE, after, {}).changes
     assert list(change.by_name.items()) == [("aten::exp", 12), ("aten::add", 2), ("aten::mul", -10)]
     assert change.places == ()  # where the operators stood is not known of this state
 
@@ -118,7 +121,7 @@ def test_parts_that_fell_come_last() -> None:
 def test_at_most_ten_lines_of_operators_are_named() -> None:
     spots = [Spot("m.py", n, f"x{n} = x * {n}", "aten::mul", n) for n in range(1, 13)]
     after = replace(now(operators=700), places={"operators": spots})
-    [change] = compared("t.py", BEFORE, after, {}).changes
+    [change] = compare_counters("t.py", BEFORE, after, {}).changes
     assert [place.count for place in change.places] == list(range(12, 2, -1))
 
 
@@ -132,7 +135,7 @@ def test_a_line_that_was_edited_is_blamed_for_what_grew_in_all() -> None:
         counted("y = model(x)", {"aten::addmm": 5}),
         counted("y = model(x.clone())", {"aten::addmm": 5, "aten::clone": 1}),
     )
-    [change] = compared("t.py", before, after, {}).changes
+    [change] = compare_counters("t.py", before, after, {}).changes
     assert change.places == (Place("m.py", 32, 1, "aten::clone"),)
 
 
@@ -189,12 +192,12 @@ def test_lines_are_told_by_their_text(before: list[Spot], after: list[Spot], pla
     ],
 )  # fmt: skip
 def test_what_is_set_aside(before: Counted, after: Counted, aside: dict[str, str]) -> None:
-    found = compared("t.py", before, after, {})
+    found = compare_counters("t.py", before, after, {})
     assert (found.verdict, found.changes, found.set_aside) == ("pass", (), aside)
 
 
 def test_operators_and_syncs_are_compared_whatever_the_batch() -> None:
-    found = compared("t.py", BEFORE, now(samples=64, flops=2000, operators=700), {})
+    found = compare_counters("t.py", BEFORE, now(samples=64, flops=2000, operators=700), {})
     assert (found.verdict, [c.counter for c in found.changes]) == ("regressed", ["operators"])
 
 
@@ -223,12 +226,12 @@ def test_work_on_other_samples_is_compared_where_the_conclusion_holds_anyway(
     loader = {
         name: old for name, old in (("dataset_samples", 100), ("samples_skipped", 4)) if "samples_skipped" in values
     }
-    found = compared("t.py", now(**loader), now(**{**loader, **values}), {})
+    found = compare_counters("t.py", now(**loader), now(**{**loader, **values}), {})
     assert (found.verdict, [c.counter for c in found.changes], list(found.set_aside)) == (verdict, changed, aside)
 
 
 def test_more_work_for_fewer_samples_is_tolerated_as_any_growth() -> None:
-    [change] = compared("t.py", BEFORE, now(samples=31, flops=1010), {"flops": 0.01}).changes
+    [change] = compare_counters("t.py", BEFORE, now(samples=31, flops=1010), {"flops": 0.01}).changes
     assert (change.counter, change.allowed) == ("flops", True)
 
 
@@ -293,7 +296,7 @@ def unsteady(
 def test_a_counter_that_is_lost_is_no_pass(
     after: Counted, tolerated: dict[str, float], verdict: str, reason: str, changes: tuple[CounterChange, ...]
 ) -> None:
-    found = compared("t.py", BEFORE, after, tolerated)
+    found = compare_counters("t.py", BEFORE, after, tolerated)
     assert (found.verdict, found.reason, found.changes) == (verdict, reason, changes)
     judged = {change.counter for change in changes}
     assert {*after.set_aside, *after.absent} - judged <= set(found.set_aside)
@@ -319,20 +322,20 @@ def test_what_is_reproducible_on_neither_side(
         Counted({}, set_aside={"host_syncs": "words"}, least={"host_syncs": low}, most={"host_syncs": high})
         for low, high in (was, is_now)
     )
-    found = compared("t.py", before, after, tolerated)
+    found = compare_counters("t.py", before, after, tolerated)
     grown = (CounterChange("host_syncs", was[1], is_now[0]),) if verdict == "regressed" else ()
     assert (found.verdict, found.changes) == (verdict, grown)
     assert ("host_syncs" in found.set_aside) == (verdict != "regressed")
 
 
 def test_what_is_lost_is_told_with_its_values() -> None:
-    found = compared("t.py", BEFORE, unsteady("600 and 905 in two runs", 600), {})
+    found = compare_counters("t.py", BEFORE, unsteady("600 and 905 in two runs", 600), {})
     assert found.set_aside == {"operators": "not reproducible now: 600 and 905 in two runs (686 before)"}
 
 
 def test_where_nothing_is_left_to_compare_but_was_before_nothing_is_told() -> None:
     before = replace(BEFORE, values={"operators": 1}, by_name={}, places={})
-    found = compared("t.py", before, replace(before, values={}, absent={"operators": "a step failed"}), {})
+    found = compare_counters("t.py", before, replace(before, values={}, absent={"operators": "a step failed"}), {})
     assert found.verdict == "inconclusive"
 
 
@@ -341,12 +344,12 @@ def test_where_nothing_is_left_to_compare_but_was_before_nothing_is_told() -> No
 )
 def test_what_the_environment_allows_is_not_asked_here(change: dict[str, Any]) -> None:
     """Another type of the parameters may be the very change that is judged."""
-    found = compared("train.py", BEFORE, replace(now(operators=687), **change), {})
+    found = compare_counters("train.py", BEFORE, replace(now(operators=687), **change), {})
     assert (found.verdict, [c.counter for c in found.changes], found.set_aside) == ("regressed", ["operators"], {})
 
 
 def test_without_a_counter_on_both_sides_there_is_no_verdict() -> None:
     before = replace(BEFORE, values={"operators": 1}, by_name={}, places={})
     after = replace(BEFORE, values={"flops": 1}, by_name={}, places={})
-    found = compared("t.py", before, after, {})
+    found = compare_counters("t.py", before, after, {})
     assert (found.verdict, sorted(found.set_aside)) == ("not_judged", ["flops", "operators"])

@@ -14,9 +14,9 @@ from perfaudit.errors import TargetError
 from perfaudit.gate import counting
 from perfaudit.gate.checkout import Checkout
 from perfaudit.gate.comparable import fingerprint
-from perfaudit.gate.counted import Counted, Spot
-from perfaudit.gate.counters_compared import compared
-from perfaudit.gate.counting import agreed, count, hash_seeds
+from perfaudit.gate.counters_compared import compare_counters
+from perfaudit.gate.counting import count, hash_seeds, merge_answers
+from perfaudit.gate.target_counters import Counted, Spot
 from perfaudit.measure.child import Child, ChildFailed
 from perfaudit.measure.environment import host
 from perfaudit.measure.facts import to_json
@@ -61,7 +61,7 @@ def reply(**parts: Any) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_what_two_runs_do_not_agree_on_is_set_aside(other: dict[str, Any], aside: dict[str, str]) -> None:
-    found = agreed(REPLY, other)
+    found = merge_answers(REPLY, other)
     assert found.set_aside == aside
     assert sorted(found.values) == sorted({"operators", "host_syncs"} - set(aside))
     assert set(found.by_name) <= set(found.values) and set(found.places) <= set(found.values)
@@ -87,7 +87,7 @@ def test_what_two_runs_do_not_agree_on_is_set_aside(other: dict[str, Any], aside
 def test_the_values_of_all_steps_and_whether_they_take_turns(
     one: dict[str, Any], other: dict[str, Any], seen: tuple[int, int] | None, turns: bool
 ) -> None:
-    found = agreed(reply(**one), reply(**other))
+    found = merge_answers(reply(**one), reply(**other))
     assert (found.least, found.most) == (({}, {}) if seen is None else ({"operators": seen[0]}, {"operators": seen[1]}))
     assert found.turns == ({"operators"} if turns else set())
     assert ("operators" in found.by_name) == (turns or "operators" in found.values)
@@ -142,7 +142,7 @@ def test_a_step_counted_and_what_chance_decides_set_aside(project: Project) -> N
     by_chance = counted(project, TRAIN.replace("{extra}", by_order))
     assert by_chance.set_aside["operators"].endswith(" in two runs")
     assert by_chance.least["operators"] >= plain.values["operators"] + 100
-    grown = next(c for c in compared("train.py", plain, by_chance, {}).changes if c.counter == "operators")
+    grown = next(c for c in compare_counters("train.py", plain, by_chance, {}).changes if c.counter == "operators")
     assert grown.after == by_chance.least["operators"]
     by_time = counted(
         project, TRAIN.replace("{extra}", "for _ in range(int.from_bytes(os.urandom(2)) % 1000): x = x * 1")
@@ -158,7 +158,7 @@ def test_a_sync_in_every_second_step_is_growth_with_its_line(project: Project) -
         extra = f"steps.append(1)\n    if len(steps) % 2 == {parity}:\n        y.sum().item()"
         turns = counted(project, steps.replace("{extra}", extra))
         assert turns.set_aside["host_syncs"] in ("0 and 1 in two steps", "1 and 0 in two steps")
-        found = compared("train.py", plain, turns, {})
+        found = compare_counters("train.py", plain, turns, {})
         (syncs,) = [change for change in found.changes if change.counter == "host_syncs"]
         assert (found.verdict, syncs.before, syncs.after) == ("regressed", 0, 1)
         assert [(place.path, place.line, place.what) for place in syncs.places] == [("train.py", 22, "item")]
@@ -171,7 +171,7 @@ def test_a_sync_that_is_made_once_is_no_growth_that_can_be_told(project: Project
     plain = counted(project, steps.replace("{extra}", "steps.append(1)"))
     for step in (2, 3):
         once = f"steps.append(1)\n    if len(steps) == {step}:\n        y.sum().item()"
-        found = compared("train.py", plain, counted(project, steps.replace("{extra}", once)), {})
+        found = compare_counters("train.py", plain, counted(project, steps.replace("{extra}", once)), {})
         assert (found.verdict, found.changes) == ("inconclusive", ())
 
 
@@ -181,7 +181,7 @@ def test_another_type_of_the_parameters_is_the_change_that_is_judged(project: Pr
     single = counted(project, text)
     double = counted(project, text.replace("nn.Linear(8, 3))", "nn.Linear(8, 3)).double()"))
     assert (single.dtype, double.dtype) == ("float32", "float64")
-    found = compared("train.py", single, double, {})
+    found = compare_counters("train.py", single, double, {})
     assert found.verdict == "regressed"
     assert {"bytes_allocated", "peak_live_bytes"} <= {change.counter for change in found.changes if change.grew}
     here = fingerprint(double.facts, host())  # as a file would hold it
@@ -197,7 +197,7 @@ def test_another_folder_is_counted_instead(project: Project) -> None:
     base = count(Target("train.py"), Checkout(folder / "base", folder, folder), "cpu", 120.0)
     head = count(Target("train.py"), None, "cpu", 120.0)
     assert base.places["host_syncs"] == [Spot("train.py", 17, "y.sum().item()", "item", 1)]
-    found = compared("train.py", head, base, {})
+    found = compare_counters("train.py", head, base, {})
     assert found.verdict == "regressed"
     assert [change.places[0].line for change in found.changes if change.counter == "host_syncs"] == [17]
 
@@ -211,7 +211,7 @@ def test_a_compiled_model_is_counted_as_it_is_written_and_for_its_graph_breaks(p
     compiled = counted(project, text.replace(f"return {model}", f"return torch.compile({model}, backend='eager')"))
     assert (compiled.values["graph_breaks"], compiled.values["recompilations"]) == (0, 0)
     assert compiled.values["operators"] == plain.values["operators"]
-    aside = compared("train.py", plain, compiled, {}).set_aside
+    aside = compare_counters("train.py", plain, compiled, {}).set_aside
     assert aside == {"graph_breaks": "0 now, not counted before", "recompilations": "0 now, not counted before"}
 
     broken = text + "\n\nclass Net(nn.Sequential):\n    def forward(self, x):\n        torch._dynamo.graph_break()\n"
@@ -219,7 +219,7 @@ def test_a_compiled_model_is_counted_as_it_is_written_and_for_its_graph_breaks(p
     broken = broken.replace(
         f"return {model}", f"return torch.compile({model.replace('nn.Sequential', 'Net')}, backend='eager')"
     )
-    found = compared("train.py", compiled, counted(project, broken), {})
+    found = compare_counters("train.py", compiled, counted(project, broken), {})
     assert found.verdict == "regressed"
     assert {change.counter for change in found.changes} == {"graph_breaks"}
 
@@ -256,7 +256,7 @@ def test_a_script_is_counted_in_its_own_loop_and_its_files_stay(
     folder = project(**{"train.py": more, "last.pt": "mine", "base/train.py": SCRIPT, "base/last.pt": "theirs"})
     target, base = Target("train.py", {}, (), name="small"), Checkout(folder / "base", folder, folder)
     before, after = (count(target, side, "cpu", 120.0, twice=False) for side in (base, None))
-    verdict = compared(target.label, before, after, {})
+    verdict = compare_counters(target.label, before, after, {})
     assert (verdict.target, verdict.verdict) == ("small", "regressed")
     assert [(change.counter, change.after - change.before) for change in verdict.changes] == [
         ("host_syncs", 1), ("operators", 1),
@@ -338,7 +338,7 @@ def test_two_processes_side_by_side_and_one_after_another_on_one_core(
 
 def test_the_facts_are_those_of_the_first_process(children: type[FakeChild]) -> None:
     children.as_run = True
-    assert count(Target("t.py"), None, "cpu", 1.0).built.host.threads == 99
+    assert count(Target("t.py"), None, "cpu", 1.0).training_facts.host.threads == 99
 
 
 def test_a_child_is_told_what_to_build(children: type[FakeChild], monkeypatch: pytest.MonkeyPatch) -> None:

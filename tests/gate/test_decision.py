@@ -12,7 +12,7 @@ import pytest
 
 from perfaudit.gate import signed_rank
 from perfaudit.gate.bounds import Bounds, _tail, between_pairs, both, within_quads
-from perfaudit.gate.decision import ALPHA, LOOKS, is_settled, judged, judged_together
+from perfaudit.gate.decision import ALPHA, LOOKS, is_settled, judged_together, time_verdict
 from perfaudit.gate.records import ORDERS, Pair, Quad, Side, TargetRecord, TimedBlock, pair_from_json, pair_to_json
 from perfaudit.measure.stats import student_quantile
 
@@ -127,14 +127,14 @@ def test_student_s_interval_counts_pairs_not_quads() -> None:
     ],
 )
 def test_verdicts(slowdown: float, pairs: int, verdict: str) -> None:
-    found = judged(spread(math.log1p(slowdown), pairs))
+    found = time_verdict(spread(math.log1p(slowdown), pairs))
     assert found.verdict == verdict
     assert found.ratio == pytest.approx(1 + slowdown, abs=1e-3)
     assert (found.pairs, found.quads) == (pairs, 4 * pairs)
 
 
 def test_what_a_verdict_holds() -> None:
-    found = judged(spread(0.0, 4), limit=0.04, tolerated=0.02)
+    found = time_verdict(spread(0.0, 4), limit=0.04, tolerated=0.02)
     assert found.low < 1 < found.high < 1.04
     assert found.smallest == pytest.approx(1.02 * math.sqrt(found.high / found.low) - 1)
     assert (found.limit, found.tolerated, found.target) == (0.04, 0.02, "train.py")
@@ -155,16 +155,16 @@ def test_what_a_verdict_holds() -> None:
     ],
 )
 def test_edges(pairs: list[list[float]], ended: bool, verdict: str) -> None:
-    assert judged(record(*pairs), ended=ended).verdict == verdict
+    assert time_verdict(record(*pairs), ended=ended).verdict == verdict
 
 
 def test_what_cannot_be_told_says_why() -> None:
-    one = judged(record([0.2] * 3), ended=True)
+    one = time_verdict(record([0.2] * 3), ended=True)
     assert one.reason == "3 quads of blocks in 1 pair of processes are too few for an interval: raise --budget"
     assert (one.low, one.high, one.smallest) == (0.0, math.inf, None)
-    wide = judged(record(*[[-0.05, 0.05, -0.05, 0.05]] * 4))
+    wide = time_verdict(record(*[[-0.05, 0.05, -0.05, 0.05]] * 4))
     assert (wide.verdict, wide.reason) == ("inconclusive", "the interval reaches from below +1 % to above +5 %")
-    none = judged(record(), ended=True)  # nothing was looked at, which is never a pass, nor a fault of the code
+    none = time_verdict(record(), ended=True)  # nothing was looked at, which is never a pass, nor a fault of the code
     assert (none.verdict, none.ratio) == ("inconclusive", None)
     assert none.reason == "not reached: the budget ended before its turn; raise --budget"
 
@@ -178,7 +178,7 @@ def rule_of_looks(groups, threshold, alpha_low, alpha_high):  # type: ignore[no-
 
 def test_what_could_have_been_called_is_what_the_last_look_resolves() -> None:
     """Looks say 1 to 3 %, then -5 to 1.2 %, then ±6 %: together 1 to 1.2 %. The centre of all quads, -2 %, lies outside."""
-    found = judged(record(*[[-0.02]] * 16), rule=rule_of_looks)
+    found = time_verdict(record(*[[-0.02]] * 16), rule=rule_of_looks)
     assert (found.low, found.high) == (pytest.approx(math.exp(0.010)), pytest.approx(math.exp(0.012)))
     assert found.ratio == found.low
     assert found.smallest == pytest.approx(1.01 * math.exp(0.06) - 1)
@@ -186,7 +186,7 @@ def test_what_could_have_been_called_is_what_the_last_look_resolves() -> None:
 
 def test_looks_that_contradict_each_other_leave_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(BOUNDS, 8, Bounds(-0.05, 0.005))
-    found = judged(record(*[[0.0]] * 8), rule=rule_of_looks)
+    found = time_verdict(record(*[[0.0]] * 8), rule=rule_of_looks)
     assert (found.low, found.high) == (pytest.approx(math.exp(-0.05)), pytest.approx(math.exp(0.005)))
     assert found.verdict == "pass"
 
@@ -218,7 +218,7 @@ def test_other_batches_are_judged_by_seconds_per_sample(
     before: float, after: float, slowdown: float, verdict: str, ratio: float, told: bool
 ) -> None:
     for mean in (False, True):
-        found = judged(sampled(before, after, slowdown, mean))
+        found = time_verdict(sampled(before, after, slowdown, mean))
         assert (found.verdict, found.ratio) == (verdict, pytest.approx(ratio))
         words = f"per sample: a step has {after:g} samples now, {before:g} before"
         assert found.reason == (words if told else "")
@@ -228,7 +228,7 @@ def test_a_smaller_last_batch_is_no_other_batch() -> None:
     """Where the median of a block's steps counts, so does that of their samples."""
     seen = sampled(64, 64)
     seen.pairs[0].quads[0] = Quad(tuple(replace(b, median_samples=16.0) for b in seen.pairs[0].quads[0].blocks))
-    assert judged(seen).reason == ""
+    assert time_verdict(seen).reason == ""
 
 
 def test_a_quad_of_rounds_counts_as_its_centre() -> None:
@@ -243,12 +243,12 @@ def test_the_end_of_the_budget_spends_what_is_left_of_the_error() -> None:
     """Between the looks all pairs count, at the error of the looks to come; what a look has settled stays as it was."""
     draw = random.Random(4)
     seen = record(*[[draw.gauss(0.02, 0.01) for _ in range(3)] for _ in range(6)])
-    before, after = judged(seen), judged(seen, ended=True)
+    before, after = time_verdict(seen), time_verdict(seen, ended=True)
     assert after.high < before.high
     expected = both(seen.groups(), math.log1p(0.01), 0.008, 0.008)
     assert after.low == pytest.approx(math.exp(expected.low))
     seen.settled = True
-    assert judged(seen, ended=True) == judged(seen)
+    assert time_verdict(seen, ended=True) == time_verdict(seen)
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def test_the_end_of_the_budget_spends_what_is_left_of_the_error() -> None:
 def test_a_side_that_does_not_run_is_no_verdict_on_time(failures: dict[Side, str], reason: str) -> None:
     broken = spread(0.0, 4)
     broken.failures = failures
-    found = judged(broken, ended=True)
+    found = time_verdict(broken, ended=True)
     assert (found.verdict, found.reason, found.pairs) == ("failed", reason, 4)
 
 
@@ -360,7 +360,7 @@ def word(full: TargetRecord) -> str:
     """The verdict as looks make it, one after the other."""
     for look in LOOKS:
         so_far = TargetRecord(full.target, pairs=full.pairs[: look.generations])
-        if (found := judged(so_far)).verdict != "inconclusive":
+        if (found := time_verdict(so_far)).verdict != "inconclusive":
             return found.verdict
     return "inconclusive"
 

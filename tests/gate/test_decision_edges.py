@@ -9,8 +9,8 @@ import pytest
 
 from perfaudit.gate import signed_rank
 from perfaudit.gate.bounds import Bounds, _tail, between_pairs
-from perfaudit.gate.decision import ALPHA, LOOKS, PAIRS, judged
-from perfaudit.gate.pair_plan import SHORTEST, Plan, arranged, planned
+from perfaudit.gate.decision import ALPHA, LOOKS, PAIRS, time_verdict
+from perfaudit.gate.pair_plan import SHORTEST, Plan, first_side_and_order, plan_pair
 from perfaudit.gate.records import ORDERS, Blocks, Pair, Quad, Side, TargetRecord, TimedBlock
 from perfaudit.measure.stats import looks_made
 
@@ -19,7 +19,7 @@ def test_looks_whose_bounds_meet_do_not_contradict_each_other() -> None:
     def rule(groups: Sequence[Sequence[float]], *_: float) -> Bounds:
         return Bounds(0.2, 0.5, 0.0) if len(groups) == 4 else Bounds(0.0, 0.2, 0.0)
 
-    assert judged(record(8), rule=rule).verdict == "regressed"
+    assert time_verdict(record(8), rule=rule).verdict == "regressed"
 
 
 def record(pairs: int, quads: int = 1, base: float = 0.01, head: float = 0.01) -> TargetRecord:
@@ -67,7 +67,7 @@ UP, FAR = math.log1p(0.01), math.log1p(0.05)  # what is tolerated, and the limit
     ],
 )
 def test_ends_of_an_interval_that_meet_a_threshold(low: float, high: float, verdict: str) -> None:
-    found = judged(record(4), rule=lambda *_: Bounds(low, high, 0.5))
+    found = time_verdict(record(4), rule=lambda *_: Bounds(low, high, 0.5))
     assert found.verdict == verdict
     assert [found.low, found.high] == pytest.approx([math.exp(low), math.exp(high)])
     assert found.ratio == pytest.approx(math.exp(min(max(0.0, low), high)))
@@ -78,7 +78,7 @@ def test_ends_of_an_interval_that_meet_a_threshold(low: float, high: float, verd
 
 def test_the_smallest_p_counts_at_the_share_of_its_look() -> None:
     ps = {4: 0.001, 8: 0.0003, 16: 0.1}
-    found = judged(record(16), rule=lambda groups, *_: Bounds(-1.0, 1.0, ps[len(groups)]))
+    found = time_verdict(record(16), rule=lambda groups, *_: Bounds(-1.0, 1.0, ps[len(groups)]))
     assert found.p == pytest.approx(0.001)  # 0.001 · 5, 0.0003 · 10 / 3, 0.1 · 2
 
 
@@ -129,7 +129,7 @@ FEW = "quads of blocks in"
 )
 def test_why_there_is_no_verdict(seen: TargetRecord, interrupted: bool, reason: str) -> None:
     seen.interrupted = interrupted
-    found = judged(seen)
+    found = time_verdict(seen)
     assert (found.reason, found.smallest) == (reason, None)
     assert found.p == (1.0 if seen.pairs and seen.pairs[0].quads else None)
 
@@ -153,7 +153,7 @@ def test_why_there_is_no_verdict(seen: TargetRecord, interrupted: bool, reason: 
     ],
 )
 def test_what_a_pair_is_made_of(seconds_per_step: float, seconds: float, length: Blocks, plan: Plan) -> None:
-    assert planned(seconds_per_step, seconds, length) == plan
+    assert plan_pair(seconds_per_step, seconds, length) == plan
 
 
 def test_what_a_quad_takes() -> None:
@@ -162,6 +162,6 @@ def test_what_a_quad_takes() -> None:
 
 
 def test_what_begins_is_drawn_evenly() -> None:
-    drawn = [arranged(seed, 0, 0) for seed in range(400)]
+    drawn = [first_side_and_order(seed, 0, 0) for seed in range(400)]
     assert 160 < sum(first == "base" for first, _ in drawn) < 240
     assert 160 < sum(order == 0 for _, order in drawn) < 240

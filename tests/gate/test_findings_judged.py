@@ -11,7 +11,7 @@ from perfaudit.config import Config
 from perfaudit.errors import UserError
 from perfaudit.findings import Finding, Location
 from perfaudit.gate.gitref import Reference
-from perfaudit.gate.new_findings import Before, Judged, _judged, _no_rule, against_known, against_ref
+from perfaudit.gate.new_findings import Before, Judged, _judge, _no_rule, against_known, against_ref
 from perfaudit.report import Report, RulesLeftOut, Skipped
 from perfaudit.static.baseline import Known
 from perfaudit.static.plan import OwnRules, ScanPlan, plan_of
@@ -33,7 +33,7 @@ def known(path: str, digest: str, message: str = "", rule: str = "PA501") -> Kno
 def judged(
     now: list[Finding], before: Before, *skipped: Skipped, files: int = 1, rules: ScanPlan = RULES, **more: int
 ) -> Judged:
-    return _judged(Report("scan", tuple(now), skipped, files, **more), before, ["."], rules)  # type: ignore[arg-type]  # counts
+    return _judge(Report("scan", tuple(now), skipped, files, **more), before, ["."], rules)  # type: ignore[arg-type]  # counts
 
 
 @pytest.mark.parametrize(
@@ -77,9 +77,9 @@ def test_what_is_new(
 def test_only_what_the_scan_looked_at_is_gone(project: Project) -> None:
     project(**{"a.py": "", "sub/b.py": ""})
     report, before = Report("scan", (), (), 1), Before((known("a.py", "1"), known("sub/b.py", "2")))
-    assert _judged(report, before, ["sub"], RULES)[0] == FindingsVerdict("pass", gone=1)
+    assert _judge(report, before, ["sub"], RULES)[0] == FindingsVerdict("pass", gone=1)
     moved = Report("scan", (finding("sub/b.py", "1"),), (), 1)
-    assert _judged(moved, before, ["sub"], RULES)[0] == FindingsVerdict("regressed", new=1, gone=1)
+    assert _judge(moved, before, ["sub"], RULES)[0] == FindingsVerdict("regressed", new=1, gone=1)
 
 
 BROKEN = Skipped("a.py", "no Python")

@@ -23,7 +23,7 @@ from perfaudit.gate.baseline import (
     write_gate_baseline,
 )
 from perfaudit.gate.comparable import Fingerprint, Seconds
-from perfaudit.gate.counted import Counted, Spot
+from perfaudit.gate.target_counters import Counted, Spot
 from perfaudit.static.baseline import Known, write_baseline
 from perfaudit.target.names import Target
 

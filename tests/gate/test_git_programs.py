@@ -10,7 +10,7 @@ from git_repository import Repository, settled
 from perfaudit.errors import NothingMeasured
 from perfaudit.gate import gitref
 from perfaudit.gate.git import git
-from perfaudit.gate.gitref import NoRepository, checked_out, copied
+from perfaudit.gate.gitref import NoRepository, checked_out, copy_of_code
 from perfaudit.measure.environment import host
 
 
@@ -54,9 +54,9 @@ def test_filters(repository: Repository, ran: Path) -> None:
     configure(repository.folder, use_filters(repository.folder, ran))
     with checked_out("HEAD~1", repository.folder) as reference:
         assert (reference.root / "a.py").read_text() == "1\n"
-        gitref.renamed(reference)
+        gitref.renamed_files(reference)
         assert "are not run: odd=name" in reference.notes[-1]
-    with copied(repository.folder) as copy:
+    with copy_of_code(repository.folder) as copy:
         assert (copy.root / "a.py").read_text() == "2\n"
     assert not list(ran.iterdir())
 
@@ -83,8 +83,8 @@ def test_filters_of_a_submodule(repository: Repository, ran: Path, tmp_path: Pat
     with checked_out("HEAD", repository.folder) as reference:
         assert reference.notes[0].startswith("not committed: 1 changed file;")
         assert (reference.root / "lib" / "l.py").read_text() == "1\n"
-        gitref.renamed(reference)
-    with copied(repository.folder) as copy:
+        gitref.renamed_files(reference)
+    with copy_of_code(repository.folder) as copy:
         assert (copy.root / "lib" / "l.py").read_text() == "2\n"
     assert not list(ran.iterdir())
 

@@ -18,7 +18,7 @@ from git_repository import Repository, settled
 from perfaudit.errors import NothingMeasured, UserError
 from perfaudit.gate import git as running
 from perfaudit.gate import worktree
-from perfaudit.gate.gitref import NoCommitYet, checked_out, linkable, linked
+from perfaudit.gate.gitref import NoCommitYet, checked_out, link_paths, linkable
 from perfaudit.gate.worktree import PREFIX, RECORD, sweep, temporary_worktree
 
 
@@ -358,7 +358,7 @@ def test_links_lead_to_the_data_and_leave_it_alone(repository: Repository) -> No
     repository.commit(**{".gitignore": "data/\n", "a.py": "1", "here.txt": "old"})
     repository.write(**{"data/images/1.txt": "pixels", "here.txt": "new"})
     with checked_out("HEAD", repository.folder) as reference:
-        notes = linked(linkable(["data/images", "here.txt", "./none"]), reference.head_root, reference.root)
+        notes = link_paths(linkable(["data/images", "here.txt", "./none"]), reference.head_root, reference.root)
         assert (reference.root / "data" / "images" / "1.txt").read_text() == "pixels"
         assert (reference.root / "here.txt").read_text() == "old"  # git has it
         assert notes == [f"--link none: there is none in {repository.folder}"]
@@ -370,7 +370,7 @@ def test_a_link_where_the_reference_has_a_file_is_said(repository: Repository) -
     (repository.folder / "data").unlink()
     repository.write(**{"data/images/1.txt": "pixels"})
     with checked_out("HEAD", repository.folder) as reference:
-        (note,) = linked(linkable(["data/images"]), reference.head_root, reference.root)
+        (note,) = link_paths(linkable(["data/images"]), reference.head_root, reference.root)
         assert note == "--link data/images: not linked in the reference: file exists"
         assert (reference.root / "data").read_text() == "a file"
 

@@ -10,10 +10,10 @@ import pytest
 from perfaudit.decoding import Damaged, Value
 from perfaudit.gate.change_points import _best_split, _rows, change_points
 from perfaudit.gate.comparable import Seconds, cpu_model
-from perfaudit.gate.counted import Counted
-from perfaudit.gate.counters_compared import compared
-from perfaudit.gate.drift import called, drifts, largest
+from perfaudit.gate.counters_compared import compare_counters
+from perfaudit.gate.drift import drift_direction, drifts, largest
 from perfaudit.gate.series import Point, Series
+from perfaudit.gate.target_counters import Counted
 
 A, B, C, D = (letter * 40 for letter in "abcd")
 
@@ -51,7 +51,7 @@ def test_errors_add_up_by_their_squares() -> None:
     [(1.01, 2.0, ""), (1.0101, 2.0, "slower"), (0.5, 0.99, ""), (0.5, 0.9899, "faster"), (None, None, "")],
 )
 def test_a_drift_is_called_beyond_what_is_tolerated(low: float | None, high: float | None, said: str) -> None:
-    assert called(Series("drift", "time", "t.py", points=(link(1, A, B, 1.0, low, high),))) == said
+    assert drift_direction(Series("drift", "time", "t.py", points=(link(1, A, B, 1.0, low, high),))) == said
 
 
 def test_what_did_most_is_of_the_same_target_and_chain() -> None:
@@ -114,7 +114,7 @@ def test_what_grows_with_the_samples(name: str, samples: int, value: int, verdic
     def state(**values: int) -> Counted:
         return Counted(values=values, by_name={}, places={}, device="cpu", torch="2.13.0", dtype="float32")
 
-    found = compared("t.py", state(samples=32, **{name: 1000}), state(samples=samples, **{name: value}), {})
+    found = compare_counters("t.py", state(samples=32, **{name: 1000}), state(samples=samples, **{name: value}), {})
     if verdict == "not of the same work":
         words = f"32 samples a step before and {samples} now: 1,000 and {value:,} are not of the same work"
         assert (found.verdict, found.set_aside[name]) == ("not_judged", words)

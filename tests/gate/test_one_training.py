@@ -14,7 +14,7 @@ from git_repository import Repository, settled
 
 from perfaudit.gate import timing
 from perfaudit.gate.checkout import Checkout
-from perfaudit.gate.decision import judged, judged_together
+from perfaudit.gate.decision import judged_together, time_verdict
 from perfaudit.gate.gitref import checked_out
 from perfaudit.gate.one_lab import ChildOneLab, refuse_other_differences
 from perfaudit.gate.one_training import SAME, SWAPPED, time_in_one_training
@@ -91,7 +91,7 @@ def run(clock: FakeClock, lab: FakeLab, budget: float = 60.0, watch: Watch | Non
 def test_a_target_is_raced_until_the_data_settle_it(clock: FakeClock, slower: float, verdict: str) -> None:
     running = FakeRunning(clock, slower)
     (record,) = run(clock, lab := FakeLab(running))
-    found = judged(record)
+    found = time_verdict(record)
     assert (found.verdict, found.ratio) == (verdict, pytest.approx(slower, rel=0.01))
     assert (found.way, found.why_so, found.pairs) == ("one training", SWAP, 0)
     assert found.quads == len(running.quads["reference"]) < 40
@@ -121,7 +121,7 @@ def test_what_an_earlier_gate_raced_to_its_end_is_not_raced_again(
     time_targets(targets, None, again, 60.0, clock=clock, journal=begin(tmp_path, resume=True)({"command": "gate"}))
     assert ([number for number, *_ in used[1].given], [record.seed for record in again]) == ([2], [9, 9, 9])
     assert [(record.one is not None, record.why) for record in again] == [(True, SWAP), (False, "why"), (True, SWAP)]
-    assert judged(again[0]) == judged(cut[0]) and again[0].settled
+    assert time_verdict(again[0]) == time_verdict(cut[0]) and again[0].settled
 
 
 def test_what_stays_open_is_raced_to_the_end_of_its_share(clock: FakeClock) -> None:
@@ -133,7 +133,7 @@ def test_what_stays_open_is_raced_to_the_end_of_its_share(clock: FakeClock) -> N
     for record, running in zip(records, runnings, strict=True):
         assert not record.settled
         assert [last for _, last in running.asked] == [False] * (len(running.asked) - 1) + [True]
-        assert judged(record, ended=True).verdict == "inconclusive"
+        assert time_verdict(record, ended=True).verdict == "inconclusive"
 
 
 def test_after_the_last_look_nothing_more_is_measured(clock: FakeClock) -> None:
@@ -168,7 +168,7 @@ def test_a_control_that_differs_from_itself_when_the_time_is_over_leaves_the_tar
     """Six quads, which no look has seen; for pairs there is no time any more."""
     (record,) = run(clock, FakeLab(FakeRunning(clock, 1.1, control=1.5, step=0.1)), budget=3.5)
     assert record.one is not None and not record.settled
-    found = judged(record, ended=True)
+    found = time_verdict(record, ended=True)
     assert (found.verdict, found.way) == ("inconclusive", "one training")
     assert found.reason.startswith("in one training the same code differed from itself (ratio 1.4")
 
@@ -391,8 +391,8 @@ def test_versions_that_do_not_run_are_told_as_in_pairs(repository: Repository) -
     broken = TRAIN.replace(LOSS, "    raise ValueError('no')\n" + LOSS)
     repository.commit(**{"train.py": broken})
     repository.write(**{"train.py": TRAIN})
-    found = judged(timed(10.0))
+    found = time_verdict(timed(10.0))
     assert found.verdict == "failed"
     assert "the reference HEAD does not run" in found.reason and "ValueError: no" in found.reason
     repository.write(**{"train.py": broken.replace("'no'", "'neither'")})
-    assert judged(timed(10.0)).reason.startswith("neither the reference HEAD nor your code runs: ")
+    assert time_verdict(timed(10.0)).reason.startswith("neither the reference HEAD nor your code runs: ")

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from perfaudit.gate.decision import ALPHA, is_settled, judged, judged_together
+from perfaudit.gate.decision import ALPHA, is_settled, judged_together, time_verdict
 from perfaudit.gate.one_training_quads import BATCHES, LOOKS, UNITS, batches, control, differs_from_itself
 from perfaudit.gate.records import OneTraining, Pair, TargetRecord
 
@@ -59,7 +59,7 @@ def test_all_looks_together_spend_what_pairs_do() -> None:
 )
 def test_a_ratio_that_is_known(centre: float, verdict: str) -> None:
     seen = record(around(centre, 16))
-    found = judged(seen)
+    found = time_verdict(seen)
     assert (found.verdict, found.ratio) == (verdict, pytest.approx(math.exp(centre), rel=0.005))
     assert found.low < math.exp(centre) < found.high
     assert (found.quads, found.pairs, found.way, found.why_so) == (16, 0, "one training", "swapped")
@@ -70,7 +70,7 @@ def test_a_ratio_that_is_known(centre: float, verdict: str) -> None:
 
 def test_between_looks_nothing_is_settled_that_was_not() -> None:
     assert not is_settled(record(around(0.08, 15)), 0.05, 0.01, 1)
-    assert judged(record(around(0.08, 15)), ended=True).verdict == "regressed"
+    assert time_verdict(record(around(0.08, 15)), ended=True).verdict == "regressed"
 
 
 @pytest.mark.parametrize(
@@ -84,15 +84,15 @@ def test_between_looks_nothing_is_settled_that_was_not() -> None:
 def test_too_little_is_inconclusive(quads: int, reason: str) -> None:
     seen = record(around(0.5, quads))
     seen.one.seconds = [0.05] * quads  # type: ignore[union-attr]  # it was made here
-    found = judged(seen, ended=True)
+    found = time_verdict(seen, ended=True)
     assert (found.verdict, found.reason, found.way) == ("inconclusive", reason, "one training" if quads else "")
-    interrupted = judged(replace(seen, interrupted=True), ended=True)
+    interrupted = time_verdict(replace(seen, interrupted=True), ended=True)
     assert interrupted.reason.startswith("interrupted")
 
 
 @pytest.mark.parametrize("centre", [0.0, 0.08, -0.08])
 def test_where_identical_code_differs_from_itself_nothing_is_called(centre: float) -> None:
-    found = judged(record(around(centre, 32), same=around(0.02, 32)))
+    found = time_verdict(record(around(centre, 32), same=around(0.02, 32)))
     assert found.verdict == "inconclusive"
     assert found.reason.startswith("in one training the same code differed from itself (ratio 1.02")
     assert found.control is not None and found.control[0] > 1
@@ -101,12 +101,12 @@ def test_where_identical_code_differs_from_itself_nothing_is_called(centre: floa
 def test_what_the_data_have_settled_is_judged_at_looks_alone() -> None:
     """The quads behind the last look count where time has ended the race, and nowhere else."""
     seen = record(around(0.08, 16), [*around(0.0, 16, 0.001), *around(0.1, 14, 0.001)])
-    found = judged(replace(seen, settled=True), ended=True)
-    assert (found.verdict, found.control) == ("regressed", judged(seen).control)
+    found = time_verdict(replace(seen, settled=True), ended=True)
+    assert (found.verdict, found.control) == ("regressed", time_verdict(seen).control)
 
 
 def test_without_a_control_that_was_looked_at_nothing_is_called() -> None:
-    found = judged(replace(record(around(0.08, 16), around(0.0, 7, 0.001)), settled=True), ended=True)
+    found = time_verdict(replace(record(around(0.08, 16), around(0.0, 7, 0.001)), settled=True), ended=True)
     assert (found.verdict, found.control) == ("inconclusive", None)
     assert found.reason == "in one training identical code was not raced long enough to be told from itself"
 
@@ -130,7 +130,7 @@ def test_targets_of_both_ways_are_corrected_together() -> None:
     """The first of two is tested at half of the error, whichever way the other is measured."""
     one = replace(record(around(0.02, 16, 0.004)), settled=True)
     pairs = TargetRecord("u.py", pairs=[Pair("base", 0)])
-    alone, together = judged(one), judged_together([one, pairs])
+    alone, together = time_verdict(one), judged_together([one, pairs])
     assert alone.verdict == "regressed"
     assert together[0].low < alone.low
     assert [found.way for found in together] == ["one training", ""]
@@ -138,8 +138,8 @@ def test_targets_of_both_ways_are_corrected_together() -> None:
 
 def test_why_pairs_were_measured_is_told_and_not_beside_a_failure() -> None:
     pairs = TargetRecord("t.py", why="data.csv differs, and is no Python")
-    assert (judged(pairs).why_so, judged(pairs).way) == ("data.csv differs, and is no Python", "")
-    assert judged(replace(pairs, failures={"head": "no"})).why_so == ""
+    assert (time_verdict(pairs).why_so, time_verdict(pairs).way) == ("data.csv differs, and is no Python", "")
+    assert time_verdict(replace(pairs, failures={"head": "no"})).why_so == ""
 
 
 @pytest.mark.parametrize("alike", [0.0, 0.5])
@@ -153,5 +153,5 @@ def test_identical_code_is_hardly_ever_called_slower(alike: float) -> None:
             mood = alike * mood + math.sqrt(1 - alike**2) * rng.gauss(0, 0.02)
             hiccup = rng.choice([-0.5, 0.5]) if rng.random() < 0.03 else 0.0
             values.append(math.log1p(0.01) + mood + rng.gauss(0, 0.03) + hiccup)
-        wrong += judged(record(values)).verdict == "regressed"
+        wrong += time_verdict(record(values)).verdict == "regressed"
     assert wrong <= 8  # 2 are expected at most; more than 8 come once in 4000 times

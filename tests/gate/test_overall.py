@@ -13,11 +13,11 @@ from perfaudit.config import Config
 from perfaudit.errors import UserError
 from perfaudit.findings import Finding
 from perfaudit.gate import gate as module
-from perfaudit.gate.counted import Counted
 from perfaudit.gate.gate import gate, overall
 from perfaudit.gate.gitref import NoCommitYet
 from perfaudit.gate.request import Known, Request
 from perfaudit.gate.settings import GateSettings
+from perfaudit.gate.target_counters import Counted
 from perfaudit.measure.watch import Watch
 from perfaudit.report import Report
 from perfaudit.target.names import Target

@@ -15,10 +15,9 @@ from perfaudit.errors import NothingMeasured, TargetError, UserError
 from perfaudit.findings import Finding, Location
 from perfaudit.gate import request as module
 from perfaudit.gate import stock as stocked
-from perfaudit.gate.accepted import Accepted
+from perfaudit.gate.acceptance import Accepted
 from perfaudit.gate.baseline import Acceptance, Baseline, TargetState
 from perfaudit.gate.comparable import Seconds, cpu_model, fingerprint
-from perfaudit.gate.counted import Counted
 from perfaudit.gate.request import (
     Known,
     Request,
@@ -32,6 +31,7 @@ from perfaudit.gate.request import (
 from perfaudit.gate.settings import GateSettings
 from perfaudit.gate.step_time import TooShort
 from perfaudit.gate.stock import stock
+from perfaudit.gate.target_counters import Counted
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.environment import host
 from perfaudit.measure.watch import Watch

@@ -101,7 +101,7 @@ def test_counters_need_no_worktree(timed: Timed, monkeypatch: pytest.MonkeyPatch
     def fails(*_: object) -> None:
         raise AssertionError("a worktree is made")
 
-    monkeypatch.setattr(module, "copied", fails)
+    monkeypatch.setattr(module, "copy_of_code", fails)
     monkeypatch.setattr(module, "_counters", lambda *_: CountersVerdict("train.py", "pass"))
     assert told("counters").verdict == "pass"
     assert timed.folders == []

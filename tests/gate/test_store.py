@@ -17,7 +17,7 @@ from perfaudit.errors import UserError
 from perfaudit.files import folder as own_folder
 from perfaudit.gate import store
 from perfaudit.gate.comparable import cpu_model
-from perfaudit.gate.drift import called, drifts, largest
+from perfaudit.gate.drift import drift_direction, drifts, largest
 from perfaudit.gate.series import Gates, gates, metrics, series, targets
 from perfaudit.measurements import Environment
 from perfaudit.verdicts import CountersVerdict, FindingsVerdict, Gate, TimeVerdict
@@ -158,7 +158,7 @@ def test_a_drift_is_the_product_of_the_ratios(tmp_path: Path) -> None:
     assert last.high is not None
     assert last.value / last.low == pytest.approx(1.01**2)  # four equal halves: twice one of them
     assert last.high / last.value == pytest.approx(1.01**2)
-    assert called(drift) == "slower"
+    assert drift_direction(drift) == "slower"
     assert largest(drift, ratios).head == COMMITS[4]
 
 
@@ -166,14 +166,14 @@ def test_what_did_most_for_a_drift(tmp_path: Path) -> None:
     chain(tmp_path, [1.04, 0.94, 0.95, 0.96])
     ratios = series(tmp_path, "ratio")
     (drift,) = drifts(ratios)
-    assert called(drift) == "faster"
+    assert drift_direction(drift) == "faster"
     assert largest(drift, ratios).value == 0.94
 
 
 @pytest.mark.parametrize(("ratio", "said"), [(1.0, ""), (1.006, ""), (1.02, "slower"), (0.97, "faster"), (0.996, "")])
 def test_what_a_drift_is_called(tmp_path: Path, ratio: float, said: str) -> None:
     chain(tmp_path, [ratio] * 4)
-    assert called(drifts(series(tmp_path, "ratio"))[0]) == said
+    assert drift_direction(drifts(series(tmp_path, "ratio"))[0]) == said
 
 
 def test_a_chain_ends_where_nobody_measured_on(tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ def test_a_target_that_was_renamed_is_told_by_its_former_name(
         asked.append(reference)
         return names
 
-    monkeypatch.setattr(targets_there, "renamed", renamed)
+    monkeypatch.setattr(targets_there, "renamed_files", renamed)
     before = reference(there)
     assert former_files([Target("train.py")], before) == {}
     assert not asked  # nothing is new, so nobody asks git

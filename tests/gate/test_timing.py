@@ -14,10 +14,18 @@ from surveys import facts
 
 from perfaudit.gate import timing
 from perfaudit.gate.checkout import Checkout
-from perfaudit.gate.decision import judged, judged_together
+from perfaudit.gate.decision import judged_together, time_verdict
 from perfaudit.gate.one_lab import ChildOneLab
 from perfaudit.gate.pair_lab import _warm_up
-from perfaudit.gate.pair_plan import FEWEST_STEPS, SHORTEST, Plan, arranged, drawn_seed, planned, shortened
+from perfaudit.gate.pair_plan import (
+    FEWEST_STEPS,
+    SHORTEST,
+    Plan,
+    drawn_seed,
+    first_side_and_order,
+    plan_pair,
+    shorten_plan,
+)
 from perfaudit.gate.records import (
     ORDERS,
     Blocks,
@@ -108,10 +116,10 @@ class Kept(journal.Kept):
     def __init__(self) -> None:
         self.pairs: list[tuple[dict[str, Any], dict[str, Any]]] = []
 
-    def recorded(self, stage: str) -> list[tuple[Pair, dict[str, Any]]]:
+    def earlier_sets(self, stage: str) -> list[tuple[Pair, dict[str, Any]]]:
         return [(pair_from_json(pair), state) for pair, state in self.pairs]
 
-    def finished(self, stage: str, piece: Pair, state: dict[str, Any]) -> None:
+    def keep_set(self, stage: str, piece: Pair, state: dict[str, Any]) -> None:
         self.pairs.append((pair_to_json(piece), state))
 
 
@@ -125,7 +133,7 @@ def test_a_slower_head_is_found_with_its_ratio_at_the_first_look(clock: FakeCloc
     lab = FakeLab(clock, (0.010, 0.011))
     (record,) = run(lab)
     assert (record.settled, len(record.pairs), lab.alive) == (True, 4, 0)
-    found = judged(record)
+    found = time_verdict(record)
     assert (found.verdict, found.ratio) == ("regressed", pytest.approx(1.1))
     assert (found.seconds_before, found.seconds_after) == pytest.approx((0.010, 0.011))
     assert clock.now() < 4 * 7
@@ -135,20 +143,20 @@ def test_a_training_that_ends_is_timed_until_then(clock: FakeClock) -> None:
     lab = FakeLab(clock, (0.005, 0.0055))
     lab.ends_after = 50
     (record,) = run(lab)
-    assert (judged(record).verdict, record.failures, lab.alive) == ("regressed", {}, 0)
+    assert (time_verdict(record).verdict, record.failures, lab.alive) == ("regressed", {}, 0)
     first, *others = ([len(quad.blocks) for quad in pair.quads] for pair in record.pairs)
     assert first == [24]  # what was planned did not fit: the rounds that did are one quad
     assert all(quads == [4, 4, 4, 4] for quads in others)  # planned for the steps there are
     assert record.steps_to_end == 48
     record.settled, record.pairs[1:] = False, []
-    assert judged(record, ended=True).reason.endswith("it ends 48 steps after its warm-up: let it train longer")
+    assert time_verdict(record, ended=True).reason.endswith("it ends 48 steps after its warm-up: let it train longer")
 
 
 def test_a_training_that_ends_before_a_quad_is_a_failure(clock: FakeClock) -> None:
     lab = FakeLab(clock, (0.005, 0.005))
     lab.ends_after = 3
     (record,) = run(lab)
-    assert (judged(record).verdict, len(record.pairs)) == ("failed", 1)
+    assert (time_verdict(record).verdict, len(record.pairs)) == ("failed", 1)
 
 
 @pytest.mark.parametrize(
@@ -162,12 +170,12 @@ def test_a_training_that_ends_before_a_quad_is_a_failure(clock: FakeClock) -> No
     ],
 )
 def test_a_plan_for_so_many_steps(steps: int, plan: Plan) -> None:
-    assert shortened(Plan(4, 20, 4, 0), steps) == plan
+    assert shorten_plan(Plan(4, 20, 4, 0), steps) == plan
 
 
 def test_identical_code_passes_at_the_first_look(clock: FakeClock) -> None:
     (record,) = run(FakeLab(clock, (0.010, 0.010)))
-    assert (judged(record).verdict, len(record.pairs)) == ("pass", 4)
+    assert (time_verdict(record).verdict, len(record.pairs)) == ("pass", 4)
 
 
 def test_quads_take_turns_so_that_each_side_follows_itself_equally_often(clock: FakeClock) -> None:
@@ -190,13 +198,13 @@ def test_quads_take_turns_so_that_each_side_follows_itself_equally_often(clock: 
 def test_order_is_balanced_at_every_look_by_design(number: int) -> None:
     """Which side is opened first, and with which the first block begins: each half of the pairs, and all four together alike."""
     for seed in range(20):
-        order = [arranged(seed, number, pair) for pair in range(16)]
+        order = [first_side_and_order(seed, number, pair) for pair in range(16)]
         for look in (4, 8, 16):
             assert sorted(order[:look]) == sorted([(s, o) for s in ("base", "head") for o in (0, 1)] * (look // 4))
 
 
 def test_order_differs_from_gate_to_gate_and_from_target_to_target() -> None:
-    firsts = {(seed, number): arranged(seed, number, 0) for seed in range(20) for number in range(3)}
+    firsts = {(seed, number): first_side_and_order(seed, number, 0) for seed in range(20) for number in range(3)}
     assert len({firsts[seed, 1] for seed in range(20)}) == 4
     assert any(firsts[seed, 0] != firsts[seed, 1] for seed in range(20))
 
@@ -236,7 +244,7 @@ def test_every_pair_has_a_seed_of_its_own_for_both_sides(clock: FakeClock) -> No
     ],
 )
 def test_what_a_pair_is_made_of(seconds_per_step: float, seconds: float, length: Blocks, plan: Plan) -> None:
-    assert planned(seconds_per_step, seconds, length) == plan
+    assert plan_pair(seconds_per_step, seconds, length) == plan
 
 
 def test_the_budget_is_shared_out_over_sixteen_pairs(clock: FakeClock) -> None:
@@ -261,7 +269,7 @@ def test_slow_steps_make_fewer_pairs_and_the_verdict_says_so(clock: FakeClock) -
     (record,) = run(lab, budget=120.0)
     assert set(lab.steps) == {FEWEST_STEPS}
     assert clock.now() <= 120.0
-    found = judged(record, ended=True)
+    found = time_verdict(record, ended=True)
     assert found.verdict == "inconclusive"
     assert found.reason.endswith("are too few for an interval (a step takes 1 s): raise --budget")
 
@@ -288,7 +296,7 @@ def test_pairs_of_an_earlier_run_are_not_measured_again(clock: FakeClock) -> Non
     del memo.pairs[2:]
     lab = FakeLab(clock, (0.010, 0.011))
     (again,) = run(lab, seed=7, memo=memo)
-    assert (again.settled, len(again.pairs), judged(again).verdict) == (True, 4, "regressed")
+    assert (again.settled, len(again.pairs), time_verdict(again).verdict) == (True, 4, "regressed")
     assert lab.opened == whole.opened[2:]
     assert list(map(pair_to_json, again.pairs)) == list(map(pair_to_json, record.pairs))
     del memo.pairs[1:]
@@ -305,7 +313,7 @@ def test_what_failed_before_a_pair_was_finished_is_tried_again(clock: FakeClock)
     (failed,) = run(broken, seed=7, memo=memo)
     (again,) = run(FakeLab(clock, (0.010, 0.011)), seed=7, memo=memo)
     assert (failed.failures, again.failures) == ({"head": "no data"}, {})
-    assert judged(again).verdict == "regressed"
+    assert time_verdict(again).verdict == "regressed"
 
 
 def test_targets_take_turns(clock: FakeClock) -> None:
@@ -398,8 +406,8 @@ def test_targets_are_measured_by_a_lab_for_their_folder(clock: FakeClock, monkey
     assert [record.seed for record in records] == [3, 3]
     (((one, of, deadline, *rest),)) = made
     assert rest.pop() is None  # this machine measures
-    assert rest.pop().recorded("a.py") == []
-    assert (one, of, deadline.left(), rest) == (lab, records, 60.0, [0.07, 0.02, 3, watch])
+    assert rest.pop().earlier_sets("a.py") == []
+    assert (one, of, deadline.seconds_left(), rest) == (lab, records, 60.0, [0.07, 0.02, 3, watch])
     assert asked[1][2:] == ("cpu", 9.0, {}, {"a.py": "c.py"}) and asked[1][4] is facts
 
 
@@ -450,7 +458,7 @@ def test_a_side_that_does_not_open_ends_its_target_only(clock: FakeClock, side: 
     lab.fails_to_open[0, side] = "train.py defines no build_model"
     broken, fine = run(lab)
     assert broken.failures == {side: "train.py defines no build_model"}
-    assert (judged(broken).verdict, judged(fine).verdict) == ("failed", "pass")
+    assert (time_verdict(broken).verdict, time_verdict(fine).verdict) == ("failed", "pass")
     assert lab.alive == 0
 
 
@@ -459,7 +467,7 @@ def test_a_step_that_crashes_on_one_side_only_says_where(clock: FakeClock) -> No
     lab.fails_at_block = ("head", 13)
     (record,) = run(lab)
     assert record.failures == {"head": "out of memory (in process pair 2, after it had run)"}
-    assert judged(record).reason == "your code does not run: out of memory (in process pair 2, after it had run)"
+    assert time_verdict(record).reason == "your code does not run: out of memory (in process pair 2, after it had run)"
     assert (lab.alive, len(record.pairs)) == (0, 2)
 
 
@@ -471,7 +479,7 @@ def test_an_interruption_loses_no_quad_and_no_process(clock: FakeClock) -> None:
         time_pairs(lab, [record], Deadline(120, clock))
     assert [len(pair.quads) for pair in record.pairs] == [4, 1]
     assert lab.alive == 0
-    assert judged(record, ended=True).verdict == "inconclusive"
+    assert time_verdict(record, ended=True).verdict == "inconclusive"
 
 
 def test_a_quad_that_would_outlast_the_budget_is_not_begun(clock: FakeClock) -> None:
@@ -479,7 +487,7 @@ def test_a_quad_that_would_outlast_the_budget_is_not_begun(clock: FakeClock) -> 
     lab = FakeLab(clock, (3.0, 3.0), opening=4.0, blocks="long")
     (record,) = run(lab, budget=44.0)
     assert (lab.order, len(lab.opened), clock.now()) == ([], 1, 4.0)  # nor is another pair opened for it
-    found = judged(record, ended=True)
+    found = time_verdict(record, ended=True)
     assert (found.verdict, found.ratio, found.smallest) == ("inconclusive", None, None)
     assert found.reason == (
         "nothing was measured: once both versions had started, the budget had no room for the shortest quad of blocks (48 s); "
@@ -497,7 +505,7 @@ def test_the_slower_side_counts_for_what_fits(clock: FakeClock) -> None:
 def test_a_target_that_got_no_turn_was_not_reached(clock: FakeClock) -> None:
     lab = FakeLab(clock, (0.5, 0.5), (0.5, 0.5), opening=20.0)
     _, late = run(lab, budget=20.0)
-    found = judged(late, ended=True)
+    found = time_verdict(late, ended=True)
     assert (found.verdict, found.reason) == (
         "inconclusive",
         "not reached: the budget ended before its turn; raise --budget",
@@ -555,7 +563,7 @@ def test_a_smaller_batch_is_judged_by_its_samples(clock: FakeClock) -> None:
     lab = FakeLab(clock, (0.070, 0.010))
     lab.samples = {"base": 256, "head": 32}
     (record,) = run(lab)
-    found = judged(record)
+    found = time_verdict(record)
     assert (found.verdict, found.ratio) == ("regressed", pytest.approx(8 / 7))
     assert (found.seconds_before, found.seconds_after) == pytest.approx((0.070, 0.010))
     assert found.reason == "per sample: a step has 32 samples now, 256 before"
@@ -670,7 +678,7 @@ def test_real_processes_of_two_folders(project: Any) -> None:
     time_targets([parse("train.py")], base, records, budget=60.0, device="cpu", reference="main")
     (record,) = records
     assert set(record.failures) == {"base"}
-    assert judged(record).reason.startswith(
+    assert time_verdict(record).reason.startswith(
         "the reference main does not run: train.py: one training step: ValueError: seventh"
     )
 

@@ -11,7 +11,7 @@ from git_repository import Repository, settled
 from perfaudit.errors import NothingMeasured, UserError
 from perfaudit.gate import working_files
 from perfaudit.gate.git import NoRepository
-from perfaudit.gate.gitref import NoCommitYet, copied
+from perfaudit.gate.gitref import NoCommitYet, copy_of_code
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_what_is_changed_removed_staged_and_untracked(repository: Repository) ->
     repository.write(**{"was_file/now.py": "folder", "was_folder": "file", "was_link": "a text"})
     (here / "a_link").symlink_to("new")
     (here / "run.sh").chmod(0o755)
-    with copied(here / "new") as copy:
+    with copy_of_code(here / "new") as copy:
         assert files(copy.root) == files(here)
         assert os.access(copy.root / "run.sh", os.X_OK)
         assert not (copy.root / "data").exists()
@@ -69,11 +69,11 @@ def test_what_is_changed_removed_staged_and_untracked(repository: Repository) ->
 def test_links_lead_to_the_users_files_and_leave_them_alone(repository: Repository) -> None:
     repository.commit(**{"a.py": "1"})
     repository.write(**{"pictures/1.txt": "pixels"})  # untracked, and not ignored
-    with copied(repository.folder, ["pictures", "none"]) as copy:
+    with copy_of_code(repository.folder, ["pictures", "none"]) as copy:
         assert (copy.root / "pictures").readlink() == repository.folder / "pictures"
         assert copy.notes == (f"--link none: there is none in {repository.folder}",)
     assert (repository.folder / "pictures" / "1.txt").read_text() == "pixels"
-    with pytest.raises(UserError, match="--link "), copied(repository.folder, ["../x"]):
+    with pytest.raises(UserError, match="--link "), copy_of_code(repository.folder, ["../x"]):
         pass
 
 
@@ -81,7 +81,7 @@ def test_large_files_are_data_and_not_copied(repository: Repository, monkeypatch
     monkeypatch.setattr(working_files, "COPIED", 3)
     repository.commit(**{"a.py": "1"})
     repository.write(**{"large.bin": "1234", "small.bin": "123"})
-    with copied(repository.folder) as copy:
+    with copy_of_code(repository.folder) as copy:
         assert (copy.root / "large.bin").readlink() == repository.folder / "large.bin"
         assert not (copy.root / "small.bin").is_symlink()
 
@@ -94,17 +94,17 @@ def test_submodules_as_they_lie_here(repository: Repository, tmp_path: Path) -> 
     inside = Repository(repository.folder / "lib")
     inside.commit(**{"l.py": "2"})  # moved on, and not recorded
     inside.write(**{"m.py": "3", "n.py": "new"})
-    with copied(repository.folder) as copy:
+    with copy_of_code(repository.folder) as copy:
         assert files(copy.root / "lib") == {"l.py": "2", "m.py": "3", "n.py": "new"}
     assert repository.git("-C", "lib", "status", "--porcelain") == "M m.py\n?? n.py"
 
 
 def test_what_cannot_be_copied(repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(NoCommitYet), copied(repository.folder):
+    with pytest.raises(NoCommitYet), copy_of_code(repository.folder):
         pass
     (tmp_path / "plain").mkdir()
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
-    with pytest.raises(NoRepository, match="not in a git repository"), copied(tmp_path / "plain"):
+    with pytest.raises(NoRepository, match="not in a git repository"), copy_of_code(tmp_path / "plain"):
         pass
 
     def full(source: Path, place: Path) -> None:
@@ -115,7 +115,7 @@ def test_what_cannot_be_copied(repository: Repository, tmp_path: Path, monkeypat
     monkeypatch.setattr(working_files, "_copy", full)
     with (
         pytest.raises(NothingMeasured, match=r"the working files cannot be copied: .*No space"),
-        copied(repository.folder),
+        copy_of_code(repository.folder),
     ):
         pass
     assert list((tmp_path / "temporary").iterdir()) == []

@@ -217,6 +217,6 @@ def test_samples_are_repeated_to_any_size() -> None:
     import torch
 
     batch = {"x": torch.arange(6).reshape(3, 2), "n": 7, "pair": (torch.arange(3), [torch.zeros(())])}
-    seen = batch_size._repeated(batch, 3, 5)
+    seen = batch_size._repeat_samples(batch, 3, 5)
     assert seen["x"].tolist() == [[0, 1], [2, 3], [4, 5], [0, 1], [2, 3]]
     assert (seen["pair"][0].tolist(), seen["n"]) == ([0, 1, 2, 0, 1], 7)

@@ -14,7 +14,16 @@ from surveys import survey_of
 from torch.utils.data import DataLoader, DistributedSampler
 
 from perfaudit.knobs import Bench, Probe, Refused, Survey, Tokens, Told, Unanswered
-from perfaudit.knobs._batches_by_length import ALONE, LOADER, NAME, ON_RANKS, WINDOW, NotWritten, random_loader, written
+from perfaudit.knobs._batches_by_length import (
+    ALONE,
+    LOADER,
+    NAME,
+    ON_RANKS,
+    WINDOW,
+    NotWritten,
+    random_loader,
+    sampler_edits,
+)
 from perfaudit.knobs._code import Code
 from perfaudit.knobs.sampler import KNOB, by_length, paddings
 from perfaudit.measure.facts import CallSite
@@ -166,7 +175,7 @@ def main(args):
 )
 def test_calls_of_other_kinds(text: str, lines: list[str]) -> None:
     source = Source("train.py", HEAD + text)
-    edits = written(random_loader(source, source.calls(LOADER)[0]), "[0]", 0)
+    edits = sampler_edits(random_loader(source, source.calls(LOADER)[0]), "[0]", 0)
     after = edit.apply(source.text, edits)
     ast.parse(after)
     assert after.splitlines()[-len(lines) :] == lines
@@ -193,7 +202,7 @@ def test_calls_of_other_kinds(text: str, lines: list[str]) -> None:
 def test_calls_that_are_left_as_they_are(text: str, why: str) -> None:
     source = Source("train.py", HEAD + text)
     with pytest.raises(NotWritten, match=why):
-        written(random_loader(source, source.calls(LOADER)[0]), "[0]", 0)
+        sampler_edits(random_loader(source, source.calls(LOADER)[0]), "[0]", 0)
 
 
 def test_the_setting_is_read_back_as_it_was_written() -> None:

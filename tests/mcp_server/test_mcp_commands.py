@@ -14,9 +14,9 @@ import pytest
 from conftest import Done
 
 from perfaudit.errors import UserError, last_words
-from perfaudit.mcp import started
+from perfaudit.mcp import command_process
+from perfaudit.mcp.command_process import json_of
 from perfaudit.mcp.commands import Commands
-from perfaudit.mcp.started import json_of
 
 Typed = Callable[[Commands], list[str]]
 
@@ -124,7 +124,7 @@ def test_a_command_that_is_cancelled_leaves_no_process(commands: Commands, monke
         "open('pid.new', 'w').write(str(os.getpid())), os.rename('pid.new', 'pid')\ntime.sleep(600)\n"
     )
     for name, value in {"_START": program, "TELL_SECONDS": 0.05, "END_SECONDS": 0.1}.items():
-        monkeypatch.setattr(started, name, value)
+        monkeypatch.setattr(command_process, name, value)
     signs: list[float] = []
     file = commands.root / "pid"
 

@@ -14,7 +14,7 @@ def test_what_is_left_of_a_deadline(clock: FakeClock) -> None:
     deadline, seen = Deadline(3, clock), []
     for seconds in (0, 1, 2, 1):
         clock.sleep(seconds)
-        seen.append(deadline.left())
+        seen.append(deadline.seconds_left())
     assert seen == [3, 2, 0, 0]
 
 

@@ -19,7 +19,7 @@ from perfaudit.training.factory_training import FactoryTraining
 
 torch = pytest.importorskip("torch")
 
-from perfaudit.measure.counted_step import copied  # noqa: E402
+from perfaudit.measure.counted_step import copy_counts  # noqa: E402
 
 Project = Callable[..., Path]
 
@@ -272,7 +272,7 @@ HOST, META = torch.ones(6), torch.ones(6, device="meta")  # a device without dat
     ],
 )
 def test_copies_to_the_device(name: str, args: Any, kwargs: Any, copies: int) -> None:
-    found = copied(name, args, kwargs, "meta")
+    found = copy_counts(name, args, kwargs, "meta")
     assert found == ({"copies_to_device": 1, "bytes_to_device": 24, "unpinned_copies": 1} if copies else {})
 
 
@@ -280,7 +280,7 @@ def test_a_pinned_copy_is_none_from_unpinned_memory() -> None:
     pinned = SimpleNamespace(
         device=HOST.device, numel=lambda: 6, element_size=lambda: 4, is_pinned=lambda: True
     )  # fmt: skip
-    found = copied("aten::_to_copy", (pinned,), {"device": META.device}, "meta")
+    found = copy_counts("aten::_to_copy", (pinned,), {"device": META.device}, "meta")
     assert found == {"copies_to_device": 1, "bytes_to_device": 24, "unpinned_copies": 0}
 
 

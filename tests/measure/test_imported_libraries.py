@@ -188,4 +188,4 @@ def test_nothing_is_noted_where_functions_of_python_are_replaced(
     monkeypatch.setattr(os, "environ", dict(os.environ))
     holder = Holder()
     building.run_script(holder, Target("train.py", {}, ()), str(tmp_path), "", {}, 0, {}, {})
-    assert bool(building.imported(holder)) is mounts
+    assert bool(building.libraries_so_far(holder)) is mounts

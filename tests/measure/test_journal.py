@@ -97,15 +97,15 @@ def test_what_was_measured_is_handed_out_once(tmp_path: Path) -> None:
         journal.append("generation", key="race", blocks=[number])
     journal.append("generation", key="other", blocks=[3])
     journal.append("answer", key="race", value=4)
-    assert journal.replayed("generation", "race") == []  # its own session is no earlier one
+    assert journal.take_earlier_records("generation", "race") == []  # its own session is no earlier one
     resumed = Journal.resume(file_of(journal))
     assert resumed.start == journal.start | {"kind": "start", "at": 0.0}
-    assert [r["blocks"] for r in resumed.replayed("generation", "race")] == [[1], [2]]
-    assert resumed.replayed("generation", "race") == []
-    assert [r["value"] for r in resumed.replayed("answer", "race")] == [4]
+    assert [r["blocks"] for r in resumed.take_earlier_records("generation", "race")] == [[1], [2]]
+    assert resumed.take_earlier_records("generation", "race") == []
+    assert [r["value"] for r in resumed.take_earlier_records("answer", "race")] == [4]
     resumed.append("generation", key="race", blocks=[5])
     again = Journal.resume(file_of(journal))
-    assert [r["blocks"] for r in again.replayed("generation", "race")] == [[1], [2], [5]]
+    assert [r["blocks"] for r in again.take_earlier_records("generation", "race")] == [[1], [2], [5]]
     assert [len(session) for session in read_run(file_of(journal)).sessions()] == [5, 2, 1]
 
 
@@ -135,7 +135,7 @@ def test_a_last_line_that_lacks_only_its_end_is_kept(tmp_path: Path) -> None:
     journal = begun(tmp_path)
     journal.append("trial", key="a", n=1)
     file_of(journal).write_bytes(file_of(journal).read_bytes().rstrip(b"\n"))
-    assert [r["n"] for r in Journal.resume(file_of(journal)).replayed("trial", "a")] == [1]
+    assert [r["n"] for r in Journal.resume(file_of(journal)).take_earlier_records("trial", "a")] == [1]
     assert [r["kind"] for r in read_run(file_of(journal)).records] == ["trial", "resumed"]
 
 
@@ -248,7 +248,7 @@ def test_none_keeps_nothing_and_says_nothing(tmp_path: Path, monkeypatch: pytest
     monkeypatch.chdir(tmp_path)
     journal = Journal.none()
     journal.append("trial", n=1)
-    assert (journal.id, journal.trouble, journal.replayed("trial", "a")) == ("", "", [])
+    assert (journal.id, journal.trouble, journal.take_earlier_records("trial", "a")) == ("", "", [])
     assert list(tmp_path.iterdir()) == []
 
 
@@ -352,7 +352,7 @@ def test_nothing_finished_is_lost_when_the_process_is_killed(tmp_path: Path) -> 
         process.communicate()
     path = latest_unfinished(tmp_path)
     assert path is not None
-    kept = [record["n"] for record in Journal.resume(path).replayed("trial", "a")]
+    kept = [record["n"] for record in Journal.resume(path).take_earlier_records("trial", "a")]
     assert kept[: len(said)] == said
     assert kept == list(range(len(kept)))
 

@@ -10,7 +10,7 @@ import pytest
 
 from perfaudit.measure.child import Child
 from perfaudit.measure.lab import build_command
-from perfaudit.measure.layout import PIECES, SIZES, scattered
+from perfaudit.measure.layout import PIECES, SIZES, layout_padding
 from perfaudit.measure.ledger import Variant
 
 TRAIN = """
@@ -34,7 +34,7 @@ def build_dataloader():
 def test_sizes_are_drawn_anew_and_not_from_the_generator_of_the_user() -> None:
     random.seed(1)
     before = random.getstate()
-    drawn = [[len(piece) for piece in scattered()] for _ in range(5)]
+    drawn = [[len(piece) for piece in layout_padding()] for _ in range(5)]
     assert random.getstate() == before
     assert len({tuple(sizes) for sizes in drawn}) == 5
     assert all(PIECES[0] <= len(sizes) <= PIECES[1] for sizes in drawn)
@@ -49,7 +49,7 @@ def test_the_least_and_the_most_that_is_drawn(
         randint = staticmethod(end)
 
     monkeypatch.setattr(random, "SystemRandom", Drawing)
-    assert [len(piece) for piece in scattered()] == sizes
+    assert [len(piece) for piece in layout_padding()] == sizes
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from perfaudit.measure import memory
 from perfaudit.measure.memory import StepMemory, memory_of_step, refuse_without_room
-from perfaudit.measure.predicted import CannotPredict, largest_batch, predicting
+from perfaudit.measure.memory_prediction import CannotPredict, largest_batch, predicting
 from perfaudit.training.code_change import NotSwappable
 
 MIB = 2**20

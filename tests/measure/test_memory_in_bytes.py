@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from perfaudit.measure import memory
-from perfaudit.measure.memory import StepMemory, held, live_bytes, memory_of_step, outside, room
+from perfaudit.measure.memory import StepMemory, held_tensors, live_bytes, memory_of_step, outside, room
 
 FLOAT = 4
 
@@ -87,7 +87,7 @@ class Training:
 
 def test_live_bytes_of_a_step_on_the_cpu() -> None:
     training, batch = Training(), {"x": torch.zeros(4), "name": "b"}
-    assert [t.numel() for t in held(training)] == [1000, 20, 30]
+    assert [t.numel() for t in held_tensors(training)] == [1000, 20, 30]
     expected = (1000 + 20 + 30 + 4 + 500 + 100) * FLOAT
     assert memory_of_step(training, batch) == StepMemory(expected, None, 0)
     assert training.steps == 2  # the first one makes the optimizer's state
@@ -171,5 +171,5 @@ def test_what_the_driver_gave_past_the_allocator(before: tuple[int, int], after:
 
 
 def test_a_budget_counts_what_is_reserved_and_what_is_outside() -> None:
-    assert StepMemory(1000, 1300, 100).taken == 1400
-    assert StepMemory(1000).taken is None  # on the CPU only tensors are counted
+    assert StepMemory(1000, 1300, 100).bytes_on_device == 1400
+    assert StepMemory(1000).bytes_on_device is None  # on the CPU only tensors are counted

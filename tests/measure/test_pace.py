@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfaudit.measure.pace import PLAIN, Pace, balanced, steps_of_quad
+from perfaudit.measure.pace import PLAIN, Pace, balance_paces, steps_of_quad
 
 LOADER = Pace(6, skipped=2, warm_up=6)
 ROUNDS = Pace(2, skipped=2, warm_up=6)  # whole rounds of two workers
@@ -23,7 +23,7 @@ ROUNDS = Pace(2, skipped=2, warm_up=6)  # whole rounds of two workers
     ],
 )
 def test_short_blocks_beside_long_ones_are_made_longer(paces: dict[str, Pace], blocks: tuple[int, ...]) -> None:
-    found = balanced(paces, "base")
+    found = balance_paces(paces, "base")
     assert tuple(pace.block for pace in found.values()) == blocks
     assert [*found] == [*paces]
     for key, pace in found.items():
@@ -38,6 +38,6 @@ def variance(entrant: Pace, base: Pace) -> float:
 
 @pytest.mark.parametrize("entrant", [LOADER, Pace(8, 4), Pace(4)])
 def test_a_longer_block_of_the_base_tells_more_in_the_same_time(entrant: Pace) -> None:
-    own = balanced({"base": PLAIN, "a": entrant}, "base")["base"]
+    own = balance_paces({"base": PLAIN, "a": entrant}, "base")["base"]
     steps_by_variance = [steps_of_quad(entrant, base) * variance(entrant, base) for base in (own, PLAIN)]
     assert steps_by_variance[0] < steps_by_variance[1]

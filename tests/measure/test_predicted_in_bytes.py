@@ -14,7 +14,7 @@ from test_memory import Training, classes, predicted_peak, vectors
 from torch import Tensor, nn
 
 from perfaudit.measure.memory import memory_of_step
-from perfaudit.measure.predicted import CannotPredict, largest_batch, predicting
+from perfaudit.measure.memory_prediction import CannotPredict, largest_batch, predicting
 
 
 def small() -> nn.Module:

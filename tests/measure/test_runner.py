@@ -277,10 +277,10 @@ class Kept(journal.Kept):
     def __init__(self) -> None:
         self.generations: list[tuple[Generation, dict[str, Any]]] = []
 
-    def recorded(self, stage: str) -> list[tuple[Generation, dict[str, Any]]]:
+    def earlier_sets(self, stage: str) -> list[tuple[Generation, dict[str, Any]]]:
         return [(from_json(to_json(g)), f) for g, f in self.generations if g.stage == stage]
 
-    def finished(self, stage: str, generation: Generation, state: dict[str, Any]) -> None:
+    def keep_set(self, stage: str, generation: Generation, state: dict[str, Any]) -> None:
         self.generations.append((generation, dict(state)))
 
 

@@ -15,9 +15,9 @@ from perfaudit.measure.stats import (
     Look,
     TooFewRounds,
     interval_at,
+    is_settled,
     quartiles,
     ratio_interval,
-    settled,
     smallest_callable,
     student_quantile,
     verdict,
@@ -159,7 +159,7 @@ def test_too_early_for_an_interval(present: int, ended: bool) -> None:
     ],
 )
 def test_settled(low: float, high: float, least: float, done: bool) -> None:
-    assert settled(low, high, least) is done
+    assert is_settled(low, high, least) is done
 
 
 def test_smallest_callable() -> None:
@@ -206,7 +206,7 @@ def stop(groups: Groups, least: float = 0.01) -> tuple[float, float, int]:
     """Interval and number of generations where the whole rule stops."""
     for look in LOOKS:
         _, low, high = interval_at(groups[: look.generations])
-        if settled(low, high, least):
+        if is_settled(low, high, least):
             break
     return low, high, look.generations
 

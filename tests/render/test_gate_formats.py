@@ -38,7 +38,7 @@ from perfaudit.render.counter_words import difference, difference_sentence
 from perfaudit.render.gate_words import headline
 from perfaudit.render.markdown import LIMIT
 from perfaudit.render.text import render as text
-from perfaudit.render.time_words import self_test_sentences, shown
+from perfaudit.render.time_words import interval_words, self_test_sentences
 from perfaudit.verdicts import CounterChange, CountersVerdict, Gate, Place, SelfTest
 
 WHOLE = Path(__file__).parent / "whole"
@@ -126,7 +126,7 @@ def test_a_counter_in_words(change: tuple[Any, ...], sentence: str, words: str) 
     ],
 )
 def test_a_ratio_in_words(ratio: float, low: float, high: float, words: str) -> None:
-    assert shown(replace(EVEN, ratio=ratio, low=low, high=high)) == words
+    assert interval_words(replace(EVEN, ratio=ratio, low=low, high=high)) == words
 
 
 @pytest.mark.parametrize(

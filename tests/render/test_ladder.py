@@ -11,7 +11,7 @@ from climbs import CLIMB, CONTROL, FUSED, GELU, GONE, LADDER, RACED, report
 from tunes import MACHINE
 
 from perfaudit.measurements import NO_TIME, Ladder, NotApplicable, Rung
-from perfaudit.render.ladder import SHORT, headline, ladder, saved, unsure_words
+from perfaudit.render.ladder import SHORT, headline, ladder, saving_of_patch, unsure_words
 from perfaudit.render.markdown import render as markdown
 from perfaudit.render.paint import plain
 from perfaudit.render.text import render
@@ -384,7 +384,7 @@ def test_a_patch_that_changes_nothing_but_speed() -> None:
 
 @pytest.mark.parametrize("lacking", [{"seconds_per_step": None}, {"ratio": None}, {"high": float("inf")}])
 def test_nothing_is_said_to_be_saved_where_a_figure_is_lacking(lacking: dict[str, Any]) -> None:
-    assert saved(LADDER.with_(**lacking)) == ""
+    assert saving_of_patch(LADDER.with_(**lacking)) == ""
 
 
 def test_bounds_that_are_not_known_are_null_in_json() -> None:

@@ -11,7 +11,7 @@ from reports import SMALL
 
 from perfaudit.findings import Basis, Edit, Expected, Finding, Fix, Location, Saving, Severity, Span
 from perfaudit.measurements import Comparison, NotApplicable
-from perfaudit.render.paint import colour, wrapped
+from perfaudit.render.paint import colour, wrap
 from perfaudit.render.text import render
 from perfaudit.render.words import saving_text, seconds
 from perfaudit.report import Report, Skipped, UnusedSuppression
@@ -240,7 +240,7 @@ def test_colour_changes_nothing_but_colour() -> None:
     ],
 )
 def test_wrapped(text: str, lines: list[str]) -> None:
-    assert wrapped(text, 10, "  ") == "\n".join("  " + line for line in lines)
+    assert wrap(text, 10, "  ") == "\n".join("  " + line for line in lines)
 
 
 WHOLE = """\

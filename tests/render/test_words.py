@@ -21,7 +21,7 @@ from perfaudit.render.words import (
     sentences,
     signs,
     step_time,
-    unused,
+    unused_text,
 )
 from perfaudit.report import Report, Skipped, UnusedSuppression
 
@@ -110,7 +110,7 @@ def test_what_is_said_of_a_whole_report() -> None:
 def test_a_comment_that_silences_nothing(
     comment: str, rules: tuple[str, ...], unknown: tuple[str, ...], said: str
 ) -> None:
-    assert unused(UnusedSuppression("a.py", 3, rules, comment=comment, unknown=unknown)) == said
+    assert unused_text(UnusedSuppression("a.py", 3, rules, comment=comment, unknown=unknown)) == said
 
 
 def test_the_sentences_of_a_finding_in_their_order() -> None:

@@ -12,7 +12,7 @@ import pytest
 from perfaudit.script.observe import Seen, _take
 from perfaudit.script.pipe import Pipe
 from perfaudit.script.start import _hint
-from perfaudit.script.started import watch_replaced
+from perfaudit.script.started_processes import watch_replaced
 from perfaudit.script.teller import FACTS_AFTER, Teller
 from perfaudit.script.watch import Watch
 

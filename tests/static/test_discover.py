@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from perfaudit.errors import UserError
-from perfaudit.static.discover import python_files, shown
+from perfaudit.static.discover import python_files, shown_path
 
 Project = Callable[..., Path]
 
@@ -158,9 +158,9 @@ def test_a_path_that_is_none(project: Project, path: str) -> None:
 
 def test_shown(project: Project) -> None:
     folder = project()
-    assert shown(Path("./a/../b.py")) == "b.py"
-    assert shown(folder / "a b" / "c.py") == "a b/c.py"
-    assert shown(folder.parent / "x.py") == "../x.py"
+    assert shown_path(Path("./a/../b.py")) == "b.py"
+    assert shown_path(folder / "a b" / "c.py") == "a b/c.py"
+    assert shown_path(folder.parent / "x.py") == "../x.py"
 
 
 def test_another_checkout_is_shown_as_from_one_of_its_folders(project: Project) -> None:
@@ -172,4 +172,4 @@ def test_another_checkout_is_shown_as_from_one_of_its_folders(project: Project) 
         "../b.py",
         "../../c.py",
     ]
-    assert [shown(path, there / "gone") for path in (src, there / "gone", there)] == ["../src", ".", ".."]
+    assert [shown_path(path, there / "gone") for path in (src, there / "gone", there)] == ["../src", ".", ".."]

@@ -13,7 +13,7 @@ import pytest
 from perfaudit.errors import UserError
 from perfaudit.findings import Edit, Finding, Fix, Location, Safety, Span
 from perfaudit.static import edit
-from perfaudit.static.fix import Patched, allowed, patch, patches, together, write
+from perfaudit.static.fix import Patched, is_allowed, patch, patches, together, write
 
 Project = Callable[..., Path]
 
@@ -49,7 +49,7 @@ ONE = put("1", "3")
     ],
 )
 def test_allowed(found: Finding, unsafe: bool, allow: tuple[str, ...], expected: bool) -> None:
-    assert allowed(found, unsafe, frozenset(allow)) is expected
+    assert is_allowed(found, unsafe, frozenset(allow)) is expected
 
 
 @pytest.mark.parametrize(

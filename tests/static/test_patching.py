@@ -15,7 +15,7 @@ from perfaudit.errors import UserError
 from perfaudit.findings import Edit, FilePatch, Span
 from perfaudit.static import ondisk
 from perfaudit.static.ondisk import Planned, write_all
-from perfaudit.static.patching import file_patch, git_patch, git_patch_of, planned
+from perfaudit.static.patching import file_patch, git_patch, git_patch_of, plan_writes
 
 pytestmark = pytest.mark.usefixtures("in_this_process")
 
@@ -39,9 +39,9 @@ FILES = [
 
 
 def patch_of(name: str, before: bytes, after: bytes) -> FilePatch:
-    from perfaudit.static.source import decoded
+    from perfaudit.static.source import decode_source
 
-    (old, encoding), (new, same) = decoded(before), decoded(after)
+    (old, encoding), (new, same) = decode_source(before), decode_source(after)
     assert encoding == same
     return file_patch(name, old, edits_between(old, new), encoding)
 
@@ -73,7 +73,7 @@ def test_git_takes_the_patch_and_gives_these_bytes(root: Path) -> None:
     git = ["git", "-c", "core.autocrlf=false"]
     subprocess.run([*git, "init", "-q"], cwd=root, check=True)
     patch = git_patch(PATCHES)
-    assert patch == git_patch_of(planned(PATCHES, root))
+    assert patch == git_patch_of(plan_writes(PATCHES, root))
     subprocess.run([*git, "apply", "--check"], cwd=root, input=patch, check=True)
     subprocess.run([*git, "apply"], cwd=root, input=patch, check=True)
     assert contents(root) == AFTER
@@ -89,16 +89,16 @@ def test_patch_takes_it_too(root: Path) -> None:
 
 def test_all_files_are_written_and_then_nothing_is_left_to_do(root: Path) -> None:
     (root / "train.py").chmod(0o750)
-    write_all(planned(PATCHES, root))
+    write_all(plan_writes(PATCHES, root))
     assert contents(root) == AFTER
     assert (root / "train.py").stat().st_mode & 0o777 == 0o750
     assert sorted(p.name for p in root.iterdir() if p.name.startswith(".")) == []
-    assert planned(PATCHES, root) == []
+    assert plan_writes(PATCHES, root) == []
 
 
 def test_what_has_its_patch_already_is_left_alone_and_the_rest_follows(root: Path) -> None:
-    write_all(planned(PATCHES[:3], root))
-    assert [item.path for item in planned(PATCHES, root)] == [item.path for item in PATCHES[3:]]
+    write_all(plan_writes(PATCHES[:3], root))
+    assert [item.path for item in plan_writes(PATCHES, root)] == [item.path for item in PATCHES[3:]]
 
 
 def test_one_file_that_changed_refuses_all(root: Path) -> None:
@@ -106,7 +106,7 @@ def test_one_file_that_changed_refuses_all(root: Path) -> None:
     with pytest.raises(
         UserError, match=r"^old\.py: changed since it was read \(SHA-256 \w{12} then, \w{12} now\): run"
     ):
-        planned(PATCHES, root)
+        plan_writes(PATCHES, root)
 
 
 TRAIN = PATCHES[0]
@@ -169,7 +169,7 @@ def test_what_is_not_the_projects_or_not_what_was_measured_is_refused(
     (root / "null.py").write_bytes(b"\0")
     (root / "huge.py").write_bytes(b"#" * (5 << 20))
     with pytest.raises(UserError) as refused:
-        planned([*PATCHES[1:], patch], root)
+        plan_writes([*PATCHES[1:], patch], root)
     assert said in str(refused.value)
     assert str(refused.value).endswith("; nothing was written")
     assert contents(root) == BEFORE
@@ -180,14 +180,14 @@ def test_one_file_under_two_names_is_refused(root: Path) -> None:
     (root / "same.py").symlink_to("train.py")
     again = patch_of("same.py", *FILES[0][1:])
     with pytest.raises(UserError, match=r"^same\.py: has two patches, the other as train\.py; nothing was written$"):
-        planned([TRAIN, again], root)
+        plan_writes([TRAIN, again], root)
     with pytest.raises(UserError, match=r"^train\.py: has two patches, the other as train\.py"):
-        planned([TRAIN, TRAIN], root)
+        plan_writes([TRAIN, TRAIN], root)
 
 
 def test_a_link_inside_the_project_stays_one(root: Path) -> None:
     (root / "link.py").symlink_to("train.py")
-    write_all(planned([patch_of("link.py", *FILES[0][1:])], root))
+    write_all(plan_writes([patch_of("link.py", *FILES[0][1:])], root))
     assert (root / "link.py").is_symlink()
     assert (root / "train.py").read_bytes() == AFTER[0]
 
@@ -197,7 +197,7 @@ def test_a_link_inside_the_project_stays_one(root: Path) -> None:
 def test_a_file_that_cannot_be_written_puts_the_others_back(
     root: Path, monkeypatch: pytest.MonkeyPatch, failing: int, links: bool
 ) -> None:
-    todo = planned(PATCHES, root)
+    todo = plan_writes(PATCHES, root)
     replace_source = ondisk.replace_source
 
     def full(path: Path, data: bytes) -> None:
@@ -219,7 +219,7 @@ def test_a_file_that_cannot_be_written_puts_the_others_back(
 
 
 def test_an_interruption_puts_everything_back(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    todo = planned(PATCHES, root)
+    todo = plan_writes(PATCHES, root)
     replace_source = ondisk.replace_source
 
     def interrupted(path: Path, data: bytes) -> None:
@@ -234,7 +234,7 @@ def test_an_interruption_puts_everything_back(root: Path, monkeypatch: pytest.Mo
 
 
 def test_what_cannot_be_put_back_is_kept_and_named(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    todo = planned(PATCHES[:2], root)
+    todo = plan_writes(PATCHES[:2], root)
     replace_source = ondisk.replace_source
 
     def broken(path: Path, data: bytes) -> None:
@@ -256,7 +256,7 @@ def test_what_cannot_be_put_back_is_kept_and_named(root: Path, monkeypatch: pyte
 
 
 def test_a_file_that_changes_between_planning_and_writing_refuses_all(root: Path) -> None:
-    todo = planned(PATCHES, root)
+    todo = plan_writes(PATCHES, root)
     (root / "old.py").write_bytes(b"x = 1\n")
     with pytest.raises(UserError, match=r"^old\.py: changed while its patch was written; nothing was written$"):
         write_all(todo)
@@ -269,7 +269,7 @@ def test_text_that_the_encoding_cannot_hold_is_refused() -> None:
 
 
 def test_a_diff_is_for_people_and_never_read(root: Path) -> None:
-    write_all(planned([replace(TRAIN, diff="no diff at all", encoding="warp")], root))
+    write_all(plan_writes([replace(TRAIN, diff="no diff at all", encoding="warp")], root))
     assert (root / "train.py").read_bytes() == AFTER[0]
 
 

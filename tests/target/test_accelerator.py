@@ -16,11 +16,11 @@ from perfaudit.errors import TargetError
 from perfaudit.knobs import ema
 from perfaudit.measure.gather_facts import facts_of
 from perfaudit.measure.memory import memory_of_step
-from perfaudit.measure.predicted import _put_back
+from perfaudit.measure.memory_prediction import _put_back
 from perfaudit.measure.step_times import step_seconds
 from perfaudit.target.accelerator import accelerator_of, device_in_use, make_current, pick_device, same_random_numbers
 from perfaudit.target.names import Target
-from perfaudit.target.observed.untouched import untouched
+from perfaudit.target.observed.same_state import same_model_state
 from perfaudit.target.phases import HOST, Phases
 from perfaudit.training.factory_training import FactoryTraining
 
@@ -169,7 +169,7 @@ def test_what_the_allocator_holds_is_asked_of_the_device(cuda: FakeCuda) -> None
 def test_random_streams_of_all_devices_are_put_back(cuda: FakeCuda, on_second: Any, around: str) -> None:
     contexts: dict[str, Callable[[], Any]] = {
         "same_random_numbers": same_random_numbers,
-        "untouched": lambda: untouched(on_second.model),
+        "untouched": lambda: same_model_state(on_second.model),
         "predicting": lambda: _put_back(on_second, on_second.fixed_batch()),
     }
     before = torch.get_rng_state()

@@ -17,8 +17,8 @@ from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
 from perfaudit.errors import TargetError
 from perfaudit.knobs._dataloader_look import _bytes_in
-from perfaudit.knobs.batch_size import _repeated
-from perfaudit.measure.predicted import _resized
+from perfaudit.knobs.batch_size import _repeat_samples
+from perfaudit.measure.memory_prediction import _resize_batch
 from perfaudit.target import sampling
 from perfaudit.target.accelerator import Accelerator
 from perfaudit.target.batches import on_device, samples_in, tensors_in, with_tensors
@@ -252,8 +252,8 @@ def test_a_batch_of_another_size_is_of_the_same_kind(kind: str) -> None:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     with FakeTensorMode(allow_non_fake_inputs=True):
-        larger = _resized(KINDS[kind](), 7)
-    repeated = _repeated(KINDS[kind](), 3, 7)
+        larger = _resize_batch(KINDS[kind](), 7)
+    repeated = _repeat_samples(KINDS[kind](), 3, 7)
     for other in (larger, repeated):
         assert type(other) is type(KINDS[kind]()) or kind == "a tensor"
         assert {t.shape[0] for t in tensors_in(other)} == {7}

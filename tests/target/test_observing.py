@@ -19,7 +19,7 @@ from perfaudit.static.source import read_source
 from perfaudit.target.names import Target
 from perfaudit.target.observed import alignment, observe
 from perfaudit.target.observed.adjacency import pairs
-from perfaudit.target.observed.alignment import unaligned
+from perfaudit.target.observed.alignment import unaligned_layers
 from perfaudit.target.observed.layout import flowing
 from perfaudit.target.observed.unused_parameters import unused_parameters
 from perfaudit.training.factory_training import FactoryTraining
@@ -291,7 +291,7 @@ def test_all_parameters_of_a_compiled_model_are_used() -> None:
 
 
 def ragged(net: nn.Module, given: Any) -> list[tuple[str, str, int, int]]:
-    found = unaligned(net, lambda: net(given))
+    found = unaligned_layers(net, lambda: net(given))
     return [(entry["module"], entry["dimension"], entry["size"], entry["wanted"]) for entry in found]
 
 

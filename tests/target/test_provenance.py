@@ -16,7 +16,7 @@ import pytest
 from perfaudit.target.built_otherwise import loaders_built, optimizers_built
 from perfaudit.target.construction import anything_built, modules_built
 from perfaudit.target.names import Target
-from perfaudit.target.provenance import Site, built, span
+from perfaudit.target.provenance import Site, site_as_json, span
 from perfaudit.training.factory_training import FactoryTraining
 
 torch = pytest.importorskip("torch")
@@ -287,7 +287,7 @@ def test_two_modules_of_one_line_and_their_ways_there(project: Project) -> None:
         first.path,
         *(getattr(first.through[0], n) for n in ("line", "end_line", "column", "end_column")),
     ]
-    assert built(None) == {"site": None, "stack": []}
+    assert site_as_json(None) == {"site": None, "stack": []}
 
 
 def test_a_copy_of_a_file_is_another_place(project: Project) -> None:

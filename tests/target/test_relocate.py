@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from perfaudit.target.installed import copies
+from perfaudit.target.installed_copies import copies
 from perfaudit.target.relocate import refusal
 
 PACKAGE = Path(__file__).parents[2]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perfaudit.target.sampling import WHOLE, Pass, agreed, first_batches, leaves_of
+from perfaudit.target.sampling import WHOLE, Pass, equal_places, first_batches, leaves_of
 
 
 def test_a_sample_is_taken_apart_by_place() -> None:
@@ -50,10 +50,10 @@ def taken(*samples: Any) -> Pass:
 
 def test_passes_agree_whatever_the_order_of_samples() -> None:
     one, other = taken((1, "a"), (2, "b"), (2, "b")), taken((2, "b"), (1, "x"), (2, "b"))
-    assert agreed(one, other) == ["0"]
-    assert agreed(one, taken((2, "b"), (1, "a"), (2, "b"))) == ["", "0", "1"]
-    assert agreed(one, taken((1, "a"), (2, "b"))) == []  # one fewer
-    assert (one.samples, one.repeated, other.leaves["0"]) == (3, 1, one.leaves["0"])
+    assert equal_places(one, other) == ["0"]
+    assert equal_places(one, taken((2, "b"), (1, "a"), (2, "b"))) == ["", "0", "1"]
+    assert equal_places(one, taken((1, "a"), (2, "b"))) == []  # one fewer
+    assert (one.samples, one.repeated_samples, other.leaves["0"]) == (3, 1, one.leaves["0"])
     assert isinstance(one.leaves[WHOLE], Counter)
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from perfaudit.target.names import Target
+from perfaudit.target.observed.same_state import Unobservable
 from perfaudit.target.observed.syncs import _wait_of, syncs
-from perfaudit.target.observed.untouched import Unobservable
 from perfaudit.training.factory_training import FactoryTraining
 
 torch = pytest.importorskip("torch")

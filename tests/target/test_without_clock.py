@@ -22,7 +22,7 @@ from perfaudit.measure.holder import Holder
 from perfaudit.measure.memory import memory_of_step
 from perfaudit.measure.verbs import building, first_losses, timing
 from perfaudit.target.accelerator import Accelerator
-from perfaudit.target.observed.untouched import untouched
+from perfaudit.target.observed.same_state import same_model_state
 from perfaudit.target.phases import PHASES
 from perfaudit.target.random_streams import seed_all
 from perfaudit.training.parameters import nudge
@@ -109,7 +109,7 @@ def test_no_command_makes_a_double_on_the_device(holder: Holder, tmp_path: Path)
     training.step(batch)
     gradients.save(training, batch, file)
     nudge(training.model, 1e-3)
-    with untouched(training.model):
+    with same_model_state(training.model):
         training.loss(batch).backward()
         before = {name: p.grad.clone() for name, p in training.model.named_parameters()}
         assert gradients.gap_to(training.model, before)["gap"] == (0.0).hex()
@@ -162,7 +162,7 @@ def test_averages_of_a_script_are_copied_to_the_host() -> None:
         assert not any(isinstance(each, Elsewhere) for each in row.before.values())
         assert all(isinstance(each, Elsewhere) for each in kept)
         kept[1] += 1.0
-        assert [each[0] for each in averages.moved(1) if each[2]] == ["bias"]
+        assert [each[0] for each in averages.take_movements(1) if each[2]] == ["bias"]
         assert not averages._rows  # nothing is kept while memory is measured
 
 

@@ -86,8 +86,8 @@ def test_how_far_an_average_has_moved(way: str) -> None:
             first = next(each for each in average.state_dict().values() if each.dim())
         if first is not None:
             first.add_(2.0)
-    moved = [row for row in averages.moved(4) if row[2]]
-    assert averages.moved(4) == []
+    moved = [row for row in averages.take_movements(4) if row[2]]
+    assert averages.take_movements(4) == []
     if kept is None:
         assert moved == []
         return
@@ -105,7 +105,7 @@ def test_what_is_no_average() -> None:
     meta = [torch.zeros(p.shape, device="meta") for p in model.parameters()]
     averages = Averages(training)
     model.norm(torch.randn(4, 11))  # moves the running means
-    assert [row for row in averages.moved(4) if row[2]] == [] and others and meta
+    assert [row for row in averages.take_movements(4) if row[2]] == [] and others and meta
 
 
 def test_an_order_that_does_not_depend_on_the_process() -> None:
@@ -118,7 +118,7 @@ def test_an_order_that_does_not_depend_on_the_process() -> None:
             for number, each in enumerate(order):
                 for tensor in each.values():
                     tensor.copy_(number)
-        found.append([row[:4] for row in averages.moved(4)])
+        found.append([row[:4] for row in averages.take_movements(4)])
         with torch.no_grad():
             for each in kept:
                 for name, p in model.named_parameters():

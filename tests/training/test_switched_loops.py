@@ -13,7 +13,7 @@ import pytest
 from perfaudit.training import switches
 from perfaudit.training.code_change import NotSwappable
 from perfaudit.training.edited_places import edited_places
-from perfaudit.training.multiplexed import SWITCHES, multiplex
+from perfaudit.training.multiplexed_file import SWITCHES, multiplex
 
 TEXT = """
 import os
@@ -63,7 +63,7 @@ def refusal(old: str, new: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -
 
     def step() -> None:
         try:
-            switches.switched(file, edited_places(TEXT, after))
+            switches.switch_variant(file, edited_places(TEXT, after))
         except NotSwappable as why:
             found.append(str(why))
         else:

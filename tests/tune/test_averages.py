@@ -26,7 +26,7 @@ from perfaudit.tune import final, price
 from perfaudit.tune.averages import UNSEEN, Averages, Moved, averages_of, said_of_averages
 from perfaudit.tune.candidates import PATCH, Candidate
 from perfaudit.tune.climb_state import Climb
-from perfaudit.tune.patched import SourceRace
+from perfaudit.tune.patched_source import SourceRace
 from perfaudit.tune.tolerance import Reference
 from perfaudit.tune.verify import Verifier
 
@@ -77,7 +77,7 @@ def run(update: Any, kept: int = 1, speed: float = 1e-2, decay: float = 0.99, se
         for number, ema in enumerate(emas):
             change = second if number and second is not None else update
             change(list(ema.parameters()), list(net.parameters()), decay - 0.1 * number)
-    reply = [[name, trained, *(value.hex() for value in row)] for name, trained, *row in watched.moved(4)]
+    reply = [[name, trained, *(value.hex() for value in row)] for name, trained, *row in watched.take_movements(4)]
     return averages_of(reply) or ()
 
 

@@ -43,7 +43,7 @@ from perfaudit.tune.climb_together import _is_shown
 from perfaudit.tune.history import comparisons
 from perfaudit.tune.ladder import OF_A_TWIN
 from perfaudit.tune.profile import Profile
-from perfaudit.tune.raced import Seen, doubt_of
+from perfaudit.tune.race_results import Seen, doubt_of
 from perfaudit.tune.recording import begin
 from perfaudit.tune.report import tune
 from perfaudit.tune.session import Session
@@ -112,7 +112,7 @@ def climbing(monkeypatch: pytest.MonkeyPatch, clock: FakeClock, project: Callabl
     def run(
         speed: Speed | Shop, *knobs: Knob, budget: float = 400.0, allow: str = "rounding", **options: Any
     ) -> Report:
-        monkeypatch.setattr("perfaudit.tune.patched.Verifier", Agreeing)
+        monkeypatch.setattr("perfaudit.tune.patched_source.Verifier", Agreeing)
         monkeypatch.setattr("perfaudit.tune.search.Verifier", Agreeing)
         for each in knobs:
             module = types.ModuleType(f"perfaudit.knobs.{each.name}")
@@ -133,9 +133,9 @@ def ladder(report: Report) -> Ladder:
 
 def patched(report: Report) -> Switches:
     """The switches of the program with the patch that is handed over, applied as anybody would."""
-    from perfaudit.static.patching import planned
+    from perfaudit.static.patching import plan_writes
 
-    (item,) = planned(ladder(report).files, Path.cwd())
+    (item,) = plan_writes(ladder(report).files, Path.cwd())
     return switches(item.after.decode())
 
 
@@ -477,24 +477,27 @@ def test_time_for_racing_together_goes_to_the_screening_while_one_pays(
     short, long, end = Deadline(5.0, clock), Deadline(9.0, clock), Deadline(12.0, clock)
 
     def two_pay() -> bool:
-        return sum(map(states[0].is_sure, states[0].allowed)) > 1
+        return sum(map(states[0].is_sure, states[0].allowed_candidates)) > 1
 
     found = UntilSomeGoTogether(short, long, end, states[0], two_pay)
-    assert (found.left(), found.share_of_end()) == (left, 1 / 3)  # it may end at any of three times
+    assert (found.seconds_left(), found.share_of_end()) == (left, 1 / 3)  # it may end at any of three times
     assert UntilSomeGoTogether(short, short, end, states[0], two_pay).share_of_end() == 0.5
     clock.sleep(6.0)
-    assert found.left() == max(0.0, left - 6.0)
+    assert found.seconds_left() == max(0.0, left - 6.0)
     assert not found.goes_on()  # there is something to check
     told, states[0].alone.entrants = states[0].alone.entrants, {}  # as if nothing paid yet
-    assert (found.left(), found.share_of_end()) == (3.0, 0.0)
+    assert (found.seconds_left(), found.share_of_end()) == (3.0, 0.0)
     clock.sleep(3.0)
-    assert (found.left(), found.share_of_end()) == (0.0, 1 / 3)
-    assert (found.goes_on(), found.left()) == (True, 3.0)
+    assert (found.seconds_left(), found.share_of_end()) == (0.0, 1 / 3)
+    assert (found.goes_on(), found.seconds_left()) == (True, 3.0)
     sure, states[0].alone.entrants = states[0].alone.entrants, told
-    assert (found.left(), found.share_of_end()) == (0.0, 0.0)  # one pays now: it is checked, and nobody else is judged
+    assert (found.seconds_left(), found.share_of_end()) == (
+        0.0,
+        0.0,
+    )  # one pays now: it is checked, and nobody else is judged
     states[0].alone.entrants = sure
     clock.sleep(2.5)
-    assert (found.left(), found.share_of_end()) == (0.5, 1 / 3)
+    assert (found.seconds_left(), found.share_of_end()) == (0.5, 1 / 3)
     assert not found.goes_on()  # once
 
 

@@ -23,7 +23,7 @@ from perfaudit.tune.climb_time import (
     seconds_of_quads,
     seconds_to_screen,
 )
-from perfaudit.tune.raced import Seen
+from perfaudit.tune.race_results import Seen
 
 SURE, UNSURE = (0.8, 0.75, 0.85), (0.98, 0.9, 1.05)
 
@@ -237,8 +237,8 @@ def test_a_race_is_enough_when_each_knob_has_what_pays_or_nothing_open(
 def test_what_was_given_up_as_no_faster_is_not_undecided() -> None:
     """However wide its interval is: time was left, and more of it would not be spent on it."""
     wide = (1.18, 0.62, 2.26)
-    assert climb((candidate("fusion"), wide, [0.2] * 8, FUTILE)).undecided == []
-    assert [each.knob for each in climb((candidate("fusion"), wide, [0.2] * 8, "")).undecided] == ["fusion"]
+    assert climb((candidate("fusion"), wide, [0.2] * 8, FUTILE)).undecided_candidates == []
+    assert [each.knob for each in climb((candidate("fusion"), wide, [0.2] * 8, "")).undecided_candidates] == ["fusion"]
 
 
 def test_nothing_is_enough_before_a_race() -> None:

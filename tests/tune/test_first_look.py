@@ -17,7 +17,7 @@ from perfaudit.measurements import Comparison
 from perfaudit.report import Report
 from perfaudit.tune.first_look import can_choose, is_raced_in_place
 from perfaudit.tune.outcome import UNDECIDED
-from perfaudit.tune.raced import Raced, Seen
+from perfaudit.tune.race_results import Raced, Seen
 
 Search = Callable[..., Report]
 

@@ -14,8 +14,8 @@ from perfaudit.tune.candidates import PATCH, Candidate
 from perfaudit.tune.climb_state import ALL, Climb, late
 from perfaudit.tune.climb_together import keep_what_is_known
 from perfaudit.tune.ladder import NOT_CONFIRMED, ladder_of, start_words, winners_of
-from perfaudit.tune.patched import SourceRace
-from perfaudit.tune.raced import Raced, Seen, doubt_of
+from perfaudit.tune.patched_source import SourceRace
+from perfaudit.tune.race_results import Raced, Seen, doubt_of
 
 TEXT = "a = 0\nb = 0\n"
 START, TOP = (Variant(key, "climb", {"patch": key}) for key in ("as it is", "all"))

@@ -22,7 +22,7 @@ from perfaudit.measure.child import Child, ChildFailed
 from perfaudit.measure.facts import Facts, from_json
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.watch import Watch
-from perfaudit.static.source import decoded
+from perfaudit.static.source import decode_source
 from perfaudit.target.names import parse
 from perfaudit.tune.workshop import Children
 
@@ -54,7 +54,7 @@ def replies(target: str, overlay: dict[str, str] | None, *commands: Json) -> lis
 
 def changed(folder: Path, path: str, old: str, new: str) -> dict[str, str]:
     """A file's text with one thing replaced, as an overlay."""
-    text, _ = decoded((folder / path).read_bytes())
+    text, _ = decode_source((folder / path).read_bytes())
     assert text.count(old) == 1, (path, old)
     return {path: text.replace(old, new)}
 

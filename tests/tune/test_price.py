@@ -25,7 +25,7 @@ from perfaudit.target.names import Target
 from perfaudit.tune import price as pricing_module
 from perfaudit.tune.history import comparisons
 from perfaudit.tune.price import price
-from perfaudit.tune.priced import _with_saving
+from perfaudit.tune.priced_findings import _with_saving
 from perfaudit.tune.recording import Begin, Record, begin
 
 MEASURED = Saving("measured", 0.1, 0.2, 0.004)
@@ -44,7 +44,7 @@ class Stages(Watch):
 def pricing(monkeypatch: pytest.MonkeyPatch, clock: FakeClock, project: Callable[..., Path]) -> Pricing:
     """`pricing(speed, finding, ...)`: their report; `shown`, `withdrawn`, `problems`: what observing it shows."""
     project(**{"t.py": PROGRAM})
-    monkeypatch.setattr("perfaudit.tune.patched.Verifier", Agreeing)
+    monkeypatch.setattr("perfaudit.tune.patched_source.Verifier", Agreeing)
 
     def run(
         speed: Speed | Shop, *findings: Finding, budget: float = 400.0, selected: frozenset[str] | None = None,
@@ -149,7 +149,7 @@ def test_what_they_change_together_is_checked_as_a_patch_that_changes_all_of_it(
             asked.append(changes)
             super().__init__(base, changes, *rest, **more)
 
-    monkeypatch.setattr("perfaudit.tune.patched.Verifier", Noting)
+    monkeypatch.setattr("perfaudit.tune.patched_source.Verifier", Noting)
     pricing(gains(a=0.8, b=0.9), switch("a", changes=("rng",)), switch("b", changes=("order", "rng")))
     assert asked == [{"PA003 t.py": ("rng",), "PA004 t.py": ("order", "rng")}, {"together": ("order", "rng")}]
 
@@ -247,7 +247,7 @@ def test_a_patch_whose_losses_could_not_be_compared_is_not_handed_over(
         def check(self, child: object, variant: Variant, facts: object) -> None:
             self.said[variant.key] = "not compared: the losses of the unpatched code are not finite"
 
-    monkeypatch.setattr("perfaudit.tune.patched.Verifier", Blind)
+    monkeypatch.setattr("perfaudit.tune.patched_source.Verifier", Blind)
     shop = Shop(clock, gains(a=0.8, b=0.9), refused=lambda on: "it runs now" if as_source else "")
     report = pricing(shop, switch("a"), switch("b"))
     why = "its patch is not handed over: not compared: the losses of the unpatched code are not finite"
@@ -332,7 +332,7 @@ def test_four_patches_are_raced_at_once_and_half_a_share_is_kept(
     real = pricing_module.race_patched
 
     def noting(session: Any, profile: Any, race: Any, deadline: Any) -> None:
-        raced.append(([variant.key for variant in race.patches], deadline.left() / whole.left()))
+        raced.append(([variant.key for variant in race.patches], deadline.seconds_left() / whole.seconds_left()))
         real(session, profile, race, deadline)
 
     monkeypatch.setattr(pricing_module, "race_patched", noting)

@@ -17,7 +17,7 @@ from perfaudit.findings import Finding, Fix, Location
 from perfaudit.rules import all_rules
 from perfaudit.tune import price
 from perfaudit.tune.loops import OF_SEVERAL_PROCESSES, candidates_of_findings
-from perfaudit.tune.priced import Priced
+from perfaudit.tune.priced_findings import Priced
 
 SWITCH = switch("a")
 ALL = {"t.py": {1, 3, 4}}

@@ -14,7 +14,7 @@ from perfaudit.measure.facts import Script
 from perfaudit.measure.race import BASE
 from perfaudit.tune import put_by_knob
 from perfaudit.tune.candidates import PATCH, Candidate, in_place
-from perfaudit.tune.priced import Waiting
+from perfaudit.tune.priced_findings import Waiting
 
 TEXT = "import torch\n\na = 0\n"
 PLACE = Location("t.py", 3, 1, 3, 6)

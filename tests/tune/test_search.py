@@ -389,13 +389,13 @@ class Kept(Record):
         self.answers: dict[str, Json] = {}
         self.kept: list[tuple[str, str, Json]] = []
 
-    def recorded(self, stage: str) -> list[tuple[Generation, dict[str, Any]]]:
+    def earlier_sets(self, stage: str) -> list[tuple[Generation, dict[str, Any]]]:
         return [(from_json(g), f) for g, f in self.generations if g["stage"] == stage]
 
-    def finished(self, stage: str, generation: Generation, state: dict[str, Any]) -> None:
+    def keep_set(self, stage: str, generation: Generation, state: dict[str, Any]) -> None:
         self.generations.append((to_json(generation), dict(state)))
 
-    def answered(self, key: str) -> Json | None:
+    def earlier_answer(self, key: str) -> Json | None:
         return self.answers.get(key)
 
     def note(self, kind: str, key: str, data: Json) -> None:

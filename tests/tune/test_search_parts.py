@@ -150,7 +150,7 @@ class Patched(Sizes):
     def is_checked(self, settings: Settings) -> bool:
         return settings["size"] == 1
 
-    def promised(self, settings: Settings, survey: Any) -> tuple[str, ...]:
+    def changes_in_place(self, settings: Settings, survey: Any) -> tuple[str, ...]:
         return ("rng",)
 
     def holds(self, survey: Any, settings: Settings) -> bool:

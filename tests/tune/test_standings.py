@@ -11,7 +11,7 @@ from perfaudit.measure.race import BASE, CONTROL
 from perfaudit.measure.watch import Standing
 from perfaudit.measurements import Settings
 from perfaudit.tune.candidates import Candidate
-from perfaudit.tune.raced import Raced, Seen
+from perfaudit.tune.race_results import Raced, Seen
 from perfaudit.tune.screening import _standings
 from perfaudit.tune.short_names import short_names, variant_name
 

@@ -159,8 +159,8 @@ def test_each_way_of_running_again_as_it_is_asked() -> None:
         assert one.again() == [0.0, 0.5, 1.0]
         assert one.seed() == (0.75, ("float16",))
         assert one.stream() == 0.25
-        assert one.nudged(0.5) == ([0.0, 0.125], 0.125)
-        assert one.rounded("tf32") == ([0.25, 0.5], 0.5)
+        assert one.nudged_gaps(0.5) == ([0.0, 0.125], 0.125)
+        assert one.rounded_gaps("tf32") == ([0.25, 0.5], 0.5)
     more = {"do": "losses", "steps": 5, "seed": 20_231}
     assert own.asked == [
         more,
@@ -177,15 +177,15 @@ def test_each_way_of_running_again_as_it_is_asked() -> None:
 def test_what_cannot_be_run_again_is_not_known(first: list[float] | None) -> None:
     one = Own(first=first).reference
     assert (one.again(), one.seed(), one.stream()) == (None, (None, ()), None)
-    assert one.nudged(0.5) == one.rounded("tf32") == ([], 0.0)
+    assert one.nudged_gaps(0.5) == one.rounded_gaps("tf32") == ([], 0.0)
     assert one.sensitivity(0.5) is None
-    assert Own(first=first, tf32_0=None if first else ONES).reference.rounded("tf32") == ([], 0.0)
+    assert Own(first=first, tf32_0=None if first else ONES).reference.rounded_gaps("tf32") == ([], 0.0)
 
 
 def test_runs_that_are_no_numbers_or_move_nothing_tell_nothing() -> None:
     nan = [math.nan] * 5
     one = Own(first=ONES, nudged=nan, seed=nan, stream=[], tf32_0=nan, tf32_1=ONES, float16_1=nan).reference
-    assert one.nudged(0.5) == one.rounded("tf32") == one.rounded("float16") == ([], 0.0)
+    assert one.nudged_gaps(0.5) == one.rounded_gaps("tf32") == one.rounded_gaps("float16") == ([], 0.0)
     assert (one.seed(), one.stream()) == ((None, ()), None)
     assert Own(first=nan, seed=ONES).reference.seed() == (None, ())
 

@@ -45,10 +45,10 @@ def look(place: Place) -> Iterator[MachineFact]:
             yield MachineFact(AREA, name, value, "", "warning", advice, "environment")
     for name in _TOLD:
         if name in place.environment:
-            yield _told(place, name, place.environment[name])
+            yield _variable_fact(place, name, place.environment[name])
 
 
-def _told(place: Place, name: str, value: str) -> MachineFact:
+def _variable_fact(place: Place, name: str, value: str) -> MachineFact:
     first = value.partition(",")[0].strip()
     many = name in _THREADS and first.isdigit() and int(first) > place.cores
     advice = f"more than the {place.cores} usable cores: {name}={place.cores}" if many else ""

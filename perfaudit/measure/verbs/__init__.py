@@ -15,7 +15,7 @@ Reply = dict[str, Any]  # JSON
 
 VERBS: dict[str, Callable[..., Reply]] = {
     "build": building.build,
-    "imported": building.imported,
+    "imported": building.libraries_so_far,
     "strays": building.strays,
     "trace": building.trace,
     "ask": asking.ask,

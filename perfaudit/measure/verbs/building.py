@@ -55,13 +55,13 @@ def build(
     relocated: a folder, and the copy of it from which everything is to be imported instead. in_place: from the folder
     all the same, after doing what it takes to import it from the copy. scattered: see `measure.layout`.
     loops: by path, the text as it is and a list of patched ones, whose patches a script's own loop is to take, see
-    `training.multiplexed`. start: what is done with the parameters that a script begins with, see `script_start.Start`.
+    `training.multiplexed_file`. start: what is done with the parameters that a script begins with, see `script_start.Start`.
     """
     holder.doing = f"building {target['file']}"
     if relocated is not None:
         relocate.take_the_place(relocated[0], relocated[0] if in_place else relocated[1])
     if scattered:
-        holder.padding = layout.scattered()
+        holder.padding = layout.layout_padding()
     # As `python file.py` has it: the file's folder first.
     patched.install(overlay)
     if loops:
@@ -121,7 +121,7 @@ def run_script(
     return ScriptTraining(target, loader, seed, optimizer, most, holder.refuse, trains_here, Start(**start))
 
 
-def imported(holder: Holder) -> Reply:
+def libraries_so_far(holder: Holder) -> Reply:
     """Which libraries a script has imported so far, see `ImportsNoted.end`; {} of anything else."""
     return holder.imports.end() if holder.imports is not None else {}
 

@@ -11,7 +11,7 @@ from perfaudit.measure import exact as doubles
 from perfaudit.measure import gradients, of_script
 from perfaudit.measure.holder import Holder
 from perfaudit.measure.memory import memory_of_step
-from perfaudit.measure.rounded import rounded_to
+from perfaudit.measure.rounding import rounded_to
 from perfaudit.target.autocasts import autocasts
 from perfaudit.target.random_streams import seed_all
 from perfaudit.training.factory_training import FactoryTraining
@@ -46,7 +46,7 @@ def losses(
     to keep the gradients of the first step in, or to compare them with ("gradients": see `measure.gradients`).
     build_seed: build the training again from this seed first. nudge: move each parameter by this share of itself, up
     or down by chance. observe: say under "dtypes" which types autocast was entered with. run: tells apart questions
-    that are the same. rounded: compute as in this type, one way for each run (see `measure.rounded`). memory: the peak
+    that are the same. rounded: compute as in this type, one way for each run (see `measure.rounding`). memory: the peak
     of one more step too, as the verb `memory` has it. may_lack: a parameter that the model lacks had no gradient, or it counts
     as a gap.
     """
@@ -94,7 +94,7 @@ def losses(
     average = [value.hex() for value in training.average_sums()]
     if memory:
         seen = memory_of_step(training, training.fixed_batch())
-        found["memory"] = {"peak_bytes": seen.tensors, "taken_bytes": seen.taken}
+        found["memory"] = {"peak_bytes": seen.tensors, "taken_bytes": seen.bytes_on_device}
     return {"losses": losses, "average": average, "why": why, "dtypes": sorted(dtypes), **found}
 
 
@@ -105,7 +105,7 @@ def _in_type(rounded: str, draw: int) -> contextlib.AbstractContextManager[None]
 def sensitivity(holder: Holder, seed: int, other_seed: int, nudge: float, rounded: str = "") -> Reply:
     """How far the first gradients move by themselves, from another random stream, and when parameters are nudged.
 
-    rounded: compute as in this type instead of nudging (see `measure.rounded`).
+    rounded: compute as in this type instead of nudging (see `measure.rounding`).
     """
     holder.doing = "the gradients of the first step"
     if holder.training.is_script:
@@ -117,13 +117,13 @@ def sensitivity(holder: Holder, seed: int, other_seed: int, nudge: float, rounde
             holder.training, seed, other_seed, lambda draw: _in_type(rounded, draw), seed_all
         )}  # fmt: skip
 
-    def moved(draw: int) -> contextlib.AbstractContextManager[None]:
+    def move_parameters(draw: int) -> contextlib.AbstractContextManager[None]:
         if draw:
             nudge_parameters(model, -nudge, draw - 1)  # back, but for roundings and the square of the nudge
         nudge_parameters(model, nudge, draw)
         return contextlib.nullcontext()
 
-    return {"sensitivity": gradients.sensitivity(holder.training, seed, other_seed, moved, seed_all)}
+    return {"sensitivity": gradients.sensitivity(holder.training, seed, other_seed, move_parameters, seed_all)}
 
 
 def exact(holder: Holder, steps: int, seed: int, nudge: float = 0.0) -> Reply:

@@ -32,7 +32,7 @@ def memory(holder: Holder) -> Reply:
         if training.is_script
         else taken.memory_of_step(training, training.fixed_batch())
     )
-    return {"peak_bytes": seen.tensors, "resident_bytes": taken.resident_bytes(), "taken_bytes": seen.taken}
+    return {"peak_bytes": seen.tensors, "resident_bytes": taken.resident_bytes(), "taken_bytes": seen.bytes_on_device}
 
 
 def room(holder: Holder) -> Reply:

@@ -46,7 +46,7 @@ def block(holder: Holder, steps: int, untimed: int = 1, counts_tokens: bool = Fa
     watch = Stopwatch()
     with told_batches or contextlib.nullcontext():
         seconds, samples, with_restarts = step_seconds(training, steps, samples_in, holder.on_fixed_batch)
-    spent, restarted = watch.spent(), sum(training.restart_seconds[restarts:])
+    spent, restarted = watch.time_spent(), sum(training.restart_seconds[restarts:])
     own = spent.own(cores_of_process()) - restarted if training.accelerator.is_host and fits_cores() else None
     phases = training.phases.take()
     restart_per_step = 0.0 if holder.on_fixed_batch else training.restart_per_step()

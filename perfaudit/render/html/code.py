@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from perfaudit.render.html.markup import Markup, Part, element, folded, together, words
+from perfaudit.render.html.markup import Markup, Part, element, fold_away, together, words
 from perfaudit.render.words import inert, one_line
 
 MOST_PATCH = 6000  # characters of a patch
@@ -45,7 +45,7 @@ def patch(diff: str, name: str, whole: str | None = None) -> Markup:
     may_copy = whole is not None and not cut and is_copyable(whole)
     pre = element("pre", text, tabindex="0", aria_label=f"Patch of {name}", data_copy="the patch" if may_copy else None)
     more = element("p", words("Cut here; `--format json` has all of it."), class_="dim") if cut else ""
-    return together(_side_by_side(shown, name), folded("The patch as text", pre, more), more)
+    return together(_side_by_side(shown, name), fold_away("The patch as text", pre, more), more)
 
 
 def is_copyable(diff: str) -> bool:
@@ -117,7 +117,7 @@ def _pair_row(old: _Side, new: _Side) -> Markup:
             element("td", element("code", new[1])),
             class_="same",
         )
-    before, after = _marked(old[1] if old else "", new[1] if new else "") if old and new else (None, None)
+    before, after = _mark_differences(old[1] if old else "", new[1] if new else "") if old and new else (None, None)
     left, right = _cell(old, before, "del", "removed"), _cell(new, after, "ins", "added")
     return element("tr", _number(old), left, _number(new), right, class_="changed")
 
@@ -132,7 +132,7 @@ def _cell(side: _Side, marked: Part | None, name: str, class_: str) -> Markup:
     return element("td", element(name, element("code", marked if marked is not None else side[1])), class_=class_)
 
 
-def _marked(before: str, after: str) -> tuple[Part, Part]:
+def _mark_differences(before: str, after: str) -> tuple[Part, Part]:
     """Both texts, with the words that differ marked; unmarked where they have little in common."""
     shorter = min(len(before), len(after))
     start = next((at for at in range(shorter) if before[at] != after[at]), shorter)

@@ -12,10 +12,10 @@ from perfaudit.render.html.markup import (
     Part,
     command,
     element,
-    folded,
+    fold_away,
     section,
     sentence,
-    shortened,
+    shorten,
     together,
     words,
 )
@@ -76,7 +76,7 @@ def _within_room(report: Report, exact: Report, code: Code) -> Iterator[Markup]:
 
 def finding_item(finding: Finding, id_: str, exact: Fix | None, excerpt: Excerpt | None, reason: Markup) -> Markup:
     """One finding. exact: its fix before signs were put into it; reason: why its rule says that it costs time."""
-    place = shortened(place_text(finding), 200)
+    place = shorten(place_text(finding), 200)
     head = element(
         "h3",
         element("span", share_text(finding.saving), class_="saving")
@@ -139,7 +139,7 @@ def _reason(finding: Finding, rule: Rule | None, is_open: bool) -> Markup:
     if rule is None:
         return Markup()
     why = element("p", words(" ".join(rule.why.split())))
-    return folded(
+    return fold_away(
         "Why this costs time", why, _sources(rule), command(f"perfaudit explain {finding.rule}"), is_open=is_open
     )
 
@@ -154,7 +154,7 @@ def _sources(rule: Rule) -> Markup:
 
 
 def _link(link: str) -> Markup:
-    return element("a", shortened(link.partition("://")[2], 70), href=link, rel="noopener noreferrer")
+    return element("a", shorten(link.partition("://")[2], 70), href=link, rel="noopener noreferrer")
 
 
 def more_findings(report: Report) -> Markup:

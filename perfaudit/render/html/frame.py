@@ -32,7 +32,7 @@ def frame_bytes() -> int:
     return len(style().encode()) + len(script().encode()) + OWN_BYTES
 
 
-def framed(title: str, header: Markup, body: Markup, footer: Markup, data: Markup) -> str:
+def whole_page(title: str, header: Markup, body: Markup, footer: Markup, data: Markup) -> str:
     """The whole page. header, body, footer: what is read, in this order; data: the element with the report."""
     sheet = style()
     policy = (

@@ -23,7 +23,7 @@ from perfaudit.render.html.markup import (
     Markup,
     Part,
     element,
-    folded,
+    fold_away,
     paragraphs,
     section,
     sentence,
@@ -159,7 +159,7 @@ def _counters(counted: CountersVerdict, gate: Gate) -> Markup:
     same = [[counter_name(name), exact(name, value)] for name, value in counted.counters.items() if name not in changed]
     if same:
         shown = table(f"Counters of a step of {counted.target} that are the same", ("counter", "value"), same)
-        parts.append(folded("Counters that are the same", shown))
+        parts.append(fold_away("Counters that are the same", shown))
     return together(parts)
 
 

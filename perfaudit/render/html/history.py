@@ -9,13 +9,13 @@ from typing import Any
 from perfaudit.render.html.charts import axis_over
 from perfaudit.render.html.curves import Curves, Line, Point, curves
 from perfaudit.render.html.data import json_element
-from perfaudit.render.html.frame import framed
+from perfaudit.render.html.frame import whole_page
 from perfaudit.render.html.markup import (
     Markup,
     Part,
     bullets,
     element,
-    folded,
+    fold_away,
     paragraphs,
     section,
     sentence,
@@ -79,7 +79,7 @@ def metric_page(metric: str, shown: Sequence[MetricHistory], data: dict[str, Any
     body = together(_metric_section(number, each) for number, each in enumerate(shown[:MOST_TARGETS], start=1))
     left = len(shown) - MOST_TARGETS
     more = element("p", f"{left} more targets are not shown; --target shows one.", class_="dim") if left > 0 else ""
-    return _framed(f"perfaudit history: {metric}", header, together(body, more), data)
+    return _history_page(f"perfaudit history: {metric}", header, together(body, more), data)
 
 
 def _newest(shown: MetricHistory) -> str:
@@ -97,7 +97,7 @@ def _metric_section(number: int, shown: MetricHistory) -> Markup:
         _chart(shown),
         bullets(words(said) for said in shown.seen),
         paragraphs(map(sentence, shown.others), class_="dim"),
-        folded("All gates as a table", _gates_table(shown)),
+        fold_away("All gates as a table", _gates_table(shown)),
     )
     return section(shown.target or shown.metric, f"target-{number}", inner)
 
@@ -152,10 +152,10 @@ def runs_page(columns: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequ
     ]
     listed = section("Runs", "runs", table("Runs, the newest first", columns, cells, "listed") if rows else "")
     body = together(listed, section("Notes", "notes", bullets(map(words, notes))))
-    return _framed("perfaudit history", header, body, data)
+    return _history_page("perfaudit history", header, body, data)
 
 
-def _framed(title: str, header: Markup, body: Markup, data: dict[str, Any]) -> str:
+def _history_page(title: str, header: Markup, body: Markup, data: dict[str, Any]) -> str:
     told = json_element(data)
     if len(told.encode()) > ROOM:
         told = json_element({"left_out": ["everything"]})
@@ -165,4 +165,4 @@ def _framed(title: str, header: Markup, body: Markup, data: dict[str, Any]) -> s
         if is_cut
         else "This page holds its data as JSON, in its element `report`."
     )
-    return framed(title, header, body, element("p", words(said), class_="dim"), told)
+    return whole_page(title, header, body, element("p", words(said), class_="dim"), told)

@@ -8,7 +8,7 @@ from itertools import zip_longest
 from perfaudit.measurements import Ladder, Losses
 from perfaudit.render.html.charts import axis_over
 from perfaudit.render.html.curves import Curves, Line, Point, curves
-from perfaudit.render.html.markup import Markup, folded, paragraphs, sentence, table
+from perfaudit.render.html.markup import Markup, fold_away, paragraphs, sentence, table
 
 
 def losses_picture(found: Ladder) -> Markup:
@@ -17,7 +17,7 @@ def losses_picture(found: Ladder) -> Markup:
     if losses is None or not losses.before or not all(map(math.isfinite, (*losses.before, *losses.after))):
         return paragraphs([sentence(found.verified)])
     before = tuple(
-        Point(place, loss, *_allowed(loss, limit), kind="control")
+        Point(place, loss, *_allowed_range(loss, limit), kind="control")
         for place, (loss, limit) in enumerate(zip_longest(losses.before, losses.tolerance[: len(losses.before)]))
     )
     after = tuple(Point(place, loss) for place, loss in enumerate(losses.after))
@@ -36,7 +36,7 @@ def losses_picture(found: Ladder) -> Markup:
     )
 
 
-def _allowed(loss: float, limit: float | None) -> tuple[float | None, float | None]:
+def _allowed_range(loss: float, limit: float | None) -> tuple[float | None, float | None]:
     return (loss - limit * abs(loss), loss + limit * abs(loss)) if limit else (None, None)
 
 
@@ -48,4 +48,4 @@ def _table(losses: Losses) -> Markup:
         allowed = f"{limit:.1e}" if limit is not None else ""
         rows.append([str(step), *("" if loss is None else f"{loss:.6g}" for loss in (before, after)), gap, allowed])
     columns = ("step", "your code", "with the patch", "differ by", "tolerated")
-    return folded("The losses as a table", table("Losses; differences are shares of the loss", columns, rows))
+    return fold_away("The losses as a table", table("Losses; differences are shares of the loss", columns, rows))

@@ -36,19 +36,19 @@ def element(name: str, /, *parts: Part, **attributes: str | float | bool | None)
 
 def together(*parts: Part) -> Markup:
     """The parts one after the other."""
-    return Markup("".join(_escaped(part) if isinstance(part, str) else together(*part) for part in parts))
+    return Markup("".join(_escape(part) if isinstance(part, str) else together(*part) for part in parts))
 
 
-def shortened(text: str, most: int = LONGEST) -> str:
+def shorten(text: str, most: int = LONGEST) -> str:
     """The text, or its beginning with an ellipsis where it is longer."""
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def words(text: str, most: int = 4 * LONGEST) -> Markup:
     """A sentence, with what stands in backticks as code; a script of the page offers to copy our own commands."""
-    parts = shortened(text, most).split("`")
+    parts = shorten(text, most).split("`")
     if len(parts) % 2 == 0:  # a backtick without its other
-        return together(shortened(text, most))
+        return together(shorten(text, most))
     return together(_code(part) if number % 2 else part for number, part in enumerate(parts))
 
 
@@ -72,7 +72,7 @@ def section(heading: str, id_: str, *parts: Part) -> Markup:
     return element("section", element("h2", heading, id=id_), inner, aria_labelledby=id_)
 
 
-def folded(summary: Part, *parts: Part, is_open: bool = False) -> Markup:
+def fold_away(summary: Part, *parts: Part, is_open: bool = False) -> Markup:
     """What is shown on request; nothing where there is nothing to show."""
     inner = together(*parts)
     return element("details", element("summary", summary), inner, open=is_open) if inner else inner
@@ -115,5 +115,5 @@ def _attribute(key: str, value: str | float | bool) -> str:
     return f' {name}="{html.escape(one_line(said))}"'
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return text if isinstance(text, Markup) else html.escape(one_line(text))

@@ -13,7 +13,7 @@ from perfaudit.render.counter_words import counter_name, difference, in_order
 from perfaudit.render.gate_words import headline as headline_of_gate
 from perfaudit.render.gate_words import word
 from perfaudit.render.html.findings import place_text
-from perfaudit.render.html.markup import Markup, Part, element, sentence, shortened, table, together, words
+from perfaudit.render.html.markup import Markup, Part, element, sentence, shorten, table, together, words
 from perfaudit.render.html.scan import scan_verdict
 from perfaudit.render.html.tune import search_result
 from perfaudit.render.ladder import alone_text
@@ -76,7 +76,7 @@ def _tables(report: Report) -> Iterator[Markup]:
 def _findings(report: Report) -> Markup:
     rows: list[list[Part]] = [
         [
-            element("code", shortened(place_text(finding) or "no source line", 120)),
+            element("code", shorten(place_text(finding) or "no source line", 120)),
             f"{finding.rule} {finding.name}",
             finding.severity,
             _cost(finding.saving) if finding.saving is not None else "",
@@ -130,13 +130,18 @@ def _rungs(found: Ladder) -> Markup:
 
 def _winners(report: Report) -> Markup:
     rows: list[list[Part]] = [
-        [winner.knob, words(winner.words, MOST_CHARACTERS), settings_text(winner.settings), _saved(winner.saving)]
+        [
+            winner.knob,
+            words(winner.words, MOST_CHARACTERS),
+            settings_text(winner.settings),
+            _saving_words(winner.saving),
+        ]
         for winner in report.winners
     ]
     return table("What each knob recommends", ("knob", "recommended", "settings", "saves"), rows)
 
 
-def _saved(saving: Saving | None) -> Markup:
+def _saving_words(saving: Saving | None) -> Markup:
     return words(saving_text(saving), MOST_CHARACTERS) if saving is not None else Markup()
 
 

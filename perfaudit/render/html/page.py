@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from perfaudit.render.html.data import data_element, json_element
 from perfaudit.render.html.findings import Code, findings_section, more_findings
-from perfaudit.render.html.frame import frame_bytes, framed
+from perfaudit.render.html.frame import frame_bytes, whole_page
 from perfaudit.render.html.gate import findings_layer, gate_body, gate_header
-from perfaudit.render.html.markup import Markup, bullets, element, section, shortened, together, words
+from perfaudit.render.html.markup import Markup, bullets, element, section, shorten, together, words
 from perfaudit.render.html.run import below_findings, run_body, run_header, run_notes
 from perfaudit.render.html.scan import scan_body, scan_header
 from perfaudit.render.html.trace import after_findings, before_findings, trace_header
 from perfaudit.render.html.tune import measured_body, tune_body, tune_header
 from perfaudit.render.run import is_never_built
-from perfaudit.render.words import distrust, place_of, printable, remarks, unused
+from perfaudit.render.words import distrust, place_of, printable, remarks, unused_text
 from perfaudit.report import Json, Report
 from perfaudit.verdicts import Gate
 
@@ -30,7 +30,7 @@ def report_page(report: Report, code: Code, instead: Json | None = None) -> str:
         data, left = json_element({"left_out": ["everything"]}), ("everything",)
     said = f" Left out for its size: {', '.join(left)}; `--format json` has all of it." if left else ""
     note = element("p", words(f"This page holds its report as JSON, in its element `report`.{said}"), class_="dim")
-    return framed(_title(shown), header, body, note, data)
+    return whole_page(_title(shown), header, body, note, data)
 
 
 def _parts(shown: Report, exact: Report, code: Code) -> tuple[Markup, Markup]:
@@ -92,13 +92,13 @@ def _title(report: Report) -> str:
     of = report.target or (report.run.script if report.run is not None else "")
     if report.traces is not None:
         of = report.traces.verdict.partition(";")[0]
-    return f"perfaudit {report.command}" + (f": {shortened(of, 80)}" if of else "")
+    return f"perfaudit {report.command}" + (f": {shorten(of, 80)}" if of else "")
 
 
 def _not_read(report: Report) -> Markup:
     """What could not be read, with its reason."""
     shown = report.skipped[:MOST_LISTED]
-    items = [together(element("code", shortened(one.path)), ": ", words(one.reason)) for one in shown]
+    items = [together(element("code", shorten(one.path)), ": ", words(one.reason)) for one in shown]
     if len(shown) < len(report.skipped):
         items.append(Markup(f"and {len(report.skipped) - len(shown)} more"))
     return section("What was not read", "not-read", bullets(items))
@@ -108,7 +108,7 @@ def _notes(report: Report) -> Markup:
     """What is said of the whole report, and comments that silence nothing."""
     items = [words(remark) for remark in remarks(report)[:MOST_LISTED] if remark != distrust(report)]
     items += [
-        together(element("code", shortened(str(place_of(item)))), ": ", words(unused(item)))
+        together(element("code", shorten(str(place_of(item)))), ": ", words(unused_text(item)))
         for item in report.unused_suppressions[:MOST_LISTED]
     ]
     return section("Notes", "notes", bullets(items))

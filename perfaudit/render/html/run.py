@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perfaudit.render.html.charts import BarRow, IntervalRow, axis_from_zero, bars, intervals
-from perfaudit.render.html.markup import Markup, element, paragraphs, section, shortened, together, words
+from perfaudit.render.html.markup import Markup, element, paragraphs, section, shorten, together, words
 from perfaudit.render.html.run_ranks import ranks_section
 from perfaudit.render.run import (
     busy_before,
@@ -142,7 +142,7 @@ def _shares(title: str, rows: Sequence[ProfileRow]) -> Markup:
         return Markup()
     drawn = [
         BarRow(
-            element("code", shortened(row.name, 120)), f"{100 * row.share:.1f} %, {row.calls:.4g} calls a step", 0.0, row.share,
+            element("code", shorten(row.name, 120)), f"{100 * row.share:.1f} %, {row.calls:.4g} calls a step", 0.0, row.share,
             "working",
         )
         for row in rows

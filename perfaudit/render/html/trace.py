@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perfaudit.render.html.markup import Markup, Part, element, section, shortened, table, together, words
+from perfaudit.render.html.markup import Markup, Part, element, section, shorten, table, together, words
 from perfaudit.render.html.trace_bars import bars, patterns
 from perfaudit.render.html.trace_map import waits_map
 from perfaudit.render.html.trace_ranks import choose_ranks, label, left_out_sentence, share
@@ -86,7 +86,7 @@ def _changes(change: TraceChange) -> Markup:
 
 
 def _file(path: str) -> Markup:
-    return element("code", shortened(path, 200))
+    return element("code", shorten(path, 200))
 
 
 def _where(traces: Traces) -> Markup:
@@ -122,7 +122,7 @@ def _places(where: IdleWhere) -> dict[str, str]:
 
 
 def _words_cell(text: str) -> Markup:
-    return element("td", shortened(text, 200), class_="words")
+    return element("td", shorten(text, 200), class_="words")
 
 
 def _kernels(traces: Traces) -> Markup:
@@ -139,14 +139,14 @@ def _kernels(traces: Traces) -> Markup:
 
 
 def _rows(kernels: tuple[KernelRow, ...]) -> list[list[Part]]:
-    return [[element("code", shortened(row.name, 240)), share(row.share, 1), f"{row.calls:,}"] for row in kernels]
+    return [[element("code", shorten(row.name, 240)), share(row.share, 1), f"{row.calls:,}"] for row in kernels]
 
 
 def _about(rank: RankTrace) -> str:
     steps = f"{count(rank.steps, 'step')} in " if rank.steps else ""
     said = [f"{steps}{step_time(rank.window_seconds)}", f"{rank.events:,} events"]
     if rank.device_name:
-        said.insert(0, shortened(rank.device_name, 60))
+        said.insert(0, shorten(rank.device_name, 60))
     if rank.communication_overlap is not None:
         said.append(f"{share(rank.communication_overlap)} of communication overlapped with computing")
     if rank.tensor_core_share is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfaudit.render.html.markup import Markup, element, shortened, words
+from perfaudit.render.html.markup import Markup, element, shorten, words
 from perfaudit.traces import RankTrace, Traces
 
 LONGEST_NAME = 40  # letters of a file
@@ -15,7 +15,7 @@ def label(rank: RankTrace) -> str:
     file = rank.file.rpartition("/")[2]
     short = file if len(file) <= LONGEST_NAME else f"{file[: LONGEST_NAME // 2]}..{file[-LONGEST_NAME // 2 :]}"
     name = f"rank {rank.rank}" if rank.rank is not None else short
-    return shortened(f"{name} {rank.device}", 60)
+    return shorten(f"{name} {rank.device}", 60)
 
 
 def share(value: float, digits: int = 0) -> str:

@@ -26,7 +26,7 @@ from perfaudit.render.html.markup import (
     Part,
     bullets,
     element,
-    folded,
+    fold_away,
     paragraphs,
     section,
     sentence,
@@ -39,8 +39,8 @@ from perfaudit.render.ladder import (
     final_race,
     headline,
     is_several,
+    knobs_left,
     known_peaks,
-    left,
     reading,
     step_before,
     unsure_words,
@@ -88,7 +88,7 @@ def tune_header(report: Report) -> Markup:
     found = report.ladder
     result = headline(report).replace(" -> ", " → ") if found is not None else search_result(report)
     verdict, _, rest = result.partition("; ")
-    sure = [final_race(found).replace(" -> ", " → "), _checked(found)] if found is not None else []
+    sure = [final_race(found).replace(" -> ", " → "), _check_words(found)] if found is not None else []
     not_learning = found.not_learning if found is not None else ""
     return element(
         "header",
@@ -111,7 +111,7 @@ def measured_body(report: Report, exact: Report) -> Markup:
     return together(section("What a step consists of", "phases", _phases(report)), _knobs(report, exact))
 
 
-def _checked(found: Ladder) -> str:
+def _check_words(found: Ladder) -> str:
     """How losses were compared, "" where they were not."""
     if not found.verified:
         return ""
@@ -146,18 +146,18 @@ def tune_body(report: Report, exact: Report) -> Markup:
             section("The patch", "patch", _files(found, exact.ladder)),
             section("Losses before and after", "losses", losses_picture(found)),
         ]
-    parts.append(section("What pays", "pays", _ranked(report.winners) if found is None else ""))
+    parts.append(section("What pays", "pays", _ranking(report.winners) if found is None else ""))
     parts.append(section("What a step consists of", "phases", _phases(report)))
     if found is not None:
         parts.append(
-            section("Every candidate that was raced", "raced", _raced(report, report.comparisons, with_knob=True))
+            section("Every candidate that was raced", "raced", _race_ratios(report, report.comparisons, with_knob=True))
         )
     parts.append(_knobs(report, exact))
-    parts.append(section("What is left", "left", _left(report)))
+    parts.append(section("What is left", "left", _what_is_left(report)))
     return together(parts)
 
 
-def _ranked(winners: Sequence[Winner]) -> Markup:
+def _ranking(winners: Sequence[Winner]) -> Markup:
     """The savings of several knobs, the most certain first."""
     paying = [(w, w.saving) for w in winners if not w.keeps_current and w.saving is not None]
     if len(paying) < 2:
@@ -259,7 +259,7 @@ def _ladder(report: Report, found: Ladder) -> Markup:
             "of them together, need not end where they do."
         )
         parts += [element("p", caption, class_="dim"), bars(rows, axis, "The ladder: time of a step, patch by patch")]
-    parts.append(_dropped([rung for rung in found.rungs if rung.dropped]))
+    parts.append(_dropped_table([rung for rung in found.rungs if rung.dropped]))
     below = [element("p", words(said), class_="dim") for said in (reading(found), unsure_words(found)) if said]
     return together(parts, *below) if found.rungs else Markup()
 
@@ -301,7 +301,7 @@ def _changes(changes: tuple[str, ...]) -> str:
     return f" changes {', '.join(changes)}" if changes else " changes nothing but speed"
 
 
-def _dropped(rungs: Sequence[Rung]) -> Markup:
+def _dropped_table(rungs: Sequence[Rung]) -> Markup:
     if not rungs:
         return Markup()
     rows = [
@@ -357,7 +357,7 @@ def _waits(seen: Calibration) -> bool:
     return seen.clock == "wall" and seen.queued >= MUCH_QUEUED
 
 
-def _raced(report: Report, compared: Sequence[Comparison], with_knob: bool = False) -> Markup:
+def _race_ratios(report: Report, compared: Sequence[Comparison], with_knob: bool = False) -> Markup:
     """The ratios with their intervals against the base, and the control beside them."""
     bounded = [c for c in compared if math.isfinite(c.high)]
     if not bounded:
@@ -418,7 +418,7 @@ def _knobs(report: Report, exact: Report) -> Markup:
         inner = together(
             (_winner(winner, as_read) for winner, as_read in winners),
             knob_curves(trials, [winner for winner, _ in winners], raced),
-            _raced(report, raced),
+            _race_ratios(report, raced),
             _trials(trials),
         )
         parts.append(section(KNOB_HEADINGS.get(name, sentence(name.replace("_", " "))), f"knob-{number}", inner))
@@ -454,16 +454,16 @@ def _trials(trials: Sequence[Trial]) -> Markup:
         return Markup()
     columns, rows = trial_rows(trials)
     failed = [f"{settings_text(t.settings)}: {t.reason}" for t in trials if t.status == "failed"]
-    return folded("All trials as a table", table("Trials", columns, rows), paragraphs(failed))
+    return fold_away("All trials as a table", table("Trials", columns, rows), paragraphs(failed))
 
 
-def _left(report: Report) -> Markup:
+def _what_is_left(report: Report) -> Markup:
     """What more time or more leave would try, and what cannot matter here."""
-    found = left(report) if report.ladder is not None else {}
+    found = knobs_left(report) if report.ladder is not None else {}
     idle = reasons_of(item for item in report.not_applicable if not (report.ladder is not None and item.late))
     listed = bullets(_reason(names, why) for why, names in found.items())
     return together(
-        listed, folded("Knobs that were not searched", bullets(_reason(names, why) for why, names in idle.items()))
+        listed, fold_away("Knobs that were not searched", bullets(_reason(names, why) for why, names in idle.items()))
     )
 
 

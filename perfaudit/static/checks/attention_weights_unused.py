@@ -74,7 +74,7 @@ def _calls_of(source: Source, made: ast.Call) -> list[ast.Call]:
         calls = [call for call in calls if source.enclosing(call, ast.ClassDef) is definition]
         builders = built_as(source, made, target.attr)
         is_first = bool(builders) and builders[0] is made
-        kinds = [source.qualified(item.func) for item in builders]
+        kinds = [source.qualified_name(item.func) for item in builders]
         same = kinds == [MULTIHEAD] * len(own_values(source, made, target.attr))
         return calls if is_first and same else []
     if isinstance(target, ast.Name):

@@ -49,7 +49,7 @@ def _function(source: Source, average: ast.expr) -> ast.Lambda | Function | ast.
 
 
 def _made_by(source: Source, call: ast.Call) -> str:
-    name = source.qualified(call.func) or ""
+    name = source.qualified_name(call.func) or ""
     return last_name(call.func) if name.startswith(SWA_UTILS) else ""
 
 

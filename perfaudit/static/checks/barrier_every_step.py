@@ -56,10 +56,10 @@ def _has_a_use(source: Source, code: tuple[StepCode, ...]) -> bool:
 
 def _waits_for_all(source: Source, call: ast.Call) -> bool:
     """Whether a call is a barrier of all processes, of torch's or of accelerate's."""
-    if source.qualified(call.func) == "torch.distributed.barrier":
+    if source.qualified_name(call.func) == "torch.distributed.barrier":
         given = (argument(source, call, "group", 0), argument(source, call, "async_op", 1))
         return all(value is ABSENT for value in given)
     if last_name(call.func) != "wait_for_everyone" or not isinstance(call.func, ast.Attribute):
         return False
     made = resolve(source, call.func.value)
-    return isinstance(made, ast.Call) and source.qualified(made.func) == _ACCELERATOR
+    return isinstance(made, ast.Call) and source.qualified_name(made.func) == _ACCELERATOR

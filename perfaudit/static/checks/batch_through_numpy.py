@@ -49,7 +49,7 @@ def _round_trips(source: Source, step: StepLoop) -> Iterator[tuple[ast.Call, ast
         if isinstance(step.loop, ast.For)
         else set()
     )
-    batch = _unpacked(step, batch)
+    batch = _names_from_batch(step, batch)
     for statement in step.loop.body:
         for node in ast.walk(statement):
             if not isinstance(node, ast.Assign) or len(node.targets) != 1 or not isinstance(node.targets[0], ast.Name):
@@ -62,7 +62,7 @@ def _round_trips(source: Source, step: StepLoop) -> Iterator[tuple[ast.Call, ast
                 yield left, back
 
 
-def _unpacked(step: StepLoop, batch: set[str]) -> set[str]:
+def _names_from_batch(step: StepLoop, batch: set[str]) -> set[str]:
     """The names of the loop's target, and of what is taken out of it: `points, target = data`."""
     for statement in step.loop.body:
         if not isinstance(statement, ast.Assign) or not isinstance(statement.value, (ast.Name, ast.Subscript)):
@@ -96,7 +96,7 @@ def _comes_back(source: Source, step: StepLoop, left: ast.Assign, name: str) -> 
     ):
         if call.lineno <= left.lineno or (last and call.lineno > last):
             continue
-        if source.qualified(call.func) in _BACK and call.args and _reads(call.args[0], name):
+        if source.qualified_name(call.func) in _BACK and call.args and _reads(call.args[0], name):
             return call
     return None
 

@@ -66,13 +66,13 @@ def blocking_launch_env(source: Source, _: ast.Module) -> Iterator[Seen]:
 def _setting(source: Source, name_text: ast.Constant, name: str) -> ast.stmt | None:
     """The statement that does nothing but switch the variable on; None for any other place that names it."""
     parent = source.parent(name_text)
-    if isinstance(parent, ast.Subscript) and source.qualified(parent.value) == "os.environ":
+    if isinstance(parent, ast.Subscript) and source.qualified_name(parent.value) == "os.environ":
         statement = source.parent(parent)
         is_plain = isinstance(statement, ast.Assign) and len(statement.targets) == 1
         if not isinstance(statement, ast.Assign) or not is_plain or statement.targets[0] is not parent:
             return None
         value: ast.expr | None = statement.value
-    elif isinstance(parent, ast.Call) and source.qualified(parent.func) in ("os.environ.setdefault", "os.putenv"):
+    elif isinstance(parent, ast.Call) and source.qualified_name(parent.func) in ("os.environ.setdefault", "os.putenv"):
         statement = source.parent(parent)
         if not isinstance(statement, ast.Expr) or len(parent.args) != 2 or parent.args[0] is not name_text:
             return None
@@ -94,7 +94,7 @@ def _hides_gpus(source: Source) -> bool:
 def _keeps_environment(source: Source) -> bool:
     """Whether the file takes or restores the whole environment: `dict(os.environ)`, `os.environ.copy()`, `**os.environ`."""
     for node in (*source.nodes(ast.Attribute), *source.nodes(ast.Name)):
-        if source.qualified(node) != "os.environ":
+        if source.qualified_name(node) != "os.environ":
             continue
         parent = source.parent(node)
         if not isinstance(parent, (ast.Subscript, ast.Compare, ast.Attribute)):

@@ -65,7 +65,7 @@ def _model(source: Source, move: ast.Call) -> ast.Call | None:
         return None
     if any(built is call for call in whole_models(source)):
         return built
-    if source.qualified(built.func) == "torch.nn.Sequential":
+    if source.qualified_name(built.func) == "torch.nn.Sequential":
         return built if _has_convolution(source, built) else None
     bindings = source.lookup(built.func) if isinstance(built.func, ast.Name) else []
     if len(bindings) != 1 or not isinstance(bindings[0], ast.ClassDef):
@@ -90,7 +90,7 @@ def _takes_any_layout(source: Source, built: ast.Call) -> bool:
         return False
     if any(_FLATTENS.search(name) for name in (source.text, *source.aliases.values())):
         return False
-    if _KNOWN_GOOD.match(source.qualified(built.func) or ""):
+    if _KNOWN_GOOD.match(source.qualified_name(built.func) or ""):
         return True
     return is_visible(source, built)
 

@@ -16,7 +16,7 @@ TITLE = "recompute only what backward needs, without a backward pass inside back
 
 @check("PA802", call=POSITION)
 def checkpoint_reentrant(source: Source, call: ast.Call) -> Iterator[Seen]:
-    name = source.qualified(call.func) or ""
+    name = source.qualified_name(call.func) or ""
     reentrant = argument(source, call, "use_reentrant", POSITION[name])
     if reentrant is UNKNOWN:
         return

@@ -35,7 +35,7 @@ def checkpoint_saved_every_step(source: Source, module: ast.Module) -> Iterator[
             continue
         for part in step_code(source, step):
             for call in ast.walk(part.root):
-                if not isinstance(call, ast.Call) or source.qualified(call.func) not in _SAVES:
+                if not isinstance(call, ast.Call) or source.qualified_name(call.func) not in _SAVES:
                     continue
                 if is_test(source, call) or not _has_weights(source, call):
                     continue

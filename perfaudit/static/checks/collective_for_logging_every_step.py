@@ -53,23 +53,23 @@ def collective_for_logging_every_step(source: Source, module: ast.Module) -> Ite
 def _calls_for_the_log(source: Source, step: StepLoop, root: Loop | Function) -> Iterator[ast.Call]:
     """The calls in the loop, or in the function with its backward pass, that exchange a number which is only shown."""
     for call in (node for part in root.body for node in ast.walk(part) if isinstance(node, ast.Call)):
-        value = _exchanged(source, call)
+        value = _exchanged_value(source, call)
         if value is None or is_test(source, call) or not runs_each_time(source, call, root):
             continue
         if _is_for_the_log(source, step, call, value):
             yield call
 
 
-def _exchanged(source: Source, call: ast.Call) -> ast.expr | None:
+def _exchanged_value(source: Source, call: ast.Call) -> ast.expr | None:
     """The loss or metric that a call exchanges between processes, by torch, by accelerate or by a function that does it."""
     value = call.args[0] if call.args else None
     if value is None or not _is_shown(value):
         return None
-    if source.qualified(call.func) in _COLLECTIVES:
+    if source.qualified_name(call.func) in _COLLECTIVES:
         return value if argument(source, call, "async_op") is ABSENT else None
     if last_name(call.func) in _ACCELERATORS and isinstance(call.func, ast.Attribute):
         made = resolve(source, call.func.value)
-        is_accelerator = isinstance(made, ast.Call) and source.qualified(made.func) == "accelerate.Accelerator"
+        is_accelerator = isinstance(made, ast.Call) and source.qualified_name(made.func) == "accelerate.Accelerator"
         return value if is_accelerator else None
     return value if _REDUCES.search(last_name(call.func)) and _wraps_a_collective(source, call) else None
 
@@ -77,14 +77,14 @@ def _exchanged(source: Source, call: ast.Call) -> ast.expr | None:
 def _wraps_a_collective(source: Source, call: ast.Call) -> bool:
     """Whether a call runs a function, of this file or another, that is a collective on what it is given."""
     return any(
-        there.qualified(node.func) in _COLLECTIVES
-        for there, function in _called(source, call)
+        there.qualified_name(node.func) in _COLLECTIVES
+        for there, function in _function_with_source(source, call)
         for node in ast.walk(function)
         if isinstance(node, ast.Call)
     )
 
 
-def _called(source: Source, call: ast.Call) -> list[tuple[Source, Function]]:
+def _function_with_source(source: Source, call: ast.Call) -> list[tuple[Source, Function]]:
     """The function that a call runs, with its file, if it defines none inside; none where that is not known."""
     function = called_function(source, call)
     elsewhere = called_elsewhere(source, call) if function is None else None
@@ -99,9 +99,9 @@ def _leaves_it_alone(source: Source, call: ast.Call, value: ast.expr) -> bool:
     """Whether the loss that is differentiated stays as it is: it is cut off first, copied by what is called, or gathered."""
     if any(isinstance(n, ast.Attribute) and n.attr in ("detach", "data", "item") for n in ast.walk(value)):
         return True
-    if source.qualified(call.func) in _COLLECTIVES:
+    if source.qualified_name(call.func) in _COLLECTIVES:
         return False
-    called = _called(source, call)
+    called = _function_with_source(source, call)
     if called:
         return any(last_name(n.func) == "clone" for _, f in called for n in ast.walk(f) if isinstance(n, ast.Call))
     return last_name(call.func) in ("gather", "gather_for_metrics")

@@ -70,7 +70,7 @@ def _pointwise_operations(source: Source, definition: ast.ClassDef) -> int:
                 if isinstance(node, ast.BinOp) and not isinstance(node.op, (ast.MatMult, ast.FloorDiv, ast.Mod)):
                     total += not _is_size(node)
                 elif isinstance(node, ast.Call):
-                    name = source.qualified(node.func) or ""
+                    name = source.qualified_name(node.func) or ""
                     total += bool(_POINTWISE_FUNCTION.match(name)) or layers.get(own_layer(node.func), 0)
     return total
 
@@ -94,7 +94,7 @@ def _pointwise_layers(source: Source, definition: ast.ClassDef) -> dict[str, int
     for statement in ast.walk(definition):
         if isinstance(statement, ast.Assign) and (name := own_layer(statement.targets[0])):
             calls = [n for n in ast.walk(statement.value) if isinstance(n, ast.Call)]
-            found[name] = sum(bool(_POINTWISE_LAYER.match(source.qualified(n.func) or "")) for n in calls)
+            found[name] = sum(bool(_POINTWISE_LAYER.match(source.qualified_name(n.func) or "")) for n in calls)
     return found
 
 

@@ -34,7 +34,9 @@ _MAX_FOLLOWED = 4  # names, from the numbers to where they are written
 def constant_copied_every_step(source: Source, module: ast.Module) -> Iterator[Seen]:
     if not source.imports_torch or changes_default_device(source):
         return
-    copied = {id(call): made for call in source.calls_named(_MAY_COPY) if (made := _copied(source, call)) is not None}
+    copied = {
+        id(call): made for call in source.calls_named(_MAY_COPY) if (made := _copied_tensor(source, call)) is not None
+    }
     if not any(_is_constant(source, made.args[0]) for made in copied.values()):
         return
     told: set[int] = set()
@@ -45,7 +47,7 @@ def constant_copied_every_step(source: Source, module: ast.Module) -> Iterator[S
                 continue
             if _is_constant(source, made.args[0]) and _runs_in_step(source, call, root):
                 told.add(id(call))
-                yield _seen(source, call, made, way)
+                yield _seen_copy(source, call, made, way)
 
 
 def _runs_in_step(source: Source, call: ast.Call, root: Loop | Function) -> bool:
@@ -60,7 +62,7 @@ def _runs_in_step(source: Source, call: ast.Call, root: Loop | Function) -> bool
     return runs_each_time(source, call, root)
 
 
-def _seen(source: Source, call: ast.Call, made: ast.Call, way: str) -> Seen:
+def _seen_copy(source: Source, call: ast.Call, made: ast.Call, way: str) -> Seen:
     if isinstance(made.args[0], (ast.List, ast.Tuple, ast.Name, ast.Attribute)) and not _is_one_number(made.args[0]):
         cure = "make it once: a buffer of the module (`register_buffer`, which `.to(device)` moves), or a name before the loop"
     else:
@@ -103,9 +105,9 @@ def _called_each_time(source: Source, function: Function) -> Iterator[Function]:
 # ---- what is copied ------------------------------------------------------------------------------------------------
 
 
-def _copied(source: Source, call: ast.Call) -> ast.Call | None:
+def _copied_tensor(source: Source, call: ast.Call) -> ast.Call | None:
     """The call that makes a tensor of numbers in Python, where this call brings it to an accelerator and waits for that."""
-    name = source.qualified(call.func) or ""
+    name = source.qualified_name(call.func) or ""
     if name in _TAKES_DEVICE and call.args:
         device = argument(source, call, "device")
         return call if isinstance(device, ast.expr) and names_accelerator(source, device) else None
@@ -114,9 +116,9 @@ def _copied(source: Source, call: ast.Call) -> ast.Call | None:
     made = call.func.value if isinstance(call.func, ast.Attribute) and call.func.attr in ("to", "cuda") else None
     while isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute) and made.func.attr in _SHAPES:
         made = made.func.value
-    if not isinstance(made, ast.Call) or source.qualified(made.func) not in _FROM_NUMBERS or len(made.args) != 1:
+    if not isinstance(made, ast.Call) or source.qualified_name(made.func) not in _FROM_NUMBERS or len(made.args) != 1:
         return None
-    if source.qualified(made.func) not in _TAKES_DEVICE and not isinstance(made.args[0], (ast.List, ast.Tuple)):
+    if source.qualified_name(made.func) not in _TAKES_DEVICE and not isinstance(made.args[0], (ast.List, ast.Tuple)):
         return None  # `torch.Tensor(3)` is a size
     if argument(source, made, "device") is not ABSENT or any(k.arg in ("non_blocking", None) for k in call.keywords):
         return None
@@ -150,7 +152,7 @@ def _is_constant(source: Source, node: ast.expr, depth: int = _MAX_FOLLOWED) -> 
         case ast.Attribute(value=ast.Name(id="self")):
             return bool(depth) and _is_constant_field(source, node, depth)
         case ast.Call(func=ast.Attribute() as function, args=[numbers]):
-            is_array = source.qualified(function) in ("numpy.array", "numpy.asarray")
+            is_array = source.qualified_name(function) in ("numpy.array", "numpy.asarray")
             return is_array and _is_constant(source, numbers, depth)
     return False
 

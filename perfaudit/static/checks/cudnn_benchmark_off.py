@@ -99,7 +99,7 @@ def _has_convolutions(source: Source) -> bool:
 def _switched_off(source: Source) -> ast.Assign | None:
     """The statement that sets the flag to False."""
     for statement in source.nodes(ast.Assign):
-        is_flag = len(statement.targets) == 1 and source.qualified(statement.targets[0]) == FLAG
+        is_flag = len(statement.targets) == 1 and source.qualified_name(statement.targets[0]) == FLAG
         if is_flag and isinstance(statement.value, ast.Constant) and statement.value.value is False:
             return statement
     return None

@@ -247,7 +247,7 @@ def _is_cuda_type(source: Source, node: ast.expr) -> bool:
     """Whether an expression is or may be a type of tensors on the GPU, as `torch.cuda.FloatTensor`."""
     value = resolve(source, node) or node
     parts = (value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,)
-    names = [source.qualified(part) or (part.value if isinstance(part, ast.Constant) else "") for part in parts]
+    names = [source.qualified_name(part) or (part.value if isinstance(part, ast.Constant) else "") for part in parts]
     return any(isinstance(name, str) and name.startswith("torch.cuda.") and name.endswith("Tensor") for name in names)
 
 

@@ -63,7 +63,7 @@ def _is_synced_by_helper(source: Source, call: ast.Call) -> bool:
     return any(
         _gets_wrapped_model(source, context) or _switches_elsewhere(source, context)
         for context in contexts
-        if isinstance(context, ast.Call) and not (source.qualified(context.func) or "").startswith("torch.")
+        if isinstance(context, ast.Call) and not (source.qualified_name(context.func) or "").startswith("torch.")
     )
 
 
@@ -74,10 +74,10 @@ def _gets_wrapped_model(source: Source, context: ast.Call) -> bool:
 
 
 def _switches_elsewhere(source: Source, context: ast.Call) -> bool:
-    name = source.qualified(context.func)
+    name = source.qualified_name(context.func)
     if name is None or source.neighbours is None:
         return False
-    found = source.neighbours.defined(name)
+    found = source.neighbours.definition_of(name)
     return found is not None and bool(_SYNCED_BY_HAND.search(found[0].text_of(found[1])))
 
 

@@ -44,7 +44,11 @@ def deterministic_flag_on(source: Source, module: ast.Module) -> Iterator[Seen]:
 def _flag_set(source: Source, statement: ast.Assign) -> Iterator[Seen]:
     if len(statement.targets) != 1 or not isinstance(statement.targets[0], ast.Attribute):
         return
-    name = source.qualified(statement.targets[0]) if statement.targets[0].attr in ("deterministic", "enabled") else None
+    name = (
+        source.qualified_name(statement.targets[0])
+        if statement.targets[0].attr in ("deterministic", "enabled")
+        else None
+    )
     if name not in FLAGS or not isinstance(statement.value, ast.Constant):
         return
     costly, cost = FLAGS[name]

@@ -80,7 +80,7 @@ def _in_loops(source: Source, places: list[Place]) -> Iterator[Seen]:
             waits = [p for p in inside if _waits(source, p, region) and _runs_in_training(source, p, region.code.root)]
             found += [(place, region.code.way) for place in waits]
         if found:
-            yield _seen(source, [place for place, _ in found], f"on every step{found[0][1]}")
+            yield _seen_wait(source, [place for place, _ in found], f"on every step{found[0][1]}")
 
 
 def _updates_weights(source: Source, roots: list[Loop | Function]) -> bool:
@@ -110,10 +110,10 @@ def _in_forward(source: Source, places: list[Place]) -> Iterator[Seen]:
                 and _runs_in_training(source, place, function)
             ]
             if found:
-                yield _seen(source, found, f"in each forward pass of `{definition.name}`")
+                yield _seen_wait(source, found, f"in each forward pass of `{definition.name}`")
 
 
-def _seen(source: Source, found: list[Place], when: str) -> Seen:
+def _seen_wait(source: Source, found: list[Place], when: str) -> Seen:
     first, more = found[0].node, len(found) - 1
     others = f"; {more} more such place{'s' if more > 1 else ''}" if more else ""
     message = f"the size of `{source.brief(first)}` is known on the device only: the host waits for it {when}{others}"
@@ -162,7 +162,7 @@ def _places(source: Source) -> Iterator[Place]:
             yield Place(call, (call.args[0],))
     for name in METHODS:
         for call in source.calls(f".{name}"):
-            if isinstance(call.func, ast.Attribute) and source.qualified(call.func) is None:
+            if isinstance(call.func, ast.Attribute) and source.qualified_name(call.func) is None:
                 yield Place(call, (call.func.value,))
     for subscript in source.nodes(ast.Subscript):
         if isinstance(subscript.slice, (ast.Constant, ast.Slice)) or isinstance(subscript.ctx, ast.Del):
@@ -184,9 +184,9 @@ def _is_mask(source: Source, node: ast.expr, depth: int = DEPTH) -> bool:
         case ast.BinOp(op=ast.BitAnd() | ast.BitOr() | ast.BitXor()):
             return _is_mask(source, node.left, depth) or _is_mask(source, node.right, depth)
         case ast.Call(func=ast.Attribute(attr=method) as function):
-            if any(k.arg == "dtype" and source.qualified(k.value) == "torch.bool" for k in node.keywords):
+            if any(k.arg == "dtype" and source.qualified_name(k.value) == "torch.bool" for k in node.keywords):
                 return True
-            name = source.qualified(function)
+            name = source.qualified_name(function)
             return name in BOOLEAN_FUNCTIONS if name else method in BOOLEAN_METHODS
         case ast.Name() if depth:
             bindings = source.lookup(node)
@@ -225,7 +225,7 @@ def _is_made_of_tensors(source: Source, value: ast.expr) -> bool:
         ):
             return True
         if isinstance(node, ast.Call):
-            name = source.qualified(node.func) or ""
+            name = source.qualified_name(node.func) or ""
             if name.startswith("torch.") and not name.startswith(("torch.finfo", "torch.iinfo", "torch.tensor")):
                 return True
     return False
@@ -244,7 +244,7 @@ def _is_tensor(source: Source, node: ast.expr, function: Function, depth: int = 
         case ast.Attribute():
             return not _HOST.search(node.attr) and _is_tensor(source, node.value, function, depth)
         case ast.Call():
-            name = source.qualified(node.func)
+            name = source.qualified_name(node.func)
             if name:
                 return name.startswith("torch.") and not name.startswith("torch.jit")
             if not isinstance(node.func, ast.Attribute) or _HOST.search(node.func.attr):
@@ -281,7 +281,7 @@ def _is_on_host(source: Source, node: ast.expr, depth: int = DEPTH) -> bool:
             return True
         if isinstance(part, ast.Attribute) and part.attr in ("cpu", "numpy", "tolist"):
             return True
-        if isinstance(part, (ast.Name, ast.Attribute)) and (source.qualified(part) or "").startswith("numpy"):
+        if isinstance(part, (ast.Name, ast.Attribute)) and (source.qualified_name(part) or "").startswith("numpy"):
             return True
         if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load) and depth:
             values = [assigned_value(source, binding) for binding in source.lookup(part)]

@@ -51,7 +51,7 @@ def gradients_reduced_one_by_one(source: Source, loop: ast.For) -> Iterator[Seen
 def _reduces(source: Source, statement: ast.stmt, parameter: str) -> ast.Call | None:
     """The call that a statement is, where it reduces the gradient of one parameter over all processes and waits for it."""
     call = statement.value if isinstance(statement, ast.Expr) else None
-    if not isinstance(call, ast.Call) or source.qualified(call.func) not in _COLLECTIVES:
+    if not isinstance(call, ast.Call) or source.qualified_name(call.func) not in _COLLECTIVES:
         return None
     is_reduce_to_one = last_name(call.func) == "reduce"
     group = argument(source, call, "group", 3 if is_reduce_to_one else 2)
@@ -65,7 +65,7 @@ def _is_everybody(source: Source, group: Argument) -> bool:
     """Whether a collective is one of all processes: no group is given, or the one that holds all."""
     if group is ABSENT or constant(source, group) in (None, 0):  # 0 stood for all of them before torch 1.0
         return True
-    return isinstance(group, ast.expr) and (source.qualified(group) or "").endswith("distributed.group.WORLD")
+    return isinstance(group, ast.expr) and (source.qualified_name(group) or "").endswith("distributed.group.WORLD")
 
 
 def _takes_all(source: Source, reduce: ast.Call, loop: ast.For, parameter: str) -> bool:

@@ -17,7 +17,7 @@ OTHERS = ("float16", "half(", "fp16", "apex")  # something runs in half precisio
 
 @check("PA305", call=ENABLED)
 def gradscaler_with_bfloat16(source: Source, call: ast.Call) -> Iterator[Seen]:
-    enabled = argument(source, call, "enabled", ENABLED[source.qualified(call.func) or ""])
+    enabled = argument(source, call, "enabled", ENABLED[source.qualified_name(call.func) or ""])
     if enabled is not ABSENT and constant(source, enabled) is not True:
         return
     casts = [(c, place) for name, place in AUTOCASTS.items() for c in source.calls(name)]
@@ -36,4 +36,4 @@ def gradscaler_with_bfloat16(source: Source, call: ast.Call) -> Iterator[Seen]:
 def _is_bfloat16(source: Source, dtype: Argument) -> bool:
     if not isinstance(dtype, ast.expr):
         return False
-    return source.qualified(resolve(source, dtype) or dtype) == "torch.bfloat16"
+    return source.qualified_name(resolve(source, dtype) or dtype) == "torch.bfloat16"

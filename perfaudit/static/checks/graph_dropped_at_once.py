@@ -33,7 +33,7 @@ def graph_dropped_at_once(source: Source, module: ast.Module) -> Iterator[Seen]:
             if evaluates(step, part.root):
                 continue
             for call in (node for node in ast.walk(part.root) if isinstance(node, ast.Call)):
-                made = _detached(call)
+                made = _detached_call(call)
                 if made is None or not _is_model(source, made.func) or in_no_grad(source, call):
                     continue
                 if is_test(source, call) or not runs_each_time(source, call, part.root):
@@ -48,7 +48,7 @@ def graph_dropped_at_once(source: Source, module: ast.Module) -> Iterator[Seen]:
                 )
 
 
-def _detached(call: ast.Call) -> ast.Call | None:
+def _detached_call(call: ast.Call) -> ast.Call | None:
     """`model(x)` of `model(x).detach()`."""
     if call.args or not isinstance(call.func, ast.Attribute) or call.func.attr != "detach":
         return None
@@ -58,7 +58,7 @@ def _detached(call: ast.Call) -> ast.Call | None:
 def _is_model(source: Source, called: ast.expr) -> bool:
     """Whether what is called is a model of the program: a name, or `self.netD`, whose parameters or mode it asks for."""
     name = dotted_name(called)
-    if not name or source.qualified(called) is not None:
+    if not name or source.qualified_name(called) is not None:
         return False
     return any(
         node.attr in _OF_MODELS and dotted_name(node.value) == name

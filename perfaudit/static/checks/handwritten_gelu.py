@@ -64,7 +64,7 @@ def handwritten_gelu(source: Source, call: ast.Call) -> Iterator[Seen]:
 
 def _curve(source: Source, call: ast.Call) -> str | None:
     """Which of the two curves the call computes of a tensor, if one."""
-    name = source.qualified(call.func)
+    name = source.qualified_name(call.func)
     if name is not None:
         return CURVES.get(name) if len(call.args) == 1 and not call.keywords else None
     is_method = isinstance(call.func, ast.Attribute) and call.func.attr in INNER and not (call.args or call.keywords)
@@ -77,7 +77,7 @@ def _curve(source: Source, call: ast.Call) -> str | None:
 
 def _argument(source: Source, call: ast.Call) -> ast.expr:
     """What the tanh or erf is taken of: the argument, or the object of the method."""
-    is_method = source.qualified(call.func) is None and isinstance(call.func, ast.Attribute)
+    is_method = source.qualified_name(call.func) is None and isinstance(call.func, ast.Attribute)
     return call.func.value if is_method and isinstance(call.func, ast.Attribute) else call.args[0]
 
 
@@ -181,7 +181,7 @@ class _Formula:
                 return None
             self.is_exact = _equal(inner, INNER[kind], EXACT)
             return {(0, 1): 1.0}
-        name = self.source.qualified(call.func)
+        name = self.source.qualified_name(call.func)
         arguments = list(call.args)
         if name is None and isinstance(call.func, ast.Attribute):
             name, arguments = f"torch.{call.func.attr}", [call.func.value, *arguments]
@@ -205,13 +205,13 @@ def _number(source: Source, node: ast.expr, depth: int = 4) -> float | None:
         inner = assigned_value(source, bindings[0]) if len(bindings) == 1 else None
         return _number(source, inner, depth - 1) if depth and isinstance(inner, (ast.BinOp, ast.Call)) else None
     if isinstance(node, ast.Attribute):
-        return NUMBERS.get(source.qualified(node) or "")
+        return NUMBERS.get(source.qualified_name(node) or "")
     if isinstance(node, ast.BinOp) and isinstance(node.op, ARITHMETIC):
         left = _number(source, node.left, depth)
         right = None if left is None else _number(source, node.right, depth)
         return _arithmetic(node.op, left, right) if left is not None and right is not None else None
     if isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords:
-        name, inside = source.qualified(node.func), _number(source, node.args[0], depth)
+        name, inside = source.qualified_name(node.func), _number(source, node.args[0], depth)
         if inside is None:
             return None
         if name in ROOTS:

@@ -61,7 +61,7 @@ def _reads_index(source: Source, statement: ast.stmt, row: str) -> bool:
             return False
     if last_name(picked.func) not in _PICKS:
         return False
-    from_torch = (source.qualified(picked.func) or "").startswith("torch.")
+    from_torch = (source.qualified_name(picked.func) or "").startswith("torch.")
     tensor = picked.args[0] if from_torch and picked.args else getattr(picked.func, "value", None)
     match tensor:
         case ast.Subscript(value=ast.Name() | ast.Attribute(), slice=ast.Name(id=name)):

@@ -26,7 +26,7 @@ def _fits(kind: str, linear: ast.Call, norm_kind: str, norm: ast.Call) -> bool:
     Of three dimensions it normalises the second, which is not that of the outputs. Then the numbers differ as a rule;
     on (batch, d, d) they are the same by chance, which `_doubt` is for.
     """
-    outputs, features = _given(linear, "out_features", 1), _given(norm, "num_features", 0)
+    outputs, features = _argument_of(linear, "out_features", 1), _argument_of(norm, "num_features", 0)
     return (
         norm_kind in NORMS and outputs is not None and features is not None and ast.dump(outputs) == ast.dump(features)
     )
@@ -39,7 +39,7 @@ def _doubt(source: Source, linear: ast.Call) -> str:
     """
     layers = [node for node in ast.walk(source.statement(linear)) if isinstance(node, ast.Call)]
     if _changes_width(linear) or any(
-        source.qualified(n.func) == "torch.nn.Linear" and _changes_width(n) for n in layers
+        source.qualified_name(n.func) == "torch.nn.Linear" and _changes_width(n) for n in layers
     ):
         return ""
     around = source.enclosing(linear, ast.ClassDef) or source.statement(linear)
@@ -49,13 +49,13 @@ def _doubt(source: Source, linear: ast.Call) -> str:
 
 
 def _changes_width(linear: ast.Call) -> bool:
-    inputs, outputs = _given(linear, "in_features", 0), _given(linear, "out_features", 1)
+    inputs, outputs = _argument_of(linear, "in_features", 0), _argument_of(linear, "out_features", 1)
     return inputs is not None and outputs is not None and ast.dump(inputs) != ast.dump(outputs)
 
 
 def _flattens(source: Source, call: ast.Call) -> bool:
     """Whether a call leaves two dimensions: `nn.Flatten()`, `torch.flatten(x, 1)`, `x.view(x.size(0), -1)`."""
-    name = source.qualified(call.func)
+    name = source.qualified_name(call.func)
     if name == "torch.nn.Flatten":
         return not call.args and not call.keywords
     shape = call.args[1:] if name in ("torch.flatten", "torch.reshape") else call.args
@@ -65,7 +65,7 @@ def _flattens(source: Source, call: ast.Call) -> bool:
     return method in ("view", "reshape") and len(shape) == 2 and not isinstance(shape[0], ast.Starred)
 
 
-def _given(call: ast.Call, name: str, position: int) -> ast.expr | None:
+def _argument_of(call: ast.Call, name: str, position: int) -> ast.expr | None:
     named = next((k.value for k in call.keywords if k.arg == name), None)
     if named is not None or any(isinstance(a, ast.Starred) for a in call.args):
         return named

@@ -86,7 +86,7 @@ def _is_the_same_each_time(source: Source, call: ast.Call, epochs: Loop) -> bool
 
 def _is_plain(source: Source, made: ast.Call) -> bool:
     """Whether a call in the arguments gives the same on every epoch: a sampler of torch's, a number."""
-    name = source.qualified(made.func) or ""
+    name = source.qualified_name(made.func) or ""
     return name.startswith("torch.utils.data.") or last_name(made.func) in ("len", "min", "max", "int", "cpu_count")
 
 
@@ -127,7 +127,7 @@ def _may_change(source: Source, use: ast.expr) -> bool:
     ):  # `options.workers` is read; `dataset.shuffle()` and `dataset.epoch = 3` are not
         above = source.parent(parent)
         is_called = isinstance(above, ast.Call) and above.func is parent
-        return not isinstance(parent.ctx, ast.Load) or (is_called and source.qualified(parent) is None)
+        return not isinstance(parent.ctx, ast.Load) or (is_called and source.qualified_name(parent) is None)
     if isinstance(parent, ast.Subscript):
         return not isinstance(parent.ctx, ast.Load)
     if isinstance(parent, (ast.Call, ast.keyword, ast.Starred)):

@@ -71,4 +71,4 @@ def _draws_an_order(source: Source, call: ast.Call) -> bool:
         return True
     sampler = argument(source, call, "sampler", 3)
     made = resolve(source, sampler) if isinstance(sampler, ast.expr) else None
-    return isinstance(made, ast.Call) and source.qualified(made.func) in _RANDOM
+    return isinstance(made, ast.Call) and source.qualified_name(made.func) in _RANDOM

@@ -30,7 +30,7 @@ CONDITIONS = (ast.If, ast.While, ast.Try, ast.Break, ast.Continue, ast.Return, a
 def loop_over_tensor_rows(source: Source, loop: ast.For) -> Iterator[Seen]:
     if not isinstance(loop.target, ast.Name) or not source.imports_torch:
         return
-    counted = _counted(source, loop.iter)
+    counted = _counted_axis(source, loop.iter)
     if counted is None or not runs_every_step(source, loop):
         return
     tensor, axis = counted
@@ -47,7 +47,7 @@ def loop_over_tensor_rows(source: Source, loop: ast.For) -> Iterator[Seen]:
     )
 
 
-def _counted(source: Source, node: ast.expr) -> tuple[str, int] | None:
+def _counted_axis(source: Source, node: ast.expr) -> tuple[str, int] | None:
     """The tensor and the axis that `range(x.size(0))`, `range(x.shape[1])` or `range(batch)` counts."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.func.id != "range":
         return None
@@ -65,7 +65,7 @@ def _size(source: Source, node: ast.expr) -> tuple[str, int] | None:
         return None
     if not isinstance(owner, ast.Name) or not isinstance(axis, ast.Constant) or axis.value not in (0, 1):
         return None
-    return (owner.id, 1 if axis.value else 0) if source.qualified(owner) is None else None
+    return (owner.id, 1 if axis.value else 0) if source.qualified_name(owner) is None else None
 
 
 def _named_size(source: Source, node: ast.expr) -> tuple[str, int] | None:

@@ -13,7 +13,7 @@ from perfaudit.static.understanding.backward import backward_calls
 from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.each_time import runs_in_any_case
 from perfaudit.static.understanding.elsewhere import Elsewhere, called_elsewhere
-from perfaudit.static.understanding.losses import backpropagated, backward_operand, key, makes_loss, summands
+from perfaudit.static.understanding.losses import backpropagated_names, backward_operand, key, makes_loss, summands
 from perfaudit.static.understanding.members import is_own
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.no_grad import in_no_grad
@@ -39,7 +39,7 @@ def loss_accumulates_graph(source: Source, module: ast.Module) -> Iterator[Seen]
         if _uses_graphs_again(source):
             return
         returned = _returned_losses(source, step)
-        losses = backpropagated(source, step.loop) | returned
+        losses = backpropagated_names(source, step.loop) | returned
         yield from _handed_over(source, step, losses, returned)
         for statement in ast.walk(step.loop):
             target, added = _addition(statement)
@@ -79,7 +79,7 @@ def _handed_over(
         here = Elsewhere(source, function, call) if function is not None else called_elsewhere(source, call)
         if here is None or here.owner is None or _begins_again(step, call.func.value):
             continue
-        names = {name for name, argument in here.given if any(argument is term for term in given)}
+        names = {name for name, argument in here.named_arguments if any(argument is term for term in given)}
         statement = next((s for s in _statements(here.function) if _adds_to_self(here, s, names)), None)
         if statement is not None:
             place = f"`{here.source.brief(statement)}` in `{here.function.name}`"
@@ -156,7 +156,7 @@ def _returned_losses(source: Source, step: StepLoop) -> set[str]:
 
 def _returns_its_loss(source: Source, function: Function) -> bool:
     returns = [n for n in ast.walk(function) if isinstance(n, ast.Return) and enclosing_function(source, n) is function]
-    losses = backpropagated(source, function)
+    losses = backpropagated_names(source, function)
     reads = {"item", "detach", "data"}
     rebound = [n for n in ast.walk(function) if isinstance(n, ast.Call) and last_name(n.func) in reads]
     return (
@@ -219,7 +219,7 @@ def _is_tensor(source: Source, term: ast.expr, root: Loop | Function, returned: 
         call
         for call in backward_calls(source)
         if any(ancestor is root for ancestor in source.ancestors(call))
-        and key(_differentiated(source, root, backward_operand(source, call))) == name
+        and key(_differentiated_tensor(source, root, backward_operand(source, call))) == name
     ]
     if not backwards:
         return bool(bindings) and all(value is not None and _makes_tensor(source, value) for value in values.values())
@@ -280,7 +280,7 @@ def _is_number(source: Source, value: ast.expr) -> bool:
     return constant(source, value) is not UNKNOWN
 
 
-def _differentiated(source: Source, root: Loop | Function, node: ast.expr) -> ast.expr:
+def _differentiated_tensor(source: Source, root: Loop | Function, node: ast.expr) -> ast.expr:
     """The one tensor that a backward pass starts from: `x` of `x`, `x / 4`, `scaler.scale(x)`, `x.mean()`."""
     if isinstance(node, ast.NamedExpr):
         return node.target
@@ -288,12 +288,12 @@ def _differentiated(source: Source, root: Loop | Function, node: ast.expr) -> as
         bound = any(_binds(inner, key(node.right)) for inner in ast.walk(root))
         plain = isinstance(node.right, ast.Constant) or (key(node.right) and not bound)
         if isinstance(node.op, (ast.Div, ast.Mult)) and plain:
-            return _differentiated(source, root, node.left)
+            return _differentiated_tensor(source, root, node.left)
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         if node.func.attr == "scale" and len(node.args) == 1:
-            return _differentiated(source, root, node.args[0])
-        if node.func.attr in ("mean", "sum", "div", "clone", "squeeze") and not source.qualified(node.func):
-            return _differentiated(source, root, node.func.value)
+            return _differentiated_tensor(source, root, node.args[0])
+        if node.func.attr in ("mean", "sum", "div", "clone", "squeeze") and not source.qualified_name(node.func):
+            return _differentiated_tensor(source, root, node.func.value)
     return node
 
 
@@ -388,7 +388,7 @@ def _is_harmless(source: Source, use: ast.expr, roots: set[str], depth: int) -> 
             return True
         if isinstance(ancestor, ast.Call) and ancestor.func is not child:
             name = last_name(ancestor.func)
-            return bool(READER.match(name)) or (source.qualified(ancestor.func) or "").startswith(
+            return bool(READER.match(name)) or (source.qualified_name(ancestor.func) or "").startswith(
                 ("math.", "wandb.", "numpy.")
             )
         if isinstance(ancestor, (*FUNCTIONS, ast.Lambda, ast.ClassDef)):

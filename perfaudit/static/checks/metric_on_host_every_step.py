@@ -33,7 +33,7 @@ def metric_on_host_every_step(source: Source, module: ast.Module) -> Iterator[Se
             if evaluates(step, part.root):
                 continue
             for call in (node for node in ast.walk(part.root) if isinstance(node, ast.Call)):
-                if not _METRICS.match(source.qualified(call.func) or "") or is_test(source, call):
+                if not _METRICS.match(source.qualified_name(call.func) or "") or is_test(source, call):
                     continue
                 inner = source.enclosing(call, *LOOPS, within=part.root)
                 if in_no_grad(source, call) and inner is not None:

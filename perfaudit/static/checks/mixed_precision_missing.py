@@ -207,10 +207,10 @@ def _forward_and_loss(source: Source, step: StepLoop) -> tuple[ast.Assign, ...] 
 
 def _is_safe_loss(source: Source, call: ast.Call) -> bool:
     """Whether a call is a criterion of torch that autocast runs in float32."""
-    if source.qualified(call.func) in _SAFE_FUNCTIONS:
+    if source.qualified_name(call.func) in _SAFE_FUNCTIONS:
         return True
-    made = _built(source, call.func)
-    return isinstance(made, ast.Call) and source.qualified(made.func) in _SAFE_CLASSES
+    made = _call_behind_moves(source, call.func)
+    return isinstance(made, ast.Call) and source.qualified_name(made.func) in _SAFE_CLASSES
 
 
 def _model(source: Source, call: ast.Call) -> ast.Name | None:
@@ -222,13 +222,13 @@ def _model(source: Source, call: ast.Call) -> ast.Name | None:
         or not isinstance(call.args[0], ast.Name)
     ):
         return None
-    made = _built(source, call.func)
+    made = _call_behind_moves(source, call.func)
     if any(made is built for built in whole_models(source)):
         return call.func
     return call.func if is_visible(source, call.func) else None
 
 
-def _built(source: Source, name: ast.expr) -> ast.expr | None:
+def _call_behind_moves(source: Source, name: ast.expr) -> ast.expr | None:
     """The call that a name stands for, behind `.to(...)` and `.cuda()`."""
     made = resolve(source, name)
     while isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute) and made.func.attr in ("to", "cuda"):
@@ -273,7 +273,7 @@ def _only_picks(source: Source, use: ast.expr, statements: tuple[ast.Assign, ...
             )
     if not isinstance(parent, ast.Call) or node not in parent.args:
         return False
-    name = source.qualified(parent.func)
+    name = source.qualified_name(parent.func)
     return name == "torch.argmax" or (name in ("torch.max", "torch.topk") and _drops_values(source, parent))
 
 

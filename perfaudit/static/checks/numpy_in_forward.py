@@ -50,7 +50,7 @@ def numpy_in_forward(source: Source, definition: ast.ClassDef) -> Iterator[Seen]
 
 def _is_module(source: Source, definition: ast.ClassDef) -> bool:
     """Whether a class is a network by what it says it derives from; an autograd function and a data set are none."""
-    names = [source.qualified(base) or last_name(base) for base in definition.bases]
+    names = [source.qualified_name(base) or last_name(base) for base in definition.bases]
     return any(name.startswith("torch.nn.") or name.endswith("Module") for name in names)
 
 
@@ -60,7 +60,7 @@ def _calls(function: Function) -> list[ast.Call]:
 
 
 def _goes_through_numpy(source: Source, function: Function, call: ast.Call) -> bool:
-    name = source.qualified(call.func)
+    name = source.qualified_name(call.func)
     if name in FROM_NUMPY:
         found = bool(call.args) and any(_is_array(source, part) for part in ast.walk(call.args[0]))
     elif name in COPIES:
@@ -76,7 +76,7 @@ def _is_array(source: Source, node: ast.AST) -> bool:
     """Whether an expression is an array that NumPy makes there: `np.random.randn(4)`, not the number `np.sqrt(2)`."""
     if not isinstance(node, ast.Call):
         return False
-    name = source.qualified(node.func) or ""
+    name = source.qualified_name(node.func) or ""
     return name.startswith("numpy.random.") or name in {
         f"numpy.{n}" for n in ("array", "arange", "zeros", "ones", "stack", "eye", "linspace", "full")
     }
@@ -95,7 +95,7 @@ def _feeds_another_library(source: Source, call: ast.Call) -> bool:
     around = source.enclosing(call, ast.Call)
     if around is None or any(part is call for part in ast.walk(around.func)):
         return False
-    name = source.qualified(around.func) or ""
+    name = source.qualified_name(around.func) or ""
     return not name.startswith(("numpy.", "torch.")) and called_function(source, around) is None
 
 

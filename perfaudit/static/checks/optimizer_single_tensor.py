@@ -23,7 +23,7 @@ FOREACH_OF_ADAGRAD = 6  # position; keyword-only in the others
 
 @check("PA403", call=tuple(f"torch.optim.{name}" for name in HAVE_FOREACH))
 def foreach_is_off(source: Source, call: ast.Call) -> Iterator[Seen]:
-    name = source.qualified(call.func) or ""
+    name = source.qualified_name(call.func) or ""
     foreach = argument(source, call, "foreach", FOREACH_OF_ADAGRAD if name.endswith("Adagrad") else None)
     if foreach is ABSENT or constant(source, foreach) is not False:
         return
@@ -52,7 +52,7 @@ def update_by_hand(source: Source, loop: ast.For) -> Iterator[Seen]:
     if len(updates) != 1 or not runs_every_step(source, loop) or is_test(source, loop):
         return
     model = resolve(source, parameters.func.value)
-    if isinstance(model, ast.Call) and (source.qualified(model.func) or "").startswith("torch.nn."):  # one layer
+    if isinstance(model, ast.Call) and (source.qualified_name(model.func) or "").startswith("torch.nn."):  # one layer
         return
     yield Seen(
         loop,

@@ -34,7 +34,7 @@ def profiler_left_on(source: Source, call: ast.Call) -> Iterator[Seen]:
         return
     if not any(_is_long(source, step.loop) and _is_in(source, step.loop, around) for step in step_loops(source)):
         return
-    is_profiler = "emit" not in (source.qualified(call.func) or "")
+    is_profiler = "emit" not in (source.qualified_name(call.func) or "")
     cost = (
         "records every operation of the whole training, and keeps it"
         if is_profiler
@@ -49,7 +49,7 @@ def profiler_left_on(source: Source, call: ast.Call) -> Iterator[Seen]:
 
 def _may_be_off(source: Source, call: ast.Call) -> bool:
     """Whether `enabled` is passed, and not as True."""
-    if source.qualified(call.func) == PROFILERS[0]:
+    if source.qualified_name(call.func) == PROFILERS[0]:
         return any(k.arg is None for k in call.keywords)
     enabled = argument(source, call, "enabled", 0)
     return enabled is not ABSENT and not is_true(source, enabled)

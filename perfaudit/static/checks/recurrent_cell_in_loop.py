@@ -89,7 +89,7 @@ def _layer_for(source: Source, cell: ast.expr) -> str:
     around = source.enclosing(cell, ast.ClassDef)
     own = [store for store in stores if source.enclosing(store, ast.ClassDef) is around]
     made = assigned_value(source, own[0]) if len(own) == 1 else None
-    return _LAYERS.get(source.qualified(made.func) or "", "") if isinstance(made, ast.Call) else ""
+    return _LAYERS.get(source.qualified_name(made.func) or "", "") if isinstance(made, ast.Call) else ""
 
 
 def _names(node: ast.expr) -> tuple[str, ...]:

@@ -75,7 +75,7 @@ def _is_made_in_step(source: Source, call: ast.Call, loop: ast.For) -> bool:
             if name in given or name in followed:
                 continue
             followed.add(name)
-            made = [s for s in ast.walk(loop) if name in _stored(s)]
+            made = [s for s in ast.walk(loop) if name in _stored_names(s)]
             if not made or not all(isinstance(s, ast.Assign) for s in made):
                 return False
             first = min(made, key=lambda s: s.lineno)  # type: ignore[attr-defined]  # statements
@@ -97,7 +97,7 @@ def _straight(body: list[ast.stmt]) -> Iterator[ast.stmt]:
             yield from _straight(statement.body)
 
 
-def _stored(statement: ast.AST) -> set[str]:
+def _stored_names(statement: ast.AST) -> set[str]:
     if isinstance(statement, ast.Assign):
         targets = statement.targets
     elif isinstance(statement, (ast.AugAssign, ast.AnnAssign, ast.For, ast.NamedExpr)):

@@ -81,7 +81,7 @@ def _seen_elsewhere(source: Source, elsewhere: list[Elsewhere], is_timed: bool) 
             found = _cost_and_cure(there.source, call, is_timed)
             if found is None or not runs_in_any_case(there.source, call, there.function):
                 continue
-            if there.source.qualified(call.func) == "gc.collect" and _collects_by_hand(source):
+            if there.source.qualified_name(call.func) == "gc.collect" and _collects_by_hand(source):
                 continue
             told.add(id(call))
             cost, cure = found
@@ -120,7 +120,7 @@ def _is_exceptional(source: Source, call: ast.Call) -> bool:
 
 
 def _cost_and_cure(source: Source, call: ast.Call, is_timed: bool) -> tuple[str, str] | None:
-    name = source.qualified(call.func)
+    name = source.qualified_name(call.func)
     if name in SYNCHRONIZE or _is_stream_sync(source, call):
         if is_timed:  # without the sync the clock would measure the launches only
             return None
@@ -142,7 +142,7 @@ def _collects_by_hand(source: Source) -> bool:
 def _is_stream_sync(source: Source, call: ast.Call) -> bool:
     """Whether the call is `torch.cuda.current_stream().synchronize()`."""
     stream = call.func.value if isinstance(call.func, ast.Attribute) and call.func.attr == "synchronize" else None
-    return isinstance(stream, ast.Call) and source.qualified(stream.func) in STREAMS
+    return isinstance(stream, ast.Call) and source.qualified_name(stream.func) in STREAMS
 
 
 def _reads_a_clock(root: Loop | Function) -> bool:

@@ -26,7 +26,7 @@ KEEPS_HOST = ("out", "generator", "pin_memory", "requires_grad")
 @check("PA105", call=(".to", ".cuda"))
 def tensor_built_on_host(source: Source, call: ast.Call) -> Iterator[Seen]:
     built = call.func.value if isinstance(call.func, ast.Attribute) else None
-    name = source.qualified(built.func) if isinstance(built, ast.Call) else None
+    name = source.qualified_name(built.func) if isinstance(built, ast.Call) else None
     if not isinstance(built, ast.Call) or name is None or name not in EXACT | RANDOM | COUNTED:
         return
     device = _device(source, call)
@@ -50,7 +50,13 @@ def tensor_built_on_host(source: Source, call: ast.Call) -> Iterator[Seen]:
 
 def _has_no_element(source: Source, built: ast.Call) -> bool:
     """Whether a length is 0, as in `torch.empty(0)`: there is nothing to fill, and nothing to copy."""
-    if source.qualified(built.func) not in ("torch.empty", "torch.zeros", "torch.ones", "torch.rand", "torch.randn"):
+    if source.qualified_name(built.func) not in (
+        "torch.empty",
+        "torch.zeros",
+        "torch.ones",
+        "torch.rand",
+        "torch.randn",
+    ):
         return False
     sizes = [part for size in built.args for part in (size.elts if isinstance(size, (ast.Tuple, ast.List)) else [size])]
     return any(type(value := constant(source, size)) is int and value == 0 for size in sizes)
@@ -117,7 +123,7 @@ def _cuda_device(source: Source, target: ast.expr) -> str | None:
             return None
         return source.text_of(target) if isinstance(target.value, str) else f'"cuda:{target.value}"'
     value = resolve(source, target)
-    is_device = isinstance(value, ast.Call) and source.qualified(value.func) == "torch.device"
+    is_device = isinstance(value, ast.Call) and source.qualified_name(value.func) == "torch.device"
     return source.text_of(target) if is_device and not isinstance(target, ast.Call) else ""
 
 

@@ -34,7 +34,7 @@ def tensor_built_then_cast(source: Source, call: ast.Call) -> Iterator[Seen]:
     built = call.func.value if isinstance(call.func, ast.Attribute) else None
     if not isinstance(built, ast.Call) or (dtype := _target(source, call)) is None:
         return
-    name = source.qualified(built.func)
+    name = source.qualified_name(built.func)
     if name is None or not _is_converted(source, built, name, SYNONYMS.get(dtype, dtype)):
         return
     if any(argument(source, built, option) is not ABSENT for option in KEEPS_BOTH):
@@ -60,7 +60,7 @@ def _target(source: Source, call: ast.Call) -> str | None:
     values = [*call.args, *(k.value for k in call.keywords if k.arg == "dtype")]
     if len(values) != 1 or len(call.args) + len(call.keywords) != 1:
         return None
-    dtype = source.qualified(values[0])
+    dtype = source.qualified_name(values[0])
     return dtype if dtype in {*CASTS.values(), *SYNONYMS} else None
 
 

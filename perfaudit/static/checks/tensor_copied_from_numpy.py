@@ -31,7 +31,7 @@ def tensor_copied_from_numpy(source: Source, call: ast.Call) -> Iterator[Seen]:
             f"`{source.brief(call)}` reads a list of arrays number by number, in Python",
             Proposal(
                 "stack the arrays first",
-                _stacked(source, data),
+                _stack_edits(source, data),
                 "safe" if has_dtype else "unsafe",
                 () if has_dtype else ("rounding",),  # numpy finds another common dtype for float32 and int64
             ),
@@ -113,11 +113,11 @@ def _is_array(source: Source, node: ast.expr) -> bool:
 
 
 def _is_fresh(source: Source, call: ast.Call) -> bool:
-    name = source.qualified(call.func)
+    name = source.qualified_name(call.func)
     return name in FRESH and not any(k.arg in ("copy", "subok", "like", "out", None) for k in call.keywords)
 
 
-def _stacked(source: Source, data: ast.expr) -> edit.Edits | None:
+def _stack_edits(source: Source, data: ast.expr) -> edit.Edits | None:
     """`np.stack(...)` around the list, by the name this file has for numpy."""
     stack = next(
         (

@@ -18,7 +18,7 @@ FEW = 8  # turns; copying so few times costs less than reading about it
 
 @check("PA207", call=JOINS)
 def tensor_grown_in_loop(source: Source, call: ast.Call) -> Iterator[Seen]:
-    name = _grown(source, call)
+    name = _grown_name(source, call)
     loop = source.enclosing(call, *LOOPS, within=source.scope(call))
     if name is None or not isinstance(loop, LOOPS) or _has_few_turns(source, loop):
         return
@@ -34,7 +34,7 @@ def tensor_grown_in_loop(source: Source, call: ast.Call) -> Iterator[Seen]:
     )
 
 
-def _grown(source: Source, call: ast.Call) -> str | None:
+def _grown_name(source: Source, call: ast.Call) -> str | None:
     """The variable of `x = torch.cat([x, …])`, also as one side of `x = first if x is None else torch.cat([x, …])`."""
     value: ast.expr = call
     parent = source.parent(call)

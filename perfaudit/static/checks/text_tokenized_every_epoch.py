@@ -58,7 +58,7 @@ def text_tokenized_every_epoch(source: Source, definition: ast.ClassDef) -> Iter
 
 def _is_dataset(source: Source, definition: ast.ClassDef) -> bool:
     """Whether a class is a dataset that is indexed, by its base, or by its name where it has none."""
-    names = [source.qualified(base) or dotted_name(base) for base in definition.bases]
+    names = [source.qualified_name(base) or dotted_name(base) for base in definition.bases]
     has_length = any(isinstance(f, FUNCTIONS) and f.name == "__len__" for f in definition.body)
     if not names and has_length:
         names = [definition.name]

@@ -39,7 +39,7 @@ def unaligned_output(source: Source, linear: ast.Call) -> Iterator[Seen]:
 
 @check("PA206", call=["torch.nn.Linear", *sorted(RECURRENT)])
 def unaligned_width(source: Source, layer: ast.Call) -> Iterator[Seen]:
-    kind = source.qualified(layer.func)
+    kind = source.qualified_name(layer.func)
     width = _size(source, layer, "out_features" if kind == "torch.nn.Linear" else "hidden_size", 1)
     if width is None or width < WIDTH or width % WIDTH_STEP == 0 or width in _vocabularies(source):
         return

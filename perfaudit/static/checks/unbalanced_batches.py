@@ -57,6 +57,6 @@ def _draws_at_random(source: Source, call: ast.Call) -> bool:
         return True
     sampler = argument(source, call, "sampler", 3)
     made = resolve(source, sampler) if isinstance(sampler, ast.expr) else None
-    if not isinstance(made, ast.Call) or source.qualified(made.func) != "torch.utils.data.DistributedSampler":
+    if not isinstance(made, ast.Call) or source.qualified_name(made.func) != "torch.utils.data.DistributedSampler":
         return False
     return argument(source, made, "shuffle", 3) is ABSENT or is_true(source, argument(source, made, "shuffle", 3))

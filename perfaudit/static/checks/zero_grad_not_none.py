@@ -88,7 +88,7 @@ def _uses_gradients(source: Source) -> bool:
     """Whether the file does more with `.grad` than to test it for None and zero it: adds to it, reads it, keeps it."""
     if _KEEPS_GRADIENTS.search(source.text):
         return True
-    gradients = [a for a in source.nodes(ast.Attribute) if a.attr == "grad" and source.qualified(a) is None]
+    gradients = [a for a in source.nodes(ast.Attribute) if a.attr == "grad" and source.qualified_name(a) is None]
     return not all(_is_tested_or_dropped(source, gradient) for gradient in gradients)
 
 
@@ -124,7 +124,7 @@ def _may_miss_a_gradient(source: Source) -> bool:
     if any(isinstance(node, (ast.IfExp, ast.BoolOp)) or _leaves_out(node) for node in nodes):
         return True
     called = [node for node in nodes if isinstance(node, ast.Call)]
-    functions = _reached(source, called)
+    functions = _functions_for_loss(source, called)
     called += [node for f in functions if f.name != "forward" for node in ast.walk(f) if isinstance(node, ast.Call)]
     models = [call.func for call in called if _may_be_model(source, call)]
     if not models or not all(is_visible(source, model) for model in models):
@@ -181,10 +181,10 @@ def _makes_it_now_and_then(source: Source, node: ast.AST, names: set[str], backw
         return isinstance(node, ast.Try)
     if isinstance(node, LOOPS) and any(node is step.loop for step in step_loops(source)):
         return False
-    return any(_changed(inner) & names for inner in ast.walk(node))
+    return any(_changed_names(inner) & names for inner in ast.walk(node))
 
 
-def _changed(node: ast.AST) -> set[str]:
+def _changed_names(node: ast.AST) -> set[str]:
     """Names that a node binds, writes an item or an attribute of, or changes in place."""
     if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Store):
         while isinstance(node, (ast.Attribute, ast.Subscript)):
@@ -199,7 +199,7 @@ def _leaves_out(node: ast.AST) -> bool:
     return isinstance(node, ast.comprehension) and bool(node.ifs)
 
 
-def _reached(source: Source, called: list[ast.Call]) -> list[Function]:
+def _functions_for_loss(source: Source, called: list[ast.Call]) -> list[Function]:
     """Functions of this file that may run for the loss, by their names: `forward`, what it calls, what makes the loss."""
     by_name: dict[str, list[Function]] = {}
     functions: list[Function] = [*source.nodes(ast.FunctionDef), *source.nodes(ast.AsyncFunctionDef)]
@@ -219,7 +219,7 @@ def _reached(source: Source, called: list[ast.Call]) -> list[Function]:
 
 def _may_be_model(source: Source, call: ast.Call) -> bool:
     """Whether a call may run layers: not torch's own function, a function of this file, a criterion or a builtin."""
-    name = source.qualified(call.func)
+    name = source.qualified_name(call.func)
     if name is not None:
         return not name.startswith("torch.")
     if isinstance(call.func, ast.Attribute):

@@ -150,7 +150,7 @@ class Project:
     def _numbers(self) -> dict[str, int]:
         return {file: number for number, file in enumerate(self.files)}
 
-    def marked(self, mark: str) -> FileSet:
+    def files_with_mark(self, mark: str) -> FileSet:
         """Files of the scan whose bytes carry a mark."""
         if mark not in self._marked:
             self._marked[mark] = self._files_where(
@@ -172,7 +172,7 @@ class Project:
 
     def digest_of_marked(self, mark: str) -> str:
         """Changes when a file with this mark does."""
-        return self.digest_of(self.marked(mark))
+        return self.digest_of(self.files_with_mark(mark))
 
     def digest_of_importers(self, path: str) -> str:
         """Changes when a file that imports this one, directly or through others, does."""

@@ -58,7 +58,7 @@ class Glance:
         return name in self._last_from_torch
 
     @cached_property
-    def bound(self) -> frozenset[str]:
+    def bound_names(self) -> frozenset[str]:
         """Names that the module may bind to something of torch's; "*" where it imports everything from another."""
         return self.last_imported | self.subclasses.keys()
 
@@ -76,7 +76,7 @@ def glance(data: bytes) -> Glance:
     headers = islice(matches_at_lines_with(b"class ", _SUBCLASS, data), MAX_GLANCED)
     classes = ((match[1].decode(), match[2].decode().rpartition(".")[2]) for match in headers)
     subclasses = {name: base for name, base in classes if base not in _NOT_PLAIN}
-    imports = tuple(islice(dict.fromkeys(islice(_imported(data), 2 * MAX_GLANCED)), MAX_GLANCED))
+    imports = tuple(islice(dict.fromkeys(islice(_imported_names(data), 2 * MAX_GLANCED)), MAX_GLANCED))
     added = tuple(_search_path(data)) if b"sys.path" in data else ()
     return Glance(hashlib.sha256(data).hexdigest()[:32], len(data), marks_of_bytes(data), imports, subclasses, added)
 
@@ -88,7 +88,7 @@ def _search_path(data: bytes) -> Iterator[str]:
         yield from ((match[1] or match[2]).decode() for match in _JOINED_PATH.finditer(data))
 
 
-def _imported(data: bytes) -> Iterator[str]:
+def _imported_names(data: bytes) -> Iterator[str]:
     """Modules and names as `glance` counts them, in order of the text."""
     last_bracket = data.rfind(b")")
     for match in matches_at_lines_with(b"import", _IMPORT, data):

@@ -64,7 +64,7 @@ class ImportedNames:
             self._derived[dotted, bases] = self._follow(self._folder, dotted, MAX_HOPS, bases) in bases
         return self._derived[dotted, bases]
 
-    def defined(self, dotted: str, by: Source | None = None) -> tuple[Source, ast.AST] | None:
+    def definition_of(self, dotted: str, by: Source | None = None) -> tuple[Source, ast.AST] | None:
         """The function or class of another file that an imported name stands for, and that file; None where none surely is.
 
         Through re-exports. The file is seen alone: what its own imports stand for is asked with `by`, the file that imports

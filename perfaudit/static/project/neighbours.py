@@ -42,19 +42,19 @@ class Neighbours(ImportedNames):
     def is_imported_by_a_marked_file(self, mark: str) -> bool:
         """Whether a file of the scan that imports this one, directly or through others, carries the mark."""
         self.asked.imports = True
-        return bool(self._project.graph.importers(self._path) & self._project.marked(mark))
+        return bool(self._project.graph.importers(self._path) & self._project.files_with_mark(mark))
 
     def program_carries(self, mark: str) -> bool:
         """Whether a file of the scan that runs together with this one carries the mark: an importer, or what it imports."""
         self.asked.imports = True
-        return bool(self._project.graph.program(self._path) & self._project.marked(mark))
+        return bool(self._project.graph.program(self._path) & self._project.files_with_mark(mark))
 
     def imports_carry(self, mark: str) -> bool:
         """Whether a file of the scan that this one imports, directly or through others, says something (`said_to_program`)."""
         self.asked.imports = True
         imported = self._project.graph.imported_by(self._path)
         if mark in FIRST_LOOK:  # any file may ask for it; others are asked for by scripts
-            return bool(imported & self._project.marked(mark))
+            return bool(imported & self._project.files_with_mark(mark))
         files = [self._project.files[n] for n in numbers_in(imported)]
         self.asked.files.update(files)
         return any(mark in self._project.said_to_program(file) for file in files)
@@ -80,7 +80,7 @@ class Neighbours(ImportedNames):
         self.asked.marks.add(mark)
         self.asked.imports = True
         project = self._project
-        marked = project.marked(mark)
+        marked = project.files_with_mark(mark)
         if not marked:
             return ""
         together = project.graph.importers(self._path) | project.graph.program(self._path)
@@ -99,7 +99,7 @@ class Neighbours(ImportedNames):
         related = graph.importers(self._path) | graph.imported_by(self._path)
         if not graph.importers(self._path) & ~self._project.only(self._path):
             related |= self._project.below_top_of(self._folder)  # it may be imported by its name in a text
-        marked = self._project.marked(mark)
+        marked = self._project.files_with_mark(mark)
         others = marked & related & ~self._project.only(self._path)
         return self._project.facts.first_where(fact, others, needed) if marked else ""
 

@@ -46,7 +46,7 @@ class StarImports:
             if not module:  # of a library, or missing: what is none of ours leads to none of torch's names
                 continue
             seen = self._project.glance(module)
-            names: set[str] = set() if seen is None else {*seen.bound}
+            names: set[str] = set() if seen is None else {*seen.bound_names}
             if hops > 1 and "*" in names:
                 further = self.behind(module, hops - 1)
                 names |= further.stars.keys()

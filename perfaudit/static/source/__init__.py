@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from perfaudit.static.source.imports import Imports
 from perfaudit.static.source.plain_subclass import PLAIN_BASES
-from perfaudit.static.source.reading import Unreadable, decoded, read_text
+from perfaudit.static.source.reading import Unreadable, decode_source, read_text
 from perfaudit.static.source.syntax import FUNCTIONS, LOOPS, Function, Loop
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ __all__ = [
     "Loop",
     "Source",
     "Unreadable",
-    "decoded",
+    "decode_source",
     "read_source",
     "read_text",
 ]
@@ -55,7 +55,7 @@ class Source(Imports):
                 table.setdefault(self._last_name_meant(call.func), []).append(call)
             elif isinstance(call.func, ast.Name):
                 name = call.func.id
-                target = self.aliases.get(name) or self.subclasses.get(name) or self._starred(name)
+                target = self.aliases.get(name) or self.subclasses.get(name) or self._name_from_star(name)
                 target = target or self._assigned_aliases.get(name) or name
                 table.setdefault(target.rpartition(".")[2], []).append(call)
         return table
@@ -66,7 +66,7 @@ class Source(Imports):
         if self.neighbours is None or not isinstance(owner, ast.Name) or owner.id not in self.aliases:
             return _LAST_NAMES.get(function.attr, function.attr)
         is_torchs = self.aliases[owner.id].partition(".")[0] == "torch"
-        return function.attr if is_torchs else (self._imported(function) or function.attr).rpartition(".")[2]
+        return function.attr if is_torchs else (self._imported_name(function) or function.attr).rpartition(".")[2]
 
     def mentions(self, word: str) -> bool:
         """Whether a word stands in the text, or in a name of torch's for which another one stands here.
@@ -96,10 +96,10 @@ class Source(Imports):
         if name.startswith("."):
             return [call for call in candidates if isinstance(call.func, ast.Attribute)]
         if name not in self._called:
-            found = [call for call in candidates if self.qualified(call.func) == name]
+            found = [call for call in candidates if self.qualified_name(call.func) == name]
             if name in PLAIN_BASES:
                 found += self._super_inits.get(name, [])
-                found += [call for call, made in self._partials.values() if self.qualified(made.args[0]) == name]
+                found += [call for call, made in self._partials.values() if self.qualified_name(made.args[0]) == name]
             self._called[name] = found
         return self._called[name][:]
 
@@ -115,9 +115,9 @@ class Source(Imports):
             statement = self.parent(made)
             if not isinstance(statement, ast.Assign) or not isinstance(name := statement.targets[0], ast.Name):
                 continue
-            if self.qualified(made.func) != "functools.partial" or not made.args or len(self.lookup(name)) != 1:
+            if self.qualified_name(made.func) != "functools.partial" or not made.args or len(self.lookup(name)) != 1:
                 continue
-            if self.qualified(made.args[0]) != "torch.utils.data.DataLoader" or len(statement.targets) != 1:
+            if self.qualified_name(made.args[0]) != "torch.utils.data.DataLoader" or len(statement.targets) != 1:
                 continue
             for use in self.uses_of(name, name.id):
                 call = self.parent(use)
@@ -137,7 +137,7 @@ class Source(Imports):
                 continue
             around = self.enclosing(call, ast.ClassDef)
             if around is not None and len(around.bases) == 1 and not around.keywords:
-                base = self.qualified(around.bases[0])
+                base = self.qualified_name(around.bases[0])
                 if base == "torch.utils.data.DataLoader":
                     found.setdefault(base, []).append(call)
         return found

@@ -60,7 +60,7 @@ class Imports(Variables):
                 continue
             base = definition.bases[0]
             meant = found.get(base.id) if isinstance(base, ast.Name) else None
-            meant = meant or self._imported(base)
+            meant = meant or self._imported_name(base)
             if meant in PLAIN_BASES and same_signature(definition) and self._binders[definition.name] == 1:
                 found[definition.name] = meant
         return found
@@ -81,7 +81,7 @@ class Imports(Variables):
                 value = value.value
             if not isinstance(value, ast.Name) or self._binders[target.id] != 1 or target.id in self.aliases:
                 continue
-            is_taken = value.id in self.assigned_names and self._shadowed(value)
+            is_taken = value.id in self.assigned_names and self._is_shadowed(value)
             root = found.get(value.id) or (None if is_taken else self.aliases.get(value.id))
             if root and root.partition(".")[0] == "torch":
                 found[target.id] = canonical(".".join([root, *reversed(parts)]))
@@ -99,7 +99,7 @@ class Imports(Variables):
                 found.append(module if module.endswith(".") else module + ".")
         return tuple(reversed(found))
 
-    def _starred(self, name: str) -> str:
+    def _name_from_star(self, name: str) -> str:
         """What a name stands for that only a star import of the project can have bound, "" if that does not lead to torch."""
         if not self._project_stars or self.neighbours is None or name in self.assigned_names:
             return ""
@@ -139,7 +139,7 @@ class Imports(Variables):
             joined = module if module.endswith(".") else module + "."
             yield from (module, *(joined + alias.name for alias in from_.names))
 
-    def qualified(self, node: ast.AST | None) -> str | None:
+    def qualified_name(self, node: ast.AST | None) -> str | None:
         """The documented dotted name an expression refers to through imports, or None.
 
         `nn.Conv2d` is "torch.nn.Conv2d" after `from torch import nn`. A name that is bound as a parameter or assigned
@@ -147,11 +147,11 @@ class Imports(Variables):
         """
         if isinstance(node, ast.Name) and node.id in self.subclasses:
             return self.subclasses[node.id]
-        return self._imported(node)
+        return self._imported_name(node)
 
-    def _imported(self, node: ast.AST | None) -> str | None:
+    def _imported_name(self, node: ast.AST | None) -> str | None:
         if isinstance(node, ast.Attribute):
-            value = self._imported(node.value)
+            value = self._imported_name(node.value)
             if not value:
                 return None
             dotted = f"{value}.{node.attr}"
@@ -162,14 +162,14 @@ class Imports(Variables):
         if target is None:
             if isinstance(node.ctx, ast.Load) and (meant := self._assigned_aliases.get(node.id)):
                 return meant
-            if found := self._starred(node.id):
+            if found := self._name_from_star(node.id):
                 return found
             if self.star_modules and node.id not in self.assigned_names:
                 return canonical(f"{self.star_modules[-1]}.{node.id}")
             return None
-        return None if node.id in self.assigned_names and self._shadowed(node) else target
+        return None if node.id in self.assigned_names and self._is_shadowed(node) else target
 
-    def _shadowed(self, name: ast.Name) -> bool:
+    def _is_shadowed(self, name: ast.Name) -> bool:
         for scope in (name, *self.ancestors(name)):
             if isinstance(scope, (*FUNCTIONS, ast.Lambda)) and name.id in self.bound_in(scope):
                 return True

@@ -29,10 +29,10 @@ def read_text(path: Path, limit: int = MAX_BYTES) -> tuple[str, str]:
         raise Unreadable(f"larger than {limit >> 20} MiB, probably generated") from error
     except OSError as error:
         raise Unreadable(refusal(error)) from error
-    return decoded(data)
+    return decode_source(data)
 
 
-def decoded(data: bytes) -> tuple[str, str]:
+def decode_source(data: bytes) -> tuple[str, str]:
     """Text and encoding of the bytes of a Python file. Raises Unreadable with the reason."""
     if b"\0" in data:
         raise Unreadable("binary: it holds null bytes")

@@ -62,7 +62,7 @@ class Values:
         if isinstance(operand, ast.Call):
             if not operand.args and _DECAY.search(last_name(operand.func)):  # `self.get_decay()`
                 return {(self.key(operand),): 1.0}
-            return self._returned(operand)
+            return self._returned_polynomial(operand)
         if not isinstance(operand, (ast.Name, ast.Attribute, ast.Subscript)):
             return None
         key = self.key(node)
@@ -77,7 +77,7 @@ class Values:
         if not isinstance(call.func, ast.Attribute) or call.func.attr.rstrip("_") not in METHODS:
             return None
         name, arguments = call.func.attr.rstrip("_"), [self.of(a) for a in call.args]
-        if self.source.qualified(call.func) is None:
+        if self.source.qualified_name(call.func) is None:
             arguments.insert(0, self.of(call.func.value))
         keywords = [k for k in call.keywords if k.arg != "out"]
         alpha = next((self.of(k.value) for k in keywords if k.arg in ("alpha", "weight")), None)
@@ -95,11 +95,11 @@ class Values:
             return total(arguments[0], added) if name == "add" else difference(arguments[0], added)
         return None
 
-    def _returned(self, call: ast.Call) -> Polynomial | None:
+    def _returned_polynomial(self, call: ast.Call) -> Polynomial | None:
         """What a function of this file returns at its end, in terms of what it is given."""
         if not self.depth or call.keywords or any(isinstance(a, ast.Starred) for a in call.args):
             return None
-        functions = [*_passed(self.source, call.func), _only_definition(self.source, call)]
+        functions = [*_lambdas_passed(self.source, call.func), _only_definition(self.source, call)]
         values = [self._value_of(function, call) for function in functions if function is not None]
         return next((v for v in values if v is not None and len(v) > 1), None)  # one that mixes, not one that copies
 
@@ -127,7 +127,7 @@ class Values:
         return self.of(last.value) if isinstance(last, ast.Return) and last.value is not None else None
 
 
-def _passed(source: Source, name: ast.expr) -> list[ast.Lambda]:
+def _lambdas_passed(source: Source, name: ast.expr) -> list[ast.Lambda]:
     """The lambdas that calls in this file pass for a parameter: `update(model, update_fn=lambda e, m: ...)`."""
     bindings = source.lookup(name) if isinstance(name, ast.Name) else []
     function = source.scope(bindings[0]) if len(bindings) == 1 and isinstance(bindings[0], ast.arg) else None
@@ -141,7 +141,7 @@ def _passed(source: Source, name: ast.expr) -> list[ast.Lambda]:
 def _only_definition(source: Source, call: ast.Call) -> Function | None:
     """The one function or method of the file that has the name of what is called."""
     name = last_name(call.func)
-    if isinstance(call.func, ast.Attribute) and source.qualified(call.func) is not None:
+    if isinstance(call.func, ast.Attribute) and source.qualified_name(call.func) is not None:
         return None
     found = [d for d in source.definitions if d.name == name]
     return found[0] if len(found) == 1 and isinstance(found[0], FUNCTIONS) else None

@@ -55,10 +55,10 @@ def _defined_elsewhere(source: Source, func: ast.expr) -> tuple[Source, ast.AST]
     is_method = dotted_name(func) == f"self.{last_name(func)}"
     if is_method and (own is None or not own.bases or last_name(func) in source.bound_in(own)):
         return None
-    dotted = source.qualified(own.bases[0] if is_method and own is not None else func) or ""
+    dotted = source.qualified_name(own.bases[0] if is_method and own is not None else func) or ""
     if dotted.partition(".")[0] in ("", "torch") or source.neighbours is None:
         return None
-    there = source.neighbours.defined(dotted)
+    there = source.neighbours.definition_of(dotted)
     if there is None or not is_method:
         return there
     bound = there[0].bound_in(there[1]).get(last_name(func), []) if isinstance(there[1], ast.ClassDef) else []

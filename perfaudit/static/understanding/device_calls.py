@@ -79,7 +79,7 @@ def of_method(source: Source, call: ast.Call, func: ast.Attribute, receiver: Kin
     if func.attr == "cuda":
         return Kind.TENSOR
     if func.attr == "to":
-        return _moved(source, call, receiver)
+        return _kind_after_move(source, call, receiver)
     if func.attr == "type" and any(makes_cuda_tensors(source, argument) for argument in call.args):
         return Kind.TENSOR
     if receiver >= Kind.MAYBE:
@@ -89,7 +89,7 @@ def of_method(source: Source, call: ast.Call, func: ast.Attribute, receiver: Kin
     return Kind.MAYBE if given >= Kind.MAYBE else receiver
 
 
-def _moved(source: Source, call: ast.Call, receiver: Kind) -> Kind:
+def _kind_after_move(source: Source, call: ast.Call, receiver: Kind) -> Kind:
     targets = [*call.args, *(keyword.value for keyword in call.keywords if keyword.arg == "device")]
     if any(names_cpu(source, target) for target in targets):
         return Kind.HOST
@@ -101,7 +101,7 @@ def _moved(source: Source, call: ast.Call, receiver: Kind) -> Kind:
 def names_cpu(source: Source, node: ast.expr) -> bool:
     """Whether an expression is provably the host as a device: "cpu", `torch.device("cpu")`, a name bound once to it."""
     value = resolve(source, node)
-    if isinstance(value, ast.Call) and source.qualified(value.func) == "torch.device" and value.args:
+    if isinstance(value, ast.Call) and source.qualified_name(value.func) == "torch.device" and value.args:
         value = value.args[0]
     return device_text(value) == "cpu"
 
@@ -110,7 +110,7 @@ def makes_cuda_tensors(source: Source, node: ast.expr) -> bool:
     """Whether a name stands for a type such as `torch.cuda.FloatTensor`, also if only where there is such a device."""
     value = resolve(source, node)
     options = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
-    return any(_CUDA_TYPE.match(source.qualified(option) or "") for option in options)
+    return any(_CUDA_TYPE.match(source.qualified_name(option) or "") for option in options)
 
 
 def is_text(node: ast.expr) -> bool:

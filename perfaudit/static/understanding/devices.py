@@ -70,7 +70,7 @@ def _is_of_a_file(source: Source, node: ast.Constant) -> bool:
     parent = source.parent(node)
     if isinstance(parent, ast.keyword):
         return parent.arg == "map_location"
-    return isinstance(parent, ast.Call) and source.qualified(parent.func) == "torch.load"
+    return isinstance(parent, ast.Call) and source.qualified_name(parent.func) == "torch.load"
 
 
 def device_text(node: ast.AST | None) -> str:
@@ -89,7 +89,7 @@ def names_accelerator(source: Source, node: ast.expr) -> bool:
     False for "cpu", written there or in the one place that binds the name.
     """
     value = assigned_once(source, node) if isinstance(node, ast.Name) else node
-    if isinstance(value, ast.Call) and source.qualified(value.func) == "torch.device":
+    if isinstance(value, ast.Call) and source.qualified_name(value.func) == "torch.device":
         if not value.args:
             return False
         value = value.args[0]
@@ -115,7 +115,7 @@ def moves_to_device(source: Source, call: ast.Call) -> bool:
 
 
 def _is_dtype_or_cpu(source: Source, node: ast.expr) -> bool:
-    name = source.qualified(node) or ""
+    name = source.qualified_name(node) or ""
     is_dtype = name.startswith("torch.") or (isinstance(node, ast.Attribute) and node.attr == "dtype")
     return is_dtype or device_text(node) == "cpu"
 
@@ -129,4 +129,4 @@ def changes_default_device(source: Source) -> bool:
 
 def asks_for_gpu(source: Source, test: ast.expr) -> bool:
     """Whether a condition is `torch.cuda.is_available()`."""
-    return isinstance(test, ast.Call) and source.qualified(test.func) == "torch.cuda.is_available"
+    return isinstance(test, ast.Call) and source.qualified_name(test.func) == "torch.cuda.is_available"

@@ -40,7 +40,7 @@ def derived_calls(source: Source) -> Iterator[ast.Call]:
 
 
 def _derives_elsewhere(source: Source, node: ast.expr) -> bool:
-    name = source.qualified(node) or ""
+    name = source.qualified_name(node) or ""
     if source.neighbours is None or name.partition(".")[0] in ("", "torch"):
         return False
     return source.neighbours.derives_from(name, DATA_PARALLEL)
@@ -50,7 +50,7 @@ def _derives(source: Source, definition: ast.ClassDef, depth: int = 4) -> bool:
     if len(definition.bases) != 1 or not depth:
         return False
     base = definition.bases[0]
-    if name := source.qualified(base):
+    if name := source.qualified_name(base):
         return name in DATA_PARALLEL or _derives_elsewhere(source, base)
     own = source.lookup(base) if isinstance(base, ast.Name) else []
     return len(own) == 1 and isinstance(own[0], ast.ClassDef) and _derives(source, own[0], depth - 1)
@@ -73,7 +73,7 @@ def wraps_otherwise(source: Source, scope: ast.AST | None = None) -> bool:
 
 
 def _stands_for_ddp(source: Source, call: ast.Call) -> bool:
-    return bool(_WRAPS.search((source.qualified(call.func) or "").rpartition(".")[2]))
+    return bool(_WRAPS.search((source.qualified_name(call.func) or "").rpartition(".")[2]))
 
 
 _STARTS_TRAINING = regex(r"train|fit|learn|optim|step|run|main|loop|epoch|start|engine|launch|spawn|solve|exec|import")
@@ -102,7 +102,7 @@ def only_evaluates(source: Source, call: ast.Call) -> bool:
     if (
         _NO_TRAINING.search(stem)
         or folder in (["inference"], ["evaluation"])
-        or (any(name in NO_GRAD for name in _called(source)) and not source.calls(".train"))
+        or (any(name in NO_GRAD for name in _no_grad_names(source)) and not source.calls(".train"))
     ):
         return True
     main = next((n for n in source.tree.body if isinstance(n, ast.If) and "__main__" in source.text_of(n.test)), None)
@@ -177,8 +177,8 @@ def _is_evaluation(source: Source, call: ast.Call) -> bool:
     return bool(_NO_TRAINING.search(last_name(call.func).lower())) or in_no_grad(source, call)
 
 
-def _called(source: Source) -> Iterator[str]:
+def _no_grad_names(source: Source) -> Iterator[str]:
     """What the file uses that turns gradients off, by its documented name."""
     for node in (*source.nodes(ast.Attribute), *source.nodes(ast.Name)):
         if last_name(node) in ("no_grad", "inference_mode"):
-            yield source.qualified(node) or ""
+            yield source.qualified_name(node) or ""

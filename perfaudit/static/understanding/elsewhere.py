@@ -58,7 +58,7 @@ class Elsewhere(NamedTuple):
         return parent if isinstance(parent, ast.ClassDef) else None
 
     @property
-    def given(self) -> Iterator[tuple[str, ast.expr]]:
+    def named_arguments(self) -> Iterator[tuple[str, ast.expr]]:
         """The parameters that the call passes by position or name, each with what it passes; not `self`."""
         names = [a.arg for a in (*self.function.args.posonlyargs, *self.function.args.args)]
         is_static = any(last_name(decorator) == "staticmethod" for decorator in self.function.decorator_list)
@@ -96,7 +96,7 @@ def called_from(source: Source, there: Elsewhere) -> Iterator[Elsewhere]:
     for call in (node for part in there.function.body for node in ast.walk(part) if isinstance(node, ast.Call)):
         function = called_function(there.source, call)
         if function is None:
-            further = _called(there.source, call, source.neighbours)
+            further = _callee(there.source, call, source.neighbours)
         else:
             further = _plain(there.source, function, call)
         if further is None or further.function is there.function or evaluates_elsewhere(further):
@@ -133,11 +133,11 @@ def called_elsewhere(source: Source, call: ast.Call) -> Elsewhere | None:
     """The function that a call surely runs in another way than by a name of this file; None for a library's, or if not clear."""
     if called_function(source, call) is not None:
         return None
-    return _called(source, call, source.neighbours)
+    return _callee(source, call, source.neighbours)
 
 
-def _called(source: Source, call: ast.Call, neighbours: Neighbours | None) -> Elsewhere | None:
-    found = _defined(source, call.func, neighbours)
+def _callee(source: Source, call: ast.Call, neighbours: Neighbours | None) -> Elsewhere | None:
+    found = _imported_definition(source, call.func, neighbours)
     if found is not None and isinstance(found[1], FUNCTIONS):
         return _plain(found[0], found[1], call)
     if isinstance(call.func, ast.Attribute):
@@ -150,12 +150,12 @@ def _called(source: Source, call: ast.Call, neighbours: Neighbours | None) -> El
 Definition = tuple[Source, ast.AST]
 
 
-def _defined(source: Source, node: ast.AST | None, neighbours: Neighbours | None) -> Definition | None:
+def _imported_definition(source: Source, node: ast.AST | None, neighbours: Neighbours | None) -> Definition | None:
     """The definition in another file that an imported name stands for."""
-    dotted = source.qualified(node) or ""
+    dotted = source.qualified_name(node) or ""
     if neighbours is None or not dotted or dotted.partition(".")[0] == "torch":
         return None
-    return neighbours.defined(dotted, None if source.neighbours is neighbours else source)
+    return neighbours.definition_of(dotted, None if source.neighbours is neighbours else source)
 
 
 def _class_of(source: Source, node: ast.expr, neighbours: Neighbours | None) -> Definition | None:
@@ -165,7 +165,7 @@ def _class_of(source: Source, node: ast.expr, neighbours: Neighbours | None) -> 
     """
     if isinstance(node, ast.Name) and node.id == "self":
         own = source.enclosing(node, ast.ClassDef)
-        return _class(_defined(source, own.bases[0], neighbours)) if own is not None and own.bases else None
+        return _class(_imported_definition(source, own.bases[0], neighbours)) if own is not None and own.bases else None
     found: Definition | None = None
     for call in _builders(source, node, set()) or ():
         built = _class_built(source, call, neighbours)
@@ -182,7 +182,7 @@ def _class_built(source: Source, call: ast.Call, neighbours: Neighbours | None) 
     bound = source.lookup(named) if isinstance(named, ast.Name) else []
     if bound:
         return (source, bound[0]) if len(bound) == 1 and isinstance(bound[0], ast.ClassDef) else None
-    return _class(_defined(source, named, neighbours))
+    return _class(_imported_definition(source, named, neighbours))
 
 
 def _builders(source: Source, node: ast.expr | None, seen: set[int]) -> list[ast.Call] | None:

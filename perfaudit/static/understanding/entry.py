@@ -108,7 +108,7 @@ def _first_of_program(source: Source) -> ast.stmt | None:
 def _trains(statement: ast.stmt) -> bool:
     """Whether a statement calls something by the name of a training, or is a loop in which steps by that name are called."""
     if not isinstance(statement, LOOPS):
-        return _TRAINS.search(_called(statement)) is not None
+        return _TRAINS.search(_call_name(statement)) is not None
     return any(isinstance(n, ast.Call) and _TRAINS.search(_name_called(n)) for n in ast.walk(statement))
 
 
@@ -116,15 +116,15 @@ def shown_start(source: Source, start: ast.stmt) -> ast.stmt:
     """The statement to point at where a training starts: what the main block calls last, not the options it reads first."""
     guard = source.parent(start)
     block = guard.body if isinstance(guard, ast.If) else [start]
-    calls: list[ast.stmt] = [statement for statement in block if _called(statement)]
-    named = [statement for statement in calls if _STARTS.search(name := _called(statement)) or _TRAINS.search(name)]
+    calls: list[ast.stmt] = [statement for statement in block if _call_name(statement)]
+    named = [statement for statement in calls if _STARTS.search(name := _call_name(statement)) or _TRAINS.search(name)]
     if isinstance(guard, ast.If) and not named:  # deeper in the block: `for topic in topics: ... trainer.train(epochs)`
         inside = (node for part in block for node in ast.walk(part) if isinstance(node, ast.stmt))
-        named = [statement for statement in inside if _TRAINS.search(_called(statement))][:1]
+        named = [statement for statement in inside if _TRAINS.search(_call_name(statement))][:1]
     return (named or calls or [start])[-1]
 
 
-def _called(statement: ast.stmt) -> str:
+def _call_name(statement: ast.stmt) -> str:
     """The last name of what a statement calls: "fit" of `result = trainer.fit(model)`; "" where it is no call."""
     value = statement.value if isinstance(statement, (ast.Expr, ast.Assign)) else None
     return _name_called(value) if isinstance(value, ast.Call) else ""
@@ -235,9 +235,9 @@ def whole_models(source: Source) -> list[ast.Call]:
     for call in source.nodes(ast.Call):
         func = call.func
         if isinstance(func, ast.Subscript):
-            if source.qualified(func.value) == "torchvision.models.__dict__":
+            if source.qualified_name(func.value) == "torchvision.models.__dict__":
                 found.append(call)
-        elif _WHOLE_MODELS.match(source.qualified(func) or ""):
+        elif _WHOLE_MODELS.match(source.qualified_name(func) or ""):
             found.append(call)
     return found
 
@@ -248,16 +248,16 @@ def _hands_on_whole_model(source: Source) -> bool:
         return False
     for call in source.nodes(ast.Call):
         for given in (*call.args, *(keyword.value for keyword in call.keywords)):
-            if isinstance(given, ast.Subscript) and source.qualified(given.value) == "torchvision.models.__dict__":
+            if isinstance(given, ast.Subscript) and source.qualified_name(given.value) == "torchvision.models.__dict__":
                 return True
-            if isinstance(given, ast.Attribute) and _WHOLE_MODELS.match(source.qualified(given) or ""):
+            if isinstance(given, ast.Attribute) and _WHOLE_MODELS.match(source.qualified_name(given) or ""):
                 return True
     return False
 
 
 def builds_of_library(source: Source, call: ast.Call) -> bool:
     """Whether a call builds a model of timm or of transformers: not a tokenizer, nor a configuration."""
-    if source.qualified(call.func) in ("timm.create_model", "torch.hub.load"):
+    if source.qualified_name(call.func) in ("timm.create_model", "torch.hub.load"):
         return True
     if not isinstance(call.func, ast.Attribute) or call.func.attr not in _BUILT:
         return False
@@ -323,11 +323,11 @@ def has_small_convolutions_only(source: Source) -> bool:
     channels = [
         argument(source, call, name, n) for call in calls for n, name in enumerate(("in_channels", "out_channels"))
     ]
-    known = [_written(source, node) for node in channels]
+    known = [_value_or_default(source, node) for node in channels]
     return all(isinstance(value, int) and value <= FEW_CHANNELS for value in known)
 
 
-def _written(source: Source, node: Argument) -> object:
+def _value_or_default(source: Source, node: Argument) -> object:
     """What an argument is worth, of an option its default."""
     value = constant(source, node)
     return value if value is not UNKNOWN or (option := default(source, node)) is None else option.value
@@ -346,7 +346,7 @@ def is_module_class(source: Source, name: ast.Name) -> bool:
 
 def _is_module(source: Source, definition: ast.ClassDef, depth: int = 4) -> bool:
     for base in definition.bases:
-        if (source.qualified(base) or "").startswith("torch.nn."):
+        if (source.qualified_name(base) or "").startswith("torch.nn."):
             return True
         bindings = source.lookup(base) if isinstance(base, ast.Name) and depth else []
         if any(isinstance(b, ast.ClassDef) and _is_module(source, b, depth - 1) for b in bindings):

@@ -48,7 +48,7 @@ def _builds_on_host(source: Source, binding: ast.AST) -> bool:
     value = assigned_value(source, binding)
     if not isinstance(value, ast.Call) or _names_device(value):
         return False
-    name = source.qualified(value.func) or ""
+    name = source.qualified_name(value.func) or ""
     if name.startswith("torch.nn."):
         return not name.endswith(("Loss", "Parallel", "DataParallel"))
     made = source.lookup(value.func) if isinstance(value.func, ast.Name) else []

@@ -21,11 +21,11 @@ Value: TypeAlias = "Kind | tuple[Value, ...]"  # a tuple where each element of a
 def whole(value: Value) -> Kind:
     """The kind of a value taken as one thing: a tuple that holds tensors is no tensor."""
     if isinstance(value, tuple):
-        return held(max((whole(item) for item in value), default=Kind.HOST))
+        return holder_kind(max((whole(item) for item in value), default=Kind.HOST))
     return value
 
 
-def held(kind: Kind) -> Kind:
+def holder_kind(kind: Kind) -> Kind:
     """The kind of something that holds a value of this kind."""
     return min(kind, Kind.MAYBE)
 
@@ -35,10 +35,10 @@ def element_of(value: Value) -> Value:
     return all_joined(list(value)) if isinstance(value, tuple) else value
 
 
-def joined(first: Value, second: Value) -> Value:
+def join_values(first: Value, second: Value) -> Value:
     """What a name is after two branches."""
     if isinstance(first, tuple) and isinstance(second, tuple) and len(first) == len(second):
-        return tuple(joined(a, b) for a, b in zip(first, second, strict=True))
+        return tuple(join_values(a, b) for a, b in zip(first, second, strict=True))
     a, b = whole(first), whole(second)
     if a is b:
         return a
@@ -48,7 +48,7 @@ def joined(first: Value, second: Value) -> Value:
 def all_joined(values: list[Value]) -> Value:
     result: Value = values[0] if values else Kind.HOST
     for value in values[1:]:
-        result = joined(result, value)
+        result = join_values(result, value)
     return result
 
 

@@ -36,7 +36,7 @@ def is_positive(source: Source, workers: ast.expr) -> bool:
 def counts_cores(source: Source, workers: ast.expr) -> bool:
     """Whether an expression is the number of cores, by one of the functions that count them."""
     value = resolve(source, workers)
-    return isinstance(value, ast.Call) and source.qualified(value.func) in _CORES
+    return isinstance(value, ast.Call) and source.qualified_name(value.func) in _CORES
 
 
 def _is_positive_default(source: Source, workers: Argument) -> bool:

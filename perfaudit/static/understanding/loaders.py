@@ -159,7 +159,7 @@ def _without_progress(source: Source, over: ast.expr) -> ast.expr:
         bindings = source.lookup(over) if isinstance(over, ast.Name) else []
         shown = assigned_value(source, bindings[0]) if len(bindings) == 1 else None
         bar = over if isinstance(over, ast.Call) else shown
-        if not isinstance(bar, ast.Call) or not bar.args or source.qualified(bar.func) not in _PASSES_ON:
+        if not isinstance(bar, ast.Call) or not bar.args or source.qualified_name(bar.func) not in _PASSES_ON:
             return over
         over = bar.args[0]
     return over
@@ -179,7 +179,7 @@ def _only_shows(source: Source, binding: ast.AST) -> bool:
     if not isinstance(binding, ast.Name) or not isinstance(value, ast.Call) or not value.args:
         return False
     inner = value.args[0]
-    return source.qualified(value.func) in _PASSES_ON and isinstance(inner, ast.Name) and inner.id == binding.id
+    return source.qualified_name(value.func) in _PASSES_ON and isinstance(inner, ast.Name) and inner.id == binding.id
 
 
 def _comes_from_elsewhere(source: Source, node: ast.expr, depth: int = 4) -> bool:
@@ -218,7 +218,7 @@ def _is_bound_elsewhere(source: Source, binding: ast.Name, depth: int) -> bool:
 def _without_count(source: Source, target: ast.expr, over: ast.expr) -> tuple[ast.expr, ast.expr]:
     """The target and iterable of a loop without `enumerate` and the number it adds, also inside a progress bar."""
     inner = over
-    while isinstance(inner, ast.Call) and inner.args and source.qualified(inner.func) in _PASSES_ON:
+    while isinstance(inner, ast.Call) and inner.args and source.qualified_name(inner.func) in _PASSES_ON:
         inner = inner.args[0]
     if not isinstance(inner, ast.Call) or last_name(inner.func) != "enumerate" or not inner.args:
         return target, over
@@ -237,23 +237,23 @@ def loaders(source: Source, node: ast.expr, known: frozenset[int] = frozenset())
         return None
     known |= {id(node)}
     if isinstance(node, ast.Call):
-        name = source.qualified(node.func)
+        name = source.qualified_name(node.func)
         if name == LOADER or source.partial_behind(node) is not None:
             return (node,)
         if name in _PASSES_ON:
             return loaders(source, node.args[0], known) if node.args else None
         function = called_function(source, node)
-        return _all([_returned(source, function, None, known)]) if function else None
+        return _all([_loaders_returned(source, function, None, known)]) if function else None
     if isinstance(node, ast.IfExp):
         return _all([loaders(source, branch, known) for branch in (node.body, node.orelse)])
     if isinstance(node, ast.Name):
-        return _all([_bound(source, binding, known) for binding in source.lookup(node)])
+        return _all([_loaders_bound(source, binding, known) for binding in source.lookup(node)])
     if isinstance(node, ast.Attribute) and dotted_name(node.value) == "self":
         stores = [a for a in source.nodes(ast.Attribute) if a.attr == node.attr and isinstance(a.ctx, ast.Store)]
         own = [store for store in stores if dotted_name(store.value) == "self"]
-        return _all([_bound(source, store, known) for store in own]) if len(own) == len(stores) else None
+        return _all([_loaders_bound(source, store, known) for store in own]) if len(own) == len(stores) else None
     if isinstance(node, ast.Subscript):
-        return _held(source, node.value, known)
+        return _loaders_in_dict(source, node.value, known)
     return None
 
 
@@ -267,10 +267,10 @@ def _all(found: list[Calls | None]) -> Calls | None:
     return calls or None
 
 
-def _bound(source: Source, binding: ast.AST, known: frozenset[int]) -> Calls | None:
+def _loaders_bound(source: Source, binding: ast.AST, known: frozenset[int]) -> Calls | None:
     """What a name or attribute is where this node binds it."""
     if isinstance(binding, ast.arg):
-        return _passed(source, binding, known)
+        return _loaders_passed(source, binding, known)
     value = assigned_value(source, binding)
     if _only_shows(source, binding) and len(source.lookup(binding)) > 1:  # type: ignore[arg-type]  # a name
         return ()
@@ -291,11 +291,13 @@ def _bound(source: Source, binding: ast.AST, known: frozenset[int]) -> Calls | N
         return loaders(source, statement.value.elts[place], known)
     if isinstance(statement.value, ast.Call):
         function = called_function(source, statement.value)
-        return _returned(source, function, (place, len(parent.elts)), known) if function else None
+        return _loaders_returned(source, function, (place, len(parent.elts)), known) if function else None
     return None
 
 
-def _returned(source: Source, function: Function, place: tuple[int, int] | None, known: frozenset[int]) -> Calls | None:
+def _loaders_returned(
+    source: Source, function: Function, place: tuple[int, int] | None, known: frozenset[int]
+) -> Calls | None:
     """What a function returns, or the element at `place` of the tuple of that length that it returns."""
     found: list[Calls | None] = []
     for node in source.nodes(ast.Return):
@@ -309,20 +311,20 @@ def _returned(source: Source, function: Function, place: tuple[int, int] | None,
     return _all(found)
 
 
-def _passed(source: Source, parameter: ast.arg, known: frozenset[int]) -> Calls | None:
+def _loaders_passed(source: Source, parameter: ast.arg, known: frozenset[int]) -> Calls | None:
     """What all calls in this file pass for a parameter; None where the function is used otherwise than called."""
     function = source.enclosing(parameter, *FUNCTIONS, ast.Lambda)
     if not isinstance(function, FUNCTIONS):
         return None
-    calls = _built(source, function) if function.name == "__init__" else callers(source, function)
+    calls = _constructor_calls(source, function) if function.name == "__init__" else callers(source, function)
     is_method = isinstance(source.parent(function), ast.ClassDef)
     if not calls or (not is_method and len(source.uses_of(function, function.name)) != len(calls)):
         return None
-    given = [_given(source, call, function, parameter) for call in calls]
+    given = [_argument_for(source, call, function, parameter) for call in calls]
     return _all([loaders(source, value, known) if isinstance(value, ast.expr) else None for value in given])
 
 
-def _given(source: Source, call: ast.Call, function: Function, parameter: ast.arg) -> Argument:
+def _argument_for(source: Source, call: ast.Call, function: Function, parameter: ast.arg) -> Argument:
     """What a call of a function passes for a parameter."""
     names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
     is_method = isinstance(source.parent(function), ast.ClassDef)
@@ -338,12 +340,12 @@ def seen_by_caller(source: Source, over: ast.expr, function: Function, call: ast
     for name in [n for n in ast.walk(over) if isinstance(n, ast.Name)]:
         for binding in source.lookup(name):
             if isinstance(binding, ast.arg) and source.parent(source.parent(binding) or binding) is function:
-                value = _given(source, call, function, binding) if binding.arg != "self" else over
+                value = _argument_for(source, call, function, binding) if binding.arg != "self" else over
                 return value if isinstance(value, ast.expr) else None
     return over
 
 
-def _built(source: Source, init: Function) -> Calls:
+def _constructor_calls(source: Source, init: Function) -> Calls:
     """The calls that build an object of the class whose `__init__` this is; none if the class is used otherwise."""
     definition = source.parent(init)
     if not isinstance(definition, ast.ClassDef):
@@ -353,7 +355,7 @@ def _built(source: Source, init: Function) -> Calls:
     return tuple(calls) if len(calls) == len(uses) else ()
 
 
-def _held(source: Source, node: ast.expr, known: frozenset[int]) -> Calls | None:
+def _loaders_in_dict(source: Source, node: ast.expr, known: frozenset[int]) -> Calls | None:
     """Every loader that a dict holds: `{"train": DataLoader(...)}`, `{x: DataLoader(sets[x]) for x in names}`."""
     if isinstance(node, ast.DictComp):
         return loaders(source, node.value, known)
@@ -363,12 +365,12 @@ def _held(source: Source, node: ast.expr, known: frozenset[int]) -> Calls | None
         value = assigned_value(source, bindings[0])
         if value is None or id(value) in known:
             return None
-        added = [_added(source, use, known) for use in source.uses_of(bindings[0], node.id)]
-        return _all([_held(source, value, known | {id(value)}), *(calls for calls in added if calls != ())])
+        added = [_loaders_added(source, use, known) for use in source.uses_of(bindings[0], node.id)]
+        return _all([_loaders_in_dict(source, value, known | {id(value)}), *(calls for calls in added if calls != ())])
     return None
 
 
-def _added(source: Source, use: ast.Name, known: frozenset[int]) -> Calls | None:
+def _loaders_added(source: Source, use: ast.Name, known: frozenset[int]) -> Calls | None:
     """The loaders that a use of a dict adds to it: `held["x"] = DataLoader(...)`; None for a use that may change it otherwise."""
     parent = source.parent(use)
     if isinstance(parent, ast.Attribute):
@@ -401,7 +403,7 @@ def batch_part(source: Source, node: ast.expr, depth: int = 6) -> Part | None:
 
 def without_variable(source: Source, node: ast.expr) -> ast.expr:
     """What is wrapped in `Variable(...)`, which hands out the same tensor since torch 0.4; else the node."""
-    while isinstance(node, ast.Call) and node.args and source.qualified(node.func) == VARIABLE:
+    while isinstance(node, ast.Call) and node.args and source.qualified_name(node.func) == VARIABLE:
         node = node.args[0]
     return node
 
@@ -437,7 +439,7 @@ def _given_parts(source: Source, parameter: ast.arg, depth: int) -> list[Part | 
     function = source.enclosing(parameter, *FUNCTIONS, ast.Lambda)
     if not isinstance(function, FUNCTIONS):
         return []
-    given = [_given(source, call, function, parameter) for call in callers(source, function)]
+    given = [_argument_for(source, call, function, parameter) for call in callers(source, function)]
     return [batch_part(source, value, depth - 1) if isinstance(value, ast.expr) else None for value in given]
 
 
@@ -542,7 +544,7 @@ def is_made_on_host(source: Source, node: ast.expr, depth: int = 6) -> bool:
     if isinstance(node, ast.Subscript):
         return is_made_on_host(source, node.value, depth - 1)
     if isinstance(node, ast.Call):
-        name = source.qualified(node.func) or ""
+        name = source.qualified_name(node.func) or ""
         if name == VARIABLE:
             return bool(node.args) and is_made_on_host(source, node.args[0], depth - 1)
         if name in _NEW_TENSORS:

@@ -20,7 +20,7 @@ _ITEMS = {"values", "items"}
 _BACKWARD_TAKES_LOSS = regex(r"accelerator|fabric|engine|strategy|plugin|trainer|model|net|amp|^self$", re.I)
 
 
-def backpropagated(source: Source, root: Loop | Function) -> frozenset[str]:
+def backpropagated_names(source: Source, root: Loop | Function) -> frozenset[str]:
     """Names whose gradient is computed in a loop or function: `loss` of `(loss / n).backward()`, and its summands."""
     return frozenset(name for name, is_loss in loss_names(source, root).items() if is_loss)
 
@@ -57,7 +57,7 @@ def loss_names(source: Source, root: Loop | Function) -> dict[str, bool]:
             losses.add(name)
             pending += [(value, False) for value in assigned.get(name, ())]
             pending += [(value, True) for value in added.get(name, ())]
-            for holder in _summed(source, assigned.get(name, ()), assigned):
+            for holder in _summed_holders(source, assigned.get(name, ()), assigned):
                 inputs.setdefault(holder, False)
             for value in (*assigned.get(name, ()), *added.get(name, ())):
                 inputs |= _inputs(source, value)
@@ -65,7 +65,7 @@ def loss_names(source: Source, root: Loop | Function) -> dict[str, bool]:
     return inputs | holders | dict.fromkeys(losses, True)
 
 
-def _summed(source: Source, values: Iterable[ast.expr], assigned: dict[str, list[ast.expr]]) -> Iterator[str]:
+def _summed_holders(source: Source, values: Iterable[ast.expr], assigned: dict[str, list[ast.expr]]) -> Iterator[str]:
     """What holds the losses of a sum: `losses` of `sum(losses.values())`, also where a list is made of them before."""
     for value in values:
         if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Name) or value.func.id != "sum":
@@ -126,13 +126,13 @@ def _inputs(source: Source, value: ast.expr) -> dict[str, bool]:
     is_criterion = makes_loss(source, value)
     found: dict[str, bool] = {}
     for position, argument in enumerate(value.args):
-        viewed, is_whole = _viewed(argument)
+        viewed, is_whole = _viewed_tensor(argument)
         if name := key(viewed):
             found[name] = found.get(name, False) or (is_criterion and position == 0 and is_whole)
     return found
 
 
-def _viewed(node: ast.expr) -> tuple[ast.expr, bool]:
+def _viewed_tensor(node: ast.expr) -> tuple[ast.expr, bool]:
     """`x` of `x.view(-1, n)` and of `x[mask]`, and whether x is surely a tensor if the whole is: a list has items too."""
     is_whole = True
     while True:
@@ -146,11 +146,11 @@ def _viewed(node: ast.expr) -> tuple[ast.expr, bool]:
 
 def makes_loss(source: Source, call: ast.Call) -> bool:
     """Whether a call is a criterion of torch: `F.cross_entropy(...)`, or a name bound to `nn.CrossEntropyLoss()`."""
-    name = source.qualified(call.func) or ""
+    name = source.qualified_name(call.func) or ""
     if name.startswith("torch.nn.functional."):
         return True
     made = resolve(source, call.func)
-    made_by = source.qualified(made.func) if isinstance(made, ast.Call) else None
+    made_by = source.qualified_name(made.func) if isinstance(made, ast.Call) else None
     return bool(made_by and made_by.startswith("torch.nn.") and made_by.endswith("Loss"))
 
 
@@ -160,7 +160,7 @@ def backward_operand(source: Source, call: ast.Call) -> ast.expr:
         return losses_handed_over(source)[id(call)][1]
     if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("backward", "manual_backward"):
         return call.args[0]
-    takes_loss = call.func.attr == "manual_backward" or source.qualified(call.func) == "torch.autograd.backward"
+    takes_loss = call.func.attr == "manual_backward" or source.qualified_name(call.func) == "torch.autograd.backward"
     if call.args and (takes_loss or _BACKWARD_TAKES_LOSS.search(last_name(call.func.value))):
         return call.args[0]
     return call.func.value
@@ -192,7 +192,9 @@ def summands(source: Source, node: ast.expr) -> Iterator[ast.expr]:
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         if node.func.attr == "scale" and len(node.args) == 1:
             yield from summands(source, node.args[0])
-        elif node.func.attr in ("mean", "sum", "div", "mul", "clone", "squeeze") and not source.qualified(node.func):
+        elif node.func.attr in ("mean", "sum", "div", "mul", "clone", "squeeze") and not source.qualified_name(
+            node.func
+        ):
             yield from summands(source, node.func.value)
 
 

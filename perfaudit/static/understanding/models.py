@@ -40,13 +40,13 @@ def _is_bound_to_visible(source: Source, binding: ast.AST, known: Known) -> bool
         return True
     known.add(("bound", id(binding)))
     if isinstance(binding, ast.arg):
-        passed = _passed(source, binding)
+        passed = _arguments_for(source, binding)
         return bool(passed) and all(value is not None and is_visible(source, value, known) for value in passed)
     value = assigned_value(source, binding)
     return value is not None and is_visible(source, value, known)
 
 
-def _passed(source: Source, parameter: ast.arg) -> list[ast.expr | None]:
+def _arguments_for(source: Source, parameter: ast.arg) -> list[ast.expr | None]:
     """What the calls in this file pass for a parameter; None for one that cannot be told."""
     function = enclosing_function(source, parameter)
     if function is None:
@@ -60,7 +60,7 @@ def _passed(source: Source, parameter: ast.arg) -> list[ast.expr | None]:
 
 
 def _builds_visible(source: Source, call: ast.Call, known: Known) -> bool:
-    name = source.qualified(call.func)
+    name = source.qualified_name(call.func)
     if name in _WRAPPERS:
         return bool(call.args) and is_visible(source, call.args[0], known)
     if name and name.startswith("torch.nn."):
@@ -90,7 +90,7 @@ def _is_visible_class(source: Source, definition: ast.ClassDef, known: Known) ->
     for base in definition.bases:
         parent = _definition(source, base)
         if not (
-            (source.qualified(base) or "").startswith("torch.nn.")
+            (source.qualified_name(base) or "").startswith("torch.nn.")
             or (isinstance(parent, ast.ClassDef) and _is_visible_class(source, parent, known))
         ):
             return False
@@ -102,7 +102,7 @@ def _is_visible_class(source: Source, definition: ast.ClassDef, known: Known) ->
     for node in ast.walk(definition):
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and node.attr in layers:
             value = assigned_value(source, node)
-            if not isinstance(value, ast.Call) and not (source.qualified(value) or "").startswith("torch."):
+            if not isinstance(value, ast.Call) and not (source.qualified_name(value) or "").startswith("torch."):
                 return False  # a layer that is handed in
             layers = layers - {node.attr}
     return layers <= set(source.bound_in(definition)) | {"register_buffer"} and _calls_are_visible(
@@ -120,7 +120,7 @@ def _calls_are_visible(source: Source, root: ast.AST, known: Known) -> bool:
 
 
 def _is_visible_call(source: Source, call: ast.Call, known: Known) -> bool:
-    name = source.qualified(call.func)
+    name = source.qualified_name(call.func)
     if name is not None and name.startswith("torch."):
         if name.startswith("torch.hub."):
             return False

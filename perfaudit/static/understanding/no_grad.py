@@ -27,7 +27,7 @@ def in_no_grad(source: Source, node: ast.AST) -> bool:
 
 def turns_grad_off(source: Source, node: ast.expr) -> bool:
     """Whether an expression is `torch.no_grad()`, `inference_mode()` or `set_grad_enabled(False)`, called or not."""
-    name = source.qualified(node.func if isinstance(node, ast.Call) else node)
+    name = source.qualified_name(node.func if isinstance(node, ast.Call) else node)
     if name in NO_GRAD:
         arguments = [*node.args, *(k.value for k in node.keywords)] if isinstance(node, ast.Call) else []
         return not any(isinstance(argument, ast.Constant) and argument.value is False for argument in arguments)

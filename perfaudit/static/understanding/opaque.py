@@ -80,7 +80,7 @@ def is_familiar(source: Source, call: ast.Call) -> bool:
 
 
 def _library(source: Source, node: ast.expr) -> bool:
-    name = source.qualified(node)
+    name = source.qualified_name(node)
     return name is not None and name.partition(".")[0] in LIBRARIES
 
 
@@ -90,7 +90,7 @@ def _is_layer(source: Source, made: ast.expr) -> bool:
         return _is_layer(source, made.body) and _is_layer(source, made.orelse)
     if isinstance(made, ast.Attribute):
         return _library(source, made) and made.attr.endswith("Tensor")
-    name = (source.qualified(made.func) if isinstance(made, ast.Call) else None) or ""
+    name = (source.qualified_name(made.func) if isinstance(made, ast.Call) else None) or ""
     return name.startswith(("torch.nn.", "torchmetrics.")) and "Parallel" not in name
 
 

@@ -27,8 +27,8 @@ from perfaudit.static.understanding.kinds import (
     all_joined,
     arithmetic,
     element_of,
-    held,
-    joined,
+    holder_kind,
+    join_values,
     whole,
 )
 from perfaudit.static.understanding.losses import arguments_of, key, loss_names, makes_loss
@@ -72,11 +72,11 @@ def values_elsewhere(there: Elsewhere, kind_of: Callable[[ast.expr], Kind]) -> R
     kinds: dict[int, Kind] = {}
     reader = _Reader(there.source, kinds, _seeds(there.source, there.function), (there.function,))
     if there.owner is not None:
-        reader.names = _made(there.source, there.owner)
-    reader.names.update({name: kind_of(argument) for name, argument in there.given})
+        reader.names = _device_attributes(there.source, there.owner)
+    reader.names.update({name: kind_of(argument) for name, argument in there.named_arguments})
     if there.function.args.kwarg is not None:
         rest = [kind_of(argument) for argument in there.rest]
-        reader.names[there.function.args.kwarg.arg] = held(max(rest, default=Kind.HOST))
+        reader.names[there.function.args.kwarg.arg] = holder_kind(max(rest, default=Kind.HOST))
     reader.block(there.function.body)
     return Region(StepCode(there.function, ()), kinds)  # the call is in this file, whose nodes the other does not know
 
@@ -113,7 +113,7 @@ def _before(source: Source, loop: Loop) -> dict[str, Value]:
     function = source.enclosing(loop, *FUNCTIONS)
     owner = source.parent(function) if function is not None else None
     if isinstance(owner, ast.ClassDef):
-        reader.names = _made(source, owner)
+        reader.names = _device_attributes(source, owner)
     around: list[ast.stmt] = [loop]
     for ancestor in source.ancestors(loop):
         if isinstance(ancestor, (*FUNCTIONS, ast.ClassDef)):
@@ -131,7 +131,7 @@ def _before(source: Source, loop: Loop) -> dict[str, Value]:
     return {n: v for n, v in reader.names.items() if n not in again or whole(v) is Kind.TENSOR}
 
 
-def _made(source: Source, owner: ast.ClassDef) -> dict[str, Value]:
+def _device_attributes(source: Source, owner: ast.ClassDef) -> dict[str, Value]:
     """What `__init__` gives to `self` that lies, or may lie, on the device."""
     reader = _Reader(source, {}, {})
     for maker in source.bound_in(owner).get("__init__", []):
@@ -229,7 +229,7 @@ class _Reader:
         self.names = after[0] if after else before
         for other in after[1:]:
             names = self.names.keys() | other.keys()
-            self.names = {n: joined(self.names.get(n, Kind.UNKNOWN), other.get(n, Kind.UNKNOWN)) for n in names}
+            self.names = {n: join_values(self.names.get(n, Kind.UNKNOWN), other.get(n, Kind.UNKNOWN)) for n in names}
 
     def beside_loss(self, target: ast.expr, made_by: ast.expr, value: Value) -> Value:
         """What a call returns of which nothing is known but that it gives the loss: `loss, accuracy = model(batch)`."""
@@ -248,7 +248,7 @@ class _Reader:
                     self.bind(element, element_of(value))
             return
         if isinstance(target, ast.Starred):
-            self.bind(target.value, held(whole(value)))
+            self.bind(target.value, holder_kind(whole(value)))
             return
         if isinstance(target, ast.Subscript):
             self.value(target.value)
@@ -275,7 +275,7 @@ class _Reader:
         value = self._value(node)
         known = self.kinds.get(id(node))
         kind = whole(value)
-        self.kinds[id(node)] = kind if known is None else whole(joined(known, kind))
+        self.kinds[id(node)] = kind if known is None else whole(join_values(known, kind))
         return value
 
     def _value(self, node: ast.expr) -> Value:
@@ -283,14 +283,14 @@ class _Reader:
             case ast.Constant() | ast.Lambda():
                 return Kind.HOST
             case ast.Name():
-                return self.stored(node.id)
+                return self.value_of_name(node.id)
             case ast.Attribute():
                 return self.attribute(node)
             case ast.Subscript():
                 base = self.value(node.value)
                 self.value(node.slice)
                 if (name := key(node)) and (name in self.names or name in self.seeds):
-                    return self.stored(name)
+                    return self.value_of_name(name)
                 index = node.slice.value if isinstance(node.slice, ast.Constant) else None
                 if isinstance(base, tuple) and isinstance(index, int) and index < len(base):
                     return base[index]
@@ -315,15 +315,17 @@ class _Reader:
                 return all_arithmetic(values)
             case ast.IfExp():
                 self.value(node.test)
-                return joined(self.value(node.body), self.value(node.orelse))
+                return join_values(self.value(node.body), self.value(node.orelse))
             case ast.NamedExpr():
                 value = self.value(node.value)
                 self.bind(node.target, value)
-                return self.stored(node.target.id)
+                return self.value_of_name(node.target.id)
             case ast.Tuple() | ast.List():
                 values = [self.value(element) for element in node.elts]
                 return (
-                    held(whole(tuple(values))) if any(isinstance(e, ast.Starred) for e in node.elts) else tuple(values)
+                    holder_kind(whole(tuple(values)))
+                    if any(isinstance(e, ast.Starred) for e in node.elts)
+                    else tuple(values)
                 )
             case ast.Starred() | ast.Await():
                 return self.value(node.value)
@@ -333,9 +335,9 @@ class _Reader:
                 self.value(node.value)
                 return Kind.HOST
         inner = [self.value(child) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
-        return Kind.HOST if isinstance(node, ast.JoinedStr) else held(whole(tuple(inner)))
+        return Kind.HOST if isinstance(node, ast.JoinedStr) else holder_kind(whole(tuple(inner)))
 
-    def stored(self, name: str) -> Value:
+    def value_of_name(self, name: str) -> Value:
         value = self.names.get(name)
         if value is not None:
             return value
@@ -356,7 +358,7 @@ class _Reader:
         parts = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
         values = [self.value(part) for part in parts]
         self.names = outside
-        return held(whole(tuple(values))) if len(values) > 1 else held(whole(values[0]))
+        return holder_kind(whole(tuple(values))) if len(values) > 1 else holder_kind(whole(values[0]))
 
     def elements(self, node: ast.expr) -> Value:
         """What a loop over this expression yields."""
@@ -377,7 +379,7 @@ class _Reader:
         arguments = [self.value(argument) for argument in node.args]
         arguments += [self.value(keyword.value) for keyword in node.keywords]
         given = max((whole(argument) for argument in arguments), default=Kind.HOST)
-        name = self.source.qualified(node.func)
+        name = self.source.qualified_name(node.func)
         if name is not None:
             return of_imported(self.source, node, name, given)
         function = called_function(self.source, node)

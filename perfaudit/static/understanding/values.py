@@ -45,17 +45,17 @@ def argument(source: Source, call: ast.Call, name: str, position: int | None = N
     """
     made = source.partial_behind(call)
     if made is None:
-        return _given(source, call, name, position)
+        return _argument_in_call(source, call, name, position)
     first = [item for item in made.args[1:] if not isinstance(item, ast.Starred)]
     if position is not None and len(first) < len(made.args) - 1:
         return UNKNOWN
     if position is not None and position < len(first):
         return first[position]
-    own = _given(source, call, name, None if position is None else position - len(first))
-    return _given(source, made, name, None) if own is ABSENT else own
+    own = _argument_in_call(source, call, name, None if position is None else position - len(first))
+    return _argument_in_call(source, made, name, None) if own is ABSENT else own
 
 
-def _given(source: Source, call: ast.Call, name: str, position: int | None) -> Argument:
+def _argument_in_call(source: Source, call: ast.Call, name: str, position: int | None) -> Argument:
     """What the call itself passes."""
     for keyword in call.keywords:
         if keyword.arg == name:
@@ -290,7 +290,7 @@ def default_class(source: Source, node: ast.expr) -> ast.expr | None:
     if function is None or parameter is None:
         return None
     written = _written_default(function, parameter)
-    if written is None or _is_another_passed(source, function, parameter, source.qualified(written), {}):
+    if written is None or _is_another_passed(source, function, parameter, source.qualified_name(written), {}):
         return None
     return written
 
@@ -315,9 +315,9 @@ def _is_another_passed(
             return not _hands_on_options(source, call)
         handed, around = _parameter_meant(source, passed)
         if handed is None or around is None:
-            return kind is None or source.qualified(passed) != kind
+            return kind is None or source.qualified_name(passed) != kind
         written = _written_default(around, handed)
-        if written is None or source.qualified(written) != kind:
+        if written is None or source.qualified_name(written) != kind:
             return True
         return _is_another_passed(source, around, handed, kind, known)
 
@@ -421,7 +421,7 @@ def _option(source: Source, node: ast.Attribute) -> Default | None:
     declared = [call for call in source.calls(".add_argument") if _destination(call) == node.attr]
     preset = any(k.arg in (node.attr, None) for call in source.calls(".set_defaults") for k in call.keywords)
     uses = tuple(a for a in source.nodes(ast.Attribute) if a.attr == node.attr)
-    return None if preset or len(declared) != 1 else _declared(source, declared[0], uses)
+    return None if preset or len(declared) != 1 else _declared_default(source, declared[0], uses)
 
 
 def _is_of_options(source: Source, node: ast.expr) -> bool:
@@ -439,7 +439,7 @@ def _is_set(source: Source, attribute: str) -> bool:
     return any(a.attr == attribute and not isinstance(a.ctx, ast.Load) for a in source.nodes(ast.Attribute))
 
 
-def _declared(source: Source, call: ast.Call, uses: tuple[ast.expr, ...]) -> Default | None:
+def _declared_default(source: Source, call: ast.Call, uses: tuple[ast.expr, ...]) -> Default | None:
     """The default that the declaration of a command-line option gives it."""
     given = {keyword.arg: keyword.value for keyword in call.keywords}
     if None in given or "action" in given or "default" not in given:
@@ -467,7 +467,7 @@ def _command_option(source: Source, function: Function, parameter: ast.arg) -> D
     options = [d for d in function.decorator_list if isinstance(d, ast.Call) and last_name(d.func) == "option"]
     declared = [option for option in options if parameter.arg in _click_names(option)]
     uses = tuple(source.uses_of(parameter, parameter.arg))
-    return _declared(source, declared[0], uses) if len(declared) == 1 else None
+    return _declared_default(source, declared[0], uses) if len(declared) == 1 else None
 
 
 def _click_names(option: ast.Call) -> set[str]:

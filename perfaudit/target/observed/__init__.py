@@ -21,7 +21,7 @@ def observe(training: Any) -> Json:  # Any: training.factory_training.FactoryTra
         "layers": [],
         "syncs": [],
         "unused_parameters": [],
-        "unaligned": [],
+        "unaligned_layers": [],
         "dtypes": {},
         "layouts": {},
         "problems": [],
@@ -29,8 +29,8 @@ def observe(training: Any) -> Json:  # Any: training.factory_training.FactoryTra
     parts: dict[str, Callable[[Any], Json]] = {
         "pairs": _pairs,
         "layers": _layers,
-        "unused_parameters": _unused,
-        "unaligned": _unaligned,
+        "unused_parameters": _find_unused_parameters,
+        "unaligned_layers": _find_unaligned_layers,
         "layouts": _layouts,
         "syncs": _syncs,  # the last, as it makes steps
     }
@@ -44,10 +44,10 @@ def observe(training: Any) -> Json:  # Any: training.factory_training.FactoryTra
 
 def _words(error: BaseException) -> str:
     from perfaudit.errors import TargetError
-    from perfaudit.target.load import said, where
-    from perfaudit.target.observed.untouched import Unobservable
+    from perfaudit.target.load import where, words_of_error
+    from perfaudit.target.observed.same_state import Unobservable
 
-    text = said(error)[:300]
+    text = words_of_error(error)[:300]
     if isinstance(error, (TargetError, Unobservable)):
         return text
     return f"{type(error).__name__}: {text}{where(error)}"
@@ -75,7 +75,7 @@ def _layers(training: Any) -> Json:
     return {"layers": layers(training, _forward(training))}
 
 
-def _unused(training: Any) -> Json:
+def _find_unused_parameters(training: Any) -> Json:
     from perfaudit.target.observed.unused_parameters import unused_parameters
 
     batches = [training.fixed_batch(), *(training.to_device(training.next_batch()) for _ in range(BATCHES - 1))]
@@ -83,10 +83,10 @@ def _unused(training: Any) -> Json:
     return {"unused_parameters": unused_parameters(training.model, losses, training.module_sites)}
 
 
-def _unaligned(training: Any) -> Json:
-    from perfaudit.target.observed.alignment import unaligned
+def _find_unaligned_layers(training: Any) -> Json:
+    from perfaudit.target.observed.alignment import unaligned_layers
 
-    return {"unaligned": unaligned(training.model, _forward(training), training.module_sites)}
+    return {"unaligned_layers": unaligned_layers(training.model, _forward(training), training.module_sites)}
 
 
 def _layouts(training: Any) -> Json:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from perfaudit.target.observed.untouched import uncompiled, untouched
-from perfaudit.target.provenance import Site, built
+from perfaudit.target.observed.same_state import same_model_state, without_compilation
+from perfaudit.target.provenance import Site, site_as_json
 
 Json = dict[str, Any]
 Module = Any  # torch.nn.Module, which is imported inside functions
@@ -36,14 +36,14 @@ def pairs(model: Module, run: Callable[[], object], sites: Mapping[str, Site] | 
     """
     names = {id(module): name for name, module in model.named_modules()}
     found: list[Json] = []
-    for layer, outputs, bias_uses in _watched(model, run):
+    for layer, outputs, bias_uses in _watch_run(model, run):
         name = names[id(layer)]
         norms = {id(norm): norm for output in outputs for norm in output.norms}.values()
         at_once = max((len(output.norms) for output in outputs), default=0)
         what = {
             "bias": layer.bias is not None,
             "consumers": at_once + bias_uses + sum(output.others for output in outputs),
-            **built((sites or {}).get(name)),
+            **site_as_json((sites or {}).get(name)),
         }
         found += (
             {
@@ -58,11 +58,11 @@ def pairs(model: Module, run: Callable[[], object], sites: Mapping[str, Site] | 
     return found
 
 
-def _watched(model: Module, run: Callable[[], object]) -> list[tuple[Module, list[_Output], int]]:
+def _watch_run(model: Module, run: Callable[[], object]) -> list[tuple[Module, list[_Output], int]]:
     """Runs once; layers in the order of their first call, their outputs, and uses of their bias elsewhere."""
     layers = [module for module in model.modules() if is_layer(module)]
     watch = _Watch(layers)
-    with untouched(model), watch.hooked(model), uncompiled(model), _operators(watch.operator):
+    with same_model_state(model), watch.hooks_on(model), without_compilation(model), _operators(watch.operator):
         run()
     watch.count_kept()
     return [(layer, watch.by_layer[id(layer)], watch.bias_uses(layer)) for layer in watch.order]
@@ -82,26 +82,26 @@ class _Watch:
         self._inside = 0  # calls of layers and norms under way: what they do inside is theirs
 
     @contextlib.contextmanager
-    def hooked(self, model: Module) -> Iterator[None]:
+    def hooks_on(self, model: Module) -> Iterator[None]:
         """The hooks are in force. Ours come last before a call and first after it, so that the user's count as others."""
         with contextlib.ExitStack() as hooks:
             for module in model.modules():
                 watched = id(module) in self._known
                 if not watched and not is_norm(module):
                     continue
-                before, after = (self._enter, self._made) if watched else (self._normed, self._leave)
+                before, after = (self._enter, self._note_output) if watched else (self._enter_norm, self._leave)
                 for handle in (
                     module.register_forward_pre_hook(before, with_kwargs=True),
                     module.register_forward_hook(after, prepend=True, always_call=True),  # also of one that failed
                 ):
                     hooks.callback(handle.remove)
-            hooks.callback(model.register_forward_hook(self._returned).remove)
+            hooks.callback(model.register_forward_hook(self._note_result).remove)
             yield
 
     def _enter(self, layer: Module, _: object, __: object) -> None:
         self._inside += 1
 
-    def _made(self, layer: Module, _: object, tensor: Any) -> None:
+    def _note_output(self, layer: Module, _: object, tensor: Any) -> None:
         self._inside -= 1
         if _in_backward() or id(layer) not in self._known:  # DataParallel calls replicas
             return
@@ -113,7 +113,7 @@ class _Watch:
             self.order.append(layer)
         self.by_layer.setdefault(id(layer), []).append(output)
 
-    def _normed(self, norm: Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+    def _enter_norm(self, norm: Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
         output = self._outputs.get(id(given[0] if given else named.get("input")))
         if output is not None and self._counts():
             if _subtracts_channel_mean(norm):
@@ -125,7 +125,7 @@ class _Watch:
     def _leave(self, norm: Module, _: object, __: object) -> None:
         self._inside -= 1
 
-    def _returned(self, model: Module, _: object, result: object) -> None:
+    def _note_result(self, model: Module, _: object, result: object) -> None:
         from torch.utils._pytree import tree_leaves
 
         for value in tree_leaves(result):

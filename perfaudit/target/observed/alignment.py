@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any
 
-from perfaudit.target.observed.untouched import uncompiled, untouched
+from perfaudit.target.observed.same_state import same_model_state, without_compilation
 from perfaudit.target.provenance import Site, span
 
 # The same as of the rule unaligned-dimension (PA206), which reads them in the text and has the sources.
@@ -19,7 +19,7 @@ Json = dict[str, Any]
 Module = Any  # torch.nn.Module, which is imported inside functions
 
 
-def unaligned(model: Module, run: Callable[[], object], sites: Mapping[str, Site] | None = None) -> list[Json]:
+def unaligned_layers(model: Module, run: Callable[[], object], sites: Mapping[str, Site] | None = None) -> list[Json]:
     """Layers that ran and whose size misses the step: the output layer of a vocabulary, and hidden widths.
 
     run: one forward pass of the training. A width counts only where a layer that runs later takes it in; then nothing but
@@ -36,27 +36,27 @@ def unaligned(model: Module, run: Callable[[], object], sites: Mapping[str, Site
             "wanted": step,
             "site": span((sites or {}).get(names[id(module)])),
         }
-        for module, dimension, size, step in _ragged(ran)
+        for module, dimension, size, step in _unaligned_dimensions(ran)
     ]
 
 
-def _ragged(ran: list[Module]) -> Iterator[tuple[Module, str, int, int]]:
+def _unaligned_dimensions(ran: list[Module]) -> Iterator[tuple[Module, str, int, int]]:
     """Module, name of the dimension, its size and the step it misses."""
     from torch import nn
 
     vocabularies = {module.num_embeddings for module in ran if isinstance(module, nn.Embedding)}
     for position, module in enumerate(ran):
-        dimension, size = _made(module)
+        dimension, size = _output_dimension(module)
         if isinstance(module, nn.Linear) and size in vocabularies and size >= VOCABULARY:
             if size % VOCABULARY_STEP:
                 yield module, dimension, size, VOCABULARY_STEP
         elif size >= WIDTH and size % WIDTH_STEP:
-            hidden = any(_taken(later) == size for later in ran[position + 1 :])
+            hidden = any(_input_size(later) == size for later in ran[position + 1 :])
             if hidden or isinstance(module, nn.RNNBase):
                 yield module, dimension, size, WIDTH_STEP
 
 
-def _made(module: Module) -> tuple[str, int]:
+def _output_dimension(module: Module) -> tuple[str, int]:
     """The dimension of what a layer makes, and its size; 0 for what is no layer with a matrix product."""
     from torch import nn
 
@@ -71,7 +71,7 @@ def _made(module: Module) -> tuple[str, int]:
     return "", 0
 
 
-def _taken(module: Module) -> int:
+def _input_size(module: Module) -> int:
     """The size of what a layer with a matrix product takes in, 0 for another module."""
     from torch import nn
 
@@ -89,7 +89,7 @@ def _in_order(model: Module, run: Callable[[], object]) -> list[Module]:
     def note(module: Module, _: object) -> None:
         called.setdefault(id(module), module)
 
-    with ExitStack() as hooks, untouched(model), uncompiled(model):
+    with ExitStack() as hooks, same_model_state(model), without_compilation(model):
         for module in model.modules():
             hooks.callback(module.register_forward_pre_hook(note).remove)
         run()

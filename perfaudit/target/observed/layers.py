@@ -8,8 +8,8 @@ from contextlib import ExitStack
 from typing import Any
 
 from perfaudit.target.observed.adjacency import is_layer, is_norm, kind_of_module
-from perfaudit.target.observed.untouched import uncompiled, untouched
-from perfaudit.target.provenance import Site, built, span
+from perfaudit.target.observed.same_state import same_model_state, without_compilation
+from perfaudit.target.provenance import Site, site_as_json, span
 
 Json = dict[str, Any]
 
@@ -37,7 +37,7 @@ def layers(training: Any, run: Callable[[], object]) -> list[Json]:  # Any: trai
                 "bias": getattr(module, "bias", None) is not None,
                 "ran": id(module) in ran and (is_layer(module) or is_norm(module)),
                 "alike": elsewhere[str(span(site))],
-                **built(site),
+                **site_as_json(site),
             }
         )
     return found
@@ -57,7 +57,7 @@ def _ran(model: Any, run: Callable[[], object]) -> set[int]:
     def note(module: Any, _: object) -> None:
         called.add(id(module))
 
-    with untouched(model), uncompiled(model), ExitStack() as hooks:
+    with same_model_state(model), without_compilation(model), ExitStack() as hooks:
         for module in model.modules():
             hooks.callback(module.register_forward_pre_hook(note).remove)
         run()

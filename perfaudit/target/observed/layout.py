@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
-from perfaudit.target.observed.untouched import uncompiled, untouched
+from perfaudit.target.observed.same_state import same_model_state, without_compilation
 
 Shares = dict[str, float]
 
@@ -20,7 +20,7 @@ def flowing(model: Any, run: Callable[[], object]) -> tuple[Shares, Shares]:  # 
     contiguous), "strided" and "sparse". Both are empty for a model that puts out no tensor.
     """
     outputs = _Counts()
-    with ExitStack() as hooks, untouched(model), uncompiled(model):
+    with ExitStack() as hooks, same_model_state(model), without_compilation(model):
         for module in model.modules():
             if module is model or not any(True for _ in module.children()):
                 count = outputs.whole if module is model else outputs.part

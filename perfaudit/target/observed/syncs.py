@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from perfaudit.target.batches import tensors_in
-from perfaudit.target.observed.untouched import Unobservable, uncompiled
+from perfaudit.target.observed.same_state import Unobservable, without_compilation
 from perfaudit.target.provenance import is_users
 from perfaudit.target.working_folder import shown_path
 
@@ -74,7 +74,7 @@ def syncs_of_steps(
     """
     found = []
     try:
-        with uncompiled(training.model):
+        with without_compilation(training.model):
             if not warm:
                 training.whole_step()
             for _ in range(steps):
@@ -203,7 +203,7 @@ def modes(watch: SyncWatch) -> tuple[Any, Any]:
                 watch.read(what, watch.bits(waited_for))
             bits = watch.bits(_tensors([args, kwargs]))
             result = func(*args, **kwargs)
-            watch.taint(_on_device(_name(func), result) + _tensors(_written(func, args, kwargs)), bits)
+            watch.taint(_on_device(_name(func), result) + _tensors(_written_arguments(func, args, kwargs)), bits)
             return result
 
     return Functions(), Operators()  # type: ignore[no-untyped-call]  # torch's
@@ -266,7 +266,7 @@ def _copy_to_host(name: str, args: Any, kwargs: Any) -> tuple[str, list[Any]]:
     return ("copy", _tensors(args[1:2])) if waits and args[0].device.type == "cpu" else ("", [])
 
 
-def _written(func: Any, args: Any, kwargs: Any) -> list[Any]:
+def _written_arguments(func: Any, args: Any, kwargs: Any) -> list[Any]:
     """The arguments that an operator writes into, as its schema says."""
     found = []
     for number, argument in enumerate(func._schema.arguments):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from perfaudit.target.observed.untouched import uncompiled, untouched
+from perfaudit.target.observed.same_state import same_model_state, without_compilation
 from perfaudit.target.provenance import Site, span
 
 Json = dict[str, Any]
@@ -20,7 +20,7 @@ def unused_parameters(
     sites: where modules were built, by qualified name. Gradients are afterwards what they were.
     """
     used: set[int] = set()
-    with untouched(model), uncompiled(model):
+    with same_model_state(model), without_compilation(model):
         for loss in losses:
             loss().backward()
             used |= {id(p) for p in model.parameters() if p.grad is not None}

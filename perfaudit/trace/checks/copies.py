@@ -25,7 +25,7 @@ def look(view: DeviceView) -> Iterator[Seen]:
         if kernel_names.is_pageable_copy(view.name_of(row)) and kernel_names.direction_of(view.name_of(row)) == "HtoD"
     ]
     if pageable:
-        exposed = _exposed(view, pageable)
+        exposed = _exposed_time(view, pageable)
         moved = sum(max(0, view.recording.work.bytes[row]) for row in pageable) / len(pageable) * _often(view, pageable)
         size = f", {size_in_words(moved)}" if moved else ""
         yield Seen(
@@ -41,7 +41,7 @@ def look(view: DeviceView) -> Iterator[Seen]:
 def _tiny(view: DeviceView, tiny: list[int]) -> Iterator[Seen]:
     if _often(view, tiny) < MANY:
         return
-    lost = _exposed(view, tiny) + _idle_before(view, tiny)
+    lost = _exposed_time(view, tiny) + _idle_before(view, tiny)
     yield Seen(
         "PA907",
         f"copies of at most {TINY >> 10} KiB ({launched_a_step(view, tiny)}): with the idle time before each they take "
@@ -56,7 +56,7 @@ def _often(view: DeviceView, rows: list[int]) -> float:
     return view.step_times.launched_in_one(rows) if view.steps else len(rows)
 
 
-def _exposed(view: DeviceView, rows: list[int]) -> float:
+def _exposed_time(view: DeviceView, rows: list[int]) -> float:
     work = view.recording.work
     return total(intersection(view.exposed_memory, union((work.start[row], work.end[row]) for row in rows)))
 

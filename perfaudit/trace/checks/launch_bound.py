@@ -79,6 +79,6 @@ def _is_bound(view: DeviceView, path: LaunchPath, idle: Idle) -> bool:
 
 def _host_and_work(view: DeviceView, path: LaunchPath) -> str:
     """How long the host takes where it is slower, and the device for the same: "9.1 ms a step to launch work of 4.2 ms"."""
-    own, work = sum(one.own for one in path.bound), sum(one.work for one in path.bound)
+    own, work = sum(one.own for one in path.bound_stretches), sum(one.work for one in path.bound_stretches)
     each = view.step_times.in_one(work)
     return f"{a_step(view, own)} to launch work of {milliseconds(work if each is None else each)}"

@@ -6,7 +6,7 @@ import ast
 import os
 from collections.abc import Iterator, Sequence
 
-from perfaudit.knobs._batches_by_length import LOADER, NotWritten, random_loader, written
+from perfaudit.knobs._batches_by_length import LOADER, NotWritten, random_loader, sampler_edits
 from perfaudit.knobs.sampler import AS_DRAWN, by_length
 from perfaudit.measurements import Settings
 from perfaudit.static.source import Source
@@ -28,7 +28,7 @@ def candidates(sources: Sequence[Source], ranks: Ranks) -> Iterator[Candidate]:
         loader = random_loader(source, call)
         if loader.drawing is None:
             raise NotWritten(f"{source.path}:{call.lineno} shares its samples out by no DistributedSampler")
-        edits = written(loader, seen["accessor"], seen["dimension"])
+        edits = sampler_edits(loader, seen["accessor"], seen["dimension"])
     except NotWritten as why:
         raise Refused(f"batches by length are not tried: {why}") from None
     settings: Settings = {"batches": by_length(seen["accessor"], seen["dimension"])}

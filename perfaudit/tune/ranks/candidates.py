@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from perfaudit.measurements import Settings
-from perfaudit.static.discover import shown
+from perfaudit.static.discover import shown_path
 from perfaudit.static.source import Source, Unreadable, read_source
 from perfaudit.static.understanding.distributed import ddp_calls
 from perfaudit.tune.ranks import (
@@ -19,7 +19,7 @@ from perfaudit.tune.ranks import (
     no_sync,
     prefetching,
     rank_workers,
-    sharded,
+    resharding,
     sharded_optimizer,
 )
 from perfaudit.tune.ranks.patches import Candidate, Ranks, Refused
@@ -34,7 +34,7 @@ FINDS: tuple[Find, ...] = (
     ddp_call.candidates,
     no_sync.candidates,
     rank_workers.candidates,
-    sharded.candidates,
+    resharding.candidates,
     prefetching.candidates,
     compression.candidates,
     sharded_optimizer.candidates,
@@ -52,7 +52,7 @@ class NoCandidates(Exception):
 
 
 class Choice(NamedTuple):
-    """now: the settings that candidates change, as they are; left: what is not tried, and why; nudged: see `ddp_call.nudged`."""
+    """now: the settings that candidates change, as they are; left: what is not tried, and why; nudged: see `ddp_call`."""
 
     now: Settings
     candidates: list[Candidate]
@@ -85,11 +85,11 @@ def candidates_of(
             if finds is BY_LENGTH
             else "no file that the script runs calls DistributedDataParallel by its name"
         )
-        raise NoCandidates("; ".join(found.left) or nothing, ddp_call.nudged(sources))
+        raise NoCandidates("; ".join(found.left) or nothing, ddp_call.nudged_source(sources))
     now: Settings = {}
     for candidate in found.allowed:
         now |= candidate.now
-    return Choice(now, found.allowed, found.left, ddp_call.nudged(sources))
+    return Choice(now, found.allowed, found.left, ddp_call.nudged_source(sources))
 
 
 def _take(found: _Found, candidates: Iterable[Candidate], allow: frozenset[str]) -> None:
@@ -114,7 +114,7 @@ def _sources(files: Sequence[str]) -> list[Source]:
         if os.path.relpath(os.path.realpath(file), os.path.realpath(Path.cwd())).startswith(".."):
             continue  # patches stay inside the project
         try:
-            found.append(read_source(Path(file), shown(Path(file))))
+            found.append(read_source(Path(file), shown_path(Path(file))))
         except (OSError, Unreadable):
             continue
     return sorted(found, key=lambda source: not ddp_calls(source))

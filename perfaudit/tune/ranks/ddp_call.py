@@ -73,7 +73,7 @@ def candidates(sources: Sequence[Source], ranks: Ranks) -> Iterator[Candidate]:
         yield _without_search(source, call)
 
 
-def nudged(sources: Sequence[Source]) -> tuple[str, str] | None:
+def nudged_source(sources: Sequence[Source]) -> tuple[str, str] | None:
     """The file with the call, and its text with each gradient moved by its last bit; None where the model has no name."""
     try:
         source, call = the_call(sources)

@@ -14,7 +14,7 @@ from perfaudit.measurements import Settings
 from perfaudit.static import edit
 from perfaudit.static.source import Source
 from perfaudit.tune.ranks.patches import Candidate, Ranks, Refused, patch
-from perfaudit.tune.ranks.sharded import FULLY_SHARD
+from perfaudit.tune.ranks.resharding import FULLY_SHARD
 
 FORWARD, BACKWARD = "forward_prefetch", "backward_prefetch"
 DEFAULTS: Settings = {FORWARD: 0, BACKWARD: 1}  # layers that torch gathers ahead by itself, the first one in time only
@@ -33,7 +33,7 @@ def candidates(sources: Sequence[Source], ranks: Ranks) -> Iterator[Candidate]:
         (source, loop, layer)
         for source in sources
         for loop in source.nodes(ast.For)
-        if (layer := _sharded(source, loop))
+        if (layer := _sharded_layer(source, loop))
     ]
     if len(loops) != 1:
         why = "several loops shard layers" if loops else "no loop shards the layers of a list one after the other"
@@ -64,7 +64,7 @@ def _words(settings: Settings) -> str:
     return "gather the parameters of the next layer before the one before it computes"
 
 
-def _sharded(source: Source, loop: ast.For) -> str:
+def _sharded_layer(source: Source, loop: ast.For) -> str:
     """The name of the layer in a loop that shards each of them; "" for other loops."""
     target = loop.target
     if isinstance(target, ast.Tuple) and _is_enumerated(loop) and len(target.elts) == 2:

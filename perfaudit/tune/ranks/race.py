@@ -21,8 +21,8 @@ from perfaudit.measure.stats import (
     TooFewRounds,
     interval_at,
     is_look,
+    is_settled,
     quartiles,
-    settled,
     smallest_callable,
     verdict,
 )
@@ -127,7 +127,7 @@ class Race:
         if not is_look(LOOKS, len(ratios)):
             return False
         _, low, high = interval_at([[ratio] for ratio in ratios])
-        return settled(low, high, LEAST_GAIN)
+        return is_settled(low, high, LEAST_GAIN)
 
     def interval(self, key: str) -> tuple[float, float, float]:
         """Ratio of the seconds of a step over those of the base, low and high; 0 and infinity of too few generations."""
@@ -246,7 +246,7 @@ class Race:
         found = [gap(each[BASE].losses, each[NUDGED].losses) for each in self.generations if NUDGED in each]
         return max((each for each in found if each <= MOST_OF_ROUNDINGS), default=0.0)
 
-    def verified(self, key: str) -> str:
+    def loss_words(self, key: str) -> str:
         """What the comparison of losses has shown; "" where no losses were compared."""
         pairs = [(each[BASE].losses, each[key].losses) for each in self.generations if key in each]
         if not pairs or not all(first and any(first) for first, _ in pairs):

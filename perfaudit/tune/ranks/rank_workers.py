@@ -55,4 +55,4 @@ def _training_loader(sources: Sequence[Source]) -> tuple[Source, ast.Call]:
 def _is_shared_out(source: Source, call: ast.Call) -> bool:
     sampler = argument(source, call, "sampler", 3)
     made = resolve(source, sampler) if isinstance(sampler, ast.expr) else None
-    return isinstance(made, ast.Call) and (source.qualified(made.func) or "").endswith(".DistributedSampler")
+    return isinstance(made, ast.Call) and (source.qualified_name(made.func) or "").endswith(".DistributedSampler")

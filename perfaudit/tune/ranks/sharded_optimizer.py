@@ -25,7 +25,7 @@ def candidates(sources: Sequence[Source], ranks: Ranks) -> Iterator[Candidate]:
         (source, call)
         for source in sources
         for call in source.calls_named(_NAMES)
-        if _OPTIMIZER.search(source.qualified(call.func) or "")
+        if _OPTIMIZER.search(source.qualified_name(call.func) or "")
     ]
     if len(calls) != 1:
         if calls:

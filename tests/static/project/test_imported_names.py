@@ -56,7 +56,7 @@ def qualified(folder: Path, code: str, name: str = "train.py") -> str | None:
     """What the function of the last call in a file stands for."""
     files = [path for path in folder.rglob("*.py") if path.name != name]
     source = Source(name, code, Project([*files, folder / name]).seen_from(folder / name))
-    return source.qualified(source.nodes(ast.Call)[-1].func)
+    return source.qualified_name(source.nodes(ast.Call)[-1].func)
 
 
 @pytest.mark.parametrize(

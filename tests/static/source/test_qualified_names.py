@@ -38,7 +38,7 @@ def call_of(source: Source) -> ast.Call:
 )
 def test_qualified(code: str, name: str | None) -> None:
     source = Source("a.py", code)
-    assert source.qualified(call_of(source).args[0]) == name
+    assert source.qualified_name(call_of(source).args[0]) == name
 
 
 @pytest.mark.parametrize(

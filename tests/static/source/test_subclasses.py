@@ -22,7 +22,7 @@ from perfaudit.static.source import Source
 )
 def test_subclasses_of_the_same_file(code: str, name: str | None) -> None:
     source = Source("a.py", code)
-    assert source.qualified(source.nodes(ast.Call)[-1].func) == name
+    assert source.qualified_name(source.nodes(ast.Call)[-1].func) == name
 
 
 def test_a_subclass_hands_arguments_to_its_loader() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.kinds import Kind
-from perfaudit.static.understanding.losses import backpropagated, loss_names
+from perfaudit.static.understanding.losses import backpropagated_names, loss_names
 from perfaudit.static.understanding.step_loops import step_loops
 from perfaudit.static.understanding.taint import device_values
 
@@ -113,7 +113,7 @@ def test_kind(line: str, expression: str, expected: Kind) -> None:
 def test_loss_names(body: str, losses: set[str], inputs: set[str]) -> None:
     source = Source("train.py", f"import torch\nfor x in loader:\n    {body}\n")
     [step] = step_loops(source)
-    assert backpropagated(source, step.loop) == losses
+    assert backpropagated_names(source, step.loop) == losses
     assert {name for name, is_loss in loss_names(source, step.loop).items() if not is_loss} == inputs
 
 

@@ -99,7 +99,7 @@ def test_without_masks_they_are_compared_by_the_step() -> None:
 def test_of_losses_only_that_they_are_numbers_is_asked() -> None:
     fine = race(*[(held(1, 1, (1.0, 0.5)), held(1, 1, (2.0, 3.0)))] * 2)
     assert fine.failures == {}
-    assert fine.verified(KEY) == (
+    assert fine.loss_words(KEY) == (
         "the first 2 losses of each rank are finite, in 2 starts; equality is not claimed, because the patch changes the "
         "order in which samples come"
     )

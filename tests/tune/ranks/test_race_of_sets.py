@@ -95,7 +95,7 @@ def test_where_identical_code_gives_other_losses_a_patch_may_be_so_far_off_too()
     for _ in range(4):
         raced.add({BASE: SetRun(1.0, LOSSES), CONTROL: SetRun(1.0, other), "patch": SetRun(0.5, other)})
     assert raced.best() == "patch"
-    assert "those of identical code within" in raced.verified("patch")
+    assert "those of identical code within" in raced.loss_words("patch")
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_a_patch_that_rounds_otherwise_may_be_as_far_off_as_roundings_carry_the_
 def test_without_losses_nothing_is_verified() -> None:
     raced = race("patch")
     raced.add({BASE: SetRun(1.0, ((), ())), CONTROL: SetRun(1.0, ((), ())), "patch": SetRun(0.5, ((), ()))})
-    assert raced.verified("patch") == ""
+    assert raced.loss_words("patch") == ""
 
 
 def test_a_set_that_fails_is_a_result_with_its_reason_and_one_of_the_users_own_code_ends_the_race() -> None:

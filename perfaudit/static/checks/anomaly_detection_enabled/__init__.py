@@ -31,7 +31,7 @@ def anomaly_detection_enabled(source: Source, call: ast.Call) -> Iterator[Seen]:
         return
     if _is_chosen(source, call) or _switches_off(source) or catches_step(source):
         return
-    is_trainer = source.qualified(call.func) in TRAINERS
+    is_trainer = source.qualified_name(call.func) in TRAINERS
     what = "detect_anomaly=True" if is_trainer else source.brief(call)
     survives = catches_calls(source) if is_trainer else may_survive_error(source)
     advice = "switch anomaly detection off, unless something waits for the error that it raises"
@@ -44,7 +44,7 @@ def anomaly_detection_enabled(source: Source, call: ast.Call) -> Iterator[Seen]:
 
 def _edits(source: Source, call: ast.Call) -> edit.Edits | None:
     """What switches it off; None if it is not on, or not as a statement or context of its own."""
-    name = source.qualified(call.func)
+    name = source.qualified_name(call.func)
     if name in TRAINERS:
         mode = next((k.value for k in call.keywords if k.arg == "detect_anomaly"), None)
         return edit.replace(source, mode, "False") if _is_literal_true(mode) and mode else None

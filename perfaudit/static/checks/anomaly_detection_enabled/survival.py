@@ -25,7 +25,7 @@ _NO_TRAINING = regex(
 def catches_step(source: Source) -> bool:
     """Whether a backward pass itself stands in a `try`, or a `suppress`, that catches a RuntimeError."""
     passes = {id(call) for call in backward_calls(source)}
-    return any(id(node) in passes for guarded in _guarded(source) for node in guarded)
+    return any(id(node) in passes for guarded in _guarded_blocks(source) for node in guarded)
 
 
 def may_survive_error(source: Source) -> bool:
@@ -43,12 +43,12 @@ def may_survive_error(source: Source) -> bool:
         elsewhere = source.neighbours.calls_by_importers(function.name) if source.neighbours is not None else []
         if elsewhere or not _is_called_plainly(source, function):
             return True
-    return any(_may_train(source, node, training) for guarded in _guarded(source) for node in guarded)
+    return any(_may_train(source, node, training) for guarded in _guarded_blocks(source) for node in guarded)
 
 
 def catches_calls(source: Source) -> bool:
     """Whether any call that may train stands in a `try`, or a `suppress`, that catches a RuntimeError."""
-    return any(_may_train(source, node, {}) for guarded in _guarded(source) for node in guarded)
+    return any(_may_train(source, node, {}) for guarded in _guarded_blocks(source) for node in guarded)
 
 
 def _training(source: Source) -> dict[int, Function]:
@@ -76,7 +76,7 @@ def _is_called_plainly(source: Source, function: Function) -> bool:
     return bool(calls) and not handed_on
 
 
-def _guarded(source: Source) -> Iterator[list[ast.AST]]:
+def _guarded_blocks(source: Source) -> Iterator[list[ast.AST]]:
     """The nodes of each block from which a RuntimeError does not get out as it is."""
     tries: list[ast.stmt] = [*source.nodes(ast.Try), *source.nodes(ast.TryStar)]
     for statement in tries:
@@ -95,7 +95,9 @@ def _catches(source: Source, kind: ast.expr | None) -> bool:
         return True
     if isinstance(kind, ast.Tuple):
         return any(_catches(source, element) for element in kind.elts)
-    if (source.qualified(kind) or "").endswith(("OutOfMemoryError", "queue.Empty", "subprocess.CalledProcessError")):
+    if (source.qualified_name(kind) or "").endswith(
+        ("OutOfMemoryError", "queue.Empty", "subprocess.CalledProcessError")
+    ):
         return False
     known = getattr(builtins, kind.id, None) if isinstance(kind, ast.Name) and not source.lookup(kind) else None
     return not (isinstance(known, type) and issubclass(known, BaseException) and not issubclass(RuntimeError, known))

@@ -65,7 +65,7 @@ def _may_be(source: Source, owner: ast.expr, layer: Layer) -> bool:
         if (given := _always_given(source, owner)) is not None:
             return any(_may_be(source, layer_given, layer) for layer_given in given)
         built = resolve(source, owner)
-        if isinstance(built, ast.Call) and (source.qualified(built.func) or "").startswith("torch.nn."):
+        if isinstance(built, ast.Call) and (source.qualified_name(built.func) or "").startswith("torch.nn."):
             return built is layer.call
         gone_through = class_gone_through(source, owner)
         if layer is not ANY_LAYER and gone_through is not None:
@@ -130,10 +130,10 @@ def _is_about_others(source: Source, read: ast.expr, owner: ast.expr, kind: str)
     text = source.text_of(owner)
     if any(_excludes(source, part, text, kind) for part in _conditions(source, read)):
         return True
-    return any(_includes(source, test, text, kind) for test in _failed(source, read))
+    return any(_includes(source, test, text, kind) for test in _failed_tests(source, read))
 
 
-def _failed(source: Source, node: ast.expr) -> Iterator[ast.expr]:
+def _failed_tests(source: Source, node: ast.expr) -> Iterator[ast.expr]:
     """Every test that failed where the node is evaluated: it stands in the `else` or `elif` of it."""
     for condition, side in branches(source, node):
         if side is False and isinstance(condition, (ast.If, ast.IfExp)):
@@ -146,7 +146,7 @@ def _includes(source: Source, test: ast.expr, owner: str, kind: str) -> bool:
         return False
     classes = test.args[1]
     items = classes.elts if isinstance(classes, (ast.Tuple, ast.List, ast.Set)) else [classes]
-    names = {source.qualified(item) or "" for item in items}
+    names = {source.qualified_name(item) or "" for item in items}
     return source.text_of(test.args[0]) == owner and bool(names & {kind, "torch.nn.Module"})
 
 
@@ -185,7 +185,7 @@ def _are_others(source: Source, classes: ast.expr, kind: str) -> bool:
     """Whether an expression names classes of torch, or of norms by their names, and the layer is of none of them."""
     items = classes.elts if isinstance(classes, (ast.Tuple, ast.List, ast.Set)) else [classes]
     for item in items:
-        name = source.qualified(item) or ""
+        name = source.qualified_name(item) or ""
         written = source.text_of(item).rpartition(".")[2]
         if not name.startswith("torch.nn."):
             if not _NORM_CLASS.search(written) or re.search("conv|linear|block|layer$", written, re.IGNORECASE):
@@ -281,7 +281,7 @@ def _unseen_initialisers(source: Source) -> tuple[tuple[str, ast.Call], ...]:
     for call in source.nodes(ast.Call):
         is_applied = re.search(r"(^|[._])[a-z]\w*(\(\))?\.apply$", source.text_of(call.func)) and len(call.args) == 1
         function = call.args[0] if is_applied else call.func  # of a module, not of a `Function.apply(x)`
-        module, _, name = (source.qualified(function) or source.text_of(function)).rpartition(".")
+        module, _, name = (source.qualified_name(function) or source.text_of(function)).rpartition(".")
         if module.partition(".")[0] == "torch" or name in here or not isinstance(function, (ast.Name, ast.Attribute)):
             continue
         if _INITIALISER.search(name.lower()) or is_applied:

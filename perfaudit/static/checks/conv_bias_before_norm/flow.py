@@ -191,10 +191,10 @@ def _called_in_turn(source: Source, wanted: frozenset[int]) -> Iterator[Link]:
         first = _slot(source, feeding.func) if isinstance(feeding, ast.Call) and feeding.args else None
         if first is None or first.index != second.index or not _is_only_call(source, feeding):
             continue
-        behind = [_end(source, layer, 0) for layer in _kept(source, definition, second)]
+        behind = [_end(source, layer, 0) for layer in _layers_in_slot(source, definition, second)]
         if not behind or len({source.text_of(layer.call.func) for layer in behind if layer}) != 1 or None in behind:
             continue
-        for layer in _kept(source, definition, first):
+        for layer in _layers_in_slot(source, definition, first):
             last = _end(source, layer, -1)
             if last is not None and behind[0] is not None and id(behind[0].call) in wanted:
                 yield Link(last, behind[0])
@@ -227,7 +227,7 @@ def _that_may_hold(source: Source, wanted: frozenset[int]) -> set[str]:
     return {
         name
         for name, value in built
-        if isinstance(value, ast.Call) and (id(value) in wanted or source.qualified(value.func) == SEQUENTIAL)
+        if isinstance(value, ast.Call) and (id(value) in wanted or source.qualified_name(value.func) == SEQUENTIAL)
     }
 
 
@@ -281,15 +281,15 @@ def _is_call_of(node: ast.expr, name: str) -> TypeGuard[ast.Call]:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
 
 
-def _kept(source: Source, definition: ast.ClassDef, slot: _Slot) -> list[Layer]:
+def _layers_in_slot(source: Source, definition: ast.ClassDef, slot: _Slot) -> list[Layer]:
     """The layers that may be in a slot, if nothing else can reach them."""
     if slot.index:
-        return _listed(source, definition, slot.holder)
+        return _layers_in_list(source, definition, slot.holder)
     layer = _attribute(source, definition, slot.holder)
     return [layer] if layer is not None else []
 
 
-def _listed(source: Source, definition: ast.ClassDef, holder: ast.Attribute) -> list[Layer]:
+def _layers_in_list(source: Source, definition: ast.ClassDef, holder: ast.Attribute) -> list[Layer]:
     """Everything a class puts into a ModuleList, if that can be read and one place uses the list."""
     built: list[ast.expr | None] = []
     for use in attributes(source).get(holder.attr, []):
@@ -300,10 +300,10 @@ def _listed(source: Source, definition: ast.ClassDef, holder: ast.Attribute) -> 
         value = assigned_value(source, use)
         if not is_own(use) or source.enclosing(use, ast.ClassDef) is not definition:
             return []
-        if isinstance(value, ast.Call) and source.qualified(value.func) == "torch.nn.ModuleList":
+        if isinstance(value, ast.Call) and source.qualified_name(value.func) == "torch.nn.ModuleList":
             built += _items(value.args[0]) if value.args else []
         elif isinstance(call, ast.Call) and source.text_of(call.func).endswith(".append") and len(call.args) == 1:
-            built += _appended(source, call.args[0])
+            built += _appended_items(source, call.args[0])
         elif not _is_measured(source, use):
             return []
     if holder.attr in texts(source) or opens_itself(source, definition):
@@ -320,13 +320,13 @@ def _is_measured(source: Source, use: ast.expr) -> bool:
     return isinstance(parent, ast.Call) and _is_call_of(parent, "len")
 
 
-def _appended(source: Source, item: ast.expr) -> list[ast.expr | None]:
+def _appended_items(source: Source, item: ast.expr) -> list[ast.expr | None]:
     """An element, or everything in a local ModuleList that is filled by `append` alone."""
     bindings = source.lookup(item) if isinstance(item, ast.Name) else []
     value = assigned_value(source, bindings[0]) if len(bindings) == 1 else None
     if not isinstance(item, ast.Name) or not isinstance(value, ast.Call):
         return [item]
-    if source.qualified(value.func) != "torch.nn.ModuleList" or value.args:
+    if source.qualified_name(value.func) != "torch.nn.ModuleList" or value.args:
         return [None]
     found: list[ast.expr | None] = []
     for use in source.uses_of(bindings[0], item.id):
@@ -347,7 +347,7 @@ def _items(node: ast.expr) -> list[ast.expr | None]:
 
 def _end(source: Source, layer: Layer, place: int) -> Layer | None:
     """The layer itself; of a Sequential the first (place 0) or the last one (place -1)."""
-    if source.qualified(layer.call.func) != SEQUENTIAL:
+    if source.qualified_name(layer.call.func) != SEQUENTIAL:
         return layer
     row = arguments(source, layer.call)
     element = row[place] if row else None

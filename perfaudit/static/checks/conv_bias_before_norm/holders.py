@@ -80,7 +80,7 @@ def _is_applied_to_self(source: Source, method: ast.FunctionDef | ast.AsyncFunct
 
 def is_closed(source: Source, definition: ast.ClassDef) -> bool:
     """Whether an object of a class of the module holds only layers that it builds itself, as far as names tell."""
-    return _reached(source).get(definition.name) is not None
+    return _reachable_by_class(source).get(definition.name) is not None
 
 
 def may_hold(source: Source, definition: ast.ClassDef, layer: ast.Call) -> bool:
@@ -93,7 +93,7 @@ def may_hold(source: Source, definition: ast.ClassDef, layer: ast.Call) -> bool:
     top = around[0] if around and isinstance(around[0], (*FUNCTIONS, ast.ClassDef)) else None
     if top is None or top is definition:
         return True
-    reached = _reached(source)
+    reached = _reachable_by_class(source)
     names = reached.get(definition.name)
     if names is None or top.name in names:
         return True
@@ -101,7 +101,7 @@ def may_hold(source: Source, definition: ast.ClassDef, layer: ast.Call) -> bool:
 
 
 @lru_cache(maxsize=4)
-def _reached(source: Source) -> dict[str, frozenset[str] | None]:
+def _reachable_by_class(source: Source) -> dict[str, frozenset[str] | None]:
     """The functions and classes of the module that each of its classes names, directly or through others; None for any."""
     tops = {node.name: node for node in source.tree.body if isinstance(node, (*FUNCTIONS, ast.ClassDef))}
     named = {

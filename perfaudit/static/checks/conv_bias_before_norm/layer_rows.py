@@ -43,12 +43,12 @@ def rows(source: Source, scopes: frozenset[int]) -> list[Row]:
     found = [arguments(source, call) for call in calls]
     for scope, variable in _list_variables(source, scopes):
         found += [life.row for life in _lives(source, scope, variable) if life.is_row]
-    found += _yielded(source, scopes)
+    found += _generator_rows(source, scopes)
     for statement in source.nodes(ast.Return):
         if isinstance(statement.value, (ast.List, ast.BinOp)) and becomes_sequential(source, statement.value):
             found.append(elements(source, statement.value))
     for definition in source.nodes(ast.ClassDef):
-        if [source.qualified(base) for base in definition.bases] == [SEQUENTIAL]:
+        if [source.qualified_name(base) for base in definition.bases] == [SEQUENTIAL]:
             found.append(_own_row(source, definition))
     return [row for row in found if len(row) > 1]
 
@@ -73,7 +73,7 @@ def _choices(source: Source, node: ast.expr) -> Row:
         return _choices(source, node.body) + _choices(source, node.orelse)
     if isinstance(node, ast.Call) and _is_sequential(source, node):
         return arguments(source, node)
-    is_identity = isinstance(node, ast.Call) and source.qualified(node.func) == "torch.nn.Identity"
+    is_identity = isinstance(node, ast.Call) and source.qualified_name(node.func) == "torch.nn.Identity"
     return [] if is_identity else [node]
 
 
@@ -107,7 +107,7 @@ def _all_choices(source: Source, items: list[ast.expr]) -> Row:
     return [element for item in items for element in _choices(source, item)]
 
 
-def _yielded(source: Source, scopes: frozenset[int]) -> list[Row]:
+def _generator_rows(source: Source, scopes: frozenset[int]) -> list[Row]:
     """What each generator yields that is only used to fill a Sequential: `nn.Sequential(*layers(widths))`."""
     found: dict[int, Row] = {}
     yields: list[ast.Yield | ast.YieldFrom] = [*source.nodes(ast.Yield), *source.nodes(ast.YieldFrom)]
@@ -144,11 +144,11 @@ def _own_row(source: Source, definition: ast.ClassDef) -> Row:
         if call.func.attr == "__init__" and is_super(call.func.value):
             row += arguments(source, call)
         elif isinstance(call.func.value, ast.Name) and call.func.value.id == "self":
-            row += _added(source, call) or [None]
+            row += _added_row(source, call) or [None]
     return row
 
 
-def _added(source: Source, call: ast.Call) -> Row | None:
+def _added_row(source: Source, call: ast.Call) -> Row | None:
     """What a method call puts behind a list or a Sequential; None if it does something else to it."""
     method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
     if call.keywords or any(isinstance(item, ast.Starred) for item in call.args):
@@ -187,7 +187,7 @@ def _list_variables(source: Source, scopes: frozenset[int]) -> list[tuple[ast.AS
     stored: list[Variable] = [n for n in source.nodes(ast.Name) if isinstance(n.ctx, ast.Store)]
     stored += [n for n in source.nodes(ast.Attribute) if isinstance(n.ctx, ast.Store) and is_own(n)]
     for variable in stored:
-        value = assigned_value(source, variable) or _unpacked(source.statement(variable), variable)
+        value = assigned_value(source, variable) or _unpacked_value(source.statement(variable), variable)
         if value is None or id(scope := source.scope(variable)) not in scopes:
             continue
         if _is_container(source, value):
@@ -260,10 +260,10 @@ def _plain_value(statement: ast.stmt, names: list[Variable]) -> ast.expr | None:
         return statement.value
     if isinstance(statement, ast.AnnAssign) and statement.target in names:
         return statement.value
-    return _unpacked(statement, names[0]) if len(names) == 1 else None
+    return _unpacked_value(statement, names[0]) if len(names) == 1 else None
 
 
-def _unpacked(statement: ast.stmt, variable: Variable) -> ast.expr | None:
+def _unpacked_value(statement: ast.stmt, variable: Variable) -> ast.expr | None:
     """What a variable gets in `layers, width = [], 3`; None for anything else."""
     target = statement.targets[0] if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
     if not isinstance(target, ast.Tuple) or not isinstance(statement, ast.Assign):
@@ -306,7 +306,7 @@ def _grown_by(source: Source, statement: ast.stmt, names: list[Variable]) -> Row
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
         function = statement.value.func
         if isinstance(function, ast.Attribute) and function.value is names[0]:
-            return _added(source, statement.value)
+            return _added_row(source, statement.value)
     if isinstance(statement, ast.Assign) and len(statement.targets) == 1:  # `layers["conv1"] = nn.Conv2d(3, 8, 3)`
         target = statement.targets[0]
         if isinstance(target, ast.Subscript) and target.value is names[0] and _is_new_key(target.slice):
@@ -397,11 +397,11 @@ def _is_list(value: ast.expr) -> bool:
 
 
 def _is_sequential(source: Source, node: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and source.qualified(node.func) == SEQUENTIAL
+    return isinstance(node, ast.Call) and source.qualified_name(node.func) == SEQUENTIAL
 
 
 def _is_ordered_dict(source: Source, node: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and source.qualified(node.func) == ORDERED_DICT
+    return isinstance(node, ast.Call) and source.qualified_name(node.func) == ORDERED_DICT
 
 
 def _is_own_sequential(source: Source, call: ast.Call) -> bool:
@@ -411,7 +411,7 @@ def _is_own_sequential(source: Source, call: ast.Call) -> bool:
     if definition is None or not isinstance(function, ast.Attribute) or not is_super(function.value):
         return False
     methods = {item.name for item in definition.body if isinstance(item, FUNCTIONS)}
-    bases = [source.qualified(base) for base in definition.bases]
+    bases = [source.qualified_name(base) for base in definition.bases]
     return function.attr == "__init__" and bases == [SEQUENTIAL] and methods == {"__init__"}
 
 

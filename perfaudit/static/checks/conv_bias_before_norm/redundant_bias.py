@@ -68,7 +68,7 @@ def biases_before_norm(
     """
     found: dict[int, tuple[_Biased, list[Link]]] = {}
     for link in links(source, _norms_built(source)):
-        biased = _biased(source, link.first.call, positions)
+        biased = _layer_with_bias(source, link.first.call, positions)
         if biased is None:
             continue
         norm_kind = kind_of(source, link.second.call) or _default_kind(source, link.second.call)
@@ -122,13 +122,13 @@ def _is_called(source: Source, parameter: ast.expr) -> bool:
 
 def kind_of(source: Source, call: ast.Call) -> str:
     """The documented name of what a call builds, through one local alias (`norm = nn.BatchNorm2d`)."""
-    return source.qualified(call.func) or source.qualified(resolve(source, call.func)) or ""
+    return source.qualified_name(call.func) or source.qualified_name(resolve(source, call.func)) or ""
 
 
 def _default_kind(source: Source, call: ast.Call) -> str:
     """The documented name of what a call builds by the default of a parameter: `def __init__(…, norm=nn.BatchNorm2d)`."""
     default = default_class(source, call.func)
-    return (source.qualified(default) or "") if default is not None else ""
+    return (source.qualified_name(default) or "") if default is not None else ""
 
 
 @lru_cache(maxsize=2)
@@ -144,14 +144,14 @@ def _may_be_norm(source: Source, call: ast.Call) -> bool:
     """Whether a variable or parameter that is called stands for such a norm, a parameter by its default."""
     kind = kind_of(source, call)
     if not kind and (default := written_default(source, call.func)) is not None:
-        kind = source.qualified(default) or ""
+        kind = source.qualified_name(default) or ""
     return kind in _NORMS
 
 
 # ---- where a layer gets its bias --------------------------------------------------------------------------------------
 
 
-def _biased(source: Source, call: ast.Call, positions: Mapping[str, int]) -> _Biased | None:
+def _layer_with_bias(source: Source, call: ast.Call, positions: Mapping[str, int]) -> _Biased | None:
     kind = kind_of(source, call)
     if kind in positions:
         value = true_or_absent(source, call, positions[kind])
@@ -200,7 +200,7 @@ def _for_instance_norm(source: Source, call: ast.Call, kind: str, position: int)
         norm = value.left.value if isinstance(value.left, ast.Attribute) and value.left.attr == "func" else value.left
         if not isinstance(norm, ast.Name):
             return None
-        kinds.add(source.qualified(value.comparators[0]) or "")
+        kinds.add(source.qualified_name(value.comparators[0]) or "")
         parameters += source.lookup(norm)
     if len(kinds) != 1 or not (only := next(iter(kinds))).startswith("torch.nn.InstanceNorm"):
         return None
@@ -211,12 +211,12 @@ def _for_instance_norm(source: Source, call: ast.Call, kind: str, position: int)
 
 def _subclass(source: Source, call: ast.Call, definition: ast.ClassDef, positions: Mapping[str, int]) -> _Biased | None:
     """A layer of a class of this file that changes how torch's layer is built or run, but not what its bias does."""
-    kind = source.qualified(definition.bases[0]) if len(definition.bases) == 1 else None
+    kind = source.qualified_name(definition.bases[0]) if len(definition.bases) == 1 else None
     methods = {item.name: item for item in definition.body if isinstance(item, FUNCTIONS)}
     if kind is None or kind not in positions or set(methods) - {"forward", "reset_parameters", "extra_repr"}:
         return None
     if "forward" in methods and not all(
-        _adds_bias_last(source, node) for node in _returned(source, methods["forward"])
+        _adds_bias_last(source, node) for node in _return_values(source, methods["forward"])
     ):
         return None
     value = true_or_absent(source, call, positions[kind])
@@ -227,14 +227,14 @@ def _adds_bias_last(source: Source, value: ast.expr | None) -> bool:
     """`return super().forward(x)` or `return F.conv2d(x, weight, self.bias)`."""
     if not isinstance(value, ast.Call):
         return False
-    name = source.qualified(value.func) or source.text_of(value.func)
+    name = source.qualified_name(value.func) or source.text_of(value.func)
     known = name.startswith(("torch.nn.functional.conv", "torch.nn.functional.linear"))
     return known or name in ("super().forward", "self._conv_forward")
 
 
 def _handed_on(source: Source, site: ast.Call, function: Function, positions: Mapping[str, int]) -> _Biased | None:
     """The layer that a function of this file does nothing but build: `return nn.Conv2d(…)`."""
-    returned = _returned(source, function)
+    returned = _return_values(source, function)
     layer = returned[0] if len(returned) == 1 else None
     if not isinstance(layer, ast.Call) or function.decorator_list:
         return None
@@ -280,7 +280,7 @@ def _asked_for(
     return passed
 
 
-def _returned(source: Source, function: Function) -> list[ast.expr | None]:
+def _return_values(source: Source, function: Function) -> list[ast.expr | None]:
     return [n.value for n in ast.walk(function) if isinstance(n, ast.Return) and source.scope(n) is function]
 
 

@@ -30,7 +30,7 @@ def wrapper_built(source: Source, call: ast.Call, positions: Mapping[str, int]) 
     if found is None or not isinstance(definition := found[1], ast.ClassDef):
         return None
     owner = found[0]
-    if [owner.qualified(base) for base in definition.bases] != ["torch.nn.Module"] or definition.decorator_list:
+    if [owner.qualified_name(base) for base in definition.bases] != ["torch.nn.Module"] or definition.decorator_list:
         return None
     methods = {item.name: item for item in definition.body if isinstance(item, FUNCTIONS)}
     if set(methods) != {"__init__", "forward"} or definition.keywords:
@@ -50,14 +50,14 @@ def _definition(source: Source, node: ast.expr) -> tuple[Source, ast.AST] | None
     """The file and the definition of what a name stands for, here or in a neighbour."""
     if isinstance(node, ast.Name) and (bindings := source.lookup(node)):
         return (source, bindings[0]) if len(bindings) == 1 else None
-    dotted = source.qualified(node)
+    dotted = source.qualified_name(node)
     if dotted is None or source.neighbours is None or dotted.startswith("torch."):
         return None
-    return source.neighbours.defined(dotted)
+    return source.neighbours.definition_of(dotted)
 
 
 def _kind(source: Source, layer: ast.Call) -> str:
-    return source.qualified(layer.func) or ""
+    return source.qualified_name(layer.func) or ""
 
 
 def _layers(constructor: Function) -> list[tuple[str, ast.Call]]:

@@ -23,20 +23,20 @@ from perfaudit.static.understanding.values import argument, resolve
     ),
 )
 def data_parallel(source: Source, call: ast.Call) -> Iterator[Seen]:
-    yield from _reported(source, call)
+    yield from _check_call(source, call)
 
 
 @check("PA701", ast.Module)
 def derived_data_parallel(source: Source, module: ast.Module) -> Iterator[Seen]:
     if "DataParallel" in source.text or source.neighbours is not None:
         for call in derived_calls(source):
-            yield from _reported(source, call)
+            yield from _check_call(source, call)
 
 
-def _reported(source: Source, call: ast.Call) -> Iterator[Seen]:
+def _check_call(source: Source, call: ast.Call) -> Iterator[Seen]:
     if only_evaluates(source, call) or _runs_without_cuda(source, call):
         return
-    is_function = (source.qualified(call.func) or "").endswith(".data_parallel")
+    is_function = (source.qualified_name(call.func) or "").endswith(".data_parallel")
     devices = argument(source, call, "device_ids", 2 if is_function else 1)
     devices = (resolve(source, devices) or devices) if isinstance(devices, ast.expr) else devices
     if isinstance(devices, (ast.List, ast.Tuple)) and len(devices.elts) <= 1:  # one device: called as it is
@@ -66,7 +66,7 @@ def _runs_without_cuda(source: Source, call: ast.Call) -> bool:
     for ancestor in source.ancestors(call):
         if isinstance(ancestor, ast.If) and isinstance(ancestor.test, ast.Call):
             is_else = any(item is child for item in ancestor.orelse)
-            if is_else and source.qualified(ancestor.test.func) == "torch.cuda.is_available":
+            if is_else and source.qualified_name(ancestor.test.func) == "torch.cuda.is_available":
                 return True
         child = ancestor
     return False

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from perfaudit.expressions import regex
-from perfaudit.static.checks.data_parallel.program import Program, Refused, stripped
+from perfaudit.static.checks.data_parallel.program import Program, Refused, without_moves
 from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.entry import is_module_class, parts_of
 from perfaudit.static.understanding.names import dotted_name, last_name
@@ -23,10 +23,10 @@ _STOPS_GRADIENTS = {"detach", "no_grad", "inference_mode", "stop_gradient", "req
 def refuse_layers(program: Program) -> None:
     """Raises Refused where the layers are not in sight, or a step may leave one out."""
     source = program.source
-    built = _built(source, program)
+    built = _model_call(source, program)
     if built is None:
         raise Refused("the file does not show how the model is built")
-    name = source.qualified(built.func) or ""
+    name = source.qualified_name(built.func) or ""
     if name == "torch.nn.Sequential":
         held = [call for call in ast.walk(built) if isinstance(call, ast.Call) and call is not built]
         if not all(_is_layer(source, call) for call in held) or any(not isinstance(a, ast.Call) for a in built.args):
@@ -44,17 +44,17 @@ def refuse_layers(program: Program) -> None:
 
 def has_batch_norm(source: Source) -> bool:
     """Whether the model may have batch norm, whose statistics are those of a process' share."""
-    built = (source.qualified(call.func) or "" for call in source.nodes(ast.Call))
+    built = (source.qualified_name(call.func) or "" for call in source.nodes(ast.Call))
     return source.mentions("BatchNorm") or any(_TORCHVISION.search(name) for name in built)
 
 
-def _built(source: Source, program: Program) -> ast.Call | None:
+def _model_call(source: Source, program: Program) -> ast.Call | None:
     """The call that builds the model, also behind a function of the file that returns it at once."""
-    node: ast.expr | None = stripped(program.wrapping.args[0])
+    node: ast.expr | None = without_moves(program.wrapping.args[0])
     for _ in range(4):
         if isinstance(node, ast.Name):
             values = [assigned_value(source, binding) for binding in source.lookup(node)]
-            inner = [stripped(value) for value in values if value is not None]
+            inner = [without_moves(value) for value in values if value is not None]
             own = [v for v in inner if v is not program.wrapping and not (isinstance(v, ast.Name) and v.id == node.id)]
             node = own[0] if len(own) == 1 else None
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
@@ -63,7 +63,7 @@ def _built(source: Source, program: Program) -> ast.Call | None:
                 return node
             body = [s for s in bound[0].body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
             returned = body[0].value if len(body) == 1 and isinstance(body[0], ast.Return) else None
-            node = stripped(returned) if returned is not None else None
+            node = without_moves(returned) if returned is not None else None
         else:
             break
     return node if isinstance(node, ast.Call) else None
@@ -77,11 +77,11 @@ def _class_of(source: Source, call: ast.Call) -> ast.ClassDef | None:
 
 
 def _is_layer(source: Source, call: ast.Call) -> bool:
-    return (source.qualified(call.func) or "").startswith("torch.nn.") or _class_of(source, call) is not None
+    return (source.qualified_name(call.func) or "").startswith("torch.nn.") or _class_of(source, call) is not None
 
 
 def _refuse_class(source: Source, definition: ast.ClassDef) -> None:
-    if [source.qualified(base) for base in definition.bases] != ["torch.nn.Module"] or definition.keywords:
+    if [source.qualified_name(base) for base in definition.bases] != ["torch.nn.Module"] or definition.keywords:
         raise Refused(f"`{definition.name}` derives from more than `torch.nn.Module`")
     methods = [item for item in definition.body if isinstance(item, FUNCTIONS)]
     running = [method for method in methods if method.name != "__init__"]
@@ -109,7 +109,7 @@ def _refuse_class(source: Source, definition: ast.ClassDef) -> None:
 
 def _may_hold_weights(source: Source, call: ast.Call) -> bool:
     """Whether a call may make something with parameters; those of Python and functions of torch do not."""
-    name = source.qualified(call.func) or ""
+    name = source.qualified_name(call.func) or ""
     if name.startswith("torch.nn."):
         return True
     if isinstance(call.func, ast.Name) and not source.lookup(call.func):

@@ -61,7 +61,7 @@ def read_program(source: Source, call: ast.Call) -> Program:
     return Program(source, call, wrapped, bare, test, start, steps, batch, loader, epochs, loader_text)
 
 
-def stripped(node: ast.expr) -> ast.expr:
+def without_moves(node: ast.expr) -> ast.expr:
     """A model without the moves around it: `Net()` of `Net().cuda()`."""
     while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in MOVES:
         node = node.func.value
@@ -73,7 +73,7 @@ def stripped(node: ast.expr) -> ast.expr:
 
 def _variables(source: Source, call: ast.Call) -> tuple[ast.Name, ast.Name | None]:
     """The variable that gets the wrapped model, and the one that is wrapped where that is another."""
-    if source.qualified(call.func) not in DATA_PARALLEL:
+    if source.qualified_name(call.func) not in DATA_PARALLEL:
         raise Refused("the model is wrapped by another class or function than `torch.nn.DataParallel`")
     if len(call.args) != 1 or call.keywords or isinstance(call.args[0], ast.Starred):
         raise Refused("`DataParallel` is told more than the model, such as which GPUs it takes")
@@ -81,9 +81,9 @@ def _variables(source: Source, call: ast.Call) -> tuple[ast.Name, ast.Name | Non
     targets = statement.targets if isinstance(statement, ast.Assign) else []
     if not isinstance(statement, ast.Assign) or len(targets) != 1 or not isinstance(targets[0], ast.Name):
         raise Refused("the wrapped model is not simply assigned to a variable")
-    if stripped(statement.value) is not call:
+    if without_moves(statement.value) is not call:
         raise Refused("the wrapped model is part of a larger expression")
-    wrapped, inner = targets[0], stripped(call.args[0])
+    wrapped, inner = targets[0], without_moves(call.args[0])
     if not isinstance(inner, (ast.Name, ast.Call)):
         raise Refused("what is wrapped is neither a variable nor built there")
     bare = inner if isinstance(inner, ast.Name) and inner.id != wrapped.id else None
@@ -100,10 +100,10 @@ def _only_moves(source: Source, name: ast.Name, call: ast.Call) -> None:
         value = assigned_value(source, binding)
         if value is None or source.enclosing(binding, *LOOPS) is not None:
             raise Refused(f"`{name.id}` is not built, moved and wrapped by plain assignments")
-        inner = stripped(value)
+        inner = without_moves(value)
         if isinstance(inner, ast.Name) and inner.id == name.id:
             continue
-        built += inner is not call or not isinstance(stripped(call.args[0]), ast.Name)
+        built += inner is not call or not isinstance(without_moves(call.args[0]), ast.Name)
     if built > 1:
         raise Refused(f"`{name.id}` stands for more than one model")
 
@@ -131,14 +131,14 @@ def asks_for_several(source: Source, test: ast.expr) -> bool:
     """Whether a test is `torch.cuda.device_count() > 1`, also behind `torch.cuda.is_available() and`."""
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) and len(test.values) == 2:
         first, test = test.values
-        if not (isinstance(first, ast.Call) and source.qualified(first.func) == "torch.cuda.is_available"):
+        if not (isinstance(first, ast.Call) and source.qualified_name(first.func) == "torch.cuda.is_available"):
             return False
     match test:
         case (
             ast.Compare(left=ast.Call(func=function), ops=[ast.Gt()], comparators=[ast.Constant(value=1)])
             | ast.Compare(left=ast.Call(func=function), ops=[ast.GtE()], comparators=[ast.Constant(value=2)])
         ):
-            return source.qualified(function) == "torch.cuda.device_count"
+            return source.qualified_name(function) == "torch.cuda.device_count"
     return False
 
 
@@ -207,7 +207,7 @@ def _steps(source: Source) -> tuple[ast.For, ast.expr, ast.Call]:
     if not isinstance(loop, ast.For) or len(known) != 1 or len(known[0].loaders) != 1:
         raise Refused("the training loop does not run over one DataLoader that is built in this file")
     loader = known[0].loaders[0]
-    if source.qualified(loader.func) != LOADER or source.partial_behind(loader) is not None:
+    if source.qualified_name(loader.func) != LOADER or source.partial_behind(loader) is not None:
         raise Refused("the loader is built by something derived from DataLoader")
     if source.enclosing(loader, *LOOPS, ast.comprehension) is not None:
         raise Refused("the loader is built inside a loop")
@@ -235,7 +235,7 @@ def _epochs(source: Source, steps: ast.For) -> tuple[ast.For, str]:
         raise Refused("the loop over the epochs runs more than once, or in a function that another function calls")
     if outer.orelse:
         raise Refused("the loop over the epochs has an `else`")
-    while isinstance(seen, ast.Call) and source.qualified(seen.func) in _BARS and seen.args:
+    while isinstance(seen, ast.Call) and source.qualified_name(seen.func) in _BARS and seen.args:
         seen = seen.args[0]
     if not isinstance(seen, ast.Name) or not _is_seen_from(source, seen, outer):
         raise Refused("the loader has no name in the loop over the epochs")
@@ -244,12 +244,12 @@ def _epochs(source: Source, steps: ast.For) -> tuple[ast.For, str]:
 
 def _counts(source: Source, loop: ast.For) -> bool:
     over: ast.expr = loop.iter
-    if isinstance(over, ast.Call) and source.qualified(over.func) in _BARS and over.args:
+    if isinstance(over, ast.Call) and source.qualified_name(over.func) in _BARS and over.args:
         over = over.args[0]
     if not isinstance(over, ast.Call):
         return False
     is_range = isinstance(over.func, ast.Name) and over.func.id == "range" and not source.lookup(over.func)
-    return is_range or source.qualified(over.func) in _COUNTS
+    return is_range or source.qualified_name(over.func) in _COUNTS
 
 
 def _is_seen_from(source: Source, name: ast.Name, loop: ast.For) -> bool:
@@ -262,7 +262,7 @@ def _is_seen_from(source: Source, name: ast.Name, loop: ast.For) -> bool:
     return (here or source.bound_in(source.tree).get(name.id)) == bound
 
 
-def given(source: Source, call: ast.Call, function: Function, parameter: ast.arg) -> ast.expr | None:
+def argument_for(source: Source, call: ast.Call, function: Function, parameter: ast.arg) -> ast.expr | None:
     """What a call passes for a parameter; its default where it passes nothing, None where that cannot be told."""
     names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
     place = names.index(parameter.arg) if parameter.arg in names else None

@@ -52,10 +52,10 @@ def patch(source: Source, call: ast.Call) -> Edits:
     refuse_training(program)
     edits = edit.together(
         _constants(source),
-        _joined(program),
+        _join_edits(program),
         *(_downloaded_once(source, statement) for statement in downloads(program)),
-        _left(program),
-        _wrapped(program),
+        _leave_edits(program),
+        _wrap_edits(program),
         _shared_loader(program),
         _told_epoch(program),
         *(edit.wrap_block(source, [statement], "if RANK == 0:") for statement in saves(source)),
@@ -95,7 +95,7 @@ def _has(source: Source, module: str) -> bool:
     )
 
 
-def _joined(program: Program) -> Edits | None:
+def _join_edits(program: Program) -> Edits | None:
     """The process takes its GPU and joins the others before anything else runs."""
     source, start = program.source, program.start
     torch, imported = _torch(source)
@@ -129,7 +129,7 @@ def _downloaded_once(source: Source, statement: ast.stmt) -> Edits | None:
     )
 
 
-def _left(program: Program) -> Edits | None:
+def _leave_edits(program: Program) -> Edits | None:
     """The last statement of the run, behind which a process leaves the others."""
     source = program.source
     guard = guard_of(source)
@@ -144,7 +144,7 @@ def _torch(source: Source) -> tuple[str, Edits]:
     return name.removesuffix(".distributed"), imported
 
 
-def _wrapped(program: Program) -> Edits | None:
+def _wrap_edits(program: Program) -> Edits | None:
     source, call = program.source, program.wrapping
     name, imported = edit.name_for(source, DDP)
     torch, more = _torch(source)
@@ -180,7 +180,7 @@ def _shared_loader(program: Program) -> Edits | None:
         raise Refused("the samples of the loader, or the size of its batches, have no name")
     if isinstance(size, ast.Constant) and not (isinstance(size.value, int) and size.value > 0):
         raise Refused("the loader does not make batches")
-    drop, is_shuffled = _written(source, call, "drop_last"), _written(source, call, "shuffle")
+    drop, is_shuffled = _is_switched_on(source, call, "drop_last"), _is_switched_on(source, call, "shuffle")
     more = ("" if is_shuffled else ", shuffle=False") + (", drop_last=True" if drop else "")
     sampler, imported = edit.name_for(source, "torch.utils.data.DistributedSampler")
     order = f"sampler={sampler}({data.id}, num_replicas=WORLD_SIZE, rank=RANK{more})"
@@ -202,7 +202,7 @@ def _shared_loader(program: Program) -> Edits | None:
     )
 
 
-def _written(source: Source, call: ast.Call, name: str) -> bool:
+def _is_switched_on(source: Source, call: ast.Call, name: str) -> bool:
     """Whether a switch of the loader is on. Raises Refused where that is not written there."""
     value = argument(source, call, name, None)
     if isinstance(value, Known):

@@ -46,7 +46,7 @@ def _parts(steady: Steady, node: ast.expr, depth: int = 4) -> list[ast.expr | No
         if len(bound) != 1:
             break
         if isinstance(bound[0], ast.arg):
-            passed = steady.passed(bound[0])
+            passed = steady.arguments_for(bound[0])
             if len(passed) > 1:
                 return [part for value in passed for part in _parts(steady, value, depth - 1)]
             inner = passed[0] if passed else None
@@ -81,13 +81,13 @@ def _seen_in_steps(program: Program) -> set[int]:
         calls = callers(source, function)
     seen = {id(n) for n in ast.walk(program.steps) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     for _ in range(3):  # what is made of it, and what is made of that
-        for target, value in _assigned(source):
+        for target, value in _assignments(source):
             if _mentions(source, value, seen) or any(n is call for n in ast.walk(value) for call in calls):
                 seen |= {id(n) for n in ast.walk(target) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     return seen
 
 
-def _assigned(source: Source) -> Iterator[tuple[ast.expr, ast.expr]]:
+def _assignments(source: Source) -> Iterator[tuple[ast.expr, ast.expr]]:
     """Each target of an assignment with the whole value."""
     for statement in source.nodes(ast.Assign):
         yield from ((target, statement.value) for target in statement.targets)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from perfaudit.static.checks.data_parallel.program import given
+from perfaudit.static.checks.data_parallel.program import argument_for
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
 from perfaudit.static.understanding.called_functions import callers
 from perfaudit.static.understanding.names import last_name
@@ -81,7 +81,7 @@ class Steady:
                 return self._is_made_before(handed[0])
             if call.func.id in _BUILTINS and call.func.id not in self.source.aliases:
                 return all(self.is_steady(value) for value in handed)
-        name = self.source.qualified(call.func) or ""
+        name = self.source.qualified_name(call.func) or ""
         if any(name == known or (known.endswith(".") and name.startswith(known)) for known in _LIBRARY):
             return all(self.is_steady(value) for value in handed)
         if isinstance(call.func, ast.Attribute) and call.func.attr in _METHODS:
@@ -141,10 +141,10 @@ class Steady:
         )
 
     def _is_given_steadily(self, parameter: ast.arg) -> bool:
-        passed = self.passed(parameter)
+        passed = self.arguments_for(parameter)
         return bool(passed) and all(self.is_steady(value) for value in passed)
 
-    def passed(self, parameter: ast.arg) -> list[ast.expr]:
+    def arguments_for(self, parameter: ast.arg) -> list[ast.expr]:
         """What all calls pass for a parameter of a plain function; none where the file does not show all of them."""
         function = self.source.enclosing(parameter, *FUNCTIONS, ast.Lambda)
         if not isinstance(function, FUNCTIONS) or self.source.parent(function) is not self.source.tree:
@@ -152,7 +152,7 @@ class Steady:
         calls = callers(self.source, function)
         if len(self.source.uses_of(function, function.name)) != len(calls):
             return []
-        passed = [given(self.source, call, function, parameter) for call in calls]
+        passed = [argument_for(self.source, call, function, parameter) for call in calls]
         return [value for value in passed if value is not None] if None not in passed else []
 
     def is_reached_steadily(self, node: ast.AST, depth: int = 5) -> bool:

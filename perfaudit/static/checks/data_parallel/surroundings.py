@@ -83,7 +83,7 @@ def is_in_class(source: Source, node: ast.AST) -> bool:
 
 
 def _refuse_call(source: Source, call: ast.Call) -> None:
-    name, said = source.qualified(call.func) or "", f"`{source.brief(call, 40)}`"
+    name, said = source.qualified_name(call.func) or "", f"`{source.brief(call, 40)}`"
     last = last_name(call.func)
     if isinstance(call.func, ast.Name) and not source.lookup(call.func) and call.func.id in _ASKS:
         raise Refused(f"{said} would run in every process")
@@ -154,7 +154,7 @@ def _refuse_devices(program: Program) -> None:
     if any(_is_device(part) for test in source.nodes(ast.Compare) for part in ast.walk(test)) and first_devices(source):
         raise Refused("devices are compared")
     for attribute in source.nodes(ast.Attribute):
-        name = source.qualified(attribute) or ""
+        name = source.qualified_name(attribute) or ""
         if name.startswith("torch.cuda.") and name.split(".")[2] not in _OF_CUDA:
             raise Refused(f"`{source.brief(attribute, 40)}` chooses a device, or asks about one")
     counts = [call for call in source.calls("torch.cuda.device_count") if not _is_in(source, call, program.test)]
@@ -217,10 +217,10 @@ def _is_own_device(source: Source, steady: Steady, node: ast.expr, depth: int = 
         case ast.IfExp():
             return all(_is_own_device(source, steady, part, depth - 1) for part in (node.body, node.orelse))
         case ast.Attribute():
-            is_torchs = (source.qualified(node) or "").startswith("torch.")
+            is_torchs = (source.qualified_name(node) or "").startswith("torch.")
             return is_torchs or node.attr == "dtype" or (node.attr == "device" and _is_tensor(source, node.value))
         case ast.Call():
-            if source.qualified(node.func) != "torch.device" or len(node.args) != 1:
+            if source.qualified_name(node.func) != "torch.device" or len(node.args) != 1:
                 return False
             return _is_own_device(source, steady, node.args[0], depth - 1)
         case ast.Name():
@@ -232,7 +232,7 @@ def _is_own_device_name(source: Source, steady: Steady, name: ast.Name, depth: i
     bound = source.lookup(name)
     for binding in bound:
         if isinstance(binding, ast.arg):
-            passed = steady.passed(binding)
+            passed = steady.arguments_for(binding)
             if not passed or not all(_is_own_device(source, steady, value, depth - 1) for value in passed):
                 return False
         else:
@@ -251,7 +251,7 @@ def _is_tensor(source: Source, node: ast.expr) -> bool:
         if isinstance(binding, ast.arg):
             is_input = isinstance(function, FUNCTIONS) and function.name == "forward" and binding.arg != "self"
         else:
-            is_made = isinstance(value, ast.Call) and (source.qualified(value.func) or "").startswith("torch.")
+            is_made = isinstance(value, ast.Call) and (source.qualified_name(value.func) or "").startswith("torch.")
             is_input = is_made or isinstance(source.statement(binding), ast.For)
         if not is_input:
             return False
@@ -292,7 +292,7 @@ def _refuse_sets(source: Source) -> None:
 
 def _family(source: Source, call: ast.Call) -> str:
     """Which generator a call draws from: torch's, NumPy's or Python's; "" for none."""
-    name = source.qualified(call.func) or ""
+    name = source.qualified_name(call.func) or ""
     if name in _SEEDS.values():
         return ""
     is_filled = last_name(call.func) in _FILLED and not name.startswith("torch.nn.init.")

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from perfaudit.expressions import regex
-from perfaudit.static.checks.data_parallel.program import MOVES, Program, Refused, function_called, stripped
+from perfaudit.static.checks.data_parallel.program import MOVES, Program, Refused, function_called, without_moves
 from perfaudit.static.checks.data_parallel.saves import refuse_saves
 from perfaudit.static.checks.data_parallel.steady import Steady
 from perfaudit.static.checks.data_parallel.surroundings import is_in_class
@@ -73,7 +73,7 @@ def type_checks(program: Program) -> Iterator[ast.expr]:
     """The other places that name DataParallel: `isinstance(model, nn.DataParallel)`. Raises Refused for any other use."""
     source = program.source
     for node in (*source.nodes(ast.Name), *source.nodes(ast.Attribute)):
-        if node is program.wrapping.func or source.qualified(node) not in DATA_PARALLEL:
+        if node is program.wrapping.func or source.qualified_name(node) not in DATA_PARALLEL:
             continue
         parent = source.parent(node)
         parent = source.parent(parent) if isinstance(parent, ast.Tuple) else parent
@@ -124,7 +124,7 @@ def _is_before_wrapping(program: Program, use: ast.Name) -> bool:
     statement = source.statement(use)
     if source.span(use).end <= source.span(program.wrapping).end:
         return True
-    moved = stripped(statement.value) if isinstance(statement, (ast.Assign, ast.Expr)) else None
+    moved = without_moves(statement.value) if isinstance(statement, (ast.Assign, ast.Expr)) else None
     return moved is use and source.enclosing(use, *LOOPS) is None
 
 
@@ -169,18 +169,20 @@ def _refuse_attribute(program: Program, attribute: ast.Attribute) -> None:
 
 
 def _takes_parameters(source: Source, call: ast.Call) -> bool:
-    name = source.qualified(call.func) or ""
+    name = source.qualified_name(call.func) or ""
     if name.startswith("torch.nn.utils.clip_grad_") or _OPTIMIZER.search(name):
         return True
     around = source.parent(call)
     is_filter = isinstance(call.func, ast.Name) and call.func.id == "filter"
-    return is_filter and isinstance(around, ast.Call) and bool(_OPTIMIZER.search(source.qualified(around.func) or ""))
+    return (
+        is_filter and isinstance(around, ast.Call) and bool(_OPTIMIZER.search(source.qualified_name(around.func) or ""))
+    )
 
 
 def _refuse_optimizer(program: Program, models: set[int]) -> None:
     """Raises Refused unless one optimizer updates the model's own parameters, and nothing else."""
     source = program.source
-    named = [(call, source.qualified(call.func) or "") for call in source.nodes(ast.Call)]
+    named = [(call, source.qualified_name(call.func) or "") for call in source.nodes(ast.Call)]
     made = [(call, name) for call, name in named if name.startswith("torch.optim.") and name.count(".") == 2]
     if len(made) != 1 or not _OPTIMIZER.search(made[0][1]):
         raise Refused("the script does not have exactly one optimizer of `torch.optim`")
@@ -237,7 +239,7 @@ def _refuse_uses_of_loader(program: Program) -> None:
 def _refuse_loss(program: Program, run: ast.Call) -> None:
     """Raises Refused unless the loss is the mean over a batch of what the model says, so that shares of it average to it."""
     source, steps = program.source, program.steps
-    if not run.args or not all(_is_share(program, value) for value in _handed(run)):
+    if not run.args or not all(_is_share(program, value) for value in _argument_values(run)):
         raise Refused(f"`{source.brief(run, 40)}` takes more than parts of the batch")
     backward = next(call for call in source.calls(".backward") if any(a is steps for a in source.ancestors(call)))
     loss: ast.expr | None = backward.func.value if isinstance(backward.func, ast.Attribute) else None
@@ -253,19 +255,19 @@ def _refuse_loss(program: Program, run: ast.Call) -> None:
     negative = (n.operand for n in source.nodes(ast.UnaryOp) if isinstance(n.op, ast.USub))
     if any(isinstance(number, ast.Constant) and number.value == _LEFT_OUT for number in negative):
         raise Refused("targets of -100 are left out of the loss, and shares may hold more of them or fewer")
-    handed = _handed(loss, _SETTINGS_OF_LOSS)
+    handed = _argument_values(loss, _SETTINGS_OF_LOSS)
     outputs = [value for value in handed if _is_output(program, value, run)]
     shares = [value for value in handed if _is_share(program, value)]
     if len(handed) != 2 or len(outputs) != 1 or len(shares) != 1:
         raise Refused(f"`{source.brief(loss, 40)}` takes more than the output and a part of the batch")
 
 
-def _handed(call: ast.Call, left_out: set[str] | None = None) -> list[ast.expr]:
+def _argument_values(call: ast.Call, left_out: set[str] | None = None) -> list[ast.expr]:
     return [*call.args, *(k.value for k in call.keywords if k.arg not in (left_out or ()))]
 
 
 def _is_mean(source: Source, call: ast.Call) -> bool:
-    if (source.qualified(call.func) or "") in _MEAN_FUNCTIONS:
+    if (source.qualified_name(call.func) or "") in _MEAN_FUNCTIONS:
         return all(k.arg in _SETTINGS_OF_LOSS for k in call.keywords)
     steady = Steady(source)
     made: ast.expr | None = call.func
@@ -274,12 +276,12 @@ def _is_mean(source: Source, call: ast.Call) -> bool:
         if len(bound) != 1:
             break
         if isinstance(bound[0], ast.arg):
-            passed = steady.passed(bound[0])
+            passed = steady.arguments_for(bound[0])
             made = passed[0] if len(passed) == 1 else None
         else:
             made = assigned_value(source, bound[0])
-    made = stripped(made) if made is not None else None
-    if not isinstance(made, ast.Call) or source.qualified(made.func) not in _MEAN_CLASSES:
+    made = without_moves(made) if made is not None else None
+    if not isinstance(made, ast.Call) or source.qualified_name(made.func) not in _MEAN_CLASSES:
         return False
     return not made.args and all(k.arg in _SETTINGS_OF_LOSS for k in made.keywords) and not call.keywords
 
@@ -333,7 +335,9 @@ def _is_output(program: Program, node: ast.expr, run: ast.Call, depth: int = 6) 
         case ast.Call(func=ast.Attribute(value=inner, attr=name)) if name in _PLAIN_OUTPUT:
             return _keeps_samples(node) and _is_output(program, inner, run, depth - 1)
         case ast.Call(args=[inner], keywords=[]):
-            return program.source.qualified(node.func) == "torch.sigmoid" and _is_output(program, inner, run, depth - 1)
+            return program.source.qualified_name(node.func) == "torch.sigmoid" and _is_output(
+                program, inner, run, depth - 1
+            )
     return False
 
 
@@ -344,7 +348,10 @@ def _keeps_samples(call: ast.Call) -> bool:
         if isinstance(first, (ast.Constant, ast.Name)):
             return False
     return all(
-        last_name(n.func) in ("size", "len") for a in _handed(call) for n in ast.walk(a) if isinstance(n, ast.Call)
+        last_name(n.func) in ("size", "len")
+        for a in _argument_values(call)
+        for n in ast.walk(a)
+        if isinstance(n, ast.Call)
     )
 
 
@@ -401,7 +408,7 @@ def _refuse_in_branch(source: Source, statement: ast.stmt, depth: int = 4) -> No
 
 
 def _refuse_step(source: Source, steady: Steady, call: ast.Call) -> None:
-    for value in _handed(call):
+    for value in _argument_values(call):
         bound = source.lookup(value) if isinstance(value, ast.Name) else []
         values = [assigned_value(source, one) for one in bound]
         is_optimizer = any(_OPTIMIZER.search(_qualified_call(source, v)) for v in values)
@@ -415,7 +422,7 @@ def _refuse_step(source: Source, steady: Steady, call: ast.Call) -> None:
 
 
 def _qualified_call(source: Source, node: ast.expr | None) -> str:
-    return (source.qualified(node.func) if isinstance(node, ast.Call) else None) or ""
+    return (source.qualified_name(node.func) if isinstance(node, ast.Call) else None) or ""
 
 
 def _refuse_store(program: Program, steady: Steady, store: ast.Attribute | ast.Subscript, models: set[int]) -> None:
@@ -429,7 +436,7 @@ def _refuse_store(program: Program, steady: Steady, store: ast.Attribute | ast.S
         return
     statement = source.statement(store)
     value = statement.value if isinstance(statement, (ast.Assign, ast.AugAssign, ast.AnnAssign)) else None
-    is_layer = isinstance(value, ast.Call) and (source.qualified(value.func) or "").startswith("torch.nn.")
+    is_layer = isinstance(value, ast.Call) and (source.qualified_name(value.func) or "").startswith("torch.nn.")
     if is_layer and isinstance(owner, ast.Name) and id(owner) in models and _is_before_wrapping(program, owner):
         return  # `model.fc = nn.Linear(model.fc.in_features, 10)`
     if value is None or not steady.is_steady(value):

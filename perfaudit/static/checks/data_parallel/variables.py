@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from perfaudit.static.checks.data_parallel.program import Refused, function_called, given
+from perfaudit.static.checks.data_parallel.program import Refused, argument_for, function_called
 from perfaudit.static.source import Source
 
 
@@ -42,4 +42,4 @@ def _parameters(source: Source, use: ast.Name) -> list[ast.arg]:
     if function is None:
         return []
     arguments = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
-    return [parameter for parameter in arguments if given(source, call, function, parameter) is use]
+    return [parameter for parameter in arguments if argument_for(source, call, function, parameter) is use]

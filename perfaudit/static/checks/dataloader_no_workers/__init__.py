@@ -177,7 +177,7 @@ def graph_sampler_without_workers(source: Source, call: ast.Call) -> Iterator[Se
     workers = argument(source, call, "num_workers")
     if workers is UNKNOWN or (workers is not ABSENT and constant(source, workers) != 0) or is_test(source, call):
         return
-    is_dgl = (source.qualified(call.func) or "").startswith("dgl.")
+    is_dgl = (source.qualified_name(call.func) or "").startswith("dgl.")
     if is_dgl and any(argument(source, call, name) is not ABSENT for name in ("use_uva", "device")):
         return  # it may sample on the GPU, which workers cannot
     if is_on_device(source, call):
@@ -293,7 +293,7 @@ def _start_workers(source: Source, call: ast.Call, workers: Argument, unless: De
         )
         return edit.replace(source, unless.node, str(START_WITH)) if is_theirs and unless.node is not None else None
     if isinstance(workers, ast.Name):
-        written, uses = _assigned(source, workers)
+        written, uses = _literal_and_reads(source, workers)
         is_theirs = written is not None and all(_is_number_of_workers(source, use) for use in uses)
         return edit.replace(source, written, str(START_WITH)) if is_theirs and written is not None else None
     if isinstance(workers, ast.Constant) and source.parent(workers) in (call, edit.keyword(call, "num_workers")):
@@ -301,7 +301,7 @@ def _start_workers(source: Source, call: ast.Call, workers: Argument, unless: De
     return None
 
 
-def _assigned(source: Source, name: ast.Name) -> tuple[ast.expr | None, list[ast.Name]]:
+def _literal_and_reads(source: Source, name: ast.Name) -> tuple[ast.expr | None, list[ast.Name]]:
     """The literal that a variable is once assigned, and every read of the variable."""
     bindings = source.lookup(name)
     value = assigned_value(source, bindings[0]) if len(bindings) == 1 else None
@@ -315,7 +315,7 @@ def _is_number_of_workers(source: Source, use: ast.expr) -> bool:
     if isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name) and parent.func.id == "int":
         parent = source.parent(parent)
     call = source.parent(parent) if isinstance(parent, ast.keyword) and parent.arg == "num_workers" else None
-    return isinstance(call, ast.Call) and source.qualified(call.func) == LOADER
+    return isinstance(call, ast.Call) and source.qualified_name(call.func) == LOADER
 
 
 def _takes_one_batch(source: Source, call: ast.Call, batch_size: Argument) -> bool:

@@ -36,17 +36,17 @@ def is_on_device(source: Source, call: ast.Call) -> bool:
 
     Pinning such a tensor raises, and so does making one in a worker process that was forked.
     """
-    return any(_makes_device_tensor(source, node) for node in _reached(source, call))
+    return any(_makes_device_tensor(source, node) for node in _reachable_nodes(source, call))
 
 
 def may_be_on_device(source: Source, call: ast.Call) -> bool:
     """Whether the dataset or the collate function comes from another file of the project that uses an accelerator."""
     if source.neighbours is None:
         return False
-    called: list[ast.AST | None] = [node.func for node in _reached(source, call) if isinstance(node, ast.Call)]
+    called: list[ast.AST | None] = [node.func for node in _reachable_nodes(source, call) if isinstance(node, ast.Call)]
     collate = argument(source, call, "collate_fn", COLLATE)
     called.append(collate if isinstance(collate, ast.expr) else None)
-    found = (source.qualified(node) for node in called)
+    found = (source.qualified_name(node) for node in called)
     names = {name for name in found if name and "." in name and name[:6] != "torch."}
     modules = {name.rpartition(".")[0] or "." for name in names}
     return source.neighbours.imports_a_marked_file("accelerator", sorted(modules | names))
@@ -59,7 +59,7 @@ def _makes_device_tensor(source: Source, node: ast.AST) -> bool:
 
 
 @functools.lru_cache(maxsize=4)  # several questions of one call
-def _reached(source: Source, call: ast.Call) -> tuple[ast.AST, ...]:
+def _reachable_nodes(source: Source, call: ast.Call) -> tuple[ast.AST, ...]:
     """Every node of the expressions and definitions of this file that dataset and collate function are made from."""
     given = (argument(source, call, "dataset", 0), argument(source, call, "collate_fn", COLLATE))
     edge: list[ast.AST] = [node for node in given if isinstance(node, ast.expr)]
@@ -136,7 +136,7 @@ def is_in_memory(source: Source, dataset: ast.expr, depth: int = FOLLOW) -> bool
         return bool(stores) and all(_is_bound_in_memory(source, store, depth - 1) for store in stores)
     if not isinstance(dataset, ast.Call):
         return False
-    name = source.qualified(dataset.func) or ""
+    name = source.qualified_name(dataset.func) or ""
     if name in _SETS_OF_TENSORS or (isinstance(dataset.func, ast.Name) and dataset.func.id in _LISTS):
         return True
     if name in _PARTS:
@@ -153,7 +153,7 @@ def _is_split_of_itself(source: Source, store: ast.AST, name: str) -> bool:
     """Whether an attribute gets a part of what it held before: `self.train, self.val = random_split(self.train, lengths)`."""
     statement = source.statement(store)
     value = statement.value if isinstance(statement, ast.Assign) else None
-    is_part = isinstance(value, ast.Call) and source.qualified(value.func) in _PARTS and bool(value.args)
+    is_part = isinstance(value, ast.Call) and source.qualified_name(value.func) in _PARTS and bool(value.args)
     return is_part and isinstance(value, ast.Call) and dotted_name(value.args[0]) == f"self.{name}"
 
 
@@ -168,7 +168,7 @@ def _is_bound_in_memory(source: Source, binding: ast.AST, depth: int) -> bool:
     ):
         return True
     if value is None and isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call):
-        is_split = source.qualified(statement.value.func) == "torch.utils.data.random_split"
+        is_split = source.qualified_name(statement.value.func) == "torch.utils.data.random_split"
         value = statement.value if is_split else None
     elif value is None and isinstance(statement, ast.Assign):
         value = _value_in_row(statement, binding)
@@ -181,7 +181,7 @@ def _is_returned_in_memory(source: Source, statement: ast.Assign, binding: ast.A
     if not isinstance(call, ast.Call) or not isinstance(target, ast.Tuple) or source.neighbours is None:
         return False
     place = next((n for n, element in enumerate(target.elts) if element is binding), None)
-    found = source.neighbours.defined(source.qualified(call.func) or "")
+    found = source.neighbours.definition_of(source.qualified_name(call.func) or "")
     if place is None or found is None or not isinstance(found[1], FUNCTIONS):
         return False
     inside, function = found
@@ -208,7 +208,7 @@ def _is_made_by_torch(source: Source, value: ast.expr) -> bool:
     if isinstance(value, ast.Tuple):
         return all(_is_made_by_torch(source, element) for element in value.elts)
     while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
-        name = source.qualified(value.func)
+        name = source.qualified_name(value.func)
         if name is not None:
             return name.startswith("torch.") and name.count(".") == 1 and name != "torch.load"
         value = value.func.value
@@ -249,7 +249,7 @@ def is_iterable(source: Source, dataset: ast.expr) -> Found | None:
 def _is_stream(source: Source, definition: ast.ClassDef, depth: int = FOLLOW) -> bool:
     """Whether a class is derived from IterableDataset, directly or through classes of its file."""
     for base in definition.bases if depth else ():
-        if source.qualified(base) == "torch.utils.data.IterableDataset":
+        if source.qualified_name(base) == "torch.utils.data.IterableDataset":
             return True
         above = source.lookup(base) if isinstance(base, ast.Name) else []
         if len(above) == 1 and isinstance(above[0], ast.ClassDef) and _is_stream(source, above[0], depth - 1):
@@ -325,7 +325,7 @@ def keeps_file_open(source: Source, dataset: ast.expr) -> bool:
 
 
 def _opens(source: Source, value: ast.expr) -> bool:
-    return isinstance(value, ast.Call) and (source.qualified(value.func) or last_name(value.func)) in _FILES
+    return isinstance(value, ast.Call) and (source.qualified_name(value.func) or last_name(value.func)) in _FILES
 
 
 def _is_of_open_file(source: Source, value: ast.expr) -> bool:
@@ -337,5 +337,5 @@ def _is_of_open_file(source: Source, value: ast.expr) -> bool:
     else:
         return False
     opened = assigned_once(source, held) if isinstance(held, ast.Name) else held
-    is_file = isinstance(opened, ast.Call) and source.qualified(opened.func) == "h5py.File"
+    is_file = isinstance(opened, ast.Call) and source.qualified_name(opened.func) == "h5py.File"
     return is_file and isinstance(key, ast.Constant) and isinstance(key.value, str)

@@ -75,7 +75,7 @@ def is_part_of_dataset(source: Source, call: ast.Call) -> bool:
 def has_one_sample(source: Source, call: ast.Call) -> bool:
     """Whether `__len__` of the dataset returns 1: workers would start anew for every step."""
     found = _class(source, argument(source, call, "dataset", 0))
-    length = _inherited(*found, "__len__") if found is not None else None
+    length = _find_method(*found, "__len__") if found is not None else None
     if length is None:
         return False
     returned = [node.value for node in ast.walk(length[1]) if isinstance(node, ast.Return)]
@@ -88,7 +88,7 @@ def makers_of_batches(source: Source, call: ast.Call) -> list[Place] | None:
     None where one of them is not in sight.
     """
     found = _class(source, argument(source, call, "dataset", 0))
-    item = _inherited(*found, "__getitem__") if found is not None else None
+    item = _find_method(*found, "__getitem__") if found is not None else None
     if found is None or item is None:
         return None
     first = [(*item, found)]
@@ -105,7 +105,7 @@ def makers_of_batches(source: Source, call: ast.Call) -> list[Place] | None:
             if id(function) in made:
                 continue
             made[id(function)] = (inside, function)
-            called = _called(inside, function, owner)
+            called = _called_functions(inside, function, owner)
             if called is None:
                 return None
             following += [(*place, owner) for place in called]
@@ -113,7 +113,7 @@ def makers_of_batches(source: Source, call: ast.Call) -> list[Place] | None:
     return list(made.values())
 
 
-def _called(source: Source, function: Function, owner: Class) -> list[Place] | None:
+def _called_functions(source: Source, function: Function, owner: Class) -> list[Place] | None:
     """Functions of the same file, and methods of the dataset, that a function calls; None where it calls one out of sight.
 
     What torch, NumPy and Python themselves have is known by its name.
@@ -123,13 +123,13 @@ def _called(source: Source, function: Function, owner: Class) -> list[Place] | N
         if not isinstance(node, ast.Call):
             continue
         if isinstance(node.func, ast.Attribute) and dotted_name(node.func.value) == "self":
-            method = _inherited(*owner, node.func.attr)
+            method = _find_method(*owner, node.func.attr)
             if method is None:
                 return None
             found.append(method)
         elif isinstance(node.func, ast.Name):
             bindings = source.lookup(node.func)
-            known = (source.qualified(node.func) or "").partition(".")[0] in _KNOWN
+            known = (source.qualified_name(node.func) or "").partition(".")[0] in _KNOWN
             if not known and any(not isinstance(binding, (*FUNCTIONS, ast.ClassDef)) for binding in bindings):
                 return None
             found += [(source, binding) for binding in bindings if isinstance(binding, FUNCTIONS)]
@@ -162,31 +162,31 @@ def _collate(source: Source, call: ast.Call) -> Place | None:
     node = argument(source, call, "collate_fn", COLLATE)
     if not isinstance(node, ast.expr):
         return None
-    if isinstance(node, ast.Call) and source.qualified(node.func) == "functools.partial" and node.args:
+    if isinstance(node, ast.Call) and source.qualified_name(node.func) == "functools.partial" and node.args:
         node = node.args[0]
-    if isinstance(node, ast.Attribute) and not (source.qualified(node) or "").startswith("torch."):
+    if isinstance(node, ast.Attribute) and not (source.qualified_name(node) or "").startswith("torch."):
         owner = _class(source, node.value)
         if owner is not None:
-            return _inherited(*owner, node.attr)
+            return _find_method(*owner, node.attr)
     found = function_named(source, node)
     return (found[0], found[1]) if found is not None and isinstance(found[1], FUNCTIONS) else None
 
 
-def _inherited(source: Source, definition: ast.ClassDef, name: str, depth: int = FOLLOW) -> Place | None:
+def _find_method(source: Source, definition: ast.ClassDef, name: str, depth: int = FOLLOW) -> Place | None:
     """A method of a class, or of the classes of the project that it is derived from."""
     if (method := method_of(definition, name)) is not None:
         return source, method
     for base in definition.bases if depth else ():
-        dotted = source.qualified(base) or ""
+        dotted = source.qualified_name(base) or ""
         if dotted in _BASES_WITHOUT_SAMPLES:
             continue
         above = source.lookup(base) if isinstance(base, ast.Name) else []
         found: tuple[Source, ast.AST] | None = (source, above[0]) if len(above) == 1 else None
         if not (found and isinstance(found[1], ast.ClassDef)) and source.neighbours is not None and dotted:
-            found = source.neighbours.defined(dotted)
+            found = source.neighbours.definition_of(dotted)
         if found is None or not isinstance(found[1], ast.ClassDef):
             continue
-        if (inherited := _inherited(found[0], found[1], name, depth - 1)) is not None:
+        if (inherited := _find_method(found[0], found[1], name, depth - 1)) is not None:
             return inherited
     return None
 

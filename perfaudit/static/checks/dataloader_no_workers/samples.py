@@ -71,10 +71,10 @@ def class_of_samples(source: Source, dataset: ast.expr) -> tuple[Found, ast.Call
         for definition in source.bound_in(source.tree).get(node.func.id, []):
             if isinstance(definition, ast.ClassDef):
                 return (source, definition), node
-    dotted = source.qualified(node.func) or ""
+    dotted = source.qualified_name(node.func) or ""
     if source.neighbours is None or not dotted or dotted.partition(".")[0] == "torch":
         return None
-    found = source.neighbours.defined(dotted)
+    found = source.neighbours.definition_of(dotted)
     return ((found[0], found[1]), node) if found is not None and isinstance(found[1], ast.ClassDef) else None
 
 
@@ -185,11 +185,11 @@ class _Reads:
         if isinstance(node, ast.Name):
             if node.id == self._index:
                 return True
-            values = [self._given(binding) for binding in self._source.lookup(node)]
+            values = [self._bound_value(binding) for binding in self._source.lookup(node)]
             return bool(values) and all(value is not None and self.is_plain(value, depth - 1) for value in values)
         return False
 
-    def _given(self, binding: ast.AST) -> ast.expr | None:
+    def _bound_value(self, binding: ast.AST) -> ast.expr | None:
         """What a name is bound to; of `row, column = self.places[i]`, the right side."""
         value = assigned_value(self._source, binding)
         if value is not None or not isinstance(binding, ast.Name):
@@ -260,7 +260,7 @@ class _Reads:
         """Whether a name is the index, what the object holds for it, or counted from it: `end = begin + self.length`."""
         if name.id == self._index:
             return True
-        values = [self._given(binding) for binding in self._source.lookup(name)] if depth else []
+        values = [self._bound_value(binding) for binding in self._source.lookup(name)] if depth else []
         return bool(values) and all(v is not None and self._leads_to_place(v, depth - 1) for v in values)
 
     def _leads_to_place(self, value: ast.expr, depth: int) -> bool:
@@ -320,7 +320,7 @@ def _are_indices(source: Source, dataset: ast.expr) -> bool:
         node = resolve(source, node.args[0]) or node.args[0]
     if not isinstance(node, ast.Call):
         return False
-    name = source.qualified(node.func) or last_name(node.func)
+    name = source.qualified_name(node.func) or last_name(node.func)
     if name in ("torch.utils.data.TensorDataset", "TensorDataset"):
         return len(node.args) == 1 and _are_indices(source, node.args[0])
     return name in ("range", "torch.arange", "torch.randperm", "numpy.arange")
@@ -390,10 +390,10 @@ def function_named(source: Source, node: ast.expr) -> tuple[Source, ast.AST] | N
         return source, node
     if isinstance(node, ast.Name) and len(bindings := source.lookup(node)) == 1 and isinstance(bindings[0], FUNCTIONS):
         return source, bindings[0]
-    dotted = source.qualified(node) or ""
+    dotted = source.qualified_name(node) or ""
     if source.neighbours is None or not dotted or dotted.partition(".")[0] == "torch":
         return None
-    found = source.neighbours.defined(dotted)
+    found = source.neighbours.definition_of(dotted)
     return found if found is not None and isinstance(found[1], FUNCTIONS) else None
 
 
@@ -401,7 +401,7 @@ def _is_unpinnable(source: Source, node: ast.expr) -> bool:
     node = resolve(source, node) or node
     if not isinstance(node, ast.Call):
         return False
-    if source.qualified(node.func) in _GRAPHS:
+    if source.qualified_name(node.func) in _GRAPHS:
         return True
     definitions = source.lookup(node.func) if isinstance(node.func, ast.Name) else []
     definition = definitions[0] if len(definitions) == 1 else None
@@ -447,7 +447,7 @@ def unpicklable(source: Source, call: ast.Call) -> Unpicklable | None:
 
 def _makes_closure(source: Source, call: ast.Call) -> bool:
     """Whether a call returns a function that is defined where it runs; so does a `functools.partial` of one."""
-    if source.qualified(call.func) == "functools.partial" and call.args:
+    if source.qualified_name(call.func) == "functools.partial" and call.args:
         return isinstance(call.args[0], ast.Lambda) or _bound_inside(source, call.args[0]) is not None
     found = function_named(source, call.func)
     if found is None or not isinstance(found[1], FUNCTIONS):

@@ -37,7 +37,7 @@ def is_plain_number(
     if isinstance(node, ast.IfExp):
         return all(is_plain_number(source, side, depth, following) for side in (node.body, node.orelse))
     if isinstance(node, ast.Call):
-        name = source.qualified(node.func) or (node.func.id if isinstance(node.func, ast.Name) else "")
+        name = source.qualified_name(node.func) or (node.func.id if isinstance(node.func, ast.Name) else "")
         if name in _CHOICES:
             return bool(node.args) and all(is_plain_number(source, item, depth, following) for item in node.args)
         return name in _MAKERS or name.startswith("math.")
@@ -128,7 +128,7 @@ def _may_be_other(source: Source, value: ast.expr) -> bool:
         bound = [assigned_value(source, binding) for binding in source.lookup(value)]
         return any(v is not None and not isinstance(v, ast.Name) and _may_be_other(source, v) for v in bound)
     nodes = list(ast.walk(value))
-    calls = [source.qualified(n.func) or "" for n in nodes if isinstance(n, ast.Call)]
+    calls = [source.qualified_name(n.func) or "" for n in nodes if isinstance(n, ast.Call)]
     return any(isinstance(n, ast.Subscript) for n in nodes) or any(name.startswith("torch.") for name in calls)
 
 

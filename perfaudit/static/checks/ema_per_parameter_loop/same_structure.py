@@ -62,18 +62,18 @@ def _is_optional(source: Source, call: ast.Call) -> bool:
 
 
 def _is_copy(source: Source, copy: ast.expr, original: ast.expr) -> bool:
-    made = _made(source, copy)
-    if not isinstance(made, ast.Call) or source.qualified(made.func) != "copy.deepcopy" or len(made.args) != 1:
+    made = _module_value(source, copy)
+    if not isinstance(made, ast.Call) or source.qualified_name(made.func) != "copy.deepcopy" or len(made.args) != 1:
         return False
     if _is_same(source, made.args[0], original):
         return True
-    value = _made(source, original)  # self.model = model; self.average = deepcopy(model)
+    value = _module_value(source, original)  # self.model = model; self.average = deepcopy(model)
     return isinstance(value, ast.Name) and isinstance(made.args[0], ast.Name) and _is_same(source, made.args[0], value)
 
 
 def _are_built_alike(source: Source, first: ast.expr, second: ast.expr) -> bool:
     """Whether both come from the same call, word for word."""
-    a, b = _made(source, first), _made(source, second)
+    a, b = _module_value(source, first), _module_value(source, second)
     if not isinstance(a, ast.Call) or not isinstance(b, ast.Call) or ast.dump(a) != ast.dump(b):
         return False
     if any(isinstance(n, ast.Call) and last_name(n.func) in _TAKES_NEXT for n in ast.walk(a)):
@@ -83,7 +83,7 @@ def _are_built_alike(source: Source, first: ast.expr, second: ast.expr) -> bool:
     return inside and all(len(source.lookup(name)) <= 1 for name in names)
 
 
-def _made(source: Source, module: ast.expr) -> ast.expr | None:
+def _module_value(source: Source, module: ast.expr) -> ast.expr | None:
     """The one expression that a module is given, without what leaves its parameters: `.to(device)`, `.eval()`."""
     if isinstance(module, ast.Name):
         bindings = source.lookup(module)
@@ -95,7 +95,7 @@ def _made(source: Source, module: ast.expr) -> ast.expr | None:
     else:
         return None
     while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _KEEPS:
-        if source.qualified(value.func) is not None:
+        if source.qualified_name(value.func) is not None:
             break
         value = value.func.value
     return value
@@ -123,7 +123,7 @@ def _class_of(source: Source, node: ast.AST) -> ast.ClassDef | None:
 
 def _is_so_for_callers(source: Source, first: ast.expr, second: ast.expr, depth: int) -> bool:
     """Whether both are parameters of one function, and every call in sight gives it two such modules."""
-    given = [_given(source, module) for module in (first, second)]
+    given = [_function_and_values(source, module) for module in (first, second)]
     if given[0] is None or given[1] is None or given[0][0] is not given[1][0]:
         return False
     function = given[0][0]
@@ -134,7 +134,7 @@ def _is_so_for_callers(source: Source, first: ast.expr, second: ast.expr, depth:
     return complete and all(have_same_structure(source, a, b, depth) for a, b in pairs)
 
 
-def _given(source: Source, module: ast.expr) -> tuple[Function, list[ast.expr]] | None:
+def _function_and_values(source: Source, module: ast.expr) -> tuple[Function, list[ast.expr]] | None:
     bindings = source.lookup(module) if isinstance(module, ast.Name) else []
     parameter = bindings[0] if len(bindings) == 1 else None
     function = source.enclosing(parameter, *FUNCTIONS, ast.Lambda) if isinstance(parameter, ast.arg) else None

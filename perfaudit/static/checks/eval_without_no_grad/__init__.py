@@ -110,7 +110,7 @@ def _evaluated_only(source: Source, call: ast.Call, statement: ast.stmt, model: 
             continue
         if _needs_gradients(source, loop, name) or proves_no_graph(loop, runs):
             continue
-        if (seen := _seen(source, loop, runs, name, value)) is not None:
+        if (seen := _seen_loop(source, loop, runs, name, value)) is not None:
             yield loop, seen
 
 
@@ -128,7 +128,7 @@ def _evaluated_elsewhere(source: Source, statement: ast.stmt, model: str) -> Ite
                 continue
             if not plain_surroundings(source, call) or any(_is_eval(node) for node in ast.walk(there.function)):
                 continue  # where the other file puts it into eval mode, that file is told
-            for given in {name for name, value in there.given if dotted_name(value) == model}:
+            for given in {name for name, value in there.named_arguments if dotted_name(value) == model}:
                 for loop, name in _in_eval_mode_still(there.source, there.function, given, MAX_CALLS - 1):
                     if (first := _recorded_for_nothing(there.source, loop, name)) is not None:
                         where = f"{there.source.path.rpartition('/')[2]} line {first.lineno}"
@@ -155,7 +155,7 @@ def _recorded_for_nothing(source: Source, loop: Loop, model: str) -> ast.Call | 
     return min(runs, key=lambda run: (run.lineno, run.col_offset))
 
 
-def _seen(source: Source, loop: Loop, runs: list[ast.Call], name: str, value: ast.expr) -> Seen | None:
+def _seen_loop(source: Source, loop: Loop, runs: list[ast.Call], name: str, value: ast.expr) -> Seen | None:
     first = min(runs, key=lambda run: (run.lineno, run.col_offset))
     message = f"`{source.brief(first)}` runs in eval mode, but records a graph, which no backward pass"
     if graph_escapes(source, loop, runs):
@@ -425,7 +425,7 @@ def _runs_model(source: Source, call: ast.Call, model: str) -> bool:
 
 
 @functools.lru_cache(maxsize=4)
-def _frozen(source: Source) -> frozenset[str] | None:
+def _frozen_modules(source: Source) -> frozenset[str] | None:
     """The modules whose parameters the file freezes, as they are written; None where it is not clear whose it sets."""
     found = set()
     for node in source.nodes(ast.Attribute):
@@ -455,7 +455,7 @@ def _whose(source: Source, node: ast.expr) -> str:
 
 def _may_be_frozen(source: Source, model: str) -> bool:
     """Whether all parameters of a model may be frozen: it, or what holds it; a part of it leaves the others."""
-    frozen = _frozen(source)
+    frozen = _frozen_modules(source)
     if frozen is None:
         return True
     last = model.rpartition(".")[2]
@@ -473,13 +473,13 @@ def _classes_elsewhere(source: Source, call: ast.Call) -> Iterator[tuple[Source,
     made = resolve(source, model)
     is_given = isinstance(model, ast.Name) and any(isinstance(b, ast.arg) for b in source.lookup(model))
     for built in source.nodes(ast.Call) if is_given else [made]:
-        dotted = source.qualified(built.func) if isinstance(built, ast.Call) else None
+        dotted = source.qualified_name(built.func) if isinstance(built, ast.Call) else None
         if (
             dotted
             and dotted.rpartition(".")[2][:1].isupper()
             and dotted.partition(".")[0] not in ("torch", "torchvision")
         ):
-            found = source.neighbours.defined(dotted)
+            found = source.neighbours.definition_of(dotted)
             if found is not None and isinstance(found[1], ast.ClassDef):
                 yield found[0], found[1]
 
@@ -501,7 +501,7 @@ def _records_nothing(source: Source, definition: ast.ClassDef) -> bool:
 
 def _leaves_gradients_out(source: Source, method: Function) -> bool:
     nodes = (node for node in ast.walk(method) if isinstance(node, (ast.Name, ast.Attribute)))
-    return any(source.qualified(node) in NO_GRAD | SET_GRAD for node in nodes)
+    return any(source.qualified_name(node) in NO_GRAD | SET_GRAD for node in nodes)
 
 
 def _is_false_by_default(method: Function, value: ast.expr) -> bool:
@@ -523,7 +523,7 @@ def _records_graph(source: Source, run: ast.Call) -> bool:
 
 def _switches_gradients(source: Source, function: Function) -> bool:
     nodes = [n for n in ast.walk(function) if isinstance(n, (ast.Name, ast.Attribute))]
-    return any(source.qualified(node) in NO_GRAD | SET_GRAD or GRADIENT.search(last_name(node)) for node in nodes)
+    return any(source.qualified_name(node) in NO_GRAD | SET_GRAD or GRADIENT.search(last_name(node)) for node in nodes)
 
 
 def _needs_gradients(source: Source, loop: Loop | Function, model: str) -> bool:
@@ -538,7 +538,9 @@ def _needs_gradients(source: Source, loop: Loop | Function, model: str) -> bool:
         if isinstance(node, (ast.Yield, ast.YieldFrom, ast.Await)):  # the caller would run under no_grad in between
             return True
         is_habit = is_evaluation and dotted_name(node) == f"{model}.zero_grad"  # nothing fills them there
-        is_habit = is_habit or source.qualified(source.parent(node)) == VARIABLE  # `torch.autograd` of its `Variable`
+        is_habit = (
+            is_habit or source.qualified_name(source.parent(node)) == VARIABLE
+        )  # `torch.autograd` of its `Variable`
         if isinstance(node, (ast.Name, ast.Attribute)) and GRADIENT.search(last_name(node).lower()) and not is_habit:
             return True
         if isinstance(node, ast.keyword) and GRADIENT.search(node.arg or "") and not is_false(source, node.value):
@@ -587,7 +589,7 @@ def _unseen_call(source: Source, loop: Loop, runs: list[ast.Call], model: str) -
 
 def _wraps_a_model(source: Source, made: ast.expr) -> bool:
     """Whether a model is what code that is not in this file makes of another one: `Tent(model)`."""
-    if not isinstance(made, ast.Call) or source.qualified(made.func) or called_function(source, made):
+    if not isinstance(made, ast.Call) or source.qualified_name(made.func) or called_function(source, made):
         return False
     return any(MODEL.search(last_name(argument)) for argument in (*made.args, *(k.value for k in made.keywords)))
 
@@ -596,9 +598,9 @@ def _holders(source: Source, models: set[str]) -> set[str]:
     """Names of what the model was handed to: of `craft` for `craft.bind(model)` and for `craft = Craft(model)`."""
     found: set[str] = set()
     for call in source.nodes(ast.Call):
-        if any(_gets(call, model) for model in models if model) and not (source.qualified(call.func) or "").startswith(
-            "torch."
-        ):
+        if any(_gets(call, model) for model in models if model) and not (
+            source.qualified_name(call.func) or ""
+        ).startswith("torch."):
             statement = source.statement(call)
             found |= _root(call.func) if isinstance(call.func, ast.Attribute) else set()
             is_result = called_function(source, call) is not None  # `loss = compute_loss(model, batch)` holds no model

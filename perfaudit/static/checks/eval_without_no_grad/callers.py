@@ -41,7 +41,7 @@ class _Calls:
         for call in source.nodes(ast.Call):
             if last_name(call.func) not in names or called_function(source, call) is not None:
                 continue
-            is_imported = bool(source.qualified(call.func))
+            is_imported = bool(source.qualified_name(call.func))
             if is_imported or (isinstance(call.func, ast.Attribute) and call.func.attr in self.methods):
                 yield call
 

@@ -41,7 +41,7 @@ def _converted_at_once(loop: Loop) -> frozenset[str]:
     found = set()
     for block in (body for node in ast.walk(loop) if isinstance(body := getattr(node, "body", None), list)):
         for place, statement in enumerate(block):
-            name = _converted(statement)
+            name = _converted_name(statement)
             before = [node for node in names if node.id == name and node.lineno < statement.lineno]
             bound = {id(t) for earlier in block[:place] if isinstance(earlier, ast.Assign) for t in earlier.targets}
             if name and before and all(id(node) in bound for node in before):
@@ -49,7 +49,7 @@ def _converted_at_once(loop: Loop) -> frozenset[str]:
     return frozenset(found)
 
 
-def _converted(statement: ast.stmt) -> str:
+def _converted_name(statement: ast.stmt) -> str:
     """The name in `out = out.data.cpu().numpy()`; "" for any other statement."""
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
         return ""

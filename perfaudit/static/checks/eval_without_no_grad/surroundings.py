@@ -26,7 +26,7 @@ def _program_sets_gradients(source: Source) -> bool:
     """Whether the file switches gradients off in general, or differentiates by itself."""
     if any(isinstance(source.parent(c), ast.Expr) for name in SET_GRAD for c in source.calls(name)):
         return True
-    return any((source.qualified(c.func) or "").startswith(DIFFERENTIATES) for c in source.nodes(ast.Call))
+    return any((source.qualified_name(c.func) or "").startswith(DIFFERENTIATES) for c in source.nodes(ast.Call))
 
 
 def gradients_are_off(source: Source, call: ast.Call) -> bool:
@@ -76,7 +76,7 @@ def plain_surroundings(source: Source, node: ast.AST) -> bool:
 
 
 def _is_plain_context(source: Source, node: ast.expr) -> bool:
-    name = source.qualified(node.func) if isinstance(node, ast.Call) else None
+    name = source.qualified_name(node.func) if isinstance(node, ast.Call) else None
     return bool(PLAIN_CONTEXT.search(name or (last_name(node.func) if isinstance(node, ast.Call) else last_name(node))))
 
 

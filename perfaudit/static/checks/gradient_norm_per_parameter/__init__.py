@@ -30,15 +30,15 @@ def summed_in_a_loop(source: Source, loop: ast.For) -> Iterator[Seen]:
     if not parameter or not source.mentions("grad"):
         return
     norm = next(
-        (found for part in plain_statements(loop.body) if (found := _summed(source, loop, part, parameter))), None
+        (found for part in plain_statements(loop.body) if (found := _summed_norm(source, loop, part, parameter))), None
     )
     if norm is None or not _is_worth_saying(source, loop):
         return
     waits = any(
-        isinstance(n, ast.Call) and (last_name(n.func) == "item" or source.qualified(n.func) == "float")
+        isinstance(n, ast.Call) and (last_name(n.func) == "item" or source.qualified_name(n.func) == "float")
         for n in ast.walk(loop)
     )
-    yield _seen(source, loop, norm, waits)
+    yield _seen_norm(source, loop, norm, waits)
 
 
 @check("PA407", ast.ListComp, ast.GeneratorExp)
@@ -55,16 +55,16 @@ def stacked_from_a_list(source: Source, made: ast.ListComp | ast.GeneratorExp) -
         or call.args[:1] != [made]
     ):
         return
-    if source.qualified(call.func) not in ("torch.stack", "torch.tensor") and not _is_builtin(source, call, "sum"):
+    if source.qualified_name(call.func) not in ("torch.stack", "torch.tensor") and not _is_builtin(source, call, "sum"):
         return
     norm = _norm_in(source, made.elt, parameter, {})
     if norm is None or not _is_worth_saying(source, made):
         return
     waits = any(isinstance(n, ast.Call) and last_name(n.func) == "item" for n in ast.walk(made.elt))
-    yield _seen(source, made, norm, waits)
+    yield _seen_norm(source, made, norm, waits)
 
 
-def _seen(source: Source, node: ast.AST, norm: ast.expr, waits: bool) -> Seen:
+def _seen_norm(source: Source, node: ast.AST, norm: ast.expr, waits: bool) -> Seen:
     cost = "and the host waits for the device at each of them" if waits else "with kernels for each of them"
     return Seen(
         node,
@@ -81,7 +81,7 @@ def _seen(source: Source, node: ast.AST, norm: ast.expr, waits: bool) -> Seen:
 # ---- the norm ------------------------------------------------------------------------------------------------------
 
 
-def _summed(source: Source, loop: ast.For, statement: ast.stmt, parameter: str) -> ast.expr | None:
+def _summed_norm(source: Source, loop: ast.For, statement: ast.stmt, parameter: str) -> ast.expr | None:
     """The norm of one gradient that a statement adds to a total, if it is used for nothing else."""
     if isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Add):
         target: ast.expr = statement.target
@@ -132,9 +132,9 @@ def _is_norm(source: Source, call: ast.Call, parameter: str, named: dict[str, as
     def is_its_gradient(node: ast.expr) -> bool:
         return is_gradient(node, parameter, named)
 
-    if source.qualified(call.func) in _NORMS:
+    if source.qualified_name(call.func) in _NORMS:
         return bool(call.args) and is_its_gradient(call.args[0])
-    if source.qualified(call.func) == "torch.sum":
+    if source.qualified_name(call.func) == "torch.sum":
         return bool(call.args) and _is_square(call.args[0], is_its_gradient)
     if not isinstance(call.func, ast.Attribute) or (call.args and call.func.attr == "sum"):
         return False

@@ -71,18 +71,18 @@ def _curve_of(source: Source, call: ast.Call, names: tuple[str, ...], method: st
     """What a curve is taken of: `torch.sigmoid(x)`, `x.sigmoid()`, `nn.Sigmoid()(x)`, `self.gate(x)` of that layer."""
     if call.keywords or len(call.args) > 1:
         return None
-    name = source.qualified(call.func)
+    name = source.qualified_name(call.func)
     if name is not None:
         return call.args[0] if name in names and call.args else None
     if isinstance(call.func, ast.Call):
-        return call.args[0] if source.qualified(call.func.func) == layer and call.args else None
+        return call.args[0] if source.qualified_name(call.func.func) == layer and call.args else None
     if not isinstance(call.func, ast.Attribute):
         return None
     if not call.args:
         return call.func.value if call.func.attr == method else None
     if dotted_name(call.func) != f"self.{call.func.attr}":
         return None
-    made = {source.qualified(item.func) for item in built_as(source, call, call.func.attr)}
+    made = {source.qualified_name(item.func) for item in built_as(source, call, call.func.attr)}
     return call.args[0] if made == {layer} else None
 
 
@@ -101,7 +101,9 @@ def _is_quick_gelu(source: Source, inner: ast.expr, x: ast.expr) -> bool:
 
 
 def _is_softplus(source: Source, call: ast.Call) -> bool:
-    return source.qualified(call.func) == "torch.nn.functional.softplus" and len(call.args) == 1 and not call.keywords
+    return (
+        source.qualified_name(call.func) == "torch.nn.functional.softplus" and len(call.args) == 1 and not call.keywords
+    )
 
 
 def _activation(source: Source, node: ast.BinOp, x: ast.expr, shown: str, dotted: str) -> Seen:
@@ -140,8 +142,10 @@ def _without_eps(node: ast.expr | None) -> ast.expr | None:
 
 
 def _is_mean_square(source: Source, node: ast.expr | None, x: ast.expr) -> bool:
-    square = _reduced(source, _named(source, node), "mean")
-    return square is not None and (base := _squared(source, square)) is not None and _is_same(_bare(base), _bare(x))
+    square = _reduction_operand(source, _value_of_name(source, node), "mean")
+    return (
+        square is not None and (base := _square_operand(source, square)) is not None and _is_same(_bare(base), _bare(x))
+    )
 
 
 def _bare(node: ast.expr) -> ast.expr:
@@ -151,27 +155,27 @@ def _bare(node: ast.expr) -> ast.expr:
     return node
 
 
-def _squared(source: Source, node: ast.expr | None) -> ast.expr | None:
+def _square_operand(source: Source, node: ast.expr | None) -> ast.expr | None:
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and constant(source, node.right) == 2:
         return node.left
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) and _is_same(node.left, node.right):
         return node.left
     if not isinstance(node, ast.Call):
         return None
-    if source.qualified(node.func) in ("torch.square", "torch.pow") and node.args:
+    if source.qualified_name(node.func) in ("torch.square", "torch.pow") and node.args:
         is_square = len(node.args) == 1 or constant(source, node.args[1]) == 2
         return node.args[0] if is_square else None
-    if isinstance(node.func, ast.Attribute) and source.qualified(node.func) is None:
+    if isinstance(node.func, ast.Attribute) and source.qualified_name(node.func) is None:
         exponent = constant(source, node.args[0]) if node.func.attr == "pow" and node.args else None
         return node.func.value if node.func.attr == "square" or exponent == 2 else None
     return None
 
 
-def _reduced(source: Source, node: ast.expr | None, *methods: str) -> ast.expr | None:
+def _reduction_operand(source: Source, node: ast.expr | None, *methods: str) -> ast.expr | None:
     """`x` of `x.mean(-1, keepdim=True)` and `torch.mean(x, dim=-1, keepdim=True)`: over the last axis, which stays."""
     if not isinstance(node, ast.Call):
         return None
-    name = source.qualified(node.func)
+    name = source.qualified_name(node.func)
     if name in {f"torch.{method}" for method in methods} and node.args:
         x, rest = node.args[0], node.args[1:]
     elif name is None and isinstance(node.func, ast.Attribute) and node.func.attr in methods:
@@ -186,7 +190,7 @@ def _reduced(source: Source, node: ast.expr | None, *methods: str) -> ast.expr |
     return x
 
 
-def _named(source: Source, node: ast.expr | None) -> ast.expr | None:
+def _value_of_name(source: Source, node: ast.expr | None) -> ast.expr | None:
     """What the name of an intermediate value stands for, where its function binds it once."""
     if isinstance(node, ast.Name) and source.enclosing(node, *FUNCTIONS) is not None:
         bindings = source.lookup(node)
@@ -199,21 +203,21 @@ def _layer_norm(source: Source, node: ast.BinOp) -> Seen | None:
     top = node.left.right if isinstance(node.left, ast.BinOp) and isinstance(node.left.op, ast.Mult) else node.left
     if not isinstance(top, ast.BinOp) or not isinstance(top.op, ast.Sub):
         return None
-    mean = _reduced(source, _named(source, top.right), "mean")
+    mean = _reduction_operand(source, _value_of_name(source, top.right), "mean")
     if mean is None or not _is_same(mean, top.left):
         return None
-    outside = _reduced(source, _named(source, _without_eps(node.right)), "std")
+    outside = _reduction_operand(source, _value_of_name(source, _without_eps(node.right)), "std")
     if outside is not None and _is_same(outside, top.left):
         return _norm(
             source, node, "compute it in one operator, torch.nn.LayerNorm; not equal: here eps is added to the "
             "standard deviation, which divides by n - 1 unless told otherwise, so a trained model changes"
         )  # fmt: skip
     root = node.right
-    is_root = isinstance(root, ast.Call) and bool(root.args) and source.qualified(root.func) == "torch.sqrt"
+    is_root = isinstance(root, ast.Call) and bool(root.args) and source.qualified_name(root.func) == "torch.sqrt"
     inside = _without_eps(root.args[0] if isinstance(root, ast.Call) and is_root else None)
-    variance = _named(source, inside)
-    spread = _reduced(source, variance, "var")
-    squares = _squared(source, _reduced(source, variance, "mean"))
+    variance = _value_of_name(source, inside)
+    spread = _reduction_operand(source, variance, "var")
+    squares = _square_operand(source, _reduction_operand(source, variance, "mean"))
     if spread is not None and _is_same(spread, top.left) and isinstance(variance, ast.Call):
         unbiased = {k.arg: constant(source, k.value) for k in variance.keywords}
         if unbiased.get("unbiased") is False or unbiased.get("correction") == 0:

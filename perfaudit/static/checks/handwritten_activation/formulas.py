@@ -46,10 +46,10 @@ def _binds_integers(source: Source, binding: ast.AST, depth: int) -> bool:
 
 
 def _makes_integers(source: Source, call: ast.Call, depth: int) -> bool:
-    name = source.qualified(call.func)
+    name = source.qualified_name(call.func)
     given = argument(source, call, "dtype")
     if isinstance(given, ast.expr):
-        return _TYPE.match(source.qualified(given) or "") is not None
+        return _TYPE.match(source.qualified_name(given) or "") is not None
     if name in _FROM_VALUES:
         values = [n.value for a in call.args for n in ast.walk(a) if isinstance(n, ast.Constant)]
         return not any(isinstance(value, float) for value in values)
@@ -58,7 +58,7 @@ def _makes_integers(source: Source, call: ast.Call, depth: int) -> bool:
     if not isinstance(call.func, ast.Attribute):
         return isinstance(call.func, ast.Name) and call.func.id in ("int", "float", "len")
     if call.func.attr in ("to", "type") and call.args:
-        return _TYPE.match(source.qualified(call.args[0]) or "") is not None
+        return _TYPE.match(source.qualified_name(call.args[0]) or "") is not None
     if call.func.attr in ("float", "half", "double", "bfloat16"):
         return False
     if call.func.attr in (

@@ -83,7 +83,7 @@ def _proposal(source: Source, chain: Chain) -> Proposal:
             changes = ("rounding", "rng") if call.has_dropout else ("rounding",)
             return Proposal(f"compute it in one operator, `{function}`", edits, changes=changes)
     values = chain.outputs[0][1]
-    parts = [source.brief(_unturned(node), 24) for node in (chain.query, chain.key, values)]
+    parts = [source.brief(_without_transpose(node), 24) for node in (chain.query, chain.key, values)]
     parts += ["attn_mask=..."] * chain.is_masked + ["dropout_p=..."] * chain.has_dropout + ["scale=..."]
     mask = "; a boolean attn_mask is True where a position is seen" if chain.is_masked else ""
     advice = f"`{function}({', '.join(parts)})`"
@@ -99,11 +99,11 @@ def _axes(chain: Chain) -> str:
     return f"(batch, heads, positions, width): {how}, the fused kernels take four axes only"
 
 
-def _unturned(node: ast.expr) -> ast.expr:
+def _without_transpose(node: ast.expr) -> ast.expr:
     """The keys themselves of `k.transpose(-2, -1)`, and of that with a scale: `k.transpose(-2, -1) / math.sqrt(d)`."""
     while True:
         if isinstance(node, ast.BinOp):
-            sides = [side for side in (node.left, node.right) if _unturned(side) is not side]
+            sides = [side for side in (node.left, node.right) if _without_transpose(side) is not side]
             if len(sides) != 1:
                 return node
             node = sides[0]

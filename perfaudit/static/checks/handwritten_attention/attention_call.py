@@ -140,10 +140,10 @@ def _factors(source: Source, node: ast.expr) -> tuple[ast.expr, ast.expr] | None
         return node.left, node.right
     if not isinstance(node, ast.Call) or node.keywords:
         return None
-    if source.qualified(node.func) in _MATMUL and len(node.args) == 2:
+    if source.qualified_name(node.func) in _MATMUL and len(node.args) == 2:
         return node.args[0], node.args[1]
     if isinstance(node.func, ast.Attribute) and node.func.attr in ("matmul", "bmm") and len(node.args) == 1:
-        return (node.func.value, node.args[0]) if source.qualified(node.func) is None else None
+        return (node.func.value, node.args[0]) if source.qualified_name(node.func) is None else None
     return None
 
 
@@ -210,9 +210,11 @@ class _Reader:
     def assignment(self, node: ast.stmt) -> bool:
         self.parts.used |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} - {"self"}
         if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and node.target.id == self.parts.name:
-            return isinstance(node.op, (ast.Mult, ast.Div)) and self.scaled(node.value, isinstance(node.op, ast.Div))
+            return isinstance(node.op, (ast.Mult, ast.Div)) and self.read_scale(
+                node.value, isinstance(node.op, ast.Div)
+            )
         if isinstance(node, ast.Expr):
-            return self.filled(node.value)
+            return self.read_fill_in_place(node.value)
         if not isinstance(node, ast.Assign) or len(node.targets) != 1 or not isinstance(node.targets[0], ast.Name):
             return False
         if not self.expression(node.value):
@@ -228,51 +230,51 @@ class _Reader:
             return bool(self.parts.name) and node.id == self.parts.name
         if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Mult, ast.Div)):
             if self.expression(node.left):
-                return self.scaled(node.right, isinstance(node.op, ast.Div))
-            return isinstance(node.op, ast.Mult) and self.expression(node.right) and self.scaled(node.left, False)
+                return self.read_scale(node.right, isinstance(node.op, ast.Div))
+            return isinstance(node.op, ast.Mult) and self.expression(node.right) and self.read_scale(node.left, False)
         return isinstance(node, ast.Call) and self.call(node)
 
-    def filled(self, node: ast.expr) -> bool:
+    def read_fill_in_place(self, node: ast.expr) -> bool:
         """`scores.masked_fill_(mask, -inf)`, a statement of its own."""
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.keywords:
             return False
         owner = node.func.value
         is_own = isinstance(owner, ast.Name) and owner.id == self.parts.name
-        return is_own and node.func.attr == "masked_fill_" and len(node.args) == 2 and self.masked(*node.args)
+        return is_own and node.func.attr == "masked_fill_" and len(node.args) == 2 and self.read_mask(*node.args)
 
     def call(self, node: ast.Call) -> bool:
-        name = self.source.qualified(node.func)
+        name = self.source.qualified_name(node.func)
         if name in _SOFTMAX or (isinstance(node.func, ast.Call) and not node.keywords):
-            return bool(node.args) and self.expression(node.args[0]) and self.softmaxed(node, node.args[1:])
+            return bool(node.args) and self.expression(node.args[0]) and self.read_softmax(node, node.args[1:])
         if name == "torch.nn.functional.dropout":
-            return self.expression(node.args[0]) and self.dropped(node) if node.args else False
+            return self.expression(node.args[0]) and self.read_dropout_call(node) if node.args else False
         if name is not None or not isinstance(node.func, ast.Attribute):
             return False
         if node.func.attr == "softmax" and self.expression(node.func.value):
-            return self.softmaxed(node, node.args)
+            return self.read_softmax(node, node.args)
         if node.func.attr == "masked_fill" and len(node.args) == 2 and self.expression(node.func.value):
-            return self.masked(node.args[0], node.args[1])
+            return self.read_mask(node.args[0], node.args[1])
         built = built_as(self.source, node, node.func.attr)
         if not (isinstance(node.func.value, ast.Name) and node.func.value.id == "self") or len(node.args) != 1:
             return False
-        kinds = {self.source.qualified(item.func) for item in built}
+        kinds = {self.source.qualified_name(item.func) for item in built}
         self.parts.layers.add(node.func.attr)
         if len(own_values(self.source, node, node.func.attr)) != len(built) or node.keywords:
             return False
         if kinds == {"torch.nn.Softmax"}:
-            return self.expression(node.args[0]) and self.softmaxed(node, [])
+            return self.expression(node.args[0]) and self.read_softmax(node, [])
         if kinds == {"torch.nn.Dropout"} and self.expression(node.args[0]) and self.parts.softmax:
             layer = self.source.text_of(node.func)
             return self.dropout(f"{layer}.p if {layer}.training else 0.0")
         return False
 
-    def softmaxed(self, node: ast.Call, rest: list[ast.expr]) -> bool:
+    def read_softmax(self, node: ast.Call, rest: list[ast.expr]) -> bool:
         if self.parts.softmax or len(rest) > 1 or any(k.arg != "dim" for k in node.keywords):
             return False
         self.parts.softmax = node is self.chain.softmax
         return self.parts.softmax
 
-    def dropped(self, node: ast.Call) -> bool:
+    def read_dropout_call(self, node: ast.Call) -> bool:
         given = dict(zip(("input", "p", "training"), node.args, strict=False))
         given.update({k.arg: k.value for k in node.keywords if k.arg})
         if set(given) != {"input", "p", "training"} or len(node.keywords) + len(node.args) != 3:
@@ -290,7 +292,7 @@ class _Reader:
 
     # Scale
 
-    def scaled(self, factor: ast.expr, divides: bool) -> bool:
+    def read_scale(self, factor: ast.expr, divides: bool) -> bool:
         if self.parts.scale is not None or self.parts.softmax or not self.is_number(factor):
             return False
         text = self.source.text_of(factor)
@@ -311,7 +313,7 @@ class _Reader:
 
     def is_root_of_width(self, node: ast.expr | None) -> bool:
         """`math.sqrt(q.size(-1))`: the scale that the library takes by itself."""
-        if isinstance(node, ast.Call) and self.source.qualified(node.func) in _ROOTS and len(node.args) == 1:
+        if isinstance(node, ast.Call) and self.source.qualified_name(node.func) in _ROOTS and len(node.args) == 1:
             node = node.args[0]
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and constant(self.source, node.right) == 0.5:
             node = node.left
@@ -326,7 +328,7 @@ class _Reader:
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             return True
         if isinstance(node, ast.Call):
-            name = self.source.qualified(node.func) or (node.func.id if isinstance(node.func, ast.Name) else "")
+            name = self.source.qualified_name(node.func) or (node.func.id if isinstance(node.func, ast.Name) else "")
             return name in _NUMBERS or _is_size(node)
         if isinstance(node, ast.Subscript):
             return isinstance(node.value, ast.Attribute) and node.value.attr == "shape"
@@ -360,7 +362,7 @@ class _Reader:
 
     # Mask
 
-    def masked(self, hidden: ast.expr, filler: ast.expr) -> bool:
+    def read_mask(self, hidden: ast.expr, filler: ast.expr) -> bool:
         if self.parts.mask is not None or self.parts.softmax:
             return False
         mask, keeps = _mask(self.source, hidden)
@@ -470,7 +472,7 @@ def _is_infinite(source: Source, node: ast.expr) -> bool:
     inner = node.operand if isinstance(node, ast.UnaryOp) and negative else node
     if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Name) and inner.func.id == "float" and inner.args:
         return constant(source, inner.args[0]) in (("inf", "Inf") if negative else ("-inf", "-Inf"))
-    return negative and source.qualified(inner) in _INFINITE
+    return negative and source.qualified_name(inner) in _INFINITE
 
 
 def _is_low(source: Source, node: ast.expr) -> bool:
@@ -494,7 +496,7 @@ def _is_triangle(source: Source, node: ast.expr, keeps: bool) -> bool:
             keeps = keeps is not (constant(source, node.comparators[0]) == 0)
             node = node.left
             continue
-        name = source.qualified(node.func)
+        name = source.qualified_name(node.func)
         if name in ("torch.tril", "torch.triu"):
             given = [*node.args[1:], *(k.value for k in node.keywords)]
             diagonal = [constant(source, a) for a in given]
@@ -507,7 +509,7 @@ def _is_triangle(source: Source, node: ast.expr, keeps: bool) -> bool:
 
 
 def _is_square(source: Source, node: ast.expr) -> bool:
-    if not isinstance(node, ast.Call) or source.qualified(node.func) != "torch.ones":
+    if not isinstance(node, ast.Call) or source.qualified_name(node.func) != "torch.ones":
         return False
     sizes = node.args[0].elts if len(node.args) == 1 and isinstance(node.args[0], (ast.Tuple, ast.List)) else node.args
     texts = [source.text_of(size) for size in sizes]

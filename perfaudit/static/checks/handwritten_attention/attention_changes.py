@@ -11,9 +11,9 @@ from perfaudit.static.checks.handwritten_attention.attention_steps import (
     RESHAPES,
     SAME,
     TURNS,
-    lost,
-    reshaped,
-    turned,
+    give_up,
+    reshape_leading_axes,
+    turned_weights,
 )
 from perfaudit.static.checks.handwritten_attention.attention_values import (
     PLAIN,
@@ -60,7 +60,7 @@ def change(reader: Reader, node: ast.Call, short: str, base: Value, arguments: l
     if bare in _ASKING or (short in ("expand_as", "view_as") and isinstance(base, Peak)):
         return base if isinstance(base, Peak) else PLAIN
     if isinstance(base, Peak):
-        return base if short in ("detach", "unsqueeze", "clone") else lost(base, *others)
+        return base if short in ("detach", "unsqueeze", "clone") else give_up(base, *others)
     if bare in SAME:
         return base
     if isinstance(base, Scores):
@@ -78,13 +78,13 @@ def change(reader: Reader, node: ast.Call, short: str, base: Value, arguments: l
         if bare == "nan_to_num" and base.is_masked:
             return base
         if bare in TURNS:
-            return turned(reader.source, base, bare, arguments)
+            return turned_weights(reader.source, base, bare, arguments)
     if isinstance(base, (Scores, Weights)):
         if bare in RESHAPES:
-            return reshaped(reader.source, base, arguments) or lost(base, *others)
+            return reshape_leading_axes(reader.source, base, arguments) or give_up(base, *others)
         if bare in ("unsqueeze", "squeeze") and [constant(reader.source, a) for a in arguments] in ([0], [1]):
             return replace(base, rank=None)
-    return lost(base, *others)
+    return give_up(base, *others)
 
 
 def read_where(reader: Reader, node: ast.Call) -> Value:
@@ -95,7 +95,7 @@ def read_where(reader: Reader, node: ast.Call) -> Value:
     if isinstance(scores, Scores) and not is_zero(reader.source, other):
         want(second if scores is first else first)
         return replace(scores, is_masked=True)
-    return lost(first, second)
+    return give_up(first, second)
 
 
 def take_softmax(
@@ -105,12 +105,12 @@ def take_softmax(
     if value is None:
         value = reader.value(given[0]) if given else PLAIN
     if not isinstance(value, Scores):
-        return lost(value)
+        return give_up(value)
     is_last = isinstance(dim, int) and (
         dim == value.axis if dim < 0 else value.rank is not None and dim - value.rank == value.axis
     )
     if not is_last:
-        return lost(value)
+        return give_up(value)
     for chain in value.chains:
         chain.softmax = node
     return Weights(value.chains, value.axis, value.rank, value.is_masked)
@@ -129,12 +129,12 @@ def rearrange(reader: Reader, node: ast.Call) -> Value:
     value = reader.value(node.args[0]) if node.args else PLAIN
     pattern = constant(reader.source, node.args[1]) if len(node.args) > 1 else None
     if not isinstance(pattern, str) or "->" not in pattern:
-        return lost(value)
+        return give_up(value)
     before, after = pattern_axes(pattern)
     if isinstance(value, Weights) and len(before) > 1 and after == [*before[:-2], before[-1], before[-2]]:
         return replace(value, is_turned=not value.is_turned)
     if not isinstance(value, Operand):
-        return lost(value)
+        return give_up(value)
     is_turned = bool(before and after) and letters(before[-1])[-1:] != letters(after[-1])[-1:]
     rank = None if "..." in after else len(after)
     return Operand(is_turned, rank, features=width_in_pattern(before, after), is_many=value.is_many)

@@ -55,4 +55,4 @@ def _may_name(text: str, layer: str) -> bool:
 def _asks_for_class(source: Source, call: ast.Call) -> bool:
     if not (isinstance(call.func, ast.Name) and call.func.id == "isinstance" and len(call.args) == 2):
         return False
-    return any(source.qualified(node) in _LAYERS for node in ast.walk(call.args[1]) if isinstance(node, ast.expr))
+    return any(source.qualified_name(node) in _LAYERS for node in ast.walk(call.args[1]) if isinstance(node, ast.expr))

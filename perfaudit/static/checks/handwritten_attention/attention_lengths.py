@@ -113,7 +113,7 @@ class _Lengths:
             generator = node.generators[0]
             if isinstance(generator.target, ast.Name) and not generator.ifs and not generator.is_async:
                 return self.each(generator.target.id, generator.iter, node.elt)
-        return self.called(node) if isinstance(node, ast.Call) else self.unknown()
+        return self.of_call(node) if isinstance(node, ast.Call) else self.unknown()
 
     def is_factor(self, node: ast.expr) -> bool:
         return isinstance(node, ast.Constant) or is_own(node) or isinstance(constant(self.source, node), (int, float))
@@ -127,10 +127,10 @@ class _Lengths:
         word = _Lengths(self.source, {**self.names, name: part}, self.anew).of(made)
         return f"each({word})" if self.anew[0] == known else self.unknown()
 
-    def called(self, node: ast.Call) -> str:
-        name = self.source.qualified(node.func)
+    def of_call(self, node: ast.Call) -> str:
+        name = self.source.qualified_name(node.func)
         if name == "einops.rearrange" and node.args:
-            return f"{self.of(node.args[0])}.rearrange{self.written(node)}"
+            return f"{self.of(node.args[0])}.rearrange{self.arguments_text(node)}"
         if isinstance(node.func, ast.Name) and node.func.id == "map" and len(node.args) == 2:
             function = node.args[0]
             if isinstance(function, ast.Lambda) and len(function.args.args) == 1:
@@ -145,7 +145,7 @@ class _Lengths:
         if short in _KEEPS or short == "to":
             return self.of(node.func.value)
         if short in _SHAPES or short == "unbind" or (short in _CUTS and self.cuts_width(node)):
-            return f"{self.of(node.func.value)}.{short}{self.written(node)}"
+            return f"{self.of(node.func.value)}.{short}{self.arguments_text(node)}"
         return self.unknown()
 
     def is_projection(self, node: ast.Call, func: ast.Attribute) -> bool:
@@ -153,7 +153,7 @@ class _Lengths:
         if not is_own(func) or len(node.args) != 1 or node.keywords or called_function(self.source, node) is not None:
             return False
         built = own_values(self.source, node, func.attr)
-        kinds = {self.source.qualified(v.func) if isinstance(v, ast.Call) else None for v in built}
+        kinds = {self.source.qualified_name(v.func) if isinstance(v, ast.Call) else None for v in built}
         return bool(kinds) and kinds <= _LAYERS and self.source.enclosing(node, *FUNCTIONS) is not None
 
     def cuts_width(self, node: ast.Call) -> bool:
@@ -161,9 +161,9 @@ class _Lengths:
         given = [k.value for k in node.keywords if k.arg == "dim"] or node.args[1:2]
         return bool(given) and constant(self.source, given[0]) in (-1, 2)
 
-    def written(self, call: ast.Call) -> str:
+    def arguments_text(self, call: ast.Call) -> str:
         """The arguments as text, with names told apart by what they hold."""
-        is_method = self.source.qualified(call.func) is None
+        is_method = self.source.qualified_name(call.func) is None
         given = [*(call.args if is_method else call.args[1:]), *call.keywords]
         texts = (_NAME.sub(lambda m: f"Name({self.names.get(m[1], m[1])}", ast.dump(item)) for item in given)
         return f"({', '.join(texts)})"

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from perfaudit.static.checks.handwritten_attention.attention_changes import is_zero
 from perfaudit.static.checks.handwritten_attention.attention_products import read_product
-from perfaudit.static.checks.handwritten_attention.attention_steps import arithmetic, indexed
+from perfaudit.static.checks.handwritten_attention.attention_steps import arithmetic, operand_at_index
 from perfaudit.static.checks.handwritten_attention.attention_values import (
     PLAIN,
     Chain,
@@ -16,8 +16,8 @@ from perfaudit.static.checks.handwritten_attention.attention_values import (
     Scores,
     Value,
     Weights,
-    exchanged,
-    joined,
+    exchange_axes,
+    join_values,
     piece,
     want,
 )
@@ -105,8 +105,8 @@ class Reader:
         for other in after[1:]:
             merged: dict[str, Value] = {}
             for name in self.names.keys() | other.keys():
-                first, second = self.names.get(name), other.get(name)
-                merged[name] = joined(first, second) if first is not None and second is not None else first or second  # type: ignore[assignment]  # one of them is there
+                known = [names[name] for names in (self.names, other) if name in names]  # one at least
+                merged[name] = join_values(*known) if len(known) == 2 else known[0]
             self.names = merged
 
     def close_over(self, node: ast.AST) -> None:
@@ -165,7 +165,7 @@ class Reader:
                 return arithmetic(type(node.op), left, right, node.right, node.left)
             case ast.IfExp():
                 want(self.value(node.test))
-                return joined(self.value(node.body), self.value(node.orelse))
+                return join_values(self.value(node.body), self.value(node.orelse))
             case ast.NamedExpr():
                 value = self.value(node.value)
                 self.bind(node.target, value, node.value)
@@ -176,7 +176,7 @@ class Reader:
                 if isinstance(base, Peak):
                     return base
                 want(base)
-                return indexed(self.source, base, node.slice) if isinstance(base, Operand) else PLAIN
+                return operand_at_index(self.source, base, node.slice) if isinstance(base, Operand) else PLAIN
             case ast.Compare() if all(isinstance(op, (ast.Is, ast.IsNot)) for op in node.ops):
                 self.value(node.left)
                 return PLAIN
@@ -202,7 +202,7 @@ class Reader:
             if node.attr in ("T", "H"):
                 return replace(base, turned=True, features=None)
             if node.attr in ("mT", "mH"):
-                return exchanged(base, -1, -2)
+                return exchange_axes(base, -1, -2)
             own = dotted_name(node).startswith("self.") or base.is_own
             return Operand(is_own=own)
         if node.attr in _ASKED:

@@ -15,8 +15,8 @@ from perfaudit.static.checks.handwritten_attention.attention_values import (
     Scores,
     Value,
     Weights,
-    exchanged,
-    permuted,
+    exchange_axes,
+    permute_axes,
     piece,
     want,
 )
@@ -33,7 +33,7 @@ _SCALES = (PLAIN, Operand(is_own=True))  # `math.sqrt(d)`, `self.scale`
 _MULTIPLIER = regex(r"mask|adj|gate|decay|dist", re.IGNORECASE)  # no factor of a scale
 
 
-def lost(*values: Value) -> Value:
+def give_up(*values: Value) -> Value:
     want(*values)
     return PLAIN
 
@@ -74,7 +74,7 @@ def finish(weights: Weights, node: ast.expr, values_node: ast.expr, values: Valu
     return PLAIN
 
 
-def shaped(source: Source, node: ast.Call, short: str, base: Operand) -> Operand:
+def operand_after_method(source: Source, node: ast.Call, short: str, base: Operand) -> Operand:
     """What a method of an operand gives."""
     if short in TURNS:
         return turned_operand(source, base, short, node.args)
@@ -95,22 +95,22 @@ def turned_operand(source: Source, base: Operand, short: str, arguments: list[as
     listed = arguments[0].elts if len(arguments) == 1 and isinstance(arguments[0], (ast.Tuple, ast.List)) else None
     axes = [constant(source, a) for a in listed or arguments]
     if short == "permute" and len(axes) > 1:
-        return permuted(base, axes)
+        return permute_axes(base, axes)
     if short == "t":
-        return exchanged(replace(base, rank=2), -1, -2)
+        return exchange_axes(replace(base, rank=2), -1, -2)
     if len(axes) == 2 and short != "movedim":
-        return exchanged(base, *axes)
+        return exchange_axes(base, *axes)
     return Operand(True, base.rank, base.is_own)
 
 
-def indexed(source: Source, base: Operand, index: ast.expr) -> Operand:
+def operand_at_index(source: Source, base: Operand, index: ast.expr) -> Operand:
     parts = index.elts if isinstance(index, ast.Tuple) else [index]
     if all(isinstance(part, ast.Slice) for part in parts):
         return Operand(rank=base.rank, features=base.features)
     return piece(base) if isinstance(constant(source, index), int) else PLAIN
 
 
-def turned(source: Source, base: Weights, short: str, arguments: list[ast.expr]) -> Value:
+def turned_weights(source: Source, base: Weights, short: str, arguments: list[ast.expr]) -> Value:
     """Weights with the last two axes exchanged."""
     listed = arguments[0].elts if len(arguments) == 1 and isinstance(arguments[0], (ast.Tuple, ast.List)) else None
     axes = [constant(source, a) for a in listed or arguments]
@@ -121,10 +121,10 @@ def turned(source: Source, base: Weights, short: str, arguments: list[ast.expr])
         from_end = {-1, -2} if base.rank is None else {-1, -2, base.rank - 1, base.rank - 2}
         guessed = base.rank is None and axes in ([1, 2], [2, 1])  # of three axes, as for `bmm`
         is_swap = short == "t" or guessed or (n == 2 and axes[0] != axes[1] and set(axes) <= from_end)
-    return replace(base, is_turned=not base.is_turned) if is_swap else lost(base)
+    return replace(base, is_turned=not base.is_turned) if is_swap else give_up(base)
 
 
-def reshaped(source: Source, base: Scores | Weights, sizes: list[ast.expr]) -> Value | None:
+def reshape_leading_axes(source: Source, base: Scores | Weights, sizes: list[ast.expr]) -> Value | None:
     """Leading axes split or joined; None where the axis of the keys may be touched."""
     if len(sizes) < 2 or base.axis != -1 or constant(source, sizes[-1]) in (-1, 1):
         return None

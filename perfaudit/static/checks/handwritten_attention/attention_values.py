@@ -85,7 +85,7 @@ def want(*values: Value | None) -> None:
             chain.wanted = True
 
 
-def joined(first: Value, second: Value) -> Value:
+def join_values(first: Value, second: Value) -> Value:
     """What a name is after two branches."""
     if isinstance(first, Operand) and isinstance(second, Operand):
         rank = first.rank if first.rank == second.rank else None
@@ -113,7 +113,7 @@ def piece(value: Operand) -> Operand:
     return Operand(rank=value.rank - 1, features=value.features if inside else None)
 
 
-def exchanged(value: Operand, first: object, second: object) -> Operand:
+def exchange_axes(value: Operand, first: object, second: object) -> Operand:
     """An operand with two axes exchanged."""
     features = value.features
     if features is not None:
@@ -125,7 +125,7 @@ def exchanged(value: Operand, first: object, second: object) -> Operand:
     return Operand(True, value.rank, value.is_own, features)
 
 
-def permuted(value: Operand, axes: list[object]) -> Operand:
+def permute_axes(value: Operand, axes: list[object]) -> Operand:
     """An operand with its axes in another order."""
     rank, features = len(axes), value.features
     if features is not None:

@@ -18,7 +18,12 @@ from perfaudit.static.checks.handwritten_attention.attention_changes import (
     take_softmax,
 )
 from perfaudit.static.checks.handwritten_attention.attention_products import PRODUCTS, read_einsum, read_product
-from perfaudit.static.checks.handwritten_attention.attention_steps import TURNS, arithmetic, shaped, turned_operand
+from perfaudit.static.checks.handwritten_attention.attention_steps import (
+    TURNS,
+    arithmetic,
+    operand_after_method,
+    turned_operand,
+)
 from perfaudit.static.checks.handwritten_attention.attention_values import PLAIN, Operand, Scores, Value, chains, want
 from perfaudit.static.checks.handwritten_attention.function_results import follow
 from perfaudit.static.understanding.called_functions import called_function
@@ -66,10 +71,10 @@ def _after_norm(reader: Reader, function: ast.expr, given: ast.expr) -> Operand:
 
 
 def _read_known_call(reader: Reader, node: ast.Call) -> Value:
-    name = reader.source.qualified(node.func)
+    name = reader.source.qualified_name(node.func)
     if name is not None:
         return _read_imported(reader, node, name)
-    if isinstance(node.func, ast.Call) and reader.source.qualified(node.func.func) == "torch.nn.Softmax":
+    if isinstance(node.func, ast.Call) and reader.source.qualified_name(node.func.func) == "torch.nn.Softmax":
         return take_softmax(reader, node.args[:1], softmax_axis(reader, node.func, 0), node)
     function = called_function(reader.source, node)
     if function is not None:
@@ -81,7 +86,7 @@ def _read_known_call(reader: Reader, node: ast.Call) -> Value:
         return _read_method(reader, node, node.func)
     if isinstance(node.func, ast.Name):
         made = resolve(reader.source, node.func)
-        if isinstance(made, ast.Call) and reader.source.qualified(made.func) == "torch.nn.Softmax":
+        if isinstance(made, ast.Call) and reader.source.qualified_name(made.func) == "torch.nn.Softmax":
             return take_softmax(reader, node.args[:1], softmax_axis(reader, made, 0), node)
         if _DROPOUT.search(node.func.id) and len(node.args) == 1:
             return drop_out(reader, node.args[0])
@@ -145,15 +150,15 @@ def _read_method(reader: Reader, node: ast.Call, func: ast.Attribute) -> Value:
     if isinstance(base, Operand):
         for item in [*node.args, *(k.value for k in node.keywords)]:
             want(reader.value(item.value if isinstance(item, ast.Starred) else item))
-        return shaped(reader.source, node, short, base)
+        return operand_after_method(reader.source, node, short, base)
     return keep_in_place(reader, func, change(reader, node, short, base, node.args))
 
 
 def _read_layer(reader: Reader, node: ast.Call, attribute: str) -> Value:
     """`self.name(x)`: a softmax or a dropout, where the class builds one under that name."""
     rows = [_layers_of(reader, made) for made in built_as(reader.source, node, attribute)]
-    first = {reader.source.qualified(row[0].func) for row in rows}
-    rest = {reader.source.qualified(layer.func) for row in rows for layer in row[1:]}
+    first = {reader.source.qualified_name(row[0].func) for row in rows}
+    rest = {reader.source.qualified_name(layer.func) for row in rows for layer in row[1:]}
     if len(node.args) != 1:
         return _read_unknown(reader, node)
     if first == {"torch.nn.Softmax"} and rest <= _PASSES:
@@ -171,5 +176,5 @@ def _read_layer(reader: Reader, node: ast.Call, attribute: str) -> Value:
 def _layers_of(reader: Reader, made: ast.Call) -> list[ast.Call]:
     """The layers of a Sequential that is written out, else the layer itself."""
     inner = [item for item in made.args if isinstance(item, ast.Call)]
-    is_row = reader.source.qualified(made.func) == "torch.nn.Sequential" and inner and len(inner) == len(made.args)
+    is_row = reader.source.qualified_name(made.func) == "torch.nn.Sequential" and inner and len(inner) == len(made.args)
     return inner if is_row else [made]

@@ -7,8 +7,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from perfaudit.static.checks.handwritten_attention.attention_products import PRODUCTS
-from perfaudit.static.checks.handwritten_attention.attention_steps import lost
-from perfaudit.static.checks.handwritten_attention.attention_values import PLAIN, Value, chains, joined, want
+from perfaudit.static.checks.handwritten_attention.attention_steps import give_up
+from perfaudit.static.checks.handwritten_attention.attention_values import PLAIN, Value, chains, join_values, want
 from perfaudit.static.source import Function, Source
 from perfaudit.static.understanding.names import last_name
 
@@ -30,9 +30,9 @@ def follow(reader: Reader, function: Function, node: ast.Call) -> Value:
         or len(reader.stack) > _MAX_DEPTH
         or not _may_matter(reader.source, function, given)
     ):
-        return lost(*(v for _, v in values))
+        return give_up(*(v for _, v in values))
     if any(isinstance(item, ast.Starred) for item in node.args):
-        return lost(*(v for _, v in values))
+        return give_up(*(v for _, v in values))
     inside = reader.fresh(function)
     parameters = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
     if isinstance(node.func, ast.Attribute) and not _is_static(function):
@@ -53,7 +53,7 @@ def follow(reader: Reader, function: Function, node: ast.Call) -> Value:
         return PLAIN
     result = inside.returned[0]
     for other in inside.returned[1:]:
-        result = joined(result, other)
+        result = join_values(result, other)
     return result
 
 

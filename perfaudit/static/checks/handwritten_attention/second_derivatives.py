@@ -27,7 +27,7 @@ def differentiates_twice(source: Source) -> bool:
         return True
     if any(_is_transform(target) for target in targets):
         return True
-    if any(_is_transform(source.qualified(node) or "") for node in source.nodes(ast.Attribute)):
+    if any(_is_transform(source.qualified_name(node) or "") for node in source.nodes(ast.Attribute)):
         return True
     return any(_keeps_graph(source, call) for call in source.nodes(ast.Call))
 
@@ -40,7 +40,7 @@ def _is_transform(name: str) -> bool:
 def _keeps_graph(source: Source, call: ast.Call) -> bool:
     """`create_graph=True`, or anything that may be."""
     given = [k.value for k in call.keywords if k.arg == "create_graph"]
-    name = source.qualified(call.func)
+    name = source.qualified_name(call.func)
     place = _PLACES.get(name or "")
     if name is None and isinstance(call.func, ast.Attribute) and call.func.attr == "backward":
         place = 2

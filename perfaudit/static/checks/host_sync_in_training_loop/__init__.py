@@ -124,10 +124,10 @@ def _asked_for_tensor(source: Source, test: ast.expr) -> ast.expr | None:
     """`x` of `isinstance(x, torch.Tensor)` and `torch.is_tensor(x)`."""
     if not isinstance(test, ast.Call) or not test.args:
         return None
-    if source.qualified(test.func) == "torch.is_tensor":
+    if source.qualified_name(test.func) == "torch.is_tensor":
         return test.args[0]
     is_asked = isinstance(test.func, ast.Name) and test.func.id == "isinstance" and len(test.args) == 2
-    return test.args[0] if is_asked and source.qualified(test.args[1]) == "torch.Tensor" else None
+    return test.args[0] if is_asked and source.qualified_name(test.args[1]) == "torch.Tensor" else None
 
 
 def _seen_elsewhere(source: Source, waits: list[_Wait], calls: list[ast.Call]) -> Seen:
@@ -301,7 +301,7 @@ def _call_reads(source: Source, region: Region, call: ast.Call) -> bool:
     arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
     if isinstance(call.func, ast.Name):
         if source.lookup(call.func) or call.func.id in source.aliases:
-            return (source.qualified(call.func) or "").startswith("math.") and _any_tensor(region, arguments)
+            return (source.qualified_name(call.func) or "").startswith("math.") and _any_tensor(region, arguments)
         if call.func.id in ("min", "max"):
             return len(call.args) > 1 and _any_tensor(region, arguments)
         return call.func.id in CASTS and _any_tensor(region, call.args)
@@ -319,7 +319,7 @@ def _call_reads(source: Source, region: Region, call: ast.Call) -> bool:
             return _any_tensor(region, [*arguments, *_in_dicts(arguments)])
     if name in LOG_LEVELS and "log" in last_name(receiver).lower():
         return _any_tensor(region, arguments)
-    qualified = source.qualified(call.func) or ""
+    qualified = source.qualified_name(call.func) or ""
     if qualified == "wandb.log":  # writes tensors as numbers, in this thread
         return _any_tensor(region, _in_dicts(arguments))
     return qualified.startswith("math.") and _any_tensor(region, arguments)

@@ -11,7 +11,7 @@ from perfaudit.static import edit
 from perfaudit.static.registry import Proposal
 from perfaudit.static.source import FUNCTIONS, LOOPS, Loop, Source
 from perfaudit.static.understanding.kinds import Kind
-from perfaudit.static.understanding.losses import backpropagated, key
+from perfaudit.static.understanding.losses import backpropagated_names, key
 from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.step_loops import StepLoop
 from perfaudit.static.understanding.taint import Region
@@ -31,7 +31,7 @@ def sums_on_device(
     loop = step.loop
     if loop.orelse or _is_timed(loop) or any(isinstance(a, (ast.Try, ast.TryStar)) for a in _around(source, loop)):
         return None
-    losses = backpropagated(source, loop)
+    losses = backpropagated_names(source, loop)
     numbers: dict[str, str] = {}
     edits: list[Edit] = []
     for place in places:
@@ -189,7 +189,9 @@ def _number(source: Source, place: ast.expr, tensor: ast.expr, start: float) -> 
 def _is_reduced(source: Source, loop: Loop, tensor: ast.expr) -> bool:
     """Whether the loop gives the tensor's name to what a function makes of it, which may be a plain number."""
     for node in ast.walk(loop):
-        if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)) or source.qualified(node.value.func):
+        if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)) or source.qualified_name(
+            node.value.func
+        ):
             continue
         if key(tensor) in {key(target) for target in node.targets} & {key(argument) for argument in node.value.args}:
             return True
@@ -214,7 +216,7 @@ def _counts(source: Source, node: ast.expr) -> bool:
     """Whether an expression counts matches: `(a == b).sum()`, `a.eq(b).sum()`, `torch.sum(a == b)`."""
     if not isinstance(node, ast.Call) or node.keywords:
         return False
-    if source.qualified(node.func) == "torch.sum":
+    if source.qualified_name(node.func) == "torch.sum":
         return len(node.args) == 1 and _is_comparison(node.args[0])
     if last_name(node.func) != "sum" or node.args or not isinstance(node.func, ast.Attribute):
         return False

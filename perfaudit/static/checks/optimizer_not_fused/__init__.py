@@ -42,7 +42,7 @@ _MAY_TRAIN = regex(r"train|fit|run|main|epoch|learn", re.IGNORECASE)
 
 @check("PA402", call=("torch.optim.Adam", "torch.optim.AdamW", "torch.optim.SGD", "torch.optim.Adagrad"))
 def optimizer_not_fused(source: Source, call: ast.Call) -> Iterator[Seen]:
-    name = source.qualified(call.func)
+    name = source.qualified_name(call.func)
     is_adagrad = name == "torch.optim.Adagrad"
     places = {"fused": None, "foreach": FOREACH_OF_ADAGRAD if is_adagrad else None, "differentiable": None}
     if any(argument(source, call, option, place) is not ABSENT for option, place in places.items()):
@@ -127,7 +127,10 @@ def _never_gets_gradients(source: Source, call: ast.Call) -> bool:
     built = assigned_value(source, bindings[0]) if len(bindings) == 1 else None
     if not isinstance(built, ast.Call) or source.scope(bindings[0]) is not scope:
         return False
-    if not (source.qualified(built.func) or "").startswith("torch.nn.") and local_class(source, built.func) is None:
+    if (
+        not (source.qualified_name(built.func) or "").startswith("torch.nn.")
+        and local_class(source, built.func) is None
+    ):
         return False
     return all(_lists_parameters(source, use) for use in source.uses_of(bindings[0], model.id))
 

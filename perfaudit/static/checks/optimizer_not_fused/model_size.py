@@ -63,7 +63,7 @@ def _layers(
 ) -> int:
     total = 0
     for call in calls:
-        name = source.qualified(call.func) or ""
+        name = source.qualified_name(call.func) or ""
         number = 1 if name.startswith("torch.nn.") and name.rpartition(".")[2] in _LAYERS else 0
         if isinstance(call.func, ast.Name) and call.func.id in classes and is_module_class(source, call.func):
             number = _layers_in(source, classes[call.func.id], classes, known)

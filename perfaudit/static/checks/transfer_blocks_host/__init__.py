@@ -63,10 +63,10 @@ def transfer_blocks_host(source: Source, _: ast.Module) -> Iterator[Seen]:
         return
     is_hint = only_evaluates(source)
     for found in places.values():
-        yield _seen(source, [call for call, _ in found], found[0][1], is_hint)
+        yield _seen_copies(source, [call for call, _ in found], found[0][1], is_hint)
 
 
-def _seen(source: Source, calls: list[ast.Call], part: Part, is_hint: bool) -> Seen:
+def _seen_copies(source: Source, calls: list[ast.Call], part: Part, is_hint: bool) -> Seen:
     """What is reported of the copies of one batch."""
     first = calls[0]
     also = f" and {len(calls) - 1} more" if len(calls) > 1 else ""
@@ -173,8 +173,8 @@ def _tensors_returned(source: Source, collate: ast.expr) -> list[bool]:
     """Which elements of the tuple that a collate function of the project returns are tensors that it makes itself."""
     found: list[ast.AST] = list(source.lookup(collate)) if isinstance(collate, ast.Name) else []
     there = source
-    if not found and source.neighbours is not None and (dotted := source.qualified(collate)):
-        defined = source.neighbours.defined(dotted)
+    if not found and source.neighbours is not None and (dotted := source.qualified_name(collate)):
+        defined = source.neighbours.definition_of(dotted)
         there, found = (defined[0], [defined[1]]) if defined is not None else (source, [])
     if len(found) != 1 or not isinstance(found[0], FUNCTIONS):
         return []
@@ -225,7 +225,7 @@ def _asks_for_gpu(source: Source, node: ast.expr) -> bool:
     """`torch.cuda.is_available()`, or `device.type == "cuda"`, also through a name."""
     value = resolve(source, node)
     if isinstance(value, ast.Call):
-        return source.qualified(value.func) == "torch.cuda.is_available"
+        return source.qualified_name(value.func) == "torch.cuda.is_available"
     if not isinstance(value, ast.Compare) or len(value.ops) != 1 or not isinstance(value.ops[0], ast.Eq):
         return False
     return device_text(value.comparators[0]) == "cuda"
@@ -279,7 +279,7 @@ def _goes_to_device(source: Source, call: ast.Call) -> bool:
         return False
     targets = [*call.args[:1], *(given[k] for k in ("device",) if k in given)]
     dtypes = [*call.args[1:], *(given[k] for k in ("dtype",) if k in given)]
-    if len(targets) != 1 or any(source.qualified(dtype) not in SAME_EVERYWHERE for dtype in dtypes):
+    if len(targets) != 1 or any(source.qualified_name(dtype) not in SAME_EVERYWHERE for dtype in dtypes):
         return False
     return names_accelerator(source, targets[0])
 

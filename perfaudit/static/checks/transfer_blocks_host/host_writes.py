@@ -26,7 +26,7 @@ def host_may_write(source: Source, copy: ast.Call, part: Part, moves: Moves) -> 
     copy: `x.to(device)` of this part of a batch. moves: whether a call copies to the device, so that the name it is
     given to is no host memory any longer. Everything that is not known to read only counts as a write.
     """
-    moved = _moved(source, copy)
+    moved = _names_of_copies(source, copy)
     along = _moved_along(source, copy, moves)
     own = {name: _key_of(source, copy, name) for name in part.names}
     first_use = 0.0 if _repeats(source, copy, part) else source.span(copy).end
@@ -55,7 +55,7 @@ def host_may_write(source: Source, copy: ast.Call, part: Part, moves: Moves) -> 
     return False
 
 
-def _moved(source: Source, copy: ast.Call) -> set[str]:
+def _names_of_copies(source: Source, copy: ast.Call) -> set[str]:
     """Names that stand for the copies behind the statement: `x` of `x = x.to(device)`, `batch` of `batch[k] = ...`."""
     statement = source.statement(copy)
     targets = statement.targets if isinstance(statement, ast.Assign) else []
@@ -194,7 +194,7 @@ def _aliases(source: Source, use: ast.Name, moves: Moves) -> set[str] | None:
                 if parent.attr.endswith("_") or parent.attr not in _KEEP_MEMORY:
                     return None
                 outer = method
-            case ast.Call() if parent.args[:1] == [outer] and source.qualified(parent.func) == VARIABLE:
+            case ast.Call() if parent.args[:1] == [outer] and source.qualified_name(parent.func) == VARIABLE:
                 outer = parent
             case ast.Call() if isinstance(parent.func, ast.Name) and parent.func.id in _COUNTS:
                 return None if source.lookup(parent.func) or parent.func.id in source.aliases else set()

@@ -97,7 +97,7 @@ def _fix(item: Value, of: str) -> Fix | None:
     if of in _FEWER_BITS:  # before `precision` had a name, it was `rounding`
         changes = tuple("precision" if change == "rounding" else change for change in changes)
     if safety == "safe" and changes:
-        raise fix.at("changes").damaged("must be empty, because the fix is safe")
+        raise fix.at("changes").damage_error("must be empty, because the fix is safe")
     title, before, after = fix.at("title").text(), fix.maybe("before"), fix.maybe("after")
     return Fix(
         title,

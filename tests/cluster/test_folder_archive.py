@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from perfaudit.cluster import shipped
+from perfaudit.cluster import folder_archive
+from perfaudit.cluster.folder_archive import pack
 from perfaudit.cluster.node import OWN_VARIABLES, Place, answer, enter, is_there, remove, unpack
-from perfaudit.cluster.shipped import packed
 from perfaudit.errors import NothingMeasured, TargetError
 
 
@@ -21,7 +21,7 @@ def test_files_and_links_come_as_they_were_and_without_git(tmp_path: Path) -> No
     data.mkdir()
     (root / "data").symlink_to(data)
     assert not is_there(str(there))
-    unpack(str(there), packed(root))
+    unpack(str(there), pack(root))
     assert (there / "package" / "model.py").read_text() == "x = 1\n"
     assert (there / "data").resolve() == data and not (there / ".git").exists()
     remove(str(there))
@@ -30,9 +30,9 @@ def test_files_and_links_come_as_they_were_and_without_git(tmp_path: Path) -> No
 
 def test_a_checkout_that_is_too_large_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "large.bin").write_bytes(bytes(5000))
-    monkeypatch.setattr(shipped, "MOST_BYTES", 4000)
+    monkeypatch.setattr(folder_archive, "MOST_BYTES", 4000)
     with pytest.raises(NothingMeasured, match="set TMPDIR to a folder that all nodes share"):
-        packed(tmp_path)
+        pack(tmp_path)
 
 
 def test_a_node_without_the_folder_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from perfaudit.errors import NothingMeasured
 MOST_BYTES = 512 << 20  # of an archive; it is held in memory here and on each node
 
 
-def packed(folder: Path) -> bytes:
+def pack(folder: Path) -> bytes:
     """The files of a checkout, without git's own. Raises NothingMeasured where they are too large."""
     held = io.BytesIO()
     with tarfile.open(fileobj=held, mode="w") as archive:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfaudit.tune.raced import Raced, Seen
+from perfaudit.tune.race_results import Raced, Seen
 
 RAISES = "a step raises FileNotFoundError: no such file: 'logs.tsv' (train.py:40 in plot)"
 BUILT_AGAIN = "the training ended while it was raced, and was built again: {}"

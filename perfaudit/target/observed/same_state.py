@@ -14,7 +14,7 @@ class Unobservable(Exception):
 
 
 @contextmanager
-def uncompiled(model: Any) -> Iterator[None]:  # Any: torch.nn.Module
+def without_compilation(model: Any) -> Iterator[None]:  # Any: torch.nn.Module
     """Compiled functions run as they are written, as hooks and modes see nothing of compiled code.
 
     Raises Unobservable for a compiled model where this torch cannot do that.
@@ -34,7 +34,7 @@ def uncompiled(model: Any) -> Iterator[None]:  # Any: torch.nn.Module
 
 
 @contextmanager
-def untouched(model: Any) -> Iterator[None]:  # Any: torch.nn.Module
+def same_model_state(model: Any) -> Iterator[None]:  # Any: torch.nn.Module
     """Afterwards the model's buffers and gradients and all random streams are what they were before.
 
     Gradients are None inside. Parameters are the caller's care: a forward and a backward do not change them.

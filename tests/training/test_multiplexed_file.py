@@ -12,7 +12,7 @@ import pytest
 from perfaudit.training.code_change import NotSwappable
 from perfaudit.training.edited_places import edited_places
 from perfaudit.training.mixed_steps import numbers_to_put_back
-from perfaudit.training.multiplexed import SWITCHES, Multiplexed, multiplex, multiplex_files
+from perfaudit.training.multiplexed_file import SWITCHES, Multiplexed, multiplex, multiplex_files
 
 PATH = "train.py"
 

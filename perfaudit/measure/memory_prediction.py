@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from perfaudit.measure.gather_facts import is_filled
-from perfaudit.measure.memory import held, live_bytes
+from perfaudit.measure.memory import held_tensors, live_bytes
 from perfaudit.target.accelerator import same_random_numbers
 from perfaudit.target.batches import tensors_in, with_tensors
 
@@ -61,9 +61,9 @@ def predicting(training: Any) -> Iterator[PeakAt]:
         def step(batch_size: int) -> int:
             # anomaly detection reads every gradient, of which there is none to read
             quiet = torch.autograd.set_detect_anomaly(False)
-            with _refused(), quiet, fake_mode, live_bytes(stand_ins.run) as live:
-                fake_batch = _resized(batch, batch_size)
-                for tensor in [*held(training), *tensors_in(fake_batch)]:
+            with _errors_as_refusal(), quiet, fake_mode, live_bytes(stand_ins.run) as live:
+                fake_batch = _resize_batch(batch, batch_size)
+                for tensor in [*held_tensors(training), *tensors_in(fake_batch)]:
                     live.see(stand_ins.of(tensor))
                 training.step(fake_batch)
                 training.optimizer.zero_grad()
@@ -172,13 +172,13 @@ class _StandIns:
         import torch
         from torch.utils._pytree import tree_map_only
 
-        def known(tensor: Any) -> Any:
+        def stand_in_for(tensor: Any) -> Any:
             if not _is_number(tensor):
                 return self.of(tensor)
             self._known.setdefault(id(tensor), (tensor, tensor))
             return tensor
 
-        return tree_map_only(torch.Tensor, known, result)
+        return tree_map_only(torch.Tensor, stand_in_for, result)
 
     def _forget(self, func: Any, args: Any, kwargs: Any) -> None:
         """Numbers that an operator with a batch in it writes to are unknown from now on."""
@@ -227,22 +227,22 @@ def _samples(training: Any, batch: Any) -> int:
     return samples
 
 
-def _resized(batch: Any, size: int) -> Any:
+def _resize_batch(batch: Any, size: int) -> Any:
     """The batch with `size` samples, of tensors without data; what is not a tensor stays. In a fake mode only."""
     import torch
 
-    def resized(tensor: Any) -> Any:
+    def resize(tensor: Any) -> Any:
         shape = (size, *tensor.shape[1:]) if tensor.ndim else ()
         strides = tensor.stride()
         order = sorted(range(tensor.ndim), key=lambda d: (-strides[d], d))  # keeps channels_last
         empty = torch.empty_permuted(shape, order, dtype=tensor.dtype, device=tensor.device)
         return empty.requires_grad_(tensor.requires_grad)
 
-    return with_tensors(batch, resized)
+    return with_tensors(batch, resize)
 
 
 @contextmanager
-def _refused() -> Iterator[None]:
+def _errors_as_refusal() -> Iterator[None]:
     """Whatever the step raises without data becomes CannotPredict: the same step may well run with data."""
     from torch._subclasses import fake_tensor
 

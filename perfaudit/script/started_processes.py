@@ -29,22 +29,22 @@ def watch_replaced(tell: Callable[[str], None]) -> None:
         begin = getattr(os, name)
 
         @functools.wraps(begin)
-        def watched(path: Any, argv: Any, *more: Any, **named: Any) -> None:
+        def watched_exec(path: Any, argv: Any, *more: Any, **named: Any) -> None:
             if os.getpid() == pid:
-                tell(_named([os.fsdecode(word) for word in (path, *argv[1:])]))
+                tell(_command_name([os.fsdecode(word) for word in (path, *argv[1:])]))
             try:
                 begin(path, argv, *more, **named)
             finally:  # it comes back only where it fails
                 if os.getpid() == pid:
                     tell("")
 
-        setattr(os, name, watched)  # which the others of the family call
+        setattr(os, name, watched_exec)  # which the others of the family call
 
     watch("execv")
     watch("execve")
 
 
-def _named(words: Sequence[str]) -> str:
+def _command_name(words: Sequence[str]) -> str:
     """A command by the name of its program and its first file of Python."""
     files = [word for word in words[1:] if word.endswith(".py")]
     return " ".join([os.path.basename(words[0]), *files[:1]])  # noqa: PTH119
@@ -56,7 +56,7 @@ def _watch_processes(tell: Callable[[str], None]) -> None:
     start = BaseProcess.start
 
     @functools.wraps(start)
-    def watched(self: BaseProcess) -> None:
+    def watched_start(self: BaseProcess) -> None:
         start(self)
         work: Any = getattr(self, "_target", None) or type(self).run
         arguments = getattr(self, "_args", ())
@@ -65,7 +65,7 @@ def _watch_processes(tell: Callable[[str], None]) -> None:
         if not str(getattr(work, "__module__", "")).startswith(_OF_LIBRARIES):
             tell(getattr(work, "__qualname__", type(work).__qualname__))
 
-    BaseProcess.start = watched  # type: ignore[method-assign]  # for the life of this process
+    BaseProcess.start = watched_start  # type: ignore[method-assign]  # for the life of this process
 
 
 def _watch_commands(tell: Callable[[str], None]) -> None:
@@ -74,10 +74,10 @@ def _watch_commands(tell: Callable[[str], None]) -> None:
     begin = subprocess.Popen.__init__
 
     @functools.wraps(begin)
-    def watched(self: Any, args: Any, *more: Any, **named: Any) -> None:
+    def watched_init(self: Any, args: Any, *more: Any, **named: Any) -> None:
         begin(self, args, *more, **named)
         words = args.split() if isinstance(args, str) else args if isinstance(args, Sequence) else [args]
-        if words and (name := _named([os.fsdecode(word) for word in words])).startswith(_LAUNCHERS):
+        if words and (name := _command_name([os.fsdecode(word) for word in words])).startswith(_LAUNCHERS):
             tell(name)
 
-    subprocess.Popen.__init__ = watched  # type: ignore[method-assign]  # for the life of this process
+    subprocess.Popen.__init__ = watched_init  # type: ignore[method-assign]  # for the life of this process

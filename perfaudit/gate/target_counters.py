@@ -83,7 +83,7 @@ class Counted:
     facts: Facts | None = field(default=None, compare=False, repr=False)
 
     @property
-    def built(self) -> Facts:
+    def training_facts(self) -> Facts:
         """The facts, where it has just been counted. Raises ValueError for what was read from a file."""
         if self.facts is None:
             raise ValueError("these counters come from a file, which says nothing of what was built")
@@ -92,18 +92,18 @@ class Counted:
     def as_json(self) -> dict[str, Any]:
         """For a file, in the order of names, without the lines of operators."""
         return {
-            "absent": _sorted(self.absent),
-            "by_name": {name: _sorted(parts) for name, parts in sorted(self.by_name.items()) if name in self.values},
+            "absent": _sort_keys(self.absent),
+            "by_name": {name: _sort_keys(parts) for name, parts in sorted(self.by_name.items()) if name in self.values},
             "device": self.device,
             "dtype": self.dtype,
             "places": {
-                name: [_sorted(asdict(spot)) for spot in sorted(spots)]
+                name: [_sort_keys(asdict(spot)) for spot in sorted(spots)]
                 for name, spots in sorted(self.places.items())
                 if name in _PLACES_IN_FILES and name in self.values
             },
-            "set_aside": _sorted(self.set_aside),
+            "set_aside": _sort_keys(self.set_aside),
             "torch": self.torch,
-            "values": _sorted(self.values),
+            "values": _sort_keys(self.values),
         }
 
     @classmethod
@@ -115,14 +115,14 @@ class Counted:
         for name, inner in by_name.items():
             if sum(inner.values()) != values.get(name):
                 total = f"{values[name]:,}" if name in values else "not there"
-                raise found.damaged(
+                raise found.damage_error(
                     f"has by_name.{name}, which adds up to {sum(inner.values()):,}, and values.{name} is {total}"
                 )
         places = {name: [_spot(spot) for spot in spots.items()] for name, spots in found.at("places").fields()}
         aside, absent = (_texts(found.at(part)) for part in ("set_aside", "absent"))
         device, torch, dtype = (found.at(part).text() for part in ("device", "torch", "dtype"))
         if strange := sorted(places.keys() - values.keys()):
-            raise found.at("places").damaged(f"has {strange[0]!r}, which is not among values")
+            raise found.at("places").damage_error(f"has {strange[0]!r}, which is not among values")
         _refuse_gaps(values, aside, absent, device, found)
         if device == "cuda" and values.get("operators") and not any(values.get(name, 1) for name in _ON_CUDA):
             absent.update(dict.fromkeys(_ON_CUDA, NOT_SEEN))
@@ -138,17 +138,17 @@ def _refuse_gaps(
     stand = Counter([*values, *aside, *absent])
     for name, times in stand.items():
         if name not in COUNTERS:
-            raise found.damaged(f"has {name!r}, which is no counter; there are {', '.join(COUNTERS)}")
+            raise found.damage_error(f"has {name!r}, which is no counter; there are {', '.join(COUNTERS)}")
         if times > 1:
-            raise found.damaged(f"has {name!r} {times} times in values, set_aside and absent")
+            raise found.damage_error(f"has {name!r} {times} times in values, set_aside and absent")
     needed = [*OF_ALL, *(_ON_ACCELERATORS if device != "cpu" else ()), *(_ON_CUDA if device == "cuda" else ())]
     needed += [name for name, other in _TOGETHER if other in values or other in aside]
     for name in needed:
         if name not in stand:
-            raise found.damaged(f"has {name!r} neither in values nor in set_aside nor in absent")
+            raise found.damage_error(f"has {name!r} neither in values nor in set_aside nor in absent")
 
 
-def _sorted(found: Mapping[str, Any]) -> dict[str, Any]:  # values as they were
+def _sort_keys(found: Mapping[str, Any]) -> dict[str, Any]:  # values as they were
     return dict(sorted(found.items()))
 
 

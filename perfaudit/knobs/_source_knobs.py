@@ -47,7 +47,7 @@ class Rewritten(Knob):
 
     def setup(self, settings: Settings) -> Setup:
         """The user's code as it is; anything else exists as patched source only, and must not be measured without."""
-        return Setup() if settings[self.column] == self.before else Setup(applied=_refused)
+        return Setup() if settings[self.column] == self.before else Setup(applied=_refuse)
 
     def no_line(self, survey: Survey) -> str:
         places = by_hand(survey, self.rules)
@@ -66,7 +66,7 @@ class Rewritten(Knob):
 
 
 @contextlib.contextmanager
-def _refused(training: Any) -> Iterator[None]:
+def _refuse(training: Any) -> Iterator[None]:
     raise TargetError("its fix could not be written into your source, so it was not measured")
     yield  # makes it a context manager
 

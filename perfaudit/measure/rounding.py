@@ -53,7 +53,7 @@ def rounded_to(kind: str, draw: int = 0) -> Iterator[None]:
         mixed = (bits + (draw + 1) * _ODD[0]) * _ODD[1]
         return (mixed ^ (mixed >> 15)) * _ODD[2]
 
-    def rounded(value: Any) -> Any:
+    def round_by_chance(value: Any) -> Any:
         if (
             not isinstance(value, torch.Tensor)
             or value.layout != torch.strided
@@ -74,9 +74,9 @@ def rounded_to(kind: str, draw: int = 0) -> Iterator[None]:
         def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if function._schema.name.removeprefix("aten::") not in _ROUNDED:
                 return function(*args, **(kwargs or {}))
-            args, kwargs = tree_map(rounded, (args, kwargs or {}))
+            args, kwargs = tree_map(round_by_chance, (args, kwargs or {}))
             found = function(*args, **kwargs)
-            return tree_map(rounded, found) if kind in PUTS_OUT else found
+            return tree_map(round_by_chance, found) if kind in PUTS_OUT else found
 
     with Rounded():  # type: ignore[no-untyped-call]  # torch's
         yield

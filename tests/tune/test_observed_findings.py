@@ -21,7 +21,7 @@ from perfaudit.static import edit
 from perfaudit.static.registry import run_checks
 from perfaudit.static.source import read_source
 from perfaudit.target.names import Target
-from perfaudit.tune.observed import Merged, merged, observed_findings
+from perfaudit.tune.observed_findings import Merged, merge_findings, observed_findings
 from perfaudit.tune.price import _observe
 from perfaudit.tune.session import Session
 
@@ -79,7 +79,7 @@ def observed(project: Project, text: str, name: str) -> tuple[list[Finding], Mer
     """Findings of reading alone, and what a run makes of them."""
     project(**{f"{name}.py": HEAD + text})
     findings = scanned(f"{name}.py")
-    return findings, merged(findings, seen_in(f"{name}.py"))
+    return findings, merge_findings(findings, seen_in(f"{name}.py"))
 
 
 def brief(finding: Finding) -> tuple[str, str, str]:
@@ -172,7 +172,7 @@ def test_what_a_run_contradicts_loses_its_fix(
     seen = seen_in(name)
     seen["syncs"] = []
     change(seen)
-    after = merged(scanned(name), seen)
+    after = merge_findings(scanned(name), seen)
     [finding] = after.withdrawn if kept == "withdrawn" else after.findings
     assert len(after.findings) + len(after.withdrawn) == 1
     assert brief(finding)[1] == offered
@@ -281,7 +281,7 @@ def test_a_sync_that_reading_missed_is_told(project: Project, lines: str, expect
     assert finding.fix is not None
     assert (finding.rule, finding.message, finding.note) == expected[:3]
     assert finding.fix.safety == "manual" and finding.fix.title.startswith(expected[3])
-    silent = merged((), seen_in(f"{name}.py"), on_accelerator=False)
+    silent = merge_findings((), seen_in(f"{name}.py"), on_accelerator=False)
     assert silent.findings == ()
 
 
@@ -308,7 +308,7 @@ def test_the_syncs_of_a_finding_are_counted(project: Project, finding: Finding, 
     project(**{"train.py": "\n".join(f"x{n} = {n}" for n in range(12))})
     sync = {"of": "parameters", "path": "train.py"}
     seen = {"syncs": [{**sync, "what": "item", "line": 2, "count": 3}, {**sync, "what": "mask", "line": 4, "count": 2}]}
-    after = merged([finding], seen, on_accelerator=False)
+    after = merge_findings([finding], seen, on_accelerator=False)
     assert [f.note for f in after.findings] == [note]
 
 
@@ -329,7 +329,7 @@ LINES = ["a = nn.Linear(8, SIZE)", "b = nn.Linear(SIZE, 8)", "c = nn.Embedding(S
 )  # fmt: skip
 def test_dimensions_that_the_text_hides(project: Project, seen: list[dict[str, Any]], told: list[str]) -> None:
     project(**{"train.py": "\n".join(LINES)})
-    after = merged((), {"unaligned": seen})
+    after = merge_findings((), {"unaligned": seen})
     assert [finding.message.partition(":")[0] for finding in after.findings] == told
     assert all(finding.rule == "PA206" and finding.fix and not finding.fix.edits for finding in after.findings)
 

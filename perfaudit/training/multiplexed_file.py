@@ -23,7 +23,7 @@ from perfaudit.training.edited_places import (
     edited_places,
     nodes_on,
     order_of,
-    parsed,
+    parse_source,
     patched_statements,
     statements_at,
 )
@@ -95,7 +95,7 @@ class Multiplexed:
     stepping: frozenset[str] = STEPS  # names of what is called where a step ends
 
     @property
-    def shown(self) -> str:
+    def path_to_show(self) -> str:
         """The file, for messages."""
         return os.path.relpath(self.path)
 
@@ -119,11 +119,13 @@ class Multiplexed:
             region = self._region_of(place)
             if (loop := running_loop_in(self.tree, place, self.stepping)) is not None:
                 raise NotSwappable(
-                    f"the patch changes the loop at line {loop.lineno} of {self.shown}, which runs for the whole training"
+                    f"the patch changes the loop at line {loop.lineno} of {self.path_to_show}, which runs for the whole training"
                 )
             if region is None:
                 line = _lines_of(self.tree, place)[0]
-                raise NotSwappable(f"line {line} of {self.shown} was not known to change when the script was started")
+                raise NotSwappable(
+                    f"line {line} of {self.path_to_show} was not known to change when the script was started"
+                )
             by_region.setdefault(id(region), []).append(place)
         found = []
         for region in self.regions:
@@ -134,14 +136,14 @@ class Multiplexed:
             version = region.version(_key(statements))
             if version is None:
                 raise NotSwappable(
-                    f"line {region.lines[0]} of {self.shown} is changed by several patches, and not in this combination"
+                    f"line {region.lines[0]} of {self.path_to_show} is changed by several patches, and not in this combination"
                 )
             found.append(SwitchSetting(region, version))
         return found
 
     def code(self) -> types.CodeType:
         """The file with its switches, compiled."""
-        return _compiled(self.path, _with_switches(self.tree, self.regions))
+        return _compile(self.path, _with_switches(self.tree, self.regions))
 
     def _region_of(self, place: Place) -> Region | None:
         return next((region for region in self.regions if region.covers(place)), None)
@@ -156,7 +158,7 @@ def multiplex(
     What cannot stand beside its other version (a name would become a local one, a function a generator) has no region, nor has a
     loop that makes steps. Raises NotSwappable.
     """
-    tree = parsed(text, path)
+    tree = parse_source(text, path)
     units = stepping_units(tree, others)
     stepping = STEPS | others | ({*units.values()} - {""})
     wanted: list[list[Place]] = []
@@ -191,7 +193,7 @@ def multiplex_files(texts: Mapping[str, tuple[str, Sequence[str]]]) -> list[Mult
     trees: dict[str, ast.Module] = {}
     for path, (before, _) in texts.items():
         with contextlib.suppress(NotSwappable):
-            trees[path] = parsed(before, path)
+            trees[path] = parse_source(before, path)
     while True:
         more = {name for tree in trees.values() for name in stepping_units(tree, names).values()} - {""}
         if more <= names:
@@ -305,7 +307,7 @@ def _if(number: int, version: int, then: Sequence[ast.stmt], other: Sequence[ast
     return found
 
 
-def _compiled(path: str, tree: ast.Module) -> types.CodeType:
+def _compile(path: str, tree: ast.Module) -> types.CodeType:
     code: types.CodeType = compile(tree, path, "exec", dont_inherit=True)
     return code
 
@@ -315,7 +317,7 @@ def _is_alike(own: types.CodeType, path: str, tree: ast.Module, regions: Sequenc
     for number, region in enumerate(regions):
         region.number = number
     try:
-        code = _compiled(path, _with_switches(tree, regions))
+        code = _compile(path, _with_switches(tree, regions))
     except (SyntaxError, ValueError):
         return False
     new = {_name(each): each for each in _codes(code)}

@@ -16,11 +16,11 @@ from perfaudit.measure.wrapped_otherwise import FOUND_AT
 from perfaudit.measurements import Interval
 from perfaudit.static import edit
 from perfaudit.tune.candidates import Candidate
-from perfaudit.tune.raced import Raced, Seen
+from perfaudit.tune.race_results import Raced, Seen
 from perfaudit.tune.ranks.candidates import candidates_of
 from perfaudit.tune.ranks.patches import Candidate as RankCandidate
 from perfaudit.tune.ranks.patches import is_unchanged
-from perfaudit.tune.ranks.screened import Screened, _in_place, _wrapping
+from perfaudit.tune.ranks.screened_patches import Screened, _in_place, _wrapping
 
 TEXT = "optimizer = AdamW(parameters)\nloader.zero_grad(False)\n"
 FASTER, SLOWER, SAME = (0.8, 0.75, 0.85), (1.2, 1.1, 1.3), (1.0, 0.98, 1.02)
@@ -170,23 +170,23 @@ def test_fresh_sets_race_what_the_running_set_could_not_tell() -> None:
     )
     both = "gradient_as_bucket_view=True, static_graph=True"
     found.raced.refused[both] = "the wrapped model is compiled"
-    assert [each.key for each in found.undecided(of_call)] == [both, "bucket_cap_mb=100", "bucket_cap_mb=5"]
+    assert [each.key for each in found.undecided_candidates(of_call)] == [both, "bucket_cap_mb=100", "bucket_cap_mb=5"]
     assert f"{both} raced in fresh sets only: the wrapped model is compiled" in found.notes()
     found.raced.refused[both] = "with it, a step raises ValueError: no on rank 1"
-    assert both not in [each.key for each in found.undecided(of_call)]
+    assert both not in [each.key for each in found.undecided_candidates(of_call)]
     assert f"{both} left the running set: {found.raced.refused[both]}" in found.notes()
 
 
 @pytest.mark.parametrize(("quads", "is_left"), [(8, True), (2, False)])
 def test_what_looks_no_faster_when_time_is_over_is_left_where_it_had_some_quads(quads: int, is_left: bool) -> None:
     found = running({"bucket_cap_mb=5": (quads, "", None)}, ratio=1.02)
-    assert ("bucket_cap_mb=5" not in [each.key for each in found.undecided(of_ranks("rounding"))]) == is_left
+    assert ("bucket_cap_mb=5" not in [each.key for each in found.undecided_candidates(of_ranks("rounding"))]) == is_left
 
 
 def test_beside_what_pays_nothing_is_raced_that_the_running_set_could_not_tell() -> None:
     found = running({"static_graph=True": (20, DECIDED, FASTER), "bucket_cap_mb=5": (8, "", None)})
     assert [each.key for each in found.survivors()] == ["static_graph=True"]
-    assert [each.key for each in found.undecided(of_ranks("rounding"))] == [
+    assert [each.key for each in found.undecided_candidates(of_ranks("rounding"))] == [
         "gradient_as_bucket_view=True",  # these had no turn
         "gradient_as_bucket_view=True, static_graph=True",
         "bucket_cap_mb=100",
@@ -196,7 +196,7 @@ def test_beside_what_pays_nothing_is_raced_that_the_running_set_could_not_tell()
 def test_of_what_the_running_set_could_not_tell_the_one_that_looks_fastest_comes_first() -> None:
     found = running({"static_graph=True": (8, "", None), "bucket_cap_mb=100": (8, "", None)})
     found.raced.log_ratios["bucket_cap_mb=100"] = [math.log(0.8)] * 8
-    assert [each.key for each in found.undecided(of_ranks("rounding"))][-2:] == [
+    assert [each.key for each in found.undecided_candidates(of_ranks("rounding"))][-2:] == [
         "bucket_cap_mb=100",
         "static_graph=True",
     ]
@@ -205,5 +205,5 @@ def test_of_what_the_running_set_could_not_tell_the_one_that_looks_fastest_comes
 def test_a_running_set_that_is_not_to_be_trusted_leaves_nothing_out() -> None:
     found = running({"static_graph=True": (20, DECIDED, SLOWER)}, control=(0.9, 0.85, 0.95))
     of_call = of_ranks("rounding")
-    assert found.undecided(of_call) == of_call
+    assert found.undecided_candidates(of_call) == of_call
     assert found.survivors() == []

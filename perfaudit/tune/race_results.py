@@ -84,10 +84,10 @@ class Raced:
     @property
     def seconds_per_step(self) -> float | None:
         """Of the base, in its timed steps, by `clock`; None before there are any."""
-        return self._counted / self.base["steps"] if self.base and self.base["steps"] else None
+        return self._base_seconds / self.base["steps"] if self.base and self.base["steps"] else None
 
     @property
-    def _counted(self) -> float:
+    def _base_seconds(self) -> float:
         """Seconds of the base's steps; those on the wall where an earlier version has told them."""
         wall: float = self.base.get("wall", 0.0)
         counted: float = self.base.get("counted", wall)
@@ -96,7 +96,7 @@ class Raced:
     @property
     def clock(self) -> ClockName:
         """ "own" where waiting for cores that others held is left out, and is more than next to nothing."""
-        is_less = self._counted < (1 - NEXT_TO_NOTHING) * self.base.get("wall", 0.0)
+        is_less = self._base_seconds < (1 - NEXT_TO_NOTHING) * self.base.get("wall", 0.0)
         return "own" if is_less else "wall"
 
     @property
@@ -106,7 +106,7 @@ class Raced:
         What is left out of a step is left out of each part alike.
         """
         told, wall = self.base.get("phases", {}), self.base.get("wall", 0.0)
-        share = self._counted / wall if wall else 1.0
+        share = self._base_seconds / wall if wall else 1.0
         return {name: share * told[name] for name in PHASES if name in told}
 
     @property

@@ -17,7 +17,7 @@ from perfaudit.static.registry import Proposal, Seen, catalogue, finding_of
 from perfaudit.static.source import Source
 from perfaudit.static.suppress import suppressions
 from perfaudit.static.understanding.devices import uses_accelerator
-from perfaudit.tune.observed_biases import RULES, Json, ReadOnce, append_note, judge_bias, layers_of, missed
+from perfaudit.tune.observed_biases import RULES, Json, ReadOnce, append_note, judge_bias, layers_of, missed_findings
 from perfaudit.tune.observed_flow import judge_by_flow
 from perfaudit.tune.session import Session
 
@@ -45,7 +45,7 @@ def observed_findings(session: Session, survey: Survey, seconds: float | None = 
         reply = session.questions.ask("observe", Variant("observe", "", {}), command)[1]
     except ChildFailed as failure:
         return Merged(survey.findings, problems=(f"the training was not observed: {failure}",))
-    return merged(survey.findings, reply, _on_accelerator(session, survey))
+    return merge_findings(survey.findings, reply, _on_accelerator(session, survey))
 
 
 def _on_accelerator(session: Session, survey: Survey) -> bool:
@@ -57,7 +57,7 @@ def _on_accelerator(session: Session, survey: Survey) -> bool:
     return any(source is not None and uses_accelerator(source) for source in sources)
 
 
-def merged(findings: Iterable[Finding], seen: Json, on_accelerator: bool = True) -> Merged:
+def merge_findings(findings: Iterable[Finding], seen: Json, on_accelerator: bool = True) -> Merged:
     """Findings of a scan and what a child saw, as findings of the same rules.
 
     Confirmed ones carry a note that begins with "observed:". A finding is withdrawn where all layers that its call builds
@@ -76,7 +76,7 @@ def merged(findings: Iterable[Finding], seen: Json, on_accelerator: bool = True)
             finding, is_withdrawn = judge_by_flow(finding, seen)
         (withdrawn if is_withdrawn else kept).append(finding)
     norms = {entry["layer"]: entry for entry in seen.get("layers") or [] if "Norm" in entry["kind"]}
-    new = list(missed(layers, norms, [*kept, *withdrawn], code))
+    new = list(missed_findings(layers, norms, [*kept, *withdrawn], code))
     kept, more = _with_syncs(kept, seen.get("syncs") or [], code)
     new += more if on_accelerator else []
     kept, more = _with_dimensions(kept, seen.get("unaligned") or [], code)

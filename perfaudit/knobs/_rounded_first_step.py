@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from perfaudit.knobs import Setup
 from perfaudit.measure.ledger import Variant
-from perfaudit.measure.rounded import rounded_from_torch_on
+from perfaudit.measure.rounding import rounded_from_torch_on
 from perfaudit.measurements import Settings
 
 

@@ -26,7 +26,7 @@ from perfaudit.static.source import read_source
 from perfaudit.tune import candidates as alone
 from perfaudit.tune.learning import findings_in
 from perfaudit.tune.loops import expect, expect_findings
-from perfaudit.tune.raced import Raced, doubt_of, notes_of
+from perfaudit.tune.race_results import Raced, doubt_of, notes_of
 from perfaudit.tune.ranks.ddp_call import BUCKET, STATIC, VIEW
 from perfaudit.tune.ranks.patches import Candidate, is_unchanged
 from perfaudit.tune.screening import LEAST, Screen
@@ -119,7 +119,7 @@ class Screened:
             if high:
                 yield self.candidates[min(high, key=lambda key: high[key])]
 
-    def undecided(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+    def undecided_candidates(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Those of the race of fresh sets that are raced there as they are: a running set has not told what they are worth.
 
         Those that it has had come last, the one that looks fastest first.

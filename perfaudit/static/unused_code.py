@@ -77,9 +77,9 @@ def _is_unused(source: Source, definition: Definition, asked: frozenset[int]) ->
         return False
     asked |= {id(definition)}
     uses = (
-        _named(source).get(name, [])
+        _attributes_by_name(source).get(name, [])
         if is_method
-        else [*source.uses_of(definition, name), *_quoted(source).get(name, [])]
+        else [*source.uses_of(definition, name), *_texts_by_word(source).get(name, [])]
     )
     for use in uses:
         users = [a for a in source.ancestors(use) if isinstance(a, (*FUNCTIONS, ast.ClassDef))]
@@ -98,18 +98,18 @@ def _last_name(node: ast.expr) -> str:
 
 
 @functools.lru_cache(maxsize=4)  # asked for every finding of a file
-def _named(source: Source) -> dict[str, list[ast.AST]]:
+def _attributes_by_name(source: Source) -> dict[str, list[ast.AST]]:
     """The attributes of a file by their last name, and the texts that may be a name."""
     table: dict[str, list[ast.AST]] = {}
     for attribute in source.nodes(ast.Attribute):
         table.setdefault(attribute.attr, []).append(attribute)
-    for name, texts in _quoted(source).items():
+    for name, texts in _texts_by_word(source).items():
         table.setdefault(name, []).extend(texts)
     return table
 
 
 @functools.lru_cache(maxsize=4)
-def _quoted(source: Source) -> dict[str, list[ast.AST]]:
+def _texts_by_word(source: Source) -> dict[str, list[ast.AST]]:
     """Texts by the words in them, where something asks for names by texts; none of the others is a name."""
     table: dict[str, list[ast.AST]] = {}
     if not _ASKS_BY_TEXT.search(source.text):

@@ -55,7 +55,7 @@ class SourceRace:
         """The one patch of a race that has one; the first of several."""
         return self.patches[0]
 
-    def settled(self, ledger: Ledger) -> set[str]:
+    def settled_keys(self, ledger: Ledger) -> set[str]:
         """Keys of the patches on which no more measuring is needed."""
         done = settled_variants(ledger, self.start, [*self.patches], LEAST, self.stage, self.clock)
         if self.rival is None:
@@ -81,7 +81,7 @@ def race_patched(
         lab = session.workshop.lab(_check(race, verifier), verifier.start_of)
         measure(
             lab, [race.start, *race.patches], race.ledger, deadline, SEED, race.stage, rounds=rounds,
-            settled=race.settled, memo=session.record, nodes=nodes,
+            settled=race.settled_keys, memo=session.record, nodes=nodes,
         )  # fmt: skip
 
 
@@ -99,7 +99,7 @@ def check_patched(session: Session, profile: Profile, race: SourceRace, deadline
                 race.ledger.checked[variant.key] = known[-1]["said"]
                 continue
             waiting = (variant,) if is_start_known else (race.start, variant)
-            if deadline is not None and deadline.left() <= len(waiting) * race.ledger.seconds_to_open:
+            if deadline is not None and deadline.seconds_left() <= len(waiting) * race.ledger.seconds_to_open:
                 return
             for each in waiting:
                 began = session.clock.now()

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
-from perfaudit.measure.rounded import rounded_to
+from perfaudit.measure.rounding import rounded_to
 
 
 @pytest.mark.parametrize(("kind", "unit"), [("tf32", 2**-10), ("float16", 2**-10), ("bfloat16", 2**-7)])

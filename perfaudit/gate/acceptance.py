@@ -12,10 +12,10 @@ from perfaudit.errors import ConfigError
 from perfaudit.findings import Finding
 from perfaudit.gate.baseline import Acceptance, Baseline, counter_values, gate_baseline_if_there
 from perfaudit.gate.comparable import Fingerprint
-from perfaudit.gate.comparable import compared as compared_environments
+from perfaudit.gate.comparable import compare_fingerprints as compared_environments
 from perfaudit.quantities import percent
 from perfaudit.static.baseline import Known
-from perfaudit.static.baseline import compared as compared_with_known
+from perfaudit.static.baseline import compare_with_known as compared_with_known
 from perfaudit.verdicts import CountersVerdict, FindingsVerdict, GateVerdict, TimeVerdict
 
 Entry = TypeVar("Entry")
@@ -23,10 +23,10 @@ Entry = TypeVar("Entry")
 
 def new_acceptances(head: Baseline | None, base: Baseline | None) -> tuple[Acceptance, ...]:
     """The entries that the reference's file does not hold, in their order; all of them where it has no file."""
-    return _added(head.accepted if head else (), base.accepted if base else (), lambda entry: entry)
+    return _new_entries(head.accepted if head else (), base.accepted if base else (), lambda entry: entry)
 
 
-def _added(now: Iterable[Entry], before: Iterable[Entry], key: Callable[[Entry], Hashable]) -> tuple[Entry, ...]:
+def _new_entries(now: Iterable[Entry], before: Iterable[Entry], key: Callable[[Entry], Hashable]) -> tuple[Entry, ...]:
     """What there is now and was not before, in its order; of equal ones, as many as there are more."""
     left = Counter(map(key, before))
     new = []
@@ -71,7 +71,9 @@ def acceptances_since(head: Baseline | None, base_file: Path | None, stands_for:
 
 def _not_known_before(head: Baseline, base: Baseline | None) -> tuple[Known, ...]:
     """The findings of a file that the reference's does not hold, by what decides."""
-    return _added(head.findings, base.findings if base else (), lambda known: (known.path, known.rule, known.digest))
+    return _new_entries(
+        head.findings, base.findings if base else (), lambda known: (known.path, known.rule, known.digest)
+    )
 
 
 def with_acceptances(

@@ -10,8 +10,8 @@ import pytest
 from surveys import facts
 
 from perfaudit.decoding import Damaged, Value
-from perfaudit.gate.counted import Counted, Spot
-from perfaudit.gate.counters_compared import compared
+from perfaudit.gate.counters_compared import compare_counters
+from perfaudit.gate.target_counters import Counted, Spot
 
 COUNTED = Counted(
     {
@@ -47,7 +47,7 @@ def test_a_file_holds_all_but_the_lines_of_operators() -> None:
     assert read.places == {"host_syncs": COUNTED.places["host_syncs"]}
     assert read.as_json() == COUNTED.as_json()
     assert (read.least, read.facts) == ({}, None)  # of what has just been counted only
-    assert compared("t.py", read, COUNTED, {}).verdict == "pass"
+    assert compare_counters("t.py", read, COUNTED, {}).verdict == "pass"
 
 
 def test_what_was_seen_besides_makes_no_other_counters() -> None:
@@ -154,6 +154,6 @@ def test_no_launch_at_all_was_never_counted(kernels: int, graphs: int, known: di
 def test_launches_that_one_side_lacks_are_no_growth_and_no_gain(
     before: tuple[int, int], after: tuple[int, int], verdict: str, said: str
 ) -> None:
-    found = compared("t.py", *(Counted.from_json(Value(on_cuda(*side))) for side in (before, after)), {})
+    found = compare_counters("t.py", *(Counted.from_json(Value(on_cuda(*side))) for side in (before, after)), {})
     assert (found.verdict, found.changes) == (verdict, ())
     assert found.set_aside["kernels_launched"].startswith(said)

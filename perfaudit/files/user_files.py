@@ -12,7 +12,7 @@ from pathlib import Path
 from perfaudit.files.descriptors import FOLDER, OPEN, Refused, has_lock
 from perfaudit.files.folder import Folder
 from perfaudit.files.places import destination, is_special, project_top, source_place
-from perfaudit.files.temporary import sweep_once, take_name, temporary_name, written
+from perfaudit.files.temporary import sweep_once, take_name, temporary_file, temporary_name
 
 
 def replace_file(path: Path, data: bytes) -> None:
@@ -88,7 +88,7 @@ def _replace(real: Path, data: bytes) -> None:
     with parent_of(real) as at:
         sweep_once(real.parent)
         before = _regular(real, at)
-        with written(at, real.name, data, 0o600 if before else 0o666) as temporary:
+        with temporary_file(at, real.name, data, 0o600 if before else 0o666) as temporary:
             if before is not None:
                 _as_before(temporary, at, before)
             os.replace(temporary, real.name, src_dir_fd=at, dst_dir_fd=at)

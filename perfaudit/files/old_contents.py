@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfaudit.files.descriptors import OPEN, has_lock
-from perfaudit.files.named import parent_of
 from perfaudit.files.places import source_place
 from perfaudit.files.temporary import temporary_name
+from perfaudit.files.user_files import parent_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from perfaudit.measurements import Comparison, NotApplicable, Trial, settings_te
 from perfaudit.tune.candidates import PATCH, Candidate, best_of, least_gain, screened_comparisons
 from perfaudit.tune.losses import was_compared
 from perfaudit.tune.outcome import UNDECIDED
-from perfaudit.tune.patched import SourceRace
-from perfaudit.tune.raced import Raced, doubt_of
+from perfaudit.tune.patched_source import SourceRace
+from perfaudit.tune.race_results import Raced, doubt_of
 from perfaudit.tune.screening import LEAST
 
 NOT_SHOWN = "its patch is not handed over: it was not shown to pay"
@@ -59,7 +59,7 @@ class Priced:
     clash: str = ""
 
     @property
-    def tried(self) -> dict[str, Candidate]:
+    def candidates_by_key(self) -> dict[str, Candidate]:
         """All that is raced in one training, by key."""
         return {candidate.key: candidate for waiting in self.waiting.values() for candidate in waiting.tried}
 
@@ -103,16 +103,16 @@ class Priced:
         if (fresh := self.fresh(waiting)) is None:
             return None
         raced, race = fresh
-        seen = _compared(race, raced.key) if _is_compared(race.ledger, raced.key) else None
+        seen = _comparison_of(race, raced.key) if _is_compared(race.ledger, raced.key) else None
         return raced if seen is not None and seen.high < 1 else None
 
 
 def findings_of(priced: Priced, ended: str) -> list[Finding]:
     """Findings with what is known of them now. ended: why no more is, as "the budget ended"."""
-    return [*priced.kept, *(_told(priced, waiting, ended) for waiting in priced.waiting.values())]
+    return [*priced.kept, *(_finding_with_figures(priced, waiting, ended) for waiting in priced.waiting.values())]
 
 
-def _told(priced: Priced, waiting: Waiting, ended: str) -> Finding:
+def _finding_with_figures(priced: Priced, waiting: Waiting, ended: str) -> Finding:
     if (fresh := priced.fresh(waiting)) is not None:
         return _raced_as_source(priced, waiting, *fresh)
     if (why := priced.raced.failures.get(waiting.own.key)) is not None:
@@ -129,15 +129,15 @@ def _told(priced: Priced, waiting: Waiting, ended: str) -> Finding:
 
 
 def _raced_as_source(priced: Priced, waiting: Waiting, raced: Candidate, race: SourceRace) -> Finding:
-    key, seen, finding = raced.key, _compared(race, raced.key), waiting.finding
+    key, seen, finding = raced.key, _comparison_of(race, raced.key), waiting.finding
     if key in race.ledger.failures:
         return prepend_note(finding.with_(fix=None), f"its patch is withdrawn: {race.ledger.failures[key]}")
     if (seen is None or seen.high == math.inf) and priced.doubt:
         return prepend_note(finding.with_(fix=None), f"its patch is not handed over: {priced.doubt}")
     if seen is None or seen.high == math.inf:
-        note = f"measured too briefly for an interval, give it longer with --budget; {_checked(race.ledger, key)}"
+        note = f"measured too briefly for an interval, give it longer with --budget; {_check_words(race.ledger, key)}"
         return prepend_note(finding, note.rstrip("; "))
-    finding, said = _with_saving(finding, saving(race.ledger, BASE, seen)), _checked(race.ledger, key)
+    finding, said = _with_saving(finding, saving(race.ledger, BASE, seen)), _check_words(race.ledger, key)
     if seen.high < 1:
         fix = raced.fix if _is_compared(race.ledger, key) else None
         said = said if fix is not None else _not_compared(race.ledger, key)
@@ -153,7 +153,7 @@ def _that_pays(priced: Priced, waiting: Waiting, taken: Candidate, ended: str) -
         why = priced.checks.failures[taken.key]
         return prepend_note(waiting.finding.with_(fix=None), f"its patch is withdrawn: {why}")
     fix: Fix | None = taken.fix
-    said = _checked(priced.checks, taken.key)
+    said = _check_words(priced.checks, taken.key)
     if priced.doubt:
         fix, said = None, f"its patch is not handed over: {priced.doubt}"
     elif taken.key not in priced.checks.checked:
@@ -220,7 +220,7 @@ def together_words(priced: Priced, ended: str) -> list[str]:
     if race is not None:
         if TOGETHER in race.ledger.failures:
             return [f"the {what} were not measured together: {race.ledger.failures[TOGETHER]}"]
-        seen, said = _compared(race, TOGETHER), _checked(race.ledger, TOGETHER)
+        seen, said = _comparison_of(race, TOGETHER), _check_words(race.ledger, TOGETHER)
         if seen is not None and math.isfinite(seen.high):
             known, ratio = saving(race.ledger, BASE, seen), seen.ratio
             before = typical_step(race.ledger, BASE.key, seen.clock)
@@ -237,11 +237,13 @@ def together_words(priced: Priced, ended: str) -> list[str]:
 
 def evidence_of(priced: Priced) -> tuple[list[Trial], list[Comparison]]:
     """Trials of the races of fresh processes, and the comparisons of all."""
-    comparisons = [each for each in screened_comparisons(priced.tried, priced.raced) if each.n or each.given_up]
+    comparisons = [
+        each for each in screened_comparisons(priced.candidates_by_key, priced.raced) if each.n or each.given_up
+    ]
     trials: list[Trial] = []
     for race in [*priced.races, *filter(None, [priced.together])]:
         trials += [trial(race.ledger, variant) for variant in (race.start, *race.patches)]
-        comparisons += filter(None, (_compared(race, variant.key) for variant in race.patches))
+        comparisons += filter(None, (_comparison_of(race, variant.key) for variant in race.patches))
     return trials, comparisons
 
 
@@ -254,13 +256,13 @@ def _set(candidate: Candidate) -> str:
     return settings_text({name: value for name, value in candidate.settings.items() if value is not None})
 
 
-def _compared(race: SourceRace, key: str) -> Comparison | None:
+def _comparison_of(race: SourceRace, key: str) -> Comparison | None:
     """A patch against the code as it is, as source; None before both were timed."""
     variant = next(each for each in race.patches if each.key == key)
     return comparison(race.ledger, BASE, variant, race.stage, clock=race.clock, least=LEAST)
 
 
-def _checked(ledger: Ledger, key: str) -> str:
+def _check_words(ledger: Ledger, key: str) -> str:
     said = ledger.checked.get(key, "")
     return f"checked: {said}" if said else ""
 

@@ -10,7 +10,7 @@ import pytest
 
 from perfaudit.errors import UserError
 from perfaudit.findings import Finding, Location
-from perfaudit.gate.accepted import (
+from perfaudit.gate.acceptance import (
     Accepted,
     acceptances_since,
     findings_with_acceptances,
@@ -19,9 +19,9 @@ from perfaudit.gate.accepted import (
     with_acceptances,
 )
 from perfaudit.gate.baseline import Acceptance, Baseline, TargetState, read_gate_baseline, write_gate_baseline
-from perfaudit.gate.baseline_update import updated
+from perfaudit.gate.baseline_update import update_baseline
 from perfaudit.gate.comparable import Fingerprint, Seconds
-from perfaudit.gate.counted import OF_ALL, Counted, Spot
+from perfaudit.gate.target_counters import OF_ALL, Counted, Spot
 from perfaudit.static.baseline import Known
 from perfaudit.verdicts import CounterChange, CountersVerdict, FindingsVerdict, GateVerdict, TimeVerdict
 
@@ -63,7 +63,7 @@ def now(*findings: Known, **targets: TargetState) -> Baseline:
     ],
 )  # fmt: skip
 def test_what_changed_is_kept_in_words(state_now: Baseline, changes: tuple[str, ...]) -> None:
-    after, said = updated(BEFORE, state_now, " a deeper model ", "2026-11-22")
+    after, said = update_baseline(BEFORE, state_now, " a deeper model ", "2026-11-22")
     assert said == changes
     assert [(entry.at, entry.reason, entry.changes) for entry in after.accepted] == [
         ("2026-11-22", "a deeper model", changes)
@@ -85,15 +85,15 @@ def test_what_changed_is_kept_in_words(state_now: Baseline, changes: tuple[str, 
     ],
 )
 def test_nothing_changed_nothing_is_appended(state_now: Baseline) -> None:
-    assert updated(BEFORE, state_now, "why", "2026-11-22") == (BEFORE, ())
+    assert update_baseline(BEFORE, state_now, "why", "2026-11-22") == (BEFORE, ())
 
 
 def test_apart_and_yet_the_same() -> None:
     exact = replace(BEFORE, targets={"train.py": state(Seconds(0.0100, 0.01, 0.01, 9), operators=1)}, findings=())
     near = now(train=state(Seconds(0.01009, 0.01009, 0.01009, 9), operators=1))
-    assert updated(exact, near, "why", "2026-11-22") == (exact, ())
+    assert update_baseline(exact, near, "why", "2026-11-22") == (exact, ())
     far = now(train=state(Seconds(0.01011, 0.01011, 0.01011, 9), operators=1))
-    assert updated(exact, far, "why", "2026-11-22")[1] == ("train.py step 10 ms -> 10.11 ms",)
+    assert update_baseline(exact, far, "why", "2026-11-22")[1] == ("train.py step 10 ms -> 10.11 ms",)
 
 
 def test_lines_that_moved_and_values_that_are_never_the_same_are_no_change() -> None:
@@ -103,21 +103,21 @@ def test_lines_that_moved_and_values_that_are_never_the_same_are_no_change() -> 
         return now(train=TargetState(HERE, found.as_json()))
 
     before = counted(12, "4,096 and 8,192 in two runs")
-    assert updated(before, counted(14, "4,096 and 6,000 in two runs"), "why", "2026-11-22") == (before, ())
+    assert update_baseline(before, counted(14, "4,096 and 6,000 in two runs"), "why", "2026-11-22") == (before, ())
 
 
 def test_a_target_whose_file_is_gone_is_dropped() -> None:
-    after, changes = updated(BEFORE, now(BIAS), "one model less", "2026-11-22", gone=["eval.py"])
+    after, changes = update_baseline(BEFORE, now(BIAS), "one model less", "2026-11-22", gone=["eval.py"])
     assert (changes, list(after.targets)) == (("eval.py is gone",), ["train.py"])
 
 
 def test_other_factories_are_a_change_whose_work_says_nothing() -> None:
     other = replace(state(SLOW, operators=200, host_syncs=1), names={"model": "make_b"})
-    after, changes = updated(BEFORE, now(BIAS, train=other), "another model", "2026-11-22")
+    after, changes = update_baseline(BEFORE, now(BIAS, train=other), "another model", "2026-11-22")
     assert changes[:2] == ("train.py factories found by their names -> model make_b", "train.py operators 100 -> 200")
     assert (after.targets["train.py"], after.accepted[0].slower) == (other, ())
     same = replace(BEFORE.targets["train.py"], names={"model": "make_b"})
-    after, changes = updated(BEFORE, now(BIAS, train=same), "another name", "2026-11-22")
+    after, changes = update_baseline(BEFORE, now(BIAS, train=same), "another name", "2026-11-22")
     assert changes == ("train.py factories found by their names -> model make_b",)
     assert after.targets["train.py"] == same
 
@@ -126,7 +126,7 @@ def test_other_operators_with_the_same_sum_are_a_change() -> None:
     one, other = (
         now(train=TargetState(HERE, Counted({"operators": 1}, {"operators": {name: 1}}).as_json())) for name in "ab"
     )
-    _, changes = updated(one, other, "why", "2026-11-22")
+    _, changes = update_baseline(one, other, "why", "2026-11-22")
     assert changes == ("train.py counters have other parts with the same sums, or others are set aside",)
 
 
@@ -135,12 +135,12 @@ def test_what_is_set_aside_or_absent_since_is_a_change(part: str, said: bool) ->
     counted = Counted({"operators": 1}).as_json()
     one, other = (now(train=TargetState(HERE, {**counted, part: parts})) for parts in ({}, {"flops": "why"}))
     changes = ("train.py counters have other parts with the same sums, or others are set aside",) if said else ()
-    assert updated(one, other, "why", "2026-11-22")[1] == changes
-    assert updated(other, one, "why", "2026-11-22")[1] == changes
+    assert update_baseline(one, other, "why", "2026-11-22")[1] == changes
+    assert update_baseline(other, one, "why", "2026-11-22")[1] == changes
 
 
 def test_without_a_file_everything_is_new() -> None:
-    after, changes = updated(None, now(BIAS, train=state(operators=1)), "first", "2026-11-22")
+    after, changes = update_baseline(None, now(BIAS, train=state(operators=1)), "first", "2026-11-22")
     assert changes == ("new finding PA201 in train.py: a bias before a norm", "train.py is new")
     assert (after.findings, list(after.targets)) == ((BIAS,), ["train.py"])
 
@@ -173,7 +173,9 @@ def test_a_slower_step_is_accepted_as_far_as_its_work_grew(
     was: dict[str, int], is_now: dict[str, int], targets: tuple[str, ...], slower: dict[str, float]
 ) -> None:
     before = Baseline(targets={"train.py": state(None, **was), "eval.py": state(None, operators=7)})
-    after, _ = updated(before, now(train=state(SLOW, **is_now), eval=state(None, operators=7)), "why", "2026-11-22")
+    after, _ = update_baseline(
+        before, now(train=state(SLOW, **is_now), eval=state(None, operators=7)), "why", "2026-11-22"
+    )
     assert (after.accepted[0].targets, dict(after.accepted[0].slower)) == (targets, slower)
 
 
@@ -188,54 +190,54 @@ def test_a_slower_step_is_accepted_as_far_as_its_work_grew(
     ],
 )
 def test_what_says_nothing_of_the_work_lets_no_step_be_slower(state_now: Baseline, targets: tuple[str, ...]) -> None:
-    after, _ = updated(BEFORE, state_now, "why", "2026-11-22")
+    after, _ = update_baseline(BEFORE, state_now, "why", "2026-11-22")
     assert [(entry.targets, entry.slower) for entry in after.accepted] == [(targets, ())]
 
 
 def test_how_much_slower_may_be_said() -> None:
     same = now(BIAS, train=state(None, operators=100, host_syncs=1))
-    after, changes = updated(BEFORE, same, "slower, and right", "2026-11-22", slower=0.15)
+    after, changes = update_baseline(BEFORE, same, "slower, and right", "2026-11-22", slower=0.15)
     assert changes == ("train.py may be up to 15 % slower",)
     entry = Acceptance("2026-11-22", "slower, and right", (), changes, (("train.py", 0.15),))
     assert after == replace(BEFORE, accepted=(entry,))
     grown = now(BIAS, train=state(None, operators=200, host_syncs=1))
-    after, changes = updated(BEFORE, grown, "twice as deep", "2026-11-22", slower=0.15)
+    after, changes = update_baseline(BEFORE, grown, "twice as deep", "2026-11-22", slower=0.15)
     assert changes == ("train.py operators 100 -> 200", "train.py may be up to 15 % slower")
     assert (after.accepted[0].targets, after.accepted[0].slower) == (("train.py",), (("train.py", 0.15),))
 
 
 def test_a_slower_step_is_one_of_a_target() -> None:
     with pytest.raises(UserError, match=r"^a slower step is accepted of a target; name one"):
-        updated(BEFORE, now(BIAS), "why", "2026-11-22", slower=0.15)
+        update_baseline(BEFORE, now(BIAS), "why", "2026-11-22", slower=0.15)
 
 
 def test_without_time_the_stored_one_stays() -> None:
     slow = SLOW
-    after, changes = updated(
+    after, changes = update_baseline(
         BEFORE, now(BIAS, train=state(slow, operators=120, host_syncs=1)), "w", "2026-11-22", False
     )
     assert changes == ("train.py operators 100 -> 120",)
     assert after.targets["train.py"].seconds_per_step == TIME
     assert [(entry.targets, entry.slower) for entry in after.accepted] == [(("train.py",), ())]
     unchanged = now(BIAS, train=state(slow, operators=100, host_syncs=1))
-    assert updated(BEFORE, unchanged, "w", "2026-11-22", time=False) == (BEFORE, ())
+    assert update_baseline(BEFORE, unchanged, "w", "2026-11-22", time=False) == (BEFORE, ())
 
 
 def test_a_time_of_other_code_does_not_stay() -> None:
-    after, _ = updated(BEFORE, now(BIAS, train=state(None, operators=120, host_syncs=1)), "why", "2026-11-22")
+    after, _ = update_baseline(BEFORE, now(BIAS, train=state(None, operators=120, host_syncs=1)), "why", "2026-11-22")
     assert after.targets["train.py"].seconds_per_step is None
 
 
 def test_accepting_twice_appends_twice_and_keeps_the_first() -> None:
-    once, _ = updated(BEFORE, now(BIAS, train=state(operators=120, host_syncs=1)), "one", "2026-11-22")
-    twice, _ = updated(once, now(BIAS, train=state(operators=130, host_syncs=1)), "two", "2026-11-23")
+    once, _ = update_baseline(BEFORE, now(BIAS, train=state(operators=120, host_syncs=1)), "one", "2026-11-22")
+    twice, _ = update_baseline(once, now(BIAS, train=state(operators=130, host_syncs=1)), "two", "2026-11-23")
     assert [entry.reason for entry in twice.accepted] == ["one", "two"]
 
 
 @pytest.mark.parametrize("reason", ["", "  \n"])
 def test_a_reason_is_needed(reason: str) -> None:
     with pytest.raises(UserError, match=r"^an acceptance needs a reason"):
-        updated(BEFORE, now(), reason, "2026-11-22")
+        update_baseline(BEFORE, now(), reason, "2026-11-22")
 
 
 OLD = Acceptance("2026-10-01", "an older one", ("train.py",), ("train.py flops 1 -> 2",))
@@ -513,7 +515,7 @@ def test_an_acceptance_survives_the_file(project: Callable[..., Path]) -> None:
         TargetState(HERE, replace(counted, values={"operators": number}).as_json()) for number in (100, 120)
     )
     known = Baseline((BIAS,), {"train.py": before})
-    after, _ = updated(known, now(BIAS, train=is_now), "a deeper model", "2026-11-22")
+    after, _ = update_baseline(known, now(BIAS, train=is_now), "a deeper model", "2026-11-22")
     write_gate_baseline(file, after)
     head = read_gate_baseline(file)
     accepted = Accepted(new_acceptances(head, known))
