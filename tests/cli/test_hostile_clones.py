@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from conftest import Done
 
+pytestmark = pytest.mark.usefixtures("in_this_process")
+
 Run = Callable[..., Done]
 ANOMALY = "import torch\ntorch.autograd.set_detect_anomaly(True)\n"
 FIXED = "import torch\ntorch.autograd.set_detect_anomaly(False)\n"

@@ -26,6 +26,8 @@ from perfaudit.static.scan import scan
 from perfaudit.static.trusted_rules import VARIABLE, set_trust
 from perfaudit.verdicts import FindingsVerdict
 
+pytestmark = pytest.mark.usefixtures("in_this_process")
+
 ANOMALY = "import torch\ntorch.autograd.set_detect_anomaly(True)\n"
 LOOP = """import torch
 
