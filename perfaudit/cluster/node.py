@@ -71,7 +71,7 @@ def is_there(folder: str) -> bool:
 
 
 def unpack(folder: str, data: bytes) -> None:
-    """Make a folder of what `shipped.pack` made of it. Raises NothingMeasured."""
+    """Make a folder of what `folder_archive.pack` made of it. Raises NothingMeasured."""
     try:
         Path(folder).mkdir(parents=True, mode=0o700)
         with tarfile.open(fileobj=io.BytesIO(data)) as archive:

@@ -170,7 +170,7 @@ def test_random_streams_of_all_devices_are_put_back(cuda: FakeCuda, on_second: A
     contexts: dict[str, Callable[[], Any]] = {
         "same_random_numbers": same_random_numbers,
         "untouched": lambda: same_model_state(on_second.model),
-        "predicting": lambda: _put_back(on_second, on_second.fixed_batch()),
+        "predicting": lambda: _put_back(on_second),
     }
     before = torch.get_rng_state()
     with contexts[around]():

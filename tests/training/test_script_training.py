@@ -584,7 +584,7 @@ def test_a_script_that_ends_or_raises_later_says_so(run: Run) -> None:
         "TargetError: train.py: the script left by os._exit with code 9 after 5 updates of its optimizers"
     )
     leaving = raising.replace("raise ValueError('no')", "raise SystemExit(3)")
-    again = work + "\n    found['again'] = type(training._ended()).__name__"
+    again = work + "\n    found['again'] = type(training._end_error()).__name__"
     assert run(HEAD + leaving, again) == {
         "steps": 4,
         "said": "TargetError: train.py: the script left with code 3 after 5 updates of its optimizers",

@@ -21,7 +21,7 @@ def observe(training: Any) -> Json:  # Any: training.factory_training.FactoryTra
         "layers": [],
         "syncs": [],
         "unused_parameters": [],
-        "unaligned_layers": [],
+        "unaligned": [],
         "dtypes": {},
         "layouts": {},
         "problems": [],
@@ -30,7 +30,7 @@ def observe(training: Any) -> Json:  # Any: training.factory_training.FactoryTra
         "pairs": _pairs,
         "layers": _layers,
         "unused_parameters": _find_unused_parameters,
-        "unaligned_layers": _find_unaligned_layers,
+        "unaligned": _find_unaligned_layers,
         "layouts": _layouts,
         "syncs": _syncs,  # the last, as it makes steps
     }
@@ -86,7 +86,7 @@ def _find_unused_parameters(training: Any) -> Json:
 def _find_unaligned_layers(training: Any) -> Json:
     from perfaudit.target.observed.alignment import unaligned_layers
 
-    return {"unaligned_layers": unaligned_layers(training.model, _forward(training), training.module_sites)}
+    return {"unaligned": unaligned_layers(training.model, _forward(training), training.module_sites)}
 
 
 def _layouts(training: Any) -> Json:
