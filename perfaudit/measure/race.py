@@ -107,7 +107,7 @@ class Terms:
     least: the share of the step that a candidate must gain, and seed: of the order; see `Race`. base: the key of that which the
     others are compared with. rivals: only the fastest is wanted. former: entrants as another process left them, in which this
     race began: they keep their quads, so that no look is made twice. pairs: that it has made, see `Race.pairs_seen`. is_apart: no
-    two are ever in place at the same time.
+    two are ever in place at the same time. firsts: keys of those whose first quads come before all pairs.
     """
 
     least: float | None
@@ -118,6 +118,7 @@ class Terms:
     former: Sequence[Entrant] = ()
     pairs: Sequence[Pair] = ()
     is_apart: bool = False
+    firsts: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -130,7 +131,7 @@ class Race:
     decides, and nobody leaves but for a failure. pace: of those that have none of their own in `paces`; steps of a block count
     evenly, so the base's may be shorter. rivals: the candidates are settings of one thing, of which the fastest is wanted: one
     that cannot be that leaves, and those that can are raced until they are told apart or known to NEAR. leasts: in the place of
-    `least`, by key. former: see `Terms`. slots: candidates, the control perhaps among them, that are raced together, see
+    `least`, by key. former, firsts: see `Terms`. slots: candidates, the control perhaps among them, that are raced together, see
     `halves.Halves`. together: who is in place in a turn, by its key, where several are. Results are in `entrants` at any time, so
     that an interruption keeps them.
     """
@@ -147,6 +148,7 @@ class Race:
     former: Sequence[Entrant] = ()
     pairs: Sequence[Pair] = ()
     slots: Sequence[Sequence[str]] = ()
+    firsts: frozenset[str] = frozenset()
     entrants: dict[str, Entrant] = field(init=False)
     together: dict[str, Half] = field(default_factory=dict, init=False)
     _halves: Halves | None = field(default=None, init=False)
@@ -284,11 +286,16 @@ class Race:
         )
 
     def _pairs_wait(self, racing: Sequence[Entrant]) -> bool:
-        """Whether one that has quads looks as if it gained what it must, and is short of the look that usually tells it.
+        """Whether pairs come after the quads of one that looks as if it gained what it must, and is short of its usual look.
 
         That is a loader or a twin. Their quads are long, so that with pairs between them a minute decided neither (photo_resnet).
+        One of `firsts` need not look so before it has a few quads.
         """
-        return any(len(entrant.log_ratios) < USUAL_LOOK and self._is_hopeful(entrant) for entrant in racing)
+        return any(
+            len(entrant.log_ratios) < (FUTILE_QUADS[0] if entrant.key in self.firsts else 0)
+            or (len(entrant.log_ratios) < USUAL_LOOK and self._is_hopeful(entrant))
+            for entrant in racing
+        )
 
     def _tell_halves(self) -> None:
         """Give those that are raced together the values of all pairs so far."""

@@ -89,6 +89,7 @@ def prepare_screening(
         former=terms.former,
         pairs=terms.pairs,
         slots=slots,
+        firsts=terms.firsts,
     )
     return Screening(
         training,

@@ -228,13 +228,14 @@ def in_place(key: str, candidates: Sequence[Candidate]) -> Json:
     return entrant | ({"loader": loaders[0]} if loaders else {})
 
 
-def alone_in_place(candidate: Candidate) -> Json:
+def alone_in_place(candidate: Candidate, is_first: bool = False) -> Json:
     """This patch by itself, as the child is told to put it in place, with what it must gain and what it is a setting of.
 
-    One that is not allowed is no setting of anything there: the others are not measured beside what will not be handed over.
+    is_first: others wait for its first quads. One that is not allowed is no setting of anything there: the others are not
+    measured beside what will not be handed over.
     """
     own = {"least": max(LEAST, least_gain(candidate)), "slot": "" if candidate.lacks else candidate.knob}
-    return in_place(candidate.key, [candidate]) | own
+    return in_place(candidate.key, [candidate]) | own | ({"is_first": True} if is_first else {})
 
 
 def not_allowed(changes: tuple[str, ...], allow: frozenset[str]) -> str:

@@ -31,6 +31,7 @@ from perfaudit.tune.climb_time import (
     UntilSomeGoTogether,
     UntilTold,
     asking_words,
+    goes_first,
     has_time_to_race,
     is_enough,
     seconds_beside,
@@ -85,9 +86,9 @@ def climb(
             return some_go_together(profile, state, seconds_together(profile, state, deadline.seconds_left()))
 
         until = UntilSomeGoTogether(share, longer, deadline, state, goes_together)
-        _race_alone(session, state, screen, until)
+        _race_alone(session, profile, state, screen, until)
         if bring_back(profile, state, listed, until.seconds_left()):
-            _race_alone(session, state, screen, until)
+            _race_alone(session, profile, state, screen, until)
         seconds = seconds_together(profile, state, deadline.seconds_left())
         choose(profile, state, seconds)
         tell_offers(state)
@@ -158,12 +159,12 @@ def _list_candidates(
         state.candidates |= {candidate.key: candidate for candidate in found}
 
 
-def _race_alone(session: Session, state: Climb, screen: Screen, deadline: Deadline) -> None:
+def _race_alone(session: Session, profile: Profile, state: Climb, screen: Screen, deadline: Deadline) -> None:
     if not state.candidates:
         return
     session.watch.stage("racing all patches in one training, half of them in place at a time")
     words = short_names(state.candidates)
-    entrants = [alone_in_place(candidate) for candidate in state.candidates.values()]
+    entrants = [alone_in_place(each, goes_first(profile, each)) for each in state.candidates.values()]
     try:
         screen.race("alone", entrants, deadline, words, state.alone, enough=lambda: is_enough(state))
     except ChildFailed as failure:

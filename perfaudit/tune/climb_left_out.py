@@ -16,6 +16,7 @@ from perfaudit.tune.climb_state import Climb
 from perfaudit.tune.climb_time import (
     WANTED_QUADS,
     in_halves,
+    is_most_of_step,
     number,
     paces_of,
     pairs_in,
@@ -29,7 +30,6 @@ from perfaudit.tune.profile import Profile
 OFFERED_QUADS = 12  # that all must be able to have, before those that are not allowed take time from the others
 SMALL_GAIN = 0.03  # of the step; what usually gains no more is raced last
 TINY_SHARE = 0.02  # of the step; what works on no more gives way even to what is not allowed
-LARGE_SHARE = 0.5  # of the step; what works on more is worth a word, allowed or not
 FEW_IN_HALVES = (
     PAIR_LOOKS[0].generations - SPARE_PAIRS - 1
 )  # knobs that are told of at the first look, beside a control
@@ -60,7 +60,7 @@ def leave_out(profile: Profile, state: Climb, seconds: float, most: float = math
     for candidate in offers:
         if quads() >= OFFERED_QUADS or len(state.candidates) == 1:
             break
-        if len(_of_knob(state, candidate.knob)) == 1 and _is_most_of_step(profile, candidate.knob):
+        if len(_of_knob(state, candidate.knob)) == 1 and is_most_of_step(profile, candidate.knob):
             continue
         if candidate.key in halves:
             continue
@@ -151,11 +151,6 @@ def _tiny_knobs(profile: Profile, state: Climb) -> list[str]:
     names = dict.fromkeys(candidate.knob for candidate in state.allowed_candidates)
     shares = {name: share_seen(profile, name) for name in names}
     return sorted((name for name in names if shares[name] <= TINY_SHARE), key=lambda name: shares[name])
-
-
-def _is_most_of_step(profile: Profile, name: str) -> bool:
-    """Whether the profile names the part of the step that a knob works on, and that is most of it."""
-    return bool(knob(name).gains_from) and share_seen(profile, name) > LARGE_SHARE
 
 
 def _of_knob(state: Climb, name: str) -> list[Candidate]:

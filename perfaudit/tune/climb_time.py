@@ -41,6 +41,9 @@ TOGETHER_QUADS = FEWEST  # of all but each one; with less there is no interval
 PREPARING_STEPS = 6
 LONGER_SHARE = 0.1  # of the budget, by which a race together may be longer than planned, to come to an interval
 EASY_QUADS = FEWEST + 2  # for which more than two patches are raced together
+LARGE_SHARE = (
+    0.5  # of the step; what works on more is worth a word, allowed or not, and is raced first where it is a loader
+)
 SMALL_SHARE = 0.1  # of the step; what can gain no more is asked last
 
 
@@ -176,6 +179,16 @@ def share_seen(profile: Profile, name: str) -> float:
     return sum(survey.profile.get(part, 0.0) for part in module.gains_from) / survey.step_seconds
 
 
+def is_most_of_step(profile: Profile, name: str) -> bool:
+    """Whether the profile names the part of the step that a knob works on, and that is most of it."""
+    return bool(knob(name).gains_from) and share_seen(profile, name) > LARGE_SHARE
+
+
+def goes_first(profile: Profile, candidate: Candidate) -> bool:
+    """Whether pairs wait for a candidate's first quads: for those of another loader, where loading is most of the step."""
+    return candidate.way == "loader" and is_most_of_step(profile, candidate.knob)
+
+
 def is_enough(state: Climb) -> bool:
     """Whether racing patches by themselves would change nothing more: of each knob one was shown to pay, and none looks better.
 
@@ -223,7 +236,7 @@ def quads_of_screening(profile: Profile, seconds: float, candidates: Sequence[Ca
     """How many quads each of these has in these seconds, beside those that are raced together.
 
     Where all are, half the number of their pairs: the ratio of a pair has twice the variance of a quad's. Beside others, these
-    have a round of pairs for each of theirs.
+    have a round of pairs for each of theirs, unless they wait for one that goes first.
     """
     halves = in_halves(candidates)
     others = [[each] for each in candidates if each not in halves]
@@ -234,7 +247,8 @@ def quads_of_screening(profile: Profile, seconds: float, candidates: Sequence[Ca
     of_base, paces = paces_of(profile, [*others, []], [], any(each[0].way == "loader" for each in others))
     steps = sum(steps_of_quad(pace, of_base) for pace in paces[:-1])
     slots = len({each.knob for each in halves}) + 1
-    steps += 2 * _steps_of_half(profile) * (slots + 1)  # pairs of each round
+    if not any(goes_first(profile, each) for each in candidates):
+        steps += 2 * _steps_of_half(profile) * (slots + 1)  # pairs of each round
     return seconds / (steps * profile.seconds_per_step or 1.0)
 
 

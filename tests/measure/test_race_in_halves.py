@@ -10,7 +10,17 @@ import pytest
 
 from perfaudit.measure.pace import Pace
 from perfaudit.measure.quads import PAIR_LOOKS, USUAL_LOOK
-from perfaudit.measure.race import BASE, CONTROL, DECIDED, FAR_SLOWER, FUTILE, FUTILE_QUADS, Race, Turn
+from perfaudit.measure.race import (
+    BASE,
+    CONTROL,
+    DECIDED,
+    FAR_FROM_IT_QUADS,
+    FAR_SLOWER,
+    FUTILE,
+    FUTILE_QUADS,
+    Race,
+    Turn,
+)
 
 Ratio = Callable[[frozenset[str]], float]
 
@@ -162,6 +172,18 @@ def test_pairs_wait_for_another_loader_that_looks_faster_until_its_usual_look() 
     in_wait = [at_quads.get(quads, 0) for quads in range(FUTILE_QUADS[0] + 1, USUAL_LOOK)]  # a round is in random order
     assert not any(in_wait)
     assert sum(at_quads.values()) > at_quads[USUAL_LOOK] > 0
+
+
+@pytest.mark.parametrize(("speed", "quads"), [(0.8, USUAL_LOOK), (1.0, FUTILE_QUADS[0]), (1.5, FAR_FROM_IT_QUADS)])
+def test_the_first_quads_of_one_that_goes_first_come_before_all_pairs(speed: float, quads: int) -> None:
+    """A loader that most of the step waits for: pairs go on where it no longer looks as if it gained anything."""
+    paces = {"loader": Pace(block=4, skipped=1, warm_up=4)}
+    race = Race(["a", "loader"], CONTROL, 0.01, 3, paces=paces, slots=[["a"], [CONTROL]], firsts=frozenset({"loader"}))
+    made = drive(race, lambda keys: speed if "loader" in keys else 1.0, noise=0.01, most=400)
+    first = next(at for at, turn in enumerate(made) if turn.in_pair)
+    assert sum(turn.key == "loader" and turn.is_timed for turn in made[:first]) == 2 * quads
+    assert race.entrants["loader"].left == (DECIDED if speed < 1 else FUTILE)
+    assert race.entrants["a"].left
 
 
 def test_one_patch_without_a_control_beside_it_is_decided() -> None:

@@ -17,6 +17,7 @@ from perfaudit.tune.climb_left_out import bring_back, leave_out
 from perfaudit.tune.climb_state import Climb
 from perfaudit.tune.climb_time import (
     asking_words,
+    goes_first,
     is_enough,
     parts_of,
     quads_in,
@@ -127,6 +128,21 @@ def test_what_is_raced_in_halves_takes_little_time_from_loaders_and_stays(second
     state = climb(*((each, None, [], "") for each in found))
     leave_out(profile, state, seconds, seconds)
     assert [f"{each.knob} {next(iter(each.settings.values()))}" for each in state.candidates.values()] == kept
+
+
+@pytest.mark.parametrize(("loading", "seconds", "stays"), [(0.07, 6.5, True), (0.07, 5.0, False), (0.03, 6.5, False)])
+def test_another_loader_is_raced_first_where_most_of_the_step_is_loading(
+    loading: float, seconds: float, stays: bool
+) -> None:
+    """Five of its quads take 60 steps; with a round of pairs for each of them they would take 100."""
+    survey = survey_of(profile={"loading": loading, "forward": 0.1 - loading})
+    profile = profile_of(survey, seconds_per_step=0.1)
+    found = [candidate("fusion"), candidate("optimizer"), candidate("threads"), loader(2)]
+    assert [goes_first(profile, each) for each in found] == [False, False, False, loading > 0.05]
+    state = climb(*((each, None, [], "") for each in found))
+    leave_out(profile, state, seconds, seconds)
+    assert ("dataloader" in {each.knob for each in state.candidates.values()}) is stays
+    assert {"fusion", "optimizer", "threads"} <= {each.knob for each in state.candidates.values()}
 
 
 @pytest.mark.parametrize(("loading", "kept"), [(0.07, "dataloader"), (0.003, "memory_format")])

@@ -39,14 +39,14 @@ def screen(
 ) -> Reply:
     """Be ready to race candidates in this very training: see `measure.screening`. Under "refused", those that cannot.
 
-    entrants: "key", "code" (by path, the text as imported and as patched), "settings" (pairs of a knob as
-    module:attribute and one of its settings), "loader" (such a pair, whose setting another loader has), "whole" (patched
-    text by path, for a twin), "way", "slot" (what it is a setting of, see `Candidate`) and "least", which only this one must
-    gain. least: the share of the step to be gained, see `race.Race`. base: the key of that with which the others are compared,
-    "" for the training as it is. marker: a file that always has the key of what is in place, for those who find this process
-    dead. rivals: see `race.Race`. so_far: by key, what another process has told of an entrant, in whose race this one goes on.
-    may_count_own: see `prepare_screening`. of_ranks: the training has several ranks, each of which is asked the same at the same
-    boundary. is_apart: no two of them are in place at the same time. pairs: of blocks that another process has made.
+    entrants: "key", "code" (by path, the text as imported and as patched), "settings" (pairs of a knob as module:attribute and
+    one of its settings), "loader" (such a pair, whose setting another loader has), "whole" (patched text by path, for a twin),
+    "way", "slot" (what it is a setting of, see `Candidate`), "least", which only this one must gain, and "is_first" (see
+    `race.Terms.firsts`). least: the share of the step to be gained, see `race.Race`. base: the key of that with which the others
+    are compared, "" for the training as it is. marker: a file that always has the key of what is in place, for those who find
+    this process dead. rivals: see `race.Race`. so_far: by key, what another process has told of an entrant, in whose race this
+    one goes on. may_count_own: see `prepare_screening`. of_ranks: the training has several ranks, each of which is asked the same
+    at the same boundary. is_apart: no two of them are in place at the same time. pairs: of blocks that another process has made.
     """
     holder.doing = "screening candidates"
     training = holder.training
@@ -70,11 +70,12 @@ def screen(
         for item in entrants
     ]  # fmt: skip
     leasts = {item["key"]: item["least"] for item in entrants if item.get("least") is not None}
+    firsts = frozenset(item["key"] for item in entrants if item.get("is_first"))
     former = [
         Entrant(key, list(told["log_ratios"]), list(told["seconds"]), told["left"])
         for key, told in (so_far or {}).items()
     ]
-    terms = Terms(least, seed, base or BASE, rivals, leasts, former, pairs, is_apart)
+    terms = Terms(least, seed, base or BASE, rivals, leasts, former, pairs, is_apart, firsts)
     if of_ranks and holder.agreement is None:
         holder.agreement = OverGloo()
     mark = _marks_in(marker) if marker else lambda key: None
