@@ -163,6 +163,17 @@ def _row(name: str, *first: str) -> list[str]:
     raise AssertionError(f"benchmarks/{name} has no row {first}")
 
 
+def _row_under(name: str, heading: str, *first: str) -> list[str]:
+    """The same of the first such row below a heading that has these words."""
+    page = (BENCHMARKS / name).read_text(encoding="utf-8")
+    below = page[page.index(heading) :]
+    for line in below.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("|") and cells[: len(first)] == list(first):
+            return cells
+    raise AssertionError(f"benchmarks/{name} has no row {first} below {heading!r}")
+
+
 def _percent(share: float, digits: int = 0) -> str:
     return f"{100 * share:.{digits}f} %"
 
@@ -326,7 +337,11 @@ def _calibration() -> tuple[str, list[str]]:
     counted = _row("engine_calibration.md", "all", "calm")
     excluded, pays = (cell.partition(" (")[0] for cell in counted[6:8])
     beside, pays_beside = (cell.partition(" (")[0] for cell in _row("engine_calibration.md", "all", "loaded")[6:8])
+    halves = _row_under("engine_calibration.md", "half of the candidates in place at a time", "all", "all")
+    (load,) = {_row_under("engine_calibration.md", "half of the candidates in place", "all", "shared")[3]}
+    excluded_halves, pays_halves = (cell.partition(" (")[0] for cell in halves[6:8])
     return f"benchmarks/{page}", [
+        f"calm and beside others' work (load {load}): {excluded_halves} excluded 1, and {pays_halves} would have been taken",
         f"Calm: {excluded} comparisons of identical code excluded 1, and {pays} would have been taken for a gain",
         f"beside three busy processes {beside}, and {pays_beside}",
         f"{same[2]} pairs of identical real trainings",
