@@ -43,7 +43,7 @@ class Shown:
     most: Point | None = None
 
 
-def looked_at(series: Series, ratios: Sequence[Series] = ()) -> Shown:
+def series_with_changes(series: Series, ratios: Sequence[Series] = ()) -> Shown:
     """The series with its changes. A product carries its errors along, so a drift is judged as a whole instead.
 
     ratios: what a drift is made of.
@@ -126,7 +126,7 @@ def _shown_series(folder: Path, metric: str, target: str | None) -> list[Shown]:
         raise NothingMeasured("no gate against a commit had an interval so far, so there is nothing to multiply")
     if not found:
         raise NothingMeasured(f"no gate of {target} noted {metric}")
-    return [looked_at(one, ratios) for one in found]
+    return [series_with_changes(one, ratios) for one in found]
 
 
 def _name_list(names: list[str]) -> str:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 LEAST_BLOCK_SECONDS = 0.005  # of a block on the CPU: long against what switching and a clock take
 # Of a block between two waits for a device, so that the host may run ahead as in real life.
 LEAST_DEVICE_STEPS, LEAST_DEVICE_SECONDS = 5, 0.05
-# Of a block with a second loader that has workers. 2 made quads of photo_resnet scatter by 40 %. With 4 a quad is a quarter
-# shorter than with 6, and tells as much in the same time (simulated: workers that share cores with the step, or wait).
+# Of a block with a second loader that has workers. 2 made quads of photo_resnet scatter by 40 %. Beside two workers a quad is
+# then 12 steps long, and with 6 it is 16: by `_steps_by_variance` the shorter one tells more in the same time.
 LEAST_LOADER_STEPS = 4
 
 

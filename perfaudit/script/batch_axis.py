@@ -41,8 +41,8 @@ class BatchAxes:
             return False
 
     @contextlib.contextmanager
-    def looked_at(self, model: Any, given: list[Any]) -> Iterator[None]:
-        """A call of a new model. given: what it is called with."""
+    def look_during(self, model: Any, given: list[Any]) -> Iterator[None]:
+        """Look at what layers tell while a new model is called. given: what it is called with."""
         layers = _layers(model)
         told: list[int] = []
         shape = getattr(first_tensor(given, dimensions=2), "shape", None)

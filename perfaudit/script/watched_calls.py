@@ -39,7 +39,7 @@ class WatchedCalls:
             note((FORWARD, clock(), type(model)))
             try:
                 if step.wants_inputs and axes.is_new(model) and has_gradients():
-                    with axes.looked_at(model, [*args, *kwargs.values()]):
+                    with axes.look_during(model, [*args, *kwargs.values()]):
                         return original(model, *args, **kwargs)
                 return original(model, *args, **kwargs)
             finally:

@@ -29,14 +29,14 @@ def trials_of(bout: Bout) -> list[Trial]:
         peak = bout.peaks.get(variant.key) or module.peak_bytes(variant.settings, bout.kept)
         entry = trial(bout.ledger, variant, peak, module.metric)
         if entry.status == "not_measured" and bout.look is not None:
-            entry = _looked_at(bout, bout.look, variant, entry)
+            entry = _trial_with_look(bout, bout.look, variant, entry)
         if module.reference is not None and variant.settings != module.reference and entry.status == "ok":
             entry = replace(entry, added_seconds=_added_seconds(bout, variant_of(bout.name, module.reference), variant))
         trials.append(entry)
     return trials
 
 
-def _looked_at(bout: Bout, look: Raced, variant: Variant, entry: Trial) -> Trial:
+def _trial_with_look(bout: Bout, look: Raced, variant: Variant, entry: Trial) -> Trial:
     """A setting as the race in one training has shown it; the user's own as its control, which is the same code."""
     if variant.key in look.refused:
         return replace(entry, status="failed", reason=look.refused[variant.key])
