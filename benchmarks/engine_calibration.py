@@ -45,10 +45,10 @@ from machine_states import SHARED, STATES, busy_cores, machine_in
 from records import keep, read, tell
 
 from perfaudit.measure.child import Child
+from perfaudit.measure.entrants import DECIDED, FUTILE, UNDECIDED
 from perfaudit.measure.lab import build_command
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.quads import LOOKS, PAIR_LOOKS, interval_of_quads, is_look
-from perfaudit.measure.race import DECIDED, FUTILE, UNDECIDED
 from perfaudit.measure.stats import Look
 
 HERE = Path(__file__).resolve().parent

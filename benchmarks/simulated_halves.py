@@ -27,7 +27,8 @@ sys.path.insert(0, str(HERE.parent / "tests"))
 
 from records import tell  # noqa: E402
 
-from perfaudit.measure.race import BASE, CONTROL, Race  # noqa: E402
+from perfaudit.measure.entrants import BASE, CONTROL  # noqa: E402
+from perfaudit.measure.race import Race  # noqa: E402
 
 MOOD, MEMORY = 0.03, 0.97
 DISTURBED, BY = 0.03, 0.5

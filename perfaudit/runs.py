@@ -80,7 +80,8 @@ class LateRank:
     """A rank that the others wait for.
 
     last: share of the steps in which it came last. seconds: by how much a step takes it longer than the mean of the
-    others, without the time in collectives; low, high: the interval of it.
+    others, without the time in collectives; low, high: the interval of it. is_hidden: it idles for so much longer, and computes
+    faster by about as much, which a slower core of the others may explain; so the others hardly wait for it in this run.
     """
 
     rank: int
@@ -88,6 +89,7 @@ class LateRank:
     seconds: float
     low: float
     high: float
+    is_hidden: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import itertools
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from perfaudit.runs import LateRank
 
@@ -31,6 +31,9 @@ OFTEN_LAST = 0.75  # of the steps; a rank that is late in fewer is late in turn
 # Where a rank idles longest in OFTEN_LAST of the steps. On cores that others use, the time of the same work scatters by more than
 # a late rank is late: one that slept for 5 ms a step came last in 73 % of the steps at a load of 20 on two cores.
 LAST_OF_IDLE = 0.5
+# Where it comes last in fewer, and computes so much faster than the others that a slower core of theirs may be why: what cannot
+# accuse a rank cannot excuse one either. One that slept for 5 ms a step came last in less than half of the steps.
+OFTEN_IDLE = 0.9
 IMBALANCE = 0.1  # of a step, that ranks wait on average for whichever has most to do
 CAUSED = 0.5  # correlation of own times with what batches hold, from which on the batches are the cause
 EXPOSED = 0.3  # of a step, that communication takes which DistributedDataParallel has not hidden
@@ -141,7 +144,8 @@ def _late(
     last = _share_last(number, own)
     # That in which it does not compute: it sleeps, reads, or waits for a worker, which no slow core makes longer.
     idle = [[mine - busy for mine, busy in zip(*rows, strict=True)] for rows in zip(own, computed, strict=True)]
-    if last < OFTEN_LAST and (last < LAST_OF_IDLE or _share_last(number, idle) < OFTEN_LAST):
+    idles_most = _share_last(number, idle)
+    if last < OFTEN_LAST and idles_most < OFTEN_LAST:
         return None
     least = max(LATE_SHARE * step, LATE_SECONDS)
     middle, half = _interval(_excess(number, own))
@@ -150,11 +154,14 @@ def _late(
     if last >= OFTEN_LAST and middle - half >= least + slower_core:
         return LateRank(rank, last, middle, middle - half, middle + half)
     idle_middle, idle_half = _interval(_excess(number, idle))
-    if middle < least or idle_middle - idle_half < least:
+    if idle_middle - idle_half < least:
         return None
-    if middle - half < least:
-        middle, half = idle_middle, idle_half
-    return LateRank(rank, last, middle, middle - half, middle + half)
+    idles = LateRank(rank, last, idle_middle, idle_middle - idle_half, idle_middle + idle_half)
+    if last >= LAST_OF_IDLE and middle >= least:
+        return idles if middle - half < least else LateRank(rank, last, middle, middle - half, middle + half)
+    if idles_most >= OFTEN_IDLE and idle_middle - middle <= slower_core:
+        return replace(idles, is_hidden=True)
+    return None
 
 
 def _share_last(number: int, rows: Sequence[Sequence[float]]) -> float:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from perfaudit.distributed.compare import BY_HAND, EXPOSED, Comparison
 from perfaudit.findings import Finding, Location, Severity
-from perfaudit.runs import PHASE_WORDS, RankRun
+from perfaudit.runs import PHASE_WORDS, LateRank, RankRun
 
 # Of a step: ranks that wait so long for whichever comes last are no noise on a machine that others use, where four runs of equal
 # ranks beside ten busy processes had 2 to 13 %.
@@ -49,11 +49,7 @@ def findings_of(
     step = max((each.seconds_per_step or 0.0 for each in ranks), default=0.0)
     for late in comparison.stragglers:
         share = late.seconds / step if step else 0.0
-        message = (
-            f"rank {late.rank} comes last in {100 * late.last:.0f} % of the steps, {1000 * late.seconds:.3g} ms "
-            f"[{1000 * late.low:.3g}, {1000 * late.high:.3g}] behind the others, which wait for it{_why_late(late.rank, ranks)}"
-        )
-        found.append((share, _finding("PA904", message, heads)))
+        found.append((share, _finding("PA904", _late_words(late, ranks), heads)))
         if (times := _times_as_much(late.rank, ranks)) >= LARGEST:
             message = (
                 f"batches of rank {late.rank} hold {times:.2f} times as much as those of the others, and it comes last: the same "
@@ -91,6 +87,17 @@ def findings_of(
         )
         found.append((exposed, _finding("PA903", message, heads)))
     return tuple(finding for _, finding in sorted(found, key=lambda each: -each[0]))
+
+
+def _late_words(late: LateRank, ranks: Sequence[RankRun]) -> str:
+    seconds = f"{1000 * late.seconds:.3g} ms [{1000 * late.low:.3g}, {1000 * late.high:.3g}]"
+    last, why = f"{100 * late.last:.0f} % of the steps", _why_late(late.rank, ranks)
+    if late.is_hidden:
+        return (
+            f"rank {late.rank} sleeps, reads or waits for {seconds} longer in a step than the others{why}. It comes last in "
+            f"{last} only, because it computes faster here by about as much; the core of another rank may be slower"
+        )
+    return f"rank {late.rank} comes last in {last}, {seconds} behind the others, which wait for it{why}"
 
 
 def _why_late(rank: int, ranks: Sequence[RankRun]) -> str:

@@ -18,8 +18,8 @@ from perfaudit.gate.swappable import NotInOneTraining, as_of_a_change
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.engine import ChildEngine, Json
+from perfaudit.measure.entrants import CONTROL
 from perfaudit.measure.journal import Journal
-from perfaudit.measure.race import CONTROL
 from perfaudit.measure.watch import Standing, Watch
 
 REFERENCE = "reference"  # its key in a race

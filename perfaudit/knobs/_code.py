@@ -13,7 +13,7 @@ from typing import Any
 from perfaudit.findings import Edit, Location
 from perfaudit.knobs._survey import Survey
 from perfaudit.reading import read_bytes
-from perfaudit.static import edit
+from perfaudit.static import edit, unified_diff
 from perfaudit.static.discover import shown_path
 from perfaudit.static.fix import together
 from perfaudit.static.source import Source, Unreadable, read_source
@@ -34,7 +34,7 @@ class Patch:
 
     @property
     def diff(self) -> str:
-        return edit.diff(self.path, self.before, self.after)
+        return unified_diff.diff(self.path, self.before, self.after)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from typing import Any
 from perfaudit.errors import NoBatches, TargetError
 from perfaudit.machine.limits import free_memory
 from perfaudit.measure.agreement import ALONE, Alone
+from perfaudit.measure.entrants import BASE, CONTROL
 from perfaudit.measure.own_time import Stopwatch, cores_of_process, fits_cores
 from perfaudit.measure.pace import Pace, balance_paces, block_steps, pace_of
 from perfaudit.measure.preparation import (
@@ -29,7 +30,7 @@ from perfaudit.measure.preparation import (
     take_back,
     words_of_a_step,
 )
-from perfaudit.measure.race import BASE, CONTROL, Race, Terms, Turn
+from perfaudit.measure.race import Race, Terms, Turn
 from perfaudit.measure.slots import slots_of
 from perfaudit.measure.twins import OtherLoader, Twins
 from perfaudit.training import Training, Variant

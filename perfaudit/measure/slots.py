@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from perfaudit.measure.entrants import CONTROL
 from perfaudit.measure.preparation import Candidate, Preparation
-from perfaudit.measure.race import CONTROL
 from perfaudit.training import Variant
 from perfaudit.training.code_variant import CodeVariant
 from perfaudit.training.switches import SwitchVariant

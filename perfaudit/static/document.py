@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from perfaudit.findings import Edit, Fix, Location
 from perfaudit.reading import MAX_FILE_BYTES
-from perfaudit.static import edit
+from perfaudit.static import edit, unified_diff
 from perfaudit.static.notebook import Notebook, read_notebook
 from perfaudit.static.source import Unreadable, read_text
 from perfaudit.static.source.lines import location
@@ -38,8 +38,8 @@ class Document(NamedTuple):
         Raises ValueError where the edits cannot be written back.
         """
         if self.notebook is None:
-            return edit.diff_of(path, self.raw, edits)
-        whole = edit.diff(path, self.raw, self.rewritten(edits))
+            return unified_diff.diff_of(path, self.raw, edits)
+        whole = unified_diff.diff(path, self.raw, self.rewritten(edits))
         if len(whole) <= MAX_DIFF:
             return whole
         return self.notebook.diff_of_cells(path, edits)
@@ -61,7 +61,7 @@ class Document(NamedTuple):
         ordered = edit.in_order(fix.edits, len(self.text))
         edits = tuple(replace(e, place=self.place(location(path, self.text, e.span))) for e in ordered)
         after = _digest_of(self.rewritten(edits), self.encoding) if with_after and self.digest else ""
-        return replace(fix, edits=edits, before=self.digest, after=after, encoding=edit.plain(self.encoding))
+        return replace(fix, edits=edits, before=self.digest, after=after, encoding=unified_diff.plain(self.encoding))
 
 
 def digest(data: bytes) -> str:

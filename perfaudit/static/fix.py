@@ -15,7 +15,7 @@ from perfaudit.files import reason, replace_source
 from perfaudit.findings import Edit, Finding, Fix
 from perfaudit.forked_work import Lost, in_children
 from perfaudit.reading import read_bytes
-from perfaudit.static import edit
+from perfaudit.static import edit, unified_diff
 from perfaudit.static.document import Document, read_document
 from perfaudit.static.edit import Edits
 from perfaudit.static.source import Unreadable, decode_source
@@ -44,12 +44,14 @@ class Patched:
 
     @property
     def diff(self) -> str:
-        return edit.diff(self.path, self.before, self.after)
+        return unified_diff.diff(self.path, self.before, self.after)
 
     @property
     def diff_bytes(self) -> bytes:
         """The diff as `git apply` takes it."""
-        return edit.in_bytes(edit.diff_of_file(self.path, self.before, self.after, self.encoding), self.encoding)
+        return unified_diff.in_bytes(
+            unified_diff.diff_of_file(self.path, self.before, self.after, self.encoding), self.encoding
+        )
 
 
 def is_allowed(finding: Finding, unsafe: bool, allow: frozenset[str] = frozenset()) -> bool:

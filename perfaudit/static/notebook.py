@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from perfaudit.expressions import regex
 from perfaudit.findings import Edit, Location, Span
-from perfaudit.static import edit
+from perfaudit.static import edit, unified_diff
 from perfaudit.static.source import Unreadable
 from perfaudit.static.source.lines import NEWLINE
 
@@ -84,7 +84,7 @@ class Notebook(NamedTuple):
             end = cell.start + len(cell.source)
             inside = [item for item in edits if cell.start <= item.span.start <= end]
             moved = [Edit(Span(e.span.start - cell.start, e.span.end - cell.start), e.text) for e in inside]
-            parts.append(edit.diff(f"{path}#cell-{cell.number}", cell.source, edit.apply(cell.source, moved)))
+            parts.append(unified_diff.diff(f"{path}#cell-{cell.number}", cell.source, edit.apply(cell.source, moved)))
         return "".join(parts)
 
     def _touches_magic(self, cell: Cell, item: Edit) -> bool:

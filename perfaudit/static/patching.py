@@ -10,7 +10,7 @@ from typing import TypeVar
 from perfaudit.errors import UserError
 from perfaudit.findings import Edit, FilePatch
 from perfaudit.forked_work import Lost, in_children
-from perfaudit.static import edit
+from perfaudit.static import edit, unified_diff
 from perfaudit.static.document import digest
 from perfaudit.static.ondisk import Opened, Planned, named_twice, open_file, refuse, require_unchanged
 from perfaudit.static.source.lines import location
@@ -26,13 +26,13 @@ def file_patch(path: str, before: str, edits: Sequence[Edit], encoding: str = "u
     after = edit.apply(before, edits)
     old, new = _encode(path, before, encoding), _encode(path, after, encoding)
     placed = (replace(e, place=location(path, before, e.span)) for e in edit.in_order(edits, len(before)))
-    diff = edit.diff_of_file(path, before, after, encoding)
-    return FilePatch(path, digest(old), digest(new), diff, edit.plain(encoding), tuple(placed))
+    diff = unified_diff.diff_of_file(path, before, after, encoding)
+    return FilePatch(path, digest(old), digest(new), diff, unified_diff.plain(encoding), tuple(placed))
 
 
 def git_patch(files: Iterable[FilePatch]) -> bytes:
     """One patch of all these files that `git apply` and `patch -p1` take, each file in its encoding."""
-    return b"".join(_in_git_format(edit.in_bytes(item.diff, item.encoding)) for item in files if item.diff)
+    return b"".join(_in_git_format(unified_diff.in_bytes(item.diff, item.encoding)) for item in files if item.diff)
 
 
 def git_patch_of(planned: Iterable[Planned]) -> bytes:
@@ -99,8 +99,8 @@ def replace_text(file: Opened, after: str) -> Planned:
     if same != file.data:  # some old encodings write one character in several ways
         raise UserError(f"{file.path}: its text in {file.encoding} would not give the same bytes again")
     data = _encode(file.path, after, file.encoding)
-    diff = edit.diff_of_file(file.path, file.text, after, file.encoding)
-    return Planned(file.path, file.real, file.data, data, edit.in_bytes(diff, file.encoding))
+    diff = unified_diff.diff_of_file(file.path, file.text, after, file.encoding)
+    return Planned(file.path, file.real, file.data, data, unified_diff.in_bytes(diff, file.encoding))
 
 
 def _in_git_format(diff: bytes) -> bytes:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from perfaudit.errors import RuleFileError
 from perfaudit.findings import SEVERITIES, Edit, Finding, Fix, Location, Safety, Severity
 from perfaudit.rules import Rule, read_folder, rule_heads
-from perfaudit.static import edit, old_torch
+from perfaudit.static import old_torch, unified_diff
 from perfaudit.static.rule_folder import USER_RULES, RuleFolder
 from perfaudit.static.source import Source
 
@@ -306,7 +306,7 @@ def _fix(source: Source, rule: Rule, proposal: Proposal | None) -> Fix | None:
     safety = proposal.safety or ("manual" if rule.fix == "none" else rule.fix)
     changes = proposal.changes if proposal.changes is not None else (rule.changes if safety == "unsafe" else ())
     edits = tuple(proposal.edits)
-    return Fix(proposal.title, safety, changes, edits, edit.diff_of(source.path, source.text, edits))
+    return Fix(proposal.title, safety, changes, edits, unified_diff.diff_of(source.path, source.text, edits))
 
 
 def _is_too_new(source: Source, edits: tuple[Edit, ...]) -> bool:

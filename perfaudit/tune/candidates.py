@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from perfaudit.findings import CHANGES, Edit, Fix, Location
 from perfaudit.knobs import Refused, Survey, Way, knob
 from perfaudit.measure.clock import Deadline
-from perfaudit.measure.race import FUTILE
+from perfaudit.measure.entrants import FUTILE
 from perfaudit.measure.stats import verdict
 from perfaudit.measurements import Comparison, Interval, Settings
 from perfaudit.static import edit

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from perfaudit.knobs import knob
+from perfaudit.measure.entrants import FUTILE
 from perfaudit.measure.judge import QUEUED
-from perfaudit.measure.race import FUTILE
 from perfaudit.static.source import Unreadable, read_text
 from perfaudit.tune.candidates import Candidate, best_of, how_to_allow, pays, texts_of
 from perfaudit.tune.climb_state import HOPEFUL_QUADS, Climb, looks_paying, ratio_of, ratios_of

@@ -7,8 +7,8 @@ import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from perfaudit.measure.entrants import BASE, FUTILE
 from perfaudit.measure.quads import is_hopeful
-from perfaudit.measure.race import BASE, FUTILE
 from perfaudit.measurements import UNCHECKED, Comparison, Interval, NotApplicable
 from perfaudit.tune.candidates import Candidate, least_gain, pays, texts_of
 from perfaudit.tune.patched_source import SourceRace

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Deadline
+from perfaudit.measure.entrants import BASE
 from perfaudit.measure.quads import FEWEST, USUAL_LOOK
-from perfaudit.measure.race import BASE
 from perfaudit.measurements import UNCHECKED, Interval
 from perfaudit.tune.candidates import Candidate, in_place, least_gain, pays
 from perfaudit.tune.climb_state import (

@@ -10,8 +10,8 @@ from pathlib import Path
 from perfaudit.knobs import Knob, knob
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Deadline
+from perfaudit.measure.entrants import CONTROL, FUTILE
 from perfaudit.measure.ledger import Variant
-from perfaudit.measure.race import CONTROL, FUTILE
 from perfaudit.measurements import Settings
 from perfaudit.static.source import read_text
 from perfaudit.tune.bout import Bout, patch_for

@@ -9,7 +9,7 @@ from perfaudit.findings import FilePatch, Saving
 from perfaudit.measure.judge import comparison, typical_step
 from perfaudit.measure.stats import LOOKS
 from perfaudit.measurements import Comparison, Interval, Ladder, NotApplicable, Rung, Winner
-from perfaudit.static import edit
+from perfaudit.static import unified_diff
 from perfaudit.static.patching import file_patch
 from perfaudit.tune.candidates import Candidate, texts_of
 from perfaudit.tune.climb_state import Climb
@@ -218,7 +218,9 @@ def _rung(state: Climb, rung: Candidate, diff: str, dropped: str = "") -> Rung:
 def _diff(state: Climb, below: list[Candidate], rung: Candidate) -> str:
     """What a rung changes of its file, as the rungs before it have left that."""
     before = texts_of(below).get(rung.path, rung.before)
-    return edit.diff_of_file(rung.path, before, texts_of([*below, rung])[rung.path], state.originals[rung.path][1])
+    return unified_diff.diff_of_file(
+        rung.path, before, texts_of([*below, rung])[rung.path], state.originals[rung.path][1]
+    )
 
 
 def _files(state: Climb) -> tuple[FilePatch, ...]:

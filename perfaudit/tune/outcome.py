@@ -7,9 +7,9 @@ import statistics
 from dataclasses import replace
 
 from perfaudit.knobs import Tokens, Told, knob
+from perfaudit.measure.entrants import BEATEN, CONTROL, FUTILE
 from perfaudit.measure.judge import comparison, saving, trial
 from perfaudit.measure.ledger import Variant
-from perfaudit.measure.race import BEATEN, CONTROL, FUTILE
 from perfaudit.measure.stats import quartiles, smallest_callable, verdict
 from perfaudit.measurements import Comparison, Settings, Trial, Winner, settings_text
 from perfaudit.tune.bout import Bout, key_of, variant_of

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from perfaudit.findings import Expected, Finding, Fix, Saving
+from perfaudit.measure.entrants import FUTILE
 from perfaudit.measure.judge import comparison, saving, trial, typical_step
 from perfaudit.measure.ledger import Ledger, Variant
-from perfaudit.measure.race import FUTILE
 from perfaudit.measurements import Comparison, NotApplicable, Trial, settings_text
 from perfaudit.tune.candidates import PATCH, Candidate, best_of, least_gain, screened_comparisons
 from perfaudit.tune.losses import was_compared

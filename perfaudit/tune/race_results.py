@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from perfaudit.findings import Saving
+from perfaudit.measure.entrants import CONTROL, FAILED
 from perfaudit.measure.judge import NEXT_TO_NOTHING
-from perfaudit.measure.race import CONTROL, FAILED
 from perfaudit.measurements import ClockName, Interval
 from perfaudit.target.phases import PHASES
 from perfaudit.tune.workshop import Json

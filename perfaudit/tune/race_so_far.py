@@ -11,8 +11,8 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from perfaudit.measure.entrants import BASE, CONTROL
 from perfaudit.measure.halves import Pair
-from perfaudit.measure.race import BASE, CONTROL
 from perfaudit.tune.race_results import Raced, seen_of
 from perfaudit.tune.workshop import Json
 

@@ -13,8 +13,8 @@ from types import TracebackType
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.engine import ChildEngine, Json
+from perfaudit.measure.entrants import BASE, CONTROL
 from perfaudit.measure.judge import QUEUED
-from perfaudit.measure.race import BASE, CONTROL
 from perfaudit.measure.watch import Standing
 from perfaudit.measurements import Calibration
 from perfaudit.tune.profile import Profile

@@ -112,6 +112,21 @@ def test_a_rank_that_sleeps_is_named_where_the_work_takes_other_times_in_each_st
     assert not named or min(shares) < 0.75
 
 
+@pytest.mark.parametrize(("faster", "named"), [(0.11, True), (0.3, False)])
+def test_a_rank_that_sleeps_is_named_where_its_core_makes_up_for_it_and_not_where_it_has_less_to_do(
+    faster: float, named: bool
+) -> None:
+    """A slower core does not excuse it, as it does not accuse one; a rank that has less to compute has time to sleep."""
+    found = []
+    for seed in range(50):
+        work = noisy(seed, spread=0.02)
+        work[1] = [(1 - faster) * seconds for seconds in work[1]]
+        found.append(compare(made([work[0], [seconds + 0.004 for seconds in work[1]]], computed=work)).stragglers)
+    sleepers = [late for each in found for late in each if late.rank == 1]
+    assert len(sleepers) >= 48 if named else not sleepers
+    assert all(late.is_hidden and late.last < 0.75 and late.low <= 0.0041 for late in sleepers)
+
+
 def test_a_rank_that_is_hardly_late_is_not_named() -> None:
     own = noisy(1, spread=0.001)
     own[1] = [seconds + 0.02 * STEP for seconds in own[1]]

@@ -27,6 +27,15 @@ def test_a_late_rank_is_told_with_its_interval_and_the_phase_it_loses_time_in() 
     assert "batches" not in found.message
 
 
+def test_a_rank_that_idles_while_a_slow_core_keeps_the_others_is_not_said_to_keep_them() -> None:
+    late = LateRank(1, 0.43, 0.005, 0.004, 0.006, is_hidden=True)
+    (found,) = findings_of(replace(ALIKE, stragglers=(late,)), RANKS, [], HEADS)
+    assert found.rule == "PA904"
+    for words in ("rank 1", "5 ms [4, 6] longer", "43 %", "waiting for data", "faster here"):
+        assert words in found.message
+    assert "wait for it" not in found.message
+
+
 def test_a_late_rank_with_larger_batches_is_an_imbalance_too() -> None:
     ranks = [RANKS[0], replace(RANKS[1], elements=170.0)]
     found = findings_of(replace(ALIKE, stragglers=(LATE,)), ranks, [], HEADS)

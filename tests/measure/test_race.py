@@ -9,22 +9,10 @@ from collections.abc import Callable
 
 import pytest
 
+from perfaudit.measure.entrants import BASE, BEATEN, DECIDED, FAILED, FUTILE, FUTILE_QUADS, NEAR, UNDECIDED, Entrant
 from perfaudit.measure.preparation import DIVERGES, words_of_a_step
 from perfaudit.measure.quads import BATCHES, FEWEST, LOOKS, USUAL_LOOK, Interval, interval_of_quads, is_look
-from perfaudit.measure.race import (
-    BASE,
-    BEATEN,
-    DECIDED,
-    FAILED,
-    FUTILE,
-    FUTILE_QUADS,
-    NEAR,
-    UNDECIDED,
-    Entrant,
-    Pace,
-    Race,
-    Turn,
-)
+from perfaudit.measure.race import Pace, Race, Turn
 
 Seconds = Callable[[Turn, int], float]
 

@@ -8,19 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
+from perfaudit.measure.entrants import BASE, CONTROL, DECIDED, FAR_FROM_IT_QUADS, FAR_SLOWER, FUTILE, FUTILE_QUADS
 from perfaudit.measure.pace import Pace
 from perfaudit.measure.quads import PAIR_LOOKS, USUAL_LOOK
-from perfaudit.measure.race import (
-    BASE,
-    CONTROL,
-    DECIDED,
-    FAR_FROM_IT_QUADS,
-    FAR_SLOWER,
-    FUTILE,
-    FUTILE_QUADS,
-    Race,
-    Turn,
-)
+from perfaudit.measure.race import Race, Turn
 
 Ratio = Callable[[frozenset[str]], float]
 

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfaudit.findings import Edit, Span
-from perfaudit.static import edit
+from perfaudit.static import edit, unified_diff
 from perfaudit.static.source import Source
 
 # ---- layouts of a call -------------------------------------------------------------------------------------------
@@ -669,10 +669,12 @@ def test_diff_applies(tmp_path: Path, before: str, after: str, name: str, comman
     file = tmp_path / name
     file.parent.mkdir(exist_ok=True)
     file.write_bytes(before.encode())
-    run = subprocess.run(command, cwd=tmp_path, input=edit.diff(name, before, after).encode(), capture_output=True)
+    run = subprocess.run(
+        command, cwd=tmp_path, input=unified_diff.diff(name, before, after).encode(), capture_output=True
+    )
     assert run.returncode == 0, run.stderr
     assert (file.read_bytes() if file.exists() else b"") == after.encode()
 
 
 def test_diff_of_nothing() -> None:
-    assert edit.diff("a.py", "a\n", "a\n") == ""
+    assert unified_diff.diff("a.py", "a\n", "a\n") == ""

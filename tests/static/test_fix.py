@@ -12,7 +12,7 @@ import pytest
 
 from perfaudit.errors import UserError
 from perfaudit.findings import Edit, Finding, Fix, Location, Safety, Span
-from perfaudit.static import edit
+from perfaudit.static import edit, unified_diff
 from perfaudit.static.fix import Patched, is_allowed, patch, patches, together, write
 
 Project = Callable[..., Path]
@@ -21,7 +21,7 @@ TEXT = "import torch\na = 1\nb = 2\n"
 
 
 def finding(*edits: Edit, safety: Safety = "safe", changes: tuple[str, ...] = (), path: str = "a.py") -> Finding:
-    diff = edit.diff(path, TEXT, edit.apply(TEXT, edits)) if edits else ""
+    diff = unified_diff.diff(path, TEXT, edit.apply(TEXT, edits)) if edits else ""
     fix = Fix("mend it", safety, changes, edits, diff, sha256(TEXT.encode()).hexdigest())
     return Finding("PA000", "a-rule", "warning", "slow", Location(path, 1, 1, 1, 2), fix=fix)
 

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from perfaudit.findings import Edit, Span
-from perfaudit.static import edit, line_diff
+from perfaudit.static import edit, line_diff, unified_diff
 from perfaudit.static.line_diff import changes, hunks
 
 REPEATED = ("\n", "    {\n", "    },\n", "   ]\n", "        x = f(x)\n")
@@ -44,7 +44,7 @@ def test_two_changes_far_apart_with_blank_lines_behind_the_last(folder: Path) ->
     ]
     before = "".join(lines)
     after = before.replace("x = 1", "x = 2").replace("y = 1", "y = 2")
-    diff = edit.diff("t.py", before, after)
+    diff = unified_diff.diff("t.py", before, after)
     assert diff.endswith("@@ -239,7 +239,7 @@\n \n line 119\n \n-y = 1\n+y = 2\n \n \n \n")
     assert git_applies(folder, before, diff) == after.encode()
 
@@ -76,7 +76,7 @@ def test_git_applies_every_diff(folder: Path, size: int, newline: str) -> None:
         before = written(random, size, newline)
         after = edited(random, before, newline)
         if before != after:
-            assert git_applies(folder, before, edit.diff("t.py", before, after)) == after.encode()
+            assert git_applies(folder, before, unified_diff.diff("t.py", before, after)) == after.encode()
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
@@ -87,7 +87,7 @@ def test_git_applies_the_diff_of_edits(folder: Path, size: int, newline: str) ->
         before = written(random, size, newline)
         first, last = random.randrange(len(before) // 2), random.randrange(len(before) // 2, len(before))
         edits = (Edit(Span(first, first + 1), f"a{newline}"), Edit(Span(last, last), "b"))
-        diff = edit.diff_of("t.py", before, edits)
+        diff = unified_diff.diff_of("t.py", before, edits)
         assert git_applies(folder, before, diff) == edit.apply(before, edits).encode()
 
 
@@ -100,7 +100,7 @@ def test_git_applies_the_diff_of_a_long_file(folder: Path, monkeypatch: pytest.M
             before = written(random, size, "\n")
             after = edited(random, before, "\n")
             if before != after:
-                assert git_applies(folder, before, edit.diff("t.py", before, after)) == after.encode()
+                assert git_applies(folder, before, unified_diff.diff("t.py", before, after)) == after.encode()
 
 
 def rebuilt(before: Sequence[str], after: Sequence[str]) -> list[str]:

@@ -8,7 +8,7 @@ import pytest
 
 from perfaudit import forked_work as workers
 from perfaudit.findings import Edit, Span
-from perfaudit.static import audit, edit
+from perfaudit.static import audit, edit, unified_diff
 from perfaudit.static.fix import patches
 from perfaudit.static.registry import DIFFS_PER_TEXT, MAX_DIFFS, MAX_SNIPPET
 from perfaudit.static.scan import Options, scan
@@ -31,7 +31,7 @@ def test_the_diff_of_a_finding_looks_at_the_lines_around_it(tmp_path: Path, monk
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(workers, "can_fork", lambda: False)  # what is counted is in this process
     compared: list[int] = []
-    original = edit.diff
+    original = unified_diff.diff
 
     def diff(path: str, before: str, after: str, above: int = 0) -> str:
         compared.append(len(before) + len(after))
@@ -69,14 +69,16 @@ def test_the_diff_of_edits_is_that_of_the_whole_text(newline: str, last: str) ->
         for length in (0, 1, 9):
             for word in ("", "new", f"new{newline}", f"{newline}new"):
                 edits = (Edit(Span(start, min(start + length, len(text))), word),)
-                assert edit.diff_of("a.py", text, edits) == edit.diff("a.py", text, edit.apply(text, edits))
+                assert unified_diff.diff_of("a.py", text, edits) == unified_diff.diff(
+                    "a.py", text, edit.apply(text, edits)
+                )
 
 
 def test_edits_that_lie_apart_are_one_diff() -> None:
     text = "".join(f"line {n}\n" for n in range(100))
     edits = (Edit(Span(0, 4), "row"), Edit(Span(len(text) - 5, len(text)), ""))
-    whole = edit.diff("a.py", text, edit.apply(text, edits))
-    assert edit.diff_of("a.py", text, edits) == whole
+    whole = unified_diff.diff("a.py", text, edit.apply(text, edits))
+    assert unified_diff.diff_of("a.py", text, edits) == whole
     assert whole.count("@@ -") == 2
 
 

@@ -21,10 +21,11 @@ from surveys import facts
 
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.child_subject import ChildSubject
+from perfaudit.measure.entrants import BASE, CONTROL, Entrant
 from perfaudit.measure.facts import Facts, to_json
 from perfaudit.measure.lab import ChildLab
 from perfaudit.measure.ledger import Block, Variant
-from perfaudit.measure.race import BASE, CONTROL, Entrant, Race, Turn
+from perfaudit.measure.race import Race, Turn
 from perfaudit.measure.runner import TrialFailed
 from perfaudit.tune.workshop import Check, Json
 

@@ -25,9 +25,9 @@ from perfaudit.knobs import Bench, Knob, Setup, Survey
 from perfaudit.knobs._code import Code, Patch
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Deadline
+from perfaudit.measure.entrants import BASE
 from perfaudit.measure.journal import all_runs
 from perfaudit.measure.ledger import Variant
-from perfaudit.measure.race import BASE
 from perfaudit.measure.watch import Watch
 from perfaudit.measurements import UNCHECKED, Ladder, Settings
 from perfaudit.render.ladder import headline

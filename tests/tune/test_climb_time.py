@@ -9,8 +9,8 @@ import pytest
 from surveys import profile_of, survey_of
 
 from perfaudit.findings import Fix, Location
+from perfaudit.measure.entrants import FUTILE
 from perfaudit.measure.facts import Script
-from perfaudit.measure.race import FUTILE
 from perfaudit.measurements import Settings
 from perfaudit.tune.candidates import Candidate
 from perfaudit.tune.climb_left_out import bring_back, leave_out

@@ -12,7 +12,7 @@ from test_search import STEP, Kept, Shop, Sizes, search  # noqa: F401  # a fixtu
 
 from perfaudit.knobs import all_knobs, knob
 from perfaudit.measure.child import ChildFailed
-from perfaudit.measure.race import CONTROL, FUTILE
+from perfaudit.measure.entrants import CONTROL, FUTILE
 from perfaudit.measurements import Comparison
 from perfaudit.report import Report
 from perfaudit.tune.first_look import can_choose, is_raced_in_place

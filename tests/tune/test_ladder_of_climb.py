@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from perfaudit.findings import Edit, Fix, Location, Span
+from perfaudit.measure.entrants import CONTROL
 from perfaudit.measure.ledger import Block, Generation, Ledger, Variant
-from perfaudit.measure.race import CONTROL
 from perfaudit.measurements import Interval
 from perfaudit.tune.candidates import PATCH, Candidate
 from perfaudit.tune.climb_state import ALL, Climb, late

@@ -10,8 +10,8 @@ from surveys import found, survey_of
 
 from perfaudit.findings import Edit, Fix, Location, Span
 from perfaudit.knobs import Refused
+from perfaudit.measure.entrants import BASE
 from perfaudit.measure.facts import Script
-from perfaudit.measure.race import BASE
 from perfaudit.tune import put_by_knob
 from perfaudit.tune.candidates import PATCH, Candidate, in_place
 from perfaudit.tune.priced_findings import Waiting

@@ -18,11 +18,12 @@ from switches import Engine as SwitchEngine
 from perfaudit.knobs import Bench, Knob, Setup, Survey, Told
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.child_subject import ChildSubject
+from perfaudit.measure.entrants import BASE, CONTROL
 from perfaudit.measure.facts import Facts
 from perfaudit.measure.facts import to_json as facts_json
 from perfaudit.measure.lab import ChildLab
 from perfaudit.measure.ledger import Block, Generation, Variant, from_json, to_json
-from perfaudit.measure.race import BASE, CONTROL, Race
+from perfaudit.measure.race import Race
 from perfaudit.measure.runner import TrialFailed
 from perfaudit.measurements import Settings
 from perfaudit.report import Report

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from perfaudit.findings import Fix, Location
-from perfaudit.measure.race import BASE, CONTROL
+from perfaudit.measure.entrants import BASE, CONTROL
 from perfaudit.measure.watch import Standing
 from perfaudit.measurements import Settings
 from perfaudit.tune.candidates import Candidate

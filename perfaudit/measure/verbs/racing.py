@@ -8,11 +8,12 @@ from typing import Any
 
 from perfaudit.measure.agreement import ALONE, OverGloo
 from perfaudit.measure.attribute_names import find_named
+from perfaudit.measure.entrants import BASE, Entrant
 from perfaudit.measure.halves import Pair
 from perfaudit.measure.holder import Holder
 from perfaudit.measure.memory import refuse_without_room
 from perfaudit.measure.preparation import Candidate
-from perfaudit.measure.race import BASE, Entrant, Terms
+from perfaudit.measure.race import Terms
 from perfaudit.measure.screening import prepare_screening
 from perfaudit.measure.twins import Twin, Twins
 from perfaudit.training.code_change import NotSwappable

@@ -10,7 +10,7 @@ from typing import Any
 
 from perfaudit.findings import Edit, Fix, Location
 from perfaudit.measurements import Settings
-from perfaudit.static import edit
+from perfaudit.static import edit, unified_diff
 from perfaudit.static.document import handed_over
 from perfaudit.static.source import Source, Unreadable, read_source
 
@@ -67,7 +67,7 @@ def patch(
     except (SyntaxError, ValueError):
         raise Refused("the line cannot be edited without a doubt") from None
     key = ", ".join(f"{name}={value!r}" for name, value in settings.items())
-    diff = edit.diff(source.path, source.text, after)
+    diff = unified_diff.diff(source.path, source.text, after)
     fix = handed_over(source.path, source.text, Fix(words, "unsafe" if changes else "safe", changes, edits, diff))
     return Candidate(key, now | settings, now, words, fix, source.path, after, source.location(node))
 

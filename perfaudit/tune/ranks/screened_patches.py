@@ -15,12 +15,12 @@ from pathlib import Path
 from perfaudit.findings import Fix
 from perfaudit.knobs import Refused, Survey, knob
 from perfaudit.measure.child import ChildFailed
+from perfaudit.measure.entrants import CONTROL, FUTILE_QUADS
 from perfaudit.measure.facts import from_json
 from perfaudit.measure.ledger import Variant
-from perfaudit.measure.race import CONTROL, FUTILE_QUADS
 from perfaudit.measure.wrapped_otherwise import FOUND_AT, HOOK
 from perfaudit.measurements import Comparison, Settings
-from perfaudit.static import edit
+from perfaudit.static import edit, unified_diff
 from perfaudit.static.document import handed_over
 from perfaudit.static.source import read_source
 from perfaudit.tune import candidates as alone
@@ -151,7 +151,7 @@ class Screened:
         edits = tuple(each for member in members for each in member.edits)
         changes = tuple(dict.fromkeys(change for member in members for change in member.fix.changes))
         text, words = edit.apply(first.before, edits), "; ".join(member.words for member in members)
-        diff = edit.diff(first.path, first.before, text)
+        diff = unified_diff.diff(first.path, first.before, text)
         fix = Fix(words, "unsafe" if changes else "safe", changes, edits, diff)
         settings: Settings = {}
         now: Settings = {}

@@ -11,7 +11,7 @@ import pytest
 
 from perfaudit.findings import Edit, Fix, Location, Span
 from perfaudit.measure.attribute_names import find_named
-from perfaudit.measure.race import CONTROL, DECIDED, FUTILE
+from perfaudit.measure.entrants import CONTROL, DECIDED, FUTILE
 from perfaudit.measure.wrapped_otherwise import FOUND_AT
 from perfaudit.measurements import Interval
 from perfaudit.static import edit

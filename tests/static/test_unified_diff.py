@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perfaudit.findings import Edit, Span
-from perfaudit.static import edit
+from perfaudit.static import edit, unified_diff
 from perfaudit.static.source import Source
 
 LINES = [f"line {n}\n" for n in range(1, 31)]
@@ -39,7 +39,7 @@ HEAD = "--- a/t.py\n+++ b/t.py\n"
     ],
 )
 def test_a_diff_is_told_whole(after: str, expected: str) -> None:
-    assert edit.diff("t.py", "".join(LINES), after) == HEAD + expected
+    assert unified_diff.diff("t.py", "".join(LINES), after) == HEAD + expected
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_a_diff_is_told_whole(after: str, expected: str) -> None:
 def test_only_lines_around_the_changes_are_compared(changes: set[int], compared: tuple[int, int]) -> None:
     """A file with 5,000 findings has 5,000 diffs: those around the first and the last change."""
     before = "".join(LINES)
-    start, end, other_end = edit._changed_lines(before, changed(*changes))
+    start, end, other_end = unified_diff._changed_lines(before, changed(*changes))
     first, last = compared
     assert before[start:end] == "".join(LINES[first - 1 : last])
     assert changed(*changes)[start:other_end].count("\n") == last - first + 1
@@ -68,7 +68,7 @@ def test_only_lines_around_the_changes_are_compared(changes: set[int], compared:
     ],
 )
 def test_names_as_git_writes_them(name: str, written: str) -> None:
-    assert edit._name_in_diff(name) == written
+    assert unified_diff._name_in_diff(name) == written
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,296 @@
+"""Who is in a race, what each has shown, and who leaves it: who is decided, fails or is not worth the time.
+
+Knows which values have come from which entrant, and nothing of the order in which they run: that is `race`. The intervals and
+the looks at which they are told are those of `quads`; what values of those that are in place together are, `halves` says.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from perfaudit.measure.halves import Half, Halves
+from perfaudit.measure.pace import PLAIN, Pace
+from perfaudit.measure.quads import (
+    LOOKS,
+    PAIR_LOOKS,
+    USUAL_LOOK,
+    Interval,
+    error_of,
+    interval_of_quads,
+    is_hopeful,
+    is_last_look,
+    is_look,
+)
+from perfaudit.measure.stats import Look
+
+# Keys of the training as it is, and of identical code that is put in place as candidates are.
+BASE, CONTROL = "base", "control"
+DECIDED = "decided"
+FAR_SLOWER = 4.0  # times the base's step, in each of two looks at one step: whatever the noise, it is not going to win
+# After which one that looks unable to gain what it must is left; that can miss a gain, and invent none.
+FUTILE_QUADS = (4, 8)
+# Fewer tell it of one that is slower than the base by so much of a step, and that by so many standard errors.
+FAR_FROM_IT_QUADS, FAR_FROM_IT, FAR_ERRORS = 2, 0.1, 3.0
+FUTILE = "looked no faster"
+BEATEN = "another setting is faster"
+LOOKS_BEATEN = 2.0  # standard errors of each of two, by which the middles of their first quads must be apart
+# High over low of a rival's ratio, below which it is known well enough: its standard error is then 1 %.
+NEAR = 1.10
+# Pairs of blocks from which on one that is raced in these is left, at a look that has what it must gain so many errors away: it
+# takes no time from the others, and is in the way only where it is slow.
+FUTILE_PAIRS, ERRORS_FROM_IT = 8, 2.0
+FAILED = "with it"  # how the reason begins why a candidate failed, which says nothing of its speed
+UNDECIDED = "undecided after the last look"  # a further one would be a further chance to be wrong
+
+
+@dataclass(slots=True)
+class Entrant:
+    """A candidate in a race: log ratios of its quads in the order they were run, and why it left, "" while it has not.
+
+    seconds: of one step, block by block.
+    """
+
+    key: str
+    log_ratios: list[float] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    left: str = ""
+    interval: Interval | None = None
+    looked_at: int = 0  # values, at the last look
+
+    @property
+    def is_open(self) -> bool:
+        """Whether more quads are wanted."""
+        return not self.left
+
+
+@dataclass(slots=True)
+class Entrants:
+    """The candidates of a race and its control, by key.
+
+    least, base, rivals, leasts, pace and paces: as `race.Race` has them. halves: the pairs of those that are raced together, None
+    where no two are.
+    """
+
+    by_key: dict[str, Entrant]
+    control: str
+    least: float | None
+    base: str = BASE
+    rivals: bool = False
+    leasts: Mapping[str, float] = field(default_factory=dict)
+    pace: Pace = PLAIN
+    paces: Mapping[str, Pace] = field(default_factory=dict)
+    halves: Halves | None = None
+    in_halves: Half = field(default=frozenset(), init=False)  # whose values are of pairs
+
+    def __post_init__(self) -> None:
+        for entrant in self.by_key.values():
+            entrant.looked_at = len(entrant.log_ratios)
+        if self.halves is not None:
+            self.in_halves = self.halves.keys
+            self.update_from_pairs()
+
+    @property
+    def candidates(self) -> list[Entrant]:
+        """All but the control."""
+        return [entrant for key, entrant in self.by_key.items() if key != self.control]
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether a candidate is open; the control is raced alone only where whoever asks decides."""
+        return any(each.is_open for each in self.candidates) or (self.least is None and not self.candidates)
+
+    @property
+    def wants_pairs(self) -> bool:
+        """Whether a candidate among them is open, so that they have pairs of their own."""
+        return self.halves is not None and any(
+            key != self.control and self.by_key[key].is_open for key in self.in_halves
+        )
+
+    @property
+    def keys_together(self) -> Half:
+        """Those that are raced together now: who is open, or was shown to pay, so that the others are measured beside it."""
+        return frozenset(key for key in self.in_halves if self._is_placed(self.by_key[key]))
+
+    def _is_placed(self, entrant: Entrant) -> bool:
+        was_shown = entrant.left == DECIDED and entrant.interval is not None and entrant.interval.high < 1
+        return entrant.is_open or was_shown
+
+    @property
+    def lack_patches(self) -> bool:
+        """Whether the base is all patches, and the others lack some of them."""
+        return self.base != BASE
+
+    def pace_of(self, key: str) -> Pace:
+        """How long its blocks are, and what comes before them."""
+        return self.paces.get(key, self.pace)
+
+    def fail(self, key: str, reason: str) -> None:
+        """Take a candidate out: a step with it raised, or it is far slower. Nothing is said of its ratio."""
+        self.by_key[key].left, self.by_key[key].interval = reason, None
+
+    def break_up(self) -> None:
+        """From now on no two are in place at the same time: something fails with several of them.
+
+        Those that are open begin anew with quads, which tell what each gains alone.
+        """
+        for key in self.keys_together:
+            if (entrant := self.by_key[key]).is_open:
+                entrant.log_ratios.clear()
+                entrant.seconds.clear()
+                entrant.interval, entrant.looked_at = None, 0
+                self.in_halves -= {key}
+        self.halves = None
+
+    def update_from_pairs(self) -> None:
+        """Give those that are raced together the values of all pairs so far."""
+        if self.halves is None:
+            return
+        for key, values in self.halves.values().items():
+            entrant = self.by_key.get(key)  # None where it was decided in another process
+            if entrant is not None and self._is_placed(entrant):
+                entrant.log_ratios[:] = values
+
+    def looks_hopeful(self, entrant: Entrant) -> bool:
+        """Whether a candidate gains what it must by the middle of its quads, and that by more than a standard error."""
+        is_one = entrant.key != self.control and not (self.lack_patches or self.rivals or self.least is None)
+        if not is_one or len(entrant.log_ratios) < FUTILE_QUADS[0]:
+            return False
+        least = self._least(entrant)
+        assert least is not None
+        return is_hopeful(entrant.log_ratios, self._others(entrant), least)
+
+    def judge(self, ended: float = 0.0) -> None:
+        """Take a look at those that have reached one; at all of them where the race has ended."""
+        for entrant in self.by_key.values():
+            goes_on = entrant.key in self.in_halves and self._is_placed(entrant) and not ended
+            if not (entrant.is_open or goes_on) or not (ended or self._is_look(entrant)):
+                continue
+            entrant.looked_at = len(entrant.log_ratios)
+            self.look_at(entrant, ended)
+            if entrant.key == self.control or entrant.interval is None or not entrant.is_open:
+                continue
+            if self._is_decided(entrant, entrant.interval) and not (self.rivals and self._may_win(entrant)):
+                entrant.left = DECIDED
+            elif is_last_look(len(entrant.log_ratios), self._looks(entrant)) and self.least is not None:
+                entrant.left = UNDECIDED
+        for entrant in self.by_key.values():
+            if entrant.is_open and entrant.key != self.control and self._is_futile(entrant):
+                entrant.left = FUTILE
+        if self.rivals:
+            self._leave_beaten()
+
+    def look_at(self, entrant: Entrant, ended: float = 0.0) -> None:
+        """Work out its interval from its quads or pairs, and from how much the others beside it scatter.
+
+        One that was shown to pay keeps that while later looks show it less clearly: all looks together miss as seldom as is told.
+        """
+        others = self._others(entrant)
+        found = interval_of_quads(
+            entrant.log_ratios, ended, entrant.key == self.control, others, self._looks(entrant), self._freedom(entrant)
+        )
+        if entrant.left == DECIDED and (found is None or not self._is_decided(entrant, found) or found.high >= 1):
+            return
+        entrant.interval = found
+
+    def _freedom(self, entrant: Entrant) -> int | None:
+        """Degrees of freedom that the effects of all have left of the pairs; None of quads."""
+        if self.halves is None or entrant.key not in self.in_halves:
+            return None
+        return self.halves.freedom
+
+    def _looks(self, entrant: Entrant) -> Sequence[Look]:
+        return PAIR_LOOKS if entrant.key in self.in_halves else LOOKS
+
+    def _others(self, entrant: Entrant) -> list[list[float]]:
+        """Log ratios of those whose scatter tells that of this one: raced in quads as well, at its pace, and no settings of one
+        thing.
+
+        Rivals are loaders, say, of which one that waits for its data scatters many times as much as one that does not.
+        """
+        if self.rivals or entrant.key in self.in_halves:  # whose values have all come from the same pairs
+            return []
+        return [
+            other.log_ratios
+            for other in self.by_key.values()
+            if other is not entrant
+            and self.pace_of(other.key) == self.pace_of(entrant.key)
+            and other.key not in self.in_halves
+        ]
+
+    def _is_look(self, entrant: Entrant) -> bool:
+        """Whether the data are judged now. Rivals that cannot win leave before the first of these looks.
+
+        Of those that are raced together, several pairs come at once.
+        """
+        quads = len(entrant.log_ratios)
+        if entrant.key in self.in_halves:
+            return any(is_look(each, PAIR_LOOKS) for each in range(entrant.looked_at + 1, quads + 1))
+        return is_look(quads) and not (self.rivals and quads < USUAL_LOOK)
+
+    def _may_win(self, entrant: Entrant) -> bool:
+        """Whether a rival gains what it must, and more quads would tell whether it is the fastest."""
+        found = entrant.interval
+        least = self._least(entrant)
+        if found is None or least is None or 1 - found.high < least or found.high <= NEAR * found.low:
+            return False
+        return any(
+            other.is_open or (other.interval and other.interval.low < found.high and other.left == DECIDED)
+            for other in self.candidates
+            if other is not entrant
+        )
+
+    def _leave_beaten(self) -> None:
+        """Take out rivals that are slower than another by their intervals or, in their first quads, look so."""
+        raced = [entrant for entrant in self.candidates if len(entrant.log_ratios) >= FUTILE_QUADS[0]]
+        for entrant in raced:
+            if entrant.is_open and any(_is_beaten(entrant, other) for other in raced if other is not entrant):
+                entrant.left = BEATEN
+        for entrant in raced:
+            found = entrant.interval if self._is_look(entrant) else None
+            if (
+                entrant.is_open
+                and found is not None
+                and self._is_decided(entrant, found)
+                and not self._may_win(entrant)
+            ):
+                entrant.left = DECIDED
+
+    def _is_futile(self, entrant: Entrant) -> bool:
+        """Whether a gain of `least` is more than a standard error away from the middle of the first quads.
+
+        One that must gain more, and looks as if it gained less, stays until that is shown: it is faster all the same.
+        """
+        n, is_paired = len(entrant.log_ratios), entrant.key in self.in_halves
+        is_time = n >= FUTILE_PAIRS and n == entrant.looked_at if is_paired else n in (FAR_FROM_IT_QUADS, *FUTILE_QUADS)
+        if self.lack_patches or self.least is None or not is_time:
+            return False
+        middle, error = statistics.median(entrant.log_ratios), error_of(entrant.log_ratios, self._others(entrant))
+        if is_paired:
+            return middle - ERRORS_FROM_IT * error > math.log(1 - self.least)
+        if n == FAR_FROM_IT_QUADS:
+            return middle - FAR_ERRORS * error > math.log(1 + FAR_FROM_IT)
+        return middle - error > math.log(1 - self.least)
+
+    def _is_decided(self, entrant: Entrant, found: Interval) -> bool:
+        least = self._least(entrant)
+        return least is not None and (1 - found.high >= least or 1 - found.low < least)
+
+    def _least(self, entrant: Entrant) -> float | None:
+        """The share of the step that a candidate must gain; None where whoever asks decides."""
+        return self.leasts.get(entrant.key, self.least) if self.least is not None else None
+
+
+def _is_beaten(entrant: Entrant, other: Entrant) -> bool:
+    """Whether a candidate is slower than another one: at a look by their intervals, before it by their first quads."""
+    if entrant.interval is not None and other.interval is not None:
+        return entrant.interval.low > other.interval.high
+    if len(entrant.log_ratios) not in FUTILE_QUADS:
+        return False
+    low, high = (
+        statistics.median(logs) + sign * LOOKS_BEATEN * statistics.stdev(logs) / math.sqrt(len(logs))
+        for logs, sign in ((entrant.log_ratios, -1), (other.log_ratios, 1))
+    )
+    return low > high
