@@ -24,9 +24,9 @@ from perfaudit.tune.workshop import Json
 
 AS_GOOD = 1.03  # time per sample against the best; a smaller setting this close is taken instead
 CLEARLY = 0.85  # of the user's time, at most, by the look's interval: then a short race in fresh processes shows it too
-# A look ends before its first interval where one setting is faster in every quad, and all are known well enough to choose: so
-# many quads each, and a standard error of so much of the time.
-CHOOSING_QUADS, CHOOSING_ERROR = 3, 0.02
+# A look ends before its first interval where one setting is faster in every quad, and what choosing now is expected to lose, by
+# the scatter of so many quads each, is at most this share of the time.
+CHOOSING_QUADS, CHOOSING_LOSS = 3, 0.02
 LOOK_STEPS = 30  # of the user's code, for each that is raced: time enough for about eight quads
 LOOK_SECONDS = 5.0  # at least, for starting workers
 
@@ -91,8 +91,24 @@ def can_choose(raced: Raced) -> bool:
     still = [raced.log_ratios[key] for key, seen in raced.entrants.items() if key != CONTROL and not seen.left]
     if not still or any(len(logs) < CHOOSING_QUADS for logs in still):
         return False
-    errors = [statistics.stdev(logs) / math.sqrt(len(logs)) for logs in still]
-    return max(errors) <= CHOOSING_ERROR and _is_always_faster(min(still, key=statistics.median))
+    best = min(still, key=statistics.median)
+    return _is_always_faster(best) and all(
+        _loss_expected(best, other) <= CHOOSING_LOSS for other in still if other is not best
+    )
+
+
+def _loss_expected(mine: Sequence[float], other: Sequence[float]) -> float:
+    """The mean share of the time that is lost by taking one setting where the other may be faster.
+
+    That is the mean of max(0, d) for a difference d of logarithms that is normal, with the mean and the standard error of what
+    was seen: error * density(z) + mean * probability(z), z = mean / error (the loss of Raiffa & Schlaifer, 1961, chapter 5).
+    """
+    mean = statistics.fmean(mine) - statistics.fmean(other)
+    error = math.sqrt(sum(statistics.variance(logs) / len(logs) for logs in (mine, other)))
+    if not error:
+        return max(0.0, mean)
+    z, normal = mean / error, statistics.NormalDist()
+    return error * normal.pdf(z) + mean * normal.cdf(z)
 
 
 def _is_always_faster(log_ratios: Sequence[float]) -> bool:
@@ -102,7 +118,7 @@ def _is_always_faster(log_ratios: Sequence[float]) -> bool:
 def known_seconds(bout: Bout) -> dict[str, float]:
     """Seconds per step by key, as the look has shown them; {} without one."""
     entrants = bout.look.entrants if bout.look is not None else {}
-    seen = {bout.base.key: entrants.get(CONTROL), **{key: entrants.get(key) for key in bout.variants}}
+    seen = {**{key: entrants.get(key) for key in bout.variants}, bout.base.key: entrants.get(CONTROL)}
     return {key: statistics.median(item.seconds) for key, item in seen.items() if item is not None and item.seconds}
 
 

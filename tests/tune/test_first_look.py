@@ -172,7 +172,12 @@ def test_knobs_whose_settings_are_raced_in_one_training() -> None:
     [
         ({"2 workers": [-0.7, -0.71, -0.7], "1 worker": [-0.4, -0.41, -0.4]}, True),
         ({"2 workers": [-0.7, -0.71], "1 worker": [-0.4, -0.41, -0.4]}, False),  # one has too few
-        ({"2 workers": [-0.7, -0.71, -0.7], "1 worker": [-0.4, -0.8, -0.2]}, False),  # which may be faster
+        ({"2 workers": [-0.7, -0.71, -0.7], "1 worker": [-0.4, -1.2, -0.3]}, False),  # which may be faster
+        (
+            {"2 workers": [-2.3, -2.32, -2.37], "3 workers": [-2.35, -2.28, -2.3]},
+            True,
+        ),  # whichever it is, little is lost
+        ({"2 workers": [-2.3, -2.7, -1.9], "3 workers": [-2.4, -2.8, -2.0]}, False),  # as near, and much may be lost
         ({"2 workers": [-0.1, -0.11, -0.1]}, False),  # an interval is wanted for so little
         ({}, False),
     ],

@@ -17,12 +17,15 @@ from perfaudit.findings import Fix, Location
 from perfaudit.knobs import Survey
 from perfaudit.knobs._code import Code, Patch
 from perfaudit.measure.clock import Deadline
+from perfaudit.measure.entrants import CONTROL
 from perfaudit.measure.ledger import Block, Generation, Ledger, Variant
 from perfaudit.measure.runner import TrialFailed
 from perfaudit.measurements import Settings
 from perfaudit.tune import search
 from perfaudit.tune.bout import Bout, key_of, patch_for
+from perfaudit.tune.first_look import known_seconds
 from perfaudit.tune.outcome import winner_of
+from perfaudit.tune.race_results import Raced, Seen
 from perfaudit.tune.search import least_gain, pointless
 
 KNOWN = survey_of(profile={"forward": 1.0})
@@ -42,6 +45,19 @@ def bout(*sizes: int, **more: Any) -> Bout:
 
 def sizes_of(variants: list[Variant]) -> list[object]:
     return [v.settings["size"] for v in variants]
+
+
+def test_a_look_tells_how_long_steps_are_that_of_your_code_with_them() -> None:
+    """Without these, each generation of the race begins with a block that only finds them out."""
+    looked = bout(0, 1, 2)
+    looked.look = Raced(
+        {
+            CONTROL: Seen(3, "", seconds=(0.2, 0.21, 0.3)),
+            variant(1).key: Seen(2, "", seconds=(0.1, 0.1)),
+            variant(2).key: Seen(0, ""),
+        }
+    )
+    assert known_seconds(looked) == {variant(0).key: 0.21, variant(1).key: 0.1}
 
 
 def first_look(samples: int = 1, **seconds: float) -> Ledger:
