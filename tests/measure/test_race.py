@@ -576,7 +576,7 @@ def test_identical_code_is_seldom_called_different_where_time_ends_the_race(quad
         return math.exp(mood + rng.gauss(0, 0.03))
 
     for seed in range(300):
-        race = Race(["control"], "control", 0.01, seed, Pace(warm_up=0))  # which no look decides
+        race = Race([], "control", None, seed, Pace(warm_up=0))
         run(race, seconds, most=1 + 3 * quads)
         race.end()
         found = race.entrants["control"].interval

@@ -196,7 +196,7 @@ def test_what_another_process_has_seen_stays_and_is_added_to() -> None:
     """Also where it ended before there were pairs enough to tell anything: of them all effects are found."""
     before = race_of("a", "b")
     run(before, noise=0.1, most=20, a=0.8)
-    before._tell_halves()
+    before._field.update_from_pairs()
     pairs = [*before.pairs_seen]
     assert len(pairs) == 7 and before.entrants["a"].log_ratios
     race = race_of("a", "b", former=[*before.entrants.values()], pairs=pairs[:5])

@@ -37,7 +37,7 @@ def test_the_diff_of_a_finding_looks_at_the_lines_around_it(tmp_path: Path, monk
         compared.append(len(before) + len(after))
         return original(path, before, after, above)
 
-    monkeypatch.setattr(edit, "diff", diff)
+    monkeypatch.setattr(unified_diff, "diff", diff)
     Path("train.py").write_text(LOOP + FOUND * 300)
     report = scan(["train.py"], Options(selected=frozenset({"PA105"})))
     (done,) = patches(report.findings, unsafe=False)
