@@ -51,7 +51,7 @@ WORTH = {
     "no search for unused parameters": ("each_pass", "searching", "PyTorch's tuning guide (DDP)"),
 }
 RULES = ("PA903", "PA904", "PA905")
-JUDGED = 4  # raised when something else is said of the same steps: earlier runs then count for their times only
+JUDGED = 5  # raised when something else is said of the same steps: earlier runs then count for their times only
 
 
 def run(training: str, steps: int) -> Json:
