@@ -32,6 +32,8 @@ TRAININGS = {
     "balanced": ("nothing", ""),
     "straggler": ("rank 1 sleeps for 5 ms a step", "PA904"),
     "imbalance": ("texts of 16 or 96 tokens, drawn by batch and rank", "PA905"),
+    "two threads": ("nothing: each rank computes with two threads", ""),
+    "worker": ("nothing: each rank's loader has a worker", ""),
     "evened": ("nothing: the same texts, sorted so that both ranks have one length at a time", ""),
     "unoverlapped": ("gradients are reduced one by one behind the backward pass", "PA903"),
     "each_pass": ("gradients of four passes are summed in each of them, where the step needs it in the last", ""),
@@ -54,8 +56,8 @@ RULES = ("PA903", "PA904", "PA905")
 JUDGED = 5  # raised when something else is said of the same steps: earlier runs then count for their times only
 
 
-def run(training: str, steps: int) -> Json:
-    """One run: what it said, its step and the load of the machine before it."""
+def run(training: str, steps: int, number: int) -> Json:
+    """One run, of this round: what it said, its step and the load of the machine before it."""
     load = os.getloadavg()[0]
     program = PROGRAMS / ("accumulating_ranks.py" if training in ACCUMULATING else "text_ranks.py")
     done = subprocess.run(
@@ -70,6 +72,7 @@ def run(training: str, steps: int) -> Json:
     said = [each for each in report["findings"] if each["rule"] in RULES]
     return {
         "training": training,
+        "round": number,
         "judged": JUDGED,
         "rules": [each["rule"] for each in said],
         "messages": [each["message"] for each in said],
@@ -97,6 +100,7 @@ def page(records: list[Json]) -> str:
     for training, (wrong, rule) in TRAININGS.items():
         runs = [each for each in records if each["training"] == training and is_judged(each)]
         if not runs:
+            lines.append(f"| {training} | {wrong} | not run | | | | | |")
             continue
         named: object = sum(rule in each["rules"] for each in runs) if rule else "-"
         besides = Counter(other for each in runs for other in each["rules"] if other != rule)
@@ -105,12 +109,12 @@ def page(records: list[Json]) -> str:
             f"| {training} | {wrong} | {named} of {len(runs)} | {words} | {span(runs, 'step', 1000)} | "
             f"{span(runs, 'exposed', 100)} % | {span(runs, 'imbalance', 100)} % | {span(runs, 'load', 1)} |"
         )
-    lines += ["", *judged_before(records)]
+    lines += ["", *earlier_verdicts(records)]
     lines += [
         "",
         "## What it is worth here",
         "",
-        "Seconds of a step with it over those without, of runs that followed each other; the interval is Student's over pairs.",
+        "Seconds of a step with it over those without, of runs of the same round; the interval is Student's over rounds.",
         "",
         *worth(records),
     ]
@@ -123,8 +127,8 @@ def page(records: list[Json]) -> str:
     return "\n".join([*lines, ""])
 
 
-def judged_before(records: list[Json]) -> list[str]:
-    """How many of the earlier runs were named, as Markdown."""
+def earlier_verdicts(records: list[Json]) -> list[str]:
+    """How many of the runs were named that were judged in the way before, as Markdown."""
     runs = [each for each in records if each.get("judged", 1) == JUDGED - 1]
     named = []
     for training, (_, rule) in TRAININGS.items():
@@ -132,10 +136,10 @@ def judged_before(records: list[Json]) -> list[str]:
         if rule:
             named.append(f"{training} {sum(rule in each['rules'] for each in of_training)} of {len(of_training)}")
     others = [each for each in runs if not TRAININGS[each["training"]][1]]
-    said = sum(bool(each["rules"]) for each in others)
+    silent = sum(not each["rules"] for each in others)
     return [
-        f"As they were judged before, these were named: {', '.join(named)}. Of those with nothing that `run` has a rule for,",
-        f"something was said in {said} of {len(others)} runs.",
+        f"In the way in which they were judged before, these were named: {', '.join(named)}.",
+        f"Nothing was said in {silent} of {len(others)} runs that no rule covers.",
     ]
 
 
@@ -146,10 +150,12 @@ def is_judged(record: Json) -> bool:
 
 def worth(records: list[Json]) -> list[str]:
     """The table of what is gained, as Markdown."""
-    rows = ["| what | source | ratio [95 %] | pairs |", "|---|---|---|---:|"]
+    rows = ["| what | source | ratio [95 %] | rounds |", "|---|---|---|---:|"]
+    # Rounds are counted anew where runs are judged in another way; the earliest records do not say theirs.
+    steps = {((each["judged"], each["round"]), each["training"]): each["step"] for each in records if "round" in each}
     for what, (faster, slower, source) in WORTH.items():
-        steps = [[each["step"] for each in records if each["training"] == name] for name in (faster, slower)]
-        ratios = [[math.log(a / b)] for a, b in zip(*steps, strict=False)]
+        both = [n for n, name in sorted(steps) if name == faster and (n, slower) in steps]
+        ratios = [[math.log(steps[n, faster] / steps[n, slower])] for n in both]
         if len(ratios) > 1:
             middle, low, high = ratio_interval(ratios)
             rows.append(f"| {what} | {source} | {middle:.3f} [{low:.3f}, {high:.3f}] | {len(ratios)} |")
@@ -172,8 +178,9 @@ def main() -> None:
         RECORDS.unlink(missing_ok=True)
     for number in range(options.runs):
         for training in TRAININGS:  # in turn, so that all meet the same machine
-            if sum(each["training"] == training and is_judged(each) for each in read(RECORDS)) <= number:
-                keep(RECORDS, run(training, options.steps))
+            done = [(each.get("round"), each["training"]) for each in read(RECORDS) if is_judged(each)]
+            if (number, training) not in done:
+                keep(RECORDS, run(training, options.steps, number))
     tell(page(read(RECORDS)), PAGE, options.write)
 
 

@@ -77,11 +77,11 @@ class RankRun:
 
 @dataclass(frozen=True, slots=True)
 class LateRank:
-    """A rank that the others wait for.
+    """A rank that the others wait for, or would wait for on equal cores.
 
     last: share of the steps in which it came last. seconds: by how much a step takes it longer than the mean of the
-    others, without the time in collectives; low, high: the interval of it. is_hidden: it idles for so much longer, and computes
-    faster by about as much, which a slower core of the others may explain; so the others hardly wait for it in this run.
+    others, without the time in collectives; low, high: the interval of it. only_idles: the seconds are of the time in which it
+    sleeps, reads or waits; that it comes to collectives so much later was not shown.
     """
 
     rank: int
@@ -89,7 +89,7 @@ class LateRank:
     seconds: float
     low: float
     high: float
-    is_hidden: bool = False
+    only_idles: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,11 +49,11 @@ class Model(nn.Module):
 
 def main(mode: str) -> None:
     dist.init_process_group("gloo")
-    torch.set_num_threads(1)
+    torch.set_num_threads(2 if mode == "two threads" else 1)
     torch.manual_seed(0)
     data = Texts((SHORT, LONG) if mode in ("imbalance", "evened") else (64,), mode == "evened")
     sampler: DistributedSampler[torch.Tensor] = DistributedSampler(data, shuffle=False)
-    loader = DataLoader(data, batch_size=BATCH, sampler=sampler)
+    loader = DataLoader(data, batch_size=BATCH, sampler=sampler, num_workers=1 if mode == "worker" else 0)
     model = Model()
     trained = model if mode == "unoverlapped" else DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

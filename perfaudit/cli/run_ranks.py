@@ -297,7 +297,10 @@ def with_ranks(run: Run, words: Sequence[Json]) -> tuple[Run, tuple[Finding, ...
         rank = RankRun(**{name: value for name, value in told.items() if name in names})
         columns = told.get("updates") or []
         if columns:
-            seconds, waited, in_buckets, queued, computed, elements, padding = columns
+            seconds, waited, in_buckets, queued, computed, elements, padding, loading = columns
+            has = told.get("collectives", {})
+            if has.get("has_workers"):  # whose cores may be slow as well
+                computed = [mine + theirs for mine, theirs in zip(computed, loading, strict=True)]
             others = [wait + queue for wait, queue in zip(waited, queued, strict=True)]
             skipped = max(0, WARM_UP - told["first_update"])
             if is_on_host and len(seconds) > skipped:
@@ -316,7 +319,16 @@ def with_ranks(run: Run, words: Sequence[Json]) -> tuple[Run, tuple[Finding, ...
             whole = [own + beside for own, beside in zip(elements, padding, strict=True)]
             steps.append(
                 RankSteps(
-                    rank.rank, told["first_update"], seconds, waited, in_buckets, elements, queued, computed, whole
+                    rank.rank,
+                    told["first_update"],
+                    seconds,
+                    waited,
+                    in_buckets,
+                    elements,
+                    queued,
+                    computed,
+                    whole,
+                    has.get("has_threads", False),
                 )
             )
         ranks.append(rank)

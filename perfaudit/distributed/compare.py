@@ -11,7 +11,7 @@ import itertools
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from perfaudit.runs import LateRank
 
@@ -21,18 +21,18 @@ FEWEST = 20  # updates that all ranks have made, for anything to be said
 # that of 99.5 % for 9 degrees of freedom, because each rank of a job is looked at.
 STRETCHES = 10
 T_995 = 3.690
-LATE_SHARE = 0.03  # of a step: the lower end of the interval, from which on a rank is late; less is gained by nobody
+LATE_SHARE = 0.03  # of a step: the lower end of the interval, from which on a rank is late; a smaller delay is not worth a change
 LATE_SECONDS = 0.0005
 # Of the time in which a rank computes. One core may be so much slower than another for a whole run, by its clock, or by what
 # other programs and, on a virtual machine, other guests do with its caches; no interval over the steps of a run has that in it.
-# Of 24 pairs of equal ranks on two cores, the widest were 18 and 19 % apart (their intervals began at 8 and 0 %).
+# Chosen: the widest of 24 pairs of equal ranks on two shared cores were 18 and 19 % apart (their intervals began at 8 and 0 %).
 CORES_DIFFER = 0.15
 OFTEN_LAST = 0.75  # of the steps; a rank that is late in fewer is late in turn
 # Where a rank idles longest in OFTEN_LAST of the steps. On cores that others use, the time of the same work scatters by more than
 # a late rank is late: one that slept for 5 ms a step came last in 73 % of the steps at a load of 20 on two cores.
 LAST_OF_IDLE = 0.5
-# Where it comes last in fewer, and computes so much faster than the others that a slower core of theirs may be why: what cannot
-# accuse a rank cannot excuse one either. One that slept for 5 ms a step came last in less than half of the steps.
+# Of the steps, in which a rank idles longest that computes faster than another by no more than cores differ by. What cannot
+# accuse a rank cannot excuse one either. One that slept for 5 ms a step came last in less than half of the steps in a run of ten.
 OFTEN_IDLE = 0.9
 IMBALANCE = 0.1  # of a step, that ranks wait on average for whichever has most to do
 CAUSED = 0.5  # correlation of own times with what batches hold, from which on the batches are the cause
@@ -46,7 +46,8 @@ class RankSteps:
 
     seconds: of each; waited: of these in collectives; in_buckets: of those at the end of backward passes; elements: of what its
     batches hold; held: of the same with their padding, () where there is none; queued, computed: seconds outside of collectives
-    in which it waited for a core that others held, and was on one.
+    in which it waited for a core that others held, and in which it was on one, or waited for workers that were. has_threads: it
+    computes together with other threads, whose cores may be the slow ones.
     """
 
     rank: int
@@ -58,6 +59,7 @@ class RankSteps:
     queued: Sequence[float]
     computed: Sequence[float]
     held: Sequence[float] = ()
+    has_threads: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,8 @@ class Comparison:
     """What the steps of all ranks tell. updates: how many were compared.
 
     exposed: share of a step that the rank which waits least is in collectives; in_buckets: of it in those of
-    DistributedDataParallel. imbalance: see `Run`. batches_explain: whether what batches hold goes with the time they take, by
+    DistributedDataParallel. imbalance: see `Run`; in_turn: the same without that by which late ranks are late in each step.
+    batches_explain: whether what batches hold goes with the time they take, by
     rank and step; None where no batch was seen. batch_spread: see `spread_of_batches`.
     """
 
@@ -74,6 +77,7 @@ class Comparison:
     exposed: float | None = None
     in_buckets: float = 0.0
     imbalance: float | None = None
+    in_turn: float | None = None
     is_imbalanced: bool = False
     batches_explain: bool | None = None
     batch_spread: float | None = None
@@ -109,21 +113,24 @@ def compare(ranks: Sequence[RankSteps]) -> Comparison:
     least = [min(column) for column in zip(*waited, strict=True)]
     # Of a step as it is where nobody else uses the cores: the wait for one, on this rank or the others, is no load of theirs.
     alone = statistics.median(max(mine) + wait for mine, wait in zip(zip(*own, strict=True), least, strict=True))
-    stragglers = tuple(
-        late for number, each in enumerate(ranks) if (late := _late(number, each.rank, own, computed, alone))
+    shown = _Shown(own, computed, alone, any(each.has_threads for each in ranks))
+    stragglers = tuple(late for number, each in enumerate(ranks) if (late := _late(number, each.rank, shown))) or tuple(
+        late for number, each in enumerate(ranks) if (late := _idle(number, each.rank, shown))
     )
     least_in_buckets = [min(column) for column in zip(*buckets, strict=True)]
-    spread = [max(column) - statistics.fmean(column) for column in zip(*own, strict=True)]
-    explain = _explains(own, elements)
-    imbalance = _mean_without_largest(spread) / alone if alone > 0 else 0.0
+    # Without that by which late ranks are late in each step, so that one of them does not hide that others are late in turn.
+    late_by = {late.rank: late.seconds for late in stragglers}
+    in_turn = [[mine - late_by.get(each.rank, 0.0) for mine in row] for each, row in zip(ranks, own, strict=True)]
+    imbalance_in_turn = _imbalance(in_turn, alone)
     return Comparison(
         behind - first,
         stragglers,
         statistics.median(least) / step,
         statistics.median(least_in_buckets) / step,
-        imbalance,
-        not stragglers and imbalance >= IMBALANCE and _is_in_turn(own),
-        explain,
+        _imbalance(own, alone),
+        imbalance_in_turn,
+        imbalance_in_turn >= IMBALANCE and _is_in_turn(in_turn),
+        _explains(in_turn, elements),
         spread_of_batches(held),
     )
 
@@ -137,42 +144,78 @@ def spread_of_batches(held: Sequence[Sequence[float]]) -> float | None:
     return statistics.fmean(spreads) if spreads else None
 
 
-def _late(
-    number: int, rank: int, own: Sequence[Sequence[float]], computed: Sequence[Sequence[float]], step: float
-) -> LateRank | None:
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """What ranks are judged by, rank by rank and step by step: seconds of their own, and of these on a core.
+
+    step: seconds of one where nobody else uses the cores. has_threads: see `RankSteps`.
+    """
+
+    own: Sequence[Sequence[float]]
+    computed: Sequence[Sequence[float]]
+    step: float
+    has_threads: bool
+
+    @property
+    def idle(self) -> list[list[float]]:
+        """Seconds in which a rank's thread does not compute: it sleeps, reads or waits, which no slow core of it makes longer."""
+        return [
+            [mine - busy for mine, busy in zip(*rows, strict=True)]
+            for rows in zip(self.own, self.computed, strict=True)
+        ]
+
+    @property
+    def least(self) -> float:
+        """Seconds from which on a rank is late."""
+        return max(LATE_SHARE * self.step, LATE_SECONDS)
+
+    def slower_core(self, number: int) -> float:
+        """Seconds that the same work may take longer on this rank's core than on the others'."""
+        work = self.own if self.has_threads else self.computed
+        others = _without(number, work)
+        return CORES_DIFFER * statistics.median(statistics.fmean(column) for column in zip(*others, strict=True))
+
+
+def _late(number: int, rank: int, shown: _Shown) -> LateRank | None:
     """The rank as one that the others wait for; None where it is not shown to be one."""
-    last = _share_last(number, own)
-    # That in which it does not compute: it sleeps, reads, or waits for a worker, which no slow core makes longer.
-    idle = [[mine - busy for mine, busy in zip(*rows, strict=True)] for rows in zip(own, computed, strict=True)]
-    idles_most = _share_last(number, idle)
-    if last < OFTEN_LAST and idles_most < OFTEN_LAST:
+    last, (middle, half) = _share_last(number, shown.own), _interval(_excess(number, shown.own))
+    late = LateRank(rank, last, middle, middle - half, middle + half)
+    if last >= OFTEN_LAST and late.low >= shown.least + shown.slower_core(number):
+        return late
+    if shown.has_threads or last < LAST_OF_IDLE or middle < shown.least:
         return None
-    least = max(LATE_SHARE * step, LATE_SECONDS)
-    middle, half = _interval(_excess(number, own))
-    others = [row for other, row in enumerate(computed) if other != number]
-    slower_core = CORES_DIFFER * statistics.median(statistics.fmean(column) for column in zip(*others, strict=True))
-    if last >= OFTEN_LAST and middle - half >= least + slower_core:
-        return LateRank(rank, last, middle, middle - half, middle + half)
-    idle_middle, idle_half = _interval(_excess(number, idle))
-    if idle_middle - idle_half < least:
+    if last < OFTEN_LAST and _share_last(number, shown.idle) < OFTEN_LAST:
         return None
-    idles = LateRank(rank, last, idle_middle, idle_middle - idle_half, idle_middle + idle_half)
-    if last >= LAST_OF_IDLE and middle >= least:
-        return idles if middle - half < least else LateRank(rank, last, middle, middle - half, middle + half)
-    if idles_most >= OFTEN_IDLE and idle_middle - middle <= slower_core:
-        return replace(idles, is_hidden=True)
-    return None
+    middle, half = _interval(_excess(number, shown.idle))
+    if middle - half < shown.least:
+        return None
+    return late if late.low >= shown.least else LateRank(rank, last, middle, middle - half, middle + half, True)
+
+
+def _idle(number: int, rank: int, shown: _Shown) -> LateRank | None:
+    """The rank as one that idles longest, where a slower core of another one may be why that comes last; None else."""
+    if shown.has_threads or _share_last(number, shown.idle) < OFTEN_IDLE:
+        return None
+    middle, half = _interval(_excess(number, shown.idle))
+    mine, *others = (statistics.median(row) for row in (shown.computed[number], *_without(number, shown.computed)))
+    if middle - half < shown.least or not mine < max(others) <= (1 + CORES_DIFFER) * mine:
+        return None
+    return LateRank(rank, _share_last(number, shown.own), middle, middle - half, middle + half, True)
+
+
+def _without(number: int, rows: Sequence[Sequence[float]]) -> list[Sequence[float]]:
+    return [row for other, row in enumerate(rows) if other != number]
 
 
 def _share_last(number: int, rows: Sequence[Sequence[float]]) -> float:
     """In which share of the steps one row is the longest."""
-    others = [row for other, row in enumerate(rows) if other != number]
+    others = _without(number, rows)
     return statistics.fmean(mine >= max(column) for mine, *column in zip(rows[number], *others, strict=True))
 
 
 def _excess(number: int, rows: Sequence[Sequence[float]]) -> list[float]:
     """How far one row lies above the mean of the others, step by step."""
-    others = [row for other, row in enumerate(rows) if other != number]
+    others = _without(number, rows)
     return [mine - statistics.fmean(column) for mine, *column in zip(rows[number], *others, strict=True)]
 
 
@@ -185,6 +228,12 @@ def _interval(values: Sequence[float]) -> tuple[float, float]:
 def _stretches(values: Sequence[float]) -> list[Sequence[float]]:
     bounds = [round(number * len(values) / STRETCHES) for number in range(STRETCHES + 1)]
     return [values[first:behind] for first, behind in itertools.pairwise(bounds)]
+
+
+def _imbalance(own: Sequence[Sequence[float]], step: float) -> float:
+    """How far the last rank's own time lies above the mean of all, as a share of a step."""
+    spread = [max(column) - statistics.fmean(column) for column in zip(*own, strict=True)]
+    return _mean_without_largest(spread) / step if step > 0 else 0.0
 
 
 def _mean_without_largest(values: Sequence[float]) -> float:

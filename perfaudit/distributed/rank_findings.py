@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from perfaudit.distributed.compare import BY_HAND, EXPOSED, Comparison
+from perfaudit.distributed.compare import BY_HAND, EXPOSED, LAST_OF_IDLE, Comparison
 from perfaudit.findings import Finding, Location, Severity
 from perfaudit.runs import PHASE_WORDS, LateRank, RankRun
 
@@ -48,6 +48,9 @@ def findings_of(
     found: list[tuple[float, Finding]] = []
     step = max((each.seconds_per_step or 0.0 for each in ranks), default=0.0)
     for late in comparison.stragglers:
+        if is_made_up_for(late):  # the others hardly wait for it here
+            found.append((0.0, replace(_finding("PA904", _idle_words(late, ranks), heads), severity="info")))
+            continue
         share = late.seconds / step if step else 0.0
         found.append((share, _finding("PA904", _late_words(late, ranks), heads)))
         if (times := _times_as_much(late.rank, ranks)) >= LARGEST:
@@ -56,18 +59,18 @@ def findings_of(
                 "work for all ranks takes away what they wait for it"
             )
             found.append((share, _finding("PA905", message, heads)))
-    is_noise = is_busy and not comparison.batches_explain and (comparison.imbalance or 0.0) < MORE_THAN_NOISE
-    if comparison.is_imbalanced and comparison.imbalance is not None and not is_noise:
+    is_noise = is_busy and not comparison.batches_explain and (comparison.in_turn or 0.0) < MORE_THAN_NOISE
+    if comparison.is_imbalanced and comparison.in_turn is not None and not is_noise:
         why = {
             True: ": its batches hold more than the others' then",
             False: ". What their batches hold does not explain it: loading, or the host, takes different times",
             None: "",
         }[comparison.batches_explain]
         message = (
-            f"ranks come to collectives at different times, now one and now another last: {100 * comparison.imbalance:.0f} % of "
+            f"ranks come to collectives at different times, now one and now another last: {100 * comparison.in_turn:.0f} % of "
             f"a step is waiting for whichever comes last{why}"
         )
-        found.append((comparison.imbalance, _finding("PA905", message, heads)))
+        found.append((comparison.in_turn, _finding("PA905", message, heads)))
     exposed = comparison.exposed or 0.0
     by_hand = [each for each in callers if min(each.share, exposed) >= BY_HAND]
     if by_hand:
@@ -89,18 +92,31 @@ def findings_of(
     return tuple(finding for _, finding in sorted(found, key=lambda each: -each[0]))
 
 
+def is_made_up_for(late: LateRank) -> bool:
+    """Whether the others hardly wait for a rank that idles, because it computes in less time here."""
+    return late.only_idles and late.last < LAST_OF_IDLE
+
+
 def _late_words(late: LateRank, ranks: Sequence[RankRun]) -> str:
-    seconds = f"{1000 * late.seconds:.3g} ms [{1000 * late.low:.3g}, {1000 * late.high:.3g}]"
-    last, why = f"{100 * late.last:.0f} % of the steps", _why_late(late.rank, ranks)
-    if late.is_hidden:
-        return (
-            f"rank {late.rank} sleeps, reads or waits for {seconds} longer in a step than the others{why}. It comes last in "
-            f"{last} only, because it computes faster here by about as much; the core of another rank may be slower"
-        )
-    return f"rank {late.rank} comes last in {last}, {seconds} behind the others, which wait for it{why}"
+    last, where = f"rank {late.rank} comes last in {100 * late.last:.0f} % of the steps", _where(late.rank, ranks)
+    if late.only_idles:
+        return f"{last}. It sleeps, reads or waits {_span(late)} longer a step than the others{where}"
+    return f"{last}, {_span(late)} behind the others, which wait for it{where}"
 
 
-def _why_late(rank: int, ranks: Sequence[RankRun]) -> str:
+def _idle_words(late: LateRank, ranks: Sequence[RankRun]) -> str:
+    return (
+        f"rank {late.rank} sleeps, reads or waits {_span(late)} longer a step than the others{_where(late.rank, ranks)}. It "
+        f"comes last in only {100 * late.last:.0f} % of the steps: its computing takes less time than that of another rank "
+        "here, which may have a slower core. On equal cores the others would wait for it"
+    )
+
+
+def _span(late: LateRank) -> str:
+    return f"{1000 * late.seconds:.3g} ms [{1000 * late.low:.3g}, {1000 * late.high:.3g}]"
+
+
+def _where(rank: int, ranks: Sequence[RankRun]) -> str:
     """The phase in which a late rank differs most from the others; "" where none stands out."""
     mine = next((each for each in ranks if each.rank == rank), None)
     others = [each for each in ranks if each.rank != rank and each.seconds_per_step]
@@ -112,12 +128,11 @@ def _why_late(rank: int, ranks: Sequence[RankRun]) -> str:
         for name, share in mine.phases.items()
         if name != "backward"  # in which the others wait
     }
-    why = ""
-    if extra:
-        largest = max(extra, key=lambda name: extra[name])
-        if extra[largest] > 0:
-            why = f"; most of it lies in {PHASE_WORDS[largest]} ({1000 * extra[largest]:.3g} ms)"
-    return why
+    largest = max(extra, key=lambda name: extra[name], default="")
+    if not largest or extra[largest] <= 0:
+        return ""
+    phase = "outside of the phases that are timed" if largest == "other" else f"in {PHASE_WORDS[largest]}"
+    return f"; its largest excess is {phase} ({1000 * extra[largest]:.3g} ms)"
 
 
 def _times_as_much(rank: int, ranks: Sequence[RankRun]) -> float:

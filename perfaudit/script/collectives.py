@@ -53,6 +53,10 @@ LAST_READY = (
 )
 BACKWARDS_SEEN = 2  # in which the order is looked at; DistributedDataParallel makes its buckets anew behind the first
 MOST_CALLERS = 32
+HELPERS_LOOKED_FOR = (
+    3,
+    12,
+)  # numbers of updates behind which threads and workers are counted: none are there before the first
 NANOSECONDS = 1e-9
 
 
@@ -83,6 +87,7 @@ class Collectives:
         )
         self._callers: dict[tuple[str, int, str], list[float]] = {}  # seconds and calls, by place and name
         self._buckets: list[_Buckets] = []
+        self._updates, self._has_threads, self._has_workers = 0, False, False
         self.is_inside = ""  # the collective that this process is in
 
     def put_in_place(self) -> None:
@@ -110,6 +115,9 @@ class Collectives:
         """Seconds since the last call: `waited` in collectives, of those `in_buckets`; outside of them, `queued` for a core
         and `computed` on one.
         """
+        self._updates += 1
+        if self._updates in HELPERS_LOOKED_FOR:
+            self._look_for_helpers()
         now = self._of_thread()
         queued, computed = (max(0.0, a - b - c) for a, b, c in zip(now, self._at, self._inside, strict=True))
         told = {"waited": self._waited, "in_buckets": self._in_buckets, "queued": queued, "computed": computed}
@@ -125,18 +133,31 @@ class Collectives:
         """
         self._at = self._of_thread()
 
+    def _look_for_helpers(self) -> None:
+        import multiprocessing
+
+        import torch
+
+        self._has_threads |= torch.get_num_threads() > 1
+        self._has_workers |= bool(multiprocessing.active_children())
+
     def _leave(self, entered: tuple[float, float]) -> None:
         """A collective has ended that was entered at this time of the thread's clocks."""
         now = self._of_thread()
         self._inside = (self._inside[0] + now[0] - entered[0], self._inside[1] + now[1] - entered[1])
 
     def facts(self) -> Json:
-        """What is known so far: backend, who calls collectives, and what DistributedDataParallel has counted itself."""
+        """What is known so far: backend, who calls collectives, and what DistributedDataParallel has counted itself.
+
+        has_threads: whether the training's thread computes together with other threads; has_workers: whether the process has
+        others, such as workers of a loader.
+        """
         import torch.distributed as communication
 
         if not (communication.is_available() and communication.is_initialized()):
             return {}
-        found: Json = {"backend": str(communication.get_backend()), "world_size": communication.get_world_size()}
+        found: Json = {"backend": _backend(), "world_size": communication.get_world_size()}
+        found |= {"has_threads": self._has_threads, "has_workers": self._has_workers}
         found["callers"] = [
             {"file": file, "line": line, "name": name, "seconds": seconds, "calls": calls}
             for (file, line, name), (seconds, calls) in sorted(self._callers.items(), key=lambda item: -item[1][0])
@@ -275,3 +296,18 @@ class _Buckets:
             )
             return {"communication": whole, "hidden": hidden, "bucket_bytes": told.get("bucket_sizes", "")}
         return {}
+
+
+def _backend() -> str:
+    """What carries collectives of the default group: of a GPU's tensors, where it has one for these.
+
+    A group that was made without naming any calls itself "undefined", and has one for each kind of device.
+    """
+    import torch.distributed as communication
+
+    name = str(communication.get_backend())
+    if name != "undefined":
+        return name
+    by_device = dict(each.split(":", 1) for each in communication.get_backend_config().split(",") if ":" in each)
+    others = [backend for device, backend in by_device.items() if device != "cpu"]
+    return others[0] if others else by_device.get("cpu", name)

@@ -22,6 +22,7 @@ from perfaudit.script.own_files import is_own
 from perfaudit.script.quiet_terminal import quiet_input
 from perfaudit.script.request import Request
 from perfaudit.script.scratch_folders import own_scratch
+from perfaudit.script.spans import PHASES
 from perfaudit.script.stands import where_it_stands
 from perfaudit.script.tally import MOST_UPDATES, Tally
 from perfaudit.script.trackers import quiet_environment
@@ -30,6 +31,7 @@ Json = dict[str, Any]  # Any: nested JSON
 REPLACED_SECONDS = 2.0  # for a program to take the place of the script, or to be found not to be there
 # Of a record, where the script is one of several ranks.
 OF_RANK = ("seconds", "waited", "in_buckets", "queued", "computed", "elements", "padding")
+_DATA_WAIT = PHASES.index("data_wait")
 MOST_OF_RANK = 4096  # updates that are compared with those of other ranks
 LEAVE_SECONDS = 10.0  # after the last word, to end by itself: threads and workers of the script are joined
 _START = """
@@ -65,7 +67,7 @@ class Seen:
     script started, a loader's workers left out. replaced: the program that took the place of the script (os.execv), "" for none;
     replaced_at: when. pid: of the script's process, 0 before it was told. stands: where it stood when it was
     late, as `file:line in function`. enough_by: when the script is ended at the latest, as enough was seen; 0 before that.
-    of_rank: OF_RANK of the last updates, where the script is a rank.
+    of_rank: OF_RANK of the last updates, where the script is a rank, and the seconds in which each waited for data.
     """
 
     began: float
@@ -106,7 +108,11 @@ class Seen:
         self.evaluated = 0
         self.kept += updates[: max(0, self.keep - len(self.kept))]
         self.updates += updates
-        self.of_rank += [tuple(update[name] for name in OF_RANK) for update in updates if OF_RANK[-1] in update]
+        self.of_rank += [
+            (*(update[name] for name in OF_RANK), update["phases"][_DATA_WAIT] if update["phases"] else 0.0)
+            for update in updates
+            if OF_RANK[-1] in update
+        ]
         del self.of_rank[:-MOST_OF_RANK]
         if len(self.updates) > MOST_UPDATES:
             self.updates = self.tally.fold(self.updates)

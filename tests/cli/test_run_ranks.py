@@ -51,7 +51,7 @@ def join(base: Path, rank: int, clock: Clock, script: str = "train.py", version:
 def seen(updates: int) -> Seen:
     found = Seen(0.0)
     found.number = updates
-    found.of_rank = [(0.04, 0.004, 0.004, 0.0, 0.036, 8, 0)] * updates
+    found.of_rank = [(0.04, 0.004, 0.004, 0.0, 0.036, 8, 0, 0.0)] * updates
     return found
 
 
@@ -150,7 +150,13 @@ def test_the_first_rank_deletes_the_folder_behind_itself(tmp_path: Path) -> None
 
 
 def word(
-    rank: int, own: float, step: float = 0.06, updates: int = 50, elements: int = 8, padding: int = 2
+    rank: int,
+    own: float,
+    step: float = 0.06,
+    updates: int = 50,
+    elements: int = 8,
+    padding: int = 2,
+    loading: float = 0.0,
 ) -> dict[str, Any]:
     columns = [
         [step] * updates,
@@ -160,6 +166,7 @@ def word(
         [0.0] * updates,
         [elements] * updates,
         [padding] * updates,
+        [loading] * updates,
     ]
     model = {"communication": 0.010, "hidden": 0.006}
     return {
@@ -176,6 +183,18 @@ def test_a_straggler_in_the_words_of_all_ranks() -> None:
     assert [each.padding for each in run.by_rank] == pytest.approx([0.2, 0.2])
     assert (run.communication_exposed, run.communication_overlap) == (pytest.approx(1 / 6), pytest.approx(0.6))
     assert [each.rule for each in findings] == ["PA904"]
+
+
+def test_what_a_thread_waits_for_its_threads_and_workers_may_be_due_to_a_slow_core() -> None:
+    words = [word(0, own=0.050), word(1, own=0.057)]
+    assert [each.rule for each in with_ranks(RUN, words)[1]] == ["PA904"]
+    words[1]["collectives"]["has_threads"] = True
+    assert with_ranks(RUN, words)[1] == ()
+    words = [word(0, own=0.050, loading=0.040), word(1, own=0.057, loading=0.047)]
+    assert [each.rule for each in with_ranks(RUN, words)[1]] == ["PA904"]  # read from a disk
+    for each in words:
+        each["collectives"]["has_workers"] = True
+    assert with_ranks(RUN, words)[1] == ()
 
 
 def test_ranks_that_exchange_nothing_are_not_compared() -> None:

@@ -124,7 +124,56 @@ def test_a_rank_that_sleeps_is_named_where_its_core_makes_up_for_it_and_not_wher
         found.append(compare(made([work[0], [seconds + 0.004 for seconds in work[1]]], computed=work)).stragglers)
     sleepers = [late for each in found for late in each if late.rank == 1]
     assert len(sleepers) >= 48 if named else not sleepers
-    assert all(late.is_hidden and late.last < 0.75 and late.low <= 0.0041 for late in sleepers)
+    assert all(late.only_idles and late.last < 0.75 and late.low <= 0.0041 for late in sleepers)
+
+
+def test_a_rank_that_idles_beside_one_with_more_to_do_is_not_named() -> None:
+    """Of eight ranks one computes 30 % longer; another one sleeps for 3 ms meanwhile, which costs nobody anything."""
+    named = 0
+    for seed in range(50):
+        chance = random.Random(seed)
+        work = [[STEP * (1 + abs(chance.gauss(0, 0.02))) for _ in range(60)] for _ in range(8)]
+        work[7] = [1.3 * seconds for seconds in work[7]]
+        found = compare(
+            made([[seconds + 0.003 * (rank == 0) for seconds in row] for rank, row in enumerate(work)], computed=work)
+        )
+        assert all(late.rank == 7 for late in found.stragglers)
+        named += len(found.stragglers)
+    assert named >= 45
+
+
+def test_nothing_is_said_of_ranks_that_idle_alike() -> None:
+    """Each waits for a disk or a print now and then, for other times in each step."""
+    for seed in range(200):
+        ranks = 2 + seed % 3
+        chance, work = random.Random(seed), noisy(seed, ranks=ranks, spread=0.05)
+        own = [[seconds + chance.expovariate(1 / 0.004) for seconds in row] for row in work]
+        assert compare(made(own, computed=work)).stragglers == ()
+
+
+def test_a_rank_that_waits_for_threads_of_its_own_may_have_a_slow_core() -> None:
+    """The thread that is timed computes for 80 % of a step and waits for others in the rest, both longer on a slow core."""
+    for seed in range(50):
+        own = noisy(seed, spread=0.02)
+        own[1] = [1.14 * seconds for seconds in own[1]]
+        ranks = made(own, computed=[[0.8 * seconds for seconds in row] for row in own])
+        assert compare([replace(each, has_threads=True) for each in ranks]).stragglers == ()
+        own[1] = [1.2 * seconds for seconds in own[1]]  # 37 % more in all: it has more to do
+        ranks = made(own, computed=[[0.8 * seconds for seconds in row] for row in own])
+        (late,) = compare([replace(each, has_threads=True) for each in ranks]).stragglers
+        assert (late.rank, late.only_idles) == (1, False)
+
+
+def test_a_rank_that_is_late_by_little_hides_no_large_imbalance() -> None:
+    found = []
+    for seed in range(50):
+        chance = random.Random(seed)
+        own = [[STEP * chance.choice((1.0, 2.5)) for _ in range(60)] for _ in range(2)]
+        computed = [[*row] for row in own]
+        own[0] = [seconds + 0.004 for seconds in own[0]]  # it logs
+        found.append(compare(made(own, computed=computed)))
+    assert sum(each.is_imbalanced for each in found) >= 48
+    assert any(each.stragglers for each in found)
 
 
 def test_a_rank_that_is_hardly_late_is_not_named() -> None:

@@ -28,12 +28,28 @@ def test_a_late_rank_is_told_with_its_interval_and_the_phase_it_loses_time_in() 
 
 
 def test_a_rank_that_idles_while_a_slow_core_keeps_the_others_is_not_said_to_keep_them() -> None:
-    late = LateRank(1, 0.43, 0.005, 0.004, 0.006, is_hidden=True)
+    late = LateRank(1, 0.43, 0.005, 0.004, 0.006, only_idles=True)
     (found,) = findings_of(replace(ALIKE, stragglers=(late,)), RANKS, [], HEADS)
     assert found.rule == "PA904"
-    for words in ("rank 1", "5 ms [4, 6] longer", "43 %", "waiting for data", "faster here"):
+    for words in ("rank 1", "5 ms [4, 6] longer", "only 43 %", "waiting for data", "slower core", "would wait for it"):
         assert words in found.message
-    assert "wait for it" not in found.message
+    assert found.severity == "info"
+
+
+def test_that_the_others_wait_so_long_is_said_where_it_was_shown_only() -> None:
+    """Of a rank that comes last in most steps it may be known how long it idles, and not how much later it comes."""
+    late = LateRank(1, 0.64, 0.005, 0.004, 0.006, only_idles=True)
+    (found,) = findings_of(replace(ALIKE, stragglers=(late,)), RANKS, [], HEADS)
+    assert found.severity == "warning"
+    assert "comes last in 64 % of the steps. It sleeps, reads or waits 5 ms [4, 6] longer a step" in found.message
+    assert "behind the others" not in found.message
+
+
+def test_a_late_rank_does_not_hide_that_others_are_late_in_turn() -> None:
+    both = replace(ALIKE, stragglers=(LATE,), is_imbalanced=True, imbalance=0.4, in_turn=0.2, batches_explain=True)
+    found = {each.rule: each.message for each in findings_of(both, RANKS, [], HEADS)}
+    assert set(found) == {"PA904", "PA905"}
+    assert "20 % of a step" in found["PA905"]
 
 
 def test_a_late_rank_with_larger_batches_is_an_imbalance_too() -> None:
@@ -56,7 +72,7 @@ def test_a_late_rank_with_larger_batches_is_an_imbalance_too() -> None:
 def test_an_imbalance_is_told_by_its_cause_and_not_where_noise_may_be_the_cause(
     explain: bool | None, is_busy: bool, said: str
 ) -> None:
-    loads = replace(ALIKE, is_imbalanced=True, imbalance=0.2, batches_explain=explain)
+    loads = replace(ALIKE, is_imbalanced=True, imbalance=0.2, in_turn=0.2, batches_explain=explain)
     found = findings_of(loads, RANKS, [], HEADS, is_busy)
     assert [(each.rule, said in each.message) for each in found] == ([("PA905", True)] if said else [])
 

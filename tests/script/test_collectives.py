@@ -86,6 +86,28 @@ QUEUED[0] += 0.5
 BUSY[0] += 0.25
 """
     + TELL,
+    "helpers": """
+def tell():
+    return [WATCH.facts()[name] for name in ("has_threads", "has_workers")]
+torch.set_num_threads(2)
+WATCH.take()
+torch.set_num_threads(1)
+for _ in range(8):
+    WATCH.take()
+early = tell()
+torch.set_num_threads(2)
+from torch.utils.data import DataLoader
+batches = iter(DataLoader(range(8), num_workers=1))
+for _ in range(3):
+    WATCH.take()
+print(json.dumps({"early": early, "late": tell()}))
+del batches
+""",
+    "no name": """
+dist.destroy_process_group()
+dist.init_process_group(store=dist.HashStore(), rank=0, world_size=1)
+"""
+    + TELL,
     "without": """
 nn.Linear(2, 2)(torch.ones(1, 2)).sum().backward()
 """
@@ -110,6 +132,15 @@ def test_collectives_that_a_script_calls_are_timed_and_their_line_is_kept(told: 
     (caller,) = found["facts"]["callers"][:1]
     assert (caller["name"], caller["seconds"], caller["calls"]) == ("all_reduce", 2.0, 1)
     assert found["facts"]["backend"] == "gloo"
+
+
+def test_a_group_without_a_name_is_that_of_its_device(told: dict[str, Any]) -> None:
+    """`init_process_group()` alone: torch calls its backend "undefined"."""
+    assert told["no name"]["facts"]["backend"] == "gloo"
+
+
+def test_threads_and_workers_that_a_training_has_behind_its_first_updates_are_told(told: dict[str, Any]) -> None:
+    assert told["helpers"] == {"early": [False, False], "late": [True, True]}
 
 
 def test_what_a_collective_calls_itself_counts_once(told: dict[str, Any]) -> None:

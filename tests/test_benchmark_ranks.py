@@ -1,0 +1,29 @@
+"""Two ranks with one thing wrong: the page is that of the records, and what it is worth is told of runs of one round."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import ranks as benchmark  # noqa: E402  # lies outside the package
+from records import read  # noqa: E402
+
+
+def test_the_page_is_that_of_the_records() -> None:
+    assert benchmark.PAGE.read_text(encoding="utf-8") == benchmark.page(read(benchmark.RECORDS))
+
+
+def test_only_runs_of_the_same_round_are_compared() -> None:
+    """One on an idle machine and one on a busy one differ by what the machine did."""
+
+    def record(training: str, number: int, step: float) -> dict[str, Any]:
+        return {"training": training, "judged": benchmark.JUDGED, "round": number, "step": step}
+
+    records = [record("balanced", n, 0.05) for n in (0, 1, 2)] + [record("unoverlapped", n, 0.1) for n in (1, 2, 9)]
+    records += [{"training": "unoverlapped", "judged": 1, "step": 9.0}]
+    (row,) = benchmark.worth(records)[2:]
+    assert "| 0.500 [0.500, 0.500] | 2 |" in row
