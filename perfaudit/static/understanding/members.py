@@ -85,13 +85,25 @@ def _is_other_text(source: Source, constant: ast.Constant) -> bool:
 def opens_itself(source: Source, definition: ast.ClassDef) -> bool:
     """Whether the class reaches its layers otherwise than by name: its children in a loop, or a computed name."""
     for node in ast.walk(definition):
-        if isinstance(node, ast.Attribute) and is_own(node) and node.attr in ("children", "named_children", "_modules"):
+        is_open = isinstance(node, ast.Attribute) and node.attr in ("children", "named_children", "_modules")
+        if isinstance(node, ast.Attribute) and is_open and is_own(node) and not _is_for_initialising(source, node):
             return True
         if isinstance(node, ast.Call) and source.text_of(node.func) in ("getattr", "setattr") and len(node.args) > 1:
             if isinstance(node.args[1], ast.Constant):
                 continue
             return True
     return False
+
+
+def _is_for_initialising(source: Source, modules: ast.Attribute) -> bool:
+    """Whether `self._modules` is there to hand each layer to an initialiser of the file, `normal_init(self._modules[m])`."""
+    loop = source.enclosing(modules, ast.For)
+    if modules.attr != "_modules" or not isinstance(loop, ast.For):
+        return False
+    calls = [statement.value for statement in loop.body if isinstance(statement, ast.Expr)]
+    names = {call.func.id for call in calls if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)}
+    is_plain = len(calls) == len(loop.body) and len(names) == 1 and "init" in next(iter(names)).lower()
+    return is_plain and any(definition.name in names for definition in source.definitions)
 
 
 def is_super(node: ast.expr) -> bool:

@@ -22,7 +22,7 @@ _NORM_CLASS = regex(r"Norm(alization)?(\d?d)?$")
 _INITIALISER = regex(
     r"init.*(weight|param|module|layer|net|model|conv|bias)|(weight|param|kaiming|xavier|normal|module)s?_init"
 )
-
+_FIRST_VALUES = {"zero_", "fill_", "normal_", "uniform_"}
 
 ANY_LAYER = Layer(ast.Call(ast.Name(""), [], []))  # one that another file builds
 
@@ -34,11 +34,47 @@ def needs_bias(source: Source, layer: Layer, kind: str) -> bool:
 
     Code that first asks whether there is a bias does not need it.
     """
-    key = rf"(^|\.){re.escape(layer.name)}\.bias$" if layer.name else r"\d\.bias$"
-    reads, keys = _bias_reads(source)
-    return any(re.search(key, text) for text in keys) or any(
-        _may_be(source, owner, layer) and not _is_about_others(source, read, owner, kind) for read, owner in reads
+    return _is_named(source, layer) or bool(_reads_of(source, layer, kind))
+
+
+def uses_bias(source: Source, layer: Layer, kind: str) -> bool:
+    """As `needs_bias`, but for what only gives the bias its first value, which can go with it."""
+    return _is_named(source, layer) or not all(
+        _gives_first_value(source, read) for read in _reads_of(source, layer, kind)
     )
+
+
+def _is_named(source: Source, layer: Layer) -> bool:
+    """Whether a text of this file may be the key of the bias: "conv1.bias"."""
+    key = rf"(^|\.){re.escape(layer.name)}\.bias$" if layer.name else r"\d\.bias$"
+    return any(re.search(key, text) for text in _bias_reads(source)[1])
+
+
+def first_value_of_bias(source: Source, layer: Layer, kind: str) -> ast.stmt | None:
+    """The statement that gives the bias of this layer its first value as if it were there: `m.bias.data.zero_()`."""
+    return next((source.statement(read) for read in _reads_of(source, layer, kind)), None)
+
+
+def _reads_of(source: Source, layer: Layer, kind: str) -> list[ast.expr]:
+    return [
+        read
+        for read, owner in _bias_reads(source)[0]
+        if _may_be(source, owner, layer) and not _is_about_others(source, read, owner, kind)
+    ]
+
+
+def _gives_first_value(source: Source, read: ast.expr) -> bool:
+    """Whether a read of `m.bias` is all of a statement such as `m.bias.data.zero_()` or `nn.init.constant_(m.bias, 0)`."""
+    statement = source.statement(read)
+    if not isinstance(statement, ast.Expr) or not isinstance(call := statement.value, ast.Call):
+        return False
+    if (source.qualified_name(call.func) or "").startswith("torch.nn.init."):
+        given = call.args[0] if call.args else None
+    elif isinstance(call.func, ast.Attribute) and call.func.attr in _FIRST_VALUES:
+        given = call.func.value
+    else:
+        return False
+    return (given.value if isinstance(given, ast.Attribute) and given.attr == "data" else given) is read
 
 
 @lru_cache(maxsize=2)

@@ -9,11 +9,12 @@ from typing import NamedTuple
 
 from perfaudit.static import edit
 from perfaudit.static.checks.conv_bias_before_norm.bias_uses import (
+    first_value_of_bias,
     freezes_norms,
-    needs_bias,
     sets_biases,
     sets_biases_of,
     unseen_initialiser,
+    uses_bias,
 )
 from perfaudit.static.checks.conv_bias_before_norm.flow import Layer, Link, links
 from perfaudit.static.checks.conv_bias_before_norm.wrapped_layers import wrapper_built
@@ -85,7 +86,7 @@ def biases_before_norm(
         return
     for biased, joined in found.values():
         sites = {id(link.first.call) for link in joined}
-        if len(sites) < biased.uses or any(needs_bias(source, link.first, biased.kind) for link in joined):
+        if len(sites) < biased.uses or any(uses_bias(source, link.first, biased.kind) for link in joined):
             continue
         alternatives: list[Where] = [link.where for link in joined]
         if biased.uses > 1 and any(alternatives):
@@ -320,6 +321,8 @@ def _proposal(source: Source, biased: _Biased, joined: list[Link], alternatives:
         return Proposal(f"pass `bias=False` where {by_default}; another norm may need the bias")
     if not all(is_steady(source, test, biased.call) for where in alternatives for test, _ in where):
         return Proposal("pass `bias=False` where the norm follows")
+    for setting in filter(None, (first_value_of_bias(source, link.first, biased.kind) for link in joined)):
+        return Proposal(f"{title}, and leave the bias out where `{source.brief(setting)}` sets it")
     initialiser = unseen_initialiser(source, biased.layer)
     if initialiser is not None:
         return Proposal(f"{title}, if `{initialiser}` leaves a missing bias alone")

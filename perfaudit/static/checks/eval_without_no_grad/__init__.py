@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.checks.eval_without_no_grad.callers import CallsInLoops, calls_elsewhere
+from perfaudit.static.checks.eval_without_no_grad.chosen_by_call import test_that_leaves_out
 from perfaudit.static.checks.eval_without_no_grad.escape import graph_escapes, proves_no_graph
 from perfaudit.static.checks.eval_without_no_grad.surroundings import (
     functions_around,
@@ -17,6 +18,7 @@ from perfaudit.static.checks.eval_without_no_grad.surroundings import (
     plain_decorators,
     plain_surroundings,
 )
+from perfaudit.static.old_torch import needs_old_torch
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Loop, Source
 from perfaudit.static.understanding.backward import backward_calls
@@ -85,12 +87,15 @@ def _unrecorded_evaluations(source: Source, call: ast.Call) -> Iterator[tuple[Lo
     model = _put_in_eval_mode(source, call)
     if not model or not source.imports_torch or gradients_are_off(source, call) or _may_be_frozen(source, model):
         return
+    if source.mentions("volatile") and needs_old_torch(source):  # `Variable(x, volatile=True)` records nothing there
+        return
     if any(_records_nothing(inside, definition) for inside, definition in _classes_elsewhere(source, call)):
         return
     statement = source.statement(call)
     for loop, seen in (
         *_trained_or_evaluated(source, statement, model),
         *_evaluated_only(source, call, statement, model),
+        *_evaluated_by_arguments(source, statement, model),
         *_evaluated_elsewhere(source, statement, model),
         *_one_step(source, statement, model),
     ):
@@ -269,7 +274,7 @@ def _evaluations_by_call(
         function = called_function(source, call)
         if function is None or not plain_decorators(function) or not plain_surroundings(source, call):
             continue
-        for name in _names_given(call, function, {model}):
+        for name in _names_given(call, function, {model}) | _own_names(call, model):
             yield from _in_eval_mode_still(source, function, name, calls - 1)
 
 
@@ -357,6 +362,50 @@ def _step_around(source: Source, choice: ast.If) -> Iterator[Function]:
     own = [call for call in backward_calls(source) if source.enclosing(call, *FUNCTIONS) is function]
     if is_in_loop and own and all(source.enclosing(call, *LOOPS, within=function) is None for call in own):
         yield function
+
+
+def _evaluated_by_arguments(source: Source, statement: ast.stmt, model: str) -> Iterator[tuple[Loop, Seen]]:
+    """Loops that train or evaluate, called behind a statement with arguments that leave the backward pass out."""
+    block = source.block(statement)
+    for item in block[next(n for n, item in enumerate(block) if item is statement) + 1 :]:
+        if any(_ends_eval_mode(source, node, model) for node in ast.walk(item)):
+            return
+        if not isinstance(item, (ast.Expr, ast.Assign, ast.AugAssign, ast.Return)):
+            continue
+        for call in (node for node in ast.walk(item) if isinstance(node, ast.Call)):
+            function = called_function(source, call)
+            if function is None or not plain_decorators(function) or not plain_surroundings(source, call):
+                continue
+            for name in _names_given(call, function, {model}) | _own_names(call, model):
+                yield from _loops_that_train_too(source, function, call, name)
+
+
+def _loops_that_train_too(
+    source: Source, function: Function, call: ast.Call, model: str
+) -> Iterator[tuple[Loop, Seen]]:
+    if any(_ends_eval_mode(source, node, model) for node in ast.walk(function)):
+        return
+    for loop in (loop for item in function.body for loop in _outermost_loops(item)):
+        calls = [node for node in ast.walk(loop) if isinstance(node, ast.Call)]
+        runs = [run for run in calls if _runs_model(source, run, model)]
+        steps = [c for c in calls if isinstance(c.func, ast.Attribute) and c.func.attr == "backward"]
+        tests = {test_that_leaves_out(source, step, function, call) for step in steps}
+        if not runs or len(tests) != 1 or "" in tests or not all(_records_graph(source, run) for run in runs):
+            continue
+        first = min(runs, key=lambda run: (run.lineno, run.col_offset))
+        if any(test_that_leaves_out(source, run, function, call) for run in runs):
+            continue
+        message = f"`{source.brief(first)}` also evaluates, in eval mode, and records a graph then"
+        test = tests.pop()
+        flag = test if test.startswith("not ") or " is " in test else f"bool({test})"
+        advice = f"run the forward pass and the loss under `torch.set_grad_enabled({flag})`"
+        yield loop, Seen(first, f"{message}, which no backward pass uses", Proposal(advice))
+
+
+def _own_names(call: ast.Call, model: str) -> set[str]:
+    """The name of a model that an object keeps, in a method that is called on the same object."""
+    is_own = isinstance(call.func, ast.Attribute) and dotted_name(call.func.value) == "self"
+    return {model} if is_own and model.startswith("self.") else set()
 
 
 def _is_under(source: Source, node: ast.AST, test: ast.expr, in_body: bool) -> bool:

@@ -26,6 +26,7 @@ def handwritten_attention(source: Source, module: ast.Module) -> Iterator[Seen]:
     if not source.mentions("oftmax") or not source.imports_torch:
         return
     from perfaudit.static.checks.handwritten_attention.attention import written_out  # most files have no softmax
+    from perfaudit.static.checks.handwritten_attention.attention_windows import is_in_small_windows
 
     for chain in written_out(source):
         if _is_one_query(source, chain.query):
@@ -41,6 +42,7 @@ def handwritten_attention(source: Source, module: ast.Module) -> Iterator[Seen]:
             _proposal(source, chain),
             places,
             hot=runs_every_step(source, chain.product),
+            hint=is_in_small_windows(source, chain.function),
         )
 
 
@@ -70,7 +72,7 @@ def _proposal(source: Source, chain: Chain) -> Proposal:
     from perfaudit.static.checks.handwritten_attention.second_derivatives import place_of_second_derivatives
 
     function, imported = edit.name_for(source, FUSED)
-    call = plain_call(source, chain)
+    call = plain_call(source, chain) if not chain.is_asked_for else None
     hooked = place_of_hooks(source, call.layers) if call is not None else ""
     twice = place_of_second_derivatives(source) if call is not None else ""
     if call is not None and not hooked and not twice and chain.rank in (None, AXES):
@@ -89,7 +91,8 @@ def _proposal(source: Source, chain: Chain) -> Proposal:
     advice = f"`{function}({', '.join(parts)})`"
     hooks = f", unless a hook in `{hooked}` is to see the weights" if hooked else ""
     second = f", unless `{twice}` differentiates it twice, which the fused kernels cannot" if twice else ""
-    return Proposal(f"compute it in one operator, {advice}, with axes {_axes(chain)}{mask}{hooks}{second}")
+    unless = " where nobody asks for the weights" if chain.is_asked_for else ""
+    return Proposal(f"compute it in one operator{unless}, {advice}, with axes {_axes(chain)}{mask}{hooks}{second}")
 
 
 def _axes(chain: Chain) -> str:

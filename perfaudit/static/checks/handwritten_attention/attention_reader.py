@@ -5,6 +5,11 @@ from __future__ import annotations
 import ast
 from dataclasses import replace
 
+from perfaudit.static.checks.handwritten_attention.asked_weights import (
+    asks_for_weights,
+    stands_where_asked,
+    taken_back_unless_asked,
+)
 from perfaudit.static.checks.handwritten_attention.attention_changes import is_zero
 from perfaudit.static.checks.handwritten_attention.attention_products import read_product
 from perfaudit.static.checks.handwritten_attention.attention_steps import arithmetic, operand_at_index
@@ -59,11 +64,17 @@ class Reader:
                 left, right = self.value(node.target), self.value(node.value)
                 self.bind(node.target, arithmetic(type(node.op), left, right, node.value), node.value)
             case ast.Return():
-                if node.value is not None:
+                if isinstance(node.value, ast.Tuple) and stands_where_asked(self.source, node):
+                    self.give_if_asked(node.value)
+                elif node.value is not None:
                     self.returned.append(self.value(node.value))
             case ast.If():
                 self.value(node.test)
-                self.branches([node.body, node.orelse])
+                if (name := taken_back_unless_asked(self.source, node)) and isinstance(self.names.get(name), Weights):
+                    self.give_if_asked(ast.Name(name, ast.Load()))
+                    self.names[name] = PLAIN
+                else:
+                    self.branches([node.body, node.orelse])
             case ast.For() | ast.AsyncFor():
                 self.value(node.iter)
                 self.bind(node.target, PLAIN, node.iter)
@@ -93,6 +104,16 @@ class Reader:
                         value = self.value(child)
                         if not isinstance(node, ast.Expr):
                             want(value)
+
+    def give_if_asked(self, node: ast.expr) -> None:
+        """Reads what a function gives only to who asks for the weights."""
+        for part in node.elts if isinstance(node, ast.Tuple) else [node]:
+            value = self.value(part)
+            if isinstance(value, Weights):
+                for chain in value.chains:
+                    chain.is_asked_for = True
+            else:
+                want(value)
 
     def branches(self, blocks: list[list[ast.stmt]]) -> None:
         before, after = dict(self.names), []
@@ -165,6 +186,10 @@ class Reader:
                 return arithmetic(type(node.op), left, right, node.right, node.left)
             case ast.IfExp():
                 want(self.value(node.test))
+                if asks_for_weights(self.source, node.test):
+                    self.give_if_asked(node.body)
+                    want(self.value(node.orelse))
+                    return PLAIN
                 return join_values(self.value(node.body), self.value(node.orelse))
             case ast.NamedExpr():
                 value = self.value(node.value)

@@ -25,6 +25,7 @@ class Chain:
     is_masked: bool = False
     has_dropout: bool = False
     wanted: bool = False  # the scores or weights serve something else too
+    is_asked_for: bool = False  # the weights are given to who asks for them, which is not done by default
 
 
 @dataclass(frozen=True, slots=True)

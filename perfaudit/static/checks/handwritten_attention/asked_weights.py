@@ -1,0 +1,53 @@
+"""Weights that an attention gives to who asks for them: `return out, weights if output_attentions else None`."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from perfaudit.expressions import regex
+from perfaudit.static.source import FUNCTIONS, Source
+from perfaudit.static.understanding.members import is_own, own_values
+from perfaudit.static.understanding.names import last_name
+from perfaudit.static.understanding.values import written_default
+
+_FLAG = regex(r"(output|return|need|ret|get)_?\w{0,8}?(att|weight|score|map|prob)|^vis(uali[sz]e)?$", re.IGNORECASE)
+
+
+def asks_for_weights(source: Source, test: ast.expr) -> bool:
+    """Whether a test is a flag that asks for the weights, and is off as it is written: `output_attentions=False`."""
+    if not isinstance(test, (ast.Name, ast.Attribute)) or not _FLAG.search(last_name(test)):
+        return False
+    meant = own_values(source, test, test.attr) if isinstance(test, ast.Attribute) and is_own(test) else [test]
+    written = [written_default(source, value) if value is not None else None for value in meant]
+    return bool(written) and all(isinstance(w, ast.Constant) and not w.value for w in written)
+
+
+def stands_where_asked(source: Source, node: ast.stmt) -> bool:
+    """Whether a statement runs only where somebody asks for the weights."""
+    child: ast.AST = node
+    for ancestor in source.ancestors(node):
+        if isinstance(ancestor, FUNCTIONS):
+            return False
+        if isinstance(ancestor, ast.If) and child is not ancestor.test:
+            is_in_body = any(child is item for item in ancestor.body)
+            flag = ancestor.test if is_in_body else _operand_of_not(ancestor.test)
+            if flag is not None and asks_for_weights(source, flag):
+                return True
+        child = ancestor
+    return False
+
+
+def taken_back_unless_asked(source: Source, node: ast.If) -> str:
+    """The name of `if not output_attentions: weights = None`; "" for any other condition."""
+    flag = _operand_of_not(node.test)
+    only = node.body[0] if len(node.body) == 1 and not node.orelse else None
+    if flag is None or not isinstance(only, ast.Assign) or not asks_for_weights(source, flag):
+        return ""
+    is_none = isinstance(only.value, ast.Constant) and only.value.value is None
+    target = only.targets[0]
+    return target.id if is_none and len(only.targets) == 1 and isinstance(target, ast.Name) else ""
+
+
+def _operand_of_not(test: ast.expr) -> ast.expr | None:
+    return test.operand if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) else None
