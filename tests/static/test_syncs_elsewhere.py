@@ -442,3 +442,26 @@ def test_the_gpu_may_be_named_only_in_what_a_trainer_is_derived_from(tmp_path: P
                     self.total += loss.item()
     """
     assert len(messages(tmp_path, textwrap.dedent(code), helpers)) == number
+
+
+@pytest.mark.parametrize(
+    ("helpers", "number"),
+    [
+        ("class Net:\n    def run_batch(self, x):\n        return {'loss': self.net(x.cuda()).mean()}\n", 1),
+        ("class Net:\n    def run_batch(self, x):\n        return {'loss': self.net(x).mean()}\n", 0),
+    ],
+)
+def test_the_gpu_may_be_named_only_in_what_a_script_imports(tmp_path: Path, helpers: str, number: int) -> None:
+    code = """
+        import torch
+        from helpers.misc import Net
+
+        if __name__ == "__main__":
+            model, total = Net(), 0.0
+            for batch in batches:
+                loss = model.run_batch(batch)["loss"]
+                loss.backward()
+                optimizer.step()
+                total += loss.item()
+    """
+    assert len(messages(tmp_path, textwrap.dedent(code), helpers)) == number

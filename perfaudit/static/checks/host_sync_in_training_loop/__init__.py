@@ -159,8 +159,12 @@ def _on_accelerator(source: Source) -> bool:
 
 
 def _is_alone_on_host(source: Source, step: StepLoop) -> bool:
-    """Whether the loop is under the main guard of a file that uses no accelerator: what imports the file does not run it."""
-    return any(is_main_guard(a) for a in source.ancestors(step.loop)) and not uses_accelerator(source)
+    """Whether the loop is under the main guard of a file that uses no accelerator, nor imports what does: what imports the
+    file does not run it.
+    """
+    if not any(is_main_guard(a) for a in source.ancestors(step.loop)) or uses_accelerator(source):
+        return False
+    return source.neighbours is None or not source.neighbours.imports_carry("accelerator")
 
 
 def _trains(step: StepLoop) -> bool:
