@@ -189,3 +189,20 @@ def test_what_may_see_attention_weights_from_another_file(project: Folder, other
     source = Source("net.py", code, Project([folder / "show.py", folder / "net.py"]).seen_from(folder / "net.py"))
     (finding,) = run_checks(source, all_rules(), frozenset(["PA208"]))
     assert finding.fix is not None and finding.fix.safety == safety
+
+
+@pytest.mark.parametrize(
+    ("other", "severity"),
+    [
+        ("import net\nCONFIG = {'image_size': 32, 'patch_size': 4}", "hint"),
+        ("import net\nCONFIG = {'image_size': 224, 'patch_size': 16}", "warning"),
+        ("import net\nclass Net:\n    def __init__(self, img_size=(32, 32), patch_size=2): ...", "warning"),
+        ("CONFIG = {'image_size': 32, 'patch_size': 4}", "warning"),  # nothing joins the two
+    ],
+)
+def test_patches_that_another_file_cuts(project: Folder, other: str, severity: str) -> None:
+    text = f"{ATTENTION}\n# patches of an image\n"
+    folder = project(**{"net.py": text, "train.py": other})
+    neighbours = Project(sorted(folder.glob("*.py"))).seen_from(folder / "net.py")
+    (finding,) = run_checks(Source("net.py", text, neighbours), all_rules(), frozenset(["PA203"]))
+    assert finding.severity == severity

@@ -10,7 +10,7 @@ from perfaudit.static.checks.data_parallel.ranks import launcher, patch, title
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.distributed import derived_calls, only_evaluates, wraps_otherwise
-from perfaudit.static.understanding.values import argument, resolve
+from perfaudit.static.understanding.values import argument, resolve, written_default
 
 
 @check(
@@ -41,14 +41,15 @@ def _check_call(source: Source, call: ast.Call) -> Iterator[Seen]:
     devices = (resolve(source, devices) or devices) if isinstance(devices, ast.expr) else devices
     if isinstance(devices, (ast.List, ast.Tuple)) and len(devices.elts) <= 1:  # one device: called as it is
         return
+    is_one = isinstance(devices, ast.expr) and _is_one_by_default(source, devices)
     model = source.brief(call.args[0], 30) if call.args else "model"
     message = f"`{source.brief(call)}` copies `{model}` to every GPU on each step, all driven by one Python process"
     if wraps_otherwise(source):
         advice = "start one process per GPU (`torchrun --nproc-per-node=gpu`), for which this file has a branch already"
-        yield Seen(call, message, Proposal(advice), hint=wraps_otherwise(source, source.scope(call)))
+        yield Seen(call, message, Proposal(advice), hint=is_one or wraps_otherwise(source, source.scope(call)))
         return
     try:
-        yield Seen(call, message, Proposal(title(source), patch(source, call)))
+        yield Seen(call, message, Proposal(title(source), patch(source, call)), hint=is_one)
     except Refused as why:
         yield Seen(
             call,
@@ -57,7 +58,14 @@ def _check_call(source: Source, call: ast.Call) -> Iterator[Seen]:
                 f"run one process per GPU (`{launcher(source)}`) and wrap with "
                 f"`torch.nn.parallel.DistributedDataParallel({model}, device_ids=[local_rank])`; no patch: {why}"
             ),
+            hint=is_one,
         )
+
+
+def _is_one_by_default(source: Source, devices: ast.expr) -> bool:
+    """Whether the devices are a parameter with one device as its default, `gpu_ids=[0]`: the model is then called as it is."""
+    written = written_default(source, devices)
+    return isinstance(written, (ast.List, ast.Tuple)) and len(written.elts) == 1
 
 
 def _runs_without_cuda(source: Source, call: ast.Call) -> bool:

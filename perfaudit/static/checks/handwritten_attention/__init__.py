@@ -26,7 +26,7 @@ def handwritten_attention(source: Source, module: ast.Module) -> Iterator[Seen]:
     if not source.mentions("oftmax") or not source.imports_torch:
         return
     from perfaudit.static.checks.handwritten_attention.attention import written_out  # most files have no softmax
-    from perfaudit.static.checks.handwritten_attention.attention_windows import is_in_small_windows
+    from perfaudit.static.checks.handwritten_attention.few_positions import has_few_positions
 
     for chain in written_out(source):
         if _is_one_query(source, chain.query):
@@ -42,7 +42,7 @@ def handwritten_attention(source: Source, module: ast.Module) -> Iterator[Seen]:
             _proposal(source, chain),
             places,
             hot=runs_every_step(source, chain.product),
-            hint=is_in_small_windows(source, chain.function),
+            hint=has_few_positions(source, chain.function),
         )
 
 

@@ -1,0 +1,93 @@
+"""Whether the positions are few: those of a small window, or of an image that is cut into few patches, by the sizes in sight."""
+
+from __future__ import annotations
+
+import ast
+from functools import lru_cache
+
+from perfaudit.expressions import regex
+from perfaudit.static.checks.handwritten_attention.named_numbers import numbers_in, parameters, values_named
+from perfaudit.static.source import FUNCTIONS, Function, Source
+from perfaudit.static.understanding.names import last_name
+
+FEW = 64  # positions, 8 by 8: readers call the windows of 49 and 64 positions of vision transformers hardly worth a change
+_WINDOW = regex(r"^(win|window)(_?size)?$|^ws$")
+_IMAGE = regex(r"^(image|img|input)_?size$|^(image|img)_?(height|width|h|w)$")
+_PATCH = regex(r"^patch(_?size)?$|^patch_?(height|width|h|w)$")
+
+
+def has_few_positions(source: Source, function: Function) -> bool:
+    """Whether all sizes of windows or patches in sight make few positions of what a function attends to."""
+    return _is_in_small_windows(source, function) or _is_of_few_patches(source)
+
+
+def _is_of_few_patches(source: Source) -> bool:
+    """Whether this file, or else those that import it, cut images into few patches and never into many."""
+    if not source.mentions("patch"):
+        return False
+    if own := _counts_of_patches(source):
+        return max(own) <= FEW
+    ask = source.neighbours.some_importer if source.neighbours is not None else None
+    return ask is not None and bool(ask(_cuts_into_few)) and not ask(_cuts_into_many)
+
+
+def _cuts_into_few(source: Source) -> bool:
+    counts = _counts_of_patches(source)
+    return bool(counts) and max(counts) <= FEW
+
+
+def _cuts_into_many(source: Source) -> bool:
+    return any(count > FEW for count in _counts_of_patches(source))
+
+
+@lru_cache(maxsize=4)
+def _counts_of_patches(source: Source) -> tuple[int, ...]:
+    """How many patches the largest image that a file names is cut into, by the smallest patch that it names."""
+    if not source.mentions("patch"):
+        return ()
+    images, patches = (
+        [n for node in values_named(source, pattern) for n in numbers_in(source, node) if n]
+        for pattern in (_IMAGE, _PATCH)
+    )
+    return ((max(images) // min(patches)) ** 2,) if images and patches else ()
+
+
+def _is_in_small_windows(source: Source, function: Function) -> bool:
+    """Whether a class attends in square windows, as it is built with their size, and all sizes in its file are small."""
+    owner = source.enclosing(function, ast.ClassDef)
+    if not isinstance(owner, ast.ClassDef) or not _is_built_with_window(owner):
+        return False
+    if not any(_is_area(node) for node in ast.walk(owner)):
+        return False
+    sizes = _window_sizes(source)
+    return bool(sizes) and all(size is not None and size * size <= FEW for size in sizes)
+
+
+def _is_built_with_window(owner: ast.ClassDef) -> bool:
+    builders = (node for node in owner.body if isinstance(node, FUNCTIONS) and node.name == "__init__")
+    return any(_is_window(argument.arg) for builder in builders for argument, _ in parameters(builder))
+
+
+def _is_window(name: str) -> bool:
+    return _WINDOW.match(name.lower()) is not None
+
+
+def _is_area(node: ast.AST) -> bool:
+    """`window[0] * window[1]`, `(2 * window - 1) ** 2`: the window has two sides."""
+    if not isinstance(node, ast.BinOp) or not _names_window(node.left):
+        return False
+    return isinstance(node.op, ast.Pow) or (isinstance(node.op, ast.Mult) and _names_window(node.right))
+
+
+def _names_window(node: ast.AST) -> bool:
+    return any(isinstance(n, (ast.Name, ast.Attribute)) and _is_window(last_name(n)) for n in ast.walk(node))
+
+
+@lru_cache(maxsize=2)
+def _window_sizes(source: Source) -> tuple[int | None, ...]:
+    """The sides of windows that parameters default to and calls give in a file; None for one that is not known.
+
+    What hands a window on, `window_size=self.window_size`, gives none of its own.
+    """
+    given = values_named(source, _WINDOW)
+    return tuple(size for node in given if not _names_window(node) for size in numbers_in(source, node))
