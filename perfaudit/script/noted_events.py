@@ -6,6 +6,7 @@ when they are told, a few times a second, in one go.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -53,7 +54,8 @@ class UpdateRecords:
         self._spans = Spans(now)
         self._records: list[Json] = []
         self.called: set[type] = set()
-        self._noted = self._watched = 0  # events, and updates that are watched in full
+        self._noted = self._watched = 0  # events, and updates that are watched in full, behind the first one
+        self._is_first = True  # until an update has ended
         self._forget(now)
 
     def _forget(self, now: float) -> None:
@@ -111,7 +113,10 @@ class UpdateRecords:
                 if value is not None:
                     self._leave_out(now, value)
             elif kind == UPDATED:
-                self._watched += 1
+                if self._is_first:  # a rollout or an evaluation ahead of it may have noted a thousand times as much
+                    self._noted, self._is_first = operator.length_hint(values) // 3, False
+                else:
+                    self._watched += 1
                 self._end_update(now, spans.take(), *value)
             elif kind == COUNTED:
                 self._noted -= 2  # with that behind it
@@ -153,7 +158,7 @@ class UpdateRecords:
 
     @property
     def events_per_update(self) -> float:
-        """Of those that are watched in full."""
+        """Of those that are watched in full, without the first one."""
         return self._noted / self._watched if self._watched else 0.0
 
     def _end_update(self, now: float, phases: list[float], optimizer: int, values: Json) -> None:
