@@ -115,8 +115,9 @@ def test_a_phase_is_noted_that_raises() -> None:
 def test_what_comes_before_the_first_update_is_no_measure_of_the_others() -> None:
     """The first rollout of a PPO is 2,048 calls of its models, and none lies between most of the updates behind it."""
     made = UpdateRecords(0.0)
-    rollout = [FORWARD, 0.0, None, CALLED, 0.0, NO_GRADIENTS] * 2048
+    rollout: list[object] = [FORWARD, 0.0, None, CALLED, 0.0, NO_GRADIENTS] * 2048
     made.add([*rollout, *STEP, *STEP])
     assert made.events_per_update == len(STEP) // 3 + 1  # TOLD of the first one lies behind it
-    made.add(STEP * 8)
+    for _ in range(8):
+        made.add(STEP)
     assert made.events_per_update == pytest.approx(len(STEP) // 3, rel=0.02)
