@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +21,10 @@ class ChildEngine:
     """Races in the training that was built in a child, which is its own from now on.
 
     timeout: seconds that each step may take, and putting a candidate in place. of_ranks: the child is one on each rank.
+    longest: the same for whoever asks, who may have less time.
     """
+
+    longest = math.inf
 
     def __init__(self, child: Asked, timeout: float, of_ranks: bool = False) -> None:
         self._timeout, self._of_ranks = timeout, of_ranks
@@ -53,11 +57,12 @@ class ChildEngine:
             "pairs": [*pairs],
         }
         command |= {"marker": self._marker.name, "so_far": so_far or {}}
-        return self._child.ask(command, STEPS_OF_ONE * self._timeout, self.in_place)
+        return self._child.ask(command, min(STEPS_OF_ONE * self._timeout, self.longest), self.in_place)
 
     def race(self, seconds: float, last: float) -> Json:
         """Race for so long: see `measure.screening.Screening.run`. Raises ChildFailed."""
-        return self._child.ask({"do": "race", "seconds": seconds, "last": last}, self._timeout + HANGING * seconds)
+        within = min(self._timeout, self.longest) + HANGING * seconds
+        return self._child.ask({"do": "race", "seconds": seconds, "last": last}, within)
 
     def in_place(self) -> str:
         """The key of what was put in place last, "" for nothing: who is to blame where the process ended."""

@@ -26,6 +26,7 @@ LEAST = 0.01  # of the step; what a patch must gain for certain to stay
 CALIBRATING_QUADS = 16  # of a control that is raced alone: two in each batch of its interval
 BUSY = 1.5  # wall over processor seconds of a step that only computes; above, the machine is doing something else
 SLICE = 1.0  # seconds between two looks at how a race stands
+LATE = 60.0  # seconds behind its end that a race waits for a step: one that hangs must not cost more than the budget
 TOLD = 10.0  # seconds between two words on how a race stands that outlast a killed run
 SEED = 7
 RAISES = "a step of the training raises now and then, with patches and without; such steps are not counted"
@@ -121,6 +122,7 @@ class Screen:
         raced, terms = so_far.raced, so_far.terms
         if self._engine is None:
             self._engine = self.session.workshop.engine()
+        self._engine.longest = deadline.seconds_left() + LATE
         waiting = so_far.waiting()
         prepared = self._engine.screen(
             waiting, terms.least, SEED, terms.base, terms.rivals, so_far.quads_of(waiting), self.may_count_own,
@@ -132,6 +134,7 @@ class Screen:
         while not enough():
             seconds = 0.0 if is_enough else min(SLICE, deadline.seconds_left())
             is_last = seconds < SLICE
+            self._engine.longest = deadline.seconds_left() + LATE
             state = self._engine.race(seconds, last=deadline.share_of_end() if is_last else 0.0)
             has_left, is_look = so_far.take(state)
             self.session.watch.standings(_standings(raced, terms.names))

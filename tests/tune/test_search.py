@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import sys
 import types
 from collections.abc import Callable, Sequence
@@ -30,7 +31,7 @@ from perfaudit.report import Report
 from perfaudit.target.names import Target
 from perfaudit.tune.recording import Record
 from perfaudit.tune.report import CALIBRATING_SHARE, tune
-from perfaudit.tune.screening import CALIBRATING_QUADS, NOT_LEARNING
+from perfaudit.tune.screening import CALIBRATING_QUADS, LATE, NOT_LEARNING
 from perfaudit.tune.session import INTERRUPTED
 from perfaudit.tune.workshop import Check, Json
 
@@ -486,3 +487,21 @@ def test_without_an_unfinished_run_there_is_nothing_to_resume(search: Callable[.
 
     with pytest.raises(UserError, match="no run of `perfaudit tune` in this folder is unfinished"):
         search(Shop(clock, {0: 1.0, 1: 0.9}), Sizes("one", [1]), begin=begin(Path(), True))
+
+
+def test_a_race_waits_for_a_step_little_longer_than_there_is_time(
+    search: Callable[..., Report], clock: FakeClock
+) -> None:
+    class Seen(Engine):
+        longest = math.inf
+
+        def race(self, seconds: float, last: bool) -> Json:
+            given.append(self.longest)
+            return super().race(seconds, last)
+
+    given: list[float] = []
+    shop = Shop(clock, {0: 1.0, 1: 0.9})
+    shop.engine = lambda: Seen(shop)  # type: ignore[method-assign]
+    search(shop, Sizes("sizes", [1]), budget=100.0)
+    assert given and all(LATE <= seconds <= CALIBRATING_SHARE * 100.0 + LATE for seconds in given)
+    assert given == sorted(given, reverse=True)
