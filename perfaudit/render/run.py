@@ -50,7 +50,7 @@ _SHOWN = 8  # findings; a scan shows all of them, with their patches
 def run_page(report: Report, run: Run, paint: Paint, width: int) -> str:
     """The run, then what is wrong in the files it imported: what was seen to take time first."""
     parts = [run_block(run, paint, width, finding_of_data(report))]
-    if run.counted and (busy := busy_before(report)):
+    if busy := busy_before(report):
         parts.append(wrap(paint(busy, "yellow"), width, "") + "\n")
     if run.profile is not None:
         parts.append(_profile(run.profile, width))
@@ -100,14 +100,19 @@ def next_command(run: Run) -> str:
 
 
 def busy_before(report: Report) -> str:
-    """That others used the machine when the script was started; "" where they did not."""
+    """That others used the machine when the script was started; "" where they did not, and where that explains nothing."""
     machine = report.environment
     if machine is None or machine.load is None or machine.load <= MOST_LOAD * machine.cores:
         return ""
     if report.run is not None and report.run.is_busy:
         return ""  # what was seen in the steps says it
+    what = "a step may take less"
+    if report.run is not None and not report.run.counted:
+        if report.run.ended != "late":
+            return ""
+        what = "it may come to its first step sooner"
     cores = count(machine.cores, "core")
-    return f"The machine was busy before the script started (load {machine.load:.3g} on {cores}): alone, a step may take less."
+    return f"The machine was busy before the script started (load {machine.load:.3g} on {cores}): alone, {what}."
 
 
 def finding_of_data(report: Report) -> str:

@@ -124,6 +124,14 @@ def test_a_busy_machine_is_said(load: float | None, is_said: bool) -> None:
     assert (busy in text) == is_said == ("busy" in text)
 
 
+@pytest.mark.parametrize(("ended", "is_said"), [("late", True), ("finished", False)])
+def test_a_busy_machine_is_said_where_no_step_came_in_time(ended: str, is_said: bool) -> None:
+    machine = Environment("cpu", "3.11", "Linux", 2, 1 << 30, load=10.2)
+    text = said_of(summarize(Seen(0.0, [], {"device": "cpu"}, ended), "train.py"), environment=machine)
+    busy = "before the script started (load 10.2 on 2 cores): alone, it may come to its first step sooner."
+    assert (busy in text) == is_said == ("busy" in text)
+
+
 def test_waiting_for_data_that_limits_nothing_is_said_with_what_shortens_it() -> None:
     run = summarize(seen_of({"device": "cpu"}, forward=0.81, data_wait=0.19), "train.py")
     assert run.limited_by == "compute"

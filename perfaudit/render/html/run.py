@@ -34,7 +34,8 @@ def run_header(report: Report, run: Run) -> Markup:
     head = element("h1", f"perfaudit {report.command}: {run.script}")
     if not run.counted:
         first, *others = no_step(run)
-        return element("header", head, element("p", words(first), class_="verdict"), paragraphs(others))
+        why = [*others, busy_before(report)]
+        return element("header", head, element("p", words(first), class_="verdict"), paragraphs(why))
     step, _, sure = headline(run).partition(" (")
     parts = [
         head,
