@@ -14,8 +14,12 @@ from perfaudit.static.source.plain_subclass import same_signature
 PACKAGE = Path(__file__).parent.parent.parent / "perfaudit"
 
 
-@pytest.mark.parametrize("path", sorted((PACKAGE / "static").rglob("*.py")), ids=lambda path: path.stem)
-def test_our_own_modules(path: Path) -> None:
+def test_our_own_modules() -> None:
+    for path in sorted((PACKAGE / "static").rglob("*.py")):
+        check_names(path)
+
+
+def check_names(path: Path) -> None:
     text = path.read_text()
     names, imports = ModuleNames(text), {}
     for statement in ast.parse(text).body:
@@ -27,9 +31,10 @@ def test_our_own_modules(path: Path) -> None:
             imports.update({a.asname or a.name: a.name for a in statement.names if "." not in a.name})
         elif isinstance(statement, ast.ClassDef):
             base = ast.unparse(statement.bases[0]) if len(statement.bases) == 1 else ""
-            assert names.base_of(statement.name, plain=False) == base
-            assert names.base_of(statement.name, plain=True) == (base if same_signature(statement) else "")
-    assert imports.items() <= names.imports.items()  # those under TYPE_CHECKING are in it too
+            place = f"{path}:{statement.lineno}"
+            assert names.base_of(statement.name, plain=False) == base, place
+            assert names.base_of(statement.name, plain=True) == (base if same_signature(statement) else ""), place
+    assert imports.items() <= names.imports.items(), path  # those under TYPE_CHECKING are in it too
 
 
 @pytest.mark.parametrize(
