@@ -169,3 +169,8 @@ class Run:
     def is_busy(self) -> bool:
         """Whether its threads were seen to wait for cores that others held."""
         return (self.queued or 0.0) >= QUEUED
+
+
+def rank_with_most(phase: str, run: Run) -> RankRun | None:
+    """The rank of which a phase takes the largest share of a step; None of a run without ranks."""
+    return max(run.by_rank, key=lambda each: each.phases.get(phase, 0.0), default=None)

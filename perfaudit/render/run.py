@@ -11,7 +11,7 @@ from perfaudit.render.paint import Paint, hanging, wrap
 from perfaudit.render.run_ranks import ranks_block
 from perfaudit.render.words import MOST_LOAD, count
 from perfaudit.report import Report
-from perfaudit.runs import NEVER_BUILT, PHASE_WORDS, SETUP_WORDS, Run, StepsProfile
+from perfaudit.runs import NEVER_BUILT, PHASE_WORDS, SETUP_WORDS, Run, StepsProfile, rank_with_most
 
 _LIMITS = {
     "data": "The step waits for data: a faster loader shortens it, a faster model does not.",
@@ -37,6 +37,8 @@ MOST_ELSEWHERE = 0.5  # of a step
 FEWEST_TO_TUNE = 20  # steps of a whole training; of one with fewer, `tune` hands over nothing
 MEAN_FAR = 1.5  # times the median, from which on the two tell different things
 MUCH_UNEVEN = 0.2  # of the time of all steps; what is not counted is then a good part of the training
+FAR_MORE = 2.0  # times the first rank's share, from which on another rank's is told in its place
+EXPOSED_SHARE = 0.5  # of what is neither model nor optimizer; then communication is most of that
 DATA_IN_TIME = 0.05  # of a step; what waits for data longer is not called in time
 _SHOWN_FILES = 4  # where there are more, one less and the number of the others
 _BAR = 30  # characters of a share of 100 %
@@ -184,15 +186,29 @@ def limited_by(run: Run, of_data: str) -> str:
     """What limits a step, in a sentence. of_data: a finding of what makes data come late."""
     if run.limited_by == "host" and run.device == "cpu":
         return _IDLE_HOST
+    if run.limited_by == "compute" and (of_rank := _late_data(run)):
+        return of_rank
     if run.limited_by == "compute" and (share := run.phases.get("data_wait", 0.0)) >= DATA_IN_TIME:
         cure = f" {of_data} may shorten it." if of_data else ""
         return f"The step computes more than it waits: waiting for data takes {100 * share:.0f} % of a step.{cure}"
     if run.limited_by == "compute" and (share := run.phases.get("other", 0.0)) >= MOST_ELSEWHERE:
-        return (
-            f"The step computes, but {100 * share:.0f} % of it is neither model nor optimizer: "
-            "logging, saving, an environment, or batches that the loop makes by itself."
-        )
+        outside = f"The step computes, but {100 * share:.0f} % of it is neither model nor optimizer"
+        if (exposed := run.communication_exposed or 0.0) >= EXPOSED_SHARE * share:
+            return f"{outside}; communication that nothing hides takes {100 * exposed:.0f} % of it."
+        return f"{outside}: logging, saving, an environment, or batches that the loop makes by itself."
     return _LIMITS[run.limited_by or "compute"]
+
+
+def _late_data(run: Run) -> str:
+    """That another rank than the first, whose phases are shown, waits for data; "" where none waits far longer."""
+    most = rank_with_most("data_wait", run)
+    share = most.phases.get("data_wait", 0.0) if most is not None else 0.0
+    if most is None or share < max(DATA_IN_TIME, FAR_MORE * run.phases.get("data_wait", 0.0)):
+        return ""
+    return (
+        f"Rank {most.rank} waits for data for {100 * share:.0f} % of a step; the first rank, whose phases these are, "
+        "computes."
+    )
 
 
 def seen_besides(run: Run) -> list[str]:

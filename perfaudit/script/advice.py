@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Sequence
 
 from perfaudit.findings import Finding
-from perfaudit.runs import NEVER_BUILT, PHASE_WORDS, Run
+from perfaudit.runs import NEVER_BUILT, PHASE_WORDS, Run, rank_with_most
 
 # The phase that a finding of a rule can shorten, by the beginning of the rule's name; others are of no one phase.
 PHASE_OF_RULE = {
@@ -126,7 +126,8 @@ def _share(finding: Finding, run: Run) -> float | None:
     phase = next((phase for rule, phase in PHASE_OF_RULE.items() if finding.rule.startswith(rule)), None)
     if phase is None or (phase == "average" and not run.phases[phase]):  # the script's own average is no phase
         return None
-    return run.phases[phase]
+    most = rank_with_most(phase, run)
+    return max(run.phases[phase], most.phases.get(phase, 0.0) if most is not None else 0.0)
 
 
 def _is_worth_saying(finding: Finding, run: Run) -> bool:
@@ -135,7 +136,9 @@ def _is_worth_saying(finding: Finding, run: Run) -> bool:
 
 def _with_share(finding: Finding, share: float, run: Run) -> Finding:
     phase = next(phase for rule, phase in PHASE_OF_RULE.items() if finding.rule.startswith(rule))
-    note = f"observed: {PHASE_WORDS[phase]} takes {100 * share:.1f} % of a step here"
+    most = rank_with_most(phase, run)
+    where = f"on rank {most.rank}" if most is not None and share > run.phases[phase] else "here"
+    note = f"observed: {PHASE_WORDS[phase]} takes {100 * share:.1f} % of a step {where}"
     if phase == "optimizer" and run.optimizers > 1:
         note += ", all optimizers together"
     return _with_note(finding, note)

@@ -9,7 +9,7 @@ from surveys import found
 
 from perfaudit.findings import Location
 from perfaudit.rules import all_rules
-from perfaudit.runs import NEVER_BUILT, Run
+from perfaudit.runs import NEVER_BUILT, RankRun, Run
 from perfaudit.script.advice import ALONE, ELSEWHERE, NEVER_CALLED, NEVER_READ, NEVER_UPDATES, order_findings
 
 PHASES = {"data_wait": 0.5, "host_to_device": 0.0, "forward": 0.3, "backward": 0.19, "optimizer": 0.01, "average": 0.0}
@@ -105,3 +105,11 @@ def test_a_hint_is_said_only_where_its_phase_takes_much() -> None:
     hints = [found(rule).with_(severity="hint") for rule in ("PA101", "PA402", "PA204")]
     assert [finding.rule for finding in order_findings(hints, run())] == ["PA101"]
     assert order_findings(hints, Run("train.py", "failed", device="cpu")) == ()
+
+
+def test_a_phase_is_that_of_the_rank_which_it_takes_longest() -> None:
+    ranks = (RankRun(0, "enough", phases=PHASES), RankRun(1, "enough", phases={**PHASES, "data_wait": 0.7}))
+    (told,) = order_findings([found("PA101")], replace(run(), ranks=2, by_rank=ranks))
+    assert told.note == "observed: waiting for data takes 70.0 % of a step on rank 1"
+    (told,) = order_findings([found("PA101")], replace(run(), ranks=2, by_rank=ranks[:1]))
+    assert told.note == "observed: waiting for data takes 50.0 % of a step here"

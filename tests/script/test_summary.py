@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from perfaudit.measurements import Environment
 from perfaudit.render.paint import plain
 from perfaudit.render.run import figures, run_block, run_page
 from perfaudit.report import Report
-from perfaudit.runs import NEVER_BUILT, ProfileRow, Run
+from perfaudit.runs import NEVER_BUILT, ProfileRow, RankRun, Run
 from perfaudit.script import waiting
 from perfaudit.script.advice import order_findings
 from perfaudit.script.observe import Seen
@@ -325,3 +326,12 @@ def test_a_step_that_is_mostly_no_phase_says_so() -> None:
         summarize(seen_of({"device": "cpu"}, forward=0.4), "train.py")
     )
     assert "neither model" not in said_of(summarize(seen_of({"device": "cpu"}, forward=0.6), "train.py"))
+
+
+def test_of_ranks_what_holds_for_the_first_one_is_not_said_of_all() -> None:
+    run = summarize(seen_of({"device": "cpu"}, forward=0.4), "train.py")
+    own = replace(run, ranks=2, communication_exposed=0.54)
+    assert "neither model nor optimizer; communication that nothing hides takes 54 % of it." in said_of(own)
+    ranks = tuple(RankRun(rank, "enough", phases={"data_wait": share}) for rank, share in ((0, 0.01), (1, 0.28)))
+    assert "Rank 1 waits for data for 28 % of a step" in said_of(replace(run, ranks=2, by_rank=ranks))
+    assert "Rank" not in said_of(replace(run, ranks=2, by_rank=ranks[:1])).partition("Milliseconds")[0]

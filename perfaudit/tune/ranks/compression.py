@@ -23,7 +23,7 @@ def candidates(sources: Sequence[Source], ranks: Ranks) -> Iterator[Candidate]:
         raise Refused("communication hooks are left as they are: the program has one of its own")
     if not (model := name_of(source, call)):
         raise Refused(
-            f"{source.path}:{call.lineno} gives the wrapped model no name, so that no hook can be set behind it"
+            f"{source.path}:{call.lineno} wraps the model under a condition, or gives it no name: no hook can be set behind it"
         )
     for hook, kind in HOOKS.items():
         if hook == ONLY_NCCL and ranks.backend != "nccl":
