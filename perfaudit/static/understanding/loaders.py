@@ -312,7 +312,16 @@ def _loaders_returned(
 
 
 def _loaders_passed(source: Source, parameter: ast.arg, known: frozenset[int]) -> Calls | None:
-    """What all calls in this file pass for a parameter; None where the function is used otherwise than called."""
+    """The loaders among what all calls in this file pass for a parameter; None where another thing may be passed."""
+    given = given_to(source, parameter)
+    return _all([loaders(source, value, known) for value in given]) if given is not None else None
+
+
+def given_to(source: Source, parameter: ast.arg) -> list[ast.expr] | None:
+    """What all calls in this file pass for a parameter; None where one passes it nothing that can be read.
+
+    So it is where the function is used otherwise than called.
+    """
     function = source.enclosing(parameter, *FUNCTIONS, ast.Lambda)
     if not isinstance(function, FUNCTIONS):
         return None
@@ -321,7 +330,8 @@ def _loaders_passed(source: Source, parameter: ast.arg, known: frozenset[int]) -
     if not calls or (not is_method and len(source.uses_of(function, function.name)) != len(calls)):
         return None
     given = [_argument_for(source, call, function, parameter) for call in calls]
-    return _all([loaders(source, value, known) if isinstance(value, ast.expr) else None for value in given])
+    found = [value for value in given if isinstance(value, ast.expr)]
+    return found if len(found) == len(given) else None
 
 
 def _argument_for(source: Source, call: ast.Call, function: Function, parameter: ast.arg) -> Argument:

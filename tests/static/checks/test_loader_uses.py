@@ -9,6 +9,7 @@ import pytest
 from perfaudit.static.checks.dataloader_no_workers.loader_uses import (
     is_asked_for_batches,
     only_looks_at_batches,
+    only_names_batch,
     stays_on_host,
 )
 from perfaudit.static.source import Source
@@ -62,6 +63,22 @@ def test_a_variable_of_a_module_may_be_imported() -> None:
 )
 def test_loops_that_only_look(path: str, text: str, only_looks: bool) -> None:
     assert only_looks_at_batches(*loader_of(f"loader = DataLoader(data)\n{text}", path)) is only_looks
+
+
+@pytest.mark.parametrize(
+    ("body", "only_names"),
+    [
+        ("for x, y in loader:\n    images = x\n    labels = y\n", True),
+        ("for batch in loader:\n    images, labels = batch[0], batch[1]\n", True),
+        ("for x, y in loader:\n    images = x.numpy()\n", False),
+        ("for x, y in loader:\n    rows[y] = x\n", False),
+        ("for x, y in loader:\n    pass\n", False),
+        ("for x, y in loader:\n    images = other\n", False),
+        ("for x in loader:\n    images = x\nfor x in loader:\n    step(x)\n", False),
+    ],
+)
+def test_loops_that_only_name_their_batch(body: str, only_names: bool) -> None:
+    assert only_names_batch(*loader_of(f"loader = DataLoader(data)\n{body}", "t.py")) is only_names
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from perfaudit.static.checks.dataloader_no_workers.loader_uses import (
     is_asked_for_batches,
     judges_single_samples,
     only_looks_at_batches,
+    only_names_batch,
     says_why_not,
     takes_few_batches,
 )
@@ -33,7 +34,12 @@ from perfaudit.static.checks.dataloader_no_workers.sample_work import (
     is_part_of_dataset,
     only_arranges,
 )
-from perfaudit.static.checks.dataloader_no_workers.samples import Found, of_notebook, unpicklable
+from perfaudit.static.checks.dataloader_no_workers.samples import (
+    Found,
+    function_named,
+    of_notebook,
+    unpicklable,
+)
 from perfaudit.static.hoist import hoist
 from perfaudit.static.registry import Joined, Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
@@ -68,7 +74,7 @@ SAMPLERS = (  # of neighbours in a graph, on the CPU
     ),
     *(f"dgl.dataloading.{name}" for name in ("DataLoader", "NodeDataLoader", "EdgeDataLoader")),
 )
-_WORKS = regex(r"token|open\(|load|read|image|resize|decode|encode|augment|transform", re.IGNORECASE)
+_WORKS = regex(r"token(?!_type)|open\(|load|read|image|resize|decode|encode|augment|transform", re.IGNORECASE)
 _CHANGES = regex(r"replay|buffer\.sample|\bagent\b|\benv\b", re.IGNORECASE)  # samples of reinforcement learning
 
 
@@ -133,9 +139,9 @@ def _serves_one_evaluation(source: Source, call: ast.Call) -> bool:
 
 
 def _only_joins(source: Source, collate: Argument) -> bool:
-    """Whether a collate function of this file reads, decodes and tokenises nothing: it joins what lies in memory."""
-    named = source.lookup(collate) if isinstance(collate, ast.Name) else []
-    return len(named) == 1 and isinstance(named[0], FUNCTIONS) and not _WORKS.search(source.text_of(named[0]))
+    """Whether a collate function of the project reads, decodes and tokenises nothing: it joins what lies in memory."""
+    found = function_named(source, collate) if isinstance(collate, (ast.Name, ast.Attribute)) else None
+    return found is not None and not _WORKS.search(found[0].text_of(found[1]))
 
 
 def _with_pinning(source: Source, call: ast.Call, message: str, fix: Proposal | None) -> Joined:
@@ -319,10 +325,13 @@ def _is_number_of_workers(source: Source, use: ast.expr) -> bool:
 
 
 def _takes_one_batch(source: Source, call: ast.Call, batch_size: Argument) -> bool:
-    """Whether there is one batch in all: `batch_size=len(dataset)`, or a loader used only in `next(iter(loader))`."""
+    """Whether there is one batch in all: `batch_size=len(dataset)`, or a loader used only in `next(iter(loader))`.
+
+    Likewise where a loop only names its batch, and what follows reads it: of more batches it would keep the last.
+    """
     if isinstance(batch_size, ast.Call) and isinstance(batch_size.func, ast.Name) and batch_size.func.id == "len":
         return True
-    if _is_next_of_iter(source, call):
+    if _is_next_of_iter(source, call) or only_names_batch(source, call):
         return True
     assignment = source.parent(call)
     if not isinstance(assignment, ast.Assign) or not isinstance(name := assignment.targets[0], ast.Name):

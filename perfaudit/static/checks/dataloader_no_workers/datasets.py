@@ -7,11 +7,12 @@ import functools
 
 from perfaudit.expressions import regex
 from perfaudit.static.checks.dataloader_no_workers.samples import Found, class_of_samples, method_of, only_looks_up
-from perfaudit.static.source import FUNCTIONS, LOOPS, Source
+from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
 from perfaudit.static.understanding.called_functions import assigned_once, called_function
 from perfaudit.static.understanding.devices import device_text, moves_to_device
+from perfaudit.static.understanding.loaders import given_to
 from perfaudit.static.understanding.names import dotted_name, last_name
-from perfaudit.static.understanding.values import Argument, argument, assigned_value, local_class
+from perfaudit.static.understanding.values import Argument, argument, assigned_value, constant, local_class
 
 COLLATE = 6  # position of the parameter in DataLoader.__init__ of every torch since 1.0
 FOLLOW = 6  # names followed from the call to the tensors of the dataset; real code needs two or three
@@ -144,9 +145,26 @@ def is_in_memory(source: Source, dataset: ast.expr, depth: int = FOLLOW) -> bool
     if _is_made_by_torch(source, dataset):
         return True
     if isinstance(function := called_function(source, dataset), FUNCTIONS) and local_class(source, dataset) is None:
-        returned = [node.value for node in source.nodes(ast.Return) if source.scope(node) is function]
+        returned = [
+            node.value
+            for node in source.nodes(ast.Return)
+            if source.scope(node) is function and not _is_passed_over(source, node, function, dataset)
+        ]
         return bool(returned) and all(v is not None and is_in_memory(source, v, depth - 1) for v in returned)
     return only_looks_up(source, dataset)
+
+
+def _is_passed_over(source: Source, node: ast.Return, function: Function, call: ast.Call) -> bool:
+    """Whether a call passes another text than the one under which its function returns here: `if kind == "dev": return x`."""
+    test = parent.test if isinstance(parent := source.parent(node), ast.If) and node in parent.body else None
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.ops[0], ast.Eq):
+        return False
+    names = [parameter.arg for parameter in function.args.args]
+    if not isinstance(test.left, ast.Name) or test.left.id not in names:
+        return False
+    expected = constant(source, test.comparators[0])
+    passed = constant(source, argument(source, call, test.left.id, names.index(test.left.id)))
+    return isinstance(expected, str) and isinstance(passed, str) and passed != expected
 
 
 def _is_split_of_itself(source: Source, store: ast.AST, name: str) -> bool:
@@ -158,7 +176,10 @@ def _is_split_of_itself(source: Source, store: ast.AST, name: str) -> bool:
 
 
 def _is_bound_in_memory(source: Source, binding: ast.AST, depth: int) -> bool:
-    """The same of a name where this node binds it, also by `train, val = random_split(tensors, ...)`."""
+    """The same of a name where this node binds it, also by `train, val = random_split(tensors, ...)`, or as a parameter."""
+    if isinstance(binding, ast.arg):
+        given = given_to(source, binding)
+        return bool(given) and all(is_in_memory(source, value, depth) for value in given or ())
     value = assigned_value(source, binding)
     statement = source.statement(binding) if isinstance(binding, (ast.Name, ast.Attribute)) else None
     if (

@@ -43,6 +43,31 @@ def only_looks_at_batches(source: Source, call: ast.Call) -> bool:
     return any(any(loader is call for loader in item.loaders) for item in passes(source))
 
 
+def only_names_batch(source: Source, call: ast.Call) -> bool:
+    """Whether each loop over a loader only gives its batch other names: `for x, y in loader: images, labels = x, y`."""
+    own = [item for item in passes(source) if any(loader is call for loader in item.loaders)]
+    return bool(own) and all(_only_names(item.loop) for item in own)
+
+
+def _only_names(loop: ast.For | ast.AsyncFor) -> bool:
+    named = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
+    return all(
+        isinstance(statement, ast.Assign)
+        and all(isinstance(node, ast.Name) for target in statement.targets for node in _parts(target))
+        and all(last_name(_whole(node)) in named for node in _parts(statement.value))
+        for statement in loop.body
+    )
+
+
+def _parts(node: ast.expr) -> list[ast.expr]:
+    return list(node.elts) if isinstance(node, (ast.Tuple, ast.List)) else [node]
+
+
+def _whole(node: ast.expr) -> ast.expr:
+    """What an element is taken of: `batch` of `batch[0]`."""
+    return node.value if isinstance(node, ast.Subscript) else node
+
+
 def takes_few_batches(source: Source, call: ast.Call) -> bool:
     """Whether each loop over a loader is left by a `break` that counts its batches, and none of them trains: a few samples.
 

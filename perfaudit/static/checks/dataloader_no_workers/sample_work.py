@@ -12,6 +12,7 @@ from perfaudit.static.checks.dataloader_no_workers.samples import (
     class_of_samples,
     function_named,
     method_of,
+    values_held,
 )
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.devices import moves_to_device
@@ -38,12 +39,39 @@ def only_arranges(source: Source, call: ast.Call) -> bool:
     """Whether what makes a batch is in sight and reads, decodes, transforms or tokenises nothing."""
     made = makers_of_batches(source, call)
     found = _class(source, argument(source, call, "dataset", 0))
-    if found is not None and READ_WHEN_ASKED.search(body_of(*found)):
+    if found is not None and READ_WHEN_ASKED.search(body_of(*found)) and not _looks_up_own_lists(*found):
         return False
     return made is not None and not any(
         _WORKS.search(_FLIPPED_TENSOR.sub("", _code(inside, part)))
         for inside, function in made
         for part in function.body
+    )
+
+
+def _looks_up_own_lists(source: Source, definition: ast.ClassDef) -> bool:
+    """Whether all that `__getitem__` takes by an index of the object are lists that methods of the class have filled."""
+    item = method_of(definition, "__getitem__")
+    taken = [node.value for node in ast.walk(item) if isinstance(node, ast.Subscript)] if item is not None else []
+    names = [dotted_name(node) for node in taken if not isinstance(node, ast.Subscript)]
+    values = [value for name in names for value in values_held(source, definition, name.removeprefix("self."))]
+    return (
+        bool(values)
+        and all(name.startswith("self.") and name.count(".") == 1 for name in names)
+        and all(_is_list_of_method(source, definition, value) for value in values)
+    )
+
+
+def _is_list_of_method(source: Source, definition: ast.ClassDef, value: ast.expr) -> bool:
+    """`self.bags, self.labels = self.make()`, which returns lists that are empty at first: `return bags, labels`."""
+    name = dotted_name(value.func) if isinstance(value, ast.Call) else ""
+    method = method_of(definition, name.removeprefix("self.")) if name.startswith("self.") else None
+    if method is None:
+        return False
+    returned = [node.value for node in ast.walk(method) if isinstance(node, ast.Return)]
+    parts = [part for row in returned for part in (row.elts if isinstance(row, ast.Tuple) else [row])]
+    bindings = [source.lookup(part) if isinstance(part, ast.Name) else [] for part in parts]
+    return bool(parts) and all(
+        found and all(isinstance(assigned_value(source, binding), ast.List) for binding in found) for found in bindings
     )
 
 

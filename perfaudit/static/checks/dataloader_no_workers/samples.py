@@ -273,13 +273,13 @@ class _Reads:
 
 def _is_held(source: Source, definition: ast.ClassDef, name: str) -> bool:
     """Whether what the object holds under a name is data: not another data set, which may do anything for a sample."""
-    values = list(_values_held(source, definition, name))
+    values = list(values_held(source, definition, name))
     if not values:
         return False
     return not any(isinstance(value, ast.Name) and _OTHER_SETS.search(name) for value in values)
 
 
-def _values_held(source: Source, definition: ast.ClassDef, name: str) -> Iterator[ast.expr]:
+def values_held(source: Source, definition: ast.ClassDef, name: str) -> Iterator[ast.expr]:
     """What is assigned to `self.name`; of `self.x, self.y = load()`, the right side."""
     for node in ast.walk(definition):
         if not isinstance(node, ast.Attribute) or node.attr != name or not isinstance(node.ctx, ast.Store):
@@ -354,7 +354,7 @@ def _is_text(source: Source, definition: ast.ClassDef, node: ast.expr) -> bool:
         return isinstance(node.func, ast.Attribute) and node.func.attr in _MAKES_STRINGS
     if isinstance(node, ast.Subscript):
         name = dotted_name(node.value)
-        held = list(_values_held(source, definition, name.split(".")[1])) if name.startswith("self.") else []
+        held = list(values_held(source, definition, name.split(".")[1])) if name.startswith("self.") else []
         return bool(held) and all(_holds_text(value) for value in held)
     return False
 
