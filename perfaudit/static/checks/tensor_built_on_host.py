@@ -13,7 +13,7 @@ from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.devices import changes_default_device, names_accelerator
 from perfaudit.static.understanding.how_often import runs_often, runs_seldom
 from perfaudit.static.understanding.no_grad import in_no_grad
-from perfaudit.static.understanding.values import ABSENT, argument, constant, resolve
+from perfaudit.static.understanding.values import ABSENT, argument, assigned_value, constant, resolve
 
 EXACT = {"torch.zeros", "torch.ones", "torch.full", "torch.empty", "torch.eye"}
 RANDOM = {"torch.rand", "torch.randn", "torch.randint", "torch.randperm"}
@@ -21,6 +21,7 @@ COUNTED = {"torch.arange", "torch.linspace"}
 _SAMPLES = regex(r"^_?((p|ddim|ddpm|get|draw|run)_)*(sampl(e|er|es|ing)|generate|infer(ence)?|synthesi[sz]e)(_|$)")
 # With `requires_grad` the copy is not a leaf, and the fix would make one.
 KEEPS_HOST = ("out", "generator", "pin_memory", "requires_grad")
+_FOLLOW = 2  # names followed from a collate function to what pads its samples
 
 
 @check("PA105", call=(".to", ".cuda"))
@@ -34,7 +35,7 @@ def tensor_built_on_host(source: Source, call: ast.Call) -> Iterator[Seen]:
         return
     if any(argument(source, built, option) is not ABSENT for option in ("device", *KEEPS_HOST)):
         return
-    if changes_default_device(source) or _has_no_element(source, built):
+    if changes_default_device(source) or _has_no_element(source, built) or _joins_samples(source, call):
         return
     changes = _changes(source, built, name)
     edits = _edits(source, call, built, device) if device else None
@@ -46,6 +47,24 @@ def tensor_built_on_host(source: Source, call: ast.Call) -> Iterator[Seen]:
     is_shown = in_no_grad(source, call) and (not hot or _is_in_sampler(source, call))
     is_hint = runs_seldom(source, call) or is_shown or not (hot or _goes_where_given_tensor_is(source, call))
     yield Seen(call, message, fix, hot=hot, hint=is_hint)
+
+
+def _joins_samples(source: Source, call: ast.Call) -> bool:
+    """Whether a loader's collate function is around, or a function that it names: its samples lie in host memory."""
+    around = {id(a) for a in source.ancestors(call) if isinstance(a, (*FUNCTIONS, ast.Lambda))}
+    if not around:
+        return False
+    edge: list[ast.AST] = [k.value for k in source.nodes(ast.keyword) if k.arg == "collate_fn"]
+    for _ in range(_FOLLOW):
+        named = [binding for part in edge for name in _names(part) for binding in source.lookup(name)]
+        values = [assigned_value(source, binding) for binding in named if isinstance(binding, ast.Name)]
+        edge += [binding for binding in named if isinstance(binding, FUNCTIONS)]
+        edge += [value for value in values if isinstance(value, ast.Lambda)]
+    return any(id(part) in around for part in edge)
+
+
+def _names(part: ast.AST) -> list[ast.Name]:
+    return [node for node in ast.walk(part) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
 
 
 def _has_no_element(source: Source, built: ast.Call) -> bool:
