@@ -37,6 +37,9 @@ _GIVEN = regex(
 _FACTOR = regex(rb"\*\s?(\d{1,2})\b")
 _MULTIPLIED = regex(rb"\b(\w{0,20}(?:filters?|channels?|planes|feats?|features|width|n[dg]?f|dim|base_c\w?))\s?$")
 _WIDENED = regex(rb"\b(\d{2,3})\s?\*\s?(?:self\.)?(widen\w{0,10})\b")  # `256 * self.widen_factor`
+# `--widen-factor`, of which 8 is a wide residual network; 4 is what scripts of many models have it by default.
+_WIDEN_FACTOR = regex(rb"\bwiden[-_]?factor[\"']?\s*(?:=|,[^\n#]{0,40}?\bdefault\s*=)\s*(\d{1,2})\b")
+_WIDEST = 8  # the factor from which on the last layers have 512 channels
 _DEFAULT = rb"\b%s\s*(?::\s*int\s*)?=\s*(\d{1,3})\b"
 _NAME_REACH = 40  # bytes before a factor in which its name is looked for
 # `channels=128` and `channel_mult=[1, 2, 4]` of one configuration: a level of the model for each factor.
@@ -80,6 +83,8 @@ def _has_wide_product(data: bytes) -> bool:
         given = [int(value) for value in re.findall(_DEFAULT % re.escape(name), data)]
         if given and min(given) * factor >= _WIDE and _NO_WIDTH.search(name.lower()) is None:
             return True
+    if any(int(match[1]) >= _WIDEST for match in islice(_WIDEN_FACTOR.finditer(data), _MAX_NUMBERS)):
+        return True
     return any(
         int(match[1]) * min((int(value) for value in re.findall(_DEFAULT % match[2], data)), default=1) >= _WIDE
         for match in islice(_WIDENED.finditer(data), _MAX_NUMBERS)

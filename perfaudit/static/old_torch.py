@@ -6,12 +6,13 @@ import ast
 import functools
 
 from perfaudit.expressions import regex
-from perfaudit.static.project.marks import OLD_TORCH
+from perfaudit.static.project.marks import BEFORE_AUTOCAST, OLD_TORCH, is_python_2
 from perfaudit.static.source import FUNCTIONS, Source
 
+_SIX = "torch._six"
 _GONE = {
     "torchtext.legacy",
-    "torch._six",
+    _SIX,
     "torch.utils.ffi",
 }  # modules that no torch from 2.0 on, nor a torchtext for it, has
 _OF_TORCHTEXT = {  # left `torchtext.data` with torchtext 0.9, for torch 1.8
@@ -31,21 +32,34 @@ def needs_old_torch(source: Source) -> bool:
 
     Not where a `try` around an import says that it may fail.
     """
+    return _needs(source, OLD_TORCH)
+
+
+def lacks_autocast(source: Source) -> bool:
+    """Whether it needs what no torch with autocast in bfloat16 has, which came with 1.10; `torch._six` stayed until 2.0."""
+    return _needs(source, BEFORE_AUTOCAST)
+
+
+def _needs(source: Source, mark: str) -> bool:
     if _runs_before_1_0(source):
         return True
-    if any(_is_gone(name) and not _may_fail(source, s) for s in _imports(source) for name in _imported_names(s)):
+    kept = {_SIX} if mark == BEFORE_AUTOCAST else set()
+    imported = [name for s in _imports(source) if not _may_fail(source, s) for name in _imported_names(s)]
+    if any(_is_gone(name) and name.rpartition(".")[0] not in kept and name not in kept for name in imported):
         return True
     if "torchtext" in source.text and any(
         _is_gone(source.qualified_name(n) or "") for n in source.nodes(ast.Attribute)
     ):
         return True
-    return source.neighbours is not None and source.neighbours.imports_carry(OLD_TORCH)
+    return source.neighbours is not None and source.neighbours.imports_carry(mark)
 
 
 def _runs_before_1_0(source: Source) -> bool:
     """Whether the file indexes a loss without dimensions (`loss.data[0]`) or unpacks a packed sequence into two: errors in
-    every torch since 0.5, and 1.1. A volatile variable only draws a warning.
+    every torch since 0.5, and 1.1. Likewise one of Python 2. A volatile variable only draws a warning.
     """
+    if "xrange(" in source.text and is_python_2(source.text.encode("utf-8", "replace")):
+        return True
     if ".data[0]" in source.text and any(_is_indexed_loss(node) for node in source.nodes(ast.Subscript)):
         return True
     return "pack_padded_sequence" in source.text and any(

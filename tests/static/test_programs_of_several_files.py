@@ -781,6 +781,79 @@ def test_what_an_imported_file_uses_may_need_an_old_torch(tmp_path: Path, other:
     assert findings_in(folder, "train.py", {"PA304"}) == []
 
 
+@pytest.mark.parametrize(
+    ("other", "number"),
+    [
+        ("from torch._six import string_classes\n", 1),  # went with torch 2.0, and autocast in bfloat16 came with 1.10
+        ("from torch._six import string_classes\nfrom torchtext.legacy import data\n", 0),
+        ("def rows(n):\n    return [n for n in xrange(n)]\n", 0),  # Python 2
+        ("from six.moves import xrange\n\ndef rows(n):\n    return [n for n in xrange(n)]\n", 1),
+    ],
+)
+def test_autocast_is_older_than_what_torch_2_lacks(tmp_path: Path, other: str, number: int) -> None:
+    script = LOOP.replace("import torch\n", "import torch\nimport other\n", 1)
+    folder = write(tmp_path, {"net.py": NET, "other.py": other, "train.py": script})
+    assert len(findings_in(folder, "train.py", {"PA304"})) == number
+    (folder / "train.py").write_text(other + LOOP)
+    assert len(findings_in(folder, "train.py", {"PA304"})) == number
+
+
+@pytest.mark.parametrize(
+    ("line", "number"),
+    [
+        ("from torchvision import ops", 1),
+        ("import torch, torchvision", 1),
+        ("# https://github.com/pytorch/vision/blob/main/torchvision/models/resnet.py", 0),
+        ("# arXiv:1512.03385", 0),
+        ("# 512 channels", 1),
+    ],
+)
+def test_a_link_to_torchvision_says_nothing_of_widths(tmp_path: Path, line: str, number: int) -> None:
+    net = f"{line}\nfrom torch import nn\n\nclass Net(nn.Module):\n    def __init__(self, planes=16):\n"
+    net += "        self.conv = nn.Conv2d(16, planes, 3)\n"
+    folder = write(tmp_path, {"net.py": net, "train.py": LOOP})
+    assert len(findings_in(folder, "train.py", {"PA304"})) == number
+
+
+@pytest.mark.parametrize(
+    ("option", "number"),
+    [
+        ('parser.add_argument("--widen-factor", default=10, type=int)', 1),
+        ("parser.add_argument('--widen_factor', type=int, default=8)", 1),
+        ('parser.add_argument("--widen-factor", type=int, default=4, help="8 is wide")', 0),
+        ('parser.add_argument("--widen-factor", type=int, help="8 is wide")', 0),
+    ],
+)
+def test_a_residual_network_is_wide_by_its_factor(tmp_path: Path, option: str, number: int) -> None:
+    net = "from torch import nn\n\nclass Net(nn.Module):\n    def __init__(self, widen_factor=1):\n"
+    net += "        self.conv = nn.Conv2d(16 * widen_factor, 32 * widen_factor, 3)\n"
+    script = LOOP.replace("import torch\n", f"import torch\n{option}\n", 1)
+    folder = write(tmp_path, {"net.py": net, "train.py": script})
+    assert len(findings_in(folder, "train.py", {"PA304"})) == number
+
+
+@pytest.mark.parametrize(
+    ("called", "number"), [("simclr_train", 1), ("train_simclr", 1), ("set_train", 0), ("load_train", 0)]
+)
+def test_a_training_may_be_named_after_what_it_trains(tmp_path: Path, called: str, number: int) -> None:
+    engine, start = ENGINE.replace("def train(", f"def {called}("), START.replace("train", called)
+    folder = write(tmp_path, {"net.py": NET, "engine.py": engine, "run.py": start})
+    assert len(findings_in(folder, "run.py", {"PA304"})) == number
+
+
+@pytest.mark.parametrize(("moves", "number"), [("self.net.cuda()", 1), ("self.net.float()", 0)])
+def test_a_file_that_a_script_imports_may_name_the_device(tmp_path: Path, moves: str, number: int) -> None:
+    wrapped = (
+        f"from net import Net\n\nclass Model:\n    def __init__(self):\n        self.net = Net()\n        {moves}\n"
+    )
+    script = "from wrapped import Model\n\ndef main():\n    model = Model()\n    for batch in batches:\n"
+    script += "        loss = model.run(batch)\n        optimizer.zero_grad()\n        loss.backward()\n"
+    script += "        optimizer.step()\n\n"
+    script += 'if __name__ == "__main__":\n    main()\n'
+    folder = write(tmp_path, {"net.py": NET, "wrapped.py": wrapped, "run.py": script})
+    assert len(findings_in(folder, "run.py", {"PA304"})) == number
+
+
 @pytest.mark.parametrize(("step", "number"), [("env.step(action)", 0), ("env.observe(action)", 1)])
 def test_a_recurrent_policy_is_not_worth_another_precision(tmp_path: Path, step: str, number: int) -> None:
     net = "from torch import nn\n\nclass Net(nn.Module):\n    def __init__(self, size, hidden_dim=512):\n"

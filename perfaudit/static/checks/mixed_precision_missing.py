@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.model_width import LAYERS, NARROW, WIDTH, marks_of_width
-from perfaudit.static.old_torch import needs_old_torch
+from perfaudit.static.old_torch import lacks_autocast
 from perfaudit.static.project.precision_marks import FEWER_BITS
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
@@ -82,7 +82,7 @@ def mixed_precision_missing(source: Source, module: ast.Module) -> Iterator[Seen
         or imported_files_say(source, "precision")
     ):
         return
-    if not _has_large_model(source) or needs_old_torch(source):
+    if not _has_large_model(source) or lacks_autocast(source):
         return
     if start is not None:
         start = shown_start(source, start)

@@ -48,7 +48,10 @@ _HARMLESS = {
     "torch", "torchvision", "tqdm", "visdom", "wandb",
 }  # fmt: skip
 _STARTS = regex(r"^(main|run|fit|train\w*)$")  # what a script calls to begin: `trainer.fit(model, loader)`
-_TRAINS = regex(r"^(fit|learn|optimi[sz]e_parameters|(run_|do_|start_)?train(_\w+|ing|ers?(_\w+)?)?|\w*train_?step)$")
+_TRAINS = regex(
+    r"^(fit|learn|optimi[sz]e_parameters|(run_|do_|start_)?train(_\w+|ing|ers?(_\w+)?)?|\w*train_?step"
+    r"|(?!(?:is|in|set|get|load|read|build|make|prepare|eval|evaluate|test|on|for|pre)_)[a-z]+_train)$"  # `simclr_train`
+)
 _NO_TRAINING = regex(
     r"test|eval|infer|demo|predict|sampl|generat|export|convert|visuali|plot|bench|profil|setup|preproc|prepar|extract|valid"
 )
@@ -57,11 +60,14 @@ _STARTS_PROCESSES = regex(r"spawn|multiprocessing|Process\(")
 
 @functools.lru_cache(maxsize=4)  # several rules ask for the same file
 def script_loops(source: Source) -> tuple[StepLoop, ...]:
-    """The training loops of a script that trains on CUDA, none where another file or a framework runs the training."""
+    """The training loops of a script that trains on CUDA, none where another file or a framework runs the training.
+
+    The device may be named by a file alone that the script imports.
+    """
     loops = step_loops(source)
-    if not loops or not uses_cuda(source) or not is_script(source, loops) or _is_run_by_framework(source):
+    if not loops or not is_script(source, loops) or _is_run_by_framework(source):
         return ()
-    return loops
+    return loops if uses_cuda(source) or imported_files_say(source, "accelerator") else ()
 
 
 def _is_run_by_framework(source: Source) -> bool:
