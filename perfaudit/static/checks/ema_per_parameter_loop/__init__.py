@@ -16,6 +16,7 @@ from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.averages import SAME_VALUE, Polynomial, Values, may_mix_types, mixture
 from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.how_often import runs_every_step
+from perfaudit.static.understanding.loaders import given_to
 from perfaudit.static.understanding.members import attributes
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.no_grad import in_no_grad
@@ -83,11 +84,8 @@ def _walks_parameters(source: Source, iterable: ast.expr) -> bool:
         return True
     has_walks = not WALKS.isdisjoint(attributes(source))
     for node in ast.walk(iterable) if has_walks else ():
-        if isinstance(node, ast.Name):
-            value = resolve(source, node)
-            made = value if isinstance(value, (ast.Call, ast.IfExp, ast.ListComp)) else None
-            if made and any(isinstance(n, ast.Attribute) and n.attr in WALKS for n in ast.walk(made)):
-                return True
+        if isinstance(node, ast.Name) and _stands_for_walk(source, node):
+            return True
         if isinstance(node, ast.Attribute) and node.attr in WALKS:
             return True
     if isinstance(iterable, ast.Call) and isinstance(iterable.func, ast.Attribute):
@@ -100,6 +98,20 @@ def _walks_parameters(source: Source, iterable: ast.expr) -> bool:
     if isinstance(iterable, ast.Call) and isinstance(iterable.func, ast.Name) and iterable.func.id == "zip":
         return len(iterable.args) == 2 and all(PARAMETER_LIST.search(ast.unparse(a)) for a in iterable.args)
     return False
+
+
+def _stands_for_walk(source: Source, name: ast.Name) -> bool:
+    """Whether a name, or all that the calls in the file hand in for it, is such a walk."""
+    value = resolve(source, name)
+    bindings = source.lookup(name)
+    parameter = bindings[0] if len(bindings) == 1 else None
+    given = given_to(source, parameter) if isinstance(parameter, ast.arg) and value is None else None
+    made = [value] if value is not None else given or []
+    return bool(made) and all(
+        isinstance(part, (ast.Call, ast.IfExp, ast.ListComp))
+        and any(isinstance(n, ast.Attribute) and n.attr in WALKS for n in ast.walk(part))
+        for part in made
+    )
 
 
 def _without_numbers(iterable: ast.expr) -> ast.expr:
