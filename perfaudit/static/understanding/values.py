@@ -338,6 +338,23 @@ def _hands_on_options(source: Source, call: ast.Call) -> bool:
     )
 
 
+def leaves_out(source: Source, call: ast.Call, name: str) -> bool:
+    """Whether all that a call unpacks are the options of the function around it, `**kwargs`, and no caller has one of this name.
+
+    Some call must be in sight, and the function may only hand its options on.
+    """
+    function = source.enclosing(call, *FUNCTIONS)
+    options = function.args.kwarg if isinstance(function, FUNCTIONS) else None
+    if not isinstance(function, FUNCTIONS) or options is None or function.decorator_list:
+        return False
+    if not _hands_on_options(source, call) or any(keyword.arg == name for keyword in call.keywords):
+        return False
+    parents = [source.parent(use) for use in source.uses_of(options, options.arg)]
+    if not all(isinstance(parent, ast.keyword) and parent.arg is None for parent in parents):
+        return False
+    return not _is_overridden(source, function, ast.arg(name), needs_call=True)
+
+
 def written_default(source: Source, node: ast.expr) -> ast.expr | None:
     """What the definition gives the parameter that an expression is; calls may pass something else."""
     parameter, function = _parameter_meant(source, node)

@@ -60,6 +60,7 @@ from perfaudit.static.understanding.values import (
     assigned_value,
     constant,
     default,
+    leaves_out,
 )
 
 LOADER = "torch.utils.data.DataLoader"
@@ -81,6 +82,8 @@ _CHANGES = regex(r"replay|buffer\.sample|\bagent\b|\benv\b", re.IGNORECASE)  # s
 @check("PA101", call=LOADER)
 def dataloader_no_workers(source: Source, call: ast.Call) -> Iterator[Seen]:
     workers = argument(source, call, "num_workers", NUM_WORKERS)
+    if workers is UNKNOWN and leaves_out(source, call, "num_workers"):
+        workers = ABSENT
     if workers is UNKNOWN:
         return
     unless = None
@@ -289,8 +292,10 @@ def _unguarded_script(source: Source) -> str:
 def _start_workers(source: Source, call: ast.Call, workers: Argument, unless: Default | None) -> edit.Edits | None:
     """The call with workers, or another default where only loaders read it.
 
-    None where the 0 stands elsewhere (behind `**kw`, in a variable), which other code may share.
+    None where the 0 stands elsewhere (behind `**kw`, in a variable), which other code may share, and where callers may give it.
     """
+    if workers is ABSENT and argument(source, call, "num_workers", NUM_WORKERS) is UNKNOWN:
+        return None
     if workers is ABSENT:
         return edit.add_keyword(source, call, "num_workers", str(START_WITH))
     if unless is not None:
