@@ -12,13 +12,15 @@ from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.devices import changes_default_device, names_accelerator
 from perfaudit.static.understanding.how_often import runs_often, runs_seldom
+from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.no_grad import in_no_grad
-from perfaudit.static.understanding.values import ABSENT, argument, assigned_value, constant, resolve
+from perfaudit.static.understanding.values import ABSENT, argument, assigned_value, constant, resolve, written_default
 
 EXACT = {"torch.zeros", "torch.ones", "torch.full", "torch.empty", "torch.eye"}
 RANDOM = {"torch.rand", "torch.randn", "torch.randint", "torch.randperm"}
 COUNTED = {"torch.arange", "torch.linspace"}
 _SAMPLES = regex(r"^_?((p|ddim|ddpm|get|draw|run)_)*(sampl(e|er|es|ing)|generate|infer(ence)?|synthesi[sz]e)(_|$)")
+_IN_TRAINING = regex(r"^(is_)?train(ing)?$")
 # With `requires_grad` the copy is not a leaf, and the fix would make one.
 KEEPS_HOST = ("out", "generator", "pin_memory", "requires_grad")
 _FOLLOW = 2  # names followed from a collate function to what pads its samples
@@ -46,6 +48,7 @@ def tensor_built_on_host(source: Source, call: ast.Call) -> Iterator[Seen]:
     # Samples for people to look at: no step of a training.
     is_shown = in_no_grad(source, call) and (not hot or _is_in_sampler(source, call))
     is_hint = runs_seldom(source, call) or is_shown or not (hot or _goes_where_given_tensor_is(source, call))
+    is_hint = is_hint or _is_in_branch_left_out(source, call)
     yield Seen(call, message, fix, hot=hot, hint=is_hint)
 
 
@@ -99,6 +102,32 @@ def _is_in_rare_branch(source: Source, call: ast.Call) -> bool:
             return True
         child = ancestor
     return False
+
+
+def _is_in_branch_left_out(source: Source, call: ast.Call) -> bool:
+    """Whether a condition on the way holds only in an evaluation, or only where the object is made otherwise than by default."""
+    child: ast.AST = call
+    for ancestor in source.ancestors(call):
+        if isinstance(ancestor, ast.If) and child is not ancestor.test:
+            is_then = any(item is child for item in ancestor.body)
+            held = (
+                True if _IN_TRAINING.search(last_name(ancestor.test)) else _default_of_attribute(source, ancestor.test)
+            )
+            if held is not None and held is not is_then:
+                return True
+        child = ancestor
+    return False
+
+
+def _default_of_attribute(source: Source, test: ast.expr) -> bool | None:
+    """True or False, as the class sets `self.x` once, by itself or by the default of a parameter; None for all else."""
+    owner = source.enclosing(test, ast.ClassDef)
+    if not isinstance(test, ast.Attribute) or dotted_name(test.value) != "self" or owner is None:
+        return None
+    stores = [n for n in source.nodes(ast.Attribute) if n.attr == test.attr and isinstance(n.ctx, ast.Store)]
+    value = assigned_value(source, stores[0]) if len(stores) == 1 else None
+    written = written_default(source, value) if isinstance(value, ast.Name) else value
+    return written.value if isinstance(written, ast.Constant) and isinstance(written.value, bool) else None
 
 
 def _is_one_number(test: ast.expr) -> bool:
