@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from perfaudit.runs import PHASE_WORDS
-from perfaudit.script.rhythm import find_rhythm
+from perfaudit.script.rhythm import find_rounds
 from perfaudit.script.spans import PHASES
 from perfaudit.script.tally import samples_of
 
@@ -20,7 +20,7 @@ def chrome_trace(updates: Sequence[Json], script: str) -> Json:
     Of each update the sums by phase are known, not when each began: phases stand one behind the other, in the order of a step.
     Times are microseconds since the first update began. Format: Trace Event Format, "Complete events".
     """
-    rhythm = find_rhythm([update["optimizer"] for update in updates])
+    rhythm = find_rounds([update["optimizer"] for update in updates])
     begins = [0.0]
     for update in updates:
         begins.append(begins[-1] + update["seconds"])

@@ -13,6 +13,7 @@ SHORTEST_ROW = 16  # updates of one optimizer before the first of another: in a 
 MANY_ANEW = 4  # optimizers that have a single row of updates: of several that make a step together, each comes up again
 FIRST_ROUND = 8  # updates, each of another optimizer, that may be the first step of several
 ANEW = 1 << 30  # in the place of their numbers: one optimizer that is built anew again and again
+FEWEST_BEHIND = 4  # steps behind a training of another optimizer alone, from which on they are the steps
 REPEATS = 2  # of a period before it is believed; a single one would fit any order
 
 
@@ -34,17 +35,24 @@ class Rhythm:
         return tuple(zip(self.bounds, self.bounds[1:], strict=False))
 
 
-def find_rhythm(updates: Sequence[int]) -> Rhythm:
+def find_rounds(updates: Sequence[int]) -> Rhythm:
+    """As `find_rhythm`, of an order in which each optimizer comes up several times, each round: an epoch of a GAN that steps
+    its generator with every fifth batch repeats too, and is not one step."""
+    return find_rhythm(updates, by_rounds=True)
+
+
+def find_rhythm(updates: Sequence[int], by_rounds: bool = False) -> Rhythm:
     """The rhythm of a sequence of updates, each given by the number of its optimizer.
 
     One optimizer makes a step with each update. Several make one with the shortest order that repeats to the end of the
     sequence; what comes before that (a warm-up of one of them) is left out. Optimizers that have their updates one behind the
     other, as where a model is trained layer by layer, make a step with each update too. Where no order repeats, because one of
     them is stepped now and then, a step begins with each update of the optimizer that was stepped first, if the one before was
-    another's. Optimizers that are built anew again and again, for each task of a meta-learning say, count as one.
+    another's. Optimizers that are built anew again and again, for each task of a meta-learning say, count as one. A training of
+    one optimizer alone, ahead of one of others, is left out, as a warm-up is.
     """
     updates = _with_one_for_those_built_anew(updates)
-    bounds, is_regular = _find_bounds(updates)
+    bounds, is_regular = _find_bounds(updates, by_rounds)
     return Rhythm(bounds, is_regular, frozenset(updates))
 
 
@@ -56,7 +64,7 @@ def _with_one_for_those_built_anew(updates: Sequence[int]) -> Sequence[int]:
     return [ANEW if one in anew else one for one in updates] if len(anew) >= MANY_ANEW else updates
 
 
-def _find_bounds(updates: Sequence[int]) -> tuple[tuple[int, ...], bool]:
+def _find_bounds(updates: Sequence[int], by_rounds: bool) -> tuple[tuple[int, ...], bool]:
     """The bounds of steps, and whether an order repeats."""
     if not updates:
         return (), True
@@ -66,14 +74,29 @@ def _find_bounds(updates: Sequence[int]) -> tuple[tuple[int, ...], bool]:
         begin = _repeats_from(updates, period)
         rest = len(updates) - begin
         if rest >= REPEATS * period and rest * 2 >= len(updates) and len(set(updates[begin:])) > 1:
+            if by_rounds and _rounds_of(updates[begin : begin + period]) > 1:
+                break
             first = begin + _offset(updates, begin, period)
             return tuple(range(first, len(updates) + 1, period)), True
     if _is_one_behind_the_other(updates):
         return tuple(range(len(updates) + 1)), True
     anchor = updates[0]
+    alone = next(at for at, one in enumerate(updates) if one != anchor)
+    if anchor not in updates[alone:]:
+        bounds, is_regular = _find_bounds(updates[alone:], by_rounds)
+        if len(bounds) > FEWEST_BEHIND:
+            return tuple(alone + at for at in bounds), is_regular
+        if alone >= SHORTEST_ROW:
+            return tuple(range(alone + 1)), True
     return tuple(
         at for at, one in enumerate(updates) if one == anchor and (at == 0 or updates[at - 1] != anchor)
     ), False
+
+
+def _rounds_of(period: Sequence[int]) -> int:
+    """How often the optimizer comes up in a period that does so least often; the period's end and its beginning are one row."""
+    rows = collections.Counter(one for at, one in enumerate(period) if one != period[at - 1])
+    return min(rows.values())
 
 
 def _is_one_behind_the_other(updates: Sequence[int]) -> bool:

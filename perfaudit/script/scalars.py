@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from perfaudit.script.rhythm import find_rhythm
+from perfaudit.script.rhythm import find_rounds
 from perfaudit.script.spans import PHASES
 
 Json = dict[str, Any]  # Any: nested JSON
@@ -18,7 +18,7 @@ def scalars(updates: Sequence[Json], names: Sequence[str]) -> Iterator[tuple[str
     names: of the optimizers, in the order of their numbers. A step has the loss of its last backward pass, and a norm of the
     gradients for each optimizer.
     """
-    rhythm = find_rhythm([update["optimizer"] for update in updates])
+    rhythm = find_rounds([update["optimizer"] for update in updates])
     skipped = updates[: rhythm.bounds[0]] if rhythm.bounds else []
     at = sum(update["seconds"] for update in skipped) - sum(update["seconds"] for update in updates[:1])
     for number, (first, behind) in enumerate(rhythm.steps, start=1):

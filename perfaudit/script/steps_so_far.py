@@ -30,19 +30,28 @@ class StepsSoFar:
         """How often the optimizer came up that did so least often; all updates where one is alone for longer than a round has.
 
         As long as none has come up again, the updates of the one that is stepped least often. Those that are built anew again
-        and again have one row of updates each, and count only where there are no others.
+        and again have one row of updates each, and count only where there are no others. One that trained alone before the
+        others does not count either.
         """
-        whole = sum(self._counts.values())
-        if self._row > LONGEST:
-            return whole
-        again = {one for one, rows in self._rows.items() if rows > 1}
-        if not again:
-            return min(self._counts.values()) if len(self._counts) < MANY_ANEW else whole
-        is_anew = len(self._rows) - len(again) >= MANY_ANEW
-        rounds = min(rows for one, rows in self._rows.items() if one in again or not is_anew)
-        return rounds if whole <= rounds * LONGEST else whole
+        return self._steps_of_updates()[0]
 
     @property
     def updates_per_step(self) -> int:
         """As many as there are for each of these steps."""
-        return round(sum(self._counts.values()) / self.steps)
+        steps, updates = self._steps_of_updates()
+        return round(updates / steps)
+
+    def _steps_of_updates(self) -> tuple[int, int]:
+        """The steps, and how many updates they have together."""
+        whole = sum(self._counts.values())
+        if self._row > LONGEST:
+            return whole, whole
+        again = {one for one, rows in self._rows.items() if rows > 1}
+        if not again:
+            return (min(self._counts.values()) if len(self._counts) < MANY_ANEW else whole), whole
+        is_anew = len(self._rows) - len(again) >= MANY_ANEW
+        rounds = min(rows for one, rows in self._rows.items() if one in again or not is_anew)
+        if whole <= rounds * LONGEST:
+            return rounds, whole
+        rounds, theirs = min(self._rows[one] for one in again), sum(self._counts[one] for one in again)
+        return (rounds, theirs) if len(again) > 1 and theirs <= rounds * LONGEST else (whole, whole)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from perfaudit.script.rhythm import find_rhythm
+from perfaudit.script.rhythm import find_rounds
 from perfaudit.script.spans import PHASES
 
 Json = dict[str, Any]  # Any: nested JSON
@@ -118,7 +118,7 @@ class Tally:
 
         is_last: there will be no other updates, so that all are added, and the first steps may be few.
         """
-        rhythm = find_rhythm([update["optimizer"] for update in updates])
+        rhythm = find_rounds([update["optimizer"] for update in updates])
         bounds = rhythm.bounds if is_last else rhythm.bounds[:-LEFT]
         found = [_step(updates[first:behind]) for first, behind in itertools.pairwise(bounds)]
         skipped = (warm_up(len(found)) if is_last else WARM_UP) if not self.steps else 0

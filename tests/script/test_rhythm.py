@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfaudit.script.rhythm import ANEW, find_rhythm
+from perfaudit.script.rhythm import ANEW, find_rhythm, find_rounds
 
 D, G, C = 0, 1, 2
 
@@ -71,3 +71,28 @@ def test_a_round_of_several_optimizers_is_one_step() -> None:
         assert find_rhythm(range(number)).steps == ()
         assert find_rhythm([*range(number), *range(number)]).steps == ((0, number), (number, 2 * number))
     assert len(find_rhythm(range(20)).steps) == 20
+
+
+def test_an_epoch_that_repeats_is_no_step_where_it_has_several_rounds() -> None:
+    """Epochs of seven batches, of which every third steps the generator, too: the last batch begins another round."""
+    epoch = [D, D, D, G, D, D, D, G, D]
+    assert [len(epoch), *(behind - first for first, behind in find_rhythm(epoch * 20).steps[:1])] == [9, 9]
+    rounds = find_rounds(epoch * 20)
+    assert {tuple((epoch * 20)[first:behind]) for first, behind in rounds.steps} == {(D, D, D, G), (D, D, D, D, G)}
+    assert (len(rounds.steps), rounds.is_regular) == (40, False)
+
+
+@pytest.mark.parametrize(
+    "order", [[D, G], [D, D, D, G], [G, G, D], [D, G, C, G], [D, D, G, C, G, C], [D] * 20 + [G] * 20]
+)
+def test_one_round_is_one_round(order: list[int]) -> None:
+    assert find_rounds(order * 3) == find_rhythm(order * 3)
+    assert len(find_rounds(order * 3).steps) == 3
+
+
+def test_a_training_of_one_optimizer_ahead_of_the_others_is_left_out() -> None:
+    """An autoencoder first, for longer than the GAN behind it was seen; as long as that has hardly begun, its updates count."""
+    begun = find_rhythm([C] * 200 + [D, G] * 80)
+    assert begun.is_regular and begun.steps[0] == (200, 202) and len(begun.steps) == 80
+    early = find_rhythm([C] * 200 + [D, G] * 2)
+    assert early.is_regular and early.steps == tuple((at, at + 1) for at in range(200))

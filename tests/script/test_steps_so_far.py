@@ -19,6 +19,7 @@ from perfaudit.script.steps_so_far import StepsSoFar
         ([0] * 20 + [1] * 10, 10, 3),  # nothing repeats yet
         (([0] * 60 + [1] * 60) * 3, 360, 1),  # too long for a round: layer by layer
         ([0] * 200 + [1] * 100, 300, 1),
+        ([2] * 200 + [0, 1] * 80, 80, 2),  # an autoencoder alone, then a GAN
         ([each for each in range(10) for _ in range(5)], 50, 1),  # an optimizer for each task
         ([0, *(each for task in range(1, 9) for each in (task, task, 0))], 9, 3),  # beside one that stays
     ],
