@@ -28,16 +28,17 @@ def test_what_was_seen_to_take_much_comes_first_and_what_took_nothing_last() -> 
 
 
 def test_on_a_cpu_what_costs_time_on_accelerators_comes_last_and_says_so() -> None:
-    given = [found("PA601"), found("PA102"), found("PA402")]
+    given = [found("PA601"), found("PA102"), found("PA701"), found("PA402")]  # without a GPU, DataParallel does nothing
     ordered = order_findings(given, run(), ONLY)
     assert [(finding.rule, finding.note == ELSEWHERE) for finding in ordered] == [
         ("PA402", False),
         ("PA601", True),
         ("PA102", True),
+        ("PA701", True),
     ]
     there = order_findings(given, run("cuda"), ONLY)
-    assert [finding.rule for finding in there] == ["PA601", "PA102", "PA402"]
-    assert there[1].note == "observed: copies from host to device takes 0.0 % of a step here"  # not of waiting for data
+    assert [finding.rule for finding in there] == ["PA601", "PA701", "PA102", "PA402"]
+    assert there[2].note == "observed: copies from host to device takes 0.0 % of a step here"  # not of waiting for data
 
 
 def test_without_phases_nothing_is_said() -> None:
