@@ -36,6 +36,15 @@ class StepsSoFar:
         return self._steps_of_updates()[0]
 
     @property
+    def is_in_first_round(self) -> bool:
+        """Whether a second optimizer has come up, and may be the end of a first round: none has come up again yet.
+
+        Until one has, a round of many updates of either looks like trainings one behind the other.
+        """
+        is_of_several = 1 < len(self._rows) < MANY_ANEW and self._row <= LONGEST
+        return is_of_several and all(rows == 1 for rows in self._rows.values())
+
+    @property
     def updates_per_step(self) -> int:
         """As many as there are for each of these steps."""
         steps, updates = self._steps_of_updates()
@@ -51,7 +60,7 @@ class StepsSoFar:
             return (min(self._counts.values()) if len(self._counts) < MANY_ANEW else whole), whole
         is_anew = len(self._rows) - len(again) >= MANY_ANEW
         rounds = min(rows for one, rows in self._rows.items() if one in again or not is_anew)
-        if whole <= rounds * LONGEST:
+        if whole <= (rounds + 1) * LONGEST:  # the last one has begun
             return rounds, whole
         rounds, theirs = min(self._rows[one] for one in again), sum(self._counts[one] for one in again)
         return (rounds, theirs) if len(again) > 1 and theirs <= rounds * LONGEST else (whole, whole)

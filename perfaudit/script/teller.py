@@ -265,6 +265,8 @@ class Teller:
             return True
         if now < self._enough_at or steps < FEWEST:
             return False
+        if self._so_far.is_in_first_round and now < self._enough_at + self._seconds:
+            return False
         return steps >= FEW or now + (FEW - steps) * last >= self._enough_at + SOON * self._seconds
 
     def tell(self) -> None:

@@ -111,6 +111,38 @@ def test_a_few_more_steps_are_waited_for_where_they_come_soon(
 
 
 @pytest.mark.parametrize(
+    ("row", "seconds", "seen"),
+    [
+        (32, 0.4, 225),  # a PPO: the time is up in the critic's first row, and four rounds are wanted
+        (60, 0.25, 129),  # too long for a round, which is known then
+        (60, 1.0, 21),  # the other one has not come up
+    ],
+)
+def test_a_first_round_is_waited_for_as_long_again(
+    row: int, seconds: float, seen: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, ends = 1000.0, []
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    teller = Teller(ORDER | {"seconds": 20.0}, Told())
+    monkeypatch.setattr(teller, "_end_script", lambda: ends.append(number))
+    for number in range(400):
+        now += seconds
+        teller.count(number // row % 2)
+    assert abs(ends[0] + 1 - seen) <= 1
+
+
+def test_a_first_round_is_waited_for_no_longer_than_twice_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, ends = 1000.0, []
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    teller = Teller(ORDER | {"seconds": 20.0}, Told())
+    monkeypatch.setattr(teller, "_end_script", lambda: ends.append(number))
+    for number in range(100):
+        now += 0.7
+        teller.count(int(number >= 10))
+    assert abs(0.7 * ends[0] - 40.0) <= 0.7
+
+
+@pytest.mark.parametrize(
     ("step", "is_model_called", "ends"),
     [
         (0.125, True, 26.0),  # an evaluation: not waited for when a quarter more than the time is over
