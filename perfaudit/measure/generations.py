@@ -207,17 +207,21 @@ class _Race:
     def _seconds_per_step(self, there: Processes[Block]) -> dict[str, float]:
         """Of each variant, from a first block of it where they are not known. One that is far slower leaves."""
         per_step = {key: seconds for key in there.subjects if (seconds := self.known.get(key))}
-        base: Block | None = None  # the first subject's
+        base, base_key = None, ""  # the first subject's
         for key in list(there.subjects):
             if key not in per_step:
                 first = there.block(key, self._least(key))
                 if first is None:
                     continue
-                base = base or first
-                if _is_far_slower(first, base):  # once more: a hiccup hits one block
+                if base is None:
+                    base, base_key = first, key
+                if _is_far_slower(
+                    first, base
+                ):  # once more, and the base too: others may have taken the cores meanwhile
                     again = there.block(key, self._least(key))
-                    if again is not None and _is_far_slower(again, base):
-                        times = _per_sample(first) / _per_sample(base)
+                    then = there.block(base_key, self._least(base_key)) or base
+                    if again is not None and _is_far_slower(again, base) and _is_far_slower(again, then):
+                        times = _per_sample(again) / _per_sample(then)
                         there.fail(key, f"not measured further: {times:.0f} times as slow in its first steps")
                     if key not in there.subjects:
                         continue
@@ -339,4 +343,5 @@ def _is_far_slower(block: Block, base: Block) -> bool:
 
 
 def _per_sample(block: Block) -> float:
-    return block.seconds_per_step * block.steps / max(1, block.samples)
+    """Waiting for cores that others held left out, where that can be told."""
+    return block.own_per_step * block.steps / max(1, block.samples)

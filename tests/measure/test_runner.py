@@ -129,6 +129,29 @@ def test_what_is_many_times_slower_is_left_after_two_short_blocks(clock: FakeClo
     assert len(ledger.blocks("c")) == len(ledger.blocks("a"))
 
 
+@pytest.mark.parametrize("is_told", [False, True])
+def test_what_is_slow_since_others_took_the_cores_is_not_left(clock: FakeClock, is_told: bool) -> None:
+    """The base's first block ran alone, and everything is seven times as slow since.
+
+    is_told: it is known how long each block waited for cores, and it was only b's that did.
+    """
+
+    class Busy(FakeSubject):
+        def block(self, steps: int, untimed: int = 1) -> Block:
+            block = super().block(steps, untimed)
+            if len(lab.order) == 1 or (is_told and self.key == "a"):
+                return block
+            return replace(block, wall=7 * block.wall, own=block.wall if is_told else None)
+
+    class BusyLab(FakeLab):
+        def open(self, variants: Sequence[Variant]) -> dict[str, ChildSubject | TrialFailed]:
+            return {variant.key: Busy(self, variant.key) for variant in variants}
+
+    lab, ledger = BusyLab(clock, {"a": 0.1, "b": 0.1}), Ledger()
+    measure(lab, variants("a", "b"), ledger, Deadline(1000, clock), seed=1, generations=1)
+    assert ledger.failures == {} and ledger.blocks("b")
+
+
 def test_one_slow_block_is_a_hiccup(clock: FakeClock) -> None:
     lab, ledger = FakeLab(clock, {"a": 0.1, "b": 0.7}), Ledger()
     seen = lab.order
