@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import served_nursery
 import typer.main
+from _pytest.runner import runtestprotocol
 
 from perfaudit import forked_work
 
@@ -218,6 +219,20 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 _frozen = [(Path(), 0)]  # before the first test of which file, and how many modules were there, each time
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """A worker of pytest reports the set-up and the end of a test where these say something: each report takes a millisecond."""
+    option = item.config.option
+    if not hasattr(item.config, "workerinput") or option.durations is not None or option.xmlpath:
+        return None
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    for report in runtestprotocol(item, log=False, nextitem=nextitem):
+        if report.when == "call" or not report.passed:
+            item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
