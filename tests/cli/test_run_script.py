@@ -438,7 +438,8 @@ def wait_for(is_so: Callable[[], bool]) -> None:
     ],
 )
 def test_wrong_use(project: Path, arguments: list[str], said: str) -> None:
-    done = run_forked(project, *arguments, RANK="1", WORLD_SIZE="2")
+    alone = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}  # on its machine: no other says it first
+    done = run_forked(project, *arguments, RANK="1", WORLD_SIZE="2", **alone)
     assert done.code == 2
     assert said in done.err
 
