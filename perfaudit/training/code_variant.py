@@ -119,7 +119,7 @@ def _functions_of(change: CodeChange, apart: Container[int]) -> dict[str, dict[i
     found: dict[str, dict[int, list[types.FunctionType]]] = {}
     seen: set[int] = set()
     same: dict[str, bool] = {}
-    for function in (*_collectable_functions(), *_frozen_functions(real)):
+    for function in (*_collectable_functions(), *_functions_of_modules(real)):
         code = function.__code__
         if code.co_qualname not in wanted or id(function) in seen or id(function.__globals__) in apart:
             continue
@@ -138,10 +138,11 @@ def _collectable_functions() -> Iterator[types.FunctionType]:
 _real_path = functools.cache(real_path)  # of modules, thousands of them
 
 
-def _frozen_functions(real: str) -> Iterator[types.FunctionType]:
-    """Functions and methods at the top level of the modules of a file."""
-    if not gc.get_freeze_count():
-        return
+def _functions_of_modules(real: str) -> Iterator[types.FunctionType]:
+    """Functions and methods at the top level of the modules of a file.
+
+    Asked for whether or not any were frozen: telling that counts all objects that were, which takes longer than this.
+    """
     for module in list(sys.modules.values()):
         name = getattr(module, "__file__", None)
         if not isinstance(name, str) or _real_path(name) != real:
