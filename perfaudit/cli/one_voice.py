@@ -9,13 +9,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from perfaudit.distributed.launch import Place, launcher_of
+from perfaudit.distributed.launch import Place, key_on_node
 from perfaudit.distributed.meeting import PREFIX
 from perfaudit.files import Folder
 from perfaudit.script.scratch_folders import remove_scratch
@@ -47,12 +46,12 @@ def speaking(
         yield True
         return
     try:
-        name = hashlib.sha256(f"{_SAID} {place.key}".encode()).hexdigest()[:_LENGTH]
+        name = hashlib.sha256(f"{_SAID} {key_on_node(place)}".encode()).hexdigest()[:_LENGTH]
         folder = Folder.open_at(base, PREFIX + name, make=True, mode=0o700)
     except OSError:
         yield True
         return
-    told = {"words": words, "run": launcher_of(os.getpid(), place.variable)}
+    told = {"words": words}
     with folder:
         if place.local_rank:
             yield not _is_said(folder, told, clock, sleep)
@@ -72,9 +71,7 @@ def _is_said(folder: Folder, told: Json, clock: Callable[[], float], sleep: Call
     until = clock() + HEAR_SECONDS
     while clock() < until:
         with contextlib.suppress(OSError, ValueError):
-            said = json.loads(folder.read(_SAID))
-            if isinstance(said, dict) and said.get("run") == told["run"]:
-                return bool(said == told)
+            return bool(json.loads(folder.read(_SAID)) == told)
         sleep(PAUSE)
     return False
 

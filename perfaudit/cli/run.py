@@ -139,7 +139,7 @@ def command(
     asked = _Asked(request, longest, in_place, quiet, export, format, output, html)
     if not place.is_launched:
         raise typer.Exit(_run(asked))
-    with together(place, str(wanted), steps, meet) as ranks:
+    with together(place, wanted, steps, meet) as ranks:
         raise typer.Exit(_run(asked, ranks))
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import hashlib
+import platform
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields, replace
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfaudit.distributed.launch import Place, launcher_of
+from perfaudit.distributed.launch import Place, key_on_node
 from perfaudit.distributed.meeting import Here, Meeting
 from perfaudit.errors import UserError
 from perfaudit.runs import RankRun, Run
@@ -20,6 +22,7 @@ from perfaudit.runs import RankRun, Run
 if TYPE_CHECKING:
     from perfaudit.findings import Finding
     from perfaudit.script.observe import Seen
+    from perfaudit.script.request import Script
 
 Json = dict[str, Any]  # Any: nested JSON
 LOOK_SECONDS = 0.5  # between two looks at the other ranks
@@ -28,12 +31,13 @@ ALONE_SECONDS = (
 )
 JOIN_SECONDS = 120.0  # for all ranks to be here, from the first one on: a launcher starts them together
 LEAVE_SECONDS = 20.0  # for the others' last words, once this rank has ended
+GREET_SECONDS = 20.0  # for two ranks to see each other, before which what they tell is not read
 REPORT_SECONDS = 60.0  # for the report of the first rank, before which no other one may leave: a launcher ends all then
 PAUSE = 0.05  # seconds between two looks at a file that is waited for
 
 
 @contextlib.contextmanager
-def together(place: Place, script: str, steps: int, meet: Path | None) -> Iterator[Ranks]:
+def together(place: Place, script: Script, steps: int, meet: Path | None) -> Iterator[Ranks]:
     """The other ranks of this start, on this node or, where `meet` names a folder that all nodes see, on all of them.
 
     Raises UserError where there is no place to meet.
@@ -44,10 +48,14 @@ def together(place: Place, script: str, steps: int, meet: Path | None) -> Iterat
     base = meet or Path(tempfile.gettempdir())
     members = place.ranks if meet else place.local_ranks
     first = 0 if meet else place.rank - place.local_rank
+    torch = next((found.version for found in distributions(name="torch")), "")
     try:
         sweep(base)
-        run = launcher_of(os.getpid(), place.variable)
-        meeting = Meeting.join(base, place, script, __version__, steps, run)
+        meeting = Meeting.join(
+            base, place if meet else replace(place, key=key_on_node(place)), str(script), __version__, steps, first,
+            _content_of(script), torch, platform.python_version(),
+        )  # fmt: skip
+        meeting.keep_telling()
     except OSError as error:
         raise UserError(f"ranks cannot meet in {base}: {error}; --meet names another folder") from error
     ranks = Ranks(place, meeting, first, members)
@@ -57,6 +65,17 @@ def together(place: Place, script: str, steps: int, meet: Path | None) -> Iterat
         meeting.close()
         if place.rank == first:
             remove_scratch(meeting.path)
+
+
+def _content_of(script: Script) -> str:
+    """A hash of the script's file; of a module, of its file in the working folder; "" where there is none."""
+    path = Path(script.name)
+    if script.is_module:
+        path = Path(*script.name.split("."))
+        path = path / "__main__.py" if path.is_dir() else path.with_suffix(".py")
+    with contextlib.suppress(OSError):
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    return ""
 
 
 class Ranks:
@@ -72,7 +91,7 @@ class Ranks:
         self._look_at = 0.0
         self._alone_since: float | None = None
         self._steps = 0
-        self._first_was_here = False
+        self._were_here: set[int] = set()
         self.differ = ""  # that ranks do not run the same, in one sentence, once that is seen
 
     def begin(self) -> None:
@@ -88,7 +107,7 @@ class Ranks:
         """What the first rank has told to do in the run that has begun; None where it is gone."""
         with contextlib.suppress(OSError):
             while (order := self._meeting.order(self.first)) is None:
-                first = self._meeting.ranks_here().get(self.first)
+                first = self._ranks_here().get(self.first)
                 is_late = first is None and self._clock() - self._began > JOIN_SECONDS
                 is_over = not self._meeting.path.exists()  # the first one deletes the folder behind its report
                 if is_late or is_over or (first is not None and self._meeting.is_dead(first)):
@@ -96,6 +115,15 @@ class Ranks:
                 self._sleep(PAUSE)
             return order
         return None
+
+    def _ranks_here(self) -> dict[int, Here]:
+        here = self._meeting.ranks_here()
+        self._were_here |= here.keys()
+        return here
+
+    def _is_awaited(self, rank: int) -> bool:
+        """Whether a rank may have joined that has not been seen here: two looks of each are needed for that."""
+        return rank not in self._were_here and self._clock() - self._began < GREET_SECONDS
 
     @property
     def is_first(self) -> bool:
@@ -123,8 +151,7 @@ class Ranks:
     def _look(self, now: float) -> None:
         from perfaudit.script.observe import Stopped
 
-        here = self._meeting.ranks_here()
-        self._first_was_here |= self.first in here
+        here = self._ranks_here()
         self.differ = self.differ or _differ(here)
         if self.differ:
             raise Stopped(self.differ)
@@ -169,10 +196,10 @@ class Ranks:
         return [None for _ in others]
 
     def first_gone(self) -> int | None:
-        """The first rank whose process is gone, None where all are there."""
+        """The first rank that is gone, None where all that have been here still are."""
         with contextlib.suppress(OSError):
-            here = self._meeting.ranks_here()
-            gone = (rank for rank in self.numbers if rank not in here or self._meeting.is_dead(here[rank]))
+            here = self._ranks_here()
+            gone = (rank for rank in sorted(self._were_here) if rank not in here or self._meeting.is_dead(here[rank]))
             return next(gone, None)
         return self.first
 
@@ -188,10 +215,10 @@ class Ranks:
             while self._clock() < until:
                 if self._meeting.is_reported(self.first):
                     return True
-                first = self._meeting.ranks_here().get(self.first)
-                if first is None or self._meeting.is_dead(first):
+                first = self._ranks_here().get(self.first)
+                if self._meeting.is_dead(first) if first is not None else not self._is_awaited(self.first):
                     # The first one deletes what is in the folder behind its report, and what it was known by with it.
-                    return self._first_was_here and not self._meeting.has_joined(self.first)
+                    return self.first in self._were_here and not self._meeting.has_joined(self.first)
                 self._sleep(PAUSE)
         return not self._meeting.path.exists()
 
@@ -201,12 +228,13 @@ class Ranks:
         words = {}
         with contextlib.suppress(OSError):
             while True:
-                here = self._meeting.ranks_here()
+                here = self._ranks_here()
                 words = {rank: told for rank in self.numbers if (told := self._meeting.last_word(rank)) is not None}
                 left = [
                     rank
                     for rank in self.numbers
-                    if rank not in words and rank in here and not self._meeting.is_dead(here[rank])
+                    if rank not in words
+                    and (not self._meeting.is_dead(here[rank]) if rank in here else self._is_awaited(rank))
                 ]
                 if not left or self._clock() > until:
                     break
@@ -240,7 +268,7 @@ def _differ(here: Mapping[int, Here]) -> str:
     """That a rank runs something else than the first of those that are here, in the same words on all of them; "" for none."""
     first = here[min(here)] if here else None
     for rank, other in sorted(here.items()):
-        if first is None or other == first:
+        if first is None or rank == first.rank:
             continue
         if other.version != first.version:
             return f"rank {first.rank} runs perfaudit {first.version}, rank {rank} {other.version}"
@@ -248,6 +276,12 @@ def _differ(here: Mapping[int, Here]) -> str:
             return f"rank {first.rank} runs `{first.script}`, rank {rank} `{other.script}`: all ranks run the same"
         if other.steps != first.steps:
             return f"rank {first.rank} ends after {first.steps} steps, rank {rank} after {other.steps}"
+        if other.content != first.content:
+            return f"`{first.script}` is another file on rank {rank} than on rank {first.rank}: all ranks run the same"
+        if other.torch != first.torch:
+            return f"rank {first.rank} has torch {first.torch or 'none'}, rank {rank} {other.torch or 'none'}"
+        if other.python != first.python:
+            return f"rank {first.rank} runs Python {first.python}, rank {rank} {other.python}"
     return ""
 
 

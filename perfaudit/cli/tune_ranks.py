@@ -63,7 +63,7 @@ def tune_on_ranks(
 
     script = Script(target.module or target.file, target.arguments or (), bool(target.module))
     target = replace(target, in_place=in_place)
-    with together(place, str(script), 0, meet) as ranks, _sets(ranks, script, target, timeout, in_place) as sets:
+    with together(place, script, 0, meet) as ranks, _sets(ranks, script, target, timeout, in_place) as sets:
         if not ranks.is_first:
             sets.follow()
             ranks.wait_for_report()

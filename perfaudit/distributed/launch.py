@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -73,9 +74,17 @@ def place_of(environment: Mapping[str, str]) -> Place:
         if local_ranks is None:  # Slurm tells it for the whole job only, as 2(x3),1
             local_ranks = ranks if environment.get("SLURM_STEP_NUM_NODES", "1") == "1" else local_rank + 1
         common = "\0".join(f"{name}={environment.get(name, '')}" for name in (*_COMMON, names[1]))
-        key = hashlib.sha256(common.encode()).hexdigest()[:_KEY_LENGTH]
-        return Place(rank, ranks, local_rank, min(local_ranks, ranks), key, names[0])
+        return Place(rank, ranks, local_rank, min(local_ranks, ranks), _hash(common), names[0])
     return Place()
+
+
+def key_on_node(place: Place) -> str:
+    """The key of a start for the ranks of one node, which have one launcher: variables of MPICH are the same in each start."""
+    return _hash(f"{place.key} {launcher_of(os.getpid(), place.variable)}")
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:_KEY_LENGTH]
 
 
 def _number(environment: Mapping[str, str], name: str) -> int | None:

@@ -3,6 +3,10 @@
 Each writes files of its own only, whole or not at all, and reads those of the others. Nothing listens on the network. On one
 node the folder is one of this user's among the temporary files, deleted by the first rank, or by the next run where that was
 killed (`script.scratch_folders.sweep`); for several nodes the user names one on a file system that all of them share.
+
+An earlier start may have left files there. Each rank draws a token when it joins. The first one repeats the tokens it finds
+beside its own, which is the token of the start. A rank that finds its token repeated takes that of the start, and repeats it in
+all that it writes; what has another one is not read.
 """
 
 from __future__ import annotations
@@ -10,10 +14,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import socket
+import threading
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +29,20 @@ from perfaudit.processes import started_at
 
 Json = dict[str, Any]  # Any: nested JSON
 PREFIX = "perfaudit_scratch_"  # of `script.scratch_folders`, whose sweep deletes what nobody holds a lock of
-JOINED, NOW, DONE, REPORTED, ORDER = "joined", "now", "done", "reported", "order"
+JOINED, GREETED, NOW, DONE, REPORTED, ORDER = "joined", "greeted", "now", "done", "reported", "order"
 TELL_SECONDS = 1.0  # between two signs of life
+SILENT_SECONDS = 30.0  # without a sign of life, after which a rank of another node is gone
+# Seconds of silence that one look at a rank may count: between two looks this process, or the file system, may have stood still.
+LONGEST_LOOK = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Here:
     """What a rank says of itself when it joins: who it is, what it runs and with what.
 
-    pid, since: of its process, and when that was started; host: its node. run: of the launcher's process, see `Meeting.join`.
+    pid, since: of its process, and when that was started; host: its node. content: a hash of the script's file, "" where it is
+    not known. torch: "" where there is none. token: of this rank; start: that of the first rank, "" before that has repeated
+    this one's.
     """
 
     rank: int
@@ -41,32 +52,65 @@ class Here:
     script: str
     version: str
     steps: int
-    run: str
+    torch: str = ""
+    python: str = ""
+    content: str = ""
+    token: str = ""
+    start: str = ""
 
 
 class Meeting:
-    """The folder where the ranks of one start meet; `close` it. All methods but `join` raise OSError where it is gone."""
+    """The folder where the ranks of one start meet; `close` it. All methods but `join` raise OSError where it is gone.
 
-    def __init__(self, folder: Folder, here: Here, clock: Callable[[], float] = time.monotonic) -> None:
-        self._folder, self.here, self._clock = folder, here, clock
-        self._told = -TELL_SECONDS
+    first: the rank that repeats the tokens of the others.
+    """
+
+    def __init__(self, folder: Folder, here: Here, first: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._folder, self.here, self._first, self._clock = folder, here, first, clock
+        self._written: dict[str, Json] = {}  # by this rank, by what it tells
+        self._greeted: dict[str, str] = {}  # tokens that the first rank has repeated
+        self._signs: dict[int, _Sign] = {}
+        self._told, self._beats = -TELL_SECONDS, 0
+        self._lock = threading.RLock()  # of what this rank writes
+        self._is_over, self._heart = threading.Event(), threading.Thread(target=self._beat, daemon=True)
         self.number = 0  # of the run under way, where ranks make several
 
     @classmethod
-    def join(cls, base: Path, place: Place, script: str, version: str, steps: int, run: str) -> Meeting:
-        """Enter the folder of this start in `base`, made if need be. run: what tells this start from earlier ones with the
-        same key, "" where nothing does. Raises OSError.
-        """
+    def join(
+        cls, base: Path, place: Place, script: str, version: str, steps: int, first: int = 0, content: str = "",
+        torch: str = "", python: str = "", clock: Callable[[], float] = time.monotonic,
+    ) -> Meeting:  # fmt: skip
+        """Enter the folder of this start in `base`, made if need be. The rest is as `Here` has it. Raises OSError."""
         folder = Folder.open_at(base, PREFIX + place.key, make=True, mode=0o700)
-        here = Here(place.rank, os.getpid(), started_at(os.getpid()), socket.gethostname(), script, version, steps, run)
-        meeting = cls(folder, here)
+        token = secrets.token_hex(8)
+        here = Here(
+            place.rank, os.getpid(), started_at(os.getpid()), socket.gethostname(), script, version, steps, torch, python,
+            content, token, token if place.rank == first else "",
+        )  # fmt: skip
+        meeting = cls(folder, here, first, clock)
         folder.hold()  # no other run sweeps it away
-        for what in (DONE, NOW, REPORTED, ORDER):  # of an earlier start
+        for what in (GREETED, DONE, NOW, REPORTED, ORDER):  # of an earlier start
             folder.remove(_name(place.rank, what))
         meeting._write(JOINED, asdict(here))
         return meeting
 
+    def keep_telling(self) -> None:
+        """Give a sign of life now and then until `close`, whatever this rank does meanwhile, and greet who joins."""
+        self._heart.start()
+
+    def _beat(self) -> None:
+        while not self._is_over.wait(TELL_SECONDS):
+            with contextlib.suppress(OSError):  # the file system may come back
+                self._greet(dict(self._all_who_joined()))
+                with self._lock:
+                    self._write_now(self._written.get(NOW, {}).get("steps", 0))
+
     def close(self) -> None:
+        self._is_over.set()
+        if self._heart.is_alive():
+            self._heart.join(SILENT_SECONDS)
+            if self._heart.is_alive():
+                return  # it waits for the file system, and the folder stays open for it
         self._folder.__exit__()
 
     @property
@@ -74,16 +118,42 @@ class Meeting:
         return self._folder.path
 
     def ranks_here(self) -> dict[int, Here]:
-        """The ranks that are here, those of earlier starts left out."""
-        found = {}
+        """The ranks that are here, those of earlier starts left out. They greet each other in it: look again and again."""
+        joined = dict(self._all_who_joined())
+        self._greet(joined)
+        start = self.here.start
+        return {rank: here for rank, here in joined.items() if here.start == start != ""} | {self.here.rank: self.here}
+
+    def _all_who_joined(self) -> Iterator[tuple[int, Here]]:
+        """What ranks of any start have said of themselves."""
         for name in self._folder.names():
             rank, _, what = name.partition(".")
-            if what == JOINED and rank.isdigit() and (told := self._read(int(rank), JOINED)):
+            if what == JOINED and rank.isdigit() and (told := self._read_any(int(rank), JOINED)):
+                here = None
                 with contextlib.suppress(TypeError):
                     here = Here(**told)
-                    if here.run == self.here.run or here.host != self.here.host:
-                        found[here.rank] = here
-        return found
+                if here is not None:
+                    yield int(rank), here
+
+    def _greet(self, joined: dict[int, Here]) -> None:
+        """Repeat the tokens of all who are here, as the first rank; as another, take the start whose first rank has repeated
+        this one's.
+        """
+        with self._lock:
+            mine = self.here
+            if mine.rank == self._first:
+                found = {str(rank): here.token for rank, here in joined.items()}
+                if found != self._greeted:
+                    self._write(GREETED, {"tokens": found})
+                    self._greeted = found
+                return
+            told = self._read_any(self._first, GREETED) or {}
+            tokens, start = told.get("tokens"), told.get("start")
+            is_greeted = isinstance(tokens, dict) and tokens.get(str(mine.rank)) == mine.token
+            if is_greeted and isinstance(start, str) and start != mine.start:
+                self.here = replace(mine, start=start)
+                for what, written in {**self._written, JOINED: asdict(self.here)}.items():
+                    self._write(what, {**written, "start": start})
 
     def has_joined(self, rank: int) -> bool:
         """Whether what a rank has said of itself is still here."""
@@ -92,9 +162,14 @@ class Meeting:
     def tell_now(self, steps: int) -> None:
         """Tell how far this rank is, now and then."""
         now = self._clock()
-        if now - self._told >= TELL_SECONDS:
-            self._told = now
-            self._write(NOW, {"steps": steps})
+        with self._lock:
+            if now - self._told >= TELL_SECONDS:
+                self._told = now
+                self._write_now(steps)
+
+    def _write_now(self, steps: int) -> None:
+        self._beats += 1
+        self._write(NOW, {"steps": steps, "beats": self._beats})
 
     def tell_done(self, result: Json) -> None:
         """Tell what this rank has seen: its last word of the run under way."""
@@ -126,21 +201,46 @@ class Meeting:
         return told if told is not None and told.get("number") == self.number else None
 
     def is_reported(self, by: int) -> bool:
-        return self._folder.status(_name(by, REPORTED)) is not None
+        return self._read(by, REPORTED) is not None
 
     def is_dead(self, other: Here) -> bool:
-        """Whether the process of a rank on this node is gone."""
-        is_known = other.host == self.here.host and other.since is not None
-        return is_known and started_at(other.pid) != other.since
+        """Whether a rank is gone: on this node, whether its process is; on another, whether it gives no sign of life."""
+        if other.host == self.here.host and other.since is not None:
+            return started_at(other.pid) != other.since
+        return self._silence(other) > SILENT_SECONDS
+
+    def _silence(self, other: Here) -> float:
+        """Seconds for which this rank has seen the same of another one; clocks of two nodes are not compared."""
+        told = other.token, (self._read(other.rank, NOW) or {}).get("beats")
+        now, before = self._clock(), self._signs.get(other.rank)
+        seconds = before.silence + min(now - before.at, LONGEST_LOOK) if before and before.told == told else 0.0
+        self._signs[other.rank] = _Sign(told, now, seconds)
+        return seconds
 
     def _write(self, what: str, told: Json) -> None:
-        self._folder.write(_name(self.here.rank, what), json.dumps(told).encode(), 0o600, sync=False)
+        with self._lock:
+            self._written[what] = told = {**told, "start": self.here.start}
+            self._folder.write(_name(self.here.rank, what), json.dumps(told).encode(), 0o600, sync=False)
 
     def _read(self, rank: int, what: str) -> Json | None:
+        """What a rank of this start has told."""
+        told = self._read_any(rank, what)
+        return told if told is not None and told.get("start") == self.here.start != "" else None
+
+    def _read_any(self, rank: int, what: str) -> Json | None:
         with contextlib.suppress(FileNotFoundError, ValueError):
             told = json.loads(self._folder.read(_name(rank, what)))
             return told if isinstance(told, dict) else None
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Sign:
+    """What a rank told when it was looked at last, when that was, and for how long it had been the same."""
+
+    told: tuple[str, Any]  # Any: of a file
+    at: float
+    silence: float
 
 
 def _name(rank: int, what: str) -> str:

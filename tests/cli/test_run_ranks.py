@@ -16,15 +16,17 @@ from perfaudit.cli.run_ranks import (
     LEAVE_SECONDS,
     LOOK_SECONDS,
     Ranks,
+    _content_of,
     together,
     with_ranks,
 )
 from perfaudit.distributed.launch import Place
-from perfaudit.distributed.meeting import Meeting
+from perfaudit.distributed.meeting import SILENT_SECONDS, Meeting
 from perfaudit.errors import UserError
 from perfaudit.render.run_ranks import communication
 from perfaudit.runs import Run
 from perfaudit.script.observe import Seen, Stopped
+from perfaudit.script.request import Script
 
 RUN = Run("train.py", "enough", steps=50, counted=47, seconds_per_step=0.04, updates_per_step=1)
 
@@ -43,9 +45,19 @@ def place(rank: int) -> Place:
     return Place(rank, 2, rank, 2, "0123abcd", "RANK")
 
 
-def join(base: Path, rank: int, clock: Clock, script: str = "train.py", version: str = "1.0", steps: int = 50) -> Ranks:
-    meeting = Meeting.join(base, place(rank), script, version, steps, "7-1")
+def join(
+    base: Path, rank: int, clock: Clock, script: str = "train.py", version: str = "1.0", steps: int = 50, **more: str
+) -> Ranks:
+    meeting = Meeting.join(base, place(rank), script, version, steps, **more)
     return Ranks(place(rank), meeting, 0, 2, clock, clock.sleep)
+
+
+def both(base: Path, clock: Clock, **of_second: Any) -> tuple[Ranks, Ranks]:
+    """Two ranks that have seen each other."""
+    first, second = join(base, 0, clock), join(base, 1, clock, **of_second)
+    for each in (first, second, first):
+        each._ranks_here()
+    return first, second
 
 
 def seen(updates: int) -> Seen:
@@ -65,13 +77,13 @@ def heed_until(ranks: Ranks, clock: Clock, seconds: float, updates: int = 5) -> 
 
 def test_a_rank_goes_on_while_the_others_are_there(tmp_path: Path) -> None:
     clock = Clock()
-    first, _ = join(tmp_path, 0, clock), join(tmp_path, 1, clock)
+    first, _ = both(tmp_path, clock)
     heed_until(first, clock, 2 * JOIN_SECONDS)
 
 
 def test_a_rank_gives_up_where_another_has_ended_and_no_further_step_comes(tmp_path: Path) -> None:
     clock = Clock()
-    first, second = join(tmp_path, 0, clock), join(tmp_path, 1, clock)
+    first, second = both(tmp_path, clock)
     second.tell_done(replace(RUN, steps=12), seen(12))
     heed_until(first, clock, ALONE_SECONDS - 1)
     heed_until(first, clock, ALONE_SECONDS - 1, updates=6)  # a step came: the other one is not needed for it
@@ -93,11 +105,14 @@ def test_a_rank_gives_up_where_another_never_joins(tmp_path: Path) -> None:
         ({"script": "other.py"}, "rank 0 runs `train.py`, rank 1 `other.py`: all ranks run the same"),
         ({"version": "0.9"}, "rank 0 runs perfaudit 1.0, rank 1 0.9"),
         ({"steps": 20}, "rank 0 ends after 50 steps, rank 1 after 20"),
+        ({"content": "ab"}, "`train.py` is another file on rank 1 than on rank 0: all ranks run the same"),
+        ({"torch": "2.4.0"}, "rank 0 has torch none, rank 1 2.4.0"),
+        ({"python": "3.12.1"}, "rank 0 runs Python , rank 1 3.12.1"),
     ],
 )
 def test_ranks_that_run_something_else_are_told(tmp_path: Path, other: dict[str, Any], said: str) -> None:
     clock = Clock()
-    for each in (join(tmp_path, 0, clock), join(tmp_path, 1, clock, **other)):
+    for each in both(tmp_path, clock, **other):
         with pytest.raises(Stopped) as stopped:
             each.heed(seen(1))
         assert str(stopped.value) == each.differ == said
@@ -106,7 +121,7 @@ def test_ranks_that_run_something_else_are_told(tmp_path: Path, other: dict[str,
 @pytest.mark.parametrize("is_reported", [True, False])
 def test_a_rank_whose_first_one_is_gone_knows_whether_it_has_reported(tmp_path: Path, is_reported: bool) -> None:
     clock = Clock()
-    _, second = join(tmp_path, 0, clock), join(tmp_path, 1, clock)
+    _, second = both(tmp_path, clock)
     second.heed(seen(1))
     word = tmp_path / "perfaudit_scratch_0123abcd" / "0.joined"
     if is_reported:  # it deletes one file after the other
@@ -118,7 +133,7 @@ def test_a_rank_whose_first_one_is_gone_knows_whether_it_has_reported(tmp_path: 
 
 def test_the_first_rank_gathers_all_last_words_and_the_others_wait_for_its_report(tmp_path: Path) -> None:
     clock = Clock()
-    first, second = join(tmp_path, 0, clock), join(tmp_path, 1, clock)
+    first, second = both(tmp_path, clock)
     for each in (first, second):
         each.tell_done(RUN, seen(50))
     assert [told["rank"] for told in first.gather()] == [0, 1]
@@ -129,7 +144,7 @@ def test_the_first_rank_gathers_all_last_words_and_the_others_wait_for_its_repor
 
 def test_a_rank_that_does_not_speak_or_never_came_is_told_as_such(tmp_path: Path) -> None:
     clock = Clock()
-    first, _ = join(tmp_path, 0, clock), join(tmp_path, 1, clock)
+    first, _ = both(tmp_path, clock)
     first.tell_done(RUN, seen(50))
     assert first.gather()[1]["ended"] == "late"
     assert clock.now >= LEAVE_SECONDS
@@ -137,14 +152,40 @@ def test_a_rank_that_does_not_speak_or_never_came_is_told_as_such(tmp_path: Path
     assert first.gather()[1] == {"rank": 1, "ended": "missing", "message": "it has not joined"}
 
 
+def test_a_rank_whose_first_one_is_lost_with_its_node_waits_for_no_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    _, second = both(tmp_path, clock)
+    monkeypatch.setattr(second._meeting, "_clock", clock)
+    word = tmp_path / "perfaudit_scratch_0123abcd" / "0.joined"
+    word.write_text(word.read_text().replace('"host": "', '"host": "elsewhere-'))
+    second.begin()
+    assert second.wait_for_order() is None
+    assert SILENT_SECONDS < clock.now < 2 * SILENT_SECONDS
+
+
+def test_a_script_is_known_by_what_its_file_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "package").mkdir()
+    for name in ("train.py", "package/train.py", "package/__main__.py"):
+        (tmp_path / name).write_text(name)
+    scripts = [Script("train.py"), Script("package.train", (), True), Script("package", (), True), Script("gone.py")]
+    before = [_content_of(each) for each in scripts]
+    assert (len(set(before)), before[3]) == (4, "")
+    (tmp_path / "package" / "train.py").write_text("other")
+    assert [_content_of(each) == then for each, then in zip(scripts, before, strict=True)] == [True, False, True, True]
+
+
 def test_ranks_without_a_place_to_meet(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="ranks cannot meet"), together(place(0), "train.py", 50, tmp_path / "nowhere"):
+    nowhere = tmp_path / "nowhere"
+    with pytest.raises(UserError, match="ranks cannot meet"), together(place(0), Script("train.py"), 50, nowhere):
         pass
 
 
 def test_the_first_rank_deletes_the_folder_behind_itself(tmp_path: Path) -> None:
-    with together(place(1), "train.py", 50, tmp_path):
-        with together(place(0), "train.py", 50, tmp_path) as first:
+    with together(place(1), Script("train.py"), 50, tmp_path):
+        with together(place(0), Script("train.py"), 50, tmp_path) as first:
             assert (first.is_first, len(list(tmp_path.iterdir()))) == (True, 1)
         assert list(tmp_path.iterdir()) == []
 

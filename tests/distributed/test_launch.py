@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from perfaudit.distributed.launch import Place, launcher_of, place_of
+from perfaudit.distributed.launch import Place, key_on_node, launcher_of, place_of
 
 TORCHRUN = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_PORT": "29500"}
 
@@ -44,6 +44,17 @@ def test_ranks_of_one_start_have_one_key_and_those_of_another_have_another() -> 
     assert keys[0] == keys[1] != keys[2]
     assert Place().key == ""
     assert place_of(TORCHRUN).is_on_several_nodes
+
+
+def test_two_starts_of_mpich_by_one_user_have_two_keys_on_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its variables tell nothing of the start; the process that has started the ranks does."""
+    places = [place_of({"PMI_RANK": str(rank), "PMI_SIZE": "2"}) for rank in (0, 1)]
+    keys = []
+    for launcher in ("70-1", "71-1"):
+        monkeypatch.setattr("perfaudit.distributed.launch.launcher_of", lambda pid, variable, by=launcher: by)
+        keys += [key_on_node(each) for each in places]
+    assert keys[0] == keys[1] != keys[2] == keys[3]
+    assert len(keys[0]) == len(places[0].key)  # a name that `sweep` knows
 
 
 def test_the_launcher_is_the_nearest_ancestor_without_the_variable() -> None:
