@@ -108,7 +108,7 @@ class RanksChild:
         self._order({"child": OPEN, "port": port})
         try:
             self._own.open(port)
-            self._wait()
+            self._wait(START_SECONDS)
         except BaseException:
             self.close()
             raise
@@ -120,10 +120,14 @@ class RanksChild:
         self.close()
 
     def ask(self, command: Json, timeout: float, progress: Callable[[], object] = lambda: None) -> Json:
-        """Give a command to all, and wait for the reply of all. Raises ChildFailed, and Gone where a rank is gone."""
+        """Give a command to all, and wait for the reply of all. Raises ChildFailed, and Gone where a rank is gone.
+
+        timeout: seconds without progress of this rank's child, for which the others are waited for, too: the same seconds.
+        """
         self._order({"child": ASK, "command": command, "timeout": timeout})
-        mine = self._own.ask(command, timeout, progress)
-        told = cause_of([mine, *self._wait(timeout)])
+        deadline = _Deadline(timeout, progress)
+        mine = self._own.ask(command, timeout, deadline.look)
+        told = cause_of([mine, *self._wait(timeout, deadline.seconds_left())])
         if "failed" in told:
             raise ChildFailed(told["failed"], told["message"])
         reply: Json = told["reply"]
@@ -144,20 +148,39 @@ class RanksChild:
             self._own.close()
             self._order({"child": CLOSE})
             with contextlib.suppress(Gone):
-                self._wait()
+                self._wait(START_SECONDS)
 
     def _order(self, order: Json) -> None:
         self._ranks.begin()
         self._ranks.tell_order(order)
 
-    def _wait(self, seconds: float = START_SECONDS) -> list[Json]:
-        """What the others say. Raises Gone where one says nothing."""
-        told = self._ranks.replies(seconds + LEAVE_SECONDS)
-        if None in told or (gone := self._ranks.first_gone()) is not None:
+    def _wait(self, seconds: float, left: float | None = None) -> list[Json]:
+        """What the others say. Raises Gone where one is gone, or says nothing in these seconds, of which so many are left."""
+        told = self._ranks.replies((seconds if left is None else left) + LEAVE_SECONDS)
+        if (gone := self._ranks.first_gone()) is not None:
+            raise Gone(f"rank {gone} is gone")
+        if None in told:
             others = [rank for rank in self._ranks.numbers if rank != self._ranks.place.rank]
-            rank = others[told.index(None)] if None in told else gone
-            raise Gone(f"rank {rank} is gone")
+            raise Gone(f"rank {others[told.index(None)]} did not answer within {seconds + LEAVE_SECONDS:.0f} s")
         return [each for each in told if each is not None]
+
+
+class _Deadline:
+    """Seconds that begin anew whenever a child has come further."""
+
+    def __init__(self, seconds: float, progress: Callable[[], object]) -> None:
+        self._seconds, self._progress = seconds, progress
+        self._reached: object = None
+        self._began = time.monotonic()
+
+    def look(self) -> object:
+        """How far the child has come."""
+        if (now := self._progress()) != self._reached:
+            self._reached, self._began = now, time.monotonic()
+        return now
+
+    def seconds_left(self) -> float:
+        return max(0.0, self._began + self._seconds - time.monotonic())
 
 
 def cause_of(told: Sequence[Json]) -> Json:

@@ -8,13 +8,16 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from served_nursery import USE
 
-from perfaudit.cli.ranks_child import cause_of, free_port
+from perfaudit.cli.ranks_child import Gone, RanksChild, cause_of, free_port
+from perfaudit.cli.run_ranks import LEAVE_SECONDS
+from perfaudit.distributed.launch import Place
 from perfaudit.processes import descendants, started_at
 
 FUSED = 'optimizer {"update": "fused"}'
@@ -81,7 +84,7 @@ Screen.race = lambda *given, **named: race(*given, **named, most_quads=3)
 mode, seconds, timeout = sys.argv[1], float(sys.argv[2]), float(sys.argv[3])
 arguments = (mode,) if mode else ()
 target, script, screened = Target("train.py", arguments=arguments), Script("train.py", arguments), Screened()
-with together(place_of(os.environ), "train.py", 0, None) as ranks, _sets(ranks, script, target, timeout, False) as sets:
+with together(place_of(os.environ), script, 0, None) as ranks, _sets(ranks, script, target, timeout, False) as sets:
     if not ranks.is_first:
         sets.follow()
         ranks.wait_for_report()
@@ -193,3 +196,57 @@ LATER = {"rank": 1, "failed": "timeout", "message": "no answer within 9 s"}
 )
 def test_the_cause_is_the_rank_that_failed_for_itself(told: list[dict[str, Any]], cause: dict[str, Any]) -> None:
     assert cause_of(told) == cause
+
+
+class Silent:
+    """Two ranks of which the other one says nothing, or is gone."""
+
+    place, numbers = Place(0, 2), range(2)
+
+    def __init__(self, gone: int | None) -> None:
+        self.gone, self.waited, self.is_told = gone, list[float](), True
+
+    def begin(self) -> None: ...
+
+    def tell_order(self, order: dict[str, Any]) -> None: ...
+
+    def replies(self, seconds: float) -> list[dict[str, Any] | None]:
+        self.waited.append(seconds)
+        return [{}] if self.is_told else [None]
+
+    def first_gone(self) -> int | None:
+        return None if self.is_told else self.gone
+
+
+class Own:
+    """This rank's child, which comes further until 2 s before it answers."""
+
+    child = None
+
+    def __init__(self, clock: list[float]) -> None:
+        self.clock = clock
+
+    def open(self, port: int) -> None: ...
+
+    def close(self) -> None: ...
+
+    def ask(self, command: dict[str, Any], timeout: float, progress: Callable[[], object]) -> dict[str, Any]:
+        for self.clock[0] in (100.0, 200.0):
+            progress()
+        self.clock[0] = 202.0
+        return {"rank": 0, "reply": {"trouble": ""}}
+
+
+@pytest.mark.parametrize(("gone", "said"), [(None, "rank 1 did not answer within 80 s"), (1, "rank 1 is gone")])
+def test_a_rank_that_does_not_answer_is_waited_for_as_long_as_this_one_and_named(
+    monkeypatch: pytest.MonkeyPatch, gone: int | None, said: str
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    ranks = Silent(gone)
+    with RanksChild(ranks, Own(clock)) as child:  # type: ignore[arg-type]  # as far as they are asked
+        ranks.is_told = False
+        with pytest.raises(Gone) as found:
+            child.ask({"do": "screen"}, 60.0, lambda: clock[0])
+        assert str(found.value) == said
+    assert ranks.waited[1] == 58.0 + LEAVE_SECONDS
