@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.backward import backward_calls
-from perfaudit.static.understanding.demonstrations import is_test
+from perfaudit.static.understanding.demonstrations import is_main_guard, is_test
 from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.no_grad import NO_GRAD, in_no_grad
 
@@ -158,11 +158,19 @@ def _only_takes_weights(source: Source, call: ast.Call) -> bool:
     """Whether a function wraps a model to load weights that were saved wrapped, and takes it out again: it runs no step."""
     assigned = source.parent(call)
     target = assigned.targets[0] if isinstance(assigned, ast.Assign) and len(assigned.targets) == 1 else None
-    if not isinstance(target, ast.Name) or source.scope(target) is source.tree:  # other files may use a global
+    if not isinstance(target, ast.Name) or not isinstance(assigned, ast.Assign):
         return False
+    is_global = source.scope(target) is source.tree and not any(is_main_guard(a) for a in source.ancestors(call))
+    if is_global and not _is_own_script(source):  # other files may use it
+        return False
+    block = source.block(assigned)
+    behind = block[next(n for n, item in enumerate(block) if item is assigned) + 1 :]
+    taken_out = next((item.lineno for item in behind if _takes_out(item, target.id)), None)
     loads = False
     for use in source.uses_of(target, target.id):
         if use.lineno < call.lineno or any(ancestor is assigned for ancestor in source.ancestors(use)):
+            continue
+        if taken_out is not None and use.lineno > taken_out:  # the model itself
             continue
         parent = source.parent(use)
         if isinstance(parent, ast.Delete):
@@ -171,6 +179,17 @@ def _only_takes_weights(source: Source, call: ast.Call) -> bool:
             return False
         loads = loads or parent.attr == "load_state_dict"
     return loads
+
+
+def _takes_out(statement: ast.stmt, name: str) -> bool:
+    """`net = net.module`, `net = net.module.cuda()`."""
+    if not isinstance(statement, ast.Assign) or not isinstance(target := statement.targets[0], ast.Name):
+        return False
+    is_same = target.id == name and len(statement.targets) == 1 and statement.lineno == statement.end_lineno
+    return is_same and any(
+        isinstance(node, ast.Attribute) and node.attr == "module" and last_name(node.value) == name
+        for node in ast.walk(statement.value)
+    )
 
 
 def _is_evaluation(source: Source, call: ast.Call) -> bool:
