@@ -7,6 +7,7 @@ Texts are made of the examples of the rule files and of `sample_models`: put tog
 from __future__ import annotations
 
 import ast
+import functools
 import io
 import json
 import os
@@ -136,6 +137,7 @@ def check_text(text: str) -> None:
 # ---- programs from pieces ------------------------------------------------------------------------------------------
 
 
+@functools.cache  # when a test asks: each worker of pytest imports this file
 def pieces() -> tuple[list[str], list[str], list[str]]:
     """Statements, expressions and import lines of all examples, as written."""
     statements, expressions, imports = dict[str, None](), dict[str, None](), dict[str, None]()
@@ -166,7 +168,6 @@ def segment(rows: list[bytes], node: ast.AST) -> str:
     )
 
 
-STATEMENTS, EXPRESSIONS, IMPORTS = pieces()
 FIXABLE = ["\n".join(line for line in e.text.split("\n") if "__future__" not in line) for e in EXAMPLES if e.fixed]
 HEADS = [
     "for x, y in loader:\n{}",
@@ -194,6 +195,7 @@ LAYOUTS += ["a if {} else b", "not {}", "{} @ y", "({}).a[0, ...]", "{}\\\n    +
 
 def block(random: Random, depth: int) -> str:
     """Statements of one block."""
+    statements, _, _ = pieces()
     parts = []
     for _ in range(random.randint(1, 3)):
         if depth and random.random() < 0.6:
@@ -201,7 +203,7 @@ def block(random: Random, depth: int) -> str:
             bodies = [textwrap.indent(block(random, depth - 1), "    ") for _ in range(head.count("{}"))]
             parts.append(deeper(head, bodies))
         else:
-            parts.append(random.choice(random.choice([STATEMENTS, FIXABLE])))
+            parts.append(random.choice(random.choice([statements, FIXABLE])))
     return "\n".join(parts)
 
 
@@ -218,7 +220,7 @@ def deeper(head: str, bodies: list[str]) -> str:
 def program(random: Random) -> str:
     """A file of a user who writes as nobody does: imports of the examples, their statements in any surrounding."""
     head = random.choice(["", "'''About.'''\n", "from __future__ import annotations\n", "#!/usr/bin/env python\n# é\n"])
-    imports = ["import torch", *random.sample(IMPORTS, random.randint(1, 6))]
+    imports = ["import torch", *random.sample(pieces()[2], random.randint(1, 6))]
     text = head + "\n".join(imports) + "\n" + block(random, random.randint(0, 3)) + "\n"
     for _ in range(random.randint(0, 3)):
         text = random.choice(HARMLESS)(random, text)
@@ -243,7 +245,7 @@ def graft(random: Random, text: str) -> str:
     begin = starts[node.lineno - 1] + node.col_offset
     end = starts[(node.end_lineno or 1) - 1] + (node.end_col_offset or 0)
     own = random.random() < 0.5
-    new = random.choice(LAYOUTS).format(text[begin:end] if own else random.choice(EXPRESSIONS))
+    new = random.choice(LAYOUTS).format(text[begin:end] if own else random.choice(pieces()[1]))
     return text[:begin] + new + text[end:]
 
 
