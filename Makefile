@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test checked tests docs package trainers mcp check gate mutants install clean
+.PHONY: demo test checked tests docs package trainers cluster mcp check gate mutants install clean
 
 demo: $(STAMP)
 	$(BIN)/perfaudit scan sample_models/digits_cnn.py --measure --exit-zero
@@ -27,6 +27,12 @@ trainers: pyproject.toml constraints.txt
 	test -d $(VENV)-trainers || $(PYTHON) -m venv $(VENV)-trainers
 	$(VENV)-trainers/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,samples,trainers,dev]'
 	$(VENV)-trainers/bin/python -m pytest tests/training/test_trainers.py tests/callbacks/test_in_trainers.py
+
+# `--on ray` and `--on slurm`: Ray's own test cluster and submitit's executor for one machine, in an environment that has both.
+cluster: pyproject.toml constraints.txt
+	test -d $(VENV)-cluster || $(PYTHON) -m venv $(VENV)-cluster
+	$(VENV)-cluster/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,samples,ray,slurm,dev]'
+	$(VENV)-cluster/bin/python -m pytest tests/cluster
 
 # The site, from docs/, with every warning an error; an environment of its own, without torch, in ten seconds.
 docs: pyproject.toml constraints.txt
@@ -80,4 +86,4 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $(STAMP)
 
 clean:
-	rm -rf $(VENV) $(VENV)-trainers $(VENV)-mcp $(VENV)-docs $(VENV)-package build dist
+	rm -rf $(VENV) $(VENV)-trainers $(VENV)-cluster $(VENV)-mcp $(VENV)-docs $(VENV)-package build dist

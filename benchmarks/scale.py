@@ -65,7 +65,6 @@ class SimulatedNodes:
     _sent: int = 0
     _out: list[tuple[float, int, float]] = field(default_factory=list)
 
-    described: Json = field(default_factory=dict)
     words: str = "simulated"
 
     @property
@@ -164,7 +163,8 @@ def gate_lines() -> list[str]:
         *lines,
         "",
         f"Four targets on two nodes take {statistics.median(shares):.0%} of what they take on one "
-        f"({shares[5]:.0%} to {shares[-6]:.0%} in 95 of 100 draws): pairs of one target go out together up to the next look.",
+        f"({shares[5]:.0%} to {shares[-6]:.0%} in 95 of 100 draws): pairs of one target go out together up to the next look. "
+        "That is simulated. Not measured: this machine has 2 cores, which both local nodes share.",
         "",
     ]
 
@@ -224,7 +224,12 @@ def rank_lines(records: Json) -> list[str]:
         few, many = runs[0], runs[-1]
         slope = (many["peak"] - few["peak"]) / (many["ranks"] - few["ranks"])
         peak = few["peak"] + slope * (RANKS - few["ranks"])
-        lines += [f"Simulated up: {slope:.2f} MiB a rank, so {peak / 1024:.2f} GiB for {RANKS:,} ranks.", ""]
+        lines += [
+            f"Simulated up: {slope:.2f} MiB a rank, so {peak / 1024:.2f} GiB for {RANKS:,} ranks. That is of traces of "
+            f"{runs[0]['megabytes']:.1f} MiB. How it grows with their size was not measured, so for larger traces, as those of "
+            "the next table, it is a lower bound.",
+            "",
+        ]
     lines += [
         f"A rank's trace of {size:.0f} MiB takes {cpu:.2f} s of a core, and {eight['peak_mib']:.0f} MiB in the process that "
         f"reads it (benchmarks/trace_speed.md). {RANKS:,} of them:",

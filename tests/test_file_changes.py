@@ -61,6 +61,7 @@ ELSEWHERE = {
     ("tune/questions.py", "tempfile.TemporaryDirectory"): TEMPORARY,
     ("cluster/node.py", "mkdir"): "on a node of a cluster: the gate's checkout, at the path that it has here, made new",
     ("cluster/node.py", "shutil.rmtree"): "the same",
+    **{("cluster/slurm.py", name): "what submitit wrote for this run's jobs" for name in ("shutil.rmtree", "rmdir")},
     ("cluster/folder_archive.py", "open"): "an archive in memory",
     ("cli/run.py", "tempfile.TemporaryFile"): "a file without a name",
     ("cli/tune_ranks.py", "tempfile.TemporaryFile"): "a file without a name",

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
+from perfaudit.machine.limits import usable_cores
 from perfaudit.trace.report import read_all
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def read_here(
     files: Sequence[TraceFile], window: Window, jobs: int, progress: Progress | None = None
 ) -> list[FileResult]:
     """What is in each file, read by so many processes of this machine, 0 for as many as it has cores."""
-    processes = jobs or min(_cores(), MOST_PROCESSES)
+    processes = jobs or min(usable_cores(), MOST_PROCESSES)
     return read_all(files, window, min(processes, len(files)), progress)
 
 
@@ -78,7 +78,3 @@ class _Reading:
 
     def recall(self, piece: object, state: object) -> None:
         """Nothing: no session before this one has read any."""
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -25,6 +25,7 @@ from perfaudit.machine.limits import usable_cores
 from perfaudit.measure.elsewhere import Lost, Work
 
 WAIT_SECONDS = 60.0  # for a node to be free, and for its first answer
+SHARE_SECONDS = 300.0  # for a node to have a folder: half a GiB at most, over a network
 REACH_SECONDS = 5.0  # for the first word of a cluster
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 
@@ -89,26 +90,48 @@ class RayNodes:
         ):  # the work has raised something that is not the user's: a fault of ours
             raise
         except self.ray.exceptions.RayError as error:
-            self.nodes.remove(node)
-            lost = Lost(f"{node.name} was lost ({_first_line(error)})")
+            lost = self._lose(node, f"was lost ({_first_line(error)})")
             self.say(f"{lost.reason}; what was measured there at that moment is measured again on another node")
             return ticket, lost
         return ticket, found.value()
 
     def share(self, folder: str) -> None:
-        absent = [node for node, there in self._on_all(is_there, folder) if not there]
+        """See `measure.elsewhere.Nodes`. Raises NothingMeasured where no node is left, or one cannot write it."""
+        absent = [node for node, there in self._ask(self.nodes, is_there, folder) if not there]
         if not absent:
             return
         data = self.ray.put(pack(Path(folder)))
         for node in absent:
             self.shared.append((node.id, folder))
-        pending = [node.process.do_with.remote(unpack, folder, data) for node in absent]
-        for answered in self.ray.get(pending):
-            answered.value()
+        self._ask(absent, unpack, folder, data)
 
-    def _on_all(self, ask: Callable[..., Any], *arguments: object) -> list[tuple[_Node, Any]]:
-        pending = [(node, node.process.do_with.remote(ask, *arguments)) for node in self.nodes]
-        return [(node, self.ray.get(reference).value()) for node, reference in pending]
+    def _ask(self, nodes: Sequence[_Node], ask: Callable[..., Any], *arguments: object) -> list[tuple[_Node, Any]]:
+        """What these nodes answer. One that is lost, or does not answer in time, is left out from then on."""
+        pending = [(node, node.process.do_with.remote(ask, *arguments)) for node in nodes]
+        end, found = time.monotonic() + SHARE_SECONDS, []
+        for node, reference in pending:
+            try:
+                answered: Answer = self.ray.get(reference, timeout=max(0.0, end - time.monotonic()))
+            except self.ray.exceptions.RayTaskError:  # a fault of ours
+                raise
+            except self.ray.exceptions.GetTimeoutError:
+                lost = self._lose(node, f"has not answered in {SHARE_SECONDS:.0f} s")
+            except self.ray.exceptions.RayError as error:
+                lost = self._lose(node, f"was lost ({_first_line(error)})")
+            else:
+                found.append((node, answered.value()))
+                continue
+            self.say(f"{lost.reason}; it is left out")
+            if not self.nodes:
+                raise NothingMeasured(f"no node is left: {lost.reason}")
+        return found
+
+    def _lose(self, node: _Node, how: str) -> Lost:
+        """Have nothing more to do with a node."""
+        self.nodes.remove(node)
+        with contextlib.suppress(Exception):  # of whatever kind: it is gone
+            self.ray.kill(node.process)
+        return Lost(f"{node.name} {how}")
 
     def close(self) -> None:
         """End our processes on all nodes, and the cluster where it is ours."""

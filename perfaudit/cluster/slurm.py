@@ -1,14 +1,19 @@
 """Nodes of a Slurm cluster, through submitit: each set of processes is a job that has a node for itself.
 
-For clusters without Ray. A job waits in Slurm's queue, so this pays where sets take minutes or the queue is short.
+For clusters without Ray. A job waits in Slurm's queue, so this pays where sets take minutes or the queue is short. What is sent
+before anything is asked for goes out as one array of sbatch.
 """
 
 from __future__ import annotations
 
 import contextlib
+import pickle
+import re
+import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterator
+import traceback
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +26,8 @@ from perfaudit.measure.elsewhere import Lost, Work
 JOBS = 8  # at once
 MINUTES = 60  # that Slurm gives a job
 POLL_SECONDS = 1.0
+QUEUE_SECONDS = 1800.0  # for a job to start while none of ours runs
+_ERROR = re.compile(r"[\w.]+(Error|Exception|Interrupt|Exit)\b")
 
 Say = Callable[[str], object]
 
@@ -35,11 +42,13 @@ class SlurmNodes:
     kind: Kind | None = None
     width: int = JOBS
     jobs: dict[int, Any] = field(default_factory=dict)
+    _waiting: dict[int, Work] = field(default_factory=dict)  # not submitted yet
     _tickets: int = 0
+    _idle_since: float = 0.0  # when a job of ours was last seen to run
 
     @property
     def free(self) -> int:
-        return self.width - len(self.jobs)
+        return self.width - len(self.jobs) - len(self._waiting)
 
     @property
     def kind_as_json(self) -> dict[str, Any]:
@@ -54,20 +63,53 @@ class SlurmNodes:
 
     def send(self, work: Work) -> int:
         self._tickets += 1
-        self.jobs[self._tickets] = self.executor.submit(do_there, self.place, work)
+        self._waiting[self._tickets] = work
         return self._tickets
 
     def next(self) -> tuple[int, Any | Lost]:
-        while not (done := [number for number, job in self.jobs.items() if job.done()]):
+        self._submit()
+        return self._take(self._wait_for(self.jobs))
+
+    def _submit(self) -> None:
+        """Have sbatch take what was sent: one job, or an array of several."""
+        if not self._waiting:
+            return
+        if not self.jobs:
+            self._idle_since = time.monotonic()
+        with self.executor.batch():
+            submitted = {
+                number: self.executor.submit(do_there, self.place, work) for number, work in self._waiting.items()
+            }
+        self._waiting.clear()
+        self.jobs |= submitted
+        ids = [str(job.job_id) for job in submitted.values()]
+        if len(ids) == 1:
+            self.say(f"submitted job {ids[0]} of Slurm")
+        else:
+            self.say(f"submitted {len(ids)} jobs of Slurm: {', '.join(ids)}")
+
+    def _wait_for(self, numbers: Collection[int]) -> int:
+        """The first of these jobs that is done. Raises NothingMeasured where none of ours runs, and none starts."""
+        while True:
+            for number in numbers:
+                if self.jobs[number].done():
+                    self._idle_since = time.monotonic()
+                    return number
+            if any(job.paths.stdout.exists() and not job.done() for job in self.jobs.values()):
+                self._idle_since = time.monotonic()
+            elif time.monotonic() - self._idle_since > QUEUE_SECONDS:
+                raise NothingMeasured(
+                    f"no job of Slurm has started in {QUEUE_SECONDS / 60:.0f} min: other work holds the nodes, or none is as "
+                    "they ask for; squeue --me says why"
+                )
             time.sleep(POLL_SECONDS)
-        number = done[0]
+
+    def _take(self, number: int) -> tuple[int, Any | Lost]:
         job = self.jobs.pop(number)
         try:
             kind, found = job.result()
-        except (
-            Exception
-        ) as error:  # submitit raises classes of its own for jobs that died, and passes on what a job has raised
-            lost = Lost(f"job {job.job_id} of Slurm was lost ({str(error).strip().splitlines()[0]})")
+        except Exception as error:  # classes of submitit's own: the job died, or could not load its work
+            lost = Lost(f"job {job.job_id} of Slurm was lost ({_error_line(error)})")
             self.say(f"{lost.reason}; what was measured there is measured again")
             return number, lost
         self.kind = self.kind or kind
@@ -84,9 +126,8 @@ class SlurmNodes:
     def _ask(self, work: Work) -> Any:
         """What a node gives, before all else is sent to any. Raises NothingMeasured where the job is lost."""
         number = self.send(work)
-        while not self.jobs[number].done():
-            time.sleep(POLL_SECONDS)
-        _, found = self.next()
+        self._submit()
+        _, found = self._take(self._wait_for([number]))
         if isinstance(found, Lost):
             raise NothingMeasured(found.reason)
         return found
@@ -96,6 +137,7 @@ class SlurmNodes:
             with contextlib.suppress(Exception):  # of whatever kind: the others must end as well
                 job.cancel()
         self.jobs.clear()
+        self._waiting.clear()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +148,40 @@ class _IsThere:
         return is_there(self.folder)
 
 
-def do_there(place: Place, work: Work) -> tuple[Kind, Answer]:
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What work has raised that is not the user's: a fault of ours, which ends the command as it would here."""
+
+    error: Exception
+
+    def value(self) -> Any:
+        raise self.error
+
+
+def do_there(place: Place, work: Work) -> tuple[Kind, Answer | Fault]:
     """The kind of this node, and what the work gives here."""
     trouble = enter(place)
-    return kind_here(), answer(work, trouble)
+    try:
+        return kind_here(), answer(work, trouble)
+    except Exception as error:
+        return kind_here(), Fault(_as_sent(error))
+
+
+def _as_sent(error: Exception) -> Exception:
+    """The error with its traceback as a note; one of another class with its words where it cannot be sent."""
+    where = "".join(traceback.format_exception(error))
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # of whatever kind: classes say how they are pickled
+        error = RuntimeError(f"{type(error).__name__}: {error}")
+    error.add_note(where)
+    return error
+
+
+def _error_line(error: BaseException) -> str:
+    """The line of what an error says that names an error, else its first one."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return next(filter(_ERROR.match, reversed(lines)), lines[0] if lines else type(error).__name__)
 
 
 @contextlib.contextmanager
@@ -122,7 +194,7 @@ def slurm_nodes(place: Place, say: Say, like: Kind | None = None, cluster: str =
         raise NothingMeasured("--on slurm: there is no sbatch here; run the command where jobs of Slurm are submitted")
     import submitit
 
-    folder = Path(place.folder) / ".perfaudit" / "slurm"
+    folder = Path(place.folder) / ".perfaudit" / f"slurm-{secrets.token_hex(4)}"
     executor = submitit.AutoExecutor(folder=str(folder / "%j"), cluster=cluster)
     executor.update_parameters(timeout_min=MINUTES, name="perfaudit")
     if cluster == "slurm":
@@ -133,3 +205,6 @@ def slurm_nodes(place: Place, say: Say, like: Kind | None = None, cluster: str =
         yield nodes
     finally:
         nodes.close()
+        shutil.rmtree(folder, ignore_errors=True)  # what submitit sent, what came back, and what jobs printed
+        with contextlib.suppress(OSError):
+            folder.parent.rmdir()  # where it held nothing else

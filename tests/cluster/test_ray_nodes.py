@@ -16,7 +16,7 @@ from perfaudit.cli.trace_nodes import read_here, read_on
 from perfaudit.cluster import ray_nodes as module
 from perfaudit.cluster.kind import kind_here
 from perfaudit.cluster.node import Place
-from perfaudit.cluster.ray_nodes import ray_nodes
+from perfaudit.cluster.ray_nodes import RayNodes, ray_nodes
 from perfaudit.errors import NothingMeasured, UserError
 from perfaudit.measure.elsewhere import Lost, run_on
 from perfaudit.trace.trace_files import find_traces
@@ -125,7 +125,9 @@ def _wait_for(gate: str, number: int) -> int:
     return number
 
 
-def test_a_lost_node_costs_only_what_it_had(cluster: Any, place: Place, tmp_path: Path) -> None:
+def test_a_lost_node_costs_only_what_it_had(
+    cluster: Any, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     third, said, gate = cluster.add_node(num_cpus=1), list[str](), tmp_path / "gate"
     cluster.wait_for_nodes()
     with ray_nodes(place, said.append) as nodes:
@@ -142,11 +144,8 @@ def test_a_lost_node_costs_only_what_it_had(cluster: Any, place: Place, tmp_path
                 return found
             return asked()
 
-        nodes.__class__.next = lambda self: losing()  # type: ignore[method-assign]  # slots allow no other place
-        try:
-            run_on(nodes, [series])
-        finally:
-            nodes.__class__.next = lambda self: asked()  # type: ignore[method-assign]
+        monkeypatch.setattr(RayNodes, "next", lambda self: losing())  # slots allow no other place
+        run_on(nodes, [series])
         assert (series.seen, nodes.width) == ([0, 1, 2, 3], 2)
     assert "what was measured there at that moment is measured again on another node" in said[-1]
 

@@ -1,0 +1,98 @@
+"""Nodes of Ray that are lost while a folder goes to them. Ray is a stand-in here; `test_ray_nodes` has the real one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from perfaudit.cluster import ray_nodes as module
+from perfaudit.cluster.kind import kind_here
+from perfaudit.cluster.node import answer
+from perfaudit.cluster.ray_nodes import RayNodes, _Node
+from perfaudit.errors import NothingMeasured
+
+
+class RayError(Exception): ...
+
+
+class RayTaskError(RayError): ...
+
+
+class GetTimeoutError(RayError, TimeoutError): ...
+
+
+class Ray:
+    """As far as it is asked; an answer that is an error is raised where it is fetched."""
+
+    exceptions = SimpleNamespace(RayError=RayError, RayTaskError=RayTaskError, GetTimeoutError=GetTimeoutError)
+
+    def __init__(self) -> None:
+        self.killed: list[Any] = []
+
+    def get(self, reference: Any, timeout: float) -> Any:
+        assert 0 < timeout <= module.SHARE_SECONDS
+        if isinstance(reference, Exception):
+            raise reference
+        return reference
+
+    def put(self, data: bytes) -> bytes:
+        return data
+
+    def kill(self, process: Any) -> None:
+        self.killed.append(process)
+
+
+class Process:
+    """Of a node that does not see a folder, and has an error the n-th time it is asked."""
+
+    def __init__(self, error: Exception | None, time: int) -> None:
+        self.error, self.time = error, time
+        self.do_with = SimpleNamespace(remote=self.ask)
+
+    def ask(self, what: Any, *arguments: Any) -> Any:
+        self.time -= 1
+        return self.error if self.error is not None and self.time == 0 else answer(lambda: what(*arguments))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(module, "is_there", lambda folder: False)
+    monkeypatch.setattr(module, "unpack", lambda folder, data: None)
+    return str(tmp_path)
+
+
+def nodes_of(said: list[str], *errors: tuple[Exception | None, int]) -> RayNodes:
+    nodes = [_Node(f"{number}", f"node {number}", Process(*error)) for number, error in enumerate(errors)]
+    return RayNodes(Ray(), nodes, kind_here(), False, said.append)
+
+
+@pytest.mark.parametrize("time", [1, 2])  # asked whether it sees the folder, and given it
+@pytest.mark.parametrize(
+    ("error", "how"),
+    [
+        (RayError("The node has died.\nmore"), "was lost (The node has died)"),
+        (GetTimeoutError("not ready"), "has not answered in 300 s"),
+    ],
+)
+def test_a_node_that_is_lost_meanwhile_is_left_out(folder: str, error: Exception, how: str, time: int) -> None:
+    said: list[str] = []
+    nodes = nodes_of(said, (None, 0), (error, time))
+    lost = nodes.nodes[1].process
+    nodes.share(folder)
+    assert ([node.name for node in nodes.nodes], nodes.ray.killed) == (["node 0"], [lost])
+    assert said == [f"node 1 {how}; it is left out"]
+
+
+def test_where_none_is_left_that_is_said(folder: str) -> None:
+    with pytest.raises(NothingMeasured, match=r"no node is left: node 0 was lost \(gone\)"):
+        nodes_of([], (RayError("gone"), 2)).share(folder)
+
+
+def test_a_fault_of_ours_is_no_lost_node(folder: str) -> None:
+    nodes = nodes_of([], (RayTaskError("TypeError"), 1))
+    with pytest.raises(RayTaskError):
+        nodes.share(folder)
+    assert nodes.width == 1
