@@ -28,7 +28,6 @@ COMMANDS = {
     "straggler": "run text_ranks.py --steps 60 -- straggler",
     "raise": "run failing_ranks.py --steps 60 -- raise",
     "hang": "run failing_ranks.py --steps 60 --timeout 60s -- hang",
-    "tune": "tune tunable_ranks.py --budget 10m",
     "sampler": "tune padded_ranks.py --budget 15m --sampler",
     "screened": "tune screened_ranks.py --budget 15m",
     "screened-raise": "tune screened_ranks.py --budget 6m -- raise",
@@ -45,13 +44,13 @@ def run(name: str, folder: Path) -> subprocess.CompletedProcess[str]:
     shutil.copytree(HERE / "rank_programs", programs, ignore=shutil.ignore_patterns("__pycache__"))
     words = COMMANDS[name].split()
     if name in PATCHED:
-        fixed(programs / words[1], PATCHED[name])
+        apply_fixes(programs / words[1], PATCHED[name])
     launcher = [] if words[0] == "scan" else LAUNCHER
     command = [sys.executable, *launcher, "-m", "perfaudit", *words]
     return subprocess.run(command, cwd=programs, capture_output=True, text=True, check=False)
 
 
-def fixed(path: Path, rule: str) -> None:
+def apply_fixes(path: Path, rule: str) -> None:
     """Apply the fixes of a rule to a file."""
     source = Source(path.name, path.read_text(encoding="utf-8"))
     findings = run_checks(source, all_rules(), frozenset([rule]))

@@ -160,6 +160,7 @@ class _Asked:
 def _run(asked: _Asked, ranks: Ranks | None = None) -> int:
     """Run the script, report, and return the exit code. ranks: of a launcher, of which the first one reports for all."""
     from perfaudit.measure.environment import host
+    from perfaudit.render.run_ranks import late_words
     from perfaudit.script.observe import observe
 
     request, export = asked.request, asked.export
@@ -195,6 +196,8 @@ def _run(asked: _Asked, ranks: Ranks | None = None) -> int:
         run = dataclasses.replace(run, ranks=ranks.place.ranks)
         if run.ended in ("failed", "late", "stopped") and 0 < request.steps - 1 <= run.steps:
             run = dataclasses.replace(run, ended="enough", message="", stands="", exit_code=None)  # another ended first
+        elif run.ended == "late" and run.steps:
+            run = dataclasses.replace(run, message=late_words(run.steps, asked.longest))
         ranks.tell_done(run, seen)
         if ranks.differ:
             return _refuse_ranks(ranks)

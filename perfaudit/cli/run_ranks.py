@@ -249,7 +249,8 @@ class Ranks:
             return {"rank": rank, "ended": "missing", "message": "it has not joined"}
         steps = self._meeting.steps_of(rank)
         is_dead = self._meeting.is_dead(other)
-        message = "its process is dead, and told nothing" if is_dead else f"it told nothing for {LEAVE_SECONDS:.0f} s"
+        silence = f"told nothing for {LEAVE_SECONDS:.0f} s{f' after step {steps}' if steps else ''}"
+        message = "its process is dead, and told nothing" if is_dead else silence
         return {
             "rank": rank,
             "ended": "dead" if is_dead else "late",

@@ -20,7 +20,8 @@ from perfaudit.distributed.compare import WARM_UP, spread_of_batches
 from perfaudit.errors import NothingMeasured, UserError
 from perfaudit.knobs._batches_by_length import WINDOW
 from perfaudit.measure.stats import LOOKS
-from perfaudit.runs import RankRun
+from perfaudit.render.run_ranks import is_lost_connection, late_words
+from perfaudit.runs import RankRun, Run
 from perfaudit.tune.ranks.race import BASE, CONTROL, KNOB, LOSSES, NUDGED, Race, SetRun
 
 if TYPE_CHECKING:
@@ -176,7 +177,7 @@ def _lead(
 
 
 def _number_that_fit(seconds: float, first: float) -> int:
-    """Patches of which the fewest generations that tell anything fit into so many seconds, one at least.
+    """Patches of which the generations before the first look fit into so many seconds, one at least.
 
     first: seconds of the first set.
     """
@@ -378,18 +379,24 @@ class Sets:
         variables = {"MASTER_PORT": str(order["port"]), "TORCHELASTIC_USE_AGENT_STORE": "False"}
         seen = observe(request, self._timeout, self._ranks.heed, self._output, LOSSES, variables=variables)
         _shorten(self._output)
-        if seen.ended == "late":
-            seen.message = f"in {self._timeout:.0f} s there was none; --timeout gives it longer."
         self.facts = seen.facts
         run = summarize(seen, str(self._script), self._in_place)
-        if run.ended in ("failed", "late", "stopped") and seen.number >= order["steps"] - 1:
-            run = replace(run, ended="enough", message="")  # another rank ended first
+        if run.ended == "late":
+            run = replace(run, message=late_words(run.steps, self._timeout))
+        if _is_cut_short(run, seen.number, order["steps"]):
+            run = replace(run, ended="enough", message="")
         self._ranks.tell_done(run, seen)
         if run.ended == "interrupted":
             raise KeyboardInterrupt
         missing = set(order["texts"]) - {os.path.relpath(file) for file in seen.facts.get("files", [])}
         if run.ended == "enough" and missing:
             raise Gone(f"{min(missing)} did not run with its patch")
+
+
+def _is_cut_short(run: Run, updates: int, steps: int) -> bool:
+    """Whether a rank did not make its last step because another one had ended before."""
+    is_left_alone = run.ended in ("late", "stopped") or (run.ended == "failed" and is_lost_connection(run.message))
+    return is_left_alone and updates >= steps - 1
 
 
 def _together(words: Sequence[Json], steps: int) -> SetRun:

@@ -22,12 +22,15 @@ COLUMNS = {
 }
 WORTH_A_COLUMN = 0.005  # of a step, on any rank
 HIGH, FAR = 0.05, 0.15  # of a step above the middle of all ranks: marked, and marked twice
-UNEVEN = 1.05  # times the mean of all ranks, that the fullest batch of a step holds, from which on it is told
+UNEVEN = (
+    1.05  # times the mean of all ranks, or the least of one, that the fullest batch holds, from which on it is told
+)
 _NARROW = 7  # characters of a column at least, with the space before it
 _MARKS = ("  ", "+ ", "++")
 # What gloo and NCCL say where another process is gone.
 _LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "remote process exited")
 _FINE = ("enough", "finished")
+_PREDICATES = ("made no step", "told nothing")  # how messages begin that go on behind the name of a rank
 
 
 def ranks_block(run: Run, paint: Paint, width: int) -> str:
@@ -70,7 +73,23 @@ def is_lost_connection(message: str) -> bool:
     return any(words in message for words in _LOST)
 
 
+def late_words(steps: int, seconds: float) -> str:
+    """What is said of a rank that made no step for so long, behind its name."""
+    since = f"for {seconds:.0f} s after step {steps}" if steps else f"within {seconds:.0f} s"
+    return f"made no step {since} (--timeout allows more)"
+
+
+def _late_fault(rank: RankRun) -> str:
+    said = rank.message.rstrip(".")
+    if not said.startswith(_PREDICATES):
+        what = f"made no further step after {count(rank.steps, 'step')}" if rank.steps else "made no step"
+        said = f"{what}: {said}" if said else what
+    return f"Rank {rank.rank} {said}{f'; it stands at {rank.stands}' if rank.stands else ''}."
+
+
 def _fault(rank: RankRun) -> str:
+    if rank.ended == "late":
+        return _late_fault(rank)
     at = f" after {count(rank.steps, 'step')}" if rank.steps else " before its first step"
     stands = f" It stands at {rank.stands}." if rank.stands else ""
     if _has_lost_others(rank):
@@ -80,7 +99,6 @@ def _fault(rank: RankRun) -> str:
         "missing": f"Rank {rank.rank} has not joined",
         "dead": f"Rank {rank.rank} died{at}",
         "failed": f"Rank {rank.rank} failed{at}",
-        "late": f"Rank {rank.rank} made no {f'further step{at}' if rank.steps else 'step'}",
         "finished": f"Rank {rank.rank} ended by itself{at}, the others had more to do",
         "stopped": f"Rank {rank.rank} was ended{at}",
         "interrupted": f"Rank {rank.rank} was interrupted{at}",
@@ -95,19 +113,19 @@ def _table(ranks: Sequence[RankRun], paint: Paint) -> list[str]:
     times = {name: [each.phases.get(name, 0.0) * (each.seconds_per_step or 0.0) for each in ranks] for name in columns}
     own = [each.own_seconds_per_step for each in ranks]
     step = statistics.median(each.seconds_per_step or 0.0 for each in ranks)
-    kept = ranks_shown(ranks)
+    shown_rows = ranks_shown(ranks)
     heads = [*(COLUMNS[name] for name in columns), "step", *(["before collectives"] if any(own) else [])]
     widths = [max(_NARROW, len(head) + 1) for head in heads]
     lines = ["Milliseconds of a step; + and ++ are longer than on most ranks", ""]
     lines.append(f"  {'rank':>4}" + "  ".join(f"{head:>{width}}" for head, width in zip(heads, widths, strict=True)))
-    for number in kept:
+    for number in shown_rows:
         cells = [_cell(times[name], number, step, width, paint) for name, width in zip(columns, widths, strict=False)]
         cells.append(f"{milliseconds_of(ranks[number].seconds_per_step):>{widths[len(columns)]}}  ")
         if any(own):
             cells.append(_cell([each or 0.0 for each in own], number, step, widths[-1], paint))
         lines.append(f"  {ranks[number].rank:>4}{''.join(cells)}".rstrip())
-    if len(kept) < len(ranks):
-        lines.append(f"  and {len(ranks) - len(kept)} ranks between these")
+    if len(shown_rows) < len(ranks):
+        lines.append(f"  and {len(ranks) - len(shown_rows)} ranks between these")
     return lines
 
 
@@ -156,7 +174,7 @@ def communication(run: Run, ranks: Sequence[RankRun]) -> list[str]:
     elif len(ranks) > 1:
         said.append("The steps that all ranks have made are too few to compare them.")
     sizes = [each.elements for each in ranks if each.elements]
-    if len(sizes) > 1 and max(sizes) >= 1.05 * min(sizes):
+    if len(sizes) > 1 and max(sizes) >= UNEVEN * min(sizes):
         said.append(f"Batches hold {min(sizes):,.0f} to {max(sizes):,.0f} elements a step, by rank.")
     if run.batch_spread is not None and run.batch_spread >= UNEVEN:
         said.append(

@@ -146,7 +146,8 @@ def test_a_rank_that_does_not_speak_or_never_came_is_told_as_such(tmp_path: Path
     clock = Clock()
     first, _ = both(tmp_path, clock)
     first.tell_done(RUN, seen(50))
-    assert first.gather()[1]["ended"] == "late"
+    late = first.gather()[1]
+    assert (late["ended"], late["message"]) == ("late", f"told nothing for {LEAVE_SECONDS:.0f} s")
     assert clock.now >= LEAVE_SECONDS
     (tmp_path / "perfaudit_scratch_0123abcd" / "1.joined").unlink()
     assert first.gather()[1] == {"rank": 1, "ended": "missing", "message": "it has not joined"}

@@ -11,6 +11,7 @@ from perfaudit.cli.ranks_child import Gone
 from perfaudit.cli.tune_ranks import (
     FEWEST_STEPS,
     MOST_STEPS,
+    _is_cut_short,
     _lead,
     _number_that_fit,
     _report,
@@ -21,6 +22,7 @@ from perfaudit.cli.tune_ranks import (
 from perfaudit.distributed.launch import Place
 from perfaudit.errors import NothingMeasured
 from perfaudit.report import Report
+from perfaudit.runs import Run
 from perfaudit.script.request import Script
 from perfaudit.target.names import Target
 from perfaudit.tune.ranks.candidates import candidates_of
@@ -65,7 +67,7 @@ def test_steps_of_a_set_are_whole_windows_where_batches_by_length_are_raced(step
     ("other", "why"),
     [
         ({"ended": "failed", "message": "ValueError: no"}, "Rank 1 failed before its first step: ValueError: no"),
-        ({"ended": "late", "stands": "train.py:9 in main"}, "It stands at train.py:9 in main"),
+        ({"ended": "late", "stands": "train.py:9 in main"}, "made no step; it stands at train.py:9 in main"),
         ({"updates": []}, "no more than"),
         ({"updates": [[0.1] * 3] * 7}, "no more than"),
     ],
@@ -97,6 +99,23 @@ def test_as_many_patches_are_raced_as_four_generations_of_them_fit_into_the_budg
     seconds: float, first: float, number: int
 ) -> None:
     assert _number_that_fit(seconds, first) == number
+
+
+@pytest.mark.parametrize(
+    ("ended", "message", "updates", "is_so"),
+    [
+        ("failed", "RuntimeError: Connection closed by peer [127.0.0.1]:9", 39, True),
+        ("failed", "ValueError: the patch does this in its last step", 39, False),
+        ("failed", "RuntimeError: Connection closed by peer [127.0.0.1]:9", 20, False),
+        ("stopped", "rank 1 has ended after 40 steps", 39, True),
+        ("late", "made no step for 600 s after step 39", 39, True),
+        ("interrupted", "", 39, False),
+    ],
+)
+def test_a_rank_without_its_last_step_is_cut_short_by_another_and_not_by_an_error_of_its_own(
+    ended: str, message: str, updates: int, is_so: bool
+) -> None:
+    assert _is_cut_short(Run("train.py", ended, message=message), updates, 40) == is_so
 
 
 def test_steps_of_a_set_go_by_what_a_start_takes() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from perfaudit.render.paint import plain
-from perfaudit.render.run_ranks import MOST_RANKS, ranks_block
+from perfaudit.render.run_ranks import MOST_RANKS, late_words, ranks_block
 from perfaudit.runs import RankRun, Run
 
 PHASES = {"data_wait": 0.1, "forward": 0.2, "backward": 0.6, "optimizer": 0.099, "other": 0.001}
@@ -69,14 +69,28 @@ def test_batches_that_differ_from_rank_to_rank_are_told_by_the_step() -> None:
                 replace(RANK, ended="late", stands="train.py:9 in main, in a backward pass"),
                 replace(LATE, ended="late", stands="data.py:3 in read"),
             ],
-            "Rank 1 made no further step after 50 steps. It stands at data.py:3 in read.",
+            "Rank 1 made no further step after 50 steps; it stands at data.py:3 in read.",
+        ),
+        (
+            [
+                replace(RANK, ended="late", message=late_words(50, 60.0), stands="train.py:9 in main, in a collective"),
+                replace(LATE, ended="late", message=late_words(50, 60.0), stands="data.py:3 in read"),
+            ],
+            "Rank 1 made no step for 60 s after step 50 (--timeout allows more); it stands at data.py:3 in read.",
+        ),
+        (
+            [
+                replace(RANK, ended="late", message=late_words(0, 60.0), stands="train.py:9 in main, in a collective"),
+                replace(LATE, ended="late", message="told nothing for 20 s"),
+            ],
+            "Rank 1 told nothing for 20 s.",
         ),
         (
             [
                 replace(RANK, ended="late", steps=0, stands="train.py:9 in main, in a collective"),
-                replace(LATE, ended="late", steps=0, message="in 20 s there was none.", stands="data.py:3 in read"),
+                replace(LATE, ended="late", steps=0, message="Seen in 60 s: no update.", stands="data.py:3 in read"),
             ],
-            "Rank 1 made no step: in 20 s there was none. It stands at data.py:3 in read.",
+            "Rank 1 made no step: Seen in 60 s: no update; it stands at data.py:3 in read.",
         ),
         (
             [

@@ -227,7 +227,7 @@ class Race:
         """
         if self.has_other_order(key):
             losses = [loss for each in self.generations if key in each for rank in each[key].losses for loss in rank]
-            return "" if all(map(math.isfinite, losses)) else "its losses are no numbers"
+            return "" if all(map(math.isfinite, losses)) else "its losses are not finite"
         limit = self.limit(key)
         for each in self.generations:
             if key in each and BASE in each and (found := gap(each[BASE].losses, each[key].losses)) > limit:

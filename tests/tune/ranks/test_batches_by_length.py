@@ -103,7 +103,7 @@ def test_of_losses_only_that_they_are_numbers_is_asked() -> None:
         "the first 2 losses of each rank are finite, in 2 starts; equality is not claimed, because the patch changes the "
         "order in which samples come"
     )
-    assert race((held(1, 1), held(1, 1, (math.nan,)))).failures == {KEY: "its losses are no numbers"}
+    assert race((held(1, 1), held(1, 1, (math.nan,)))).failures == {KEY: "its losses are not finite"}
 
 
 def test_what_batches_hold_is_told_before_and_after() -> None:
