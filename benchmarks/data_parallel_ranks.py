@@ -49,7 +49,7 @@ PAIRS = {  # candidate and base
 }
 
 
-def patched() -> str:
+def patch_program() -> str:
     """The program after the fix. Raises SystemExit where there is none."""
     source = Source(PROGRAM.name, PROGRAM.read_text(encoding="utf-8"))
     findings = run_checks(source, all_rules(), frozenset(["PA701"]))
@@ -65,7 +65,7 @@ def run(way: str, steps: int, number: int) -> Json:
     load = os.getloadavg()[0]
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--standalone"] if ranks else []
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / PROGRAM.name).write_text(patched() if is_patched else PROGRAM.read_text(encoding="utf-8"))
+        (Path(folder) / PROGRAM.name).write_text(patch_program() if is_patched else PROGRAM.read_text(encoding="utf-8"))
         done = subprocess.run(
             [sys.executable, *launcher, "-m", "perfaudit", "run", PROGRAM.name, "--steps", str(steps),
              "--format", "json", "--quiet", "--", "--threads", str(threads)],

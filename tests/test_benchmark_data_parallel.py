@@ -30,7 +30,7 @@ def test_the_documentation_tells_what_is_on_record() -> None:
 
 
 def test_its_program_gets_the_patch() -> None:
-    text = benchmark.patched()
+    text = benchmark.patch_program()
     compile(text, benchmark.PROGRAM.name, "exec")
     assert "DistributedSampler" in text
     assert f'"--batch-size", type=int, default={benchmark.BATCH}' in text

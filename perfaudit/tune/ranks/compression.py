@@ -15,6 +15,7 @@ ONLY_NCCL = "bf16_compress_hook"  # torch refuses it on other backends
 
 
 def candidates(sources: Sequence[Source], ranks: Ranks) -> Iterator[Candidate]:
+    """A patch for each hook that halves what is sent. Raises Refused where the program has a hook of its own."""
     try:
         source, call = the_call(sources)
     except Refused:

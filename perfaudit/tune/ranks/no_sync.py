@@ -23,6 +23,7 @@ _DEEPEST = 3  # functions that hand the wrapped model on
 
 
 def candidates(sources: Sequence[Source], ranks: Ranks) -> Iterator[Candidate]:
+    """A patch that puts the passes of an accumulation into `no_sync`. Raises Refused where it cannot be written."""
     for source in sources:
         passes = passes_before_a_rare_step(source)
         if len(passes) == 1:

@@ -25,6 +25,7 @@ _NUMBERS = ("number", "position", "place")  # names for the number of a layer, o
 
 
 def candidates(sources: Sequence[Source], ranks: Ranks) -> Iterator[Candidate]:
+    """Patches that gather one layer ahead and two. Raises Refused where the program says that itself."""
     if not any(source.calls(name) for source in sources for name in FULLY_SHARD):
         return
     if any(source.mentions(name) for source in sources for name in _SETS_IT):

@@ -17,6 +17,7 @@ _NAMES = regex(r"^[A-Z][A-Za-z]+$")
 
 
 def candidates(sources: Sequence[Source], ranks: Ranks) -> Iterator[Candidate]:
+    """A patch that shares the state of the optimizer out (ZeRO). Raises Refused where it cannot be written."""
     try:
         the_call(sources)
     except Refused:
