@@ -5,28 +5,26 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import statistics
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from perfaudit.cli.output import say
 from perfaudit.cli.ranks_child import Gone, OwnChild, RankChildren, free_port
 from perfaudit.cli.run_ranks import Ranks, together
-from perfaudit.distributed.compare import WARM_UP, spread_of_batches
+from perfaudit.cli.set_of_ranks import set_run_of
 from perfaudit.errors import NothingMeasured, UserError
 from perfaudit.knobs._batches_by_length import WINDOW
 from perfaudit.measure.stats import LOOKS
 from perfaudit.render.run_ranks import is_lost_connection, late_words
-from perfaudit.runs import RankRun, Run
-from perfaudit.tune.ranks.race import BASE, CONTROL, KNOB, LOSSES, NUDGED, Race, SetRun
+from perfaudit.runs import Run
+from perfaudit.tune.ranks.race import BASE, LOSSES, NUDGED, Race, SetRun
 
 if TYPE_CHECKING:
     from perfaudit.distributed.launch import Place
-    from perfaudit.measurements import Winner
     from perfaudit.report import Report
     from perfaudit.script.request import Script
     from perfaudit.target.names import Target
@@ -67,7 +65,8 @@ def tune_on_ranks(
     with together(place, script, 0, meet) as ranks, _sets(ranks, script, target, timeout, in_place) as sets:
         if not ranks.is_first:
             sets.follow()
-            ranks.wait_for_report()
+            if not ranks.wait_for_report():
+                raise NothingMeasured(f"{script}: rank {ranks.first}, which was to report, is gone")
             return None
         try:
             return _lead(sets, place, target, script, budget, allow, only_by_length)
@@ -93,6 +92,7 @@ def _lead(
     from perfaudit.report import Report
     from perfaudit.tune.ranks.candidates import BY_LENGTH, FINDS, Choice, NoCandidates, candidates_of
     from perfaudit.tune.ranks.patches import Ranks as RanksSeen
+    from perfaudit.tune.ranks.report import report_of_race
     from perfaudit.tune.ranks.screened_patches import Screened
 
     machine, began = host(), time.monotonic()
@@ -173,7 +173,7 @@ def _lead(
         report = report.with_(interrupted=True)
     except Gone as why:
         report = _note_early_end(report, why)
-    return _report(report, race, by_key, screened)
+    return report_of_race(report, race, by_key, screened)
 
 
 def _number_that_fit(seconds: float, first: float) -> int:
@@ -207,70 +207,6 @@ def _steps_of_set(step: float, start: float) -> int:
 def _whole_windows(steps: int) -> int:
     """Steps in whole windows of a sampler by length, two of them at least: the first one is not counted."""
     return max(2, math.ceil(steps / WINDOW)) * WINDOW
-
-
-def _report(report: Report, race: Race, by_key: Mapping[str, Candidate], screened: Screened | None = None) -> Report:
-    notes = [*report.notes, *(screened.notes() if screened is not None else ())]
-    of_running = screened.comparisons() if screened is not None else ()
-    if BASE in race.failures:
-        notes.append("nothing was compared, as a set of your own code failed")
-    elif race.settings and len(race.generations) < 2:
-        notes.append("too few generations fitted into the budget: --budget gives more time")
-    elif race.settings and CONTROL in race.generations[0]:
-        notes.append(_control(race))
-    notes += filter(None, map(race.batches_words, race.settings))
-    return report.with_(
-        trials=tuple(race.trials()) if race.settings else (),
-        comparisons=(*race.comparisons(), *of_running),
-        winners=(_winner(race, by_key),),
-        notes=tuple(notes),
-    )
-
-
-def _control(race: Race) -> str:
-    """How identical code came out against the user's, in the same generations."""
-    ratio, low, high = _control_of(race, ())
-    said = f"identical code, raced as a patch is, took {ratio:.3f} [{low:.3f}, {high:.3f}] of the time of your code"
-    return said if low <= 1 <= high else f"{said}: this run is not to be trusted"
-
-
-def _control_of(race: Race, changes: tuple[str, ...]) -> tuple[float, float, float]:
-    """Ratio of identical code, and its interval, compared as a patch with these changes is."""
-    return Race({CONTROL: {}}, {CONTROL: changes}, generations=race.generations).interval(CONTROL)
-
-
-def _winner(race: Race, by_key: Mapping[str, Candidate]) -> Winner:
-    from perfaudit.findings import Saving
-    from perfaudit.measurements import Winner
-    from perfaudit.tune.ranks.patches import is_unchanged
-
-    key = race.best()
-    control = _control_of(race, race.changes[key] if key else ())
-    if not key or not control[1] <= 1 <= control[2]:
-        why = "nothing that was raced was shown to pay" if not key else "the control is not the same as your code"
-        return Winner(KNOB, race.now, True, f"keep what you have: {why}")
-    candidate = by_key[key]
-    ratio, low, high = race.interval(key)
-    by_mean = race.has_other_order(key)
-    base = statistics.median(each[BASE].mean if by_mean else each[BASE].seconds for each in race.generations)
-    saving = Saving("measured", 1 - high, 1 - low, seconds_per_step=base * (1 - ratio))
-    verified = race.loss_words(key)
-    fix, how = candidate.fix, ""
-    if not verified or not is_unchanged(candidate):
-        why = "its losses were not compared" if not verified else f"{candidate.path} has changed meanwhile"
-        return Winner(
-            KNOB,
-            candidate.settings,
-            False,
-            candidate.words,
-            saving,
-            None,
-            None,
-            "",
-            (),
-            f"its patch is not handed over: {why}",
-        )
-    return Winner(KNOB, candidate.settings, False, candidate.words, saving, fix, candidate.location, verified, (), how)
 
 
 @contextlib.contextmanager
@@ -333,7 +269,7 @@ class Sets:
         for told in words:
             if told["ended"] in ("dead", "missing"):
                 raise Gone(f"rank {told['rank']} {'is gone' if told['ended'] == 'dead' else 'has not joined'}")
-        return _together(words, steps)
+        return set_run_of(words, steps)
 
     def follow(self) -> None:
         """Run what the first rank orders, until it ends or is gone."""
@@ -397,47 +333,6 @@ def _is_cut_short(run: Run, updates: int, steps: int) -> bool:
     """Whether a rank did not make its last step because another one had ended before."""
     is_left_alone = run.ended in ("late", "stopped") or (run.ended == "failed" and is_lost_connection(run.message))
     return is_left_alone and updates >= steps - 1
-
-
-def _together(words: Sequence[Json], steps: int) -> SetRun:
-    """What a set of ranks has shown: the slowest rank's median step, and why it failed, where it did."""
-    from perfaudit.render.run_ranks import faults
-
-    names = {each.name for each in fields(RankRun)}
-    ranks = [RankRun(**{name: value for name, value in told.items() if name in names}) for told in words]
-    if any(each.ended not in ("enough", "finished") for each in ranks):
-        return SetRun(why=faults(ranks)[0], has_failed=any(each.ended == "failed" for each in ranks))
-    behind = [told["updates"][0][max(0, WARM_UP - told["first_update"]) :] for told in words if told.get("updates")]
-    if len(behind) < len(words) or not all(behind):
-        return SetRun(why=f"a rank made no more than {WARM_UP} of {steps} steps")
-    mean, tokens, padding, spread = _step_contents(words)
-    return SetRun(
-        max(statistics.median(seconds) for seconds in behind), tuple(tuple(told.get("losses", ())) for told in words),
-        mean=mean, tokens=tokens, padding=padding, spread=spread,
-    )  # fmt: skip
-
-
-def _step_contents(words: Sequence[Json]) -> tuple[float, float, float | None, float | None]:
-    """What steps hold, of whole windows behind the first, or of all that count where there are none: see `SetRun`."""
-    first = max(told["first_update"] for told in words)
-    behind = min(told["first_update"] + len(told["updates"][0]) for told in words)
-    begin = max(first, WINDOW)
-    end = begin + (behind - begin) // WINDOW * WINDOW
-    if end <= begin:
-        begin, end = max(first, WARM_UP), behind
-    rows = [
-        [column[begin - told["first_update"] : end - told["first_update"]] for column in told["updates"]]
-        for told in words
-    ]
-    mean = max(statistics.fmean(row[0]) for row in rows)
-    elements, padding = sum(sum(row[5]) for row in rows), sum(sum(row[6]) for row in rows)
-    tells = all(any(row[6]) for row in rows)  # a mask, on each rank
-    return (
-        mean,
-        elements / (end - begin) if tells else 0.0,
-        padding / (elements + padding) if tells else None,
-        spread_of_batches([[a + b for a, b in zip(row[5], row[6], strict=True)] for row in rows]),
-    )
 
 
 def _shorten(output: IO[str]) -> None:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from perfaudit.cli import tune_ranks
 from perfaudit.cli.ranks_child import Gone
+from perfaudit.cli.set_of_ranks import set_run_of
 from perfaudit.cli.tune_ranks import (
     FEWEST_STEPS,
     MOST_STEPS,
     _is_cut_short,
     _lead,
     _number_that_fit,
-    _report,
     _steps_of_set,
-    _together,
     _whole_windows,
 )
 from perfaudit.distributed.launch import Place
@@ -27,6 +29,7 @@ from perfaudit.script.request import Script
 from perfaudit.target.names import Target
 from perfaudit.tune.ranks.candidates import candidates_of
 from perfaudit.tune.ranks.race import BASE, CONTROL, Race, SetRun
+from perfaudit.tune.ranks.report import report_of_race
 
 LOSSES = ((1.0, 0.5), (1.1, 0.6))
 TEXT = "from torch.nn.parallel import DistributedDataParallel\nmodel = DistributedDataParallel(net)\n"
@@ -38,7 +41,7 @@ def word(rank: int, seconds: float, **others: Any) -> dict[str, Any]:
 
 
 def test_a_set_takes_as_long_as_its_slowest_rank() -> None:
-    assert _together([word(0, 0.04), word(1, 0.06)], 20) == SetRun(
+    assert set_run_of([word(0, 0.04), word(1, 0.06)], 20) == SetRun(
         0.06, ((1.0, 0.5), (1.0, 0.5)), mean=pytest.approx(0.06), spread=1.0
     )
 
@@ -51,10 +54,10 @@ def test_what_a_set_holds_is_told_of_whole_windows_behind_the_first() -> None:
         rows += [[999] * 25 + [tokens] * 25 + [999] * 7, [999] * 25 + [padding] * 25 + [999] * 7]
         return word(rank, 0.0, updates=[row[first:] for row in rows], first_update=first)
 
-    found = _together([told(0, 100, 100), told(1, 300, 100, first=20)], 57)
+    found = set_run_of([told(0, 100, 100), told(1, 300, 100, first=20)], 57)
     assert (found.mean, found.tokens, found.padding) == (pytest.approx(0.12), 400.0, pytest.approx(1 / 3))
     assert found.spread == pytest.approx(400 / 300)
-    unmasked = _together([told(0, 100, 0), told(1, 300, 0)], 57)
+    unmasked = set_run_of([told(0, 100, 0), told(1, 300, 0)], 57)
     assert (unmasked.tokens, unmasked.padding, unmasked.spread) == (0.0, None, 1.5)
 
 
@@ -73,13 +76,13 @@ def test_steps_of_a_set_are_whole_windows_where_batches_by_length_are_raced(step
     ],
 )
 def test_a_set_of_which_a_rank_fails_has_failed(other: dict[str, Any], why: str) -> None:
-    assert why in _together([word(0, 0.04), word(1, 0.06, **other)], 20).why
+    assert why in set_run_of([word(0, 0.04), word(1, 0.06, **other)], 20).why
 
 
 def test_a_set_fails_for_the_rank_that_was_the_cause() -> None:
     lost = word(0, 0.04, ended="failed", message="RuntimeError: Connection closed by peer", steps=20)
     cause = word(1, 0.04, ended="failed", message="ValueError: no static graphs here", steps=20)
-    failed = _together([lost, cause], 20)
+    failed = set_run_of([lost, cause], 20)
     assert failed.why == "Rank 1 failed after 20 steps: ValueError: no static graphs here."
     assert failed.has_failed
 
@@ -92,6 +95,25 @@ def test_a_rank_that_does_not_join_the_first_set_is_one_sentence() -> None:
     with pytest.raises(NothingMeasured) as refused:
         _lead(Alone(), Place(), Target("train.py"), Script("train.py", (), False), 60, frozenset(), False)  # type: ignore[arg-type]
     assert str(refused.value) == "train.py: rank 1 has not joined, so that nothing was measured"
+
+
+@pytest.mark.parametrize("is_reported", [True, False])
+def test_a_rank_whose_first_one_is_gone_does_not_end_as_if_all_were_well(
+    monkeypatch: pytest.MonkeyPatch, is_reported: bool
+) -> None:
+    ranks = SimpleNamespace(is_first=False, first=0, wait_for_report=lambda: is_reported)
+    monkeypatch.setattr(tune_ranks, "together", lambda *_: nullcontext(ranks))
+    monkeypatch.setattr(tune_ranks, "_sets", lambda *_: nullcontext(SimpleNamespace(follow=lambda: None)))
+
+    def tune() -> Report | None:
+        return tune_ranks.tune_on_ranks(Place(1, 2, 1, 2), Target("train.py"), 60, 60, frozenset(), False, None)
+
+    if is_reported:
+        assert tune() is None
+    else:
+        with pytest.raises(NothingMeasured) as gone:
+            tune()
+        assert str(gone.value) == "train.py: rank 0, which was to report, is gone"
 
 
 @pytest.mark.parametrize(("seconds", "first", "number"), [(600, 10, 8), (300, 10, 3), (100, 10, 1), (0, 10, 1)])
@@ -144,7 +166,7 @@ def report_of(
                 "static_graph=True": SetRun(patched * wobble, losses),
             }
         )
-    return _report(Report("tune"), race, {each.key: each for each in found})
+    return report_of_race(Report("tune"), race, {each.key: each for each in found})
 
 
 @pytest.fixture(autouse=True)
@@ -173,7 +195,7 @@ def test_where_a_set_of_the_users_code_fails_that_is_why_nothing_was_compared() 
     race.add(
         {"static_graph=True": SetRun(1.0, LOSSES), BASE: SetRun(why="Rank 1 failed: ValueError: no", has_failed=True)}
     )
-    report = _report(Report("tune"), race, {})
+    report = report_of_race(Report("tune"), race, {})
     assert report.notes == ("nothing was compared, as a set of your own code failed",)
     assert report.trials[0].reason == "Rank 1 failed: ValueError: no"
     assert race.order() == []
@@ -196,11 +218,11 @@ def test_without_loss_or_with_a_file_that_changed_the_patch_stays_here() -> None
             }
         )
     by_key = {each.key: each for each in found}
-    (winner,) = _report(Report("tune"), race, by_key).winners
+    (winner,) = report_of_race(Report("tune"), race, by_key).winners
     assert (winner.fix, "losses were not compared" in winner.handed_over) == (None, True)
     for generation in race.generations:
         for key in generation:
             generation[key] = SetRun(generation[key].seconds, LOSSES)
     Path("train.py").write_text("\n" + TEXT)
-    (winner,) = _report(Report("tune"), race, by_key).winners
+    (winner,) = report_of_race(Report("tune"), race, by_key).winners
     assert (winner.fix, "has changed" in winner.handed_over) == (None, True)

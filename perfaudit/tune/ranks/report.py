@@ -1,0 +1,79 @@
+"""What the race of sets of ranks has shown, as a report has it, and which patch is handed over."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from perfaudit.findings import Saving
+from perfaudit.measurements import Winner
+from perfaudit.tune.ranks.patches import Candidate, is_unchanged
+from perfaudit.tune.ranks.race import BASE, CONTROL, KNOB, Race
+
+if TYPE_CHECKING:
+    from perfaudit.report import Report
+    from perfaudit.tune.ranks.screened_patches import Screened
+
+
+def report_of_race(
+    report: Report, race: Race, by_key: Mapping[str, Candidate], screened: Screened | None = None
+) -> Report:
+    """The report with what the race has shown, and the patch that is handed over. screened: what one running set has."""
+    notes = [*report.notes, *(screened.notes() if screened is not None else ())]
+    of_running = screened.comparisons() if screened is not None else ()
+    if BASE in race.failures:
+        notes.append("nothing was compared, as a set of your own code failed")
+    elif race.settings and len(race.generations) < 2:
+        notes.append("too few generations fitted into the budget: --budget gives more time")
+    elif race.settings and CONTROL in race.generations[0]:
+        notes.append(_control(race))
+    notes += filter(None, map(race.batches_words, race.settings))
+    return report.with_(
+        trials=tuple(race.trials()) if race.settings else (),
+        comparisons=(*race.comparisons(), *of_running),
+        winners=(_winner(race, by_key),),
+        notes=tuple(notes),
+    )
+
+
+def _control(race: Race) -> str:
+    """How identical code came out against the user's, in the same generations."""
+    ratio, low, high = _control_of(race, ())
+    said = f"identical code, raced as a patch is, took {ratio:.3f} [{low:.3f}, {high:.3f}] of the time of your code"
+    return said if low <= 1 <= high else f"{said}: this run is not to be trusted"
+
+
+def _control_of(race: Race, changes: tuple[str, ...]) -> tuple[float, float, float]:
+    """Ratio of identical code, and its interval, compared as a patch with these changes is."""
+    return Race({CONTROL: {}}, {CONTROL: changes}, generations=race.generations).interval(CONTROL)
+
+
+def _winner(race: Race, by_key: Mapping[str, Candidate]) -> Winner:
+    key = race.best()
+    control = _control_of(race, race.changes[key] if key else ())
+    if not key or not control[1] <= 1 <= control[2]:
+        why = "nothing that was raced was shown to pay" if not key else "the control is not the same as your code"
+        return Winner(KNOB, race.now, True, f"keep what you have: {why}")
+    candidate = by_key[key]
+    ratio, low, high = race.interval(key)
+    by_mean = race.has_other_order(key)
+    base = statistics.median(each[BASE].mean if by_mean else each[BASE].seconds for each in race.generations)
+    saving = Saving("measured", 1 - high, 1 - low, seconds_per_step=base * (1 - ratio))
+    verified = race.loss_words(key)
+    fix, how = candidate.fix, ""
+    if not verified or not is_unchanged(candidate):
+        why = "its losses were not compared" if not verified else f"{candidate.path} has changed meanwhile"
+        return Winner(
+            KNOB,
+            candidate.settings,
+            False,
+            candidate.words,
+            saving,
+            None,
+            None,
+            "",
+            (),
+            f"its patch is not handed over: {why}",
+        )
+    return Winner(KNOB, candidate.settings, False, candidate.words, saving, fix, candidate.location, verified, (), how)
