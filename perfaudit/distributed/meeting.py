@@ -30,6 +30,7 @@ from perfaudit.processes import started_at
 Json = dict[str, Any]  # Any: nested JSON
 PREFIX = "perfaudit_scratch_"  # of `script.scratch_folders`, whose sweep deletes what nobody holds a lock of
 JOINED, GREETED, NOW, DONE, REPORTED, ORDER = "joined", "greeted", "now", "done", "reported", "order"
+OPEN_SECONDS = 10.0  # for another process that deletes what an earlier start has left; it needs milliseconds
 TELL_SECONDS = 1.0  # between two signs of life
 SILENT_SECONDS = 30.0  # without a sign of life, after which a rank of another node is gone
 # Seconds of silence that one look at a rank may count: between two looks this process, or the file system, may have stood still.
@@ -81,14 +82,13 @@ class Meeting:
         torch: str = "", python: str = "", clock: Callable[[], float] = time.monotonic,
     ) -> Meeting:  # fmt: skip
         """Enter the folder of this start in `base`, made if need be. The rest is as `Here` has it. Raises OSError."""
-        folder = Folder.open_at(base, PREFIX + place.key, make=True, mode=0o700)
+        folder = _open(base, PREFIX + place.key)
         token = secrets.token_hex(8)
         here = Here(
             place.rank, os.getpid(), started_at(os.getpid()), socket.gethostname(), script, version, steps, torch, python,
             content, token, token if place.rank == first else "",
         )  # fmt: skip
         meeting = cls(folder, here, first, clock)
-        folder.hold()  # no other run sweeps it away
         for what in (GREETED, DONE, NOW, REPORTED, ORDER):  # of an earlier start
             folder.remove(_name(place.rank, what))
         meeting._write(JOINED, asdict(here))
@@ -232,6 +232,25 @@ class Meeting:
             told = json.loads(self._folder.read(_name(rank, what)))
             return told if isinstance(told, dict) else None
         return None
+
+
+def _open(base: Path, name: str) -> Folder:
+    """The folder, made if need be, and held, so that no other run sweeps it away. Raises OSError.
+
+    One that an earlier start has left may be swept away by another rank at this moment: then it is made anew.
+    """
+    end = time.monotonic() + OPEN_SECONDS
+    while True:
+        with contextlib.suppress(FileNotFoundError):
+            folder = Folder.open_at(base, name, make=True, mode=0o700)
+            if folder.hold() and folder.is_at_its_path():
+                return folder
+            folder.__exit__()
+        if not base.is_dir():
+            raise FileNotFoundError("no such folder")
+        if time.monotonic() > end:
+            raise TimeoutError(f"{name} is held by another process")
+        time.sleep(0.02)
 
 
 @dataclass(frozen=True, slots=True)

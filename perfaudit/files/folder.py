@@ -63,10 +63,24 @@ class Folder:
     def mode(self) -> int:
         return stat.S_IMODE(os.fstat(self._handle).st_mode)
 
-    def hold(self) -> None:
-        """Hold a lock of the folder, as others may, until it is closed; nothing where the file system has no locks."""
-        with contextlib.suppress(OSError):
+    def hold(self) -> bool:
+        """Hold a lock of the folder, as others may, until it is closed; nothing where the file system has no locks.
+
+        False where another process has it for itself: whoever deletes a folder that was left.
+        """
+        try:
             fcntl.flock(self._handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError:
+            pass
+        return True
+
+    def is_at_its_path(self) -> bool:
+        """Whether its path still leads to it: it may have been deleted, and made anew."""
+        with contextlib.suppress(FileNotFoundError):
+            return os.path.samestat(os.fstat(self._handle), self.path.stat())
+        return False
 
     def close_to_others(self) -> None:
         """Take from everybody but this user what they may do in it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -105,6 +106,40 @@ def test_a_process_of_this_node_that_is_gone_is_dead(tmp_path: Path) -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     assert meeting.is_dead(replace(here, pid=gone.pid))
+
+
+def test_a_folder_that_another_rank_sweeps_away_at_that_moment_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = tmp_path / "perfaudit_scratch_0123abcd"
+    left.mkdir(mode=0o700)
+    sweeper = os.open(left, os.O_RDONLY)
+    fcntl.flock(sweeper, fcntl.LOCK_EX)
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        left.rmdir()
+        os.close(sweeper)
+
+    monkeypatch.setattr("time.sleep", sleep)
+    meeting = join(tmp_path, 0)
+    assert len(pauses) == 1
+    assert [each.name for each in left.iterdir()] == ["0.joined"]
+    left.rename(tmp_path / "elsewhere")
+    left.mkdir()
+    assert not meeting._folder.is_at_its_path()
+
+
+def test_a_folder_that_stays_held_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = tmp_path / "perfaudit_scratch_0123abcd"
+    left.mkdir(mode=0o700)
+    sweeper = os.open(left, os.O_RDONLY)
+    fcntl.flock(sweeper, fcntl.LOCK_EX)
+    monkeypatch.setattr(module, "OPEN_SECONDS", 0.0)
+    with pytest.raises(TimeoutError, match="is held by another process"):
+        join(tmp_path, 0)
+    os.close(sweeper)
 
 
 class Clock:
