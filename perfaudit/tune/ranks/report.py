@@ -11,6 +11,8 @@ from perfaudit.measurements import Winner
 from perfaudit.tune.ranks.patches import Candidate, is_unchanged
 from perfaudit.tune.ranks.race import BASE, CONTROL, KNOB, Race
 
+FEWEST_GENERATIONS = 2  # that have a scatter
+
 if TYPE_CHECKING:
     from perfaudit.report import Report
     from perfaudit.tune.ranks.screened_patches import Screened
@@ -24,7 +26,7 @@ def report_of_race(
     of_running = screened.comparisons() if screened is not None else ()
     if BASE in race.failures:
         notes.append("nothing was compared, as a set of your own code failed")
-    elif race.settings and len(race.generations) < 2:
+    elif _tells_nothing(race):
         notes.append("too few generations fitted into the budget: --budget gives more time")
     elif race.settings and CONTROL in race.generations[0]:
         notes.append(_control(race))
@@ -35,6 +37,11 @@ def report_of_race(
         winners=(_winner(race, by_key),),
         notes=tuple(notes),
     )
+
+
+def _tells_nothing(race: Race) -> bool:
+    """Whether patches were raced in too few generations for an interval."""
+    return bool(race.settings) and len(race.generations) < FEWEST_GENERATIONS
 
 
 def _control(race: Race) -> str:
@@ -54,6 +61,8 @@ def _winner(race: Race, by_key: Mapping[str, Candidate]) -> Winner:
     control = _control_of(race, race.changes[key] if key else ())
     if not key or not control[1] <= 1 <= control[2]:
         why = "nothing that was raced was shown to pay" if not key else "the control is not the same as your code"
+        if _tells_nothing(race):
+            why = "too little was measured to tell anything"
         return Winner(KNOB, race.now, True, f"keep what you have: {why}")
     candidate = by_key[key]
     ratio, low, high = race.interval(key)

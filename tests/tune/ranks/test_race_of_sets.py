@@ -7,7 +7,9 @@ import random
 
 import pytest
 
+from perfaudit.report import Report
 from perfaudit.tune.ranks.race import BASE, CONTROL, MOST_GENERATIONS, NUDGED, Race, SetRun, gap
+from perfaudit.tune.ranks.report import report_of_race
 
 LOSSES = ((1.0, 0.5, 0.25), (1.1, 0.6, 0.3))
 
@@ -43,6 +45,17 @@ def test_what_gains_is_told_with_its_interval_and_leaves_at_a_planned_look() -> 
     assert same.verdict == "undecided"
     assert raced.best() == "fast"
     assert len(raced.generations) <= MOST_GENERATIONS
+
+
+@pytest.mark.parametrize(
+    ("generations", "why"), [(1, "too little was measured to tell anything"), (2, "was shown to pay")]
+)
+def test_a_single_generation_is_no_verdict(generations: int, why: str) -> None:
+    raced = race("a")
+    run(raced, {}, noise=0.05, most=generations)
+    (kept,) = report_of_race(Report("tune"), raced, {}).winners
+    assert kept.keeps_current
+    assert why in kept.words
 
 
 def test_of_two_that_gain_the_one_is_taken_that_gains_more_for_certain() -> None:
