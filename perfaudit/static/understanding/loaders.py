@@ -13,7 +13,7 @@ from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
 from perfaudit.static.understanding.called_functions import assigned_once, called_function, callers
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.step_loops import step_loops
-from perfaudit.static.understanding.values import ABSENT, Argument, argument, assigned_value
+from perfaudit.static.understanding.values import ABSENT, UNKNOWN, Argument, argument, assigned_value
 
 LOADER = "torch.utils.data.DataLoader"
 PIN_MEMORY = 7  # position in DataLoader.__init__ of every torch since 1.0
@@ -339,6 +339,8 @@ def _argument_for(source: Source, call: ast.Call, function: Function, parameter:
     names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
     is_method = isinstance(source.parent(function), ast.ClassDef)
     position = names.index(parameter.arg) - is_method if parameter.arg in names else None
+    if position is not None and position < 0:  # the object itself, which stands before the call
+        return UNKNOWN
     return argument(source, call, parameter.arg, position)
 
 

@@ -71,7 +71,7 @@ class Reader:
             case ast.If():
                 self.value(node.test)
                 if (name := taken_back_unless_asked(self.source, node)) and isinstance(self.names.get(name), Weights):
-                    self.give_if_asked(ast.Name(name, ast.Load()))
+                    self.give_if_asked(ast.parse(name, mode="eval").body)
                     self.names[name] = PLAIN
                 else:
                     self.branches([node.body, node.orelse])
