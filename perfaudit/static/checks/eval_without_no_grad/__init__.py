@@ -119,14 +119,19 @@ def _evaluated_only(source: Source, call: ast.Call, statement: ast.stmt, model: 
             yield loop, seen
 
 
-def _evaluated_elsewhere(source: Source, statement: ast.stmt, model: str) -> Iterator[tuple[Loop, Seen]]:
-    """Loops of functions of other files that are handed the model behind the statement which puts it into eval mode."""
+def _in_eval_mode(source: Source, statement: ast.stmt, model: str) -> Iterator[ast.stmt]:
+    """The plain statements behind the one that puts a model into eval mode, until one may end that."""
     block = source.block(statement)
     for item in block[next(n for n, item in enumerate(block) if item is statement) + 1 :]:
         if any(_ends_eval_mode(source, node, model) for node in ast.walk(item)):
             return
-        if not isinstance(item, (ast.Expr, ast.Assign, ast.AugAssign, ast.Return)):
-            continue
+        if isinstance(item, (ast.Expr, ast.Assign, ast.AugAssign, ast.Return)):
+            yield item
+
+
+def _evaluated_elsewhere(source: Source, statement: ast.stmt, model: str) -> Iterator[tuple[Loop, Seen]]:
+    """Loops of functions of other files that are handed the model behind the statement which puts it into eval mode."""
+    for item in _in_eval_mode(source, statement, model):
         for call in (node for node in ast.walk(item) if isinstance(node, ast.Call) and _gets(node, model)):
             there = called_elsewhere(source, call)
             if there is None or there.source is source or not plain_decorators(there.function):
@@ -366,12 +371,7 @@ def _step_around(source: Source, choice: ast.If) -> Iterator[Function]:
 
 def _evaluated_by_arguments(source: Source, statement: ast.stmt, model: str) -> Iterator[tuple[Loop, Seen]]:
     """Loops that train or evaluate, called behind a statement with arguments that leave the backward pass out."""
-    block = source.block(statement)
-    for item in block[next(n for n, item in enumerate(block) if item is statement) + 1 :]:
-        if any(_ends_eval_mode(source, node, model) for node in ast.walk(item)):
-            return
-        if not isinstance(item, (ast.Expr, ast.Assign, ast.AugAssign, ast.Return)):
-            continue
+    for item in _in_eval_mode(source, statement, model):
         for call in (node for node in ast.walk(item) if isinstance(node, ast.Call)):
             function = called_function(source, call)
             if function is None or not plain_decorators(function) or not plain_surroundings(source, call):
