@@ -23,9 +23,10 @@ _WORDS = {"ray": "Ray", "slurm": "submitit, which speaks to Slurm"}
 
 
 def opener(on: str, like_here: bool = False) -> OpenNodes:
-    """What opens the nodes that `--on` names. Raises UserError for a name there is none of, and without the package.
+    """What opens the nodes that `--on` names.
 
-    like_here: nodes of the kind that this machine is.
+    Raises UserError for a name there is none of, and without the package; NothingMeasured where there is no cluster, so that
+    nobody waits for what is measured before the nodes are needed. like_here: nodes of the kind that this machine is.
     """
     from perfaudit.measure.elsewhere import no_nodes
 
@@ -35,6 +36,10 @@ def opener(on: str, like_here: bool = False) -> OpenNodes:
         raise UserError(f"--on {on}: it is one of {', '.join(CLUSTERS)}")
     if importlib.util.find_spec(CLUSTERS[on]) is None:
         raise UserError(f"--on {on} needs {_WORDS[on]}, which this Python lacks: pip install 'perfaudit[{on}]'")
+    from perfaudit.cluster import ray_nodes as ray
+    from perfaudit.cluster import slurm
+
+    {"ray": ray.ensure_reachable, "slurm": slurm.ensure_reachable}[on]()
 
     def open_nodes(like: dict[str, Any] | None) -> AbstractContextManager[Nodes | None]:  # Any: JSON
         from perfaudit.cluster.kind import Kind, kind_here
@@ -46,11 +51,7 @@ def opener(on: str, like_here: bool = False) -> OpenNodes:
             say(f"perfaudit: {text}")
 
         if on == "slurm":
-            from perfaudit.cluster.slurm import slurm_nodes
-
-            return slurm_nodes(Place.here(), tell, kind)
-        from perfaudit.cluster.ray_nodes import ray_nodes
-
-        return ray_nodes(Place.here(), tell, kind)
+            return slurm.slurm_nodes(Place.here(), tell, kind)
+        return ray.ray_nodes(Place.here(), tell, kind)
 
     return open_nodes

@@ -174,7 +174,7 @@ def _connect(ray: Any, say: Say) -> bool:  # Any: the module
     """Join the cluster there is, or start one on this machine; whether it was started."""
     options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False, "configure_logging": False}
     logging.getLogger("ray").setLevel(logging.ERROR)
-    _reach(os.environ.get("RAY_ADDRESS", ""))
+    ensure_reachable()
     try:
         ray.init(address="auto", **options)
     except ConnectionError as error:
@@ -198,8 +198,12 @@ def _connect(ray: Any, say: Say) -> bool:  # Any: the module
     return False
 
 
-def _reach(address: str) -> None:
-    """Raise NothingMeasured where nothing listens at HOST:PORT: Ray itself tries for minutes, and prints each try."""
+def ensure_reachable() -> None:
+    """Raise NothingMeasured where RAY_ADDRESS is HOST:PORT and nothing listens there.
+
+    Ray itself tries for minutes, and prints each try.
+    """
+    address = os.environ.get("RAY_ADDRESS", "")
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdigit() or "/" in host:
         return

@@ -184,14 +184,20 @@ def _error_line(error: BaseException) -> str:
     return next(filter(_ERROR.match, reversed(lines)), lines[0] if lines else type(error).__name__)
 
 
+def ensure_reachable() -> None:
+    """Raise NothingMeasured where jobs of Slurm cannot be submitted."""
+    if shutil.which("sbatch") is None:
+        raise NothingMeasured("--on slurm: there is no sbatch here; run the command where jobs of Slurm are submitted")
+
+
 @contextlib.contextmanager
 def slurm_nodes(place: Place, say: Say, like: Kind | None = None, cluster: str = "slurm") -> Iterator[SlurmNodes]:
     """Jobs of Slurm, each with a node for itself. Partition, account and the like are read by sbatch from SBATCH_* variables.
 
     cluster: as submitit calls it; "local" runs jobs as processes of this machine. Raises NothingMeasured without an sbatch.
     """
-    if cluster == "slurm" and shutil.which("sbatch") is None:
-        raise NothingMeasured("--on slurm: there is no sbatch here; run the command where jobs of Slurm are submitted")
+    if cluster == "slurm":
+        ensure_reachable()
     import submitit
 
     folder = Path(place.folder) / ".perfaudit" / f"slurm-{secrets.token_hex(4)}"
