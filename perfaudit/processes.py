@@ -29,6 +29,13 @@ def started_at(pid: int) -> int | None:
     return None
 
 
+def command_name(pid: int) -> str:
+    """What a process runs, by the name of its file, cut to 15 characters; "" where that is not told. Linux."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text().rstrip("\n")
+    return ""
+
+
 def first_ancestor_without(pid: int, variable: str) -> int | None:
     """The nearest ancestor of a process that was started without a variable in its environment; None where that is not told."""
     with contextlib.suppress(OSError, ValueError, IndexError):

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from perfaudit.processes import first_ancestor_without, started_at
+from perfaudit.processes import command_name, first_ancestor_without, started_at
 
 # Rank, number of ranks, rank on this node, number of ranks on this node. The first row that is complete counts: a script
 # reads torchrun's variables whoever has set them.
@@ -28,6 +28,8 @@ _COMMON = (
     "SLURM_JOB_ID",
     "SLURM_STEP_ID",
 )
+# By whose hand ranks are started, perhaps from two terminals. Names as /proc has them.
+_SHELLS = frozenset({"sh", "bash", "dash", "zsh", "fish", "ksh", "tcsh", "csh", "busybox", "xonsh", "nu"})
 _KEY_LENGTH = 8  # hexadecimal digits, as many as a folder's name of `tempfile.mkdtemp` has
 
 
@@ -93,6 +95,9 @@ def _number(environment: Mapping[str, str], name: str) -> int | None:
 
 
 def launcher_of(pid: int, variable: str) -> str:
-    """The process that has started a rank, and when: two starts with the same variables differ in it. "" where nothing tells."""
+    """The process that has started a rank, and when: two starts with the same variables differ in it.
+
+    "" where nothing tells, and for a shell: ranks that are started by hand have several, and a MASTER_PORT of their own.
+    """
     found = first_ancestor_without(pid, variable)
-    return f"{found}-{started_at(found)}" if found is not None else ""
+    return f"{found}-{started_at(found)}" if found is not None and command_name(found) not in _SHELLS else ""

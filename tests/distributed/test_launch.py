@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from perfaudit.distributed.launch import Place, key_on_node, launcher_of, place_of
+from perfaudit.distributed.launch import Place, key_on_node, place_of
+from perfaudit.processes import first_ancestor_without
 
 TORCHRUN = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_PORT": "29500"}
 
@@ -65,4 +66,17 @@ def test_the_launcher_is_the_nearest_ancestor_without_the_variable() -> None:
         capture_output=True, text=True, check=True, env={**os.environ, "RANK": "0"},
     )  # fmt: skip
     assert done.stdout.strip().startswith(f"{os.getpid()}-")
-    assert launcher_of(os.getpid(), "NO_SUCH_VARIABLE").startswith(f"{os.getppid()}-")
+    assert first_ancestor_without(os.getpid(), "NO_SUCH_VARIABLE") == os.getppid()
+
+
+def test_ranks_that_are_started_by_hand_in_two_shells_meet() -> None:
+    ask = "import os; from perfaudit.distributed.launch import key_on_node, place_of; print(key_on_node(place_of(os.environ)))"
+    start = f'RANK="$0" WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT="$1" "{sys.executable}" -c "{ask}"; true'
+
+    def key(rank: int, port: int) -> str:
+        done = subprocess.run(
+            ["/bin/sh", "-c", start, str(rank), str(port)], capture_output=True, text=True, check=True
+        )
+        return done.stdout
+
+    assert key(0, 29500) == key(1, 29500) != key(0, 29501)
