@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 
@@ -108,29 +109,55 @@ def _fault(rank: RankRun) -> str:
 
 
 def _table(ranks: Sequence[RankRun], paint: Paint) -> list[str]:
-    """Milliseconds of a step by rank and phase; what is longer than on most ranks is marked."""
+    """Milliseconds of a step by rank and phase; what is longer than on most ranks is marked.
+
+    The phases of a rank that comes early hold its waiting for the others, so they are not marked.
+    """
     columns = [name for name in COLUMNS if any(each.phases.get(name, 0.0) >= WORTH_A_COLUMN for each in ranks)]
-    times = {name: [each.phases.get(name, 0.0) * (each.seconds_per_step or 0.0) for each in ranks] for name in columns}
-    own = [each.own_seconds_per_step for each in ranks]
-    step = statistics.median(each.seconds_per_step or 0.0 for each in ranks)
-    shown_rows = ranks_shown(ranks)
-    heads = [*(COLUMNS[name] for name in columns), "step", *(["before collectives"] if any(own) else [])]
+    steps = [each.seconds_per_step or 0.0 for each in ranks]
+    phases = [[each.phases.get(name, 0.0) * step for each, step in zip(ranks, steps, strict=True)] for name in columns]
+    step = statistics.median(steps)
+    own = [each.own_seconds_per_step or 0.0 for each in ranks]
+    is_early = [max(own) - mine >= HIGH * step > _above(own, number) for number, mine in enumerate(own)]
+    rows = [("step", steps, False), *_beside_steps(ranks, steps, own)]
+    heads = [*(COLUMNS[name] for name in columns), *(head for head, *_ in rows)]
     widths = [max(_NARROW, len(head) + 1) for head in heads]
     lines = ["Milliseconds of a step; + and ++ are longer than on most ranks", ""]
     lines.append(f"  {'rank':>4}" + "  ".join(f"{head:>{width}}" for head, width in zip(heads, widths, strict=True)))
+    shown_rows = ranks_shown(ranks)
     for number in shown_rows:
-        cells = [_cell(times[name], number, step, width, paint) for name, width in zip(columns, widths, strict=False)]
-        cells.append(f"{milliseconds_of(ranks[number].seconds_per_step):>{widths[len(columns)]}}  ")
-        if any(own):
-            cells.append(_cell([each or 0.0 for each in own], number, step, widths[-1], paint))
-        lines.append(f"  {ranks[number].rank:>4}{''.join(cells)}".rstrip())
+        cells = [(times, not is_early[number]) for times in phases] + [(times, marks) for _, times, marks in rows]
+        texts = [
+            _cell(times, number, step if marks else math.inf, width, paint)
+            for (times, marks), width in zip(cells, widths, strict=True)
+        ]
+        lines.append(f"  {ranks[number].rank:>4}{''.join(texts)}".rstrip())
     if len(shown_rows) < len(ranks):
         lines.append(f"  and {len(ranks) - len(shown_rows)} ranks between these")
     return lines
 
 
+def _beside_steps(
+    ranks: Sequence[RankRun], steps: Sequence[float], own: Sequence[float]
+) -> list[tuple[str, list[float], bool]]:
+    """What a step is made of besides phases, where it is known: a head, seconds by rank, and whether long ones are marked."""
+    if not any(own):
+        return []
+    waited = [(each.waited or 0.0) * step for each, step in zip(ranks, steps, strict=True)]
+    queued = [max(0.0, parts[0] - parts[1] - parts[2]) for parts in zip(steps, waited, own, strict=True)]
+    columns = [("in collectives", waited, False)]
+    if any(each >= HIGH * step for each, step in zip(queued, steps, strict=True)):
+        columns.append(("without a core", queued, False))
+    return [*columns, ("own time", list(own), True)]
+
+
+def _above(times: Sequence[float], number: int) -> float:
+    return times[number] - statistics.median_low(times)
+
+
 def _cell(times: Sequence[float], number: int, step: float, width: int, paint: Paint) -> str:
-    above = times[number] - statistics.median_low(times)
+    """A time in its column. step: what marks are measured by, infinite for none."""
+    above = _above(times, number)
     mark = (above >= HIGH * step) + (above >= FAR * step)
     text = f"{milliseconds_of(times[number]):>{width}}{_MARKS[mark]}"
     return paint(text, ("", "yellow", "bold red")[mark]) if mark else text

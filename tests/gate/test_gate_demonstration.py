@@ -65,7 +65,9 @@ def test_four_times_the_work_does_not_pass_by_time(tmp_path: Path) -> None:
         script._git(tmp_path, "commit", "--all", "--quiet", "--message", f"narrow, {depth} layers")
     report = script.gated(tmp_path, "main", "time", 24)
     (time,) = report["gate"]["times"]
-    if time["pairs"] < 4:  # on a loaded machine four pairs do not fit into the budget; two or three that agree tell it, too
+    if (
+        time["pairs"] < 4
+    ):  # on a loaded machine four pairs do not fit into the budget; two or three that agree tell it, too
         assert script.verdicts(report) in ({"time": "inconclusive"}, {"time": "regressed"})
         assert time["pairs"] > 1 or script.verdicts(report) == {"time": "inconclusive"}
         assert time["pairs"] == 0 or time["ratio"] > 1.5

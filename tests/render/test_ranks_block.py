@@ -28,12 +28,13 @@ def block(run: Run, width: int = 80) -> str:
 
 
 def test_each_rank_is_a_row_and_what_is_longer_than_on_most_is_marked() -> None:
+    """Not the backward pass of rank 0, which holds its waiting for rank 1."""
     assert block(RUN) == (
         "Milliseconds of a step; + and ++ are longer than on most ranks\n"
         "\n"
-        "  rank   data   forward   backward   update     step   before collectives\n"
-        "     0      5        10         30++   4.95       50                   40\n"
-        "     1     20++      10         15     4.95       50                   49++\n"
+        "  rank   data   forward   backward   update     step   in collectives   own time\n"
+        "     0      5        10         30     4.95       50               10         40\n"
+        "     1     20++      10         15     4.95       50               10         49++\n"
         "\n"
         "8 % of a step is communication that nothing hides, on the rank that waits least.\n"
         "DistributedDataParallel hides 60 % of its communication behind the backward\n"
@@ -41,6 +42,20 @@ def test_each_rank_is_a_row_and_what_is_longer_than_on_most_is_marked() -> None:
         "Ranks wait for whichever comes last for 9 % of a step, on average.\n"
         "Padding is 25 % of what batches hold.\n"
     )
+
+
+def test_a_rank_that_is_no_earlier_has_marks_in_its_phases_and_waiting_for_cores_has_a_column() -> None:
+    ranks = (replace(RANK, own_seconds_per_step=0.03), replace(LATE, own_seconds_per_step=0.031, waited=0.1))
+    assert [line.rstrip() for line in block(replace(RUN, by_rank=ranks)).splitlines()[2:5]] == [
+        "  rank   data   forward   backward   update     step   in collectives   without a core   own time",
+        "     0      5        10         30++   4.95       50               10               10         30",
+        "     1     20++      10         15     4.95       50                5               14         31",
+    ]
+
+
+def test_ranks_whose_waiting_is_not_known_have_their_phases_alone() -> None:
+    ranks = [replace(each, own_seconds_per_step=None, waited=None) for each in (RANK, LATE)]
+    assert "   update     step\n" in block(replace(RUN, by_rank=tuple(ranks)))
 
 
 def test_batches_that_differ_from_rank_to_rank_are_told_by_the_step() -> None:
