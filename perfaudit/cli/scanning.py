@@ -211,13 +211,16 @@ def fix_files(
     """
     from perfaudit.files import sweep
     from perfaudit.render.words import one_line
+    from perfaudit.rules import all_rules
     from perfaudit.static.fix import patches
     from perfaudit.static.fix import write as write_patch
 
     for folder in dict.fromkeys(_folders_to_patch(report)):
         for line in sweep(folder):  # what a run that was killed left there
             tell(one_line(line))
+    of_several = {rule.id for rule in all_rules().values() if rule.several_processes}
     fixed: Counter[str] = Counter()
+    launched: dict[str, str] = {}  # what is said of files that a launcher starts from now on
     refused: dict[str, str] = {}
     for _ in range(MAX_ROUNDS):
         done = 0
@@ -230,12 +233,15 @@ def fix_files(
                 refused[patched.path] = str(error)
                 continue
             fixed[patched.path] += len(patched.applied)
+            for finding in patched.applied:
+                if finding.fix is not None and finding.rule in of_several:
+                    launched[patched.path] = finding.fix.title
             done += 1
         if not done:
             break
         report = again()
     for path, number in sorted(fixed.items()):
-        tell(f"{one_line(path)}: {number} fixed")
+        tell(f"{one_line(path)}: {number} fixed{f'; {one_line(launched[path])}' if path in launched else ''}")
     if refused:
         raise UserError("; ".join(refused.values()))
     if not fixed:

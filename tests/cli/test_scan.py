@@ -446,6 +446,16 @@ def test_fix_reports_what_is_left(project: Project, perfaudit: Run) -> None:
     assert (done.code, done.err, done.out) == (0, "nothing to fix\n", "nothing found in 3 files\n")
 
 
+def test_fix_says_how_a_program_of_several_processes_is_started(project: Project, perfaudit: Run) -> None:
+    program = Path(__file__).parents[2] / "benchmarks" / "rank_programs" / "data_parallel.py"
+    project(**{"train.py": program.read_text()})
+    done = perfaudit("scan", "train.py", "--select", "PA701", "--unsafe-fixes", "--fix")
+    assert (
+        done.err.startswith("train.py: 1 fixed; ")
+        and "started by `torchrun --nproc-per-node=gpu train.py ...`" in done.err
+    )
+
+
 def test_fixes_that_overlap_wait(project: Project, perfaudit: Run) -> None:
     folder = project(**{"a.py": "import torch\nx = torch.zeros(int(torch.zeros(2).cuda()[0])).cuda()\n"})
     first = perfaudit("scan", "a.py", "--fix", "--select", "PA105")
