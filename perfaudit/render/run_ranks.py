@@ -98,7 +98,7 @@ def _fault(rank: RankRun) -> str:
         return f"Rank {rank.rank} then lost the connection to another rank{at}{f' {place}' if place else ''}."
     what = {
         "missing": f"Rank {rank.rank} has not joined",
-        "dead": f"Rank {rank.rank} died{at}",
+        "dead": f"Rank {rank.rank} died{at.replace('after', 'after at least')}",  # it told once a second how far it was
         "failed": f"Rank {rank.rank} failed{at}",
         "finished": f"Rank {rank.rank} ended by itself{at}, the others had more to do",
         "stopped": f"Rank {rank.rank} was ended{at}",

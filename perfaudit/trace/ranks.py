@@ -18,6 +18,7 @@ LEAST_LATE = 3  # collectives to which somebody comes late; one is a hiccup
 LEAST_SHARE = 0.02  # of the time that the others wait
 MOSTLY = 0.5  # of the waiting that one rank causes, from which on it is a straggler
 MOST_SHOWN = 120  # collectives of the map
+ON_HOSTS = "Traces do not tell what ranks without a device wait for each other: `perfaudit run`, behind their launcher, measures it."
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,9 @@ def compare_ranks(results: Sequence[FileResult]) -> Job:
     complete = [one for one in results if not any({"sampled", "cut-work"} & {*device.notes} for device in one.devices)]
     by_rank = {one.rank: one for one in complete if one.rank is not None and one.collectives}
     if len(by_rank) < 2:
-        return Job()
+        ranks = [one for one in complete if one.rank is not None]
+        on_hosts = len(ranks) > 1 and not any(device.has_device for one in ranks for device in one.devices)
+        return Job(notes=(ON_HOSTS,) if on_hosts else ())
     if why := _not_at_once(by_rank):
         return Job(notes=(why,))
     meetings, notes = meetings_of(by_rank)

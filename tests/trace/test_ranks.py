@@ -227,6 +227,16 @@ def test_a_sample_of_events_tells_nobody_late(tmp_path: Path) -> None:
     assert notes_without_comparison(sampled) == ()
 
 
+def test_of_ranks_without_a_device_another_command_tells_who_is_late(tmp_path: Path) -> None:
+    results = results_of(late_second(), tmp_path)
+    hosts = [
+        other(one, collectives=(), devices=(other_device(one.devices[0], notes=("no-device",)),)) for one in results
+    ]
+    (note,) = notes_without_comparison(hosts)
+    assert "`perfaudit run`" in note
+    assert not any("perfaudit run" in each for each in notes_without_comparison(hosts[:1]))
+
+
 def other_device(device: RankTrace, **changes: object) -> RankTrace:
     return replace(device, **changes)  # type: ignore[arg-type]  # fields of a row
 
