@@ -33,6 +33,8 @@ LOOK_SECONDS = (0.05, 0.5)  # between two looks at who waits, each at two update
 LOOKS_LESS = 1.25  # times as long until the next look, each time
 SIGN_SECONDS = 1.0  # between two signs of a script without an update
 FEWEST = 4  # steps, for which a slow script is given more time: the first is not counted
+PATIENCE = 60.0  # seconds behind the time that is given, for these; then LEAST are enough
+LEAST = 2  # steps, of which one counts
 FEW = 20  # steps: an evaluation that took most of the time leaves less; more are waited for if they come soon
 SOON = 0.25  # of the time that is given
 EVALUATES = 4.0  # times the seconds of the longest step so far, without a backward pass, from which on it is no step
@@ -263,7 +265,7 @@ class Teller:
         steps = self._so_far.steps
         if self._steps and steps >= self._steps:
             return True
-        if now < self._enough_at or steps < FEWEST:
+        if now < self._enough_at or steps < (FEWEST if now < self._enough_at + PATIENCE else LEAST):
             return False
         if self._so_far.is_in_first_round and now < self._enough_at + self._seconds:
             return False

@@ -94,6 +94,8 @@ def test_steps_that_were_asked_for_are_counted(
     [
         (0.1, 19.0, 21),  # the first step has an evaluation: the others come soon
         (3.0, 19.0, 4),  # they do not
+        (40.0, 40.0, 3),  # four are not waited for where they take minutes
+        (200.0, 200.0, 2),
         (0.1, 0.0, 201),
     ],
 )
@@ -113,7 +115,7 @@ def test_a_few_more_steps_are_waited_for_where_they_come_soon(
 @pytest.mark.parametrize(
     ("row", "seconds", "seen"),
     [
-        (32, 0.4, 225),  # a PPO: the time is up in the critic's first row, and four rounds are wanted
+        (32, 0.35, 225),  # a PPO: the time is up in the critic's first row, and four rounds are wanted
         (60, 0.25, 129),  # too long for a round, which is known then
         (60, 1.0, 21),  # the other one has not come up
     ],
