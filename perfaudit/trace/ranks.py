@@ -18,7 +18,7 @@ LEAST_LATE = 3  # collectives to which somebody comes late; one is a hiccup
 LEAST_SHARE = 0.02  # of the time that the others wait
 MOSTLY = 0.5  # of the waiting that one rank causes, from which on it is a straggler
 MOST_SHOWN = 120  # collectives of the map
-ON_HOSTS = "Traces do not tell what ranks without a device wait for each other: `perfaudit run`, behind their launcher, measures it."
+ON_HOSTS = "Traces do not tell how long ranks without a device wait for each other: `perfaudit run` behind their launcher does."
 
 
 @dataclass(frozen=True, slots=True)
