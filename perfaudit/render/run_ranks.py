@@ -118,7 +118,8 @@ def _table(ranks: Sequence[RankRun], paint: Paint) -> list[str]:
     phases = [[each.phases.get(name, 0.0) * step for each, step in zip(ranks, steps, strict=True)] for name in columns]
     step = statistics.median(steps)
     own = [each.own_seconds_per_step or 0.0 for each in ranks]
-    is_early = [max(own) - mine >= HIGH * step > _above(own, number) for number, mine in enumerate(own)]
+    before = [each * (1 - (rank.waited or 0.0)) for each, rank in zip(steps, ranks, strict=True)]
+    is_early = [max(before) - mine >= HIGH * step > _above(before, number) for number, mine in enumerate(before)]
     rows = [("step", steps, False), *_beside_steps(ranks, steps, own)]
     heads = [*(COLUMNS[name] for name in columns), *(head for head, *_ in rows)]
     widths = [max(_NARROW, len(head) + 1) for head in heads]
