@@ -34,14 +34,14 @@ class ImportGraph:
         number = self._numbers.get(path)
         return self._below[number] & ~(1 << number) if number is not None else 0
 
-    def nearest_importers(self, path: str) -> Iterator[str]:
-        """The same as paths, those that need the fewest imports first, and of those in order of path."""
+    def nearest_importers(self, path: str) -> Iterator[int]:
+        """The same as numbers, those that need the fewest imports first, and of those in order of path."""
         if path not in self._numbers:
             return
         reached = edge = {self._numbers[path]}
         for _ in range(MAX_HOPS):
             edge = {above for below in edge for above in self._importing[below]} - reached
-            yield from sorted(self._files[number] for number in edge)
+            yield from sorted(edge, key=self._files.__getitem__)
             reached = reached | edge
 
     def program(self, path: str) -> FileSet:

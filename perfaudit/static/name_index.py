@@ -27,6 +27,7 @@ _COMMENT = regex(
 )
 _OF_TORCH = regex(rb"import torch\.nn as nn\b|from torch import nn\b")
 # What looks names up that no text spells: none of them can be called unused then.
+_ANYWHERE_WORDS = (b"import_module", b"__import__", b"hydra", b"_target_", b"__subclasses__", b"pydoc", b"gin.")
 _ANYWHERE = regex(rb"import_module|__import__|\bhydra\b|[\"']_target_[\"']|__subclasses__|\bpydoc\b|\bgin\.")
 _IN_MODULE = regex(
     rb"globals\(\)|locals\(\)|(?<!self\.)(?<!args\.)(?<!opt\.)__dict__\s*(?:\[|\.get|\.items)|\bvars\(\)|\bdir\("
@@ -62,7 +63,7 @@ def names_in(data: bytes, is_notebook: bool = False) -> Names:
     texts: list[bytes] = []
     code = code_of(data, is_notebook, texts)
     lookups = set()
-    if _ANYWHERE.search(data):
+    if _looks_up_anything(data):
         lookups.add("anywhere")
     if _IN_MODULE.search(code):
         lookups.add("modules")
@@ -112,7 +113,7 @@ class NameIndex:
 
         Asked first, and answered by the first such text: a library of models has one, and its names are not read then.
         """
-        return any(data is None or _ANYWHERE.search(data) is not None for data in map(_data_of, self._files))
+        return any(data is None or _looks_up_anything(data) for data in map(_data_of, self._files))
 
     @cached_property
     def has_script(self) -> bool:
@@ -128,6 +129,11 @@ class NameIndex:
         """The names that stand behind a dot, or in a text where something asks for names by texts, in any file."""
         dotted = (name for one in self.names.values() for _, name in one.dotted)
         return frozenset(dotted).union(*(one.quoted for one in self.names.values()))
+
+
+def _looks_up_anything(data: bytes) -> bool:
+    """Whether a text looks names up that no text spells. Most have none of the words, which are found ten times as fast."""
+    return any(word in data for word in _ANYWHERE_WORDS) and _ANYWHERE.search(data) is not None
 
 
 def _names_of(file: str) -> Names:

@@ -86,9 +86,9 @@ class Uses:
             return False
         if not importers:
             return self.purpose(path).is_run and self.purpose(path).evaluates
-        if self._is_installed(folder) or self._name_index.is_open:
+        if self._is_installed(folder) or self._project.notebooks:
             return False
-        if any(self.purpose(file).trains for file in importers) or self._project.notebooks:
+        if any(self.purpose(file).trains for file in importers) or self._name_index.is_open:
             return False
         started = [file for file in importers if self.purpose(file).is_run]
         return bool(started) and all(self.purpose(file).evaluates for file in started)

@@ -27,6 +27,7 @@ from perfaudit.static.checks.dataloader_no_workers.sample_work import is_part_of
 from perfaudit.static.checks.dataloader_no_workers.samples import has_nothing_to_pin
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
+from perfaudit.static.understanding.backward import runs_backward
 from perfaudit.static.understanding.called_functions import callers
 from perfaudit.static.understanding.devices import changes_default_device, device_text, moves_to_device, uses_cuda
 from perfaudit.static.understanding.evaluation import only_evaluates
@@ -93,7 +94,7 @@ def dataloader_no_pin_memory(source: Source, call: ast.Call) -> Iterator[Seen]:
     is_converted = (
         source.neighbours is not None
         and not _moves_batches(source)
-        and bool(source.neighbours.some_importer(_converts_first))
+        and bool(source.neighbours.some_importer(_converts_first, runs_backward))
     )
     is_small = takes_samples_in_order(source, call) or _serves_evaluation_only(source)
     yield Seen(call, message, fix, hint=is_converted or is_small)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from perfaudit.static.import_graph import FileSet, numbers_in
-from perfaudit.static.source import Source, read_source
+from perfaudit.static.source import Source, read_text
 from perfaudit.static.source.reading import Unreadable
 
 
@@ -28,24 +28,37 @@ class FileFacts:
         number = next((n for n in found if needed is None or self._is_true(fact, n)), None)
         return "" if number is None else self._files[number]
 
+    def first_in_order(
+        self, fact: Callable[[Source], bool], numbers: Iterable[int], of_text: Callable[[str], bool] | None = None
+    ) -> str:
+        """The first file, in this order of their numbers, of which something is true; "" if it is of none.
+
+        of_text: what is true of the text wherever the fact is, so that a file of which it is not need not be parsed.
+        """
+        number = next((n for n in numbers if self._is_true(fact, n, of_text)), None)
+        return "" if number is None else self._files[number]
+
     def _where(self, fact: Callable[[Source], bool], files: FileSet) -> Iterator[int]:
         """The numbers of those files of which something is true, ascending."""
         false, _ = self._known.get(fact, (0, 0))
         return (number for number in numbers_in(files & ~false) if self._is_true(fact, number))
 
-    def _is_true(self, fact: Callable[[Source], bool], number: int) -> bool:
+    def _is_true(
+        self, fact: Callable[[Source], bool], number: int, of_text: Callable[[str], bool] | None = None
+    ) -> bool:
         false, true = self._known.get(fact, (0, 0))
         bit = 1 << number
         if not (false | true) & bit:
-            holds = _holds(fact, self._files[number])
+            holds = _holds(fact, self._files[number], of_text)
             self._known[fact] = (false, true | bit) if holds else (false | bit, true)
             return holds
         return bool(true & bit)
 
 
-def _holds(fact: Callable[[Source], bool], path: str) -> bool:
+def _holds(fact: Callable[[Source], bool], path: str, of_text: Callable[[str], bool] | None) -> bool:
     """Whether something is true of a file; False for one that does not parse."""
     try:
-        return fact(read_source(Path(path), path))
+        text = read_text(Path(path))[0]
+        return (of_text is None or of_text(text)) and fact(Source(path, text))
     except (Unreadable, RecursionError):
         return False

@@ -108,8 +108,11 @@ class Neighbours(ImportedNames):
         self.asked.uses.add((question, name))
         return self._project.uses.answer(self._path, question, name)
 
-    def some_importer(self, fact: Callable[[Source], bool]) -> str:
-        """The path of a file of the scan that imports this one, directly or not, and of which the fact holds; "" if none."""
+    def some_importer(self, fact: Callable[[Source], bool], of_text: Callable[[str], bool] | None = None) -> str:
+        """The path of a file of the scan that imports this one, directly or not, and of which the fact holds; "" if none.
+
+        of_text: see `FileFacts.first_in_order`. A module that all of a library imports has thousands of importers, and to
+        parse them takes longer than the rest of a scan.
+        """
         self.asked.imports = self.asked.importers = True
-        nearest = self._project.graph.nearest_importers(self._path)
-        return next((file for file in nearest if self._project.facts.first_where(fact, self._project.only(file))), "")
+        return self._project.facts.first_in_order(fact, self._project.graph.nearest_importers(self._path), of_text)

@@ -13,6 +13,7 @@ from perfaudit.static.understanding.names import dotted_name, last_name
 
 OPTIMIZER_NAME = regex(r"opt|scaler|solver|adam|sgd", re.IGNORECASE)
 _LOSS_SCALER = regex(r"(^|_)loss_scaler$")
+_BACKWARD_IN_TEXT = regex(r"backward\s*\(|loss_scaler\s*\(")
 
 
 @functools.lru_cache(maxsize=4)  # several rules ask for the same file
@@ -30,6 +31,11 @@ def backward_calls(source: Source) -> tuple[ast.Call, ...]:
     return (*source.calls(".backward"), *source.calls(".manual_backward"), *scalers, *handing)
 
 
+def runs_backward(text: str) -> bool:
+    """Whether the text of a file may have `backward_calls` of its own."""
+    return _BACKWARD_IN_TEXT.search(text) is not None
+
+
 @functools.lru_cache(maxsize=4)
 def losses_handed_over(source: Source) -> dict[int, tuple[ast.Call, ast.expr]]:
     """Calls of functions of other files that run a backward pass on what they are given, with what that is; by the call's id.
@@ -37,9 +43,15 @@ def losses_handed_over(source: Source) -> dict[int, tuple[ast.Call, ast.expr]]:
     Calls that pass an optimizer, by its name. A function with a loop around its backward pass makes steps of its own.
     """
     found: dict[int, tuple[ast.Call, ast.expr]] = {}
-    for call in source.nodes(ast.Call) if source.neighbours is not None else ():
-        given = [*call.args, *(keyword.value for keyword in call.keywords)]
-        if not any(OPTIMIZER_NAME.search(last_name(value)) for value in given):
+    if source.neighbours is None:
+        return found
+    takes_all = any(alias.name == "*" for statement in source.nodes(ast.ImportFrom) for alias in statement.names)
+    roots = source.aliases.keys() | {"self"}
+    for call in source.nodes(ast.Call):
+        if not (takes_all or _first_name(call.func) in roots):  # most calls; another file has not defined what they run
+            continue
+        values = [*call.args, *(keyword.value for keyword in call.keywords)]
+        if not any(_names_optimizer(last_name(value)) for value in values):
             continue
         there = _defined_elsewhere(source, call.func)
         if there is not None and isinstance(there[1], FUNCTIONS):
@@ -47,6 +59,18 @@ def losses_handed_over(source: Source) -> dict[int, tuple[ast.Call, ast.expr]]:
             if loss is not None:
                 found[id(call)] = (call, loss)
     return found
+
+
+def _first_name(node: ast.expr) -> str:
+    """`optim` of `optim.steps.run`; "" of anything but a name with attributes."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+@functools.lru_cache(maxsize=4096)  # a scan asks for a few names again and again
+def _names_optimizer(name: str) -> bool:
+    return OPTIMIZER_NAME.search(name) is not None
 
 
 def _defined_elsewhere(source: Source, func: ast.expr) -> tuple[Source, ast.AST] | None:

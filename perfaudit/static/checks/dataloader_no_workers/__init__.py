@@ -239,7 +239,7 @@ def _proposal(
             f'put what {script} runs under `if __name__ == "__main__":`, then load with {START_WITH} workers: where they '
             "are spawned (Windows, macOS, Linux from Python 3.14 on) each one runs the script again"
         )
-    if source.neighbours is not None and (script := source.neighbours.some_importer(_imports_jax)):
+    if source.neighbours is not None and (script := source.neighbours.some_importer(_imports_jax, _names_jax)):
         return Proposal(
             f'load with {START_WITH} workers and `multiprocessing_context="spawn"`: `{script.rpartition("/")[2]}` uses JAX, '
             "whose threads a forked worker may wait for for ever"
@@ -274,6 +274,10 @@ def _about_stream(stream: Found) -> str:
         f"let `{name}` share out its samples by `get_worker_info()`, then load with workers: "
         "as it is, every worker would yield every sample"
     )
+
+
+def _names_jax(text: str) -> bool:
+    return "jax" in text
 
 
 def _imports_jax(source: Source) -> bool:

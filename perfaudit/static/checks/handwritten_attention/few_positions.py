@@ -14,6 +14,7 @@ FEW = 64  # positions, 8 by 8: readers call the windows of 49 and 64 positions o
 _WINDOW = regex(r"^(win|window)(_?size)?$|^ws$")
 _IMAGE = regex(r"^(image|img|input)_?size$|^(image|img)_?(height|width|h|w)$")
 _PATCH = regex(r"^patch(_?size)?$|^patch_?(height|width|h|w)$")
+_IMAGE_IN_TEXT = regex(r"(?:image|img|input)[_-]?(?:size|height|width|h\b|w\b)")
 
 
 def has_few_positions(source: Source, function: Function) -> bool:
@@ -27,8 +28,15 @@ def _is_of_few_patches(source: Source) -> bool:
         return False
     if own := _counts_of_patches(source):
         return max(own) <= FEW
-    ask = source.neighbours.some_importer if source.neighbours is not None else None
-    return ask is not None and bool(ask(_cuts_into_few)) and not ask(_cuts_into_many)
+    if source.neighbours is None or source.neighbours.some_importer(_cuts_into_many, _may_cut):
+        return False
+    return bool(source.neighbours.some_importer(_cuts_into_few, _may_cut))
+
+
+def _may_cut(text: str) -> bool:
+    """Whether a text may name the sizes of images and of patches."""
+    names = text.lower()
+    return "patch" in names and _IMAGE_IN_TEXT.search(names) is not None
 
 
 def _cuts_into_few(source: Source) -> bool:
