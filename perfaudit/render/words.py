@@ -7,14 +7,16 @@ import math
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import fields, is_dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perfaudit.expressions import regex
 from perfaudit.findings import Finding, Fix, Location, Saving
-from perfaudit.measurements import Calibration, Comparison
 from perfaudit.render.paint import Paint, plain
 from perfaudit.report import Report, UnusedSuppression
 from perfaudit.rules import Rule
+
+if TYPE_CHECKING:  # a plain scan has none of them
+    from perfaudit.measurements import Calibration, Comparison
 
 # Control characters, and what no UTF-8 stream and no XML can hold: halves of surrogate pairs, two that are no characters.
 # Also what changes the direction of the text behind it, so that code reads as other code (https://trojansource.codes), and
