@@ -36,11 +36,14 @@ _GIVEN = regex(
 # `n_filters * 16`, of which a default says what it is: `n_filters=16`. The number is looked for, and then its name before it.
 _FACTOR = regex(rb"\*\s?(\d{1,2})\b")
 _MULTIPLIED = regex(rb"\b(\w{0,20}(?:filters?|channels?|planes|feats?|features|width|n[dg]?f|dim|base_c\w?))\s?$")
+# `dim * 2**3`, as the deepest level of a U-shaped model has it, and `dim * 2 ** (self.num_layers - 1)`, of four levels as a rule.
+_POWER = regex(rb"\b(\w{0,20})\s?\*\s?2\s?\*\*\s?(?:(\d)\b|\((?:self\.)?num_layers\s?-\s?1\))")
+_LEVELS = 4
 _WIDENED = regex(rb"\b(\d{2,3})\s?\*\s?(?:self\.)?(widen\w{0,10})\b")  # `256 * self.widen_factor`
 # `--widen-factor`, of which 8 is a wide residual network; 4 is what scripts of many models have it by default.
 _WIDEN_FACTOR = regex(rb"\bwiden[-_]?factor[\"']?\s*(?:=|,[^\n#]{0,40}?\bdefault\s*=)\s*(\d{1,2})\b")
 _WIDEST = 8  # the factor from which on the last layers have 512 channels
-_DEFAULT = rb"\b%s\s*(?::\s*int\s*)?=\s*(\d{1,3})\b"
+_DEFAULT = rb"\b(?:(?:init|initial|base|start|num|n)_)?%s\s*(?::\s*int\s*)?=\s*(\d{1,3})\b"
 _NAME_REACH = 40  # bytes before a factor in which its name is looked for
 # `channels=128` and `channel_mult=[1, 2, 4]` of one configuration: a level of the model for each factor.
 _FACTORS = regex(
@@ -79,8 +82,12 @@ def _has_wide_product(data: bytes) -> bool:
     for match in islice(_FACTOR.finditer(data), _MAX_NUMBERS):
         if named := _MULTIPLIED.search(data[max(match.start() - _NAME_REACH, 0) : match.start()]):
             factors[named[1]] = max(factors.get(named[1], 0), int(match[1]))
+    for match in islice(_POWER.finditer(data), _MAX_NUMBERS):
+        if _MULTIPLIED.fullmatch(match[1]):
+            factors[match[1]] = max(factors.get(match[1], 0), 2 ** int(match[2] or _LEVELS - 1))
     for name, factor in factors.items():
         given = [int(value) for value in re.findall(_DEFAULT % re.escape(name), data)]
+        given = [value for value in given if value >= _FEWEST or name != b"dim"]  # `softmax(dim=1)` names an axis
         if given and min(given) * factor >= _WIDE and _NO_WIDTH.search(name.lower()) is None:
             return True
     if any(int(match[1]) >= _WIDEST for match in islice(_WIDEN_FACTOR.finditer(data), _MAX_NUMBERS)):

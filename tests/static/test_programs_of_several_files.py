@@ -437,6 +437,93 @@ def test_silent_where_it_is_not_clear_what_is_trained(tmp_path: Path, name: str,
     assert findings_in(folder, "train.py", {"PA301", "PA304"}) == []
 
 
+PICKING = """
+from importlib import import_module
+from engine import train
+
+def main():
+    net = import_module(NAME).Net()
+    train(net, loader, optimizer)
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        ('"models." + args.net', 1),
+        ('f"models.{args.net}"', 1),
+        ('"models.{}".format(args.net)', 1),
+        ('"models.%s" % args.net', 1),
+        ('"others." + args.net', 0),  # no package of the project
+        ("args.net", 0),
+    ],
+)
+def test_a_model_may_be_in_any_module_of_a_package_that_is_imported_by_a_name(
+    tmp_path: Path, name: str, number: int
+) -> None:
+    files = {"models/wide.py": NET, "engine.py": ENGINE, "train.py": PICKING.replace("NAME", name)}
+    folder = write(tmp_path, files)
+    assert len(findings_in(folder, "train.py", {"PA304"})) == number
+
+
+@pytest.mark.parametrize(
+    ("call", "number"),
+    [("launch(config, func=train)", 1), ("launch(train, config)", 1), ("launch(config, func=main)", 0)],
+)
+def test_a_training_that_is_handed_on_is_started(tmp_path: Path, call: str, number: int) -> None:
+    start = START.replace("train(Net(), loader, optimizer)", call)
+    folder = write(tmp_path, {"net.py": NET, "engine.py": ENGINE, "train.py": start})
+    assert len(findings_in(folder, "train.py", {"PA304"})) == number
+
+
+@pytest.mark.parametrize(("default", "number"), [("default=2020", 0), ("default=None", 1), ("required=True", 1)])
+def test_an_option_of_another_file_may_seed_by_default(tmp_path: Path, default: str, number: int) -> None:
+    options = f"def options(parser):\n    parser.add_argument('--seed', type=int, {default})\n    return parser.parse_args()\n"
+    script = LOOP.replace("import torch\n", "import torch\nfrom options import options\n", 1).replace(
+        "    model = Net()",
+        "    args = options()\n    if args.seed is not None:\n        seed_all(args.seed)\n    model = Net()",
+    )
+    script = script.replace(
+        "def main():", "def seed_all(seed):\n    torch.backends.cudnn.benchmark = False\n\ndef main():", 1
+    )
+    folder = write(tmp_path, {"net.py": NET, "options.py": options, "train.py": script})
+    assert len(findings_in(folder, "train.py", {"PA301"})) == number
+
+
+def test_a_batch_of_one_in_an_inference_says_nothing_of_the_training(tmp_path: Path) -> None:
+    inference = "def infer(data):\n    return DataLoader(data, batch_size=1)\n\ndef main():"
+    for name, number in (("infer", 1), ("validation_loader", 0)):
+        script = LOOP.replace("def main():", inference.replace("infer", name))
+        folder = write(tmp_path, {"net.py": NET, "train.py": script})
+        assert len(findings_in(folder, "train.py", {"PA301"})) == number
+
+
+@pytest.mark.parametrize(("name", "number"), [("test.py", 1), ("sweep.py", 0)])
+def test_a_test_that_imports_from_the_script_starts_no_training(tmp_path: Path, name: str, number: int) -> None:
+    files = {"net.py": NET, "engine.py": ENGINE, "train.py": START, name: "from train import main\n"}
+    assert len(findings_in(write(tmp_path, files), "train.py", {"PA304"})) == number
+
+
+def test_of_a_loop_that_starts_steps_the_call_is_shown(tmp_path: Path) -> None:
+    script = "from engine import train_step\nfrom net import Net\n\nmodel = Net()\nwhile True:\n    for x in loader:\n"
+    script += "        loss = train_step(model, x)\n        print(loss)\n"
+    engine = ENGINE.replace("def train(model", "def train_step(model")
+    folder = write(tmp_path, {"net.py": NET, "engine.py": engine, "train.py": script})
+    (found,) = findings_in(folder, "train.py", {"PA304"})
+    assert found.message.startswith("`train_step(model, x)` starts a training in float32")
+
+
+def test_features_on_several_scales_are_of_one_batch(tmp_path: Path) -> None:
+    joined = (
+        "\n    def forward(self, x):\n        multi_scale = torch.cat([self[0](x), x], 1)\n        return multi_scale\n"
+    )
+    folder = write(tmp_path, {"net.py": NET + joined, "train.py": LOOP})
+    assert [f.rule for f in findings_in(folder, "train.py", {"PA301"})] == ["PA301"]
+
+
 def test_silent_in_a_script_that_others_import_and_in_one_that_tests(tmp_path: Path) -> None:
     files = {"net.py": NET, "engine.py": ENGINE, "train.py": START, "sweep.py": "import train", "test.py": START}
     folder = write(tmp_path, files)
@@ -616,6 +703,16 @@ def test_what_the_script_gives_holds_whatever_the_default_of_its_model_is(tmp_pa
         ("betas = torch.linspace(0, 1, 1000, dtype=torch.float64)", 1),
         ("betas = torch.linspace(first, last, 1000).double()", 1),
         ("accuracy = corrects.double() / len(data)", 1),
+        ("weights = self.distances.double().log1p_()", 1),
+        ("rotation = torch.zeros(angles.size(0), 3, 3).double()", 1),
+        ("from torch.cuda.amp import GradScaler, autocast", 1),  # and nothing uses them
+        ("from torch.cuda.amp import autocast as cast\nforward = cast(forward)", 0),
+        ("from torch.cuda import amp\nscaler = amp.GradScaler()", 0),
+        ("from apex.normalization import FusedLayerNorm", 1),
+        ("from apex import parallel, amp\nmodel = amp.initialize(model)", 0),
+        ("mask = mask.astype('int8')", 1),
+        ("from mmcv import Config", 1),
+        ("from mmcv.runner import EpochBasedRunner", 0),
         ("x = x.double()", 0),
         ("model = BinaryConv2d(3, 8)", 0),
         ("weight = weight.to(torch.int8)", 0),
@@ -626,6 +723,22 @@ def test_what_the_script_gives_holds_whatever_the_default_of_its_model_is(tmp_pa
 def test_not_every_word_of_a_type_decides_the_precision(tmp_path: Path, line: str, number: int) -> None:
     folder = write(tmp_path, {"net.py": NET + line + "\n", "train.py": LOOP})
     assert len(findings_in(folder, "train.py", {"PA304"})) == number
+
+
+@pytest.mark.parametrize(("name", "number"), [("generation", 1), ("evaluate", 1), ("losses", 0)])
+def test_what_only_evaluates_by_its_name_decides_no_precision(tmp_path: Path, name: str, number: int) -> None:
+    script = LOOP.replace("import torch\n", f"import torch\nfrom {name} import refine\n", 1)
+    other = "def refine(x):\n    return torch.autograd.grad(x.sum(), x, create_graph=True)\n"
+    folder = write(tmp_path, {"net.py": NET, f"{name}.py": other, "train.py": script})
+    assert len(findings_in(folder, "train.py", {"PA304"})) == number
+
+
+def test_a_model_of_darknet_is_wide(tmp_path: Path) -> None:
+    net = "from torch import nn\n\nclass Darknet(nn.Module):\n    def __init__(self, blocks):\n"
+    net += "        super().__init__()\n        for block in blocks:\n"
+    net += "            self.layers.append(nn.Conv2d(before, int(block['filters']), 3))\n"
+    folder = write(tmp_path, {"net.py": net, "train.py": LOOP.replace("Net", "Darknet")})
+    assert [f.rule for f in findings_in(folder, "train.py", {"PA304"})] == ["PA304"]
 
 
 SETTINGS = "PIN_MEMORY = True\n"
@@ -719,6 +832,20 @@ def test_a_model_that_is_wrapped_for_its_checkpoint_is_not_trained(
         ("def __init__(self, n_filters=8):\n        self.deep = Block(n_filters * 8, n_filters * 16)", 0),
         ("def __init__(self, n_filters):\n        self.deep = Block(n_filters * 8, n_filters * 16)", 0),  # who knows
         ("def __init__(self, seq_dim=64):\n        self.deep = Block(seq_dim * 8, seq_dim * 16)", 0),  # no width
+        (
+            "def __init__(self, init_features=32):\n        features = init_features\n        Block(features * 8, features * 16)",
+            1,
+        ),
+        (
+            "def __init__(self, init_features=8):\n        features = init_features\n        Block(features * 8, features * 16)",
+            0,
+        ),
+        ("def __init__(self, dim=48):\n        Block(int(dim*2**2), int(dim*2**3)); softmax(x, dim=1)", 1),
+        ("def __init__(self, dim=16):\n        Block(int(dim*2**2), int(dim*2**3))", 0),
+        (
+            "def __init__(self, embed_dim=96):\n        self.deep = Block(1, int(embed_dim * 2 ** (self.num_layers - 1)))",
+            1,
+        ),
     ],
 )
 def test_a_width_may_be_a_multiple_of_a_default(tmp_path: Path, net: str, number: int) -> None:
@@ -745,7 +872,14 @@ COLLATED = LOOP.replace(
 )
 
 
-@pytest.mark.parametrize(("data", "number"), [(STACKS, 1), (PADS, 0), ("collate = functools.partial(join)\n", 0)])
+PADS_BOXES = STACKS.replace("torch.cat(boxes)", "pad_boxes(boxes)")
+SKIPS = "def collate(batch):\n    return default_collate([sample for sample in batch if sample is not None])\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "number"),
+    [(STACKS, 1), (PADS, 0), (SKIPS, 1), (PADS_BOXES, 1), ("collate = functools.partial(join)\n", 0)],
+)
 def test_what_another_file_only_stacks_is_of_one_size(tmp_path: Path, data: str, number: int) -> None:
     folder = write(tmp_path, {"net.py": NET, "data.py": data, "train.py": COLLATED})
     assert len(findings_in(folder, "train.py", {"PA301"})) == number

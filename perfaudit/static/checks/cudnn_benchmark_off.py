@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 from perfaudit.expressions import regex
 from perfaudit.static import edit
-from perfaudit.static.project.batch_shapes import COLLATES, SEVERAL_SIZES, STACKS_ONLY, marks_of_collation
-from perfaudit.static.project.frameworks import FRAMEWORKS
+from perfaudit.static.project.batch_shapes import COLLATES, OF_LABELS, SEVERAL_SIZES, STACKS_ONLY, marks_of_collation
+from perfaudit.static.project.frameworks import running_frameworks
+from perfaudit.static.project.program_marks import SEEDED
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Function, Source
 from perfaudit.static.understanding.called_functions import called_function, callers
@@ -18,7 +19,7 @@ from perfaudit.static.understanding.entry import (
     CONVOLUTIONS,
     has_small_convolutions_only,
     imported_files_say,
-    imported_packages,
+    imported_names,
     is_script,
     place_of_setting,
     setting,
@@ -45,9 +46,10 @@ _SIZES_CHANGE = regex(
 )
 _BATCH_OF_ONE = regex(r"batch_?size\W[^\n]{0,60}\bdefault\s*=\s*1\b", re.IGNORECASE)
 _SEEDS = regex(r"seed|determinis|reproducib")
+_EVALUATES = regex(r"(^|_)(infer(ence)?|test|eval(uate)?|predict|demo)(_|$)")
 _MAKES_BATCHES = regex(r"pad|collate|batch")
 _NO_CONVOLUTIONS = regex(r"vit|swin")
-_SET_NO_FLAG = {"apex", "flash"}  # frameworks that run no training: they leave cuDNN as it is
+_SET_NO_FLAG = {"flash"}  # a framework that runs no training: it leaves cuDNN as it is
 _AUDIO = {"torchaudio", "librosa"}  # clips differ in length, as a rule
 
 
@@ -90,7 +92,7 @@ def _has_convolutions(source: Source) -> bool:
     """Whether the file builds convolutions, or a file that it imports does in a program that no framework runs."""
     if any(source.calls(name) for name in CONVOLUTIONS):
         return True
-    if (FRAMEWORKS - _SET_NO_FLAG) & imported_packages(source) or imported_files_say(source, "framework"):
+    if running_frameworks(imported_names(source)) - _SET_NO_FLAG or imported_files_say(source, "framework"):
         return False
     built = (source.text_of(call.func) for call in whole_models(source))
     return any(not _NO_CONVOLUTIONS.search(name) for name in built) or imported_files_say(source, "convolutions")
@@ -159,6 +161,8 @@ def _is_off_if_left_out(source: Source, asked: ast.Attribute) -> bool:
     flags = {f"--{asked.attr}", f"--{asked.attr.replace('_', '-')}"}
     declared = [c for c in source.calls(".add_argument") if any(constant(source, a) in flags for a in c.args)]
     stores = [n for n in source.nodes(ast.Attribute) if n.attr == asked.attr and isinstance(n.ctx, ast.Store)]
+    if not declared and imported_files_say(source, SEEDED):
+        return False
     given = [keyword for call in declared for keyword in call.keywords if keyword.arg in ("default", "action")]
     return not stores and all(constant(source, keyword.value) == "store_true" for keyword in given)
 
@@ -168,7 +172,7 @@ def _sizes_change(source: Source, loops: tuple[StepLoop, ...]) -> bool:
     if imported_files_say(source, "sizes change") or _BATCH_OF_ONE.search(source.text):
         return True
     if (
-        _SIZES_CHANGE.search(source.text)
+        _speaks_of_sizes(source)
         or _collates_to_any_size(source)
         or (_is_of_audio(source) and not _stacks_samples(source))
     ):
@@ -180,6 +184,17 @@ def _sizes_change(source: Source, loops: tuple[StepLoop, ...]) -> bool:
     inside = {id(node) for step in loops for node in (step.loop, *step.helpers)}
     resizes = [*source.calls("torch.nn.functional.interpolate"), *source.calls("torch.nn.functional.upsample")]
     return any(id(ancestor) in inside for call in resizes for ancestor in source.ancestors(call))
+
+
+def _speaks_of_sizes(source: Source) -> bool:
+    """Whether the code has a word of batches in several sizes, other than in a function that only evaluates by its name."""
+    if not source.says(_SIZES_CHANGE):
+        return False
+    beside = [source.span(f) for f in source.nodes(ast.FunctionDef) if _EVALUATES.search(f.name.lower())]
+    return any(
+        not any(span.start <= match.start() < span.end for span in beside)
+        for match in _SIZES_CHANGE.finditer(source.code)
+    )
 
 
 def _collates_to_any_size(source: Source) -> bool:
@@ -206,8 +221,8 @@ def _stacks_samples(source: Source) -> bool:
 
 
 def _pads_to_longest(source: Source, call: ast.Call) -> bool:
-    """Whether a call is `max(len(s) for s in batch)`, or of sizes, in a function that makes batches."""
-    if last_name(call.func) != "max" or len(call.args) != 1:
+    """Whether a call is `max(len(s) for s in batch)`, or of sizes, in a function that makes batches; not of boxes or labels."""
+    if last_name(call.func) != "max" or len(call.args) != 1 or OF_LABELS.search(source.text_of(call).encode()):
         return False
     lengths = [node for node in ast.walk(call.args[0]) if last_name(node) in ("len", "size", "shape")]
     is_of_each = isinstance(call.args[0], (ast.ListComp, ast.GeneratorExp)) or last_name(

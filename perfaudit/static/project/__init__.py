@@ -80,8 +80,9 @@ class Project:
         if path not in self._said:
             seen = self.glance(path)
             try:
+                name = os.path.basename(path)
                 self._said[path] = (
-                    seen.marks | marks_for_program(read_bytes(path), seen.imports) if seen else frozenset()
+                    seen.marks | marks_for_program(read_bytes(path), seen.imports, name) if seen else frozenset()
                 )
             except OSError:
                 self._said[path] = frozenset()
@@ -121,7 +122,11 @@ class Project:
     def _imports(self, file: str) -> Iterator[str]:
         seen = self.glance(file)
         folder = os.path.dirname(file)
-        return (path for module in (seen.imports if seen else ()) if (path := self.layout.module_file(folder, module)))
+        if seen is None:
+            return
+        yield from (path for module in seen.imports if (path := self.layout.module_file(folder, module)))
+        for package in seen.picked:
+            yield from self.layout.modules_of(folder, package)
 
     def calls(self, files: FileSet, name: str) -> list[CallShape]:
         """The calls in these files of whatever has this last name; none in a file that cannot be read or parsed."""
@@ -190,7 +195,9 @@ class Project:
     @cached_property
     def imports_digest(self) -> str:
         """Changes when who imports whom changes, or what a file's bytes show."""
-        parts = ((file, seen.imports, sorted(seen.marks)) for file in self.files if (seen := self.glance(file)))
+        parts = (
+            (file, seen.imports, seen.picked, sorted(seen.marks)) for file in self.files if (seen := self.glance(file))
+        )
         return hashlib.sha256(repr(list(parts)).encode("utf-8", "replace")).hexdigest()[:32]
 
     @cached_property

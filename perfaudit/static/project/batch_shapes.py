@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import islice
 
 from perfaudit.expressions import regex
+from perfaudit.static.bare_code import without_comments
 
 _MAX_FUNCTIONS = 10_000  # of one file that are looked at
 _WORDS = (
@@ -19,6 +20,7 @@ SEVERAL_SIZES = (
     r"(?![a-z_]{0,20}(?:loss|epe|ssim|stft|disc|feat|fus|att|deform|conv|block|modul|net|head|weight))"
 )
 _SEVERAL_SIZES = regex(SEVERAL_SIZES.encode())
+_OF_FEATURES = regex(rb"\bmulti_?scale\w{0,20}\s*=\s*torch\.(?:cat|stack)\(")  # of one batch, on several scales
 # A function that makes batches, and in it the length of the longest sample.
 _PADS = regex(
     rb"def \w{0,40}(?:pad|batch)\w{0,40}\((?:(?!\ndef |\nclass )[^\x00]){0,1500}?max\(\[?(?:len\(|map\(len|\w+\.(?:size|shape))"
@@ -26,15 +28,21 @@ _PADS = regex(
 # What puts samples together; one that stacks them, and pads none, gives batches of one size where the samples have one.
 COLLATES, STACKS_ONLY = "collates in a way of its own", "stacks what it collates"
 _COLLATE = regex(rb"def \w{0,40}collat\w{0,40}\(")
+_STACKS = (b"stack(", b"default_collate(")
 _PADDING = regex(rb"pad|max\(|zeros|ones\(|full\(|resize|interpolate|\bdgl\b|Batch\b|batch\(")
+# Boxes and the like are as many as there are in a sample, in images of one size.
+OF_LABELS = regex(rb"annot|box|target|label|gt_")
+_NEAR_BEFORE, _NEAR_BEHIND = 30, 10  # bytes around what pads in which the name of what is padded stands
 
 
 def marks_of_shapes(data: bytes) -> set[str]:
     """Whether "sizes change", the file has to do with "audio", and how it collates."""
     marks = {"audio"} if any(word in data for word in _AUDIO) else set()
-    if any(word in data for word in _WORDS):
+    if any(word in data for word in _WORDS) and any(word in without_comments(data) for word in _WORDS):
         marks.add("sizes change")
-    if (b"max(" in data and _PADS.search(data)) or (b"multi" in data and _SEVERAL_SIZES.search(data)):
+    if b"max(" in data and _PADS.search(data):
+        marks.add("sizes change")
+    if b"multi" in data and _SEVERAL_SIZES.search(data) and not _OF_FEATURES.search(data):
         marks.add("sizes change")
     return marks | marks_of_collation(data) if b"collat" in data else marks
 
@@ -43,9 +51,18 @@ def marks_of_collation(data: bytes) -> set[str]:
     """Whether the text of a file has to do with collation, and defines functions for it that stack tensors and pad none."""
     found = list(islice(_COLLATE.finditer(data), _MAX_FUNCTIONS))
     bodies = [_body(data, match.start()) for match in found]
-    if found and all(b"stack(" in body and not _PADDING.search(body) for body in bodies):
+    if found and all(any(word in body for word in _STACKS) and not _pads_inputs(body) for body in bodies):
         return {COLLATES, STACKS_ONLY}
     return {COLLATES} | ({"sizes change"} if found else set())
+
+
+def _pads_inputs(body: bytes) -> bool:
+    """Whether a collate function pads something that is not named as boxes or labels right there."""
+    for match in _PADDING.finditer(body):
+        line_start = body.rfind(b"\n", 0, match.start()) + 1
+        if not OF_LABELS.search(body, max(line_start, match.start() - _NEAR_BEFORE), match.end() + _NEAR_BEHIND):
+            return True
+    return False
 
 
 def _body(data: bytes, at: int) -> bytes:

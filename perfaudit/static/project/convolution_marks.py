@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from itertools import islice
+
 from perfaudit.expressions import matches_at_lines_with, regex
 
 _WORDS = (
     *(b"Conv2d(", b"Conv3d(", b"ConvTranspose2d(", b"ConvTranspose3d("),
     *(b"torchvision.models", b"from torchvision import models"),
 )
+_MAX_NUMBERS = 400  # of one file that are looked at
 _WIDE = tuple(  # numbers of channels that keep a GPU busy, beside a convolution
     regex(pattern) for pattern in (rb"(?<!\d)(?:512|1024)\b", rb"256, ?(?:128|256)\b", rb"128, ?256\b")
 )
@@ -16,17 +20,28 @@ _CONVOLUTION = regex(rb"Conv(?:Transpose)?[23]d\(")
 _OF_PATCHES = regex(rb"Conv2d\([^\n]{0,120}(?:embed|patch)")
 # A link to its code in a comment is none of its models.
 _TORCHVISION = regex(rb"[ \t]*(?:from|import)\b[^\n#]*\btorchvision\b")
+# A model that is built from a file of darknet's: all of them reach 512 channels or more.
+_OF_DARKNET = regex(rb"\[[\"']filters[\"']\]")
 _WIDE_1D = regex(rb"Conv1d\(\s*(?:\d+,\s*)?(?:512|1024|2048)\b")
 
 
 def marks_of_convolutions(data: bytes) -> set[str]:
     """Which of "convolutions" and "wide convolutions" the text names."""
     has_some = any(word in data for word in _WORDS)
-    is_wide = has_some and (_imports_torchvision(data) or any(pattern.search(data) for pattern in _WIDE))
+    is_wide = has_some and (_imports_torchvision(data) or any(_is_beside(pattern, data) for pattern in _WIDE))
+    is_wide = is_wide or (b"Conv2d(" in data and b"arknet" in data and _OF_DARKNET.search(data) is not None)
     is_wide = is_wide or b"timm.create_model" in data or (b"Conv1d(" in data and _WIDE_1D.search(data) is not None)
     if has_some and len(_CONVOLUTION.findall(data)) == len(_OF_PATCHES.findall(data)) > 0:
         has_some = False
     return ({"convolutions"} if has_some else set()) | ({"wide convolutions"} if is_wide else set())
+
+
+def _is_beside(pattern: re.Pattern[bytes], data: bytes) -> bool:
+    """Whether the numbers stand in some line other than that of a linear layer, which says little of the convolutions."""
+    return any(
+        b"Linear(" not in data[data.rfind(b"\n", 0, match.start()) + 1 : match.start()]
+        for match in islice(pattern.finditer(data), _MAX_NUMBERS)
+    )
 
 
 def _imports_torchvision(data: bytes) -> bool:

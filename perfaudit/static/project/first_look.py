@@ -13,6 +13,7 @@ from perfaudit.static.project.marks import marks_of_bytes
 from perfaudit.static.source.plain_subclass import PLAIN_BASES
 
 MAX_GLANCED = 10_000  # imports, and classes, of one file that a first look takes in; 250 characters a module
+MAX_PICKED = 100  # texts of one file that may name a package
 # No two repetitions that meet may take the same characters: of 80 kB of dots, `\.*[\w.]*` tried every split for minutes,
 # and a first look has no limit of time.
 _IMPORT = regex(rb"[ \t]*(?:from[ \t]+([\w.]{1,250})[ \t]+import[ \t]+([^\n#]*)|import[ \t]+([\w., \t]+))")
@@ -23,11 +24,15 @@ _NOT_PLAIN = {
 }
 PLAIN_LAST_NAMES = {name.rpartition(".")[2] for name in PLAIN_BASES}
 _SEARCH_PATH = regex(rb"sys\.path\.(?:append\(|insert\(\s*\d+\s*,)\s*[\"']([\w./-]+)[\"']\s*\)")
-# `lib_path = osp.join(this_dir, "lib")` and `add_path(lib_path)` in a file of one's own for it, `_init_paths.py` as a rule.
+# `lib_path = osp.join(this_dir, "..", "lib")` and `add_path(lib_path)` in a file of one's own for it, `_init_paths.py` as a rule.
+_PARTS = rb"((?:\s*,\s*[\"'][\w./-]+[\"']){1,4})\s*\)"
 _JOINED_PATH = regex(
-    rb"path\.join\(\s*(?:\w*dir\w*|os\.path\.dirname\(__file__\))\s*,\s*[\"']([\w./-]+)[\"']\s*\)|"
-    rb"osp\.join\(\s*(?:\w*dir\w*|osp\.dirname\(__file__\))\s*,\s*[\"']([\w./-]+)[\"']\s*\)"
+    rb"path\.join\(\s*(?:\w*dir\w*|os\.path\.dirname\(__file__\))" + _PARTS + rb"|"
+    rb"osp\.join\(\s*(?:\w*dir\w*|osp\.dirname\(__file__\))" + _PARTS
 )
+_PART = regex(rb"[\w./-]+")
+# `import_module("models." + name)`, `"models.{}".format(name)`, `f"models.{name}"`: the package of whatever is imported.
+_PICKED = regex(rb"[\"'](\w[\w.]{0,100})\.(?:[\"']\s{0,8}\+|\{[\w.\[\]]{0,60}\}|%s)")
 _ADDS_A_NAME = regex(rb"sys\.path\.(?:append|insert)\((?:\s*\d+\s*,)?\s*\w+\s*\)")
 
 
@@ -43,6 +48,7 @@ class Glance:
     imports: tuple[str, ...]
     subclasses: dict[str, str]
     search_path: tuple[str, ...] = ()  # what it adds to `sys.path` as it is written
+    picked: tuple[str, ...] = ()  # packages of which it imports a module by a name that it makes up
 
     def may_bind(self, name: str, bases: Collection[str] = PLAIN_LAST_NAMES, hops: int = 4) -> bool:
         """Whether the module may bind a name to something of torch's, so that it is worth parsing.
@@ -78,14 +84,22 @@ def glance(data: bytes) -> Glance:
     subclasses = {name: base for name, base in classes if base not in _NOT_PLAIN}
     imports = tuple(islice(dict.fromkeys(islice(_imported_names(data), 2 * MAX_GLANCED)), MAX_GLANCED))
     added = tuple(_search_path(data)) if b"sys.path" in data else ()
-    return Glance(hashlib.sha256(data).hexdigest()[:32], len(data), marks_of_bytes(data), imports, subclasses, added)
+    picked = tuple(_picked_packages(data)) if b"import_module(" in data else ()
+    digest = hashlib.sha256(data).hexdigest()[:32]
+    return Glance(digest, len(data), marks_of_bytes(data), imports, subclasses, added, picked)
+
+
+def _picked_packages(data: bytes) -> Iterator[str]:
+    """Packages that a text puts before a name, as it does for `import_module`; of paths and the like there is no package."""
+    yield from dict.fromkeys(match[1].decode() for match in islice(_PICKED.finditer(data), MAX_PICKED))
 
 
 def _search_path(data: bytes) -> Iterator[str]:
     """What a file adds to `sys.path`, as it is written: a text, or one that is joined to the file's own folder."""
     yield from (match[1].decode() for match in _SEARCH_PATH.finditer(data))
     if _ADDS_A_NAME.search(data):
-        yield from ((match[1] or match[2]).decode() for match in _JOINED_PATH.finditer(data))
+        for match in _JOINED_PATH.finditer(data):
+            yield "/".join(part.decode() for part in _PART.findall(match[1] or match[2]))
 
 
 def _imported_names(data: bytes) -> Iterator[str]:

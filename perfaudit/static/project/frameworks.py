@@ -14,22 +14,31 @@ FRAMEWORKS = {
     "pytorch_lightning", "ray", "speechbrain", "torch_xla", "torchbearer", "torchtitan", "torchtnt",
     "transformers", "bminf", "bmtrain",
 }  # fmt: skip
+_LENDS_PARTS = {"apex"}  # optimizers and layers; where it decides the precision, the file says so
+# Of mmcv what runs a training, or wraps a model for that; the rest reads configurations and images.
+_RUNS_OF_MMCV = ("mmcv.runner", "mmcv.parallel.MM", "mmcv.parallel.*", "mmcv.engine")
 _WITH_TRAINERS = {"transformers", "trl", "optimum", "setfit", "adapters", "sentence_transformers"}
 _LIBRARY_MODEL = regex(
-    rb"(?:Model|For\w{1,60})\.from_(?:pretrained|config)\(|class[ \t]+\w+\(\w{0,40}PreTrainedModel[,)]"
+    rb"(?:Model\w{0,20}|For\w{1,60})\.from_(?:pretrained|config)\(|class[ \t]+\w+\(\w{0,40}PreTrainedModel[,)]"
 )
 
 
 def marks_of_frameworks(data: bytes, imported: Iterable[str]) -> set[str]:
     """Whether a file that imports these names hands its training to a "framework", or trains a "library model"."""
     imported = set(imported)
-    found = FRAMEWORKS & {module.partition(".")[0] for module in imported}
+    found = running_frameworks(imported)
     marks = set()
     if found - {"transformers"} or (found and has_trainer(imported, data.decode("utf-8", "replace"))):
         marks.add("framework")  # else it lends the model only
     if "transformers" in found and _LIBRARY_MODEL.search(data) and _LIBRARY_MODEL.search(without_comments(data)):
         marks.add("library model")
     return marks
+
+
+def running_frameworks(imported: Iterable[str]) -> set[str]:
+    """The frameworks of which these imported names may have a training run; transformers may lend the model only."""
+    names = [name for name in imported if not name.startswith("mmcv") or name.startswith(_RUNS_OF_MMCV)]
+    return (FRAMEWORKS & {name.partition(".")[0] for name in names}) - _LENDS_PARTS
 
 
 def has_trainer(imported: Iterable[str], text: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 
 from perfaudit.static.project.first_look import Glance
@@ -41,6 +41,14 @@ class Layout:
                 folder = os.path.dirname(folder)
             return self._below(folder, name)
         return next((found for root in self._roots_with(folder, name) if (found := self._below(root, name))), "")
+
+    def modules_of(self, folder: str, dotted: str) -> Iterator[str]:
+        """The files of the modules that lie directly in a package as a file in this folder names it: "models"."""
+        for root in self._roots_with(folder, dotted):
+            inside = os.path.join(root, *dotted.split("."))
+            if found := sorted(name for name in self.listing(inside) if name.endswith(".py")):
+                yield from (os.path.join(inside, name) for name in found)
+                return
 
     def _roots_with(self, folder: str, name: str) -> list[str]:
         """The roots that hold the first part of a module's name: none for what is installed."""

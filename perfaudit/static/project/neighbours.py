@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -59,10 +60,12 @@ class Neighbours(ImportedNames):
         self.asked.files.update(files)
         return any(mark in self._project.said_to_program(file) for file in files)
 
-    def is_imported(self) -> bool:
-        """Whether another file of the scan imports this one."""
+    def is_imported(self, but_by: re.Pattern[str] | None = None) -> bool:
+        """Whether another file of the scan imports this one, directly or not; but_by: names of files that do not count."""
         self.asked.imports = True
-        return bool(self._project.graph.importers(self._path))
+        importers = self._project.graph.importers(self._path)
+        names = (os.path.basename(self._project.files[number]) for number in numbers_in(importers))
+        return any(but_by is None or not but_by.search(name) for name in names)
 
     def calls_by_importers(self, name: str) -> list[CallShape]:
         """What the files of the scan that import this one, directly or through others, call by this last name."""

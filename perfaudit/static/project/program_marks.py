@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from perfaudit.expressions import regex
 from perfaudit.static.model_width import marks_of_width
 from perfaudit.static.project.batch_shapes import marks_of_shapes
 from perfaudit.static.project.convolution_marks import marks_of_convolutions
@@ -12,14 +13,18 @@ from perfaudit.static.project.precision_marks import marks_of_precision
 
 _CUDNN = (b"cudnn", b"deterministic_algorithms", b"set_determin", b"reproducib", b"seed_everything")
 _TF32 = (b"tf32", b"TF32", b"matmul_precision", b"fp32_precision")
+SEEDED = "an option gives a seed by default"
+_SEED_BY_DEFAULT = regex(rb"--?\w{0,20}seed[\"'][^\n]{0,100}\bdefault\s*=\s*\d")
 
 
-def marks_for_program(data: bytes, imported: Iterable[str]) -> frozenset[str]:
-    """What the text of a file, which imports these names, says of how a program trains, by short marks."""
-    marks = marks_of_precision(data) | marks_of_convolutions(data) | marks_of_shapes(data) | marks_of_width(data)
+def marks_for_program(data: bytes, imported: Iterable[str], name: str) -> frozenset[str]:
+    """What the text of a file of this name, which imports these names, says of how a program trains, by short marks."""
+    marks = marks_of_precision(data, name) | marks_of_convolutions(data) | marks_of_shapes(data) | marks_of_width(data)
     marks |= marks_of_frameworks(data, imported)
     if any(word in data for word in _CUDNN):
         marks.add("cudnn")
+    if b"seed" in data and _SEED_BY_DEFAULT.search(data):
+        marks.add(SEEDED)
     if any(word in data for word in _TF32):
         marks.add("tf32")
     if b".backward(" in data and b".step(" in data:

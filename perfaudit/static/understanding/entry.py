@@ -8,8 +8,9 @@ import sys
 
 from perfaudit.expressions import regex
 from perfaudit.static import edit
-from perfaudit.static.project.frameworks import FRAMEWORKS, has_trainer
+from perfaudit.static.project.frameworks import has_trainer, running_frameworks
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
+from perfaudit.static.source.syntax import lies_in
 from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.demonstrations import is_main_guard
 from perfaudit.static.understanding.devices import uses_cuda
@@ -71,11 +72,8 @@ def script_loops(source: Source) -> tuple[StepLoop, ...]:
 
 
 def _is_run_by_framework(source: Source) -> bool:
-    """Whether the file imports what runs a training; transformers does so only as its Trainer, else it lends the model.
-
-    Apex runs none: it lends optimizers, and where it decides the precision, the file says so.
-    """
-    frameworks = (FRAMEWORKS & imported_packages(source)) - {"apex"}
+    """Whether the file imports what runs a training; transformers does so only as its Trainer, else it lends the model."""
+    frameworks = running_frameworks(imported_names(source))
     return bool(frameworks - {"transformers"} or (frameworks and has_trainer(source.aliases.values(), source.text)))
 
 
@@ -93,15 +91,23 @@ def starts_training(source: Source) -> ast.stmt | None:
     or a framework.
     """
     start = _first_of_program(source)
-    if start is None or source.neighbours is None or step_loops(source) or source.neighbours.is_imported():
-        return None
+    if start is None or source.neighbours is None or step_loops(source) or source.neighbours.is_imported(_NO_TRAINING):
+        return None  # a test that takes the options of the training from here is no other way to start it
     if _NO_TRAINING.search(source.path.rpartition("/")[2]) or not imported_files_say(source, "steps"):
         return None
-    if not any(_TRAINS.search(_name_called(call)) for call in source.nodes(ast.Call)):
+    if not any(
+        _TRAINS.search(_name_called(call)) or _hands_on_training(source, call) for call in source.nodes(ast.Call)
+    ):
         return None
     if _is_run_by_framework(source) or imported_files_say(source, "framework"):
         return None
     return start if uses_cuda(source) or imported_files_say(source, "accelerator") else None
+
+
+def _hands_on_training(source: Source, call: ast.Call) -> bool:
+    """Whether a call is given an imported function by the name of a training: `launch(config, func=train)`."""
+    given = [*call.args, *(keyword.value for keyword in call.keywords)]
+    return any(isinstance(g, ast.Name) and g.id in source.aliases and _TRAINS.search(g.id) for g in given)
 
 
 def _first_of_program(source: Source) -> ast.stmt | None:
@@ -128,6 +134,14 @@ def shown_start(source: Source, start: ast.stmt) -> ast.stmt:
         inside = (node for part in block for node in ast.walk(part) if isinstance(node, ast.stmt))
         named = [statement for statement in inside if _TRAINS.search(_call_name(statement))][:1]
     return (named or calls or [start])[-1]
+
+
+def training_call(source: Source, start: ast.stmt) -> ast.AST:
+    """What to show of a statement where a training starts: of a loop the first call in it by the name of a training."""
+    if not isinstance(start, LOOPS):
+        return start
+    calls = (node for node in source.nodes(ast.Call) if lies_in(node, start) and _TRAINS.search(_name_called(node)))
+    return next(calls, start)
 
 
 def _call_name(statement: ast.stmt) -> str:
@@ -161,9 +175,15 @@ def is_script(source: Source, loops: tuple[StepLoop, ...]) -> bool:
 
 def imported_packages(source: Source) -> set[str]:
     """The first part of every import: "torchvision"; "" for a relative one."""
+    return {name.partition(".")[0] for name in imported_names(source)}
+
+
+def imported_names(source: Source) -> set[str]:
+    """What the imports of a file name in full: "torchvision.models" of either form; "" for a relative one."""
     names = {alias.name for statement in source.nodes(ast.Import) for alias in statement.names}
-    names |= {"" if s.level else (s.module or "") for s in source.nodes(ast.ImportFrom)}
-    return {name.partition(".")[0] for name in names}
+    for statement in source.nodes(ast.ImportFrom):
+        names |= {"" if statement.level else f"{statement.module}.{alias.name}" for alias in statement.names}
+    return names
 
 
 def is_whole(source: Source) -> bool:

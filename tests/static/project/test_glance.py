@@ -23,6 +23,23 @@ def test_glance_at_imports(text: bytes, imports: tuple[str, ...]) -> None:
     assert glance(text).imports == imports
 
 
+@pytest.mark.parametrize(
+    ("name", "packages"),
+    [
+        ('"models." + name', ("models",)),
+        ('f"a.models.{args.net}"', ("a.models",)),
+        ('"models.{}".format(name)', ("models",)),
+        ('"models.%s" % name', ("models",)),
+        ('"data/models." + name', ()),
+        ('"models"', ()),
+        ("name", ()),
+    ],
+)
+def test_glance_at_packages_of_which_a_module_is_imported_by_a_name(name: str, packages: tuple[str, ...]) -> None:
+    assert glance(f"net = import_module({name})\n".encode()).picked == packages
+    assert glance(f"net = open({name})\n".encode()).picked == ()
+
+
 SIZE = 400_000  # bytes; a first look at 80 kB of dots took five minutes, at as much of `.to(` one
 HOSTILE = {
     "dots": b"from " + b"." * SIZE + b"!import",
@@ -30,6 +47,7 @@ HOSTILE = {
     "brackets": b"from a import (\n" * (SIZE // 16),
     "one bracket in the end": b"from a import (\n" * (SIZE // 16) + b")",
     "casts": b"half\n" + b".to(" * (SIZE // 4),
+    "names in texts": b"import_module(" + b"'a.b.c.d.e.f" * (SIZE // 12),
     "one line": b"x = 1; " + b"import " * (10 * SIZE // 7),
 }
 

@@ -128,6 +128,8 @@ def test_hundreds_of_star_imports_are_read_once(project: Folder, monkeypatch: py
         ("sys.path.append(name)", False),
         ("name = osp.join(this_dir, 'core')\nsys.path.insert(0, name)", True),
         ("name = os.path.join(os.path.dirname(__file__), 'core')\nsys.path.append(name)", True),
+        ("name = osp.join(this_dir, '..', 'inside/core')\nsys.path.insert(0, name)", True),
+        ("name = osp.join(this_dir, '..', 'outside')\nsys.path.insert(0, name)", False),
         ("name = osp.join(this_dir, 'core')\nprint(sys.path)", False),
         ("sys.path.append('../outside')", False),  # of the project nothing is known there
         ("", False),

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from perfaudit.expressions import regex
 from perfaudit.static import edit
+from perfaudit.static.checks.mixed_precision_missing.decided import decides_precision
 from perfaudit.static.model_width import LAYERS, NARROW, WIDTH, marks_of_width
 from perfaudit.static.old_torch import lacks_autocast
 from perfaudit.static.project.precision_marks import FEWER_BITS
@@ -26,6 +27,7 @@ from perfaudit.static.understanding.entry import (
     script_loops,
     shown_start,
     starts_training,
+    training_call,
     whole_models,
 )
 from perfaudit.static.understanding.losses import backward_operand
@@ -35,12 +37,6 @@ from perfaudit.static.understanding.step_loops import StepLoop
 from perfaudit.static.understanding.values import ABSENT, UNKNOWN, argument, resolve
 
 TITLE = "run the forward pass and the loss under autocast in bfloat16 (GPUs from Ampere on)"
-_DECIDED = regex(  # `corrects.double() / len(data)` is a number for people
-    r"autocast|GradScaler|(?<![a-z_])amp(?![a-z])|(?:use|enable|with|args|opt)_amp|fp16|bf16|float16|\.half\(|mixed.?precision"
-    r"|float64|\.double\((?!\)\s*/)|complex|\bfft|create_graph"
-    r"|torch\.sparse|scipy\.sparse|to_sparse|sparse_(?:coo|csr|mx|adj|tensor|mm)|sparse_?(?:tensor|adam)|\bspmm\b|spconv|minkowski",
-    re.IGNORECASE,
-)
 # In the file that gives the arguments: also weights that are loaded in fewer bits.
 _DECIDED_FOR_TRAINER = regex(
     r"bf16|fp16|float16|half\(|dtype|autocast|mixed.?precision|load_in_[48]bit|BitsAndBytes|quanti[sz]|gptq|awq|deepspeed"
@@ -77,7 +73,7 @@ def mixed_precision_missing(source: Source, module: ast.Module) -> Iterator[Seen
     start = starts_training(source)
     if (
         (not loops and start is None)
-        or source.says(_DECIDED)
+        or decides_precision(source)
         or source.says(FEWER_BITS)
         or imported_files_say(source, "precision")
     ):
@@ -87,7 +83,7 @@ def mixed_precision_missing(source: Source, module: ast.Module) -> Iterator[Seen
     if start is not None:
         start = shown_start(source, start)
         is_import = isinstance(start, (ast.Import, ast.ImportFrom))
-        shown = "this script" if is_import else f"`{source.brief(_first_line(start))}`"
+        shown = "this script" if is_import else f"`{source.brief(_first_line(training_call(source, start)))}`"
         message = f"{shown} starts a training in float32, off most of the tensor cores: no file of it uses autocast"
         yield Seen(start, message, Proposal(TITLE))
         return
