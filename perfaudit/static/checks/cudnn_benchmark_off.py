@@ -25,12 +25,13 @@ from perfaudit.static.understanding.entry import (
     setting,
     starts_processes,
     starts_training,
+    training_loops,
     whole_models,
 )
 from perfaudit.static.understanding.how_often import runs_often
 from perfaudit.static.understanding.loaders import LOADER
 from perfaudit.static.understanding.names import last_name
-from perfaudit.static.understanding.step_loops import StepLoop, step_loops
+from perfaudit.static.understanding.step_loops import StepLoop
 from perfaudit.static.understanding.values import constant, default, enclosing_function
 
 FLAG = "torch.backends.cudnn.benchmark"
@@ -55,7 +56,7 @@ _AUDIO = {"torchaudio", "librosa"}  # clips differ in length, as a rule
 
 @check("PA301", ast.Module)
 def cudnn_benchmark_off(source: Source, module: ast.Module) -> Iterator[Seen]:
-    loops = step_loops(source)
+    loops = training_loops(source)
     start = starts_training(source)
     if start is None and (not loops or not uses_cuda(source) or not is_script(source, loops)):
         return

@@ -60,6 +60,15 @@ class Neighbours(ImportedNames):
         self.asked.files.update(files)
         return any(mark in self._project.said_to_program(file) for file in files)
 
+    def picked_carry(self, mark: str) -> bool:
+        """Whether one of the modules says something of which this file imports one by a name that it makes up."""
+        self.asked.imports = True
+        seen = self._project.glance(self._path)
+        packages = seen.picked if seen else ()
+        files = [file for package in packages for file in self._project.layout.modules_of(self._folder, package)]
+        self.asked.files.update(files)
+        return any(mark in self._project.said_to_program(file) for file in files)
+
     def is_imported(self, but_by: re.Pattern[str] | None = None) -> bool:
         """Whether another file of the scan imports this one, directly or not; but_by: names of files that do not count."""
         self.asked.imports = True

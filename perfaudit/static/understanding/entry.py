@@ -31,6 +31,7 @@ WIDE_LINEAR = 2048  # features in and out, where each sample is one vector
 WIDE_ATTENTION = 512  # features, where each sample is a sequence of vectors
 WIDE_CONVOLUTION = 256  # channels
 FEW_CHANNELS = 128  # with no more in any layer, as for MNIST, the choice of an algorithm saves little
+FEW_TURNS = 10  # of a loop over no data: it shows that a module runs
 _WHOLE_MODELS = regex(
     r"torchvision\.models\.([a-z0-9]+\.)?"
     r"(get_model|vgg|resnet|resnext|wide_resnet|densenet|efficientnet|convnext|regnet|inception|googlenet|vit|swin)_?\w*$"
@@ -56,6 +57,25 @@ _TRAINS = regex(
 _NO_TRAINING = regex(
     r"test|eval|infer|demo|predict|sampl|generat|export|convert|visuali|plot|bench|profil|setup|preproc|prepar|extract|valid"
 )
+_LOOKS = {  # calls in a main block that train nothing
+    *(
+        "print",
+        "len",
+        "range",
+        "sum",
+        "str",
+        "format",
+        "cuda",
+        "to",
+        "cpu",
+        "eval",
+        "float",
+        "size",
+        "numel",
+        "parameters",
+    ),
+    *("state_dict", "backward", "fill_", "zero_grad", "items", "keys"),
+}
 _STARTS_PROCESSES = regex(r"spawn|multiprocessing|Process\(")
 
 
@@ -65,10 +85,23 @@ def script_loops(source: Source) -> tuple[StepLoop, ...]:
 
     The device may be named by a file alone that the script imports.
     """
-    loops = step_loops(source)
+    loops = training_loops(source)
     if not loops or not is_script(source, loops) or _is_run_by_framework(source):
         return ()
     return loops if uses_cuda(source) or imported_files_say(source, "accelerator") else ()
+
+
+def training_loops(source: Source) -> tuple[StepLoop, ...]:
+    """The training loops of a file but those that try a module out: a few turns, counted under the main guard itself."""
+    return tuple(step for step in step_loops(source) if not _tries_out(source, step.loop))
+
+
+def _tries_out(source: Source, loop: ast.AST) -> bool:
+    if not isinstance(loop, ast.For) or not isinstance(loop.iter, ast.Call) or last_name(loop.iter.func) != "range":
+        return False
+    turns = constant(source, loop.iter.args[0]) if len(loop.iter.args) == 1 else UNKNOWN
+    is_in_guard = enclosing_function(source, loop) is None and any(is_main_guard(a) for a in source.ancestors(loop))
+    return isinstance(turns, int) and turns <= FEW_TURNS and is_in_guard
 
 
 def _is_run_by_framework(source: Source) -> bool:
@@ -161,7 +194,7 @@ def is_script(source: Source, loops: tuple[StepLoop, ...]) -> bool:
         return False
     if any(enclosing_function(source, step.loop) is None for step in loops):
         return True
-    if any(is_main_guard(statement) for statement in source.tree.body):
+    if any(is_main_guard(statement) and not _only_shows(source, statement) for statement in source.tree.body):
         return True
     training = {id(enclosing_function(source, step.loop)) for step in loops}
     for call in source.nodes(ast.Call):  # also `for epoch in range(100): train(epoch)`
@@ -171,6 +204,16 @@ def is_script(source: Source, loops: tuple[StepLoop, ...]) -> bool:
             if function and (isinstance(parent, ast.Expr) or id(function) in training):  # `loss = train(epoch)`
                 return True
     return False
+
+
+def _only_shows(source: Source, guard: ast.stmt) -> bool:
+    """Whether a main block only builds objects, looks at them and prints: no function or method in it may train."""
+    for call in (node for node in ast.walk(guard) if isinstance(node, ast.Call)):
+        name, qualified = last_name(call.func), source.qualified_name(call.func) or ""
+        is_of_torch = qualified.startswith("torch.") and not qualified.startswith(("torch.multi", "torch.distrib"))
+        if not (name[:1].isupper() or name in _LOOKS or is_of_torch):
+            return False
+    return True
 
 
 def imported_packages(source: Source) -> set[str]:

@@ -110,8 +110,8 @@ def _has_large_model(source: Source) -> bool:
         return True
     if has_large_matmuls(source) or has_transformer_of_library(source):
         return True
-    if imported_files_say(source, "framework"):
-        return False
+    if imported_files_say(source, "framework") or (source.neighbours and source.neighbours.picked_carry(NARROW)):
+        return False  # of several models that an option picks from, none may be small
     if imported_files_say(source, "wide convolutions") or imported_files_say(source, "library model"):
         return True
     own = marks_of_width(source.text.encode("utf-8", "replace"))
