@@ -6,7 +6,7 @@ import ast
 import functools
 
 from perfaudit.expressions import regex
-from perfaudit.static.project.marks import BEFORE_AUTOCAST, OLD_TORCH, is_python_2
+from perfaudit.static.project.marks import BEFORE_AUTOCAST, INDEXED_LOSS, OLD_TORCH, is_python_2
 from perfaudit.static.source import FUNCTIONS, Source
 
 _SIX = "torch._six"
@@ -51,7 +51,11 @@ def _needs(source: Source, mark: str) -> bool:
         _is_gone(source.qualified_name(n) or "") for n in source.nodes(ast.Attribute)
     ):
         return True
-    return source.neighbours is not None and source.neighbours.imports_carry(mark)
+    if source.neighbours is None:
+        return False
+    # Where the training reads a loss as torch has it since 0.4, what indexes one elsewhere is no part of it.
+    is_ported = ".item()" in source.text
+    return source.neighbours.imports_carry(mark) or (not is_ported and source.neighbours.imports_carry(INDEXED_LOSS))
 
 
 def _runs_before_1_0(source: Source) -> bool:

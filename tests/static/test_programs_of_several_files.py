@@ -917,6 +917,14 @@ def test_what_an_imported_file_uses_may_need_an_old_torch(tmp_path: Path, other:
     assert findings_in(folder, "train.py", {"PA304"}) == []
 
 
+def test_a_training_that_reads_its_loss_as_today_is_not_old_by_a_loss_that_it_imports(tmp_path: Path) -> None:
+    other = "def forward(self, x):\n    loss = criterion(x)\n    print(loss.data[0])\n"
+    script = LOOP.replace("import torch\n", "import torch\nimport other\n", 1)
+    script = script.replace("        optimizer.step()\n", "        optimizer.step()\n        total += loss.item()\n")
+    folder = write(tmp_path, {"net.py": NET, "other.py": other, "train.py": script})
+    assert [f.rule for f in findings_in(folder, "train.py", {"PA304"})] == ["PA304"]
+
+
 @pytest.mark.parametrize(
     ("other", "number"),
     [

@@ -29,14 +29,17 @@ _HOOK_WORDS = (b"register_forward", b"register_full_backward", b"register_backwa
 OLD_TORCH = "old torch"
 # Of these, what no torch with autocast in bfloat16, from 1.10 on, has: all but `torch._six`, which went with 2.0.
 BEFORE_AUTOCAST = "torch before autocast"
+# A loss that is indexed without dimensions, which raises in every torch since 0.5.
+INDEXED_LOSS = "indexed loss"
 # Marks that every file's first look has, so that any file may ask for them.
-FIRST_LOOK = frozenset({OLD_TORCH, BEFORE_AUTOCAST, "accelerator"})
+FIRST_LOOK = frozenset({OLD_TORCH, BEFORE_AUTOCAST, INDEXED_LOSS, "accelerator"})
 _OLD_WORDS = (b"torchtext.legacy", b"torch._six", b"torch.utils.ffi")
 _OLD_TORCH = regex(rb"(?:from|import)[ \t]+(?:torchtext\.legacy|torch\._six|torch\.utils\.ffi)\b")
 _SIX = regex(rb"(?:from|import)[ \t]+torch\._six\b")
 _XRANGE = regex(rb"\bxrange\b(?!\()")  # where Python 3 is given one
-# What torchtext had until torch 1.8, and a loss that is indexed without dimensions.
-_OLD_USE = regex(rb"\bdata\.(?:Field|LabelField|BucketIterator|TabularDataset)\(|\bloss\w{0,20}\.data\[0\]")
+# What torchtext had until torch 1.8.
+_OLD_TORCHTEXT = regex(rb"\bdata\.(?:Field|LabelField|BucketIterator|TabularDataset)\(")
+_INDEXED_LOSS = regex(rb"\bloss\w{0,20}\.data\[0\]")
 
 
 def marks_of_bytes(data: bytes) -> frozenset[str]:
@@ -70,10 +73,11 @@ def _marks_of_age(data: bytes) -> tuple[str, ...]:
     """Whether a text needs a torch from before 2.0, and whether one from before autocast in bfloat16."""
     found = matches_at_lines_with(b"import", _OLD_TORCH, data) if any(word in data for word in _OLD_WORDS) else ()
     imported = {match[0] for match in found}
-    is_older = (b"torchtext" in data or b".data[0]" in data) and _OLD_USE.search(data) is not None
+    indexed = (INDEXED_LOSS,) if b".data[0]" in data and _INDEXED_LOSS.search(data) else ()
+    is_older = b"torchtext" in data and _OLD_TORCHTEXT.search(data) is not None
     if is_older or any(not _SIX.match(name) for name in imported) or is_python_2(data):
-        return OLD_TORCH, BEFORE_AUTOCAST
-    return (OLD_TORCH,) if imported else ()
+        return OLD_TORCH, BEFORE_AUTOCAST, *indexed
+    return (OLD_TORCH, *indexed) if imported else indexed
 
 
 def is_python_2(data: bytes) -> bool:
