@@ -26,13 +26,14 @@ from perfaudit.static.checks.dataloader_no_workers.loader_uses import (
 from perfaudit.static.checks.dataloader_no_workers.sample_work import is_part_of_dataset, only_arranges
 from perfaudit.static.checks.dataloader_no_workers.samples import has_nothing_to_pin
 from perfaudit.static.registry import Proposal, Seen, check
-from perfaudit.static.source import FUNCTIONS, LOOPS, Source
+from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
 from perfaudit.static.understanding.backward import runs_backward
-from perfaudit.static.understanding.called_functions import callers
+from perfaudit.static.understanding.called_functions import called_function, callers
 from perfaudit.static.understanding.devices import changes_default_device, device_text, moves_to_device, uses_cuda
 from perfaudit.static.understanding.evaluation import only_evaluates
-from perfaudit.static.understanding.loaders import PIN_MEMORY, is_made_on_host, passes, pin_memory
+from perfaudit.static.understanding.loaders import PIN_MEMORY, argument_for, is_made_on_host, passes, pin_memory
 from perfaudit.static.understanding.names import last_name
+from perfaudit.static.understanding.program_settings import default_in_program
 from perfaudit.static.understanding.step_loops import step_loops
 from perfaudit.static.understanding.values import (
     ABSENT,
@@ -40,11 +41,13 @@ from perfaudit.static.understanding.values import (
     Argument,
     Default,
     argument,
+    assigned_value,
     constant,
     default,
     resolve,
 )
 
+COLLATE = 6  # position in DataLoader.__init__ of every torch since 1.0
 NUM_WORKERS = 5  # position in DataLoader.__init__ of every torch since 1.0
 FOLLOW = 6  # expressions from the call outwards; real code needs two or three
 
@@ -63,7 +66,7 @@ def dataloader_no_pin_memory(source: Source, call: ast.Call) -> Iterator[Seen]:
         return
     unless = None
     if isinstance(pinned, ast.expr) and (value := constant(source, pinned)) is not False:
-        unless = default(source, pinned) if value is UNKNOWN else None
+        unless = (default(source, pinned) or default_in_program(source, pinned)) if value is UNKNOWN else None
         if unless is None or unless.value is not False:
             return
     if not _goes_to_gpu(source, call) or changes_default_device(source) or is_on_device(source, call):
@@ -87,7 +90,7 @@ def dataloader_no_pin_memory(source: Source, call: ast.Call) -> Iterator[Seen]:
         is_hint = is_hint or takes_few_batches(source, call) or judges_single_samples(source, call)
         yield Seen(call, message, Proposal(f"{advice}: {why}"), hint=is_hint)
         return
-    if may_be_on_device(source, call):
+    if may_be_on_device(source, call) or _collates_out_of_sight(source, call):
         yield Seen(call, message, Proposal("pin the memory of the batches, if no sample is made on the GPU"))
         return
     fix = Proposal("pin the memory of the batches", pin_memory(source, call))
@@ -98,6 +101,13 @@ def dataloader_no_pin_memory(source: Source, call: ast.Call) -> Iterator[Seen]:
     )
     is_small = takes_samples_in_order(source, call) or _serves_evaluation_only(source)
     yield Seen(call, message, fix, hint=is_converted or is_small)
+
+
+def _collates_out_of_sight(source: Source, call: ast.Call) -> bool:
+    """Whether a caller may say how samples are collated, and so where the batch lies: a parameter."""
+    collate = argument(source, call, "collate_fn", COLLATE)
+    bindings = source.lookup(collate) if isinstance(collate, ast.Name) else []
+    return any(isinstance(binding, ast.arg) for binding in bindings)
 
 
 def _serves_evaluation_only(source: Source) -> bool:
@@ -125,7 +135,7 @@ def _pins_in_training_process(source: Source, call: ast.Call) -> bool:
     if workers is ABSENT:
         return True
     value = constant(source, workers)
-    if value is UNKNOWN and (unless := default(source, workers)) is not None:
+    if value is UNKNOWN and (unless := default(source, workers) or default_in_program(source, workers)) is not None:
         value = unless.value
     return value == 0
 
@@ -207,8 +217,10 @@ def _moves_batches(source: Source) -> bool:
 
     Not what the training process first made itself, as `images.type(torch.FloatTensor)`: that is in pageable memory again.
     """
-    moves = [call for name in (".to", ".cuda", ".type") for call in source.calls(name) if _moves(source, call)]
-    moves = [move for move in moves if not is_made_on_host(source, move.func.value)]  # type: ignore[attr-defined]  # a method
+    methods = [call for name in (".to", ".cuda", ".type") for call in source.calls(name) if _moves(source, call)]
+    moved = [(call, call.func.value) for call in methods]  # type: ignore[attr-defined]  # a method
+    moved += [(call, call.args[0]) for call in source.calls(".copy_") if call.args and _fills_on_device(source, call)]
+    moves = [move for move, tensor in moved if not is_made_on_host(source, tensor)]
     if any(source.enclosing(move, *_INSIDE) is not None for move in moves):
         return True
     around = [function for move in moves if isinstance(function := source.enclosing(move, *FUNCTIONS), FUNCTIONS)]
@@ -216,6 +228,20 @@ def _moves_batches(source: Source) -> bool:
     judged = {id(call) for call in source.calls(".cuda")}
     places += [c for c in source.nodes(ast.Call) if _MOVES.search(last_name(c.func)) and id(c) not in judged]
     return any(source.enclosing(place, *LOOPS) is not None for place in places)
+
+
+def _fills_on_device(source: Source, call: ast.Call) -> bool:
+    """Whether a call copies into a variable that lies on the GPU: `x.data.resize_(y.size()).copy_(y)`, of an `x = x.cuda()`."""
+    filled: ast.expr = call.func
+    while isinstance(filled, (ast.Attribute, ast.Call)):
+        filled = filled.func if isinstance(filled, ast.Call) else filled.value
+    bindings = source.lookup(filled) if isinstance(filled, ast.Name) else []
+    values = [assigned_value(source, binding) for binding in bindings]
+    return any(isinstance(value, ast.Call) and _moves_away(source, value) for value in values)
+
+
+def _moves_away(source: Source, call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Attribute) and call.func.attr in ("to", "cuda") and _moves(source, call)
 
 
 def _converts_first(source: Source) -> bool:
@@ -266,7 +292,10 @@ def _is_handed_on(source: Source, node: ast.AST, depth: int = FOLLOW) -> bool:
         return isinstance(source.parent(parent), ast.Call)
     if isinstance(parent, ast.Call) and parent.func is not node:
         name = last_name(parent.func)
-        return _is_handed_on(source, parent, depth - 1) if name in _ITERATES else name not in _ASKS
+        if name in _ITERATES:
+            return _is_handed_on(source, parent, depth - 1)
+        function = called_function(source, parent)
+        return name not in _ASKS and (function is None or _hands_on_or_moves(source, function, parent, node, depth))
     if isinstance(parent, ast.Expr):  # `super().__init__(...)` of a class of loaders
         return isinstance(node, ast.Call) and last_name(node.func) == "__init__"
     if isinstance(parent, _HOLDERS):
@@ -275,6 +304,19 @@ def _is_handed_on(source: Source, node: ast.AST, depth: int = FOLLOW) -> bool:
         return False
     targets = parent.targets if isinstance(parent, ast.Assign) else [parent.target]
     return any(_is_kept(source, target, depth) for target in targets)
+
+
+def _hands_on_or_moves(source: Source, function: Function, call: ast.Call, node: ast.AST, depth: int) -> bool:
+    """Whether a function of this file that is handed a loader moves something to a device, or hands the loader on in its turn."""
+    if any(isinstance(n, ast.Call) and _moves(source, n) for n in ast.walk(function) if _is_method_call(n)):
+        return True
+    given = [p for p in function.args.args if argument_for(source, call, function, p) is node]
+    uses = [use for parameter in given for use in source.uses_of(parameter, parameter.arg)]
+    return not given or any(_is_handed_on(source, use, depth - 1) for use in uses)
+
+
+def _is_method_call(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("to", "cuda")
 
 
 def _is_kept(source: Source, target: ast.expr, depth: int) -> bool:

@@ -41,8 +41,14 @@ def dataloader_workers_not_persistent(source: Source, call: ast.Call) -> Iterato
         call,
         f"`{source.brief(call.func)}` with `num_workers={source.brief(workers)}` starts its workers anew for every epoch",
         Proposal("keep the workers between epochs", _keep_workers(source, call, workers)),
-        hint=is_shown_only(source, call) or (bool(over) and not any(_trains(source, item) for item in over)),
+        hint=_is_shown(source, call) or (bool(over) and not any(_trains(source, item) for item in over)),
     )
+
+
+def _is_shown(source: Source, call: ast.Call) -> bool:
+    """Whether a module that others import only tries itself out with the loader."""
+    is_imported = source.neighbours is None or source.neighbours.is_imported()
+    return is_imported and is_shown_only(source, call)
 
 
 def _is_added_to_others(source: Source, call: ast.Call) -> bool:

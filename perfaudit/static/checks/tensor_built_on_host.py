@@ -10,11 +10,21 @@ from perfaudit.findings import Edit, Span
 from perfaudit.static import edit
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
+from perfaudit.static.understanding.called_functions import assigned_once
 from perfaudit.static.understanding.devices import changes_default_device, names_accelerator
 from perfaudit.static.understanding.how_often import runs_often, runs_seldom
+from perfaudit.static.understanding.loaders import VARIABLE
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.no_grad import in_no_grad
-from perfaudit.static.understanding.values import ABSENT, argument, assigned_value, constant, resolve, written_default
+from perfaudit.static.understanding.values import (
+    ABSENT,
+    argument,
+    assigned_value,
+    constant,
+    is_true,
+    resolve,
+    written_default,
+)
 
 EXACT = {"torch.zeros", "torch.ones", "torch.full", "torch.empty", "torch.eye"}
 RANDOM = {"torch.rand", "torch.randn", "torch.randint", "torch.randperm"}
@@ -22,15 +32,18 @@ COUNTED = {"torch.arange", "torch.linspace"}
 _SAMPLES = regex(r"^_?((p|ddim|ddpm|get|draw|run)_)*(sampl(e|er|es|ing)|generate|infer(ence)?|synthesi[sz]e)(_|$)")
 _IN_TRAINING = regex(r"^(is_)?train(ing)?$")
 # With `requires_grad` the copy is not a leaf, and the fix would make one.
+# What follows may be done on the device as well: casts that are exact there, and the same memory in another shape.
+_STAYS_ITS_OWN = {"long", "int", "bool", "float", "double", "half", "view", "reshape", "unsqueeze", "squeeze"}
 KEEPS_HOST = ("out", "generator", "pin_memory", "requires_grad")
 _FOLLOW = 2  # names followed from a collate function to what pads its samples
 
 
 @check("PA105", call=(".to", ".cuda"))
 def tensor_built_on_host(source: Source, call: ast.Call) -> Iterator[Seen]:
-    built = call.func.value if isinstance(call.func, ast.Attribute) else None
-    name = source.qualified_name(built.func) if isinstance(built, ast.Call) else None
-    if not isinstance(built, ast.Call) or name is None or name not in EXACT | RANDOM | COUNTED:
+    moved = call.func.value if isinstance(call.func, ast.Attribute) else None
+    built = _innermost(source, moved) if moved is not None else None
+    name = source.qualified_name(built.func) if built is not None else None
+    if moved is None or built is None or name is None or name not in EXACT | RANDOM | COUNTED:
         return
     device = _device(source, call)
     if device is None:
@@ -40,16 +53,44 @@ def tensor_built_on_host(source: Source, call: ast.Call) -> Iterator[Seen]:
     if changes_default_device(source) or _has_no_element(source, built) or _joins_samples(source, call):
         return
     changes = _changes(source, built, name)
-    edits = _edits(source, call, built, device) if device else None
+    edits = _edits(source, call, moved, built, device) if device else None
     fix = Proposal("build it on the device", edits, "unsafe" if changes else "safe", changes)
     hot = not runs_seldom(source, call) and runs_often(source, call)
     often = ", on every step" if hot and not _is_in_rare_branch(source, call) else ""
     message = f"`{source.brief(built)}` is filled in host memory and then copied to the device{often}"
     # Samples for people to look at: no step of a training.
     is_shown = in_no_grad(source, call) and (not hot or _is_in_sampler(source, call))
-    is_hint = runs_seldom(source, call) or is_shown or not (hot or _goes_where_given_tensor_is(source, call))
+    is_of_step = hot or _goes_where_given_tensor_is(source, call) or _is_of_penalty(source, call)
+    is_hint = runs_seldom(source, call) or is_shown or not is_of_step
     is_hint = is_hint or _is_in_branch_left_out(source, call)
     yield Seen(call, message, fix, hot=hot, hint=is_hint)
+
+
+def _innermost(source: Source, moved: ast.expr) -> ast.Call | None:
+    """The call that fills a tensor which is moved as it is, in `Variable(...)`, or cast and seen in another shape before that."""
+    while isinstance(moved, ast.Call):
+        if source.qualified_name(moved.func) == VARIABLE and len(moved.args) == 1 and not moved.keywords:
+            moved = moved.args[0]
+        elif (
+            isinstance(moved.func, ast.Attribute)
+            and moved.func.attr in _STAYS_ITS_OWN
+            and not source.qualified_name(moved.func)
+        ):
+            moved = moved.func.value
+        else:
+            return moved
+    return None
+
+
+def _is_of_penalty(source: Source, call: ast.Call) -> bool:
+    """Whether the function around takes gradients of gradients, as a penalty of a GAN does: it is a part of a step."""
+    function = source.enclosing(call, *FUNCTIONS)
+    if not isinstance(function, FUNCTIONS):
+        return False
+    calls = (node for node in ast.walk(function) if isinstance(node, ast.Call) and last_name(node.func) == "grad")
+    return any(
+        keyword.arg == "create_graph" and is_true(source, keyword.value) for c in calls for keyword in c.keywords
+    )
 
 
 def _joins_samples(source: Source, call: ast.Call) -> bool:
@@ -140,7 +181,8 @@ def _is_one_number(test: ast.expr) -> bool:
 def _goes_where_given_tensor_is(source: Source, call: ast.Call) -> bool:
     """Whether the device is that of a tensor which the function is given, `x.device`: such a function works on batches."""
     targets = [*call.args, *(keyword.value for keyword in call.keywords if keyword.arg == "device")]
-    owners = [t.value for t in targets if isinstance(t, ast.Attribute) and t.attr == "device"]
+    named = [assigned_once(source, target) if isinstance(target, ast.Name) else target for target in targets]
+    owners = [t.value for t in named if isinstance(t, ast.Attribute) and t.attr == "device"]
     return any(
         isinstance(owner, ast.Name) and owner.id != "self" and any(isinstance(b, ast.arg) for b in source.lookup(owner))
         for owner in owners
@@ -194,9 +236,9 @@ def _counts_in_integers(source: Source, built: ast.Call) -> bool:
     return all(type(constant(source, node)) is int for node in start_and_step)
 
 
-def _edits(source: Source, call: ast.Call, built: ast.Call, device: str) -> tuple[Edit, ...] | None:
-    """`device=` into the constructor and the call behind it out; None where a comment or a bracket stands between."""
-    behind = Span(source.span(built).end, source.span(call).end)
+def _edits(source: Source, call: ast.Call, moved: ast.expr, built: ast.Call, device: str) -> tuple[Edit, ...] | None:
+    """`device=` into the constructor and the move behind it out; None where a comment or a bracket stands between."""
+    behind = Span(source.span(moved).end, source.span(call).end)
     text = source.text[behind.start : behind.end]
     if "#" in text or not text.lstrip("\\ \t\r\n").startswith("."):
         return None

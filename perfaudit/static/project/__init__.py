@@ -133,6 +133,10 @@ class Project:
         index = self._call_index
         return [call for number in index.files_calling(name, files) for call in index.calls(number, name)]
 
+    def files_calling(self, files: FileSet, name: str) -> list[str]:
+        """Those of these files that may call whatever has this last name."""
+        return [self.files[number] for number in self._call_index.files_calling(name, files)]
+
     @cached_property
     def _call_index(self) -> CallIndex:
         return CallIndex(self.files)

@@ -15,8 +15,8 @@ PINNING_ON, PINNING_OFF, SURELY_PAGEABLE = (
 # The arguments of a loader, with brackets in brackets; what lies deeper is not read.
 _LOADER_CALL = regex(rb"DataLoader\(((?:[^()]++|\((?:[^()]++|\([^()]*+\))*+\))*+)\)")
 _PINS = regex(
-    rb"pin_memory\s*=\s*(?:True\b|torch\.cuda\.is_available\(\)|(?:self\.|args\.)?(?:use_|is_)?(?:cuda|gpu)\b"
-    rb"|\(?(?:self\.|args\.)?device(?:\.type)?\s*(?:!=\s*[\"']cpu|==\s*[\"']cuda)[\"'])"
+    rb"pin_memory\s*=\s*\(?(?:True\b|torch\.cuda\.is_available\(\)|(?:self\.|args\.)?(?:use_|is_)?(?:cuda|gpu)\b"
+    rb"|(?:self\.|args\.)?device(?:\.type)?\s*(?:!=\s*[\"']cpu|==\s*[\"']cuda)[\"'])"
 )
 _LEAVES_PAGEABLE = regex(rb"pin_memory\s*=\s*False\b")
 _PINS_BY_KEY = regex(rb"[\"']pin_memory[\"']\s*(?::|\]\s*=)\s*(\w+)")
@@ -24,6 +24,11 @@ _PINS_BY_KEY = regex(rb"[\"']pin_memory[\"']\s*(?::|\]\s*=)\s*(\w+)")
 _PIN_SETTING = regex(
     rb"(?:pin_memory|PIN_MEMORY)[\"']?\]?\s*(?::\s*bool\s*=|=|:|,[^\n]{0,80}?default\s*=)\s*(True|False)\b"
 )
+# An option of the command line that says how many workers there are or whether to pin, and what sets such a thing in code.
+_DECLARED = regex(
+    rb"add_argument\(\s*(?:[\"']-\w+[\"']\s*,\s*)?[\"']--?([\w-]*(?:worker|thread|pin[-_]mem)[\w-]*)[\"']"
+)
+_SET = regex(rb"(?<!self)\.(\w*(?:worker|thread|pin_mem)\w*)\s*=(?!=)")
 _MAIN_GUARD = regex(rb"^if[ \t]+__name__[ \t]*==[ \t]*[\"']__main__[\"']", re.MULTILINE)
 _RUNS_A_PROGRAM = (b"optim", b"model", b"train(", b"main(", b"fit(", b"run(")
 
@@ -38,7 +43,20 @@ def marks_of_loaders(data: bytes) -> set[str]:
         values = set(_PIN_SETTING.findall(_LOADER_CALL.sub(b"", data)))
         marks |= {PINNING_ON} if b"True" in values else set()
         marks |= {PINNING_OFF} if b"False" in values else set()
+    if any(word in data for word in (b"worker", b"thread", b"pin_mem", b"pin-mem")):
+        marks |= {declares(match[1].decode().replace("-", "_")) for match in _DECLARED.finditer(data)}
+        marks |= {sets(match[1].decode()) for match in _SET.finditer(data)}
     return marks
+
+
+def declares(option: str) -> str:
+    """The mark of a file that declares an option of loaders for the command line."""
+    return f"declares {option}"
+
+
+def sets(option: str) -> str:
+    """The mark of a file that sets an attribute by the name of such an option, of an object other than `self`."""
+    return f"sets {option}"
 
 
 def _marks_of_calls(data: bytes) -> set[str]:

@@ -81,6 +81,25 @@ class Neighbours(ImportedNames):
         self.asked.imports = self.asked.importers = True
         return self._project.calls(self._project.graph.importers(self._path), name)
 
+    def importers_calling(self, name: str) -> list[Source]:
+        """The files of the scan that import this one, directly or through others, and may call this last name; seen alone."""
+        self.asked.imports = self.asked.importers = True
+        files = self._project.files_calling(self._project.graph.importers(self._path), name)
+        return self._read(files)
+
+    def program_sources(self, mark: str) -> list[Source]:
+        """The files of the same program that carry a mark, each seen alone; not this file."""
+        self.asked.marks.add(mark)
+        self.asked.imports = True
+        marked = self._project.graph.program(self._path) & self._project.files_with_mark(mark)
+        return self._read([self._project.files[number] for number in numbers_in(marked)])
+
+    def _read(self, files: list[str]) -> list[Source]:
+        """These files as trees; `definition_of` may be asked by them."""
+        found = [(file, source) for file in files if (source := self._project.source(file)) is not None]
+        self._folders.update({id(source): (source, os.path.dirname(file)) for file, source in found})
+        return [source for _, source in found]
+
     def some_file(
         self, mark: str, fact: Callable[[Source], bool], needed: Callable[[Source], bool] | None = None
     ) -> str:

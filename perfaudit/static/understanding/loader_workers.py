@@ -6,6 +6,7 @@ import ast
 
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.names import last_name
+from perfaudit.static.understanding.program_settings import default_in_program
 from perfaudit.static.understanding.values import UNKNOWN, Argument, argument, constant, default, resolve
 
 NUM_WORKERS = 5  # position of the parameter in DataLoader.__init__ of every torch since 1.0
@@ -30,7 +31,10 @@ def is_positive(source: Source, workers: ast.expr) -> bool:
     option = resolve(source, workers)
     if isinstance(option, ast.Call) and last_name(option.func) == "int" and len(option.args) == 1:
         option = option.args[0]
-    return isinstance(option, ast.Attribute) and _default_of(source, option) > 0
+    if isinstance(option, ast.Attribute) and _default_of(source, option) > 0:
+        return True
+    elsewhere = default_in_program(source, workers)
+    return elsewhere is not None and type(elsewhere.value) is int and elsewhere.value > 0
 
 
 def counts_cores(source: Source, workers: ast.expr) -> bool:

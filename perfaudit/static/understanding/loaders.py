@@ -33,6 +33,22 @@ _PASSES_ON = {  # yield what their first argument yields
 _VIEWS = {"view", "reshape", "squeeze", "unsqueeze", "flatten"}  # of a contiguous tensor: the same memory
 _ALSO_VIEWS = _VIEWS | {"permute", "transpose", "t", "detach", "expand", "narrow"}  # the same memory, in another order
 _CONVERTS = {"double", "half", "bfloat16", "int", "short", "byte", "bool", "type", "type_as"}
+_COMPUTES = {
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "true_divide",
+    "clamp",
+    "round",
+    "abs",
+    "neg",
+    "pow",
+    "sqrt",
+    "exp",
+    "log",
+    "repeat",
+}
 # Samples and labels mostly have these types, and the call is there to be on the safe side.
 _MAY_CONVERT = {"float", "long"}
 _NEW_TENSORS = {
@@ -217,9 +233,7 @@ def _is_bound_elsewhere(source: Source, binding: ast.Name, depth: int) -> bool:
 
 def _without_count(source: Source, target: ast.expr, over: ast.expr) -> tuple[ast.expr, ast.expr]:
     """The target and iterable of a loop without `enumerate` and the number it adds, also inside a progress bar."""
-    inner = over
-    while isinstance(inner, ast.Call) and inner.args and source.qualified_name(inner.func) in _PASSES_ON:
-        inner = inner.args[0]
+    inner = _without_progress(source, over)
     if not isinstance(inner, ast.Call) or last_name(inner.func) != "enumerate" or not inner.args:
         return target, over
     if not isinstance(target, (ast.Tuple, ast.List)) or len(target.elts) != 2:
@@ -329,12 +343,12 @@ def given_to(source: Source, parameter: ast.arg) -> list[ast.expr] | None:
     is_method = isinstance(source.parent(function), ast.ClassDef)
     if not calls or (not is_method and len(source.uses_of(function, function.name)) != len(calls)):
         return None
-    given = [_argument_for(source, call, function, parameter) for call in calls]
+    given = [argument_for(source, call, function, parameter) for call in calls]
     found = [value for value in given if isinstance(value, ast.expr)]
     return found if len(found) == len(given) else None
 
 
-def _argument_for(source: Source, call: ast.Call, function: Function, parameter: ast.arg) -> Argument:
+def argument_for(source: Source, call: ast.Call, function: Function, parameter: ast.arg) -> Argument:
     """What a call of a function passes for a parameter."""
     names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
     is_method = isinstance(source.parent(function), ast.ClassDef)
@@ -352,7 +366,7 @@ def seen_by_caller(source: Source, over: ast.expr, function: Function, call: ast
     for name in [n for n in ast.walk(over) if isinstance(n, ast.Name)]:
         for binding in source.lookup(name):
             if isinstance(binding, ast.arg) and source.parent(source.parent(binding) or binding) is function:
-                value = _argument_for(source, call, function, binding) if binding.arg != "self" else over
+                value = argument_for(source, call, function, binding) if binding.arg != "self" else over
                 return value if isinstance(value, ast.expr) else None
     return over
 
@@ -404,13 +418,22 @@ def batch_part(source: Source, node: ast.expr, depth: int = 6) -> Part | None:
     if isinstance(node, ast.Subscript):
         return batch_part(source, node.value, depth - 1)
     if isinstance(node, ast.Call):
-        if isinstance(node.func, ast.Attribute) and node.func.attr in _VIEWS:
-            return batch_part(source, node.func.value, depth - 1)
-        return _next_batch(source, node)
+        viewed = viewed_tensor(source, node)
+        return batch_part(source, viewed, depth - 1) if viewed is not None else _next_batch(source, node)
     if not isinstance(node, ast.Name):
         return None
     part = _named_part(source, node, depth)
     return part and Part(part.loaders, part.taken, (node.id, *part.names))
+
+
+def viewed_tensor(source: Source, call: ast.Call) -> ast.expr | None:
+    """The tensor of which a call returns the same memory: `x` of `x.view(-1)` and of `torch.unsqueeze(x, 1)`."""
+    name = source.qualified_name(call.func) or ""
+    if name.startswith("torch."):
+        return call.args[0] if call.args and name.removeprefix("torch.") in _VIEWS else None
+    if isinstance(call.func, ast.Attribute) and call.func.attr in _VIEWS:
+        return call.func.value
+    return None
 
 
 def without_variable(source: Source, node: ast.expr) -> ast.expr:
@@ -432,10 +455,15 @@ def _named_part(source: Source, name: ast.Name, depth: int) -> Part | None:
     parts = [_bound_part(source, binding, name.id, depth) for binding in bound]
     if not bound and (parameter := _parameter_at(source, name)) is not None:
         parts = _given_parts(source, parameter, depth)
+        parts = [part for part in parts if part is not None and _is_of_training(source, part)] or parts
     found = [part for part in parts if part is not None]
     if not found or len(found) < len(parts):
         return None
     return Part(tuple(call for part in found for call in part.loaders), found[0].taken, found[0].names)
+
+
+def _is_of_training(source: Source, part: Part) -> bool:
+    return any(step.loop is part.taken for step in step_loops(source))
 
 
 def _parameter_at(source: Source, name: ast.Name) -> ast.arg | None:
@@ -451,7 +479,7 @@ def _given_parts(source: Source, parameter: ast.arg, depth: int) -> list[Part | 
     function = source.enclosing(parameter, *FUNCTIONS, ast.Lambda)
     if not isinstance(function, FUNCTIONS):
         return []
-    given = [_argument_for(source, call, function, parameter) for call in callers(source, function)]
+    given = [argument_for(source, call, function, parameter) for call in callers(source, function)]
     return [batch_part(source, value, depth - 1) if isinstance(value, ast.expr) else None for value in given]
 
 
@@ -510,6 +538,7 @@ def reaching(source: Source, name: ast.Name) -> list[ast.Name]:
     here = source.statement(name)
     bindings = [b for b in source.lookup(name) if isinstance(b, ast.Name)]
     before = [b for b in bindings if source.span(b).start < source.span(here).start]
+    before = [b for b in before if not _is_in_other_branch(source, b, here)]
     if not before:
         return []
     last = max(before, key=lambda b: source.span(b).start)
@@ -525,6 +554,23 @@ def reaching(source: Source, name: ast.Name) -> list[ast.Name]:
         statement, block = tried, source.parent(tried) if is_whole else None
     if not any(item is block for item in around) or _set_anew_in_loop(source, here, statement, bindings):
         return []
+    return found
+
+
+def _is_in_other_branch(source: Source, binding: ast.AST, here: ast.AST) -> bool:
+    """Whether a binding stands in one branch of an `if` and a statement in the other one: `if old: x = ...`, `else: y = x`."""
+    branches = _branches(source, here)
+    return any(branches.get(test, is_then) is not is_then for test, is_then in _branches(source, binding).items())
+
+
+def _branches(source: Source, node: ast.AST) -> dict[int, bool]:
+    """The `if` statements around a node by id, and whether it stands in the first branch of each."""
+    found = {}
+    child = node
+    for ancestor in source.ancestors(node):
+        if isinstance(ancestor, ast.If):
+            found[id(ancestor)] = any(item is child for item in ancestor.body)
+        child = ancestor
     return found
 
 
@@ -565,7 +611,7 @@ def is_made_on_host(source: Source, node: ast.expr, depth: int = 6) -> bool:
             return False
         if node.func.attr in _ALSO_VIEWS | _MAY_CONVERT:
             return is_made_on_host(source, node.func.value, depth - 1)
-        return node.func.attr in _CONVERTS
+        return node.func.attr in _CONVERTS | _COMPUTES
     if not isinstance(node, ast.Name):
         return False
     values = [assigned_value(source, binding) for binding in reaching(source, node)]

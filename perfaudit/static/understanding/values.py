@@ -274,7 +274,7 @@ def _parameter(source: Source, parameter: ast.arg, depth: int) -> Default | None
         return None
     if function.decorator_list and not _is_method_only(function):
         return _command_option(source, function, parameter)
-    written = _written_default(function, parameter)
+    written = default_written(function, parameter)
     if written is None or _is_overridden(source, function, parameter):
         return None
     value = constant(source, written)
@@ -289,7 +289,7 @@ def default_class(source: Source, node: ast.expr) -> ast.expr | None:
     parameter, function = _parameter_meant(source, node)
     if function is None or parameter is None:
         return None
-    written = _written_default(function, parameter)
+    written = default_written(function, parameter)
     if written is None or _is_another_passed(source, function, parameter, source.qualified_name(written), {}):
         return None
     return written
@@ -316,7 +316,7 @@ def _is_another_passed(
         handed, around = _parameter_meant(source, passed)
         if handed is None or around is None:
             return kind is None or source.qualified_name(passed) != kind
-        written = _written_default(around, handed)
+        written = default_written(around, handed)
         if written is None or source.qualified_name(written) != kind:
             return True
         return _is_another_passed(source, around, handed, kind, known)
@@ -358,7 +358,7 @@ def leaves_out(source: Source, call: ast.Call, name: str) -> bool:
 def written_default(source: Source, node: ast.expr) -> ast.expr | None:
     """What the definition gives the parameter that an expression is; calls may pass something else."""
     parameter, function = _parameter_meant(source, node)
-    return _written_default(function, parameter) if function is not None and parameter is not None else None
+    return default_written(function, parameter) if function is not None and parameter is not None else None
 
 
 def _parameter_meant(source: Source, node: ast.expr) -> tuple[ast.arg | None, Function | None]:
@@ -375,7 +375,7 @@ def _is_method_only(function: Function) -> bool:
     return all(isinstance(d, ast.Name) and d.id in ("staticmethod", "classmethod") for d in function.decorator_list)
 
 
-def _written_default(function: Function, parameter: ast.arg) -> ast.expr | None:
+def default_written(function: Function, parameter: ast.arg) -> ast.expr | None:
     """The expression behind `=` in the definition."""
     positional = [*function.args.posonlyargs, *function.args.args]
     with_default = positional[len(positional) - len(function.args.defaults) :]
@@ -433,15 +433,15 @@ def _is_overridden(
 
 def _option(source: Source, node: ast.Attribute) -> Default | None:
     """The default of `args.workers`, by the one `add_argument("--workers", default=...)` of this file."""
-    if not _is_of_options(source, node.value) or _is_set(source, node.attr):
+    if not is_of_options(source, node.value) or is_set(source, node.attr):
         return None
-    declared = [call for call in source.calls(".add_argument") if _destination(call) == node.attr]
+    declared = [call for call in source.calls(".add_argument") if destination(call) == node.attr]
     preset = any(k.arg in (node.attr, None) for call in source.calls(".set_defaults") for k in call.keywords)
     uses = tuple(a for a in source.nodes(ast.Attribute) if a.attr == node.attr)
     return None if preset or len(declared) != 1 else _declared_default(source, declared[0], uses)
 
 
-def _is_of_options(source: Source, node: ast.expr) -> bool:
+def is_of_options(source: Source, node: ast.expr) -> bool:
     """Whether an expression is what a parser returned, or is named as such things are: `args`, `self.opt`."""
     if isinstance(node, ast.Name):
         values = [assigned_value(source, binding) for binding in source.lookup(node)]
@@ -451,7 +451,7 @@ def _is_of_options(source: Source, node: ast.expr) -> bool:
     return bool(_OPTIONS.search(last_name(node)))
 
 
-def _is_set(source: Source, attribute: str) -> bool:
+def is_set(source: Source, attribute: str) -> bool:
     """Whether anything in the file assigns to an attribute of this name."""
     return any(a.attr == attribute and not isinstance(a.ctx, ast.Load) for a in source.nodes(ast.Attribute))
 
@@ -469,7 +469,7 @@ def _declared_default(source: Source, call: ast.Call, uses: tuple[ast.expr, ...]
     return Default(value, "the command line says otherwise", literal, uses)
 
 
-def _destination(call: ast.Call) -> str:
+def destination(call: ast.Call) -> str:
     """The attribute under which `parse_args` returns an option."""
     flags = [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
     for keyword in call.keywords:
@@ -507,7 +507,7 @@ def _field(source: Source, node: ast.Attribute, depth: int) -> Default | None:
             return None
         found = default(source, value, depth - 1)
         return found and Default(found.value, found.unless)
-    if stores or len(fields) != 1 or not _is_of_options(source, node.value):
+    if stores or len(fields) != 1 or not is_of_options(source, node.value):
         return None
     written = assigned_value(source, fields[0][1])
     given = constant(source, written) if written is not None else UNKNOWN

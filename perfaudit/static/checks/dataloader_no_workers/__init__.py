@@ -22,6 +22,8 @@ from perfaudit.static.checks.dataloader_no_workers.datasets import (
 )
 from perfaudit.static.checks.dataloader_no_workers.loader_uses import (
     is_asked_for_batches,
+    is_built_for_each_object,
+    is_built_for_others,
     judges_single_samples,
     only_looks_at_batches,
     only_names_batch,
@@ -50,6 +52,7 @@ from perfaudit.static.understanding.entry import ARGUMENTS_OF_TRAINER, runs_ungu
 from perfaudit.static.understanding.evaluation import EVALUATION_NAME
 from perfaudit.static.understanding.loaders import PIN_MEMORY, passes, pin_memory
 from perfaudit.static.understanding.names import last_name
+from perfaudit.static.understanding.program_settings import default_in_program
 from perfaudit.static.understanding.step_loops import step_loops
 from perfaudit.static.understanding.values import (
     ABSENT,
@@ -88,7 +91,7 @@ def dataloader_no_workers(source: Source, call: ast.Call) -> Iterator[Seen]:
         return
     unless = None
     if isinstance(workers, ast.expr) and (value := constant(source, workers)) != 0:
-        unless = default(source, workers) if value is UNKNOWN else None
+        unless = (default(source, workers) or default_in_program(source, workers)) if value is UNKNOWN else None
         if unless is None or unless.value != 0 or unless.value is False:
             return
     batch_size = argument(source, call, "batch_size", 1)
@@ -119,11 +122,19 @@ def dataloader_no_workers(source: Source, call: ast.Call) -> Iterator[Seen]:
     )
     fix = _proposal(source, call, workers, unless, dataset)
     is_shown = is_shown_only(source, call) and source.neighbours is not None and source.neighbours.is_imported()
+    is_shown = is_shown and not is_built_for_others(source, call)
     is_shown = is_shown or _serves_one_evaluation(source, call) or is_made_by_eval(source, dataset)
     is_shown = is_shown or is_made_anew(source, call, dataset) or takes_few_batches(source, call)
-    is_shown = is_shown or judges_single_samples(source, call)
+    is_shown = is_shown or judges_single_samples(source, call) or is_built_for_each_object(source, call)
+    is_shown = is_shown or _makes_tensors_on_gpu(source)
     is_hint = is_shown or (is_ready and _only_joins(source, collate)) or only_arranges(source, call)
     yield Seen(call, message, fix, joined=_with_pinning(source, call, message, fix), hint=is_hint)
+
+
+def _makes_tensors_on_gpu(source: Source) -> bool:
+    """Whether tensors lie on the GPU unless somebody says otherwise, by `set_default_tensor_type("torch.cuda.FloatTensor")`."""
+    given = [a for call in source.calls("torch.set_default_tensor_type") for a in call.args]
+    return any("torch.cuda." in (source.qualified_name(a) or str(constant(source, a))) for a in given)
 
 
 def _serves_one_evaluation(source: Source, call: ast.Call) -> bool:
@@ -340,6 +351,8 @@ def _takes_one_batch(source: Source, call: ast.Call, batch_size: Argument) -> bo
     """
     if isinstance(batch_size, ast.Call) and isinstance(batch_size.func, ast.Name) and batch_size.func.id == "len":
         return True
+    if isinstance(batch_size, ast.expr) and _is_length_of(batch_size, argument(source, call, "dataset", 0)):
+        return True
     if _is_next_of_iter(source, call) or only_names_batch(source, call):
         return True
     assignment = source.parent(call)
@@ -349,6 +362,18 @@ def _takes_one_batch(source: Source, call: ast.Call, batch_size: Argument) -> bo
         return False
     uses = source.uses_of(name, name.id)
     return bool(uses) and all(_is_next_of_iter(source, use) for use in uses)
+
+
+def _is_length_of(size: ast.expr, dataset: Argument) -> bool:
+    """Whether a number is how many rows the dataset has, a tensor: `x.shape[0]`, `x.size(0)`."""
+    match size:
+        case ast.Subscript(value=ast.Attribute(value=rows, attr="shape"), slice=ast.Constant(value=0)):
+            pass
+        case ast.Call(func=ast.Attribute(value=rows, attr="size"), args=[ast.Constant(value=0)]):
+            pass
+        case _:
+            return False
+    return isinstance(dataset, ast.expr) and ast.dump(rows) == ast.dump(dataset)
 
 
 def _is_next_of_iter(source: Source, node: ast.expr) -> bool:

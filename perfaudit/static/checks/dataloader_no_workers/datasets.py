@@ -7,12 +7,14 @@ import functools
 
 from perfaudit.expressions import regex
 from perfaudit.static.checks.dataloader_no_workers.samples import Found, class_of_samples, method_of, only_looks_up
+from perfaudit.static.project.neighbours import Neighbours
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
 from perfaudit.static.understanding.called_functions import assigned_once, called_function
 from perfaudit.static.understanding.devices import device_text, moves_to_device
 from perfaudit.static.understanding.loaders import given_to
 from perfaudit.static.understanding.names import dotted_name, last_name
-from perfaudit.static.understanding.values import Argument, argument, assigned_value, constant, local_class
+from perfaudit.static.understanding.program_settings import name_and_place
+from perfaudit.static.understanding.values import ABSENT, Argument, argument, assigned_value, constant, local_class
 
 COLLATE = 6  # position of the parameter in DataLoader.__init__ of every torch since 1.0
 FOLLOW = 6  # names followed from the call to the tensors of the dataset; real code needs two or three
@@ -21,6 +23,7 @@ _CHANGES_LISTS = {"append", "extend", "insert", "add", "update", "pop", "popleft
 _SETS_OF_TENSORS = {"torch.utils.data.TensorDataset"}
 _PARTS = {"torch.utils.data.Subset", "torch.utils.data.random_split"}
 _LISTS = {"range", "list", "zip", "enumerate", "sorted"}
+_OF_TENSORS = {"size", "shape", "dim", "dtype", "numel"}
 _GENERATOR = regex(r"\.(_?rng|_?random(_?(state|generator))?|.*_rng|rng_.*|.*random_state)$")
 _DRAWS = {  # methods of `random.Random`, `numpy.random.Generator` and `RandomState`
     *("random", "randint", "randrange", "uniform", "choice", "choices", "sample", "shuffle", "gauss", "normal"),
@@ -55,8 +58,21 @@ def may_be_on_device(source: Source, call: ast.Call) -> bool:
 
 def _makes_device_tensor(source: Source, node: ast.AST) -> bool:
     if isinstance(node, ast.Call) and moves_to_device(source, node):
-        return True
-    return isinstance(node, ast.keyword) and node.arg == "device" and device_text(node.value) != "cpu"
+        targets = [*node.args, *(keyword.value for keyword in node.keywords)]
+        return not targets or not all(_is_of_sample(source, target) for target in targets)
+    if not isinstance(node, ast.keyword) or node.arg != "device" or _is_of_sample(source, node.value):
+        return False
+    return device_text(node.value) != "cpu"
+
+
+def _is_of_sample(source: Source, node: ast.expr) -> bool:
+    """Whether an expression is the device of a tensor that a function is given, `x.device`: where samples lie, on the host."""
+    owner = node.value if isinstance(node, ast.Attribute) and node.attr == "device" else None
+    bindings = source.lookup(owner) if isinstance(owner, ast.Name) else []
+    if not isinstance(owner, ast.Name) or len(bindings) != 1 or not isinstance(bindings[0], ast.arg):
+        return False
+    parents = [source.parent(use) for use in source.uses_of(bindings[0], owner.id)]
+    return any(isinstance(parent, ast.Attribute) and parent.attr in _OF_TENSORS for parent in parents)
 
 
 @functools.lru_cache(maxsize=4)  # several questions of one call
@@ -179,6 +195,8 @@ def _is_bound_in_memory(source: Source, binding: ast.AST, depth: int) -> bool:
     """The same of a name where this node binds it, also by `train, val = random_split(tensors, ...)`, or as a parameter."""
     if isinstance(binding, ast.arg):
         given = given_to(source, binding)
+        if given is None and source.neighbours is not None:
+            return _is_handed_in_memory(source, binding, source.neighbours, depth)
         return bool(given) and all(is_in_memory(source, value, depth) for value in given or ())
     value = assigned_value(source, binding)
     statement = source.statement(binding) if isinstance(binding, (ast.Name, ast.Attribute)) else None
@@ -194,6 +212,38 @@ def _is_bound_in_memory(source: Source, binding: ast.AST, depth: int) -> bool:
     elif value is None and isinstance(statement, ast.Assign):
         value = _value_in_row(statement, binding)
     return value is not None and is_in_memory(source, value, depth)
+
+
+def _is_handed_in_memory(source: Source, parameter: ast.arg, neighbours: Neighbours, depth: int) -> bool:
+    """Whether the files that import this one hand only tensors in memory to a parameter, as a trainer gets its data sets."""
+    function = source.enclosing(parameter, *FUNCTIONS, ast.Lambda)
+    if not isinstance(function, FUNCTIONS):
+        return False
+    name, place = name_and_place(source, function, parameter)
+    given = [
+        (there, argument(there, call, parameter.arg, place))
+        for there in neighbours.importers_calling(name)
+        for call in there.nodes(ast.Call)
+        if last_name(call.func) == name
+    ]
+    return bool(given) and all(
+        value is ABSENT or (isinstance(value, ast.expr) and _is_made_in_memory(there, value, neighbours, depth))
+        for there, value in given
+    )
+
+
+def _is_made_in_memory(there: Source, value: ast.expr, neighbours: Neighbours, depth: int) -> bool:
+    """The same of what another file hands over, also by a function that it imports: `load(args, mode="train")`."""
+    made = assigned_once(there, value) if isinstance(value, ast.Name) else value
+    if is_in_memory(there, made, depth):
+        return True
+    dotted = there.qualified_name(made.func) if isinstance(made, ast.Call) else None
+    found = neighbours.definition_of(dotted, there) if dotted and depth else None
+    if found is None or not isinstance(found[1], FUNCTIONS):
+        return False
+    inside, function = found
+    returned = [node.value for node in inside.nodes(ast.Return) if inside.scope(node) is function]
+    return bool(returned) and all(v is not None and is_in_memory(inside, v, depth - 1) for v in returned)
 
 
 def _is_returned_in_memory(source: Source, statement: ast.Assign, binding: ast.AST, depth: int) -> bool:

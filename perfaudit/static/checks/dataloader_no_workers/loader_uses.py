@@ -6,7 +6,7 @@ import ast
 import re
 
 from perfaudit.expressions import regex
-from perfaudit.static.source import FUNCTIONS, Source
+from perfaudit.static.source import FUNCTIONS, LOOPS, Source
 from perfaudit.static.understanding.backward import backward_calls
 from perfaudit.static.understanding.loaders import Pass, passes
 from perfaudit.static.understanding.names import last_name
@@ -75,11 +75,32 @@ def takes_few_batches(source: Source, call: ast.Call) -> bool:
     """
     own = [item for item in passes(source) if any(loader is call for loader in item.loaders)]
     training = [step.loop for step in step_loops(source)]
+    if is_built_for_others(source, call):
+        return False
     return bool(own) and all(
         item.loop not in training
         and (_takes_one(item.loop) or any(_leaves_by_count(statement, item.loop) for statement in item.loop.body))
         for item in own
     )
+
+
+def is_built_for_others(source: Source, call: ast.Call) -> bool:
+    """Whether a file that imports this one calls the function that builds the loader."""
+    function = source.enclosing(call, *FUNCTIONS)
+    if not isinstance(function, FUNCTIONS) or source.neighbours is None:
+        return False
+    return bool(source.neighbours.calls_by_importers(function.name))
+
+
+def is_built_for_each_object(source: Source, call: ast.Call) -> bool:
+    """Whether the constructor of a class builds the loader, and a loop builds its objects: a loader for each of many clients."""
+    function = source.enclosing(call, *FUNCTIONS)
+    owner = source.parent(function) if function is not None else None
+    if not isinstance(owner, ast.ClassDef) or not isinstance(function, FUNCTIONS) or function.name != "__init__":
+        return False
+    files = [source, *(source.neighbours.importers_calling(owner.name) if source.neighbours is not None else ())]
+    built = [(there, c) for there in files for c in there.nodes(ast.Call) if last_name(c.func) == owner.name]
+    return any(there.enclosing(c, *LOOPS, ast.ListComp, ast.DictComp) is not None for there, c in built)
 
 
 def _takes_one(loop: ast.For | ast.AsyncFor) -> bool:
@@ -186,7 +207,20 @@ def _is_asked_by_name(source: Source, target: ast.expr, depth: int, by_loops: bo
         return True
     if source.scope(target) is source.tree and _may_be_imported(source):
         return True
-    return any(_is_asked(source, use, depth - 1, by_loops) for use in source.uses_of(target, target.id))
+    end = _bound_again(source, target)
+    uses = [use for use in source.uses_of(target, target.id) if end is None or source.span(use).start < end]
+    return any(_is_asked(source, use, depth - 1, by_loops) for use in uses)
+
+
+def _bound_again(source: Source, name: ast.Name) -> int | None:
+    """Where the next statement of the same block ends that gives a name something else; None where none does, or in a loop."""
+    own = source.statement(name)
+    if source.enclosing(name, *LOOPS) is not None:
+        return None
+    later = {id(statement) for statement in source.block(own) if source.span(statement).start > source.span(own).end}
+    bound = [source.statement(binding) for binding in source.lookup(name) if isinstance(binding, ast.Name)]
+    ends = [source.span(statement).end for statement in bound if id(statement) in later]
+    return min(ends, default=None)
 
 
 def _may_be_imported(source: Source) -> bool:

@@ -17,7 +17,7 @@ from perfaudit.static.checks.dataloader_no_workers.samples import (
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.devices import moves_to_device
 from perfaudit.static.understanding.names import dotted_name
-from perfaudit.static.understanding.values import argument, assigned_value, constant, resolve
+from perfaudit.static.understanding.values import Argument, argument, assigned_value, constant, resolve
 
 COLLATE = 6  # position of the parameter in DataLoader.__init__ of every torch since 1.0
 FOLLOW = 3  # calls and base classes followed from `__getitem__`
@@ -36,15 +36,52 @@ Class = tuple[Source, ast.ClassDef]
 
 
 def only_arranges(source: Source, call: ast.Call) -> bool:
-    """Whether what makes a batch is in sight and reads, decodes, transforms or tokenises nothing."""
-    made = makers_of_batches(source, call)
-    found = _class(source, argument(source, call, "dataset", 0))
+    """Whether what makes a batch is in sight and reads, decodes, transforms or tokenises nothing.
+
+    Of several data sets, of which a branch takes one, all.
+    """
+    dataset = argument(source, call, "dataset", 0)
+    bindings = source.lookup(dataset) if isinstance(dataset, ast.Name) else []
+    values = [assigned_value(source, binding) for binding in bindings]
+    if len(values) > 1:
+        return all(isinstance(value, ast.Call) and _only_arranges(source, call, value) for value in values)
+    return _only_arranges(source, call, dataset)
+
+
+def _only_arranges(source: Source, call: ast.Call, dataset: Argument) -> bool:
+    made = makers_of_batches(source, call, dataset)
+    found = _class(source, dataset)
     if found is not None and READ_WHEN_ASKED.search(body_of(*found)) and not _looks_up_own_lists(*found):
         return False
-    return made is not None and not any(
+    if made is None:
+        return False
+    collate = _collate(source, call)
+    if any(_draws_in_loops(function) for _, function in made if collate is None or function is not collate[1]):
+        return False
+    return not any(
         _WORKS.search(_FLIPPED_TENSOR.sub("", _code(inside, part)))
         for inside, function in made
         for part in function.body
+    )
+
+
+def _draws_in_loops(function: Function) -> bool:
+    """Whether a loop in a loop computes parts of an array: `frames[i, a:b] = np.maximum(...)`, a sample that is made anew."""
+    inner = [
+        loop
+        for outer in ast.walk(function)
+        if isinstance(outer, ast.For)
+        for loop in ast.walk(outer)
+        if isinstance(loop, ast.For) and loop is not outer
+    ]
+    return any(
+        isinstance(target, ast.Subscript)
+        and any(isinstance(part, ast.Slice) for part in ast.walk(target.slice))
+        and any(isinstance(part, ast.Call) for part in ast.walk(statement.value))
+        for loop in inner
+        for statement in ast.walk(loop)
+        if isinstance(statement, ast.Assign)
+        for target in statement.targets
     )
 
 
@@ -110,12 +147,12 @@ def has_one_sample(source: Source, call: ast.Call) -> bool:
     return bool(returned) and all(value is not None and constant(length[0], value) == 1 for value in returned)
 
 
-def makers_of_batches(source: Source, call: ast.Call) -> list[Place] | None:
+def makers_of_batches(source: Source, call: ast.Call, dataset: Argument) -> list[Place] | None:
     """The functions that make a batch: `__getitem__`, the collate function, and what they call of their own files.
 
     None where one of them is not in sight.
     """
-    found = _class(source, argument(source, call, "dataset", 0))
+    found = _class(source, dataset)
     item = _find_method(*found, "__getitem__") if found is not None else None
     if found is None or item is None:
         return None

@@ -380,8 +380,20 @@ def _cannot_be_pinned(source: Source, collate: ast.expr) -> bool:
         returned: list[ast.expr | None] = [function.body]
     else:
         returned = [node.value for node in ast.walk(function) if isinstance(node, ast.Return)]
-    firsts = [_parts(value)[:1] for value in returned if value is not None]
+    firsts = [_firsts(inside, value) for value in returned if value is not None]
     return bool(firsts) and all(first and _is_unpinnable(inside, first[0]) for first in firsts)
+
+
+def _firsts(source: Source, value: ast.expr) -> list[ast.expr]:
+    """The first part of what is returned; of `tuple(batch)` what `batch[0]` was set to, if that is done once."""
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "tuple" and value.args:
+        row = value.args[0]
+        uses = source.uses_of(bound[0], row.id) if isinstance(row, ast.Name) and (bound := source.lookup(row)) else []
+        places = [source.parent(use) for use in uses]
+        stored = [p for p in places if isinstance(p, ast.Subscript) and isinstance(p.ctx, ast.Store)]
+        values = [assigned_value(source, p) for p in stored if isinstance(p.slice, ast.Constant) and p.slice.value == 0]
+        return [v for v in values if v is not None] if len(values) == 1 else []
+    return _parts(value)[:1]
 
 
 def function_named(source: Source, node: ast.expr) -> tuple[Source, ast.AST] | None:
@@ -397,7 +409,7 @@ def function_named(source: Source, node: ast.expr) -> tuple[Source, ast.AST] | N
     return found if found is not None and isinstance(found[1], FUNCTIONS) else None
 
 
-def _is_unpinnable(source: Source, node: ast.expr) -> bool:
+def _is_unpinnable(source: Source, node: ast.expr, depth: int = 1) -> bool:
     node = resolve(source, node) or node
     if not isinstance(node, ast.Call):
         return False
@@ -405,6 +417,9 @@ def _is_unpinnable(source: Source, node: ast.expr) -> bool:
         return True
     definitions = source.lookup(node.func) if isinstance(node.func, ast.Name) else []
     definition = definitions[0] if len(definitions) == 1 else None
+    if isinstance(definition, FUNCTIONS) and depth:
+        returned = [n.value for n in ast.walk(definition) if isinstance(n, ast.Return) and n.value is not None]
+        return any(_is_unpinnable(source, value, depth - 1) for value in returned)
     if not isinstance(definition, ast.ClassDef):
         return False
     bases = {source.text_of(base) for base in definition.bases} - {"object"}

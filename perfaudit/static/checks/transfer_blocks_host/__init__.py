@@ -8,11 +8,12 @@ from collections.abc import Iterator, Sequence
 
 from perfaudit.expressions import regex
 from perfaudit.static import edit
+from perfaudit.static.checks.transfer_blocks_host.copies_elsewhere import HandedOn, copies_elsewhere
 from perfaudit.static.checks.transfer_blocks_host.host_writes import host_may_write
 from perfaudit.static.project.loader_marks import ASKED_TO_PIN, PINNING_OFF, PINNING_ON, SURELY_PAGEABLE
 from perfaudit.static.registry import Proposal, Seen, check
-from perfaudit.static.source import FUNCTIONS, LOOPS, Source
-from perfaudit.static.understanding.devices import device_text, names_accelerator, uses_cuda
+from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
+from perfaudit.static.understanding.devices import asks_for_gpu, device_text, names_accelerator, uses_cuda
 from perfaudit.static.understanding.evaluation import EVALUATION_NAME, only_evaluates
 from perfaudit.static.understanding.how_often import runs_every_step
 from perfaudit.static.understanding.loaders import (
@@ -30,6 +31,7 @@ from perfaudit.static.understanding.no_grad import in_no_grad
 from perfaudit.static.understanding.step_loops import step_loops
 from perfaudit.static.understanding.values import (
     ABSENT,
+    Argument,
     argument,
     assigned_value,
     constant,
@@ -59,20 +61,51 @@ def transfer_blocks_host(source: Source, _: ast.Module) -> Iterator[Seen]:
         part = _blocking_copy(source, call)
         if part is not None and (pins_elsewhere if not part.loaders else pins_here):
             places.setdefault(id(part.taken), []).append((call, part))
-    if not places or not uses_cuda(source) or _has_doubtful_copies(source):
+    handed: dict[int, list[HandedOn]] = {}
+    for item in copies_elsewhere(source, _goes_to_device):
+        if pins_elsewhere if not item.part.loaders else pins_here and _is_of_pinned(source, item.part):
+            handed.setdefault(id(item.part.taken), []).append(item)
+    if not (places or handed) or not uses_cuda(source) or _has_doubtful_copies(source):
         return
     is_hint = only_evaluates(source)
     for found in places.values():
         yield _seen_copies(source, [call for call, _ in found], found[0][1], is_hint)
+    for items in handed.values():
+        yield _seen_elsewhere(source, items)
+
+
+def _is_of_pinned(source: Source, part: Part) -> bool:
+    return all(_pins_tensors(source, loader, part) for loader in part.loaders)
+
+
+def _seen_elsewhere(source: Source, items: list[HandedOn]) -> Seen:
+    """What is reported of a loop that hands its batches to functions of another file, which copy them."""
+    first = items[0]
+    there, also = first.there, f" and {len(items) - 1} more" if len(items) > 1 else ""
+    where = f"`{there.function.name}`, {there.source.path} line {first.copy.lineno}"
+    return Seen(
+        first.call,
+        f"`{there.source.brief(first.copy)}` in {where}{also}: {_who_pins(first.part)}, yet the host waits until it is copied",
+        Proposal("copy with `non_blocking=True` there, if nobody writes into the batch behind it"),
+        tuple(item.call for item in items[1:]),
+        hot=runs_every_step(source, first.call),
+    )
+
+
+def _who_pins(part: Part) -> str:
+    return "the batch is pinned" if part.loaders else "the loaders of this program pin their batches"
 
 
 def _seen_copies(source: Source, calls: list[ast.Call], part: Part, is_hint: bool) -> Seen:
     """What is reported of the copies of one batch."""
     first = calls[0]
     also = f" and {len(calls) - 1} more" if len(calls) > 1 else ""
-    who = "the batch is pinned" if part.loaders else "the loaders of this program pin their batches"
     title = "copy with `non_blocking=True`"
-    if not part.loaders and not _is_surely_pinned(source, first, part):
+    if part.loaders and any(_is_in_function_of_its_own(source, call, part) for call in calls):
+        title, edits = f"{title}, if nobody writes into the batch behind it", None
+    elif _imports_transformers(source) and any(isinstance(_copied_tensor(source, call), ast.Name) for call in calls):
+        title, edits = f"{title}, where what is copied are tensors", None
+    elif not part.loaders and not _is_surely_pinned(source, first, part):
         title, edits = f"{title}, where the batches are pinned", None
     elif part.loaders or not _program_says(source, "collating loaders"):
         edits = edit.together(*(edit.add_keyword(source, call, "non_blocking", "True") for call in calls))
@@ -80,7 +113,7 @@ def _seen_copies(source: Source, calls: list[ast.Call], part: Part, is_hint: boo
         title, edits = f"{title}, where what is collated are tensors", None
     return Seen(
         first,
-        f"`{source.brief(first)}`{also}: {who}, yet the host waits until it is copied",
+        f"`{source.brief(first)}`{also}: {_who_pins(part)}, yet the host waits until it is copied",
         Proposal(title, edits),
         tuple(calls[1:]),
         hot=runs_every_step(source, first),
@@ -182,12 +215,12 @@ def _pins_tensors(source: Source, call: ast.Call, part: Part | None = None) -> b
     """
     pinned = argument(source, call, "pin_memory", PIN_MEMORY)
     if isinstance(pinned, ast.expr):
-        if not (is_true(source, pinned) or _asks_for_gpu(source, pinned)):
+        if not (is_true(source, pinned) or _asks_for_gpu(source, pinned) or _is_switched_on(source, pinned)):
             return False
     elif pinned is ABSENT or not _is_pinned_by_key(source, call):
         return False
     collate = argument(source, call, "collate_fn", COLLATE)
-    if collate is not ABSENT:
+    if collate is not ABSENT and not _collates_as_usual(source, collate):
         tensors = _tensors_returned(source, collate) if isinstance(collate, ast.expr) else []
         if not any(tensors) or (part is not None and not _is_one_of(source, part, tensors)):
             return False
@@ -195,16 +228,72 @@ def _pins_tensors(source: Source, call: ast.Call, part: Part | None = None) -> b
     return constant(source, batch_size) is not None
 
 
-def _tensors_returned(source: Source, collate: ast.expr) -> list[bool]:
-    """Which elements of the tuple that a collate function of the project returns are tensors that it makes itself."""
+def _is_switched_on(source: Source, node: ast.expr) -> bool:
+    """Whether a flag is False at first and set to True where there is a GPU: `if torch.cuda.is_available(): args.pin = True`."""
+    if isinstance(node, ast.Attribute):
+        stores: list[ast.AST] = [a for a in source.nodes(ast.Attribute) if a.attr == node.attr and _is_stored(a)]
+    else:
+        stores = list(source.lookup(node)) if isinstance(node, ast.Name) else []
+    on = [store for store in stores if _is_set_to(source, store, value=True)]
+    off = [store for store in stores if _is_set_to(source, store, value=False)]
+    if not on or len(on) + len(off) < len(stores) or any(source.enclosing(store, ast.If) for store in off):
+        return False
+    last = max(source.span(store).end for store in off) if off else 0
+    return all(source.span(store).start > last and _is_under_gpu_test(source, store) for store in on)
+
+
+def _is_stored(node: ast.Attribute) -> bool:
+    return isinstance(node.ctx, ast.Store)
+
+
+def _is_set_to(source: Source, store: ast.AST, *, value: bool) -> bool:
+    written = assigned_value(source, store)
+    return isinstance(written, ast.Constant) and written.value is value
+
+
+def _is_under_gpu_test(source: Source, node: ast.AST) -> bool:
+    around = source.enclosing(node, ast.If)
+    if not isinstance(around, ast.If) or not any(source.statement(node) is item for item in around.body):
+        return False
+    joined = isinstance(around.test, ast.BoolOp) and isinstance(around.test.op, ast.And)
+    tests = around.test.values if joined and isinstance(around.test, ast.BoolOp) else [around.test]
+    return any(asks_for_gpu(source, test) for test in tests)
+
+
+def _collates_as_usual(source: Source, collate: Argument) -> bool:
+    """Whether a collate function is torch's own one, or returns in any case what that makes of the samples it has padded."""
+    if not isinstance(collate, ast.expr):
+        return False
+    if _is_default_collate(source, collate):
+        return True
+    there, function = _function_meant(source, collate)
+    if function is None:
+        return False
+    returned = [n.value for n in ast.walk(function) if isinstance(n, ast.Return) and there.scope(n) is function]
+    return bool(returned) and all(isinstance(v, ast.Call) and _is_default_collate(there, v.func) for v in returned)
+
+
+def _is_default_collate(source: Source, node: ast.expr) -> bool:
+    name = source.qualified_name(node) or ""
+    return name.startswith("torch.utils.data.") and name.endswith(".default_collate")
+
+
+def _function_meant(source: Source, collate: ast.expr) -> tuple[Source, Function | None]:
+    """The function of the project that an expression stands for, and its file."""
     found: list[ast.AST] = list(source.lookup(collate)) if isinstance(collate, ast.Name) else []
     there = source
     if not found and source.neighbours is not None and (dotted := source.qualified_name(collate)):
         defined = source.neighbours.definition_of(dotted)
         there, found = (defined[0], [defined[1]]) if defined is not None else (source, [])
-    if len(found) != 1 or not isinstance(found[0], FUNCTIONS):
+    only = found[0] if len(found) == 1 else None
+    return there, only if isinstance(only, FUNCTIONS) else None
+
+
+def _tensors_returned(source: Source, collate: ast.expr) -> list[bool]:
+    """Which elements of the tuple that a collate function of the project returns are tensors that it makes itself."""
+    there, function = _function_meant(source, collate)
+    if function is None:
         return []
-    function = found[0]
     returned = [n.value for n in ast.walk(function) if isinstance(n, ast.Return) and there.scope(n) is function]
     tuples = [value.elts for value in returned if isinstance(value, ast.Tuple)]
     if not tuples or len(tuples) < len(returned) or len({len(elements) for elements in tuples}) > 1:
@@ -262,7 +351,7 @@ def _blocking_copy(source: Source, call: ast.Call) -> Part | None:
     if not isinstance(call.func, ast.Attribute) or not _goes_to_device(source, call):
         return None
     part = batch_part(source, call.func.value)
-    if part is None or not all(_pins_tensors(source, loader, part) for loader in part.loaders):
+    if part is None or not _is_of_pinned(source, part):
         return None
     copied = without_variable(source, call.func.value)
     if _may_be_encoding(source, copied):
@@ -274,7 +363,7 @@ def _blocking_copy(source: Source, call: ast.Call) -> Part | None:
     if not any(around is part.taken for around in source.ancestors(call)) and _is_in_function_of_its_own(
         source, call, part
     ):
-        return part if not part.loaders else None  # a helper that is handed the batch: advice
+        return part  # a helper that is handed the batch: advice
     return None if host_may_write(source, call, part, goes) else part
 
 
@@ -318,10 +407,18 @@ def _may_be_encoding(source: Source, receiver: ast.expr) -> bool:
     """Whether the receiver may be a mapping with a `.to` of its own, such as a tokenizer's BatchEncoding."""
     if not isinstance(receiver, ast.Name):
         return False
-    if any(target.partition(".")[0] == "transformers" for target in source.aliases.values()):
+    if _imports_transformers(source) and not _is_picked_out(source, receiver):
         return True
     uses = [n for n in source.nodes(ast.Name) if n.id == receiver.id and _may_be_one(source, receiver, n)]
     return any(_is_mapping_use(source, use) for use in uses)
+
+
+def _imports_transformers(source: Source) -> bool:
+    return any(target.partition(".")[0] == "transformers" for target in source.aliases.values())
+
+
+def _copied_tensor(source: Source, call: ast.Call) -> ast.expr | None:
+    return without_variable(source, call.func.value) if isinstance(call.func, ast.Attribute) else None
 
 
 def _may_be_one(source: Source, receiver: ast.Name, use: ast.Name) -> bool:

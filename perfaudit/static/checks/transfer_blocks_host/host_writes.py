@@ -7,7 +7,7 @@ from collections.abc import Callable
 from math import inf
 
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
-from perfaudit.static.understanding.loaders import VARIABLE, Part, reaching, without_variable
+from perfaudit.static.understanding.loaders import VARIABLE, Part, reaching, viewed_tensor, without_variable
 from perfaudit.static.understanding.values import assigned_value
 
 _FORM = {"shape", "dtype", "device", "ndim", "is_cuda", "layout"}
@@ -195,6 +195,8 @@ def _aliases(source: Source, use: ast.Name, moves: Moves) -> set[str] | None:
                     return None
                 outer = method
             case ast.Call() if parent.args[:1] == [outer] and source.qualified_name(parent.func) == VARIABLE:
+                outer = parent
+            case ast.Call() if viewed_tensor(source, parent) is outer:
                 outer = parent
             case ast.Call() if isinstance(parent.func, ast.Name) and parent.func.id in _COUNTS:
                 return None if source.lookup(parent.func) or parent.func.id in source.aliases else set()
