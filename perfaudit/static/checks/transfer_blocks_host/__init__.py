@@ -117,7 +117,22 @@ def _seen_copies(source: Source, calls: list[ast.Call], part: Part, is_hint: boo
         Proposal(title, edits),
         tuple(calls[1:]),
         hot=runs_every_step(source, first),
-        hint=is_hint or _is_taken_once(source, first, part) or _waits_anyway(source, part),
+        hint=is_hint
+        or _is_taken_once(source, first, part)
+        or _waits_anyway(source, part)
+        or _is_waited_for(source, calls[-1]),
+    )
+
+
+def _is_waited_for(source: Source, copy: ast.Call) -> bool:
+    """Whether the program waits for the device right behind a copy, to take the time: nothing runs beside it."""
+    own = source.statement(copy)
+    behind = [item for item in source.block(own) if source.span(item).start > source.span(own).end][:1]
+    return any(
+        isinstance(item, ast.Expr)
+        and isinstance(item.value, ast.Call)
+        and source.qualified_name(item.value.func) == "torch.cuda.synchronize"
+        for item in behind
     )
 
 

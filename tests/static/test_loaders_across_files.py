@@ -1,0 +1,247 @@
+"""Findings on loaders that depend on options, arguments, data sets and helpers of other files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from perfaudit.findings import Finding
+from perfaudit.rules import all_rules
+from perfaudit.static.project import Project
+from perfaudit.static.registry import run_checks
+from perfaudit.static.source import Source
+
+Folder = Callable[..., Path]
+
+
+def findings_in(folder: Path, name: str, rule: str) -> list[Finding]:
+    path = folder / name
+    neighbours = Project(sorted(folder.rglob("*.py"))).seen_from(path)
+    return list(run_checks(Source(name, path.read_text(), neighbours), all_rules(), frozenset([rule])))
+
+
+HANDS_ON = """
+from torch.utils.data import DataLoader
+
+class Data:
+    def __init__(self, opt):
+        self.opt = opt
+
+    def load(self, dataset):
+        return DataLoader(dataset, batch_size=8, num_workers=int(self.opt.workers), pin_memory=self.opt.pin)
+"""
+OPTIONS = """
+import argparse
+
+def parse():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("-j", "--workers", type=int, default=0)
+    parser.add_argument("--pin_memory", dest="pin", action="store_true")
+    return parser.parse_args()
+"""
+TRAINS = "import data, options\nloader = data.Data(options.parse()).load(ds)\nfor x in loader:\n    model(x.cuda())"
+
+
+@pytest.mark.parametrize(
+    ("options", "train", "is_told"),
+    [
+        (OPTIONS, TRAINS, True),
+        (OPTIONS.replace("default=0", "default=4"), TRAINS, False),
+        (OPTIONS.replace("default=0", "required=True"), TRAINS, False),
+        (f"{OPTIONS}\nparser.set_defaults(workers=4)", TRAINS, False),
+        (OPTIONS, f"{TRAINS}\nargs.workers = 4", False),
+        (OPTIONS, "import data\nfor x in data.Data(args).load(ds):\n    model(x.cuda())", False),  # another program
+    ],
+)
+def test_workers_by_an_option_of_another_file(project: Folder, options: str, train: str, *, is_told: bool) -> None:
+    folder = project(**{"data.py": HANDS_ON, "options.py": options, "train.py": train})
+    found = findings_in(folder, "data.py", "PA101")
+    assert [f.fix.safety for f in found if f.fix] == (["manual"] if is_told else [])
+    assert all("which is 0 unless the command line says otherwise" in f.message for f in found)
+
+
+@pytest.mark.parametrize(("written", "is_told"), [("store_true", True), ("store_false", False)])
+def test_pinning_by_a_flag_of_another_file(project: Folder, written: str, *, is_told: bool) -> None:
+    options = OPTIONS.replace("default=0", "default=4").replace('"--pin_memory", dest="pin"', '"--pin"')
+    data = HANDS_ON.replace("opt.pin)", "opt.pin_memory)")
+    options = options.replace('"--pin"', '"--pin_memory"').replace("store_true", written)
+    folder = project(**{"data.py": data, "options.py": options, "train.py": TRAINS})
+    found = findings_in(folder, "data.py", "PA102")
+    assert [f.fix.safety for f in found if f.fix] == (["manual"] if is_told else [])
+
+
+BUILDS = """
+from torch.utils.data import DataLoader
+
+def build(dataset, num_workers=0):
+    return DataLoader(dataset, batch_size=8, num_workers=num_workers)
+"""
+CALLS = """
+import argparse
+from data import build
+
+class Trainer:
+    def __init__(self, dataset, num_workers=0):
+        self.loader = build(dataset, num_workers=num_workers)
+
+def main(args):
+    for x in Trainer(ds, num_workers=args.num_workers).loader:
+        model(x.cuda())
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--num-workers", type=int, default=0)
+    main(parser.parse_args())
+"""
+
+
+@pytest.mark.parametrize(
+    ("train", "is_told"),
+    [
+        (CALLS, True),
+        (CALLS.replace("default=0", "default=2"), False),
+        (f"{CALLS}\nbuild(ds, 4)", False),  # one of the calls
+        (CALLS.replace("args.num_workers", "cores()"), False),
+    ],
+)
+def test_workers_by_an_argument_that_callers_hand_on(project: Folder, train: str, *, is_told: bool) -> None:
+    folder = project(**{"data.py": BUILDS, "train.py": train})
+    assert bool(findings_in(folder, "data.py", "PA101")) is is_told
+
+
+@pytest.mark.parametrize(
+    ("config", "is_told"),
+    [
+        ("class Setting:\n    num_workers = 0", True),
+        ("class Setting:\n    num_workers = 8", False),
+        ("class Setting:\n    if big:\n        num_workers = 8\n    else:\n        num_workers = 0", False),
+    ],
+)
+def test_workers_by_a_class_of_settings(project: Folder, config: str, *, is_told: bool) -> None:
+    train = """
+from torch.utils.data import DataLoader
+from config import Setting
+
+def main(config):
+    for x in DataLoader(ds, batch_size=8, num_workers=config.num_workers):
+        model(x.cuda())
+
+if __name__ == "__main__":
+    config = Setting
+    main(config)
+"""
+    folder = project(**{"config.py": config, "train.py": train})
+    found = findings_in(folder, "train.py", "PA101")
+    assert [f.fix.safety for f in found if f.fix] == (["manual"] if is_told else [])
+
+
+def test_workers_by_a_constant_of_another_file_are_kept(project: Folder) -> None:
+    train = """
+from torch.utils.data import DataLoader
+from config import num_workers
+
+loader = DataLoader(ds, batch_size=8, num_workers=num_workers)
+for epoch in range(90):
+    for x in loader:
+        model(x.cuda()).backward()
+        optimizer.step()
+"""
+    folder = project(**{"config.py": "num_workers = 4", "train.py": train})
+    (finding,) = findings_in(folder, "train.py", "PA103")
+    assert finding.fix is not None
+    assert [e.text for e in finding.fix.edits] == [", persistent_workers=num_workers > 0"]
+    folder = project(**{"config.py": "num_workers = 0", "train.py": train})
+    assert findings_in(folder, "train.py", "PA103") == []
+
+
+LOADS = """
+from torch.utils.data import TensorDataset
+
+def load(mode):
+    dataset = TensorDataset(ids, labels)
+    return dataset
+"""
+FITS = """
+from torch.utils.data import DataLoader
+
+class Trainer:
+    def __init__(self, args, train=None):
+        self.train = train
+
+    def fit(self):
+        for x, y in DataLoader(self.train, batch_size=16):
+            model(x.cuda()).backward()
+"""
+STARTS = (
+    'from load import load\nfrom trainer import Trainer\ndata = load(mode="train")\nTrainer(args, train=data).fit()'
+)
+
+
+@pytest.mark.parametrize(
+    ("load", "start", "is_told"),
+    [
+        (LOADS, STARTS, False),
+        (LOADS.replace("TensorDataset(ids, labels)", "Pictures(ids)"), STARTS, True),
+        (LOADS, f"{STARTS}\nTrainer(args, Pictures()).fit()", True),
+    ],
+)
+def test_tensors_in_memory_that_another_file_hands_over(
+    project: Folder, load: str, start: str, *, is_told: bool
+) -> None:
+    folder = project(**{"load.py": load, "trainer.py": FITS, "main.py": start})
+    assert bool(findings_in(folder, "trainer.py", "PA101")) is is_told
+
+
+@pytest.mark.parametrize(
+    ("server", "severity"),
+    [
+        ("from client import Client\nfor user in users:\n    clients.append(Client(user))", "hint"),
+        ("from client import Client\nclient = Client(user)", "warning"),
+    ],
+)
+def test_a_loader_of_each_of_many_objects(project: Folder, server: str, severity: str) -> None:
+    client = """
+from torch.utils.data import DataLoader
+
+class Client:
+    def __init__(self, images):
+        self.loader = DataLoader(images, batch_size=8)
+"""
+    folder = project(**{"client.py": client, "server.py": server})
+    (finding,) = findings_in(folder, "client.py", "PA101")
+    assert finding.severity == severity
+
+
+HANDS_BATCHES = """
+from torch.utils.data import DataLoader
+from helpers import prepare
+
+for x, y in DataLoader(ds, batch_size=8, pin_memory=True):
+    x, y = prepare(x, y)
+    criterion(model(x), y).backward()
+    optimizer.step()
+net.cuda()
+"""
+
+
+@pytest.mark.parametrize(
+    ("helpers", "said"),
+    [
+        ("def prepare(x, y):\n    return x.cuda(), y", ["helpers.py line 2"]),
+        ("def prepare(*parts):\n    return [part.cuda() for part in parts]", []),
+        ("def prepare(x, y):\n    x = x.view(-1)\n    return x.to('cuda'), y", ["helpers.py line 3"]),
+        ("def prepare(x, y):\n    return x.cuda(non_blocking=True), y", []),
+        ("def prepare(x, y):\n    return x, other.cuda()", []),
+        ("def prepare(x, y):\n    return (x * 2).cuda(), y", []),
+        ("def prepare(x, y):\n    return {k: v.cuda() for k, v in x.items()}, y", ["helpers.py line 2"]),
+    ],
+)
+def test_a_helper_of_another_file_copies_the_batch(project: Folder, helpers: str, said: list[str]) -> None:
+    folder = project(**{"helpers.py": helpers, "train.py": HANDS_BATCHES})
+    found = findings_in(folder, "train.py", "PA104")
+    assert [(f.location.line, f.fix.safety) for f in found if f.location and f.fix] == [(5, "manual")] * len(said)
+    assert all(place in f.message for place, f in zip(said, found, strict=True))
+    pageable = HANDS_BATCHES.replace(", pin_memory=True", "")
+    assert findings_in(project(**{"helpers.py": helpers, "train.py": pageable}), "train.py", "PA104") == []
