@@ -17,10 +17,14 @@ from perfaudit.static.checks.dataloader_no_workers.datasets import (
 )
 from perfaudit.static.checks.dataloader_no_workers.loader_uses import (
     is_asked_for_batches,
+    is_built_for_each_object,
+    is_script_that_evaluates,
     judges_single_samples,
     says_why_not,
+    serves_evaluation_only,
     stays_on_host,
     takes_few_batches,
+    takes_one_batch,
     takes_samples_in_order,
 )
 from perfaudit.static.checks.dataloader_no_workers.sample_work import is_part_of_dataset, only_arranges
@@ -30,7 +34,6 @@ from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
 from perfaudit.static.understanding.backward import runs_backward
 from perfaudit.static.understanding.called_functions import called_function, callers
 from perfaudit.static.understanding.devices import changes_default_device, device_text, moves_to_device, uses_cuda
-from perfaudit.static.understanding.evaluation import only_evaluates
 from perfaudit.static.understanding.loaders import PIN_MEMORY, argument_for, is_made_on_host, passes, pin_memory
 from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.program_settings import default_in_program
@@ -75,7 +78,9 @@ def dataloader_no_pin_memory(source: Source, call: ast.Call) -> Iterator[Seen]:
         return
     if _runs_on_tpu(source) or is_part_of_dataset(source, call) or has_nothing_to_pin(source, call):
         return
-    if _is_branch_without(source, call, argument(source, call, "num_workers", NUM_WORKERS)):
+    if takes_one_batch(source, call) or _is_branch_without(
+        source, call, argument(source, call, "num_workers", NUM_WORKERS)
+    ):
         return
     how = _how(source, pinned, unless)
     message = f"`{source.brief(call.func)}` {how}: its batches are copied to the GPU from pageable memory"
@@ -88,6 +93,7 @@ def dataloader_no_pin_memory(source: Source, call: ast.Call) -> Iterator[Seen]:
         is_hint = is_ready or says_why_not(source, call, workers) or only_arranges(source, call)
         is_hint = is_hint or is_made_by_eval(source, dataset) or is_made_anew(source, call, dataset)
         is_hint = is_hint or takes_few_batches(source, call) or judges_single_samples(source, call)
+        is_hint = is_hint or is_built_for_each_object(source, call) or serves_evaluation_only(source, call)
         yield Seen(call, message, Proposal(f"{advice}: {why}"), hint=is_hint)
         return
     if may_be_on_device(source, call) or _collates_out_of_sight(source, call):
@@ -99,7 +105,7 @@ def dataloader_no_pin_memory(source: Source, call: ast.Call) -> Iterator[Seen]:
         and not _moves_batches(source)
         and bool(source.neighbours.some_importer(_converts_first, runs_backward))
     )
-    is_small = takes_samples_in_order(source, call) or _serves_evaluation_only(source)
+    is_small = takes_samples_in_order(source, call) or is_script_that_evaluates(source)
     yield Seen(call, message, fix, hint=is_converted or is_small)
 
 
@@ -108,11 +114,6 @@ def _collates_out_of_sight(source: Source, call: ast.Call) -> bool:
     collate = argument(source, call, "collate_fn", COLLATE)
     bindings = source.lookup(collate) if isinstance(collate, ast.Name) else []
     return any(isinstance(binding, ast.arg) for binding in bindings)
-
-
-def _serves_evaluation_only(source: Source) -> bool:
-    """Whether the file is a script that evaluates and that no other file imports: its loaders feed no training."""
-    return only_evaluates(source) and (source.neighbours is None or not source.neighbours.is_imported())
 
 
 def _runs_on_tpu(source: Source) -> bool:
@@ -307,16 +308,24 @@ def _is_handed_on(source: Source, node: ast.AST, depth: int = FOLLOW) -> bool:
 
 
 def _hands_on_or_moves(source: Source, function: Function, call: ast.Call, node: ast.AST, depth: int) -> bool:
-    """Whether a function of this file that is handed a loader moves something to a device, or hands the loader on in its turn."""
-    if any(isinstance(n, ast.Call) and _moves(source, n) for n in ast.walk(function) if _is_method_call(n)):
-        return True
+    """Whether a function of this file that is handed a loader may move its batches or hand it on: not one that only counts.
+
+    A model may move what it is given itself.
+    """
+    for inner in (n for n in ast.walk(function) if isinstance(n, ast.Call)):
+        if (
+            _is_of_model(inner.func)
+            or last_name(inner.func) == "backward"
+            or (_is_move(inner) and _moves(source, inner))
+        ):
+            return True
     given = [p for p in function.args.args if argument_for(source, call, function, p) is node]
     uses = [use for parameter in given for use in source.uses_of(parameter, parameter.arg)]
     return not given or any(_is_handed_on(source, use, depth - 1) for use in uses)
 
 
-def _is_method_call(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("to", "cuda")
+def _is_move(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Attribute) and call.func.attr in ("to", "cuda")
 
 
 def _is_kept(source: Source, target: ast.expr, depth: int) -> bool:

@@ -26,9 +26,10 @@ from perfaudit.static.checks.dataloader_no_workers.loader_uses import (
     is_built_for_others,
     judges_single_samples,
     only_looks_at_batches,
-    only_names_batch,
     says_why_not,
+    serves_evaluation_only,
     takes_few_batches,
+    takes_one_batch,
 )
 from perfaudit.static.checks.dataloader_no_workers.sample_work import (
     collates_on_device,
@@ -51,7 +52,6 @@ from perfaudit.static.understanding.devices import changes_default_device
 from perfaudit.static.understanding.entry import ARGUMENTS_OF_TRAINER, runs_unguarded
 from perfaudit.static.understanding.evaluation import EVALUATION_NAME
 from perfaudit.static.understanding.loaders import PIN_MEMORY, passes, pin_memory
-from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.program_settings import default_in_program
 from perfaudit.static.understanding.step_loops import step_loops
 from perfaudit.static.understanding.values import (
@@ -97,7 +97,7 @@ def dataloader_no_workers(source: Source, call: ast.Call) -> Iterator[Seen]:
     batch_size = argument(source, call, "batch_size", 1)
     if batch_size is UNKNOWN or constant(source, batch_size) is None:  # batch_size=None: the dataset yields batches
         return
-    if _takes_one_batch(source, call, batch_size):
+    if takes_one_batch(source, call):
         return
     dataset = argument(source, call, "dataset", 0)
     collate = argument(source, call, "collate_fn", COLLATE)
@@ -126,7 +126,7 @@ def dataloader_no_workers(source: Source, call: ast.Call) -> Iterator[Seen]:
     is_shown = is_shown or _serves_one_evaluation(source, call) or is_made_by_eval(source, dataset)
     is_shown = is_shown or is_made_anew(source, call, dataset) or takes_few_batches(source, call)
     is_shown = is_shown or judges_single_samples(source, call) or is_built_for_each_object(source, call)
-    is_shown = is_shown or _makes_tensors_on_gpu(source)
+    is_shown = is_shown or _makes_tensors_on_gpu(source) or serves_evaluation_only(source, call)
     is_hint = is_shown or (is_ready and _only_joins(source, collate)) or only_arranges(source, call)
     yield Seen(call, message, fix, joined=_with_pinning(source, call, message, fix), hint=is_hint)
 
@@ -342,44 +342,3 @@ def _is_number_of_workers(source: Source, use: ast.expr) -> bool:
         parent = source.parent(parent)
     call = source.parent(parent) if isinstance(parent, ast.keyword) and parent.arg == "num_workers" else None
     return isinstance(call, ast.Call) and source.qualified_name(call.func) == LOADER
-
-
-def _takes_one_batch(source: Source, call: ast.Call, batch_size: Argument) -> bool:
-    """Whether there is one batch in all: `batch_size=len(dataset)`, or a loader used only in `next(iter(loader))`.
-
-    Likewise where a loop only names its batch, and what follows reads it: of more batches it would keep the last.
-    """
-    if isinstance(batch_size, ast.Call) and isinstance(batch_size.func, ast.Name) and batch_size.func.id == "len":
-        return True
-    if isinstance(batch_size, ast.expr) and _is_length_of(batch_size, argument(source, call, "dataset", 0)):
-        return True
-    if _is_next_of_iter(source, call) or only_names_batch(source, call):
-        return True
-    assignment = source.parent(call)
-    if not isinstance(assignment, ast.Assign) or not isinstance(name := assignment.targets[0], ast.Name):
-        return False
-    if assigned_value(source, name) is not call or len(source.lookup(name)) != 1:
-        return False
-    uses = source.uses_of(name, name.id)
-    return bool(uses) and all(_is_next_of_iter(source, use) for use in uses)
-
-
-def _is_length_of(size: ast.expr, dataset: Argument) -> bool:
-    """Whether a number is how many rows the dataset has, a tensor: `x.shape[0]`, `x.size(0)`."""
-    match size:
-        case ast.Subscript(value=ast.Attribute(value=rows, attr="shape"), slice=ast.Constant(value=0)):
-            pass
-        case ast.Call(func=ast.Attribute(value=rows, attr="size"), args=[ast.Constant(value=0)]):
-            pass
-        case _:
-            return False
-    return isinstance(dataset, ast.expr) and ast.dump(rows) == ast.dump(dataset)
-
-
-def _is_next_of_iter(source: Source, node: ast.expr) -> bool:
-    """Whether an expression is the loader in `next(iter(loader))` or `iter(loader).next()`."""
-    once = source.parent(node)
-    if not isinstance(once, ast.Call) or last_name(once.func) != "iter":
-        return False
-    taken = source.parent(once)
-    return last_name(taken.func if isinstance(taken, ast.Call) else taken) in ("next", "__next__") if taken else False

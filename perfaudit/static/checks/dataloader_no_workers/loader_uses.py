@@ -8,10 +8,19 @@ import re
 from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
 from perfaudit.static.understanding.backward import backward_calls
+from perfaudit.static.understanding.evaluation import only_evaluates
 from perfaudit.static.understanding.loaders import Pass, passes
 from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.step_loops import step_loops
-from perfaudit.static.understanding.values import ABSENT, Argument, argument, constant, enclosing_function, is_false
+from perfaudit.static.understanding.values import (
+    ABSENT,
+    Argument,
+    argument,
+    assigned_value,
+    constant,
+    enclosing_function,
+    is_false,
+)
 
 FOLLOW = 6  # expressions from the call outwards; real code needs two or three
 
@@ -20,6 +29,7 @@ _ONLY_LOOKS = {"len", "print", "isinstance", "type", "id", "repr", "str", "displ
 _HOLDERS = (ast.Dict, ast.Tuple, ast.List, ast.IfExp, ast.DictComp, ast.ListComp, ast.NamedExpr, ast.Starred)
 _DEVICE = regex(r"cuda|device|gpu|\.to\(|accelerat|fabric|half\(")
 _REASON = regex(r"worker|multi.?process|thread|fork|crash|hang|deadlock|in memory|pickl", re.IGNORECASE)
+_FOR_TEST = regex(r"_(test|eval)_?(data|set|dataset|loader|dataloader)s?(_|$)")  # not one that tests itself
 # What trains, or what it trains on: a file without any of these words only looks at its batches.
 _TRAINS = regex(
     r"backward|cuda|device|gpu|\bmps\b|\.to\(|accelerat|trainer|optim|model|net\b|\.fit\(|\.step\(|lightning",
@@ -101,6 +111,18 @@ def is_built_for_each_object(source: Source, call: ast.Call) -> bool:
     files = [source, *(source.neighbours.importers_calling(owner.name) if source.neighbours is not None else ())]
     built = [(there, c) for there in files for c in there.nodes(ast.Call) if last_name(c.func) == owner.name]
     return any(there.enclosing(c, *LOOPS, ast.ListComp, ast.DictComp) is not None for there, c in built)
+
+
+def is_script_that_evaluates(source: Source) -> bool:
+    """Whether the file is a script that evaluates and that no other file imports: its loaders feed no training."""
+    return only_evaluates(source) and (source.neighbours is None or not source.neighbours.is_imported())
+
+
+def serves_evaluation_only(source: Source, call: ast.Call) -> bool:
+    """Whether a loader is of a script that evaluates, or of a function that by its name is there for a test: `load_test_data`."""
+    function = source.enclosing(call, *FUNCTIONS)
+    is_for_test = isinstance(function, FUNCTIONS) and _FOR_TEST.search(function.name) is not None
+    return is_for_test or is_script_that_evaluates(source)
 
 
 def _takes_one(loop: ast.For | ast.AsyncFor) -> bool:
@@ -245,3 +267,45 @@ def _above(lines: list[str], line: int) -> list[str]:
         line -= 1
         found.append(lines[line])
     return found
+
+
+def takes_one_batch(source: Source, call: ast.Call) -> bool:
+    """Whether there is one batch in all: `batch_size=len(dataset)`, or a loader used only in `next(iter(loader))`.
+
+    Likewise where a loop only names its batch, and what follows reads it: of more batches it would keep the last.
+    """
+    batch_size = argument(source, call, "batch_size", 1)
+    if isinstance(batch_size, ast.Call) and isinstance(batch_size.func, ast.Name) and batch_size.func.id == "len":
+        return True
+    if isinstance(batch_size, ast.expr) and _is_length_of(batch_size, argument(source, call, "dataset", 0)):
+        return True
+    if _is_next_of_iter(source, call) or only_names_batch(source, call):
+        return True
+    assignment = source.parent(call)
+    if not isinstance(assignment, ast.Assign) or not isinstance(name := assignment.targets[0], ast.Name):
+        return False
+    if assigned_value(source, name) is not call or len(source.lookup(name)) != 1:
+        return False
+    uses = source.uses_of(name, name.id)
+    return bool(uses) and all(_is_next_of_iter(source, use) for use in uses)
+
+
+def _is_length_of(size: ast.expr, dataset: Argument) -> bool:
+    """Whether a number is how many rows the dataset has, a tensor: `x.shape[0]`, `x.size(0)`."""
+    match size:
+        case ast.Subscript(value=ast.Attribute(value=rows, attr="shape"), slice=ast.Constant(value=0)):
+            pass
+        case ast.Call(func=ast.Attribute(value=rows, attr="size"), args=[ast.Constant(value=0)]):
+            pass
+        case _:
+            return False
+    return isinstance(dataset, ast.expr) and ast.dump(rows) == ast.dump(dataset)
+
+
+def _is_next_of_iter(source: Source, node: ast.expr) -> bool:
+    """Whether an expression is the loader in `next(iter(loader))` or `iter(loader).next()`."""
+    once = source.parent(node)
+    if not isinstance(once, ast.Call) or last_name(once.func) != "iter":
+        return False
+    taken = source.parent(once)
+    return last_name(taken.func if isinstance(taken, ast.Call) else taken) in ("next", "__next__") if taken else False
