@@ -16,14 +16,11 @@ from perfaudit.static.checks.dataloader_no_workers.datasets import (
     may_be_on_device,
 )
 from perfaudit.static.checks.dataloader_no_workers.loader_uses import (
+    feeds_no_long_training,
     is_asked_for_batches,
-    is_built_for_each_object,
     is_script_that_evaluates,
-    judges_single_samples,
     says_why_not,
-    serves_evaluation_only,
     stays_on_host,
-    takes_few_batches,
     takes_one_batch,
     takes_samples_in_order,
 )
@@ -92,8 +89,7 @@ def dataloader_no_pin_memory(source: Source, call: ast.Call) -> Iterator[Seen]:
         workers = argument(source, call, "num_workers", NUM_WORKERS)
         is_hint = is_ready or says_why_not(source, call, workers) or only_arranges(source, call)
         is_hint = is_hint or is_made_by_eval(source, dataset) or is_made_anew(source, call, dataset)
-        is_hint = is_hint or takes_few_batches(source, call) or judges_single_samples(source, call)
-        is_hint = is_hint or is_built_for_each_object(source, call) or serves_evaluation_only(source, call)
+        is_hint = is_hint or feeds_no_long_training(source, call)
         yield Seen(call, message, Proposal(f"{advice}: {why}"), hint=is_hint)
         return
     if may_be_on_device(source, call) or _collates_out_of_sight(source, call):

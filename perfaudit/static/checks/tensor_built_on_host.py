@@ -29,7 +29,7 @@ from perfaudit.static.understanding.values import (
 EXACT = {"torch.zeros", "torch.ones", "torch.full", "torch.empty", "torch.eye"}
 RANDOM = {"torch.rand", "torch.randn", "torch.randint", "torch.randperm"}
 COUNTED = {"torch.arange", "torch.linspace"}
-_SAMPLES = regex(r"^_?((p|ddim|ddpm|get|draw|run)_)*(sampl(e|er|es|ing)|generate|infer(ence)?|synthesi[sz]e)(_|$)")
+_SAMPLES = regex(r"^_?((p|ddim|ddpm|get|draw|run)_)*(sampl(e|er|es|ing)|generate|infer(ence)?|synthesi[sz]e|beam)(_|$)")
 _IN_TRAINING = regex(r"^(is_)?train(ing)?$")
 # With `requires_grad` the copy is not a leaf, and the fix would make one.
 # What follows may be done on the device as well: casts that are exact there, and the same memory in another shape.
@@ -53,7 +53,8 @@ def tensor_built_on_host(source: Source, call: ast.Call) -> Iterator[Seen]:
     if changes_default_device(source) or _has_no_element(source, built) or _joins_samples(source, call):
         return
     changes = _changes(source, built, name)
-    edits = _edits(source, call, moved, built, device) if device else None
+    is_cut = "rounding" in changes and _is_cut_to_integers(moved, built)  # 4.9999 of another device would be 4
+    edits = _edits(source, call, moved, built, device) if device and not is_cut else None
     fix = Proposal("build it on the device", edits, "unsafe" if changes else "safe", changes)
     hot = not runs_seldom(source, call) and runs_often(source, call)
     often = ", on every step" if hot and not _is_in_rare_branch(source, call) else ""
@@ -62,7 +63,7 @@ def tensor_built_on_host(source: Source, call: ast.Call) -> Iterator[Seen]:
     is_shown = in_no_grad(source, call) and (not hot or _is_in_sampler(source, call))
     is_of_step = hot or _goes_where_given_tensor_is(source, call) or _is_of_penalty(source, call)
     is_hint = runs_seldom(source, call) or is_shown or not is_of_step
-    is_hint = is_hint or _is_in_branch_left_out(source, call)
+    is_hint = is_hint or _is_in_branch_left_out(source, call) or (not hot and _is_in_sampler(source, call))
     yield Seen(call, message, fix, hot=hot, hint=is_hint)
 
 
@@ -80,6 +81,16 @@ def _innermost(source: Source, moved: ast.expr) -> ast.Call | None:
         else:
             return moved
     return None
+
+
+def _is_cut_to_integers(moved: ast.expr, built: ast.Call) -> bool:
+    """Whether a cast to integers stands between a tensor that is filled and its move."""
+    while isinstance(moved, ast.Call) and moved is not built:
+        if isinstance(moved.func, ast.Attribute) and moved.func.attr in ("long", "int", "bool"):
+            return True
+        is_method = isinstance(moved.func, ast.Attribute) and moved.func.attr in _STAYS_ITS_OWN
+        moved = moved.func.value if is_method and isinstance(moved.func, ast.Attribute) else moved.args[0]
+    return False
 
 
 def _is_of_penalty(source: Source, call: ast.Call) -> bool:

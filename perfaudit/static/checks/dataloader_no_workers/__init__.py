@@ -21,14 +21,10 @@ from perfaudit.static.checks.dataloader_no_workers.datasets import (
     writes_to_itself,
 )
 from perfaudit.static.checks.dataloader_no_workers.loader_uses import (
+    feeds_no_long_training,
     is_asked_for_batches,
-    is_built_for_each_object,
-    is_built_for_others,
-    judges_single_samples,
     only_looks_at_batches,
     says_why_not,
-    serves_evaluation_only,
-    takes_few_batches,
     takes_one_batch,
 )
 from perfaudit.static.checks.dataloader_no_workers.sample_work import (
@@ -47,7 +43,7 @@ from perfaudit.static.hoist import hoist
 from perfaudit.static.registry import Joined, Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
 from perfaudit.static.understanding.called_functions import callers
-from perfaudit.static.understanding.demonstrations import is_shown_only, is_test
+from perfaudit.static.understanding.demonstrations import is_test
 from perfaudit.static.understanding.devices import changes_default_device
 from perfaudit.static.understanding.entry import ARGUMENTS_OF_TRAINER, runs_unguarded
 from perfaudit.static.understanding.evaluation import EVALUATION_NAME
@@ -121,12 +117,9 @@ def dataloader_no_workers(source: Source, call: ast.Call) -> Iterator[Seen]:
         "while the device waits"
     )
     fix = _proposal(source, call, workers, unless, dataset)
-    is_shown = is_shown_only(source, call) and source.neighbours is not None and source.neighbours.is_imported()
-    is_shown = is_shown and not is_built_for_others(source, call)
-    is_shown = is_shown or _serves_one_evaluation(source, call) or is_made_by_eval(source, dataset)
-    is_shown = is_shown or is_made_anew(source, call, dataset) or takes_few_batches(source, call)
-    is_shown = is_shown or judges_single_samples(source, call) or is_built_for_each_object(source, call)
-    is_shown = is_shown or _makes_tensors_on_gpu(source) or serves_evaluation_only(source, call)
+    is_shown = feeds_no_long_training(source, call) or _serves_one_evaluation(source, call)
+    is_shown = is_shown or is_made_by_eval(source, dataset) or is_made_anew(source, call, dataset)
+    is_shown = is_shown or _makes_tensors_on_gpu(source)
     is_hint = is_shown or (is_ready and _only_joins(source, collate)) or only_arranges(source, call)
     yield Seen(call, message, fix, joined=_with_pinning(source, call, message, fix), hint=is_hint)
 

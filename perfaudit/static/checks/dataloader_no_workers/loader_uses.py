@@ -8,6 +8,7 @@ import re
 from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
 from perfaudit.static.understanding.backward import backward_calls
+from perfaudit.static.understanding.demonstrations import is_shown_only
 from perfaudit.static.understanding.evaluation import only_evaluates
 from perfaudit.static.understanding.loaders import Pass, passes
 from perfaudit.static.understanding.names import last_name
@@ -78,6 +79,18 @@ def _whole(node: ast.expr) -> ast.expr:
     return node.value if isinstance(node, ast.Subscript) else node
 
 
+def feeds_no_long_training(source: Source, call: ast.Call) -> bool:
+    """Whether workers would pay little: a module tries itself out, a test, a few samples, one of many clients."""
+    is_trial = is_shown_only(source, call) and source.neighbours is not None and source.neighbours.is_imported()
+    return (
+        (is_trial and not _is_built_for_others(source, call))
+        or takes_few_batches(source, call)
+        or judges_single_samples(source, call)
+        or is_built_for_each_object(source, call)
+        or serves_evaluation_only(source, call)
+    )
+
+
 def takes_few_batches(source: Source, call: ast.Call) -> bool:
     """Whether each loop over a loader is left by a `break` that counts its batches, and none of them trains: a few samples.
 
@@ -85,7 +98,7 @@ def takes_few_batches(source: Source, call: ast.Call) -> bool:
     """
     own = [item for item in passes(source) if any(loader is call for loader in item.loaders)]
     training = [step.loop for step in step_loops(source)]
-    if is_built_for_others(source, call):
+    if _is_built_for_others(source, call):
         return False
     return bool(own) and all(
         item.loop not in training
@@ -94,7 +107,7 @@ def takes_few_batches(source: Source, call: ast.Call) -> bool:
     )
 
 
-def is_built_for_others(source: Source, call: ast.Call) -> bool:
+def _is_built_for_others(source: Source, call: ast.Call) -> bool:
     """Whether a file that imports this one calls the function that builds the loader."""
     function = source.enclosing(call, *FUNCTIONS)
     if not isinstance(function, FUNCTIONS) or source.neighbours is None:

@@ -101,7 +101,8 @@ def _seen_copies(source: Source, calls: list[ast.Call], part: Part, is_hint: boo
     first = calls[0]
     also = f" and {len(calls) - 1} more" if len(calls) > 1 else ""
     title = "copy with `non_blocking=True`"
-    if part.loaders and any(_is_in_function_of_its_own(source, call, part) for call in calls):
+    is_helper = any(_is_in_function_of_its_own(source, call, part) for call in calls)
+    if part.loaders and is_helper:
         title, edits = f"{title}, if nobody writes into the batch behind it", None
     elif _imports_transformers(source) and any(isinstance(_copied_tensor(source, call), ast.Name) for call in calls):
         title, edits = f"{title}, where what is copied are tensors", None
@@ -120,7 +121,8 @@ def _seen_copies(source: Source, calls: list[ast.Call], part: Part, is_hint: boo
         hint=is_hint
         or _is_taken_once(source, first, part)
         or _waits_anyway(source, part)
-        or _is_waited_for(source, calls[-1]),
+        or _is_waited_for(source, calls[-1])
+        or (is_helper and isinstance(part.taken, ast.For) and _evaluates(source, part.taken)),
     )
 
 
