@@ -1,0 +1,112 @@
+"""Code that trains or evaluates, as a flag or an argument says which."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from perfaudit.static.checks.eval_without_no_grad.chosen_by_call import test_that_leaves_out
+from perfaudit.static.checks.eval_without_no_grad.eval_mode import ends_eval_mode, in_eval_mode
+from perfaudit.static.checks.eval_without_no_grad.evaluations import (
+    loops_behind,
+    names_given,
+    outermost_loops,
+    own_names,
+)
+from perfaudit.static.checks.eval_without_no_grad.model_runs import records_graph, runs_model
+from perfaudit.static.checks.eval_without_no_grad.surroundings import plain_decorators, plain_surroundings
+from perfaudit.static.registry import Proposal, Seen
+from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Loop, Source
+from perfaudit.static.understanding.backward import backward_calls
+from perfaudit.static.understanding.called_functions import called_function, callers
+from perfaudit.static.understanding.names import dotted_name
+
+
+def trained_or_evaluated(source: Source, statement: ast.stmt, model: str) -> Iterator[tuple[Loop | Function, Seen]]:
+    """Code that trains or evaluates, as a flag says that also chose the mode: `if train: model.train() else: model.eval()`.
+
+    A loop, or a function that makes one step and is called in a loop.
+    """
+    choice = source.parent(statement)
+    if not isinstance(choice, ast.If) or not choice.orelse:
+        return
+    other = choice.body if any(item is statement for item in choice.orelse) else choice.orelse
+    is_train = any(
+        f"{model}.train" == dotted_name(n.func) for s in other for n in ast.walk(s) if isinstance(n, ast.Call)
+    )
+    if not is_train:
+        return
+    test = source.text_of(choice.test)
+    flag = test if other is choice.body else f"not ({test})"
+    around = source.parent(choice)
+    each = (around,) if isinstance(around, LOOPS) else ()  # each turn chooses anew
+    for loop in (*each, *loops_behind(source, choice, model), *_step_around(source, choice)):
+        calls = [node for node in ast.walk(loop) if isinstance(node, ast.Call)]
+        runs = [call for call in calls if runs_model(source, call, model)]
+        steps = [c for c in calls if isinstance(c.func, ast.Attribute) and c.func.attr == "backward"]
+        if not runs or not steps or not all(records_graph(source, run) for run in runs):
+            continue
+        if not all(_is_under(source, step, choice.test, other is choice.body) for step in steps):
+            continue
+        if not any(_is_under(source, run, choice.test, other is choice.body) for run in runs):
+            first = min(runs, key=lambda run: (run.lineno, run.col_offset))
+            message = f"`{source.brief(first)}` also evaluates, in eval mode, and records a graph then"
+            advice = f"run the forward pass and the loss under `torch.set_grad_enabled({flag})`"
+            yield loop, Seen(first, f"{message}, which no backward pass uses", Proposal(advice))
+
+
+def _step_around(source: Source, choice: ast.If) -> Iterator[Function]:
+    """The function whose body a choice of the mode stands in, if a loop calls it and no backward pass of it is in a loop."""
+    function = source.parent(choice)
+    if not isinstance(function, FUNCTIONS):
+        return
+    is_in_loop = any(source.enclosing(call, *LOOPS) is not None for call in callers(source, function))
+    own = [call for call in backward_calls(source) if source.enclosing(call, *FUNCTIONS) is function]
+    if is_in_loop and own and all(source.enclosing(call, *LOOPS, within=function) is None for call in own):
+        yield function
+
+
+def evaluated_by_arguments(source: Source, statement: ast.stmt, model: str) -> Iterator[tuple[Loop, Seen]]:
+    """Loops that train or evaluate, called behind a statement with arguments that leave the backward pass out."""
+    for item in in_eval_mode(source, statement, model):
+        for call in (node for node in ast.walk(item) if isinstance(node, ast.Call)):
+            function = called_function(source, call)
+            if function is None or not plain_decorators(function) or not plain_surroundings(source, call):
+                continue
+            for name in names_given(call, function, {model}) | own_names(call, model):
+                yield from _loops_that_train_too(source, function, call, name)
+
+
+def _loops_that_train_too(
+    source: Source, function: Function, call: ast.Call, model: str
+) -> Iterator[tuple[Loop, Seen]]:
+    if any(ends_eval_mode(source, node, model) for node in ast.walk(function)):
+        return
+    for loop in (loop for item in function.body for loop in outermost_loops(item)):
+        calls = [node for node in ast.walk(loop) if isinstance(node, ast.Call)]
+        runs = [run for run in calls if runs_model(source, run, model)]
+        steps = [c for c in calls if isinstance(c.func, ast.Attribute) and c.func.attr == "backward"]
+        tests = {test_that_leaves_out(source, step, function, call) for step in steps}
+        if not runs or len(tests) != 1 or "" in tests or not all(records_graph(source, run) for run in runs):
+            continue
+        first = min(runs, key=lambda run: (run.lineno, run.col_offset))
+        if any(test_that_leaves_out(source, run, function, call) for run in runs):
+            continue
+        message = f"`{source.brief(first)}` also evaluates, in eval mode, and records a graph then"
+        test = tests.pop()
+        flag = test if test.startswith("not ") or " is " in test else f"bool({test})"
+        advice = f"run the forward pass and the loss under `torch.set_grad_enabled({flag})`"
+        yield loop, Seen(first, f"{message}, which no backward pass uses", Proposal(advice))
+
+
+def _is_under(source: Source, node: ast.AST, test: ast.expr, in_body: bool) -> bool:
+    """Whether a condition with the same words decides that the node runs, with the same answer."""
+    child = node
+    for ancestor in source.ancestors(node):
+        if isinstance(ancestor, ast.If) and ast.dump(ancestor.test) == ast.dump(test):
+            branch = ancestor.body if in_body else ancestor.orelse
+            return any(child is item for item in branch)
+        if isinstance(ancestor, FUNCTIONS):
+            return False
+        child = ancestor
+    return False

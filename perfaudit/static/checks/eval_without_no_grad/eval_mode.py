@@ -1,0 +1,70 @@
+"""What puts a model into eval mode, and what ends that."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from perfaudit.static.source import Source
+from perfaudit.static.understanding.names import dotted_name, last_name
+
+MOVES = {"cuda", "to", "cpu", "float"}  # methods of a model that return it as it is, in the mode it was in
+
+
+def is_eval(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and last_name(node.func) == "eval"
+
+
+def is_train_false(call: ast.AST) -> bool:
+    """`model.train(False)`, which is `model.eval()`."""
+    if not isinstance(call, ast.Call) or last_name(call.func) != "train":
+        return False
+    mode = [*call.args, *(keyword.value for keyword in call.keywords if keyword.arg == "mode")]
+    return len(mode) == 1 and isinstance(mode[0], ast.Constant) and mode[0].value is False
+
+
+def put_in_eval_mode(source: Source, call: ast.Call) -> str:
+    """The model of `model.eval()`, `model.train(False)` and `model = build().eval().to(device)`; "" for any other `eval`."""
+    has_arguments = bool(call.args or call.keywords) and not is_train_false(call)
+    if has_arguments or not isinstance(call.func, ast.Attribute):
+        return ""
+    statement = source.statement(call)
+    if isinstance(statement, ast.Expr) and statement.value is call:
+        return dotted_name(call.func.value)
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        return ""
+    value: ast.AST = statement.value
+    while value is not call:  # `.eval().to(device)`: only method calls behind it
+        if not (isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute)):
+            return ""
+        value = value.func.value
+    return dotted_name(statement.targets[0])
+
+
+def in_eval_mode(source: Source, statement: ast.stmt, model: str) -> Iterator[ast.stmt]:
+    """The plain statements behind the one that puts a model into eval mode, until one may end that."""
+    block = source.block(statement)
+    for item in block[next(n for n, item in enumerate(block) if item is statement) + 1 :]:
+        if any(ends_eval_mode(source, node, model) for node in ast.walk(item)):
+            return
+        if isinstance(item, (ast.Expr, ast.Assign, ast.AugAssign, ast.Return)):
+            yield item
+
+
+def ends_eval_mode(source: Source, node: ast.AST, model: str) -> bool:
+    """Whether a node puts the model into another mode, or another model under its name; `net = net.cuda()` does neither."""
+    if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store):
+        return dotted_name(node) == model and not _is_moved(source, node, model)
+    is_mode = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "train"
+    return is_mode and not is_train_false(node)
+
+
+def _is_moved(source: Source, target: ast.AST, model: str) -> bool:
+    """Whether a model is bound to what moves it: `net = net.cuda()`, `model = model.to(device)`."""
+    value = source.parent(target)
+    if not isinstance(value, ast.Assign) or len(value.targets) != 1 or value.targets[0] is not target:
+        return False
+    moved = value.value
+    if not isinstance(moved, ast.Call) or not isinstance(moved.func, ast.Attribute) or moved.func.attr not in MOVES:
+        return False
+    return dotted_name(moved.func.value) == model

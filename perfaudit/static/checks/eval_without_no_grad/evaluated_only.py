@@ -1,0 +1,137 @@
+"""Loops that evaluate a model and no more, here and in other files, and what is said of them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from perfaudit.static import edit
+from perfaudit.static.checks.eval_without_no_grad.escape import graph_escapes, proves_no_graph
+from perfaudit.static.checks.eval_without_no_grad.eval_mode import in_eval_mode, is_eval
+from perfaudit.static.checks.eval_without_no_grad.evaluations import MAX_CALLS, evaluations, in_eval_mode_still
+from perfaudit.static.checks.eval_without_no_grad.frozen import may_be_frozen
+from perfaudit.static.checks.eval_without_no_grad.model_runs import records_graph, runs_model
+from perfaudit.static.checks.eval_without_no_grad.surroundings import (
+    gradients_are_off,
+    plain_decorators,
+    plain_surroundings,
+)
+from perfaudit.static.checks.eval_without_no_grad.unseen_calls import unseen_call
+from perfaudit.static.checks.eval_without_no_grad.wanted_gradients import EVALUATION, gets, needs_gradients
+from perfaudit.static.registry import Proposal, Seen
+from perfaudit.static.source import Function, Loop, Source
+from perfaudit.static.understanding.backward import backward_calls
+from perfaudit.static.understanding.elsewhere import called_elsewhere
+from perfaudit.static.understanding.models import is_visible
+from perfaudit.static.understanding.names import dotted_name, last_name
+from perfaudit.static.understanding.values import enclosing_function
+
+FAST_PATHS = {
+    f"torch.nn.{name}"
+    for name in (
+        "MultiheadAttention",
+        "Transformer",
+        "TransformerEncoder",
+        "TransformerEncoderLayer",
+        "LSTM",
+        "GRU",
+        "RNN",
+    )
+}
+
+
+def evaluated_only(source: Source, call: ast.Call, statement: ast.stmt, model: str) -> Iterator[tuple[Loop, Seen]]:
+    """Loops that evaluate the model and no more."""
+    value = statement.value if isinstance(statement, ast.Assign) else call.func
+    for loop, name in evaluations(source, statement, model):
+        runs = [node for node in ast.walk(loop) if isinstance(node, ast.Call) and runs_model(source, node, name)]
+        if not runs or not all(records_graph(source, run) for run in runs):
+            continue
+        if needs_gradients(source, loop, name) or proves_no_graph(loop, runs):
+            continue
+        if (seen := _seen_loop(source, loop, runs, name, value)) is not None:
+            yield loop, seen
+
+
+def evaluated_elsewhere(source: Source, statement: ast.stmt, model: str) -> Iterator[tuple[Loop, Seen]]:
+    """Loops of functions of other files that are handed the model behind the statement which puts it into eval mode."""
+    for item in in_eval_mode(source, statement, model):
+        for call in (node for node in ast.walk(item) if isinstance(node, ast.Call) and gets(node, model)):
+            there = called_elsewhere(source, call)
+            if there is None or there.source is source or not plain_decorators(there.function):
+                continue
+            if not plain_surroundings(source, call) or any(is_eval(node) for node in ast.walk(there.function)):
+                continue  # where the other file puts it into eval mode, that file is told
+            for given in {name for name, value in there.named_arguments if dotted_name(value) == model}:
+                for loop, name in in_eval_mode_still(there.source, there.function, given, MAX_CALLS - 1):
+                    if (first := _recorded_for_nothing(there.source, loop, name)) is not None:
+                        where = f"{there.source.path.rpartition('/')[2]} line {first.lineno}"
+                        message = (
+                            f"`{source.brief(call)}` runs `{model}` in eval mode, but records a graph, which no backward pass "
+                            f"uses: `{there.source.brief(first)}`, {where}"
+                        )
+                        yield loop, Seen(call, message, Proposal("call it under `torch.no_grad()`"))
+
+
+def _recorded_for_nothing(source: Source, loop: Loop, model: str) -> ast.Call | None:
+    """The first call of the model in a loop, where all of them surely record a graph and nothing of it leaves the loop."""
+    runs = [node for node in ast.walk(loop) if isinstance(node, ast.Call) and runs_model(source, node, model)]
+    if not runs or not all(records_graph(source, run) for run in runs) or gradients_are_off(source, runs[0]):
+        return None
+    if may_be_frozen(source, model) or needs_gradients(source, loop, model) or proves_no_graph(loop, runs):
+        return None
+    if graph_escapes(source, loop, runs) or unseen_call(source, loop, runs, model) is not None:
+        return None
+    return min(runs, key=lambda run: (run.lineno, run.col_offset))
+
+
+def _seen_loop(source: Source, loop: Loop, runs: list[ast.Call], name: str, value: ast.expr) -> Seen | None:
+    first = min(runs, key=lambda run: (run.lineno, run.col_offset))
+    message = f"`{source.brief(first)}` runs in eval mode, but records a graph, which no backward pass"
+    if graph_escapes(source, loop, runs):
+        if not graph_escapes(source, loop, runs, in_order=True):
+            return Seen(first, f"{message} uses", Proposal("run the loop under `torch.no_grad()`"))
+        if not _only_evaluates(source, enclosing_function(source, loop)):
+            return None
+        return Seen(
+            first,
+            f"`{source.brief(first)}` runs in eval mode, but records a graph, and what is kept of it holds on to it",
+            Proposal("run the function under `torch.no_grad()`, if nothing differentiates what it returns"),
+        )
+    if (unseen := unseen_call(source, loop, runs, name)) is not None:
+        advice = f"run the loop under `torch.no_grad()`, if `{source.brief(unseen)}` differentiates nothing"
+        return Seen(first, f"{message} in this file uses", Proposal(advice))
+    if _keeps_results(source):
+        advice = "run the loop under `torch.no_grad()`, if training does not use what `forward` keeps on `self`"
+        return Seen(first, f"{message} uses", Proposal(advice))
+    no_grad, imported = edit.name_for(source, "torch.no_grad")
+    exact = is_visible(source, value) and not any(source.calls(path) for path in FAST_PATHS)
+    changes = () if exact else ("rounding",)
+    return Seen(
+        first,
+        f"{message} uses",
+        Proposal(
+            f"run the loop under `{no_grad}()`",
+            edit.together(edit.wrap_block(source, [loop], f"with {no_grad}():"), imported),
+            "unsafe" if changes else "safe",  # without gradients, attention and recurrent layers take other kernels
+            changes,
+        ),
+    )
+
+
+def _keeps_results(source: Source) -> bool:
+    """Whether some `forward` of the file keeps something on `self`: made without gradients, it may be used with them."""
+    kept = (node for node in source.nodes(ast.Attribute) if isinstance(node.ctx, ast.Store))
+    return any(
+        last_name(node.value) == "self" and (around := enclosing_function(source, node)) and around.name == "forward"
+        for node in kept
+    )
+
+
+def _only_evaluates(source: Source, function: Function | None) -> bool:
+    """Whether a function evaluates, by its name, and no function that calls it runs a backward pass."""
+    if function is None or not EVALUATION.fullmatch(function.name):
+        return False
+    training = [enclosing_function(source, call) for call in backward_calls(source)]
+    uses = [use for use in source.nodes(ast.Call) if last_name(use.func) == function.name]
+    return bool(uses) and not any(enclosing_function(source, use) is known for use in uses for known in training)

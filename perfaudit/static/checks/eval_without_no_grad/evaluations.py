@@ -1,0 +1,89 @@
+"""The loops in which a model is in eval mode: behind the statement that sets it, around it, and in functions that get it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from perfaudit.static.checks.eval_without_no_grad.eval_mode import ends_eval_mode
+from perfaudit.static.checks.eval_without_no_grad.surroundings import plain_decorators, plain_surroundings
+from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Loop, Source
+from perfaudit.static.understanding.called_functions import called_function
+from perfaudit.static.understanding.names import dotted_name
+
+MAX_CALLS = 3  # functions through which the model is handed from the one that puts it into eval mode
+
+
+def loops_behind(source: Source, statement: ast.stmt, model: str) -> Iterator[Loop]:
+    """The outermost loops behind a statement in its block, as long as the model stays in eval mode."""
+    block = source.block(statement)
+    after = block[next(n for n, item in enumerate(block) if item is statement) + 1 :]
+    for item in after:
+        yield from outermost_loops(item)
+        if any(ends_eval_mode(source, node, model) for node in ast.walk(item)):
+            return
+
+
+def evaluations(source: Source, statement: ast.stmt, model: str) -> Iterator[tuple[Loop, str]]:
+    """The loops in which the model is in eval mode, with its name there.
+
+    Behind the statement, around it where each turn puts the model into eval mode, and in functions that are handed the model.
+    """
+    around = source.parent(statement)
+    if isinstance(around, LOOPS) and not ends_eval_mode(source, around, model):
+        yield around, model
+    block = source.block(statement)
+    for item in block[next(n for n, item in enumerate(block) if item is statement) + 1 :]:
+        yield from ((loop, model) for loop in outermost_loops(item))
+        if any(ends_eval_mode(source, node, model) for node in ast.walk(item)):
+            return
+        yield from _evaluations_by_call(source, item, model)
+
+
+def _evaluations_by_call(
+    source: Source, statement: ast.stmt, model: str, calls: int = MAX_CALLS
+) -> Iterator[tuple[Loop, str]]:
+    """The loops of functions of this file that a statement calls with the model, directly or through others."""
+    if not isinstance(statement, (ast.Expr, ast.Assign, ast.AugAssign, ast.Return)):
+        return
+    for call in (node for node in ast.walk(statement) if isinstance(node, ast.Call)):
+        function = called_function(source, call)
+        if function is None or not plain_decorators(function) or not plain_surroundings(source, call):
+            continue
+        for name in names_given(call, function, {model}) | own_names(call, model):
+            yield from in_eval_mode_still(source, function, name, calls - 1)
+
+
+def in_eval_mode_still(source: Source, function: Function, model: str, calls: int) -> Iterator[tuple[Loop, str]]:
+    for item in function.body:
+        yield from ((loop, model) for loop in outermost_loops(item))
+        if any(ends_eval_mode(source, node, model) for node in ast.walk(item)):
+            return
+        if calls:
+            yield from _evaluations_by_call(source, item, model, calls)
+
+
+def own_names(call: ast.Call, model: str) -> set[str]:
+    """The name of a model that an object keeps, in a method that is called on the same object."""
+    is_own = isinstance(call.func, ast.Attribute) and dotted_name(call.func.value) == "self"
+    return {model} if is_own and model.startswith("self.") else set()
+
+
+def outermost_loops(statement: ast.stmt) -> Iterator[Loop]:
+    if isinstance(statement, LOOPS):
+        yield statement
+    if isinstance(statement, (*LOOPS, *FUNCTIONS, ast.ClassDef)):
+        return
+    for child in ast.iter_child_nodes(statement):
+        if isinstance(child, ast.stmt):
+            yield from outermost_loops(child)
+        elif isinstance(child, (ast.ExceptHandler, ast.match_case)):
+            for inner in child.body:
+                yield from outermost_loops(inner)
+
+
+def names_given(call: ast.Call, function: Function, models: set[str]) -> set[str]:
+    """The parameters that a call of a function fills with one of the models."""
+    parameters = [a.arg for a in function.args.args][isinstance(call.func, ast.Attribute) :]
+    given = [*zip(parameters, call.args, strict=False), *((k.arg, k.value) for k in call.keywords)]
+    return {name for name, value in given if name and dotted_name(value) in models}

@@ -1,0 +1,101 @@
+"""Models that record nothing: their parameters are frozen, or `forward` leaves gradients out."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Iterator
+
+from perfaudit.static.source import FUNCTIONS, Function, Source
+from perfaudit.static.understanding.names import dotted_name
+from perfaudit.static.understanding.no_grad import NO_GRAD, SET_GRAD
+from perfaudit.static.understanding.values import argument, assigned_value, is_false, resolve
+
+
+@functools.lru_cache(maxsize=4)
+def _frozen_modules(source: Source) -> frozenset[str] | None:
+    """The modules whose parameters the file freezes, as they are written; None where it is not clear whose it sets."""
+    found = set()
+    for node in source.nodes(ast.Attribute):
+        if node.attr == "requires_grad" and isinstance(node.ctx, ast.Store):
+            value = assigned_value(source, node)
+            if value is None or not is_false(source, value):
+                return None
+            found.add(_whose(source, node.value))
+    for call in source.calls(".requires_grad_"):
+        if not isinstance(call.func, ast.Attribute) or not is_false(source, argument(source, call, "requires_grad", 0)):
+            return None
+        found.add(_whose(source, call.func.value))
+    return None if "" in found else frozenset(found)
+
+
+def _whose(source: Source, node: ast.expr) -> str:
+    """The module of a parameter, `net.stem` of `p` in `for p in net.stem.parameters()`; else what is written; "" if neither."""
+    loop = source.enclosing(node, ast.For)
+    if not isinstance(loop, ast.For) or not isinstance(node, ast.Name):
+        return dotted_name(node)
+    if not any(isinstance(n, ast.Name) and n.id == node.id for n in ast.walk(loop.target)):
+        return dotted_name(node)
+    listed = loop.iter.func if isinstance(loop.iter, ast.Call) else None
+    is_listed = isinstance(listed, ast.Attribute) and listed.attr in ("parameters", "named_parameters")
+    return dotted_name(listed.value) if isinstance(listed, ast.Attribute) and is_listed else ""
+
+
+def may_be_frozen(source: Source, model: str) -> bool:
+    """Whether all parameters of a model may be frozen: it, or what holds it; a part of it leaves the others."""
+    frozen = _frozen_modules(source)
+    if frozen is None:
+        return True
+    last = model.rpartition(".")[2]
+    return any(m == model or model.startswith(f"{m}.") or m.rpartition(".")[2] == last for m in frozen)
+
+
+def classes_elsewhere(source: Source, call: ast.Call) -> Iterator[tuple[Source, ast.ClassDef]]:
+    """The classes of other files of the project that the model of `model.eval()` may be built of.
+
+    Of a parameter, those of all models that the file builds.
+    """
+    if source.neighbours is None or not isinstance(call.func, ast.Attribute):
+        return
+    model = call.func.value
+    made = resolve(source, model)
+    is_given = isinstance(model, ast.Name) and any(isinstance(b, ast.arg) for b in source.lookup(model))
+    for built in source.nodes(ast.Call) if is_given else [made]:
+        dotted = source.qualified_name(built.func) if isinstance(built, ast.Call) else None
+        if (
+            dotted
+            and dotted.rpartition(".")[2][:1].isupper()
+            and dotted.partition(".")[0] not in ("torch", "torchvision")
+        ):
+            found = source.neighbours.definition_of(dotted)
+            if found is not None and isinstance(found[1], ast.ClassDef):
+                yield found[0], found[1]
+
+
+def records_nothing(source: Source, definition: ast.ClassDef) -> bool:
+    """Whether a class of models freezes all its parameters when it is built, or may leave gradients out in `forward`."""
+    for method in (item for item in definition.body if isinstance(item, FUNCTIONS)):
+        if method.name == "forward" and _leaves_gradients_out(source, method):
+            return True
+        for loop in (node for node in ast.walk(method) if isinstance(node, ast.For) and method.name == "__init__"):
+            if dotted_name(loop.iter.func if isinstance(loop.iter, ast.Call) else loop.iter) != "self.parameters":
+                continue
+            for store in (n for n in ast.walk(loop) if isinstance(n, ast.Attribute) and n.attr == "requires_grad"):
+                value = assigned_value(source, store)
+                if value is not None and (is_false(source, value) or _is_false_by_default(method, value)):
+                    return True
+    return False
+
+
+def _leaves_gradients_out(source: Source, method: Function) -> bool:
+    nodes = (node for node in ast.walk(method) if isinstance(node, (ast.Name, ast.Attribute)))
+    return any(source.qualified_name(node) in NO_GRAD | SET_GRAD for node in nodes)
+
+
+def _is_false_by_default(method: Function, value: ast.expr) -> bool:
+    names = [argument.arg for argument in method.args.args]
+    if not isinstance(value, ast.Name) or value.id not in names:
+        return False
+    place = names.index(value.id) - len(names) + len(method.args.defaults)
+    default = method.args.defaults[place] if place >= 0 else None
+    return isinstance(default, ast.Constant) and default.value is False

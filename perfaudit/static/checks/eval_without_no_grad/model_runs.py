@@ -1,0 +1,42 @@
+"""Calls that run a model, and whether they surely record a graph."""
+
+from __future__ import annotations
+
+import ast
+
+from perfaudit.static.checks.eval_without_no_grad.surroundings import plain_decorators, plain_surroundings
+from perfaudit.static.checks.eval_without_no_grad.wanted_gradients import GRADIENT
+from perfaudit.static.source import Function, Source
+from perfaudit.static.understanding.called_functions import called_function
+from perfaudit.static.understanding.names import dotted_name, last_name
+from perfaudit.static.understanding.no_grad import NO_GRAD, SET_GRAD
+
+
+def runs_model(source: Source, call: ast.Call, model: str) -> bool:
+    """Whether a call is `model(x)`, or one of a function of this file that gets the model and calls it."""
+    if dotted_name(call.func) in (model, f"{model}.forward", f"{model}.module"):
+        return True
+    function = called_function(source, call)
+    if function is None:
+        return False
+    parameters = [a.arg for a in function.args.args]
+    if isinstance(call.func, ast.Attribute):
+        parameters = parameters[1:]
+    given = [*zip(parameters, call.args, strict=False), *((k.arg, k.value) for k in call.keywords)]
+    names = {name for name, value in given if dotted_name(value) == model}
+    return any(
+        isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id in names for n in ast.walk(function)
+    )
+
+
+def records_graph(source: Source, run: ast.Call) -> bool:
+    """Whether the forward pass provably records gradients, in this place and inside the function that is called."""
+    function = called_function(source, run)
+    if function is not None and (not plain_decorators(function) or _switches_gradients(source, function)):
+        return False
+    return plain_surroundings(source, run)
+
+
+def _switches_gradients(source: Source, function: Function) -> bool:
+    nodes = [n for n in ast.walk(function) if isinstance(n, (ast.Name, ast.Attribute))]
+    return any(source.qualified_name(node) in NO_GRAD | SET_GRAD or GRADIENT.search(last_name(node)) for node in nodes)

@@ -1,0 +1,89 @@
+"""Calls in an evaluation that may differentiate in code which the file does not show."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from perfaudit.expressions import regex
+from perfaudit.static.checks.eval_without_no_grad.evaluations import names_given
+from perfaudit.static.checks.eval_without_no_grad.wanted_gradients import gets
+from perfaudit.static.source import Loop, Source
+from perfaudit.static.understanding.called_functions import called_function
+from perfaudit.static.understanding.names import dotted_name, last_name
+from perfaudit.static.understanding.opaque import is_opaque, made_of, reports
+
+MODEL = regex(r"model|net(work)?$|encoder|decoder|backbone", re.IGNORECASE)
+MODEL_METHODS = {
+    "eval",
+    "generate",
+    "predict",
+    "encode",
+    "decode",
+    "parameters",
+    "named_parameters",
+    "state_dict",
+    "modules",
+    "zero_grad",
+}
+
+
+def unseen_call(source: Source, loop: Loop, runs: list[ast.Call], model: str) -> ast.Call | None:
+    """A call in the loop that may differentiate in code this file does not show; the model's own call if it may."""
+    if any(_wraps_a_model(source, made) for run in runs for made in made_of(source, run.func)):
+        return runs[0]
+    models = {model, *(dotted_name(c.func.value) for c in source.calls(".eval") if isinstance(c.func, ast.Attribute))}
+    holders = _holders(source, models)
+    pending: list[tuple[ast.AST, set[str]]] = [(loop, models)]
+    known: set[int] = set()
+    while pending:
+        root, run_here = pending.pop()
+        known.add(id(root))
+        for call in (node for node in ast.walk(root) if isinstance(node, ast.Call)):
+            function = called_function(source, call)
+            if function is not None and id(function) not in known:
+                pending.append((function, models | names_given(call, function, run_here)))
+            is_model = dotted_name(call.func).removesuffix(".forward").removesuffix(".module") in run_here - {""}
+            if is_model or _is_method_of(call, run_here):
+                continue
+            if is_opaque(source, call) or (_root(call.func) & holders and not reports(call)):
+                return call
+    return None
+
+
+def _wraps_a_model(source: Source, made: ast.expr) -> bool:
+    """Whether a model is what code that is not in this file makes of another one: `Tent(model)`."""
+    if not isinstance(made, ast.Call) or source.qualified_name(made.func) or called_function(source, made):
+        return False
+    return any(MODEL.search(last_name(argument)) for argument in (*made.args, *(k.value for k in made.keywords)))
+
+
+def _holders(source: Source, models: set[str]) -> set[str]:
+    """Names of what the model was handed to: of `craft` for `craft.bind(model)` and for `craft = Craft(model)`."""
+    found: set[str] = set()
+    for call in source.nodes(ast.Call):
+        if any(gets(call, model) for model in models if model) and not (
+            source.qualified_name(call.func) or ""
+        ).startswith("torch."):
+            statement = source.statement(call)
+            found |= _root(call.func) if isinstance(call.func, ast.Attribute) else set()
+            is_result = called_function(source, call) is not None  # `loss = compute_loss(model, batch)` holds no model
+            for target in statement.targets if isinstance(statement, ast.Assign) and not is_result else ():
+                found.add(dotted_name(target))
+    return found - models - {"", "self"}
+
+
+def _root(node: ast.expr) -> set[str]:
+    """Every name that a chain begins with: `self`, `self.a` and `self.a.run` of `self.a.run`."""
+    names: set[str] = set()
+    inner: ast.AST = node
+    while isinstance(inner, (ast.Attribute, ast.Call, ast.Subscript)):
+        names.add(dotted_name(inner))
+        inner = inner.func if isinstance(inner, ast.Call) else inner.value
+    return (names | {dotted_name(inner)}) - {""}
+
+
+def _is_method_of(call: ast.Call, models: set[str]) -> bool:
+    """Whether a call is one that models are known by: `model.eval()`, `model.generate(x)`."""
+    func = call.func
+    return isinstance(func, ast.Attribute) and func.attr in MODEL_METHODS and dotted_name(func.value) in models

@@ -1,0 +1,61 @@
+"""Whether an evaluation speaks of gradients or training: then they may be wanted."""
+
+from __future__ import annotations
+
+import ast
+
+from perfaudit.expressions import regex
+from perfaudit.static.checks.eval_without_no_grad.eval_mode import is_train_false
+from perfaudit.static.source import Function, Loop, Source
+from perfaudit.static.understanding.called_functions import called_function
+from perfaudit.static.understanding.loaders import VARIABLE
+from perfaudit.static.understanding.names import dotted_name, last_name
+from perfaudit.static.understanding.values import enclosing_function, is_false, resolve
+
+GRADIENT = regex(
+    r"grad(?!_fn)|backward|optim|attack|adversar|perturb|fgsm|pgd|saliency|explain|captum|(^|_)shap(ley)?($|_)|(^|_)cam($|_)|jacobian|hessian|"
+    r"forces?$|energy|potential|stress|langevin|pinn|pde($|_)|influence"  # models that differentiate in `forward`
+)
+EVALUATION = regex(r"_?(test|eval|evaluate|evaluation|validate|validation)(_(epoch|one_epoch|loop|model|set))?")
+
+
+def needs_gradients(source: Source, loop: Loop | Function, model: str) -> bool:
+    """Whether something in the loop, or in a function of this file that it calls, speaks of gradients or training."""
+    calls = [node for node in ast.walk(loop) if isinstance(node, ast.Call)]
+    if any(_hands_model_out(source, call, model) for call in calls):
+        return True
+    functions = [function for call in calls if (function := called_function(source, call))]
+    around = enclosing_function(source, loop)
+    is_evaluation = around is not None and bool(EVALUATION.fullmatch(around.name))
+    for node in [n for root in (loop, *functions) for n in ast.walk(root)]:
+        if isinstance(node, (ast.Yield, ast.YieldFrom, ast.Await)):  # the caller would run under no_grad in between
+            return True
+        is_habit = is_evaluation and dotted_name(node) == f"{model}.zero_grad"  # nothing fills them there
+        is_habit = (
+            is_habit or source.qualified_name(source.parent(node)) == VARIABLE
+        )  # `torch.autograd` of its `Variable`
+        if isinstance(node, (ast.Name, ast.Attribute)) and GRADIENT.search(last_name(node).lower()) and not is_habit:
+            return True
+        if isinstance(node, ast.keyword) and GRADIENT.search(node.arg or "") and not is_false(source, node.value):
+            return True
+        is_switch = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not is_train_false(node)
+        if is_switch and last_name(getattr(node, "func", node)) in ("train", "step"):
+            return True
+    return False
+
+
+def _hands_model_out(source: Source, call: ast.Call, model: str) -> bool:
+    """Whether a call lets code that is not in this file work on the model: `attack(model, x)`, `Attack(model)(x)`."""
+    if called_function(source, call) is None and gets(call, model):
+        return True
+    root: ast.AST = call.func
+    while isinstance(root, (ast.Attribute, ast.Call)):
+        root = root.value if isinstance(root, ast.Attribute) else root.func
+    if not isinstance(root, ast.Name) or root.id == model:
+        return False
+    made = resolve(source, root)
+    return isinstance(made, ast.Call) and called_function(source, made) is None and gets(made, model)
+
+
+def gets(call: ast.Call, model: str) -> bool:
+    return any(dotted_name(argument) == model for argument in (*call.args, *(k.value for k in call.keywords)))
