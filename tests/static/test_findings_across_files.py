@@ -206,3 +206,43 @@ def test_patches_that_another_file_cuts(project: Folder, other: str, severity: s
     neighbours = Project(sorted(folder.glob("*.py"))).seen_from(folder / "net.py")
     (finding,) = run_checks(Source("net.py", text, neighbours), all_rules(), frozenset(["PA203"]))
     assert finding.severity == severity
+
+
+ASKED_FOR = """
+import torch
+from torch import nn
+
+class Attention(nn.Module):
+    def __init__(self, output_attention=False):
+        super().__init__()
+        self.output_attention = output_attention
+
+    def forward(self, q, k, v):
+        weights = (q @ k.transpose(-2, -1)).softmax(dim=-1)
+        out = weights @ v
+        return (out, weights) if self.output_attention else (out, None)
+"""
+
+
+@pytest.mark.parametrize(
+    ("other", "is_silent"),
+    [
+        ("from net import Attention\nlayer = Attention(output_attention=True)", True),
+        (
+            "from net import Attention\ndef build(asked=True):\n    return Attention(output_attention=asked)",
+            True,
+        ),
+        ("from net import Attention\nlayer = Attention(output_attention=False)", False),
+        (
+            "from net import Attention\ndef build(output_attention):\n    return Attention(output_attention=output_attention)",
+            False,
+        ),
+        ("from net import Attention\nlayer = Other(output_attention=True)", False),
+        ("layer = Attention(output_attention=True)", False),  # another class: nothing joins the two
+    ],
+)
+def test_weights_of_an_attention_that_another_file_asks_for(project: Folder, other: str, is_silent: bool) -> None:
+    folder = project(**{"net.py": ASKED_FOR, "train.py": other})
+    neighbours = Project(sorted(folder.glob("*.py"))).seen_from(folder / "net.py")
+    found = run_checks(Source("net.py", ASKED_FOR, neighbours), all_rules(), frozenset(["PA203"]))
+    assert (not found) is is_silent

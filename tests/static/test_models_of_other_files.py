@@ -1,4 +1,4 @@
-"""Evaluations (PA801) of a model of another file, whose class records no graph by itself; datasets (PA101) made elsewhere."""
+"""Models of other files that record no graph, or differentiate (PA801); datasets that are made in other files (PA101)."""
 
 from __future__ import annotations
 
@@ -27,6 +27,21 @@ import torch
 class Net(torch.nn.Module):
     def forward(self, x):
         return self.body(x)
+"""
+ADAPTS = PLAIN.replace("return self.body(x)", "return x - torch.autograd.grad(self.body(x).sum(), x)[0]")
+KEPT = """\
+import torch
+from net import Net
+
+class Tester:
+    def __init__(self):
+        self.model = Net()
+        self.model = self.model.cuda()
+
+    def test(self, loader):
+        self.model.eval()
+        for x in loader:
+            print(self.model(x.cuda()).argmax(1).tolist())
 """
 WITHOUT = PLAIN.replace("return self.body(x)", "with torch.no_grad():\n            return self.body(x)")
 FROZEN = """\
@@ -76,12 +91,14 @@ def rules_found(folder: Path, rule: str, **texts: str) -> list[str]:
         (WITHOUT, []),
         (FROZEN, []),
         (FROZEN.replace("requires_grad=False", "requires_grad=True"), ["PA801"]),
+        (ADAPTS, []),
     ],
 )
-def test_an_evaluation_of_a_model_that_records_nothing_is_left_alone(
-    net: str, found: list[str], tmp_path: Path
+@pytest.mark.parametrize("run", [EVALUATION, KEPT])
+def test_an_evaluation_of_a_model_that_records_nothing_or_differentiates_is_left_alone(
+    net: str, run: str, found: list[str], tmp_path: Path
 ) -> None:
-    assert rules_found(tmp_path, "PA801", net=net, run=EVALUATION) == found
+    assert rules_found(tmp_path, "PA801", net=net, run=run) == found
 
 
 @pytest.mark.parametrize(("kind", "found"), [("TensorDataset", []), ("ConcatDataset", ["PA101"])])

@@ -8,9 +8,14 @@ from collections.abc import Iterator
 
 from perfaudit.static.checks.eval_without_no_grad.callers import calls_elsewhere
 from perfaudit.static.checks.eval_without_no_grad.chosen_by_flag import evaluated_by_arguments, trained_or_evaluated
-from perfaudit.static.checks.eval_without_no_grad.eval_mode import is_train_false, put_in_eval_mode
+from perfaudit.static.checks.eval_without_no_grad.eval_mode import is_train_false, models_put_in_eval_mode
 from perfaudit.static.checks.eval_without_no_grad.evaluated_only import evaluated_elsewhere, evaluated_only
-from perfaudit.static.checks.eval_without_no_grad.frozen import classes_elsewhere, may_be_frozen, records_nothing
+from perfaudit.static.checks.eval_without_no_grad.frozen import (
+    classes_elsewhere,
+    differentiates,
+    may_be_frozen,
+    records_nothing,
+)
 from perfaudit.static.checks.eval_without_no_grad.one_step import one_step
 from perfaudit.static.checks.eval_without_no_grad.surroundings import functions_around, gradients_are_off
 from perfaudit.static.old_torch import needs_old_torch
@@ -37,23 +42,26 @@ def _seen_in(source: Source) -> dict[int, list[Seen]]:
 
 
 def _unrecorded_evaluations(source: Source, call: ast.Call) -> Iterator[tuple[Loop | Function, Seen]]:
-    model = put_in_eval_mode(source, call)
-    if not model or not source.imports_torch or gradients_are_off(source, call) or may_be_frozen(source, model):
+    models = models_put_in_eval_mode(source, call)
+    if not models or not source.imports_torch or gradients_are_off(source, call):
         return
     if source.mentions("volatile") and needs_old_torch(source):  # `Variable(x, volatile=True)` records nothing there
         return
-    if any(records_nothing(inside, definition) for inside, definition in classes_elsewhere(source, call)):
+    classes = [*classes_elsewhere(source, call)]
+    if any(records_nothing(inside, found) or differentiates(inside, found) for inside, found in classes):
         return
-    statement = source.statement(call)
-    for loop, seen in (
-        *trained_or_evaluated(source, statement, model),
-        *evaluated_only(source, call, statement, model),
-        *evaluated_by_arguments(source, statement, model),
-        *evaluated_elsewhere(source, statement, model),
-        *one_step(source, statement, model),
-    ):
-        elsewhere = calls_elsewhere(source, functions_around(source, call) or [])
-        if not elsewhere.off:
-            yield loop, seen
-        elif elsewhere.on:  # the reader may look at the call that is as it should be
-            yield loop, seen._replace(message=f"{seen.message}, where {elsewhere.on} calls it outside of `no_grad`")
+    for model, statement in models:
+        if may_be_frozen(source, model):
+            continue
+        for loop, seen in (
+            *trained_or_evaluated(source, statement, model),
+            *evaluated_only(source, call, statement, model),
+            *evaluated_by_arguments(source, statement, model),
+            *evaluated_elsewhere(source, statement, model),
+            *one_step(source, statement, model),
+        ):
+            elsewhere = calls_elsewhere(source, functions_around(source, call) or [])
+            if not elsewhere.off:
+                yield loop, seen
+            elif elsewhere.on:  # the reader may look at the call that is as it should be
+                yield loop, seen._replace(message=f"{seen.message}, where {elsewhere.on} calls it outside of `no_grad`")

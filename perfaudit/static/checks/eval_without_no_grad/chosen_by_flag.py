@@ -103,10 +103,24 @@ def _is_under(source: Source, node: ast.AST, test: ast.expr, in_body: bool) -> b
     """Whether a condition with the same words decides that the node runs, with the same answer."""
     child = node
     for ancestor in source.ancestors(node):
-        if isinstance(ancestor, ast.If) and ast.dump(ancestor.test) == ast.dump(test):
-            branch = ancestor.body if in_body else ancestor.orelse
+        same, turned = (
+            (_positive(ancestor.test), _positive(test)) if isinstance(ancestor, ast.If) else (("", False),) * 2
+        )
+        if isinstance(ancestor, ast.If) and same[0] == turned[0]:
+            branch = ancestor.body if in_body is (same[1] is turned[1]) else ancestor.orelse
             return any(child is item for item in branch)
         if isinstance(ancestor, FUNCTIONS):
             return False
         child = ancestor
     return False
+
+
+def _positive(test: ast.expr) -> tuple[str, bool]:
+    """The words of a test without a negation, and whether it had one: `x is None` of `x is not None`, `x` of `not x`."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        words, is_negated = _positive(test.operand)
+        return words, not is_negated
+    if isinstance(test, ast.Compare) and isinstance(test.ops[0], (ast.IsNot, ast.NotEq)) and len(test.ops) == 1:
+        positive = ast.Is() if isinstance(test.ops[0], ast.IsNot) else ast.Eq()
+        return ast.dump(ast.Compare(test.left, [positive], test.comparators)), True
+    return ast.dump(test), False

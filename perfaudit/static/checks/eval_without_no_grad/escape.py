@@ -13,6 +13,10 @@ _FREE = regex(  # attributes and functions behind which there is no graph
     r"(item|tolist|detach|data|numpy|shape|size|dtype|device|argmax|argmin|argsort|eq|ne|gt|ge|lt|le|long|int|bool|byte|any|"
     r"all|isnan|nonzero|numel|dim|ndim|len|float|str|print|round|isinstance|range|keys|format)$"
 )
+_TO_NUMPY = regex(  # functions of numpy that take no tensor with a graph, and those that convert one, as their names say
+    r"(np|numpy)\.(array|asarray|isin|in1d|concatenate|vstack|hstack|searchsorted|unique|digitize)|(\w+\.)*\w*(to|as|get|2)_?numpy"
+)
+_DECODES = regex(r"decod|viterbi|nms")  # what comes out are labels and places, which carry no graph
 _SHOWN = regex(
     r"(print|float|int|str|round|format|len|info|debug|warning|write|log|add_scalar|isnan|isfinite|exp|sqrt|save_image|imshow)$"
 )
@@ -43,14 +47,15 @@ def _converted_at_once(loop: Loop) -> frozenset[str]:
         for place, statement in enumerate(block):
             name = _converted_name(statement)
             before = [node for node in names if node.id == name and node.lineno < statement.lineno]
-            bound = {id(t) for earlier in block[:place] if isinstance(earlier, ast.Assign) for t in earlier.targets}
+            targets = [t for earlier in block[:place] if isinstance(earlier, ast.Assign) for t in earlier.targets]
+            bound = {id(part) for target in targets for part in (target, *getattr(target, "elts", []))}
             if name and before and all(id(node) in bound for node in before):
                 found.add(name)
     return frozenset(found)
 
 
 def _converted_name(statement: ast.stmt) -> str:
-    """The name in `out = out.data.cpu().numpy()`; "" for any other statement."""
+    """The name in `out = out.data.cpu().numpy()` and `out = to_cpu(out).detach()`; "" for any other statement."""
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
         return ""
     inner: ast.AST = statement.value
@@ -58,7 +63,11 @@ def _converted_name(statement: ast.stmt) -> str:
     while isinstance(inner, (ast.Call, ast.Attribute)):
         if isinstance(inner, ast.Attribute):
             ways.add(inner.attr)
-        inner = inner.func if isinstance(inner, ast.Call) else inner.value
+        is_function = isinstance(inner, ast.Call) and isinstance(inner.func, ast.Name) and len(inner.args) == 1
+        if isinstance(inner, ast.Call):
+            inner = inner.args[0] if is_function and ways else inner.func
+        else:
+            inner = inner.value
     name = dotted_name(statement.targets[0]) if isinstance(inner, ast.Name) else ""
     return name if name == dotted_name(inner) and ways & {"numpy", "detach", "data", "item", "tolist"} else ""
 
@@ -78,6 +87,7 @@ class _Flow:
         self.loop = loop
         self.without = without
         self.runs = {id(run) for run in runs}
+        self.models = {dotted_name(run.func) for run in runs} - {""}
         self.names: set[str] = set()
         before = -1
         while before != len(self.names):
@@ -129,6 +139,8 @@ class _Flow:
                     return True
                 if isinstance(node.func, (ast.Name, ast.Attribute)) and _FREE.match(last_name(node.func)):
                     return False
+                if _TO_NUMPY.fullmatch(dotted_name(node.func)):
+                    return False
                 given = [*node.args, *(keyword.value for keyword in node.keywords)]
                 receiver = node.func.value if isinstance(node.func, ast.Attribute) else node.func
                 return self.carries(receiver) or any(self.carries(argument) for argument in given)
@@ -143,8 +155,14 @@ class _Flow:
         )
 
     def surely_named(self) -> set[str]:
-        """Names of which no assignment in the loop gives something without a graph, nor something made of such a name."""
-        sure = set(self.names)
+        """Names of which no assignment in the loop gives something without a graph, nor something made of such a name.
+
+        Of what a call gives several of, the first: the others may be labels or lengths that are handed through.
+        """
+        several = [
+            t.elts[1:] for t, value in self.assignments() if isinstance(t, ast.Tuple) and isinstance(value, ast.Call)
+        ]
+        sure = self.names - {dotted_name(element) for rest in several for element in rest}
         before = -1
         while before != len(sure):
             before = len(sure)
@@ -158,7 +176,14 @@ class _Flow:
         """Whether all names that carry a graph into an expression do so surely; one that may not, ends it."""
         inner = (part for part in ast.walk(node) if isinstance(part, (ast.Name, ast.Attribute)))
         carrying = {name for part in inner if (name := dotted_name(part)) in self.names}
+        calls = (part for part in ast.walk(node) if isinstance(part, ast.Call) and id(part) not in self.runs)
+        if any(_DECODES.search(last_name(call.func)) and not self._is_of_model(call) for call in calls):
+            return False
         return carrying <= sure and self.carries(node)
+
+    def _is_of_model(self, call: ast.Call) -> bool:
+        """Whether a call is a method of a model that the loop runs: what that gives may be part of the graph."""
+        return any(dotted_name(call.func).startswith(f"{model}.") for model in self.models)
 
     def holders(self, source: Source) -> Iterator[ast.expr]:
         """What is set in the loop, or grown there, and carries a graph; each as the expression that stands there."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.names import dotted_name, last_name
+from perfaudit.static.understanding.values import resolve
 
 MOVES = {"cuda", "to", "cpu", "float"}  # methods of a model that return it as it is, in the mode it was in
 
@@ -39,6 +40,29 @@ def put_in_eval_mode(source: Source, call: ast.Call) -> str:
             return ""
         value = value.func.value
     return dotted_name(statement.targets[0])
+
+
+def models_put_in_eval_mode(source: Source, call: ast.Call) -> list[tuple[str, ast.stmt]]:
+    """The models that a call of `eval` or `train(False)` is for, each with the statement behind which it is in eval mode.
+
+    Several of `for net in (encoder, decoder): net.eval()` and `[net.eval() for net in (encoder, decoder)]`.
+    """
+    statement = source.statement(call)
+    if not isinstance(call.func, ast.Attribute) or (not is_train_false(call) and (call.args or call.keywords)):
+        return []
+    around = source.parent(call)
+    loop: ast.AST | None = source.parent(statement)
+    if isinstance(around, (ast.ListComp, ast.GeneratorExp)) and around.elt is call and len(around.generators) == 1:
+        target, models = around.generators[0].target, around.generators[0].iter
+    elif isinstance(statement, ast.Expr) and isinstance(loop, ast.For) and loop.body == [statement]:
+        target, models, statement = loop.target, loop.iter, loop
+    else:
+        model = put_in_eval_mode(source, call)
+        return [(model, statement)] if model else []
+    listed = resolve(source, models)
+    if not isinstance(listed, (ast.Tuple, ast.List)) or dotted_name(target) != dotted_name(call.func.value):
+        return []
+    return [(name, statement) for item in listed.elts if (name := dotted_name(item))]
 
 
 def in_eval_mode(source: Source, statement: ast.stmt, model: str) -> Iterator[ast.stmt]:

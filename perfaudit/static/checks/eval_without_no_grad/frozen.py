@@ -6,8 +6,10 @@ import ast
 import functools
 from collections.abc import Iterator
 
+from perfaudit.static.checks.eval_without_no_grad.surroundings import DIFFERENTIATES
 from perfaudit.static.source import FUNCTIONS, Function, Source
-from perfaudit.static.understanding.names import dotted_name
+from perfaudit.static.understanding.members import is_own, own_values
+from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.no_grad import NO_GRAD, SET_GRAD
 from perfaudit.static.understanding.values import argument, assigned_value, is_false, resolve
 
@@ -58,9 +60,9 @@ def classes_elsewhere(source: Source, call: ast.Call) -> Iterator[tuple[Source, 
     if source.neighbours is None or not isinstance(call.func, ast.Attribute):
         return
     model = call.func.value
-    made = resolve(source, model)
+    kept = own_values(source, model, model.attr) if isinstance(model, ast.Attribute) and is_own(model) else []
     is_given = isinstance(model, ast.Name) and any(isinstance(b, ast.arg) for b in source.lookup(model))
-    for built in source.nodes(ast.Call) if is_given else [made]:
+    for built in source.nodes(ast.Call) if is_given else [resolve(source, model), *kept]:
         dotted = source.qualified_name(built.func) if isinstance(built, ast.Call) else None
         if (
             dotted
@@ -73,9 +75,9 @@ def classes_elsewhere(source: Source, call: ast.Call) -> Iterator[tuple[Source, 
 
 
 def records_nothing(source: Source, definition: ast.ClassDef) -> bool:
-    """Whether a class of models freezes all its parameters when it is built, or may leave gradients out in `forward`."""
+    """Whether a class of models freezes all its parameters when it is built, or may leave gradients out where it is run."""
     for method in (item for item in definition.body if isinstance(item, FUNCTIONS)):
-        if method.name == "forward" and _leaves_gradients_out(source, method):
+        if method.name.startswith("forward") and _leaves_gradients_out(source, method):
             return True
         for loop in (node for node in ast.walk(method) if isinstance(node, ast.For) and method.name == "__init__"):
             if dotted_name(loop.iter.func if isinstance(loop.iter, ast.Call) else loop.iter) != "self.parameters":
@@ -85,6 +87,15 @@ def records_nothing(source: Source, definition: ast.ClassDef) -> bool:
                 if value is not None and (is_false(source, value) or _is_false_by_default(method, value)):
                     return True
     return False
+
+
+def differentiates(source: Source, definition: ast.ClassDef) -> bool:
+    """Whether a class of models differentiates by itself, as one that adapts to a few samples before it answers."""
+    calls = [node for node in ast.walk(definition) if isinstance(node, ast.Call)]
+    return any(
+        last_name(call.func) == "backward" or (source.qualified_name(call.func) or "").startswith(DIFFERENTIATES)
+        for call in calls
+    )
 
 
 def _leaves_gradients_out(source: Source, method: Function) -> bool:

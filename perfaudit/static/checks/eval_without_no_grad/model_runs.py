@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from perfaudit.expressions import regex
 from perfaudit.static.checks.eval_without_no_grad.surroundings import plain_decorators, plain_surroundings
 from perfaudit.static.checks.eval_without_no_grad.wanted_gradients import GRADIENT
 from perfaudit.static.source import Function, Source
@@ -11,14 +12,25 @@ from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.no_grad import NO_GRAD, SET_GRAD
 
+FORWARD = regex(r"__call__|forward(_\w+)?")
+
 
 def runs_model(source: Source, call: ast.Call, model: str) -> bool:
-    """Whether a call is `model(x)`, or one of a function of this file that gets the model and calls it."""
-    if dotted_name(call.func) in (model, f"{model}.forward", f"{model}.module"):
-        return True
+    """Whether a call is `model(x)`, or one of a function of this file that gets the model and calls it.
+
+    A model has further ways to be run by name, `model.forward_lips(x)`, and a method of an object runs the model that the
+    object keeps.
+    """
+    called = dotted_name(call.func)
+    if called in (model, f"{model}.module") or (
+        called.startswith(f"{model}.") and FORWARD.fullmatch(last_name(call.func))
+    ):
+        return called.count(".") <= model.count(".") + 1
     function = called_function(source, call)
     if function is None:
         return False
+    if model.startswith("self.") and isinstance(call.func, ast.Attribute) and dotted_name(call.func.value) == "self":
+        return any(isinstance(n, ast.Call) and dotted_name(n.func) == model for n in ast.walk(function))
     parameters = [a.arg for a in function.args.args]
     if isinstance(call.func, ast.Attribute):
         parameters = parameters[1:]

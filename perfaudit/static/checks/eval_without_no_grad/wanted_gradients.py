@@ -16,6 +16,8 @@ GRADIENT = regex(
     r"grad(?!_fn)|backward|optim|attack|adversar|perturb|fgsm|pgd|saliency|explain|captum|(^|_)shap(ley)?($|_)|(^|_)cam($|_)|jacobian|hessian|"
     r"forces?$|energy|potential|stress|langevin|pinn|pde($|_)|influence"  # models that differentiate in `forward`
 )
+SCORES = regex(r"energ(y|ies)$|potentials?$|stress(es)?$")
+ENVIRONMENT = regex(r"(.*\.)?\w*env(s|ironments?)?\.step")  # it acts, and trains nothing
 EVALUATION = regex(r"_?(test|eval|evaluate|evaluation|validate|validation)(_(epoch|one_epoch|loop|model|set))?")
 
 
@@ -34,14 +36,24 @@ def needs_gradients(source: Source, loop: Loop | Function, model: str) -> bool:
         is_habit = (
             is_habit or source.qualified_name(source.parent(node)) == VARIABLE
         )  # `torch.autograd` of its `Variable`
+        is_habit = is_habit or _is_list_of_scores(source, node)
         if isinstance(node, (ast.Name, ast.Attribute)) and GRADIENT.search(last_name(node).lower()) and not is_habit:
             return True
         if isinstance(node, ast.keyword) and GRADIENT.search(node.arg or "") and not is_false(source, node.value):
             return True
         is_switch = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not is_train_false(node)
+        is_switch = is_switch and not ENVIRONMENT.fullmatch(dotted_name(getattr(node, "func", node)))
         if is_switch and last_name(getattr(node, "func", node)) in ("train", "step"):
             return True
     return False
+
+
+def _is_list_of_scores(source: Source, node: ast.AST) -> bool:
+    """Whether a name is a list that scores are collected in, `energies.append(score)`: nobody differentiates a list."""
+    parent = source.parent(node)
+    is_grown = isinstance(parent, ast.Attribute) and parent.attr in ("append", "extend")
+    is_new = isinstance(parent, ast.Assign) and isinstance(parent.value, ast.List) and not parent.value.elts
+    return isinstance(node, ast.Name) and (is_grown or is_new) and bool(SCORES.search(node.id.lower()))
 
 
 def _hands_model_out(source: Source, call: ast.Call, model: str) -> bool:

@@ -11,7 +11,6 @@ from perfaudit.static.old_torch import needs_old_torch
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.how_often import runs_every_step
-from perfaudit.static.understanding.values import constant, resolve
 
 if TYPE_CHECKING:
     from perfaudit.static.checks.handwritten_attention.attention_values import Chain
@@ -25,11 +24,15 @@ TURNED = {"type_as", "transpose", "permute", "swapaxes", "t", "T", "mT", "contig
 def handwritten_attention(source: Source, module: ast.Module) -> Iterator[Seen]:
     if not source.mentions("oftmax") or not source.imports_torch:
         return
+    from perfaudit.static.checks.handwritten_attention.asked_weights import are_asked_for_elsewhere
     from perfaudit.static.checks.handwritten_attention.attention import written_out  # most files have no softmax
     from perfaudit.static.checks.handwritten_attention.few_positions import has_few_positions
+    from perfaudit.static.checks.handwritten_attention.one_query import is_one_query
 
     for chain in written_out(source):
-        if _is_one_query(source, chain.query):
+        if is_one_query(source, chain.query) or (
+            chain.is_asked_for and are_asked_for_elsewhere(source, chain.function)
+        ):
             continue
         if needs_old_torch(source):  # asked last, since it asks other files: before 2.0 there is no such operator
             return
@@ -44,25 +47,6 @@ def handwritten_attention(source: Source, module: ast.Module) -> Iterator[Seen]:
             hot=runs_every_step(source, chain.product),
             hint=has_few_positions(source, chain.function),
         )
-
-
-def _is_one_query(source: Source, query: ast.expr) -> bool:
-    """Whether each row has one query, `q.reshape(rows, 1, width)` or `q.reshape(rows, 1, heads, width).transpose(1, 2)`:
-    there are no scores of every pair to store.
-    """
-    made = resolve(source, query)
-    if not isinstance(made, ast.Call) or not isinstance(made.func, ast.Attribute):
-        return False
-    order = [constant(source, axis) for axis in made.args]
-    is_turned = (made.func.attr == "permute" and order == [0, 2, 1, 3]) or (
-        made.func.attr in ("transpose", "swapaxes") and sorted(map(str, order)) == ["1", "2"]
-    )
-    if is_turned:
-        made = resolve(source, made.func.value)
-    if not isinstance(made, ast.Call) or not isinstance(made.func, ast.Attribute):
-        return False
-    is_shaped = made.func.attr in ("reshape", "view") and len(made.args) >= 3
-    return is_shaped and constant(source, made.args[1 if is_turned else -2]) == 1
 
 
 def _proposal(source: Source, chain: Chain) -> Proposal:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
+from dataclasses import dataclass
 
 from perfaudit.expressions import regex
-from perfaudit.static.source import FUNCTIONS, Source
+from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.members import is_own, own_values
 from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.values import written_default
@@ -21,6 +22,26 @@ def asks_for_weights(source: Source, test: ast.expr) -> bool:
     meant = own_values(source, test, test.attr) if isinstance(test, ast.Attribute) and is_own(test) else [test]
     written = [written_default(source, value) if value is not None else None for value in meant]
     return bool(written) and all(isinstance(w, ast.Constant) and not w.value for w in written)
+
+
+def are_asked_for_elsewhere(source: Source, function: Function) -> bool:
+    """Whether a file that imports this one builds the class, or calls the function, so that it gives its weights."""
+    owner = source.enclosing(function, ast.ClassDef)
+    name = owner.name if isinstance(owner, ast.ClassDef) else function.name
+    return source.neighbours is not None and bool(source.neighbours.some_importer(_Asks(name)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Asks:
+    """Whether a file calls what has this name with a flag that asks for the weights, or that is on by default there."""
+
+    name: str
+
+    def __call__(self, source: Source) -> bool:
+        calls = [call for call in source.nodes(ast.Call) if last_name(call.func) == self.name]
+        given = [k.value for call in calls for k in call.keywords if _FLAG.search(k.arg or "")]
+        written = [value if isinstance(value, ast.Constant) else written_default(source, value) for value in given]
+        return any(isinstance(value, ast.Constant) and bool(value.value) for value in written)
 
 
 def stands_where_asked(source: Source, node: ast.stmt) -> bool:

@@ -79,9 +79,11 @@ def operand_after_method(source: Source, node: ast.Call, short: str, base: Opera
     if short in TURNS:
         return turned_operand(source, base, short, node.args)
     if short in RESHAPES:
-        plain = len(node.args) > 1 and not any(isinstance(a, ast.Starred) for a in node.args)
-        features = width_in_sizes(node.args) if plain else None
-        return Operand(base.turned, len(node.args) if plain else None, features=features)
+        listed = node.args[0] if len(node.args) == 1 else None
+        sizes = listed.elts if isinstance(listed, (ast.List, ast.Tuple)) else node.args
+        plain = len(sizes) > 1 and not any(isinstance(a, ast.Starred) for a in sizes)
+        features = width_in_sizes(sizes) if plain else None
+        return Operand(base.turned, len(sizes) if plain else None, features=features)
     if short in _CUTS:
         return replace(piece(base) if short == "unbind" else base, turned=False, is_own=False, is_many=True)
     if short in SAME or short == "detach":
