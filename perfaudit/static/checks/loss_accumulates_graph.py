@@ -118,12 +118,27 @@ def _begins_again(step: StepLoop, receiver: ast.expr) -> bool:
 def _adds_to_self(here: Elsewhere, statement: ast.AST, names: set[str]) -> bool:
     """Whether a statement that surely runs adds a parameter, as it was given, to something `self` keeps."""
     target, added = _addition(statement)
+    if target is None:
+        target = added = _mean_that_runs(statement)
     if target is None or added is None or not is_own(target) or in_no_grad(here.source, target):
         return False
-    if not any(isinstance(term, ast.Name) for term in _terms(added, names)):
+    value = statement.value if added is target and isinstance(statement, ast.Assign) else added
+    if not any(isinstance(term, ast.Name) for term in _terms(value, names)):
         return False
     bound = {n.id for n in ast.walk(here.function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     return not names & bound and runs_in_any_case(here.source, statement, here.function)
+
+
+def _mean_that_runs(statement: ast.AST) -> ast.expr | None:
+    """`self.mean` of `self.mean = (self.mean * self.n + x) / (self.n + 1)`, which holds on to what it was."""
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1 or not is_own(statement.targets[0]):
+        return None
+    target = statement.targets[0]
+    leaves: list[ast.expr] = [statement.value]
+    while any(isinstance(leaf, ast.BinOp) for leaf in leaves):
+        leaves = [s for leaf in leaves for s in ((leaf.left, leaf.right) if isinstance(leaf, ast.BinOp) else (leaf,))]
+    is_arithmetic = isinstance(statement.value, ast.BinOp)
+    return target if is_arithmetic and any(dotted_name(leaf) == dotted_name(target) for leaf in leaves) else None
 
 
 def _message(source: Source, step: StepLoop, statement: ast.AST, target: ast.expr) -> str:
@@ -397,7 +412,13 @@ def _is_harmless(source: Source, use: ast.expr, roots: set[str], depth: int) -> 
             return True
         if isinstance(ancestor, (ast.Assign, ast.AnnAssign)):
             targets = ancestor.targets if isinstance(ancestor, ast.Assign) else [ancestor.target]
-            aliases = [t for t in targets if dotted_name(t) != dotted_name(use)]
+            aliases = [t for t in targets if dotted_name(t) != dotted_name(use) and not _is_result(t)]
             return all(dotted_name(t) and _reads_are_harmless(source, t, roots, depth - 1) for t in aliases)
         child = ancestor
     return False
+
+
+def _is_result(target: ast.expr) -> bool:
+    """`best["loss"]`, where results are kept by name: the losses of the sum have been differentiated by then."""
+    is_by_name = isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant)
+    return is_by_name and isinstance(target, ast.Subscript) and isinstance(target.slice.value, str)  # type: ignore[attr-defined]  # a constant

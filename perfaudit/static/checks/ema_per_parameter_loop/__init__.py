@@ -11,25 +11,21 @@ from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.checks.ema_per_parameter_loop.plain_numbers import is_plain_number
 from perfaudit.static.checks.ema_per_parameter_loop.same_structure import have_same_structure
+from perfaudit.static.checks.ema_per_parameter_loop.walks import WALKS, is_of_optimizer, walks_parameters
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
-from perfaudit.static.understanding.averages import SAME_VALUE, Polynomial, Values, may_mix_types, mixture
-from perfaudit.static.understanding.called_functions import called_function
+from perfaudit.static.understanding.averages import SAME_VALUE, Polynomial, Values, may_mix_types, mixture, same_value
 from perfaudit.static.understanding.how_often import runs_every_step
-from perfaudit.static.understanding.loaders import given_to
-from perfaudit.static.understanding.members import attributes
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.no_grad import in_no_grad
 from perfaudit.static.understanding.rarely import runs_rarely
-from perfaudit.static.understanding.values import constant, resolve
+from perfaudit.static.understanding.values import constant
 
-WALKS = {"parameters", "named_parameters", "state_dict", "buffers", "named_buffers"}
-PARAMETER_LIST = regex(r"param", re.IGNORECASE)
 IN_TRAINING = regex(
-    r"ema|averag|moving|moment|teacher|target|shadow|update|slow|mean|polyak|soft|key|train|step", re.IGNORECASE
+    r"ema|averag|avg|moving|moment|teacher|target|shadow|update|slow|mean|polyak|soft|key|train|step|optimi[sz]e",
+    re.IGNORECASE,
 )
 NO_WEIGHTS = regex(r"grad|exp_avg|square|momentum_buf|velocity")  # an optimizer's own averages
-STATE = regex(r"param|shadow|state|averag|(^|_)ema(_|$)", re.IGNORECASE)
 MIXES = regex(r"\*|lerp|mul|(averag|update|ema|mean|mix|fn)\w*\(")
 FEW_STEPS = 4  # a delayed policy update comes every second step, and its average counts; one every thousand does not
 ADVICE = (
@@ -56,9 +52,11 @@ class Average(NamedTuple):
 
 @check("PA404", ast.For)
 def ema_per_parameter_loop(source: Source, loop: ast.For) -> Iterator[Seen]:
-    if not _may_use_torch(source) or not _walks_parameters(source, loop.iter) or not MIXES.search(source.text_of(loop)):
+    if not _may_use_torch(source) or not walks_parameters(source, loop.iter) or not MIXES.search(source.text_of(loop)):
         return
     average = _Body(source, loop).average()
+    if average is not None and is_of_optimizer(source, loop.iter) and not _is_kept_beside(loop, average):
+        return  # the optimizer's own steps
     if average is None or not _belongs_to_training(source, loop) or _has_foreach_path(source, loop):
         return
     if runs_rarely(source, loop, source.tree) and not _runs_every_few_steps(source, loop):
@@ -77,50 +75,11 @@ def _may_use_torch(source: Source) -> bool:
     return source.imports_torch or any(n.level and n.names[0].name == "*" for n in source.nodes(ast.ImportFrom))
 
 
-def _walks_parameters(source: Source, iterable: ast.expr) -> bool:
-    """Whether a loop goes over a module's parameters or state, or over lists named as such."""
-    iterable = _without_numbers(iterable)
-    if isinstance(iterable, (ast.Name, ast.Attribute)) and STATE.search(last_name(iterable)):
-        return True
-    has_walks = not WALKS.isdisjoint(attributes(source))
-    for node in ast.walk(iterable) if has_walks else ():
-        if isinstance(node, ast.Name) and _stands_for_walk(source, node):
-            return True
-        if isinstance(node, ast.Attribute) and node.attr in WALKS:
-            return True
-    if isinstance(iterable, ast.Call) and isinstance(iterable.func, ast.Attribute):
-        if iterable.func.attr in ("items", "keys") and STATE.search(last_name(iterable.func.value)):
-            return True
-        # A method that chains parameters and buffers.
-        function = called_function(source, iterable) if has_walks else None
-        if function is not None:
-            return any(isinstance(n, ast.Attribute) and n.attr in WALKS for n in ast.walk(function))
-    if isinstance(iterable, ast.Call) and isinstance(iterable.func, ast.Name) and iterable.func.id == "zip":
-        return len(iterable.args) == 2 and all(PARAMETER_LIST.search(ast.unparse(a)) for a in iterable.args)
-    return False
-
-
-def _stands_for_walk(source: Source, name: ast.Name) -> bool:
-    """Whether a name, or all that the calls in the file hand in for it, is such a walk."""
-    value = resolve(source, name)
-    bindings = source.lookup(name)
-    parameter = bindings[0] if len(bindings) == 1 else None
-    given = given_to(source, parameter) if isinstance(parameter, ast.arg) and value is None else None
-    made = [value] if value is not None else given or []
-    return bool(made) and all(
-        isinstance(part, (ast.Call, ast.IfExp, ast.ListComp))
-        and any(isinstance(n, ast.Attribute) and n.attr in WALKS for n in ast.walk(part))
-        for part in made
+def _is_kept_beside(loop: ast.For, average: Average) -> bool:
+    """Whether an average is kept in a mapping, of the very parameter that the loop is at."""
+    return isinstance(average.average, ast.Subscript) and dotted_name(same_value(average.new)) == dotted_name(
+        loop.target
     )
-
-
-def _without_numbers(iterable: ast.expr) -> ast.expr:
-    """`x` of `enumerate(x)` and `range(len(x))`."""
-    for name in ("enumerate", "range", "len"):
-        is_call = isinstance(iterable, ast.Call) and isinstance(iterable.func, ast.Name) and iterable.func.id == name
-        if is_call and isinstance(iterable, ast.Call) and len(iterable.args) == 1:
-            iterable = iterable.args[0]
-    return iterable
 
 
 def _belongs_to_training(source: Source, loop: ast.For) -> bool:
@@ -232,7 +191,15 @@ class _Body:
     def _as_average(self, key: str) -> Average | None:
         operands = self.values.operands
         # What another branch wrote is not in the values of this one.
-        mixed = mixture(self.values.known.get(key, {}), key)
+        value = self.values.known.get(key, {})
+        mixed, is_replaced = mixture(value, key), False
+        if mixed is None and key in operands and _is_loaded_into_what_is_walked(self.source, self.loop, operands[key]):
+            items = {
+                n.id for n in ast.walk(self.loop.target) if isinstance(n, ast.Name)
+            }  # of the state that is replaced
+            key = next((o for term in value for o in term if o in items), key)
+            mixed = mixture(value, key)
+            is_replaced = True
         if mixed is None:
             return None
         new, weight, names = mixed
@@ -244,12 +211,29 @@ class _Body:
         is_number = [ast.unparse(node) for node in weights] == [*names]  # not `d.data`, nor what a function computes
         is_number = is_number and not any(isinstance(node, ast.Call) for node in weights)  # nor called once for all
         whole_body = self.whole_body and is_number and len(self.written) == 1 and not self.values.inlined
-        return Average(operands[key], operands[new], weight, tuple(weights), whole_body, rebinds=self.written[key])
+        rebinds = is_replaced or self.written[key]
+        return Average(operands[key], operands[new], weight, tuple(weights), whole_body and not is_replaced, rebinds)
 
     def _varies(self, key: str) -> bool:
         """Whether an operand is another one in each round of the loop."""
         operand = self.values.operands.get(key)
         return any(isinstance(n, ast.Name) and n.id in self.bound for n in ast.walk(operand)) if operand else False
+
+
+def _is_loaded_into_what_is_walked(source: Source, loop: ast.For, target: ast.expr) -> bool:
+    """Whether new values go into a dict that the module whose state the loop walks is given: `teacher.load_state_dict(new)`."""
+    new = dotted_name(target.value) if isinstance(target, ast.Subscript) else ""
+    function = source.enclosing(loop, *FUNCTIONS)
+    if not new or function is None:
+        return False
+    walked = {dotted_name(n.value) for n in ast.walk(loop.iter) if isinstance(n, ast.Attribute) and n.attr in WALKS}
+    loads = (n for n in ast.walk(function) if isinstance(n, ast.Call) and last_name(n.func) == "load_state_dict")
+    return any(
+        isinstance(call.func, ast.Attribute)
+        and dotted_name(call.func.value) in walked - {""}
+        and any(dotted_name(argument) == new for argument in call.args)
+        for call in loads
+    )
 
 
 def _pairs(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
