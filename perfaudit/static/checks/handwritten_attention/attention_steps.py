@@ -30,7 +30,7 @@ RESHAPES = {"view", "reshape"}
 _STEADY = {ast.Add, ast.Sub, ast.Mult, ast.Div}
 _CUTS = {"chunk", "split", "unbind", "tensor_split"}
 _SCALES = (PLAIN, Operand(is_own=True))  # `math.sqrt(d)`, `self.scale`
-_MULTIPLIER = regex(r"mask|adj|gate|decay|dist", re.IGNORECASE)  # no factor of a scale
+_MULTIPLIER = regex(r"mask|adj|gate|decay|dist|weights?$", re.IGNORECASE)  # no factor of a scale
 
 
 def give_up(*values: Value) -> Value:

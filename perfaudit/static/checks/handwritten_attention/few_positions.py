@@ -11,7 +11,7 @@ from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.names import last_name
 
 FEW = 64  # positions, 8 by 8: readers call the windows of 49 and 64 positions of vision transformers hardly worth a change
-_WINDOW = regex(r"^(win|window)(_?size)?$|^ws$")
+_WINDOW = regex(r"^(win|window)(_?size)?s?$|^wss?$")
 _IMAGE = regex(r"^(image|img|input)_?size$|^(image|img)_?(height|width|h|w)$")
 _PATCH = regex(r"^patch(_?size)?$|^patch_?(height|width|h|w)$")
 _IMAGE_IN_TEXT = regex(r"(?:image|img|input)[_-]?(?:size|height|width|h\b|w\b)")
@@ -81,7 +81,9 @@ def _is_window(name: str) -> bool:
 
 
 def _is_area(node: ast.AST) -> bool:
-    """`window[0] * window[1]`, `(2 * window - 1) ** 2`: the window has two sides."""
+    """`window[0] * window[1]`, `(2 * window - 1) ** 2`, `x.reshape(b, h, ws, w, ws, c)`: the window has two sides."""
+    if isinstance(node, ast.Call) and last_name(node.func) in ("reshape", "view"):
+        return sum(_is_window(last_name(size)) for size in node.args) > 1
     if not isinstance(node, ast.BinOp) or not _names_window(node.left):
         return False
     return isinstance(node.op, ast.Pow) or (isinstance(node.op, ast.Mult) and _names_window(node.right))
