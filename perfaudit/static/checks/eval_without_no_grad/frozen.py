@@ -21,6 +21,8 @@ def _frozen_modules(source: Source) -> frozenset[str] | None:
     for node in source.nodes(ast.Attribute):
         if node.attr == "requires_grad" and isinstance(node.ctx, ast.Store):
             value = assigned_value(source, node)
+            if isinstance(value, ast.Constant) and value.value is True and _is_parameter(source, node.value):
+                continue  # trained again: it freezes nothing
             if value is None or not is_false(source, value):
                 return None
             found.add(_whose(source, node.value))
@@ -39,8 +41,16 @@ def _whose(source: Source, node: ast.expr) -> str:
     if not any(isinstance(n, ast.Name) and n.id == node.id for n in ast.walk(loop.target)):
         return dotted_name(node)
     listed = loop.iter.func if isinstance(loop.iter, ast.Call) else None
-    is_listed = isinstance(listed, ast.Attribute) and listed.attr in ("parameters", "named_parameters")
-    return dotted_name(listed.value) if isinstance(listed, ast.Attribute) and is_listed else ""
+    if not isinstance(listed, ast.Attribute) or listed.attr not in ("parameters", "named_parameters"):
+        return ""
+    if isinstance(listed.value, ast.Subscript) and (whole := dotted_name(listed.value.value)):
+        return f"{whole}.[]"  # a layer, `net.layers[i]`
+    return dotted_name(listed.value)
+
+
+def _is_parameter(source: Source, node: ast.expr) -> bool:
+    """Whether a name is a parameter of a module, in a loop over them."""
+    return isinstance(node, ast.Name) and bool(_whose(source, node)) and _whose(source, node) != node.id
 
 
 def may_be_frozen(source: Source, model: str) -> bool:
