@@ -23,6 +23,8 @@ from _pytest.runner import runtestprotocol
 
 from perfaudit import forked_work
 
+pytest_plugins = ["cases_together"]
+
 
 class FakeClock:
     """Time that passes only when it is told to."""
