@@ -32,7 +32,10 @@ _SETUP_ADVICE = {
     "each time (tokens, decoded images) can be kept in a file.",
     "until_batch": "It is the start of the loader's workers, and the batch itself: fewer workers start sooner.",
 }
-_WITHOUT_LOADER = "It lies between the import of torch and the first backward pass: other imports, data, the model."
+_WITHOUT_LOADER = (
+    "It lies between the import of torch and the first backward pass: other imports, data, the model, and what the script "
+    "computes first, such as the first episodes of an agent."
+)
 MOST_ELSEWHERE = 0.5  # of a step
 FEWEST_TO_TUNE = 20  # steps of a whole training; of one with fewer, `tune` hands over nothing
 MEAN_FAR = 1.5  # times the median, from which on the two tell different things

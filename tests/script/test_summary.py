@@ -113,7 +113,10 @@ def test_setup_without_a_loader_has_no_workers() -> None:
     facts = {"device": "cpu", "torch_at": 102.0, "first_batch_at": 131.0}
     text = said_of(summarize(seen_of(facts, forward=1.0), "train.py"))
     assert "29.0 s until the first backward pass." in text
-    assert "It lies between the import of torch and the first backward pass: other imports, data, the model." in text
+    assert (
+        "It lies between the import of torch and the first backward pass: other imports, data, the model, and" in text
+    )
+    assert "such as the first episodes of an agent." in text
     assert "worker" not in text
 
 
