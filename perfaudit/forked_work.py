@@ -114,7 +114,10 @@ def can_fork() -> bool:
 
 def _in_this_process(work: Callable[[T], R], items: Sequence[T]) -> Iterator[tuple[T, R | Lost]]:
     usual = gc.get_threshold()
-    _collect_seldom()
+    is_host_frozen = bool(
+        gc.get_freeze_count()
+    )  # by whoever calls this: to thaw what is frozen here would thaw that, too
+    _collect_seldom(freezes=not is_host_frozen)
     try:
         for item in items:
             try:
@@ -122,14 +125,16 @@ def _in_this_process(work: Callable[[T], R], items: Sequence[T]) -> Iterator[tup
             except MemoryError:
                 yield item, Lost("needs more memory than there is")
     finally:
-        gc.unfreeze()
+        if not is_host_frozen:
+            gc.unfreeze()
         gc.set_threshold(*usual)
 
 
-def _collect_seldom() -> None:
+def _collect_seldom(freezes: bool = True) -> None:
     _, *older = gc.get_threshold()
     gc.set_threshold(COLLECT_AT, *older)
-    gc.freeze()  # what is there already is not looked through again and again
+    if freezes:
+        gc.freeze()  # what is there already is not looked through again and again
 
 
 class _Child(Generic[T, R]):

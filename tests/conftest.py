@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -70,15 +69,6 @@ def _user_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def _nurseries() -> None:
     """Children are forked from a process with torch imported that all workers of pytest share."""
     served_nursery.use()
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _stays_frozen() -> Iterator[None]:
-    """A scan in this process thaws what it has frozen, and would thaw what `pytest_runtest_setup` froze: here it does neither."""
-    named = {name: getattr(gc, name) for name in ("get_threshold", "set_threshold")}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(forked_work, "gc", SimpleNamespace(**named, freeze=lambda: None, unfreeze=lambda: None))
-        yield
 
 
 @pytest.fixture(scope="module")

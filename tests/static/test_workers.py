@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import signal
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -105,6 +107,23 @@ def test_no_child_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     for pid in started:
         with pytest.raises(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
+
+
+@pytest.mark.parametrize("is_frozen", [False, True])
+def test_what_the_caller_has_frozen_stays_frozen(is_frozen: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scan in the caller's process freezes and thaws the heap, where the caller has not frozen it."""
+    told: list[str] = []
+    heap = SimpleNamespace(
+        get_threshold=gc.get_threshold,
+        set_threshold=lambda *thresholds: None,
+        get_freeze_count=lambda: 7 * is_frozen,
+        freeze=lambda: told.append("freeze"),
+        unfreeze=lambda: told.append("unfreeze"),
+    )
+    monkeypatch.setattr(workers, "gc", heap)
+    monkeypatch.setattr(workers, "can_fork", lambda: False)
+    assert dict(in_children(abs, [-1, -2], 1)) == {-1: 1, -2: 2}
+    assert told == ([] if is_frozen else ["freeze", "unfreeze"])
 
 
 def test_where_threads_run_nothing_is_forked(monkeypatch: pytest.MonkeyPatch) -> None:
