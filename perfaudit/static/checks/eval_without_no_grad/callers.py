@@ -71,7 +71,8 @@ def calls_elsewhere(source: Source, functions: list[Function]) -> CallsElsewhere
     plain = frozenset(
         f.name for f in known if not any(isinstance(a, (*FUNCTIONS, ast.ClassDef)) for a in source.ancestors(f))
     )
-    some_importer: Callable[[Callable[[Source], bool]], str] = source.neighbours.some_importer
-    off = some_importer(_Calls(plain, methods, is_off=True))
-    on = some_importer(_Calls(plain, methods, is_off=False)) if off else ""
+    names = plain | methods
+    may_call: Callable[[str], bool] = lambda text: any(name in text for name in names)  # noqa: E731  # for both questions
+    off = source.neighbours.some_importer(_Calls(plain, methods, is_off=True), may_call)
+    on = source.neighbours.some_importer(_Calls(plain, methods, is_off=False), may_call) if off else ""
     return CallsElsewhere(Path(on).name, Path(off).name)

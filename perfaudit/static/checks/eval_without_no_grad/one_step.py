@@ -28,7 +28,8 @@ def one_step(source: Source, statement: ast.stmt, model: str) -> Iterator[tuple[
         return
     if any(ends_eval_mode(source, n, model) and n.lineno < runs[0].lineno for s in behind for n in ast.walk(s)):  # type: ignore[attr-defined]  # of statements
         return
-    if source.neighbours is None or not source.neighbours.some_importer(CallsInLoops(function.name)):
+    name = function.name
+    if source.neighbours is None or not source.neighbours.some_importer(CallsInLoops(name), lambda text: name in text):
         return
     message = f"`{source.brief(runs[0])}` runs in eval mode, but records a graph, which no backward pass uses"
     yield function, Seen(runs[0], message, Proposal(f"decorate `{function.name}` with `@torch.no_grad()`"))

@@ -94,7 +94,10 @@ def _makes_one_step(source: Source, function: Function) -> bool:
 
 def _is_called_elsewhere(source: Source, function: Function) -> bool:
     """Whether a file that imports this one calls the function each time it gets there."""
-    return source.neighbours is not None and bool(source.neighbours.some_importer(_calls_each_time(function.name)))
+    name = function.name
+    if source.neighbours is None:
+        return False
+    return bool(source.neighbours.some_importer(_calls_each_time(name), lambda text: name in text))
 
 
 @functools.lru_cache(maxsize=64)  # one function object for a name, so that each importer is asked once

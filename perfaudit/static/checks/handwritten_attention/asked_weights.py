@@ -28,7 +28,9 @@ def are_asked_for_elsewhere(source: Source, function: Function) -> bool:
     """Whether a file that imports this one builds the class, or calls the function, so that it gives its weights."""
     owner = source.enclosing(function, ast.ClassDef)
     name = owner.name if isinstance(owner, ast.ClassDef) else function.name
-    return source.neighbours is not None and bool(source.neighbours.some_importer(_Asks(name)))
+    if source.neighbours is None:
+        return False
+    return bool(source.neighbours.some_importer(_Asks(name), lambda text: name in text))
 
 
 @dataclass(frozen=True, slots=True)
