@@ -16,7 +16,15 @@ from perfaudit.static.understanding.demonstrations import is_main_guard
 from perfaudit.static.understanding.devices import uses_cuda
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.step_loops import StepLoop, step_loops
-from perfaudit.static.understanding.values import UNKNOWN, Argument, argument, constant, default, enclosing_function
+from perfaudit.static.understanding.values import (
+    UNKNOWN,
+    Argument,
+    argument,
+    constant,
+    default,
+    enclosing_function,
+    resolve,
+)
 
 CONVOLUTIONS = tuple(f"torch.nn.{name}{n}d" for name in ("Conv", "ConvTranspose") for n in (2, 3))
 ALL_CONVOLUTIONS = (*CONVOLUTIONS, "torch.nn.Conv1d", "torch.nn.ConvTranspose1d")
@@ -211,9 +219,17 @@ def _only_shows(source: Source, guard: ast.stmt) -> bool:
     for call in (node for node in ast.walk(guard) if isinstance(node, ast.Call)):
         name, qualified = last_name(call.func), source.qualified_name(call.func) or ""
         is_of_torch = qualified.startswith("torch.") and not qualified.startswith(("torch.multi", "torch.distrib"))
-        if not (name[:1].isupper() or name in _LOOKS or is_of_torch):
+        if not (name[:1].isupper() or name in _LOOKS or is_of_torch or _is_object(source, call.func)):
             return False
     return True
+
+
+def _is_object(source: Source, called: ast.expr) -> bool:
+    """Whether a name stands for an object that the file builds: `net` of `net = Net().cuda()`, which `net(x)` runs once."""
+    made = resolve(source, called) if isinstance(called, ast.Name) else None
+    while isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute) and made.func.attr in ("to", "cuda"):
+        made = made.func.value
+    return isinstance(made, ast.Call) and last_name(made.func)[:1].isupper()
 
 
 def imported_packages(source: Source) -> set[str]:
