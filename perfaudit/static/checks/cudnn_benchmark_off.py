@@ -46,6 +46,23 @@ _SIZES_CHANGE = regex(
     re.IGNORECASE,
 )
 _BATCH_OF_ONE = regex(r"batch_?size\W[^\n]{0,60}\bdefault\s*=\s*1\b", re.IGNORECASE)
+_WORD = regex(r"[A-Za-z_]\w*")
+_OF_GPUS = {
+    "not",
+    "and",
+    "or",
+    "args",
+    "opt",
+    "config",
+    "cfg",
+    "torch",
+    "cuda",
+    "is_available",
+    "use_cuda",
+    "no_cuda",
+    "gpu",
+    "use_gpu",
+}
 _SEEDS = regex(r"seed|determinis|reproducib")
 _EVALUATES = regex(r"(^|_)(infer(ence)?|test|eval(uate)?|predict|demo)(_|$)")
 _MAKES_BATCHES = regex(r"pad|collate|batch")
@@ -86,7 +103,8 @@ def cudnn_benchmark_off(source: Source, module: ast.Module) -> Iterator[Seen]:
 
 def _counts(source: Source, mention: re.Match[str]) -> bool:
     """Whether a word says that somebody decided: in a comment only of the flag itself, which was tried, it seems."""
-    return mention[0] == "benchmark" or source.code[mention.start() : mention.end()] == mention[0]
+    is_flag = source.text[: mention.start()].endswith("cudnn.") and mention[0] == "benchmark"
+    return is_flag or source.code[mention.start() : mention.end()] == mention[0]
 
 
 def _has_convolutions(source: Source) -> bool:
@@ -113,13 +131,19 @@ def _is_deliberate(source: Source, off: ast.Assign) -> bool:
     before, line = source.lines[max(off.lineno - 2, 0)], source.lines[off.lineno - 1]
     if "#" in line or before.lstrip().startswith("#"):
         return True
-    if source.enclosing(off, ast.If, ast.ClassDef) is not None:
+    around = source.enclosing(off, ast.If, ast.ClassDef)
+    if around is not None and not (isinstance(around, ast.If) and _asks_for_gpu(source, around.test)):
         return True
     function = enclosing_function(source, off)
     if function is not None and "seed" in function.name.lower():
         return True
     calls = [node for statement in source.block(off) for node in ast.walk(statement) if isinstance(node, ast.Call)]
     return any("seed" in _last_name(call) for call in calls)
+
+
+def _asks_for_gpu(source: Source, test: ast.expr) -> bool:
+    """Whether a condition asks only whether there is a GPU and the user wants it: it decides nothing about cuDNN."""
+    return set(_WORD.findall(source.text_of(test))) <= _OF_GPUS
 
 
 def _only_when_seeded(source: Source, offset: int) -> bool:
