@@ -51,6 +51,7 @@ TRAINS = "import data, options\nloader = data.Data(options.parse()).load(ds)\nfo
         (OPTIONS.replace("default=0", "default=4"), TRAINS, False),
         (OPTIONS.replace("default=0", "required=True"), TRAINS, False),
         (f"{OPTIONS}\nparser.set_defaults(workers=4)", TRAINS, False),
+        (f"{OPTIONS}\nparser.set_defaults(cuda=True)", TRAINS, True),
         (OPTIONS, f"{TRAINS}\nargs.workers = 4", False),
         (OPTIONS, "import data\nfor x in data.Data(args).load(ds):\n    model(x.cuda())", False),  # another program
     ],
@@ -84,7 +85,8 @@ from data import build
 
 class Trainer:
     def __init__(self, dataset, num_workers=0):
-        self.loader = build(dataset, num_workers=num_workers)
+        self.num_workers = num_workers
+        self.loader = build(dataset, num_workers=self.num_workers)
 
 def main(args):
     for x in Trainer(ds, num_workers=args.num_workers).loader:

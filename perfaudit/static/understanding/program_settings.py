@@ -20,7 +20,6 @@ from perfaudit.static.understanding.values import (
     default_written,
     destination,
     is_of_options,
-    is_set,
 )
 
 _FOLLOW = 4  # names and calls followed to an option
@@ -38,7 +37,8 @@ def default_in_program(source: Source, node: Argument, depth: int = _FOLLOW) -> 
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "int" and len(node.args) == 1:
         return default_in_program(source, node.args[0], depth)
     if isinstance(node, ast.Attribute):
-        return _declared_option(source, node) or _field_of_class(source, node, depth)
+        found = _declared_option(source, node) or _field_of_class(source, node, depth)
+        return found or _attribute_of_object(source, node, depth)
     bindings = source.lookup(node) if isinstance(node, ast.Name) else []
     if not bindings:
         return _constant_of_module(source, node)
@@ -52,7 +52,7 @@ def default_in_program(source: Source, node: Argument, depth: int = _FOLLOW) -> 
 
 def _declared_option(source: Source, node: ast.Attribute) -> Default | None:
     """`opt.workers`, which a file of the program declares: `parser.add_argument("--workers", default=0)`."""
-    if not is_of_options(source, node.value) or is_set(source, node.attr):
+    if not is_of_options(source, node.value) or _is_set(source, node.attr):
         return None
     declaring = [source] if _declarations(source, node.attr) else []
     if source.neighbours is not None:
@@ -66,13 +66,20 @@ def _declared_option(source: Source, node: ast.Attribute) -> Default | None:
     return Default(value, "the command line says otherwise")
 
 
+def _is_set(source: Source, name: str) -> bool:
+    """Whether the file assigns to an attribute of this name, of an object other than `self`."""
+    stores = [a for a in source.nodes(ast.Attribute) if a.attr == name and not isinstance(a.ctx, ast.Load)]
+    return any(not (isinstance(a.value, ast.Name) and a.value.id == "self") for a in stores)
+
+
 def _declarations(source: Source, name: str) -> list[ast.Call]:
     return [call for call in source.calls(".add_argument") if destination(call) == name]
 
 
 def _default_of_option(source: Source, declared: list[ast.Call]) -> object:
     """The default of an option that is declared once; of a flag `action="store_true"` it is False."""
-    if len(declared) != 1 or source.calls(".set_defaults"):
+    preset = {k.arg for call in source.calls(".set_defaults") for k in call.keywords}
+    if len(declared) != 1 or None in preset or destination(declared[0]) in preset:
         return UNKNOWN
     action = constant(source, argument(source, declared[0], "action"))
     written = argument(source, declared[0], "default")
@@ -83,7 +90,7 @@ def _default_of_option(source: Source, declared: list[ast.Call]) -> object:
 
 def _field_of_class(source: Source, node: ast.Attribute, depth: int) -> Default | None:
     """`config.num_workers` where `config` is a class of settings of another file, or an object of it: `num_workers = 0`."""
-    if source.neighbours is None or is_set(source, node.attr) or source.neighbours.program_carries(sets(node.attr)):
+    if source.neighbours is None or _is_set(source, node.attr) or source.neighbours.program_carries(sets(node.attr)):
         return None
     named = _class_named(source, node.value, depth)
     found = source.neighbours.definition_of(named) if named else None
@@ -94,6 +101,16 @@ def _field_of_class(source: Source, node: ast.Attribute, depth: int) -> Default 
     value = assigned_value(there, fields[0]) if len(fields) == 1 else None
     written = constant(there, value) if value is not None else UNKNOWN
     return Default(written, "the configuration says otherwise") if written is not UNKNOWN else None
+
+
+def _attribute_of_object(source: Source, node: ast.Attribute, depth: int) -> Default | None:
+    """`self.num_workers`, which the class sets once, to what its constructor is handed: `self.num_workers = num_workers`."""
+    if not isinstance(node.value, ast.Name) or node.value.id != "self":
+        return None
+    stores = [a for a in source.nodes(ast.Attribute) if a.attr == node.attr and isinstance(a.ctx, ast.Store)]
+    is_own = len(stores) == 1 and source.enclosing(stores[0], ast.ClassDef) is source.enclosing(node, ast.ClassDef)
+    value = assigned_value(source, stores[0]) if is_own else None
+    return default_in_program(source, value, depth - 1) if value is not None else None
 
 
 def _constant_of_module(source: Source, node: ast.expr) -> Default | None:

@@ -433,7 +433,7 @@ def _is_overridden(
 
 def _option(source: Source, node: ast.Attribute) -> Default | None:
     """The default of `args.workers`, by the one `add_argument("--workers", default=...)` of this file."""
-    if not is_of_options(source, node.value) or is_set(source, node.attr):
+    if not is_of_options(source, node.value) or _is_set(source, node.attr):
         return None
     declared = [call for call in source.calls(".add_argument") if destination(call) == node.attr]
     preset = any(k.arg in (node.attr, None) for call in source.calls(".set_defaults") for k in call.keywords)
@@ -451,7 +451,7 @@ def is_of_options(source: Source, node: ast.expr) -> bool:
     return bool(_OPTIONS.search(last_name(node)))
 
 
-def is_set(source: Source, attribute: str) -> bool:
+def _is_set(source: Source, attribute: str) -> bool:
     """Whether anything in the file assigns to an attribute of this name."""
     return any(a.attr == attribute and not isinstance(a.ctx, ast.Load) for a in source.nodes(ast.Attribute))
 

@@ -17,7 +17,15 @@ from perfaudit.static.checks.dataloader_no_workers.samples import (
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.devices import moves_to_device
 from perfaudit.static.understanding.names import dotted_name
-from perfaudit.static.understanding.values import Argument, argument, assigned_value, constant, resolve
+from perfaudit.static.understanding.values import (
+    UNKNOWN,
+    Argument,
+    argument,
+    assigned_value,
+    constant,
+    default_written,
+    resolve,
+)
 
 COLLATE = 6  # position of the parameter in DataLoader.__init__ of every torch since 1.0
 FOLLOW = 3  # calls and base classes followed from `__getitem__`
@@ -42,10 +50,18 @@ def only_arranges(source: Source, call: ast.Call) -> bool:
     """
     dataset = argument(source, call, "dataset", 0)
     bindings = source.lookup(dataset) if isinstance(dataset, ast.Name) else []
-    values = [assigned_value(source, binding) for binding in bindings]
+    values = [assigned_value(source, binding) for binding in bindings if not _is_name_of_dataset(source, binding)]
     if len(values) > 1:
         return all(isinstance(value, ast.Call) and _only_arranges(source, call, value) for value in values)
     return _only_arranges(source, call, dataset)
+
+
+def _is_name_of_dataset(source: Source, binding: ast.AST) -> bool:
+    """Whether a binding is a parameter that is a text by default: the name of a data set, which the data set itself replaces."""
+    function = source.enclosing(binding, *FUNCTIONS)
+    if not isinstance(binding, ast.arg) or not isinstance(function, FUNCTIONS):
+        return False
+    return isinstance(constant(source, default_written(function, binding) or UNKNOWN), str)
 
 
 def _only_arranges(source: Source, call: ast.Call, dataset: Argument) -> bool:
