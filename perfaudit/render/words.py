@@ -237,6 +237,8 @@ def saving_text(saving: Saving, paint: Paint = plain) -> str:
 
 def unit_of(compared: Comparison | Calibration) -> str:
     """What the number of times that something was compared counts."""
+    from perfaudit.measurements import Calibration  # here: a plain scan has none
+
     if compared.in_halves:
         return "pair"
     return "quad" if isinstance(compared, Calibration) or compared.basis == "screened" else "round"
