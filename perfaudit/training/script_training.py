@@ -20,6 +20,7 @@ from greenlet import greenlet
 from perfaudit.errors import NoBatches, NoStep, TargetError
 from perfaudit.script import as_main
 from perfaudit.script.after_import import after_import
+from perfaudit.script.missing_module import python_without
 from perfaudit.script.read_loaders import takes_the_same
 from perfaudit.script.rhythm import ANEW, LONGEST, find_rhythm
 from perfaudit.script.started_processes import watch_started
@@ -192,7 +193,11 @@ class ScriptTraining(ScriptLoading):
                     raise
                 kind = f"{type(error).__name__}: {words_of_error(error)}"
                 name = "" if self.target.module else as_module(error, self.target.file)
-                hint = f". It imports from its package: name it as a module, `-m {name}`" if name else ""
+                hint = (
+                    f". It imports from its package: name it as a module, `-m {name}`"
+                    if name
+                    else python_without(error)
+                )
                 raise TargetError(
                     f"{self.target}: it raised {kind}{where(error)}, before its first step{hint}"
                 ) from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
 import time
 from typing import Any
 
@@ -264,3 +265,6 @@ def test_hints_of_errors_that_come_of_how_a_script_is_run() -> None:
     assert _hint(RuntimeError("Found no NVIDIA driver on your system."), order).startswith(": it needs a GPU")
     assert _hint(EOFError("EOF when reading a line"), order) == ": standard input is closed, or at its end"
     assert _hint(ValueError("no data"), order) == ""
+    absent, part = ModuleNotFoundError("…", name="einops"), ModuleNotFoundError("…", name="einops.layers")
+    assert _hint(absent, order) == f". It runs with {sys.executable}, which has no `einops`"
+    assert _hint(part, order) == ""  # of a package that is there, in another version
