@@ -208,7 +208,8 @@ def _run(asked: _Asked, ranks: Ranks | None = None) -> int:
         from perfaudit.cli.run_ranks import with_ranks
 
         run, of_ranks = with_ranks(run, ranks.gather())
-    found = report_of(run, seen.facts, machine)
+    with ranks.quiet() if ranks is not None else contextlib.nullcontext():
+        found = report_of(run, seen.facts, machine)
     found = found.with_(findings=(*of_ranks, *in_trace, *found.findings))
     emit(found, asked.format, asked.output, page=asked.html)
     if ranks is not None:

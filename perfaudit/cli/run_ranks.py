@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfaudit.distributed.launch import Place, key_on_node
-from perfaudit.distributed.meeting import Here, Meeting
+from perfaudit.distributed.meeting import SILENT_SECONDS, Here, Meeting
 from perfaudit.errors import UserError
 from perfaudit.runs import RankRun, Run
 
@@ -30,9 +30,10 @@ ALONE_SECONDS = (
     15.0  # after another rank has ended, for steps that this one may still make; gloo and NCCL may never give up
 )
 JOIN_SECONDS = 120.0  # for all ranks to be here, from the first one on: a launcher starts them together
-LEAVE_SECONDS = 20.0  # for the others' last words, once this rank has ended
+LEAVE_SECONDS = 20.0  # for the others' last words, once this rank has ended; of other nodes until they count as gone
 GREET_SECONDS = 20.0  # for two ranks to see each other, before which what they tell is not read
 REPORT_SECONDS = 60.0  # for the report of the first rank, before which no other one may leave: a launcher ends all then
+MOST_NAMED = 8  # ranks, in one sentence
 PAUSE = 0.05  # seconds between two looks at a file that is waited for
 
 
@@ -55,7 +56,8 @@ def together(place: Place, script: Script, steps: int, meet: Path | None) -> Ite
             base, place if meet else replace(place, key=key_on_node(place)), str(script), __version__, steps, first,
             _content_of(script), torch, platform.python_version(),
         )  # fmt: skip
-        meeting.keep_telling()
+        if meet:
+            meeting.keep_telling()
     except OSError as error:
         raise UserError(f"ranks cannot meet in {base}: {error}; --meet names another folder") from error
     ranks = Ranks(place, meeting, first, members)
@@ -225,8 +227,11 @@ class Ranks:
     def gather(self) -> list[Json]:
         """The last words of all ranks, in order, waited for; of one that does not speak what is known of it."""
         until = self._clock() + LEAVE_SECONDS
-        words = {}
+        words, here = {}, {}
         with contextlib.suppress(OSError):
+            here = self._ranks_here()
+            if not all(map(self._meeting.is_on_this_node, here.values())):
+                until += SILENT_SECONDS
             while True:
                 here = self._ranks_here()
                 words = {rank: told for rank in self.numbers if (told := self._meeting.last_word(rank)) is not None}
@@ -239,16 +244,21 @@ class Ranks:
                 if not left or self._clock() > until:
                     break
                 self._sleep(PAUSE)
-            for rank in self.numbers:
-                if rank not in words:
-                    words[rank] = self._without_word(rank, here.get(rank))
+        for rank in self.numbers:
+            if rank not in words:
+                words[rank] = self._without_word(rank, here.get(rank))
         return [words[rank] for rank in sorted(words)]
+
+    def quiet(self) -> contextlib.AbstractContextManager[None]:
+        """Without a thread of ours inside, which keeps this process from forking."""
+        return self._meeting.quiet()
 
     def _without_word(self, rank: int, other: Here | None) -> Json:
         if other is None:
             return {"rank": rank, "ended": "missing", "message": "it has not joined"}
-        steps = self._meeting.steps_of(rank)
-        is_dead = self._meeting.is_dead(other)
+        steps, is_dead = 0, False
+        with contextlib.suppress(OSError):
+            steps, is_dead = self._meeting.steps_of(rank), self._meeting.is_dead(other)
         silence = f"told nothing for {LEAVE_SECONDS:.0f} s{f' after step {steps}' if steps else ''}"
         message = "its process is dead, and told nothing" if is_dead else silence
         return {
@@ -287,7 +297,10 @@ def _differ(here: Mapping[int, Here]) -> str:
 
 
 def _rank_words(ranks: Sequence[int]) -> str:
-    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks[:8]))}"
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    more = f" and {len(ranks) - MOST_NAMED} more" if len(ranks) > MOST_NAMED else ""
+    return f"ranks {', '.join(map(str, ranks[:MOST_NAMED]))}{more}"
 
 
 def _last_word(rank: int, host: str, run: Run, seen: Seen) -> Json:

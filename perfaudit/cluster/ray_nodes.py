@@ -208,7 +208,7 @@ def ensure_reachable() -> None:
     if not colon or not port.isdigit() or "/" in host:
         return
     try:
-        socket.create_connection((host, int(port)), REACH_SECONDS).close()
+        socket.create_connection((host.strip("[]"), int(port)), REACH_SECONDS).close()
     except OSError as error:
         raise NothingMeasured(
             f"the Ray cluster at {address} (RAY_ADDRESS) does not answer: {refusal(error)}"

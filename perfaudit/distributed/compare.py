@@ -21,7 +21,9 @@ FEWEST = 20  # updates that all ranks have made, for anything to be said
 # that of 99.5 % for 9 degrees of freedom, because each rank of a job is looked at.
 STRETCHES = 10
 T_995 = 3.690
-LATE_SHARE = 0.03  # of a step: the lower end of the interval, from which on a rank is late; a smaller delay is not worth a change
+# Chosen, as the other thresholds here are where nothing else is said. Of a step: the lower end of the interval, from which on
+# a rank is late; a smaller delay is not worth a change.
+LATE_SHARE = 0.03
 LATE_SECONDS = 0.0005
 # Of the time in which a rank computes. One core may be so much slower than another for a whole run, by its clock, or by what
 # other programs and, on a virtual machine, other guests do with its caches; no interval over the steps of a run has that in it.
@@ -31,8 +33,9 @@ OFTEN_LAST = 0.75  # of the steps; a rank that is late in fewer is late in turn
 # Where a rank idles longest in OFTEN_LAST of the steps. On cores that others use, the time of the same work scatters by more than
 # a late rank is late: one that slept for 5 ms a step came last in 73 % of the steps at a load of 20 on two cores.
 LAST_OF_IDLE = 0.5
-# Of the steps, in which a rank idles longest that computes faster than another by no more than cores differ by. What cannot
-# accuse a rank cannot excuse one either. One that slept for 5 ms a step came last in less than half of the steps in a run of ten.
+# Of the steps, from which on a rank that idles longest is named though it hardly comes last: it computes faster than another
+# one, by no more than cores differ by, and so makes up for its idling here. Chosen: one of ten runs in which a rank slept for
+# 5 ms a step was such a one.
 OFTEN_IDLE = 0.9
 IMBALANCE = 0.1  # of a step, that ranks wait on average for whichever has most to do
 CAUSED = 0.5  # correlation of own times with what batches hold, from which on the batches are the cause
@@ -114,8 +117,10 @@ def compare(ranks: Sequence[RankSteps]) -> Comparison:
     # Of a step as it is where nobody else uses the cores: the wait for one, on this rank or the others, is no load of theirs.
     alone = statistics.median(max(mine) + wait for mine, wait in zip(zip(*own, strict=True), least, strict=True))
     shown = _Shown(own, computed, alone, any(each.has_threads for each in ranks))
-    stragglers = tuple(late for number, each in enumerate(ranks) if (late := _late(number, each.rank, shown))) or tuple(
-        late for number, each in enumerate(ranks) if (late := _idle(number, each.rank, shown))
+    stragglers = (
+        tuple(late for number, each in enumerate(ranks) if (late := _late(number, each.rank, shown)))
+        or _late_together([each.rank for each in ranks], shown)
+        or tuple(late for number, each in enumerate(ranks) if (late := _idle(number, each.rank, shown)))
     )
     least_in_buckets = [min(column) for column in zip(*buckets, strict=True)]
     # Without that by which late ranks are late in each step, so that one of them does not hide that others are late in turn.
@@ -129,7 +134,8 @@ def compare(ranks: Sequence[RankSteps]) -> Comparison:
         statistics.median(least_in_buckets) / step,
         _imbalance(own, alone),
         imbalance_in_turn,
-        imbalance_in_turn >= IMBALANCE and _is_in_turn(in_turn),
+        # A late rank whose delay varies is early beside the mean of its delays: who comes last is told by what was seen.
+        imbalance_in_turn >= IMBALANCE and _is_in_turn(own),
         _explains(in_turn, elements),
         spread_of_batches(held),
     )
@@ -192,8 +198,35 @@ def _late(number: int, rank: int, shown: _Shown) -> LateRank | None:
     return late if late.low >= shown.least else LateRank(rank, last, middle, middle - half, middle + half, True)
 
 
+def _late_together(ranks: Sequence[int], shown: _Shown) -> tuple[LateRank, ...]:
+    """Several ranks of which each is late beside those that are not, as on a slow node; nothing where it is not clear which.
+
+    Each of them comes last in its share of the steps, and one of them in OFTEN_LAST.
+    """
+    middle = [statistics.median(row) for row in shown.own]
+    order = sorted(range(len(ranks)), key=middle.__getitem__)
+    behind = max(range(1, len(order)), key=lambda place: middle[order[place]] - middle[order[place - 1]])
+    early, late = order[:behind], order[behind:]
+    if not 1 < len(late) <= len(early):
+        return ()
+    steps = list(zip(*shown.own, strict=True))
+    is_last = [max(range(len(step)), key=step.__getitem__) in late for step in steps]
+    if statistics.fmean(is_last) < OFTEN_LAST:
+        return ()
+    found = []
+    others = [shown.computed[number] if not shown.has_threads else shown.own[number] for number in early]
+    slower_core = CORES_DIFFER * statistics.median(statistics.fmean(column) for column in zip(*others, strict=True))
+    for number in late:
+        excess = [step[number] - statistics.fmean(step[other] for other in early) for step in steps]
+        mean, half = _interval(excess)
+        if mean - half < shown.least + slower_core:
+            return ()
+        found.append(LateRank(ranks[number], _share_last(number, shown.own), mean, mean - half, mean + half))
+    return tuple(sorted(found, key=lambda each: each.rank))
+
+
 def _idle(number: int, rank: int, shown: _Shown) -> LateRank | None:
-    """The rank as one that idles longest, where a slower core of another one may be why that comes last; None else."""
+    """The rank as one that idles longest where another one comes last, perhaps for its slower core; None where it is not."""
     if shown.has_threads or _share_last(number, shown.idle) < OFTEN_IDLE:
         return None
     middle, half = _interval(_excess(number, shown.idle))

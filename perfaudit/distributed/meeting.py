@@ -12,6 +12,7 @@ all that it writes; what has another one is not read.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import secrets
@@ -19,20 +20,25 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from perfaudit.distributed.launch import Place
 from perfaudit.files import Folder
 from perfaudit.processes import started_at
 
+T = TypeVar("T")
 Json = dict[str, Any]  # Any: nested JSON
 PREFIX = "perfaudit_scratch_"  # of `script.scratch_folders`, whose sweep deletes what nobody holds a lock of
 JOINED, GREETED, NOW, DONE, REPORTED, ORDER = "joined", "greeted", "now", "done", "reported", "order"
 OPEN_SECONDS = 10.0  # for another process that deletes what an earlier start has left; it needs milliseconds
 TELL_SECONDS = 1.0  # between two signs of life
-SILENT_SECONDS = 30.0  # without a sign of life, after which a rank of another node is gone
+SILENT_SECONDS = 30.0  # without a sign of life, after which a rank of another node is gone; chosen
+QUIET_SECONDS = 300.0  # the same of a rank that has said that it gives none for a while
+# What a file system of several machines says of a file that another one is replacing at this moment: the next look may find it.
+PASSING = frozenset({errno.ESTALE, errno.EIO, errno.EAGAIN, errno.EINTR, errno.ETIMEDOUT, errno.EBUSY})
+LOOKS, LOOK_AGAIN_SECONDS = 3, 0.05
 # Seconds of silence that one look at a rank may count: between two looks this process, or the file system, may have stood still.
 LONGEST_LOOK = 2.0
 
@@ -41,9 +47,9 @@ LONGEST_LOOK = 2.0
 class Here:
     """What a rank says of itself when it joins: who it is, what it runs and with what.
 
-    pid, since: of its process, and when that was started; host: its node. content: a hash of the script's file, "" where it is
-    not known. torch: "" where there is none. token: of this rank; start: that of the first rank, "" before that has repeated
-    this one's.
+    pid, since: of its process, and when that was started; host: its node; kernel: of which that process is one, as two nodes may
+    have one name. content: a hash of the script's file, "" where it is not known. torch: "" where there is none. token: of this
+    rank; start: that of the first rank, "" before that has repeated this one's.
     """
 
     rank: int
@@ -58,6 +64,10 @@ class Here:
     content: str = ""
     token: str = ""
     start: str = ""
+    kernel: str = ""
+
+
+_FIELDS = frozenset(field.name for field in fields(Here))
 
 
 class Meeting:
@@ -73,7 +83,7 @@ class Meeting:
         self._signs: dict[int, _Sign] = {}
         self._told, self._beats = -TELL_SECONDS, 0
         self._lock = threading.RLock()  # of what this rank writes
-        self._is_over, self._heart = threading.Event(), threading.Thread(target=self._beat, daemon=True)
+        self._heart: _Heart | None = None
         self.number = 0  # of the run under way, where ranks make several
 
     @classmethod
@@ -86,7 +96,7 @@ class Meeting:
         token = secrets.token_hex(8)
         here = Here(
             place.rank, os.getpid(), started_at(os.getpid()), socket.gethostname(), script, version, steps, torch, python,
-            content, token, token if place.rank == first else "",
+            content, token, token if place.rank == first else "", _kernel(),
         )  # fmt: skip
         meeting = cls(folder, here, first, clock)
         for what in (GREETED, DONE, NOW, REPORTED, ORDER):  # of an earlier start
@@ -95,43 +105,62 @@ class Meeting:
         return meeting
 
     def keep_telling(self) -> None:
-        """Give a sign of life now and then until `close`, whatever this rank does meanwhile, and greet who joins."""
-        self._heart.start()
+        """Give a sign of life now and then until `close`, whatever this rank does meanwhile, and greet who joins.
+
+        Only ranks of other nodes need it: a thread keeps this process from forking, which a scan does for its limits.
+        """
+        self._heart = _Heart(self._beat)
 
     def _beat(self) -> None:
-        while not self._is_over.wait(TELL_SECONDS):
-            with contextlib.suppress(OSError):  # the file system may come back
-                self._greet(dict(self._all_who_joined()))
-                with self._lock:
-                    self._write_now(self._written.get(NOW, {}).get("steps", 0))
+        with contextlib.suppress(OSError):  # the file system may come back
+            self._greet(dict(self._all_who_joined()))
+            with self._lock:
+                self._write_now(self._written.get(NOW, {}).get("steps", 0))
+
+    @contextlib.contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Without a thread inside: the others are told to wait for signs of life longer."""
+        if self._heart is None:
+            yield
+            return
+        with contextlib.suppress(OSError):
+            self._write_now(self._written.get(NOW, {}).get("steps", 0), is_quiet=True)
+        self._heart.end()
+        try:
+            yield
+        finally:
+            self.keep_telling()
 
     def close(self) -> None:
-        self._is_over.set()
-        if self._heart.is_alive():
-            self._heart.join(SILENT_SECONDS)
-            if self._heart.is_alive():
-                return  # it waits for the file system, and the folder stays open for it
-        self._folder.__exit__()
+        if self._heart is None or self._heart.end():
+            self._folder.__exit__()  # else it waits for the file system, and the folder stays open for it
 
     @property
     def path(self) -> Path:
         return self._folder.path
 
     def ranks_here(self) -> dict[int, Here]:
-        """The ranks that are here, those of earlier starts left out. They greet each other in it: look again and again."""
+        """The ranks that are here, those of earlier starts left out. They greet each other in it: look again and again.
+
+        One of another version may not greet as this one does; it is here while it lives.
+        """
         joined = dict(self._all_who_joined())
         self._greet(joined)
-        start = self.here.start
-        return {rank: here for rank, here in joined.items() if here.start == start != ""} | {self.here.rank: self.here}
+        start, mine = self.here.start, self.here
+        found = {rank: here for rank, here in joined.items() if here.start == start != ""}
+        for rank, here in joined.items():
+            if rank not in found and here.version != mine.version and not self.is_dead(here):
+                found[rank] = here
+        return found | {mine.rank: mine}
 
     def _all_who_joined(self) -> Iterator[tuple[int, Here]]:
         """What ranks of any start have said of themselves."""
-        for name in self._folder.names():
+        for name in _patiently(self._folder.names):
             rank, _, what = name.partition(".")
             if what == JOINED and rank.isdigit() and (told := self._read_any(int(rank), JOINED)):
                 here = None
-                with contextlib.suppress(TypeError):
-                    here = Here(**told)
+                with contextlib.suppress(TypeError):  # another version may have other fields
+                    here = Here(**{name: value for name, value in told.items() if name in _FIELDS})
                 if here is not None:
                     yield int(rank), here
 
@@ -167,9 +196,9 @@ class Meeting:
                 self._told = now
                 self._write_now(steps)
 
-    def _write_now(self, steps: int) -> None:
+    def _write_now(self, steps: int, is_quiet: bool = False) -> None:
         self._beats += 1
-        self._write(NOW, {"steps": steps, "beats": self._beats})
+        self._write(NOW, {"steps": steps, "beats": self._beats, "is_quiet": is_quiet})
 
     def tell_done(self, result: Json) -> None:
         """Tell what this rank has seen: its last word of the run under way."""
@@ -205,9 +234,13 @@ class Meeting:
 
     def is_dead(self, other: Here) -> bool:
         """Whether a rank is gone: on this node, whether its process is; on another, whether it gives no sign of life."""
-        if other.host == self.here.host and other.since is not None:
+        if self.is_on_this_node(other) and other.since is not None:
             return started_at(other.pid) != other.since
-        return self._silence(other) > SILENT_SECONDS
+        is_quiet = (self._read(other.rank, NOW) or {}).get("is_quiet")
+        return self._silence(other) > (QUIET_SECONDS if is_quiet else SILENT_SECONDS)
+
+    def is_on_this_node(self, other: Here) -> bool:
+        return (other.host, other.kernel) == (self.here.host, self.here.kernel)
 
     def _silence(self, other: Here) -> float:
         """Seconds for which this rank has seen the same of another one; clocks of two nodes are not compared."""
@@ -229,9 +262,48 @@ class Meeting:
 
     def _read_any(self, rank: int, what: str) -> Json | None:
         with contextlib.suppress(FileNotFoundError, ValueError):
-            told = json.loads(self._folder.read(_name(rank, what)))
+            told = json.loads(_patiently(lambda: self._folder.read(_name(rank, what))))
             return told if isinstance(told, dict) else None
         return None
+
+
+class _Heart:
+    """A thread that does something each TELL_SECONDS until `end`."""
+
+    def __init__(self, beat: Callable[[], None]) -> None:
+        self._beat, self._is_over = beat, threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._is_over.wait(TELL_SECONDS):
+            self._beat()
+
+    def end(self) -> bool:
+        """Whether the thread has ended: it may wait for the file system."""
+        self._is_over.set()
+        self._thread.join(SILENT_SECONDS)
+        return not self._thread.is_alive()
+
+
+def _patiently(read: Callable[[], T]) -> T:
+    """What is read, looked for again where the file system says what may pass. Raises OSError."""
+    for _ in range(LOOKS - 1):
+        try:
+            return read()
+        except OSError as error:
+            if error.errno not in PASSING:
+                raise
+            time.sleep(LOOK_AGAIN_SECONDS)
+    return read()
+
+
+def _kernel() -> str:
+    """The boot and the space of process numbers that this process is one of; "" where that is not told."""
+    with contextlib.suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}-{os.stat('/proc/self/ns/pid').st_ino}"
+    return ""
 
 
 def _open(base: Path, name: str) -> Folder:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -188,6 +191,7 @@ def test_a_rank_gives_signs_of_life_and_greets_whatever_it_does(
 ) -> None:
     monkeypatch.setattr(module, "TELL_SECONDS", 0.01)
     first, second = join(tmp_path, 0), join(tmp_path, 1)
+    others = threading.active_count()
     for each in (first, second):
         each.keep_telling()
     signs: set[str] = set()
@@ -197,9 +201,63 @@ def test_a_rank_gives_signs_of_life_and_greets_whatever_it_does(
         signs |= {now.read_text()} if now.exists() else set()
     assert len(signs) == 3
     assert second.here.start == first.here.token
+    with first.quiet(), second.quiet():  # a process with threads does not fork
+        assert threading.active_count() == others
+    assert threading.active_count() == others + 2
     for each in (first, second):
         each.close()
-        assert not each._heart.is_alive()
+    assert threading.active_count() == others
+
+
+def test_a_rank_that_says_that_it_is_quiet_is_waited_for_longer(tmp_path: Path) -> None:
+    clock = Clock()
+    first, second = join(tmp_path, 0, clock=clock), join(tmp_path, 1)
+    greet(first, second)
+    far = replace(second.here, host="another")
+    second._write_now(3, is_quiet=True)
+    for _ in range(round(2 * SILENT_SECONDS / LONGEST_LOOK)):
+        assert not first.is_dead(far)
+        clock.now += LONGEST_LOOK
+    second._write_now(3)
+    for _ in range(round(2 * SILENT_SECONDS / LONGEST_LOOK)):
+        first.is_dead(far)
+        clock.now += LONGEST_LOOK
+    assert first.is_dead(far)
+
+
+def test_two_nodes_of_one_name_are_told_by_their_kernels(tmp_path: Path) -> None:
+    first, second = join(tmp_path, 0), join(tmp_path, 1)
+    assert first.is_on_this_node(second.here)
+    elsewhere = replace(second.here, kernel="another boot", since=1)
+    assert not first.is_on_this_node(elsewhere) and not first.is_dead(elsewhere)
+    assert first.is_dead(replace(elsewhere, kernel=second.here.kernel))
+
+
+def test_a_rank_of_another_version_is_here_whatever_it_says_of_itself(tmp_path: Path) -> None:
+    first, _second = both(tmp_path)
+    told = json.loads((first.path / "1.joined").read_text())
+    older = {name: value for name, value in told.items() if name not in ("token", "start")}
+    (first.path / "1.joined").write_text(json.dumps({**older, "version": "0.0.1", "run": "gone since"}))
+    assert first.ranks_here()[1].version == "0.0.1"
+
+
+def test_what_passes_on_a_file_system_of_several_machines_is_looked_at_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = join(tmp_path, 0), join(tmp_path, 1)
+    greet(first, second)
+    read, failures = first._folder.read, [errno.ESTALE, errno.EIO]
+
+    def fail_first(name: str) -> bytes:
+        if failures:
+            raise OSError(failures.pop(), "stale")
+        return read(name)
+
+    monkeypatch.setattr(first._folder, "read", fail_first)
+    assert first.ranks_here().keys() == {0, 1} and not failures
+    failures += [errno.ENOTDIR]
+    with pytest.raises(NotADirectoryError):
+        first.ranks_here()
 
 
 def test_damaged_files_are_no_words(tmp_path: Path) -> None:

@@ -40,8 +40,8 @@ def report_of_race(
 
 
 def _tells_nothing(race: Race) -> bool:
-    """Whether patches were raced in too few generations for an interval."""
-    return bool(race.settings) and len(race.generations) < FEWEST_GENERATIONS
+    """Whether patches that did not fail were raced in too few generations for an interval."""
+    return any(key not in race.failures for key in race.settings) and len(race.generations) < FEWEST_GENERATIONS
 
 
 def _control(race: Race) -> str:
