@@ -278,11 +278,18 @@ def _mean_without_largest(values: Sequence[float]) -> float:
 
 
 def _is_in_turn(own: Sequence[Sequence[float]]) -> bool:
-    """Whether at least two ranks make the others wait: one alone would be a straggler, or noise that hits it alone."""
+    """Whether at least two ranks make the others wait: one alone would be a straggler, or noise that hits it alone.
+
+    Without the largest tenth, as in `_mean_without_largest`.
+    """
+    lasts = [max(range(len(column)), key=column.__getitem__) for column in zip(*own, strict=True)]
+    behind = [
+        column[last] - statistics.fmean(column) for column, last in zip(zip(*own, strict=True), lasts, strict=True)
+    ]
+    kept = sorted(range(len(behind)), key=behind.__getitem__)[: math.ceil(0.9 * len(behind))]
     caused = [0.0] * len(own)  # seconds that each rank is behind the mean of all, in the steps in which it comes last
-    for column in zip(*own, strict=True):
-        last = max(range(len(column)), key=column.__getitem__)
-        caused[last] += column[last] - statistics.fmean(column)
+    for step in kept:
+        caused[lasts[step]] += behind[step]
     return sum(each >= (1 - OFTEN_LAST) / 2 * sum(caused) for each in caused) > 1
 
 

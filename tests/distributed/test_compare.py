@@ -176,6 +176,36 @@ def test_a_rank_that_is_late_by_little_hides_no_large_imbalance() -> None:
     assert any(each.stragglers for each in found)
 
 
+def slowed(own: list[list[float]], late: dict[int, float]) -> list[list[float]]:
+    return [[seconds * late.get(rank, 1.0) for seconds in row] for rank, row in enumerate(own)]
+
+
+@pytest.mark.parametrize(("ranks", "late"), [(4, (2, 3)), (4, (0, 3)), (8, (4, 5, 6, 7)), (5, (1, 4))])
+def test_ranks_that_are_late_together_are_each_named(ranks: int, late: tuple[int, ...]) -> None:
+    """As on a slow node. They take turns in coming last, which is no imbalance."""
+    for seed in range(20):
+        found = compare(made(slowed(noisy(seed, ranks, spread=0.03), dict.fromkeys(late, 1.6))))
+        assert tuple(each.rank for each in found.stragglers) == late
+        for each in found.stragglers:
+            assert 0 < each.low < 0.6 * STEP * 1.2 and each.low < each.high
+
+
+def test_most_of_the_ranks_are_not_late_beside_the_rest() -> None:
+    for seed in range(20):
+        own = noisy(seed, 4, spread=0.03)
+        assert compare(made(slowed(own, dict.fromkeys((0, 1, 2), 1.6)))).stragglers == ()
+
+
+@pytest.mark.parametrize("period", [2, 3])
+def test_a_rank_that_is_late_now_and_then_is_no_imbalance(period: int) -> None:
+    """The others never come last by more than noise, however far its delays are from their mean."""
+    for seed in range(50):
+        chance = random.Random(seed)
+        own = [[STEP * (1 + abs(chance.gauss(0, 0.02))) for _ in range(60)] for _ in range(2)]
+        own[1] = [seconds + 0.03 * (step % period == 0) for step, seconds in enumerate(own[1])]
+        assert not compare(made(own)).is_imbalanced
+
+
 def test_a_rank_that_is_hardly_late_is_not_named() -> None:
     own = noisy(1, spread=0.001)
     own[1] = [seconds + 0.02 * STEP for seconds in own[1]]

@@ -41,7 +41,8 @@ def report_of_race(
 
 def _tells_nothing(race: Race) -> bool:
     """Whether patches that did not fail were raced in too few generations for an interval."""
-    return any(key not in race.failures for key in race.settings) and len(race.generations) < FEWEST_GENERATIONS
+    open_ = race.settings.keys() - race.failures.keys() - race.given_up
+    return bool(open_) and len(race.generations) < FEWEST_GENERATIONS
 
 
 def _control(race: Race) -> str:
