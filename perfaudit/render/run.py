@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
@@ -43,6 +44,9 @@ MUCH_UNEVEN = 0.2  # of the time of all steps; what is not counted is then a goo
 FAR_MORE = 2.0  # times the first rank's share, from which on another rank's is told in its place
 EXPOSED_SHARE = 0.5  # of what is neither model nor optimizer; then communication is most of that
 DATA_IN_TIME = 0.05  # of a step; what waits for data longer is not called in time
+USUAL_BUDGET = 300.0  # seconds that `tune` takes without --budget
+STEPS_TO_COMPARE = 28  # of two variants, as `tune` counts them
+COMPARISONS = 4  # with fewer, hardly anything is decided
 _SHOWN_FILES = 4  # where there are more, one less and the number of the others
 _BAR = 30  # characters of a share of 100 %
 _LEAST_BAR = 8  # with fewer, bars say nothing
@@ -101,7 +105,16 @@ def next_command(run: Run) -> str:
     words = shlex.split(run.script)
     script, arguments = (words[:2], words[2:]) if words[0] == "-m" else (words[:1], words[1:])
     knobs = ["--dataloader"] if run.limited_by == "data" else []
-    return shlex.join(["perfaudit", "tune", *knobs, *script, *(["--", *arguments] if arguments else [])])
+    return shlex.join(["perfaudit", "tune", *knobs, *_budget(run), *script, *(["--", *arguments] if arguments else [])])
+
+
+def _budget(run: Run) -> list[str]:
+    """An option with time for some comparisons, where steps are too long for what `tune` takes by itself.
+
+    On a busy machine a step may take far less, so that nothing is said.
+    """
+    needed = (run.setup_seconds or 0.0) + COMPARISONS * STEPS_TO_COMPARE * (run.seconds_per_step or 0.0)
+    return [] if needed <= USUAL_BUDGET or run.is_busy else ["--budget", f"{math.ceil(needed / 60)}m"]
 
 
 def busy_before(report: Report) -> str:

@@ -11,7 +11,7 @@ from surveys import found
 
 from perfaudit.measurements import Environment
 from perfaudit.render.paint import plain
-from perfaudit.render.run import figures, run_block, run_page
+from perfaudit.render.run import STEPS_TO_COMPARE, figures, next_command, run_block, run_page
 from perfaudit.report import Report
 from perfaudit.runs import NEVER_BUILT, ProfileRow, RankRun, Run
 from perfaudit.script import waiting
@@ -22,6 +22,7 @@ from perfaudit.script.spans import PHASES
 from perfaudit.script.step_profile import OUTSIDE, rows
 from perfaudit.script.summary import summarize
 from perfaudit.script.waiting import FIRST, Waiting
+from perfaudit.tune import first_steps
 
 
 def seen_of(facts: dict[str, Any], seconds: float = 1.0, ended: str = "finished", **phases: float) -> Seen:
@@ -338,3 +339,15 @@ def test_of_ranks_what_holds_for_the_first_one_is_not_said_of_all() -> None:
     ranks = tuple(RankRun(rank, "enough", phases={"data_wait": share}) for rank, share in ((0, 0.01), (1, 0.28)))
     assert "Rank 1 waits for data for 28 % of a step" in said_of(replace(run, ranks=2, by_rank=ranks))
     assert "Rank" not in said_of(replace(run, ranks=2, by_rank=ranks[:1])).partition("Milliseconds")[0]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "queued", "option"), [(2.0, None, ""), (6.0, None, "--budget 12m "), (6.0, 2.0, "")]
+)
+def test_long_steps_are_tuned_with_a_longer_budget(seconds: float, queued: float | None, option: str) -> None:
+    run = Run("train.py", "enough", steps=5, counted=4, seconds_per_step=seconds, queued=queued)
+    assert next_command(run) == f"perfaudit tune {option}train.py"
+
+
+def test_a_comparison_takes_as_many_steps_as_tune_says() -> None:
+    assert STEPS_TO_COMPARE == first_steps.STEPS_TO_COMPARE
