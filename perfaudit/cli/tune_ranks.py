@@ -321,12 +321,12 @@ class Sets:
             run = replace(run, message=late_words(run.steps, self._timeout))
         if _is_cut_short(run, seen.number, order["steps"]):
             run = replace(run, ended="enough", message="")
+        missing = set(order["texts"]) - {os.path.relpath(file) for file in seen.facts.get("files", [])}
+        if run.ended == "enough" and missing:  # a file that only some ranks import: the set tells nothing of its patch
+            run = replace(run, ended="failed", message=f"{min(missing)} did not run with its patch")
         self._ranks.tell_done(run, seen)
         if run.ended == "interrupted":
             raise KeyboardInterrupt
-        missing = set(order["texts"]) - {os.path.relpath(file) for file in seen.facts.get("files", [])}
-        if run.ended == "enough" and missing:
-            raise Gone(f"{min(missing)} did not run with its patch")
 
 
 def _is_cut_short(run: Run, updates: int, steps: int) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -30,6 +31,7 @@ _COMMON = (
 )
 # By whose hand ranks are started, perhaps from two terminals. Names as /proc has them.
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "fish", "ksh", "tcsh", "csh", "busybox", "xonsh", "nu"})
+_TASKS = re.compile(r"(\d{1,6})(?:\(x(\d{1,6})\))?")
 _KEY_LENGTH = 8  # hexadecimal digits, as many as a folder's name of `tempfile.mkdtemp` has
 
 
@@ -73,11 +75,22 @@ def place_of(environment: Mapping[str, str]) -> Place:
         local_rank, local_ranks = (_number(environment, name) for name in names[2:])
         if local_rank is None or (local_ranks is None and names[3]):
             local_rank, local_ranks = rank, ranks
-        if local_ranks is None:  # Slurm tells it for the whole job only, as 2(x3),1
-            local_ranks = ranks if environment.get("SLURM_STEP_NUM_NODES", "1") == "1" else local_rank + 1
+        if local_ranks is None:
+            local_ranks = _tasks_of_node(environment) or ranks
         common = "\0".join(f"{name}={environment.get(name, '')}" for name in (*_COMMON, names[1]))
         return Place(rank, ranks, local_rank, min(local_ranks, ranks), _hash(common), names[0])
     return Place()
+
+
+def _tasks_of_node(environment: Mapping[str, str]) -> int | None:
+    """How many tasks of a step of Slurm run on this node, which it tells for all nodes, as `2(x3),1`; None where it does not."""
+    numbers: list[int] = []
+    for part in environment.get("SLURM_STEP_TASKS_PER_NODE", "").split(","):
+        if (match := _TASKS.fullmatch(part)) is None:
+            return None
+        numbers += [int(match[1])] * int(match[2] or 1)
+    node = _number(environment, "SLURM_NODEID")
+    return numbers[node] if node is not None and node < len(numbers) else None
 
 
 def key_on_node(place: Place) -> str:

@@ -302,7 +302,7 @@ def _kernel() -> str:
     """The boot and the space of process numbers that this process is one of; "" where that is not told."""
     with contextlib.suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot}-{os.stat('/proc/self/ns/pid').st_ino}"
+        return f"{boot}-{Path('/proc/self/ns/pid').stat().st_ino}"
     return ""
 
 

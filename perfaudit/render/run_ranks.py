@@ -61,7 +61,9 @@ def faults(ranks: Sequence[RankRun]) -> list[str]:
         if each.ended not in _FINE or ends_early:
             place = order.index(each.ended) if each.ended in order else len(order)
             found.append((_has_lost_others(each), place, ", in a " in each.stands, each.rank, _fault(each)))
-    return [text for *_, text in sorted(found)]
+    told = [text for *_, text in sorted(found)]
+    more = len(told) - MOST_RANKS
+    return [*told[:MOST_RANKS], *([f"{more} more ranks ended so."] if more > 0 else [])]
 
 
 def _has_lost_others(rank: RankRun) -> bool:
@@ -118,9 +120,10 @@ def _table(ranks: Sequence[RankRun], paint: Paint) -> list[str]:
     phases = [[each.phases.get(name, 0.0) * step for each, step in zip(ranks, steps, strict=True)] for name in columns]
     step = statistics.median(steps)
     own = [each.own_seconds_per_step or 0.0 for each in ranks]
+    knows_own = all(each.own_seconds_per_step is not None for each in ranks)  # else nothing is said beside phases
     before = [each * (1 - (rank.waited or 0.0)) for each, rank in zip(steps, ranks, strict=True)]
     is_early = [max(before) - mine >= HIGH * step > _above(before, number) for number, mine in enumerate(before)]
-    rows = [("step", steps, False), *_beside_steps(ranks, steps, own)]
+    rows = [("step", steps, False), *(_beside_steps(ranks, steps, own) if knows_own else [])]
     heads = [*(COLUMNS[name] for name in columns), *(head for head, *_ in rows)]
     widths = [max(_NARROW, len(head) + 1) for head in heads]
     lines = ["Milliseconds of a step; + and ++ are longer than on most ranks", ""]
@@ -141,9 +144,7 @@ def _table(ranks: Sequence[RankRun], paint: Paint) -> list[str]:
 def _beside_steps(
     ranks: Sequence[RankRun], steps: Sequence[float], own: Sequence[float]
 ) -> list[tuple[str, list[float], bool]]:
-    """What a step is made of besides phases, where it is known: a head, seconds by rank, and whether long ones are marked."""
-    if not any(own):
-        return []
+    """What a step is made of besides phases: a head, seconds by rank, and whether long ones are marked."""
     waited = [(each.waited or 0.0) * step for each, step in zip(ranks, steps, strict=True)]
     queued = [max(0.0, parts[0] - parts[1] - parts[2]) for parts in zip(steps, waited, own, strict=True)]
     columns = [("in collectives", waited, False)]

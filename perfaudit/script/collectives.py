@@ -299,15 +299,20 @@ class _Buckets:
 
 
 def _backend() -> str:
-    """What carries collectives of the default group: of a GPU's tensors, where it has one for these.
+    """What carries collectives of the default group: of a GPU's tensors, where it has another one for these.
 
-    A group that was made without naming any calls itself "undefined", and has one for each kind of device.
+    A group that was made without naming any calls itself "undefined", and has one for each kind of device; it may also be
+    made with one for each, as "cpu:gloo,cuda:nccl".
     """
+    import torch
     import torch.distributed as communication
 
     name = str(communication.get_backend())
-    if name != "undefined":
+    config = name if "," in name else communication.get_backend_config() if name == "undefined" else ""
+    by_device = dict(each.split(":", 1) for each in config.split(",") if ":" in each)
+    if not by_device:
         return name
-    by_device = dict(each.split(":", 1) for each in communication.get_backend_config().split(",") if ":" in each)
+    if len(set(by_device.values())) == 1 or not torch.cuda.is_available():
+        return by_device.get("cpu", next(iter(by_device.values())))
     others = [backend for device, backend in by_device.items() if device != "cpu"]
     return others[0] if others else by_device.get("cpu", name)

@@ -13,6 +13,13 @@ from perfaudit.processes import first_ancestor_without
 
 TORCHRUN = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_PORT": "29500"}
 
+SRUN = {
+    "SLURM_STEP_NUM_TASKS": "7",
+    "SLURM_STEP_ID": "0",
+    "SLURM_STEP_NUM_NODES": "4",
+    "SLURM_STEP_TASKS_PER_NODE": "2(x3),1",
+}
+
 
 @pytest.mark.parametrize(
     ("environment", "place"),
@@ -31,6 +38,9 @@ TORCHRUN = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE
         ({"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2", "SLURM_LOCALID": "1", "SLURM_STEP_ID": "0"}, (1, 2, 1, 2)),
         # The shell of a batch job has these before `srun` has started anything.
         ({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_LOCALID": "0"}, (0, 1, 0, 1)),
+        (SRUN | {"SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0"}, (0, 7, 0, 2)),
+        (SRUN | {"SLURM_PROCID": "3", "SLURM_LOCALID": "1", "SLURM_NODEID": "1"}, (3, 7, 1, 2)),
+        (SRUN | {"SLURM_PROCID": "6", "SLURM_LOCALID": "0", "SLURM_NODEID": "3"}, (6, 7, 0, 1)),
     ],
 )  # fmt: skip
 def test_each_launchers_variables(environment: dict[str, str], place: tuple[int, ...]) -> None:

@@ -85,7 +85,7 @@ def test_ranks_have_a_part_of_their_own() -> None:
     said = readable(text.partition('<h2 id="ranks">')[2].partition("</section>")[0].join(["<main>", "</main>"]))
     assert "Rank 1 died after at least 49 steps: killed" in said
     assert "Ranks wait for whichever comes last for 20 % of a step, on average." in said
-    assert "50 ms a step, 40 ms before collectives" in said
+    assert "50 ms a step, 40 ms of its own" in said
     assert "rank 1\n40\n10\n0" in said
     assert ">Ranks<" not in render(REPORT)
 

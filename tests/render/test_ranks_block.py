@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from perfaudit.render.paint import plain
-from perfaudit.render.run_ranks import MOST_RANKS, late_words, ranks_block
+from perfaudit.render.run_ranks import MOST_RANKS, faults, late_words, ranks_block
 from perfaudit.runs import RankRun, Run
 
 PHASES = {"data_wait": 0.1, "forward": 0.2, "backward": 0.6, "optimizer": 0.099, "other": 0.001}
@@ -58,9 +58,18 @@ def test_a_rank_that_is_no_earlier_has_marks_in_its_phases_and_waiting_for_cores
     ]
 
 
-def test_ranks_whose_waiting_is_not_known_have_their_phases_alone() -> None:
+@pytest.mark.parametrize("known", [0, 1])
+def test_ranks_whose_waiting_is_not_known_have_their_phases_alone(known: int) -> None:
+    """Also where it is not known of one of them, which has died early."""
     ranks = [replace(each, own_seconds_per_step=None, waited=None) for each in (RANK, LATE)]
+    ranks[:known] = [RANK] * known
     assert "   update     step\n" in block(replace(RUN, by_rank=tuple(ranks)))
+
+
+def test_of_very_many_ranks_that_failed_the_first_are_named() -> None:
+    late = [replace(RANK, rank=rank, ended="late") for rank in range(100)]
+    said = faults(late)
+    assert len(said) == MOST_RANKS + 1 and said[-1] == f"{100 - MOST_RANKS} more ranks ended so."
 
 
 def test_batches_that_differ_from_rank_to_rank_are_told_by_the_step() -> None:

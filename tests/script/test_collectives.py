@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from forked_programs import run_programs
 
+from perfaudit.script import collectives
+
 pytestmark = pytest.mark.slow
 
 HEAD = """
@@ -137,6 +139,24 @@ def test_collectives_that_a_script_calls_are_timed_and_their_line_is_kept(told: 
 def test_a_group_without_a_name_is_that_of_its_device(told: dict[str, Any]) -> None:
     """`init_process_group()` alone: torch calls its backend "undefined"."""
     assert told["no name"]["facts"]["backend"] == "gloo"
+
+
+@pytest.mark.parametrize(
+    ("name", "has_cuda", "backend"),
+    [
+        ("cpu:gloo,cuda:gloo", True, "gloo"),
+        ("cpu:gloo,cuda:nccl", True, "nccl"),
+        ("cpu:gloo,cuda:nccl", False, "gloo"),
+        ("nccl", True, "nccl"),
+    ],
+)
+def test_a_group_with_a_backend_for_each_device_has_that_of_the_training(
+    name: str, has_cuda: bool, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.distributed, "get_backend", lambda: name)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_cuda)
+    assert collectives._backend() == backend
 
 
 def test_threads_and_workers_that_a_training_has_behind_its_first_updates_are_told(told: dict[str, Any]) -> None:

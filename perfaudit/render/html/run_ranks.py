@@ -23,14 +23,16 @@ def ranks_section(run: Run) -> Markup:
 
 def _bars(ranks: Sequence[RankRun]) -> Markup:
     """What a step takes each rank, without the time in collectives where that is known."""
+    knows_own = all(each.own_seconds_per_step is not None for each in ranks)
     rows = []
     for each in ranks:
         step, own = each.seconds_per_step or 0.0, each.own_seconds_per_step
-        before = f", {milliseconds(own)} before collectives" if own is not None else ""
-        rows.append(BarRow(f"rank {each.rank}", f"{milliseconds(step)} a step{before}", 0.0, own or step, "working"))
+        before = f", {milliseconds(own)} of its own" if own is not None else ""
+        length = own if knows_own and own is not None else step
+        rows.append(BarRow(f"rank {each.rank}", f"{milliseconds(step)} a step{before}", 0.0, length, "working"))
     if not rows:
         return Markup()
-    what = "without the time in collectives" if any(each.own_seconds_per_step for each in ranks) else "by rank"
+    what = "without the time in collectives, and without waiting for cores" if knows_own else "by rank"
     axis = axis_from_zero(max(row.end for row in rows), milliseconds)
     return element(
         "figure", element("figcaption", f"Time of a step, {what}."), bars(rows, axis, f"Time of a step, {what}")
