@@ -53,6 +53,7 @@ WORTH = {
     "no search for unused parameters": ("each_pass", "searching", "PyTorch's tuning guide (DDP)"),
 }
 RULES = ("PA903", "PA904", "PA905")
+CALM = 3.0  # load before a run, up to which its steps are compared: the two ranks hold two cores themselves
 JUDGED = 5  # raised when something else is said of the same steps: earlier runs then count for their times only
 
 
@@ -112,9 +113,11 @@ def page(records: list[Json]) -> str:
     lines += ["", *earlier_verdicts(records)]
     lines += [
         "",
+        *_how_late(records),
         "## What it is worth here",
         "",
-        "Seconds of a step with it over those without, of runs of the same round; the interval is Student's over rounds.",
+        "Seconds of a step with it over those without, of runs of the same round, both begun at a load of at most "
+        f"{CALM:g}; the interval is Student's over rounds. Runs of a round have one order and no control beside them.",
         "",
         *worth(records),
     ]
@@ -148,17 +151,29 @@ def is_judged(record: Json) -> bool:
     return bool(record.get("judged", 1) == JUDGED)
 
 
+def _how_late(records: list[Json]) -> list[str]:
+    """In how many runs the straggler was shown to come later, and not only to idle longer."""
+    named = [
+        each["messages"] for each in records if is_judged(each) and each["training"] == "straggler" and each["rules"]
+    ]
+    shown = sum("behind the others" in " ".join(messages) for messages in named)
+    said = f"In {shown} of {len(named)} runs the straggler was shown to come so much behind the other rank, in the rest only "
+    return [f"{said}to idle so much longer.", ""]
+
+
 def worth(records: list[Json]) -> list[str]:
     """The table of what is gained, as Markdown."""
-    rows = ["| what | source | ratio [95 %] | rounds |", "|---|---|---|---:|"]
+    rows = ["| what | source | ratio [95 %] | rounds | shown |", "|---|---|---|---:|---|"]
     # Rounds are counted anew where runs are judged in another way; the earliest records do not say theirs.
-    steps = {((each["judged"], each["round"]), each["training"]): each["step"] for each in records if "round" in each}
+    calm = [each for each in records if "round" in each and each["load"] <= CALM]
+    steps = {((each["judged"], each["round"]), each["training"]): each["step"] for each in calm}
     for what, (faster, slower, source) in WORTH.items():
         both = [n for n, name in sorted(steps) if name == faster and (n, slower) in steps]
         ratios = [[math.log(steps[n, faster] / steps[n, slower])] for n in both]
         if len(ratios) > 1:
             middle, low, high = ratio_interval(ratios)
-            rows.append(f"| {what} | {source} | {middle:.3f} [{low:.3f}, {high:.3f}] | {len(ratios)} |")
+            shown = "faster" if high < 1 else "slower" if low > 1 else "no difference"
+            rows.append(f"| {what} | {source} | {middle:.3f} [{low:.3f}, {high:.3f}] | {len(ratios)} | {shown} |")
     return rows
 
 

@@ -907,7 +907,7 @@ def rank_lines() -> list[str]:
         "## On two ranks",
         "",
         "`python benchmarks/ranks.py --write` runs them, with gloo on this machine ([ranks.md](ranks.md)).",
-        "Seconds of a step with it over those without.",
+        "Seconds of a step with it over those without, in rounds at a load of at most 3.",
         "",
         *ranks.worth(read(ranks.RECORDS)),
     ]
