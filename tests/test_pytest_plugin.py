@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from conftest import Done
-from served_nursery import PERFAUDIT
+from served_nursery import PERFAUDIT, USE
 
 import perfaudit.cli.app  # noqa: F401  # here, as the next one
 from perfaudit.gate import counting as gate_counting  # here: pytester forgets what is imported while it runs
@@ -612,12 +612,11 @@ def test_a_real_step_is_held(pytester: pytest.Pytester, perfaudit: Callable[...,
     """,
     )
     pytester.makeconftest(
-        f"""
-        from perfaudit.pytest_plugin import items, steps
-        command = items.gate_command
-        python, *rest = {PERFAUDIT!r}
-        items.gate_command = steps.gate_command = lambda *given: [python, "-P", *rest, *command(*given)[4:]]
-    """
+        f"{USE}"  # for the steps that its own process counts
+        "from perfaudit.pytest_plugin import items, steps\n"
+        "command = items.gate_command\n"
+        f"python, *rest = {PERFAUDIT!r}\n"
+        'items.gate_command = steps.gate_command = lambda *given: [python, "-P", *rest, *command(*given)[4:]]\n'
     )
     assert perfaudit("gate", "init", "train.py", "--ci", "none", "--device", "cpu").code == 0
     pytester.runpytest_subprocess(*PLUGIN, "--perfaudit", "-k", "perfaudit").assert_outcomes(passed=2, deselected=1)
