@@ -1,13 +1,14 @@
 """Nurseries that are forks of one process with torch imported: each command that a test starts would import it anew.
 
 Whoever of a session wants one first starts that process, one for each seed with which texts are hashed, and all workers of pytest
-share it. It ends with the session. A nursery from it does what `measure.nursery` says, with the cores of the process that has it,
-and ends with that process. `forked_programs` has another process shared in the same way.
+share it. It ends with the session. A nursery from it does what `measure.nursery` says, with the cores of the process that has it
+and no capability that this may not have, and ends with that process. `forked_programs` has another one shared in the same way.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import gc
 import os
@@ -27,6 +28,7 @@ HERE = str(Path(__file__).parent)
 FOLDER = "PERFAUDIT_TESTS_NURSERIES"  # variable: where the sockets of the servers are, by the seed
 SESSION = "PERFAUDIT_TESTS_SESSION"  # variable: the process with which the servers end
 SEEDS = (None, "2")  # in which the gate counts; a nursery with another one is made as ever
+_CAPBSET_DROP, _CAPABILITY_VERSION_3 = 24, 0x20080522  # of prctl(2) and capset(2)
 _IMPORT = f"import sys\nsys.path.insert(0, {HERE!r})\nimport served_nursery\nsys.path.remove({HERE!r})\n"
 _SERVE = f"{_IMPORT}del sys.path[0]\nserved_nursery.serve(*[int(sys.argv.pop(1)) for _ in range(2)])\n"
 USE = f"{_IMPORT}served_nursery.use()\n"  # what a program of a test begins with
@@ -92,8 +94,32 @@ def serve(descriptor: int, session: int) -> None:
     fork_for_each(descriptor, session, lambda connection: nurse(connection.detach(), os.getppid()))
 
 
+def bounding_set(pid: int | str) -> int:
+    """The capabilities that a process and what it starts can have, a bit each."""
+    (line,) = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("CapBnd:")]
+    return int(line.split()[1], 16)
+
+
+def _lose(capabilities: int) -> None:
+    """From now on neither this process nor what it starts has any of these: who is root may do less without."""
+    if not capabilities:
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    for number in range(capabilities.bit_length()):
+        if capabilities >> number & 1 and libc.prctl(_CAPBSET_DROP, number, 0, 0, 0):
+            raise OSError(ctypes.get_errno(), "a capability stays")
+    asked = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+    held = (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable: the low halves, then the high ones
+    if libc.capget(asked, held):
+        raise OSError(ctypes.get_errno(), "capabilities cannot be read")
+    for place in range(6):
+        held[place] &= ~(capabilities >> 32 * (place // 3))
+    if libc.capset(asked, held):
+        raise OSError(ctypes.get_errno(), "a capability stays")
+
+
 def fork_for_each(descriptor: int, session: int, serve_one: Callable[[socket.socket], object]) -> None:
-    """Have a fork serve each process that connects, with the cores of that process, as long as the session lasts."""
+    """Have a fork serve each process that connects, with what that process may use and do, as long as the session lasts."""
     listener = socket.socket(fileno=descriptor)
     place = Path(listener.getsockname())
     while place.exists() and Path(f"/proc/{session}").exists():
@@ -107,6 +133,7 @@ def fork_for_each(descriptor: int, session: int, serve_one: Callable[[socket.soc
             os.setsid()
             peer, *_ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
             os.sched_setaffinity(0, os.sched_getaffinity(peer))
+            _lose(bounding_set("self") & ~bounding_set(peer))
             serve_one(connection)
             os._exit(0)
         connection.close()

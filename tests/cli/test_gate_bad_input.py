@@ -146,9 +146,9 @@ def test_a_submodule_is_there_on_both_sides(
     assert len(worktrees()) == 1
 
 
-def alone(*arguments: str, before: Sequence[str], perfaudit: Sequence[str]) -> Done:
-    """The command in a process of its own, begun by another command."""
-    command = [*before, *perfaudit, "gate", *arguments]
+def alone(*arguments: str, before: Sequence[str]) -> Done:
+    """The command in a process of its own, begun by another command; its children may use and do no more than it."""
+    command = [*before, *PERFAUDIT, "gate", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     return Done(done.returncode, done.stdout, done.stderr)
 
@@ -158,7 +158,7 @@ def alone(*arguments: str, before: Sequence[str], perfaudit: Sequence[str]) -> D
 def test_a_runner_with_one_core(repository: Path) -> None:
     core = min(os.sched_getaffinity(0))
     arguments = ("train.py", "--against", "main", "--layers", "counters,time", "--budget", "1s", "--format", "json")
-    done = alone(*arguments, before=["taskset", "--cpu-list", str(core)], perfaudit=PERFAUDIT)
+    done = alone(*arguments, before=["taskset", "--cpu-list", str(core)])
     assert done.code == 0, done.err
     report = json.loads(done.out)
     assert report["environment"]["cores"] == 1
@@ -188,8 +188,7 @@ def read_only(repository: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[lis
 @pytest.mark.slow
 def test_a_working_directory_and_a_home_that_cannot_be_written_to(read_only: list[str]) -> None:
     arguments = ("train.py", "--against", "main", "--layers", "findings,counters")
-    own_children = [sys.executable, "-m", "perfaudit"]  # which may write no more than it
-    done = alone(*arguments, before=read_only, perfaudit=own_children)
+    done = alone(*arguments, before=read_only)
     assert done.code == 0, done.out + done.err
     assert "were written without" in one_line(done.out)  # without a worktree, which git could not add
     assert "the history was not written" in one_line(done.err)
