@@ -92,7 +92,7 @@ class Nursery:
         place = str(folder or Path.cwd())
         request = {"do": "fork", "folder": place, "environment": child_environment()}  # as they are now
         self._socket.sendmsg([json.dumps(request).encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
-        reply = self._reply()
+        reply = self._patient_reply()
         if reply.startswith("!"):
             raise CannotFork(reply[1:])
         return int(reply)
@@ -106,7 +106,7 @@ class Nursery:
     def _preload(self, modules: list[str]) -> None:
         with contextlib.suppress(OSError):  # it died of the import; children are started afresh then
             self._socket.sendall(json.dumps({"do": "preload", "modules": modules}).encode())
-            self._reply()
+            self._patient_reply()
 
     def wait(self) -> None:
         """Wait until it has torch imported."""
@@ -139,7 +139,7 @@ class Nursery:
     def poll(self, pid: int) -> int | None:
         """The exit code of a worker as `subprocess` counts it (minus the signal), None while it runs. Raises OSError."""
         self._socket.sendall(json.dumps({"do": "poll", "pid": pid}).encode())
-        answer = self._reply()
+        answer = self._patient_reply()
         return int(answer) if answer else None
 
     def _reply(self) -> str:

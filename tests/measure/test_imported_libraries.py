@@ -149,6 +149,8 @@ class Answering(nursery.Nursery):
 
     def sendmsg(self, *_: object) -> None: ...
 
+    def sendall(self, *_: object) -> None: ...
+
     def recv(self, size: int) -> bytes:
         answer = self._answers.pop(0)
         if isinstance(answer, OSError):
@@ -175,6 +177,13 @@ def test_what_comes_of_importing_libraries_beforehand(
     parent = Answering(*answers)
     assert parent.preload_as({"libraries": []}) is is_ready
     assert (parent.is_spoilt, parent.is_closed) == (not is_ready, is_closed)
+
+
+def test_an_answer_that_comes_late_is_not_taken_for_another_one() -> None:
+    parent = Answering(TimeoutError(), b"-", TimeoutError(), b"4711", TimeoutError(), b"-", b"1")
+    parent.wait()
+    assert parent.fork(0, 1, 2) == 4711
+    assert (parent.poll(4711), parent.poll(4711)) == (None, 1)
 
 
 @pytest.mark.parametrize("mounts", [True, False])
