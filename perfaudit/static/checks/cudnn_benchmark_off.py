@@ -14,6 +14,7 @@ from perfaudit.static.project.program_marks import SEEDED
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Function, Source
 from perfaudit.static.understanding.called_functions import called_function, callers
+from perfaudit.static.understanding.defaults import default
 from perfaudit.static.understanding.devices import uses_cuda
 from perfaudit.static.understanding.entry import (
     CONVOLUTIONS,
@@ -32,7 +33,7 @@ from perfaudit.static.understanding.how_often import runs_often
 from perfaudit.static.understanding.loaders import LOADER
 from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.step_loops import StepLoop
-from perfaudit.static.understanding.values import constant, default, enclosing_function
+from perfaudit.static.understanding.values import constant, enclosing_function
 
 FLAG = "torch.backends.cudnn.benchmark"
 TITLE = "let cuDNN time its algorithms once per input size"

@@ -29,23 +29,15 @@ from perfaudit.static.checks.dataloader_no_workers.samples import has_nothing_to
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
 from perfaudit.static.understanding.backward import runs_backward
+from perfaudit.static.understanding.batch_parts import is_made_on_host
 from perfaudit.static.understanding.called_functions import called_function, callers
+from perfaudit.static.understanding.defaults import Default, default
 from perfaudit.static.understanding.devices import changes_default_device, device_text, moves_to_device, uses_cuda
-from perfaudit.static.understanding.loaders import PIN_MEMORY, argument_for, is_made_on_host, passes, pin_memory
+from perfaudit.static.understanding.loaders import PIN_MEMORY, argument_for, passes, pin_memory
 from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.program_settings import default_in_program
 from perfaudit.static.understanding.step_loops import step_loops
-from perfaudit.static.understanding.values import (
-    ABSENT,
-    UNKNOWN,
-    Argument,
-    Default,
-    argument,
-    assigned_value,
-    constant,
-    default,
-    resolve,
-)
+from perfaudit.static.understanding.values import ABSENT, UNKNOWN, Argument, argument, assigned_value, constant, resolve
 
 COLLATE = 6  # position in DataLoader.__init__ of every torch since 1.0
 NUM_WORKERS = 5  # position in DataLoader.__init__ of every torch since 1.0

@@ -10,21 +10,14 @@ from perfaudit.findings import Edit, Span
 from perfaudit.static import edit
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
+from perfaudit.static.understanding.batch_parts import VARIABLE
 from perfaudit.static.understanding.called_functions import assigned_once
+from perfaudit.static.understanding.defaults import written_default
 from perfaudit.static.understanding.devices import changes_default_device, names_accelerator
 from perfaudit.static.understanding.how_often import runs_often, runs_seldom
-from perfaudit.static.understanding.loaders import VARIABLE
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.no_grad import in_no_grad
-from perfaudit.static.understanding.values import (
-    ABSENT,
-    argument,
-    assigned_value,
-    constant,
-    is_true,
-    resolve,
-    written_default,
-)
+from perfaudit.static.understanding.values import ABSENT, argument, assigned_value, constant, is_true, resolve
 
 EXACT = {"torch.zeros", "torch.ones", "torch.full", "torch.empty", "torch.eye"}
 RANDOM = {"torch.rand", "torch.randn", "torch.randint", "torch.randperm"}

@@ -12,19 +12,12 @@ from perfaudit.static.project.frameworks import has_trainer, running_frameworks
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
 from perfaudit.static.source.syntax import lies_in
 from perfaudit.static.understanding.called_functions import called_function
+from perfaudit.static.understanding.defaults import default
 from perfaudit.static.understanding.demonstrations import is_main_guard
 from perfaudit.static.understanding.devices import uses_cuda
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.step_loops import StepLoop, step_loops
-from perfaudit.static.understanding.values import (
-    UNKNOWN,
-    Argument,
-    argument,
-    constant,
-    default,
-    enclosing_function,
-    resolve,
-)
+from perfaudit.static.understanding.values import UNKNOWN, Argument, argument, constant, enclosing_function, resolve
 
 CONVOLUTIONS = tuple(f"torch.nn.{name}{n}d" for name in ("Conv", "ConvTranspose") for n in (2, 3))
 ALL_CONVOLUTIONS = (*CONVOLUTIONS, "torch.nn.Conv1d", "torch.nn.ConvTranspose1d")

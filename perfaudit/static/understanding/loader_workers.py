@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 
 from perfaudit.static.source import Source
+from perfaudit.static.understanding.defaults import default
 from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.program_settings import default_in_program
-from perfaudit.static.understanding.values import UNKNOWN, Argument, argument, constant, default, resolve
+from perfaudit.static.understanding.values import UNKNOWN, Argument, argument, constant, resolve
 
 NUM_WORKERS = 5  # position of the parameter in DataLoader.__init__ of every torch since 1.0
 _CORES = {"os.cpu_count", "multiprocessing.cpu_count", "torch.multiprocessing.cpu_count"}

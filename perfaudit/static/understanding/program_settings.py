@@ -6,21 +6,10 @@ import ast
 
 from perfaudit.static.project.loader_marks import declares, sets
 from perfaudit.static.source import FUNCTIONS, Function, Source
+from perfaudit.static.understanding.defaults import Default, default, default_expression, destination, is_of_options
 from perfaudit.static.understanding.loaders import given_to
 from perfaudit.static.understanding.names import last_name
-from perfaudit.static.understanding.values import (
-    ABSENT,
-    UNKNOWN,
-    Argument,
-    Default,
-    argument,
-    assigned_value,
-    constant,
-    default,
-    default_written,
-    destination,
-    is_of_options,
-)
+from perfaudit.static.understanding.values import ABSENT, UNKNOWN, Argument, argument, assigned_value, constant
 
 _FOLLOW = 4  # names and calls followed to an option
 _METHODS = {"staticmethod", "classmethod"}
@@ -154,7 +143,7 @@ def _handed_in(source: Source, parameter: ast.arg, depth: int) -> Default | None
         return None
     files = [source, *(source.neighbours.importers_calling(name) if source.neighbours is not None else ())]
     calls = [(there, call) for there in files for call in there.nodes(ast.Call) if last_name(call.func) == name]
-    written = default_written(function, parameter)
+    written = default_expression(function, parameter)
     found = [_value_passed(there, call, parameter.arg, place, written, depth) for there, call in calls]
     values = [item for item in found if item is not None]
     if not values or len(values) < len(found) or any(item.value != values[0].value for item in values):

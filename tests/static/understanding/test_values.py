@@ -7,16 +7,8 @@ import ast
 import pytest
 
 from perfaudit.static.source import Source
-from perfaudit.static.understanding.values import (
-    ABSENT,
-    UNKNOWN,
-    Known,
-    argument,
-    constant,
-    default,
-    dict_items,
-    local_class,
-)
+from perfaudit.static.understanding.defaults import default
+from perfaudit.static.understanding.values import ABSENT, UNKNOWN, Known, argument, constant, dict_items, local_class
 
 
 def call_in(code: str) -> tuple[Source, ast.Call]:

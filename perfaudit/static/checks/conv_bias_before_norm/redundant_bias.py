@@ -21,6 +21,7 @@ from perfaudit.static.checks.conv_bias_before_norm.wrapped_layers import wrapper
 from perfaudit.static.registry import Proposal, Seen
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.branches import Where, is_steady, text_where_all, text_where_none
+from perfaudit.static.understanding.defaults import default, default_class, written_default
 from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.values import (
     ABSENT,
@@ -29,11 +30,8 @@ from perfaudit.static.understanding.values import (
     argument,
     assigned_value,
     constant,
-    default,
-    default_class,
     is_false,
     resolve,
-    written_default,
 )
 
 _NORMS = {f"torch.nn.{kind}Norm{n}d" for kind in ("Batch", "Instance") for n in (1, 2, 3)} | {"torch.nn.SyncBatchNorm"}

@@ -9,8 +9,9 @@ from perfaudit.static.checks.data_parallel.program import Refused
 from perfaudit.static.checks.data_parallel.ranks import launcher, patch, title
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
+from perfaudit.static.understanding.defaults import written_default
 from perfaudit.static.understanding.distributed import derived_calls, only_evaluates, wraps_otherwise
-from perfaudit.static.understanding.values import argument, resolve, written_default
+from perfaudit.static.understanding.values import argument, resolve
 
 
 @check(

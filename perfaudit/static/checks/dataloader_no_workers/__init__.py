@@ -43,6 +43,7 @@ from perfaudit.static.hoist import hoist
 from perfaudit.static.registry import Joined, Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
 from perfaudit.static.understanding.called_functions import callers
+from perfaudit.static.understanding.defaults import Default, default, leaves_out
 from perfaudit.static.understanding.demonstrations import is_test
 from perfaudit.static.understanding.devices import changes_default_device
 from perfaudit.static.understanding.entry import ARGUMENTS_OF_TRAINER, runs_unguarded
@@ -50,17 +51,7 @@ from perfaudit.static.understanding.evaluation import EVALUATION_NAME
 from perfaudit.static.understanding.loaders import PIN_MEMORY, passes, pin_memory
 from perfaudit.static.understanding.program_settings import default_in_program
 from perfaudit.static.understanding.step_loops import step_loops
-from perfaudit.static.understanding.values import (
-    ABSENT,
-    UNKNOWN,
-    Argument,
-    Default,
-    argument,
-    assigned_value,
-    constant,
-    default,
-    leaves_out,
-)
+from perfaudit.static.understanding.values import ABSENT, UNKNOWN, Argument, argument, assigned_value, constant
 
 LOADER = "torch.utils.data.DataLoader"
 NUM_WORKERS = 5  # position of the parameter in DataLoader.__init__ of every torch since 1.0

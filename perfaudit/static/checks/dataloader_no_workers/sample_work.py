@@ -15,17 +15,10 @@ from perfaudit.static.checks.dataloader_no_workers.samples import (
     values_held,
 )
 from perfaudit.static.source import FUNCTIONS, Function, Source
+from perfaudit.static.understanding.defaults import default_expression
 from perfaudit.static.understanding.devices import moves_to_device
 from perfaudit.static.understanding.names import dotted_name
-from perfaudit.static.understanding.values import (
-    UNKNOWN,
-    Argument,
-    argument,
-    assigned_value,
-    constant,
-    default_written,
-    resolve,
-)
+from perfaudit.static.understanding.values import UNKNOWN, Argument, argument, assigned_value, constant, resolve
 
 COLLATE = 6  # position of the parameter in DataLoader.__init__ of every torch since 1.0
 FOLLOW = 3  # calls and base classes followed from `__getitem__`
@@ -61,7 +54,7 @@ def _is_name_of_dataset(source: Source, binding: ast.AST) -> bool:
     function = source.enclosing(binding, *FUNCTIONS)
     if not isinstance(binding, ast.arg) or not isinstance(function, FUNCTIONS):
         return False
-    return isinstance(constant(source, default_written(function, binding) or UNKNOWN), str)
+    return isinstance(constant(source, default_expression(function, binding) or UNKNOWN), str)
 
 
 def _only_arranges(source: Source, call: ast.Call, dataset: Argument) -> bool:

@@ -7,9 +7,10 @@ import re
 
 from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, Function, Source
+from perfaudit.static.understanding.defaults import default
 from perfaudit.static.understanding.members import attributes, is_own, own_values, stores_of
 from perfaudit.static.understanding.names import last_name
-from perfaudit.static.understanding.values import assigned_value, constant, default
+from perfaudit.static.understanding.values import assigned_value, constant
 
 _ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow, ast.FloorDiv, ast.Mod)
 _MAKERS = {"float", "int", "len", "range"}

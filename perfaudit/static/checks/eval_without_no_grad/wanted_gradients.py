@@ -7,8 +7,8 @@ import ast
 from perfaudit.expressions import regex
 from perfaudit.static.checks.eval_without_no_grad.eval_mode import is_train_false
 from perfaudit.static.source import Function, Loop, Source
+from perfaudit.static.understanding.batch_parts import VARIABLE
 from perfaudit.static.understanding.called_functions import called_function
-from perfaudit.static.understanding.loaders import VARIABLE
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.values import enclosing_function, is_false, resolve
 

@@ -13,19 +13,11 @@ from perfaudit.static.checks.transfer_blocks_host.host_writes import host_may_wr
 from perfaudit.static.project.loader_marks import ASKED_TO_PIN, PINNING_OFF, PINNING_ON, SURELY_PAGEABLE
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
+from perfaudit.static.understanding.batch_parts import Part, batch_part, is_made_on_host, without_variable
 from perfaudit.static.understanding.devices import asks_for_gpu, device_text, names_accelerator, uses_cuda
 from perfaudit.static.understanding.evaluation import EVALUATION_NAME, only_evaluates
 from perfaudit.static.understanding.how_often import runs_every_step
-from perfaudit.static.understanding.loaders import (
-    LOADER,
-    Part,
-    batch_part,
-    is_made_on_host,
-    passes,
-    perhaps_passes,
-    unseen_passes,
-    without_variable,
-)
+from perfaudit.static.understanding.loaders import LOADER, passes, perhaps_passes, unseen_passes
 from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.no_grad import in_no_grad
 from perfaudit.static.understanding.step_loops import step_loops

@@ -7,15 +7,9 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from perfaudit.static.source import FUNCTIONS, Function, Source
+from perfaudit.static.understanding.batch_parts import Part, batch_part, viewed_tensor, without_variable
 from perfaudit.static.understanding.elsewhere import Elsewhere, called_elsewhere
-from perfaudit.static.understanding.loaders import (
-    Part,
-    batch_part,
-    passes,
-    perhaps_passes,
-    viewed_tensor,
-    without_variable,
-)
+from perfaudit.static.understanding.loaders import passes, perhaps_passes
 from perfaudit.static.understanding.step_loops import step_loops
 from perfaudit.static.understanding.values import assigned_value
 

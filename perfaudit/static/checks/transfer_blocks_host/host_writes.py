@@ -7,7 +7,7 @@ from collections.abc import Callable
 from math import inf
 
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
-from perfaudit.static.understanding.loaders import VARIABLE, Part, reaching, viewed_tensor, without_variable
+from perfaudit.static.understanding.batch_parts import VARIABLE, Part, reaching, viewed_tensor, without_variable
 from perfaudit.static.understanding.values import assigned_value
 
 _FORM = {"shape", "dtype", "device", "ndim", "is_cuda", "layout"}

@@ -1,0 +1,268 @@
+"""Parts of a batch: what an expression of a step takes of what a loader yields."""
+
+from __future__ import annotations
+
+import ast
+from typing import NamedTuple
+
+from perfaudit.static.source import FUNCTIONS, LOOPS, Source
+from perfaudit.static.understanding.called_functions import callers
+from perfaudit.static.understanding.loaders import (
+    COMPREHENSIONS,
+    Calls,
+    argument_for,
+    known_calls,
+    loaders,
+    passes,
+    passes_side_by_side,
+    perhaps_passes,
+)
+from perfaudit.static.understanding.step_loops import step_loops
+from perfaudit.static.understanding.values import assigned_value
+
+_VIEWS = {"view", "reshape", "squeeze", "unsqueeze", "flatten"}  # of a contiguous tensor: the same memory
+_ALSO_VIEWS = _VIEWS | {"permute", "transpose", "t", "detach", "expand", "narrow"}  # the same memory, in another order
+_CONVERTS = {"double", "half", "bfloat16", "int", "short", "byte", "bool", "type", "type_as"}
+_COMPUTES = {
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "true_divide",
+    "clamp",
+    "round",
+    "abs",
+    "neg",
+    "pow",
+    "sqrt",
+    "exp",
+    "log",
+    "repeat",
+}
+# Samples and labels mostly have these types, and the call is there to be on the safe side.
+_MAY_CONVERT = {"float", "long"}
+_NEW_TENSORS = {
+    f"torch.{name}"
+    for name in (
+        *("cat", "concat", "concatenate", "stack", "hstack", "vstack", "tensor", "Tensor", "as_tensor", "from_numpy"),
+        *("FloatTensor", "DoubleTensor", "LongTensor", "zeros", "ones", "full", "empty", "eye", "arange", "linspace"),
+        *("rand", "randn", "randint", "randperm", "zeros_like", "ones_like", "rand_like", "randn_like", "full_like"),
+    )
+}
+VARIABLE = "torch.autograd.Variable"
+
+
+class Part(NamedTuple):
+    """A part of a batch: the loaders it may come from, the statement that takes the batch, the names on the way.
+
+    No loaders where a training loop runs over what another file hands in.
+    """
+
+    loaders: Calls
+    taken: ast.stmt
+    names: tuple[str, ...]
+
+
+def batch_part(source: Source, node: ast.expr, depth: int = 6) -> Part | None:
+    """Where an expression is a batch of a DataLoader of this file, or something taken out of one as it is; else None."""
+    node = without_variable(source, node)
+    if not depth:
+        return None
+    if isinstance(node, ast.Subscript):
+        return batch_part(source, node.value, depth - 1)
+    if isinstance(node, ast.Call):
+        viewed = viewed_tensor(source, node)
+        return batch_part(source, viewed, depth - 1) if viewed is not None else _next_batch(source, node)
+    if not isinstance(node, ast.Name):
+        return None
+    part = _named_part(source, node, depth)
+    return part and Part(part.loaders, part.taken, (node.id, *part.names))
+
+
+def viewed_tensor(source: Source, call: ast.Call) -> ast.expr | None:
+    """The tensor of which a call returns the same memory: `x` of `x.view(-1)` and of `torch.unsqueeze(x, 1)`."""
+    name = source.qualified_name(call.func) or ""
+    if name.startswith("torch."):
+        return call.args[0] if call.args and name.removeprefix("torch.") in _VIEWS else None
+    if isinstance(call.func, ast.Attribute) and call.func.attr in _VIEWS:
+        return call.func.value
+    return None
+
+
+def without_variable(source: Source, node: ast.expr) -> ast.expr:
+    """What is wrapped in `Variable(...)`, which hands out the same tensor since torch 0.4; else the node."""
+    while isinstance(node, ast.Call) and node.args and source.qualified_name(node.func) == VARIABLE:
+        node = node.args[0]
+    return node
+
+
+def _named_part(source: Source, name: ast.Name, depth: int) -> Part | None:
+    for ancestor in source.ancestors(name):
+        if isinstance(ancestor, COMPREHENSIONS):
+            for generator in ancestor.generators:
+                if any(n.id == name.id for n in ast.walk(generator.target) if isinstance(n, ast.Name)):
+                    return _element(source, generator.target, generator.iter, name.id, depth)
+        if isinstance(ancestor, (*FUNCTIONS, ast.Lambda)):
+            break
+    bound = reaching(source, name)
+    parts = [_bound_part(source, binding, name.id, depth) for binding in bound]
+    if not bound and (parameter := _parameter_at(source, name)) is not None:
+        parts = _given_parts(source, parameter, depth)
+        parts = [part for part in parts if part is not None and _is_of_training(source, part)] or parts
+    found = [part for part in parts if part is not None]
+    if not found or len(found) < len(parts):
+        return None
+    return Part(tuple(call for part in found for call in part.loaders), found[0].taken, found[0].names)
+
+
+def _is_of_training(source: Source, part: Part) -> bool:
+    return any(step.loop is part.taken for step in step_loops(source))
+
+
+def _parameter_at(source: Source, name: ast.Name) -> ast.arg | None:
+    """The parameter that a name stands for where nothing has bound it anew before."""
+    given = [binding for binding in source.lookup(name) if isinstance(binding, ast.arg)]
+    here = source.span(source.statement(name)).start
+    is_anew = any(source.span(b).start < here for b in source.lookup(name) if not isinstance(b, ast.arg))
+    return given[0] if len(given) == 1 and not is_anew else None
+
+
+def _given_parts(source: Source, parameter: ast.arg, depth: int) -> list[Part | None]:
+    """What the calls in this file of a function hand to its parameter; none for a method that others may call."""
+    function = source.enclosing(parameter, *FUNCTIONS, ast.Lambda)
+    if not isinstance(function, FUNCTIONS):
+        return []
+    given = [argument_for(source, call, function, parameter) for call in callers(source, function)]
+    return [batch_part(source, value, depth - 1) if isinstance(value, ast.expr) else None for value in given]
+
+
+def _bound_part(source: Source, binding: ast.Name, name: str, depth: int) -> Part | None:
+    """What the name is where this node binds it."""
+    statement = source.statement(binding)
+    if isinstance(statement, (ast.For, ast.AsyncFor)):
+        known = (*passes(source), *passes_side_by_side(source), *perhaps_passes(source))
+        own = [item for item in known if item.loop is statement]
+        if not own:
+            return _element(source, statement.target, statement.iter, name, depth)
+        of_batch = next((item for item in own if any(node is binding for node in ast.walk(item.batch))), None)
+        return Part(of_batch.loaders, statement, ()) if of_batch is not None else None
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        return None
+    target, value = statement.targets[0], statement.value
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        place = next((n for n, element in enumerate(target.elts) if element is binding), None)
+        return batch_part(source, value.elts[place], depth - 1) if place is not None else None
+    return batch_part(source, value, depth - 1)
+
+
+def _element(source: Source, target: ast.expr, over: ast.expr, name: str, depth: int) -> Part | None:
+    """What a loop over the batch itself yields: `for t in batch`, `for k, v in batch.items()`."""
+    if isinstance(over, ast.Call) and isinstance(over.func, ast.Attribute) and not over.args:
+        is_value = isinstance(target, ast.Tuple) and len(target.elts) == 2 and isinstance(target.elts[1], ast.Name)
+        if over.func.attr == "items" and isinstance(target, ast.Tuple) and is_value:
+            value = target.elts[1]
+            is_asked = isinstance(value, ast.Name) and value.id == name
+            return batch_part(source, over.func.value, depth - 1) if is_asked else None
+        return batch_part(source, over.func.value, depth - 1) if over.func.attr == "values" else None
+    return batch_part(source, over, depth - 1) if isinstance(over, (ast.Name, ast.Subscript)) else None
+
+
+def _next_batch(source: Source, call: ast.Call) -> Part | None:
+    """`next(batches)` where `batches` is always `iter(loader)`."""
+    if not (isinstance(call.func, ast.Name) and call.func.id == "next" and len(call.args) == 1):
+        return None
+    iterator = call.args[0]
+    values: list[ast.expr | None] = [iterator]
+    if isinstance(iterator, ast.Name):
+        values = [assigned_value(source, binding) for binding in source.lookup(iterator)]
+    found: list[Calls | None] = []
+    for value in values:
+        is_iter = isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "iter"
+        found.append(loaders(source, value.args[0]) if is_iter and isinstance(value, ast.Call) and value.args else None)
+    calls = known_calls(found)
+    return Part(calls, source.statement(call), ()) if calls else None
+
+
+def reaching(source: Source, name: ast.Name) -> list[ast.Name]:
+    """The bindings of a name of which one surely holds where it is read; none where branches or loops leave a doubt.
+
+    Several only behind `try: batch = next(batches)` with an `except` that binds the name as well.
+    """
+    here = source.statement(name)
+    bindings = [b for b in source.lookup(name) if isinstance(b, ast.Name)]
+    before = [b for b in bindings if source.span(b).start < source.span(here).start]
+    before = [b for b in before if not _is_in_other_branch(source, b, here)]
+    if not before:
+        return []
+    last = max(before, key=lambda b: source.span(b).start)
+    statement = source.statement(last)
+    around = [here, *source.ancestors(here)]
+    found = [last]
+    block = source.parent(statement)
+    if isinstance(statement, (ast.For, ast.AsyncFor)):
+        block = statement
+    elif isinstance(block, ast.ExceptHandler) and isinstance(tried := source.parent(block), ast.Try):
+        found += [b for b in before if source.parent(source.statement(b)) is tried]
+        is_whole = len(tried.handlers) == 1 and len(found) == 2 and not tried.orelse
+        statement, block = tried, source.parent(tried) if is_whole else None
+    if not any(item is block for item in around) or _set_anew_in_loop(source, here, statement, bindings):
+        return []
+    return found
+
+
+def _is_in_other_branch(source: Source, binding: ast.AST, here: ast.AST) -> bool:
+    """Whether a binding stands in one branch of an `if` and a statement in the other one: `if old: x = ...`, `else: y = x`."""
+    branches = _branches(source, here)
+    return any(branches.get(test, is_then) is not is_then for test, is_then in _branches(source, binding).items())
+
+
+def _branches(source: Source, node: ast.AST) -> dict[int, bool]:
+    """The `if` statements around a node by id, and whether it stands in the first branch of each."""
+    found = {}
+    child = node
+    for ancestor in source.ancestors(node):
+        if isinstance(ancestor, ast.If):
+            found[id(ancestor)] = any(item is child for item in ancestor.body)
+        child = ancestor
+    return found
+
+
+def _set_anew_in_loop(source: Source, here: ast.stmt, statement: ast.stmt, bindings: list[ast.Name]) -> bool:
+    """Whether a loop between the binding and its use binds the name again, elsewhere than in the using statement."""
+    for ancestor in source.ancestors(here):
+        if ancestor is statement or ancestor is source.parent(statement):
+            return False
+        if isinstance(ancestor, LOOPS):
+            inside = [b for b in bindings if any(a is ancestor for a in source.ancestors(b))]
+            if any(source.statement(b) is not here for b in inside):
+                return True
+    return False
+
+
+def is_made_on_host(source: Source, node: ast.expr, depth: int = 6) -> bool:
+    """Whether an expression is, or may well be, a tensor that the training process made in host memory itself.
+
+    Converted, joined, computed or filled there: nobody has page-locked its memory, whatever the loader did with the
+    batch. `.type(torch.FloatTensor)` may find nothing to do; who writes it expects that it does.
+    """
+    if isinstance(node, ast.BinOp):
+        return True
+    if not depth:
+        return False
+    if isinstance(node, ast.Subscript):
+        return is_made_on_host(source, node.value, depth - 1)
+    if isinstance(node, ast.Call):
+        name = source.qualified_name(node.func) or ""
+        if name == VARIABLE:
+            return bool(node.args) and is_made_on_host(source, node.args[0], depth - 1)
+        if name in _NEW_TENSORS:
+            return True
+        if not isinstance(node.func, ast.Attribute):
+            return False
+        if node.func.attr in _ALSO_VIEWS | _MAY_CONVERT:
+            return is_made_on_host(source, node.func.value, depth - 1)
+        return node.func.attr in _CONVERTS | _COMPUTES
+    if not isinstance(node, ast.Name):
+        return False
+    values = [assigned_value(source, binding) for binding in reaching(source, node)]
+    return bool(values) and all(value is not None and is_made_on_host(source, value, depth - 1) for value in values)

@@ -1,0 +1,303 @@
+"""What a value is unless somebody says otherwise: defaults of parameters, options of the command line, and fields."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from perfaudit.expressions import regex
+from perfaudit.static.call_index import shape_of
+from perfaudit.static.source import FUNCTIONS, Function, Source
+from perfaudit.static.understanding.names import last_name
+from perfaudit.static.understanding.values import ABSENT, UNKNOWN, Argument, Known, argument, assigned_value, constant
+
+_OPTIONS = regex(r"(^|\.|_)(args?|opts?|options|hparams|hps|cfg|conf|config|params|flags)$", re.IGNORECASE)
+
+
+class Default(NamedTuple):
+    """What a value is unless somebody says otherwise.
+
+    unless: who may, in words for a message. node: the literal in this file, None where it is not one or reached by a
+    detour. uses: every expression of this file that reads it.
+    """
+
+    value: object
+    unless: str
+    node: ast.expr | None = None
+    uses: tuple[ast.expr, ...] = ()
+
+
+def default(source: Source, node: Argument, depth: int = 4) -> Default | None:
+    """What an expression is by a plain default that nothing visible overrides; None where that cannot be told.
+
+    Of a parameter of the function around it that no call passes, in this file or in those that import it; of an
+    option of `argparse` or `click` that this file declares once; of a field that a class of options gives a literal.
+    """
+    if isinstance(node, Known) or not depth:
+        return None
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "int" and len(node.args) == 1:
+        return default(source, node.args[0], depth)
+    if isinstance(node, ast.Attribute):
+        return _option(source, node) or _field(source, node, depth)
+    if not isinstance(node, ast.Name):
+        return None
+    bindings = source.lookup(node)
+    if len(bindings) != 1:
+        return None
+    if isinstance(bindings[0], ast.arg):
+        return _parameter(source, bindings[0], depth)
+    value = assigned_value(source, bindings[0])
+    found = default(source, value, depth - 1) if value is not None else None
+    return found and Default(found.value, found.unless)
+
+
+def _parameter(source: Source, parameter: ast.arg, depth: int) -> Default | None:
+    """The default of a parameter that no visible call passes."""
+    function = source.enclosing(parameter, *FUNCTIONS, ast.Lambda)
+    if not isinstance(function, FUNCTIONS):
+        return None
+    if function.decorator_list and not _is_method_only(function):
+        return _command_option(source, function, parameter)
+    written = default_expression(function, parameter)
+    if written is None or _is_overridden(source, function, parameter):
+        return None
+    value = constant(source, written)
+    if value is UNKNOWN:
+        return default(source, written, depth - 1)
+    literal = written if isinstance(written, ast.Constant) else None
+    return Default(value, "a caller says otherwise", literal, tuple(source.uses_of(parameter, parameter.arg)))
+
+
+def default_class(source: Source, node: ast.expr) -> ast.expr | None:
+    """What the definition gives the parameter that an expression is, if some call is in sight and none says otherwise."""
+    parameter, function = _parameter_meant(source, node)
+    if function is None or parameter is None:
+        return None
+    written = default_expression(function, parameter)
+    if written is None or _is_another_passed(source, function, parameter, source.qualified_name(written), {}):
+        return None
+    return written
+
+
+def _is_another_passed(
+    source: Source, function: Function, parameter: ast.arg, kind: str | None, known: dict[int, bool]
+) -> bool:
+    """Whether a call may pass a parameter something else than its default class.
+
+    A call that hands on another parameter passes what that one is, `**options` of the function around it what is not seen.
+    known: the answer for each parameter by id, also for those that are being asked about.
+    """
+    if id(parameter) in known:
+        return known[id(parameter)]
+    known[id(parameter)] = False
+
+    def passes_another(call: ast.Call, place: int | None) -> bool:
+        passed = argument(source, call, parameter.arg, place)
+        if passed is ABSENT:
+            return False
+        if isinstance(passed, Known):
+            return not _hands_on_options(source, call)
+        handed, around = _parameter_meant(source, passed)
+        if handed is None or around is None:
+            return kind is None or source.qualified_name(passed) != kind
+        written = default_expression(around, handed)
+        if written is None or source.qualified_name(written) != kind:
+            return True
+        return _is_another_passed(source, around, handed, kind, known)
+
+    known[id(parameter)] = _is_overridden(source, function, parameter, needs_call=True, passes_another=passes_another)
+    return known[id(parameter)]
+
+
+def _hands_on_options(source: Source, call: ast.Call) -> bool:
+    """Whether all that a call unpacks are the options of the function around it: `**kwargs`."""
+    function = source.enclosing(call, *FUNCTIONS)
+    own = function.args.kwarg.arg if isinstance(function, FUNCTIONS) and function.args.kwarg is not None else None
+    unpacked = [keyword.value for keyword in call.keywords if keyword.arg is None]
+    return (
+        own is not None
+        and bool(unpacked)
+        and not any(isinstance(item, ast.Starred) for item in call.args)
+        and all(isinstance(value, ast.Name) and value.id == own for value in unpacked)
+    )
+
+
+def leaves_out(source: Source, call: ast.Call, name: str) -> bool:
+    """Whether all that a call unpacks are the options of the function around it, `**kwargs`, and no caller has one of this name.
+
+    Some call must be in sight, and the function may only hand its options on.
+    """
+    function = source.enclosing(call, *FUNCTIONS)
+    options = function.args.kwarg if isinstance(function, FUNCTIONS) else None
+    if not isinstance(function, FUNCTIONS) or options is None or function.decorator_list:
+        return False
+    if not _hands_on_options(source, call) or any(keyword.arg == name for keyword in call.keywords):
+        return False
+    parents = [source.parent(use) for use in source.uses_of(options, options.arg)]
+    if not all(isinstance(parent, ast.keyword) and parent.arg is None for parent in parents):
+        return False
+    return not _is_overridden(source, function, ast.arg(name), needs_call=True)
+
+
+def written_default(source: Source, node: ast.expr) -> ast.expr | None:
+    """What the definition gives the parameter that an expression is; calls may pass something else."""
+    parameter, function = _parameter_meant(source, node)
+    return default_expression(function, parameter) if function is not None and parameter is not None else None
+
+
+def _parameter_meant(source: Source, node: ast.expr) -> tuple[ast.arg | None, Function | None]:
+    """The parameter that a name is, and its function, if that is not decorated."""
+    bindings = source.lookup(node) if isinstance(node, ast.Name) else []
+    parameter = bindings[0] if len(bindings) == 1 else None
+    function = source.enclosing(parameter, *FUNCTIONS, ast.Lambda) if isinstance(parameter, ast.arg) else None
+    if not isinstance(function, FUNCTIONS) or not isinstance(parameter, ast.arg) or function.decorator_list:
+        return None, None
+    return parameter, function
+
+
+def _is_method_only(function: Function) -> bool:
+    return all(isinstance(d, ast.Name) and d.id in ("staticmethod", "classmethod") for d in function.decorator_list)
+
+
+def default_expression(function: Function, parameter: ast.arg) -> ast.expr | None:
+    """The expression behind `=` in the definition."""
+    positional = [*function.args.posonlyargs, *function.args.args]
+    with_default = positional[len(positional) - len(function.args.defaults) :]
+    pairs: Iterable[tuple[ast.arg, ast.expr | None]] = [
+        *zip(with_default, function.args.defaults, strict=True),
+        *zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True),
+    ]
+    return next((value for item, value in pairs if item is parameter), None)
+
+
+def _is_overridden(
+    source: Source,
+    function: Function,
+    parameter: ast.arg,
+    *,
+    needs_call: bool = False,
+    passes_another: Callable[[ast.Call, int | None], bool] | None = None,
+) -> bool:
+    """Whether a call may pass the parameter: one does, one unpacks, or the function is used otherwise than called.
+
+    Calls are told by the last name. A class must be built somewhere in sight: its caller is often a configuration.
+    needs_call: a function must be called somewhere too. passes_another: whether a call of this file matters, which has the
+    place of the parameter; any that may pass it does where nothing is said.
+    """
+    name, skipped = function.name, 0
+    owner = source.parent(function)
+    if isinstance(owner, ast.ClassDef):
+        static = any(isinstance(d, ast.Name) and d.id == "staticmethod" for d in function.decorator_list)
+        name, skipped = (owner.name if name == "__init__" else name), int(not static)
+        if function.name == "__init__" and any(
+            isinstance(base, ast.Name) and base.id == owner.name
+            for other in source.nodes(ast.ClassDef)
+            for base in other.bases
+        ):
+            return True
+    calls = [call for call in source.nodes(ast.Call) if last_name(call.func) == name]
+    called = {id(call.func) for call in calls}
+    called |= {id(call.args[0]) for call in source.nodes(ast.Call) if last_name(call.func) == "super" and call.args}
+    elsewhere = source.neighbours.calls_by_importers(name) if source.neighbours is not None else []
+    is_constructor = isinstance(owner, ast.ClassDef) and function.name == "__init__"
+    if (is_constructor or needs_call) and not calls and not elsewhere:
+        return True
+    if any(
+        use.id == name and id(use) not in called and isinstance(use.ctx, ast.Load) for use in source.nodes(ast.Name)
+    ):
+        return True
+    positional = [a.arg for a in (*function.args.posonlyargs, *function.args.args)][skipped:]
+    place = positional.index(parameter.arg) if parameter.arg in positional else None
+    if passes_another is None:
+        passes_another = lambda call, place: shape_of(call).may_pass(parameter.arg, place)  # noqa: E731  # a default
+    if any(passes_another(call, place) for call in calls):
+        return True
+    return any(shape.may_pass(parameter.arg, place) for shape in elsewhere)
+
+
+def _option(source: Source, node: ast.Attribute) -> Default | None:
+    """The default of `args.workers`, by the one `add_argument("--workers", default=...)` of this file."""
+    if not is_of_options(source, node.value) or _is_set(source, node.attr):
+        return None
+    declared = [call for call in source.calls(".add_argument") if destination(call) == node.attr]
+    preset = any(k.arg in (node.attr, None) for call in source.calls(".set_defaults") for k in call.keywords)
+    uses = tuple(a for a in source.nodes(ast.Attribute) if a.attr == node.attr)
+    return None if preset or len(declared) != 1 else _declared_default(source, declared[0], uses)
+
+
+def is_of_options(source: Source, node: ast.expr) -> bool:
+    """Whether an expression is what a parser returned, or is named as such things are: `args`, `self.opt`."""
+    if isinstance(node, ast.Name):
+        values = [assigned_value(source, binding) for binding in source.lookup(node)]
+        parsed = [v for v in values if isinstance(v, ast.Call) and last_name(v.func).startswith("parse_")]
+        if parsed and len(parsed) == len(values):
+            return True
+    return bool(_OPTIONS.search(last_name(node)))
+
+
+def _is_set(source: Source, attribute: str) -> bool:
+    """Whether anything in the file assigns to an attribute of this name."""
+    return any(a.attr == attribute and not isinstance(a.ctx, ast.Load) for a in source.nodes(ast.Attribute))
+
+
+def _declared_default(source: Source, call: ast.Call, uses: tuple[ast.expr, ...]) -> Default | None:
+    """The default that the declaration of a command-line option gives it."""
+    given = {keyword.arg: keyword.value for keyword in call.keywords}
+    if None in given or "action" in given or "default" not in given:
+        return None
+    written = given["default"]
+    value = constant(source, written)
+    if value is UNKNOWN:
+        return None
+    literal = written if isinstance(written, ast.Constant) else None
+    return Default(value, "the command line says otherwise", literal, uses)
+
+
+def destination(call: ast.Call) -> str:
+    """The attribute under which `parse_args` returns an option."""
+    flags = [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+    for keyword in call.keywords:
+        if keyword.arg == "dest":
+            return str(keyword.value.value) if isinstance(keyword.value, ast.Constant) else ""
+    long = next((flag for flag in flags if flag.startswith("--")), flags[0] if flags else "")
+    return long.lstrip("-").replace("-", "_")
+
+
+def _command_option(source: Source, function: Function, parameter: ast.arg) -> Default | None:
+    """The default of a parameter that `@click.option("--workers", default=...)` fills."""
+    options = [d for d in function.decorator_list if isinstance(d, ast.Call) and last_name(d.func) == "option"]
+    declared = [option for option in options if parameter.arg in _click_names(option)]
+    uses = tuple(source.uses_of(parameter, parameter.arg))
+    return _declared_default(source, declared[0], uses) if len(declared) == 1 else None
+
+
+def _click_names(option: ast.Call) -> set[str]:
+    flags = [a.value for a in option.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+    return {flag.lstrip("-").replace("-", "_") for flag in flags}
+
+
+def _field(source: Source, node: ast.Attribute, depth: int) -> Default | None:
+    """What an attribute is by the one place in the file that gives it a value.
+
+    `num_workers: int = 0` in a class of options, or `self.num_workers = num_workers` in a constructor.
+    """
+    stores = [a for a in source.nodes(ast.Attribute) if a.attr == node.attr and not isinstance(a.ctx, ast.Load)]
+    classes = source.nodes(ast.ClassDef)
+    fields = [(c, b) for c in classes for b in source.bound_in(c).get(node.attr, []) if isinstance(b, ast.Name)]
+    if len(stores) == 1 and not fields and isinstance(node.value, ast.Name) and node.value.id == "self":
+        same = source.enclosing(stores[0], ast.ClassDef) is source.enclosing(node, ast.ClassDef)
+        value = assigned_value(source, stores[0]) if same else None
+        if value is None or not (isinstance(stores[0].value, ast.Name) and stores[0].value.id == "self"):
+            return None
+        found = default(source, value, depth - 1)
+        return found and Default(found.value, found.unless)
+    if stores or len(fields) != 1 or not is_of_options(source, node.value):
+        return None
+    written = assigned_value(source, fields[0][1])
+    given = constant(source, written) if written is not None else UNKNOWN
+    built = [call for call in source.nodes(ast.Call) if last_name(call.func) == fields[0][0].name]
+    if given is UNKNOWN or not built or any(shape_of(call).may_pass(node.attr, 0) for call in built):
+        return None
+    return Default(given, "the configuration says otherwise")
