@@ -284,11 +284,11 @@ def _differ(here: Mapping[int, Here]) -> str:
         if other.version != first.version:
             return f"rank {first.rank} runs perfaudit {first.version}, rank {rank} {other.version}"
         if other.script != first.script:
-            return f"rank {first.rank} runs `{first.script}`, rank {rank} `{other.script}`: all ranks run the same"
+            return f"rank {first.rank} runs `{first.script}`, rank {rank} `{other.script}`: all ranks must run the same"
         if other.steps != first.steps:
             return f"rank {first.rank} ends after {first.steps} steps, rank {rank} after {other.steps}"
         if other.content != first.content:
-            return f"`{first.script}` is another file on rank {rank} than on rank {first.rank}: all ranks run the same"
+            return f"`{first.script}` is another file on rank {rank} than on rank {first.rank}: all ranks must run the same"
         if other.torch != first.torch:
             return f"rank {first.rank} has torch {first.torch or 'none'}, rank {rank} {other.torch or 'none'}"
         if other.python != first.python:

@@ -177,6 +177,10 @@ def headline(run: Run) -> str:
     assert run.seconds_per_step is not None and run.quartiles is not None
     low, high = run.quartiles
     rate = f", {figures(run.samples_per_second)} samples/s" if run.samples_per_second else ""
+    if run.ranks > 1 and rate:
+        rates = [each.samples_per_second for each in run.by_rank if each.samples_per_second]
+        is_known = len(rates) == run.ranks
+        rate = f", {figures(sum(rates))} samples/s on {run.ranks} ranks" if is_known else f"{rate} on the first rank"
     return (
         f"{milliseconds(run.seconds_per_step)} a step (quartiles {milliseconds(low)} to {milliseconds(high)}){rate}"
         f"; {count(run.counted, 'step')} of {run.steps} counted"

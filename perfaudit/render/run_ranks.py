@@ -41,7 +41,7 @@ def ranks_block(run: Run, paint: Paint, width: int) -> str:
         lines.append("")
     shown = [each for each in run.by_rank if each.seconds_per_step is not None]
     if len(shown) > 1:
-        lines += [*_table(shown, paint), ""]
+        lines += [*_table(shown, paint, compares=run.imbalance is not None), ""]
     lines += _wrap_each(communication(run, shown), width)
     return "\n".join(lines).rstrip("\n") + "\n" if lines else ""
 
@@ -110,10 +110,11 @@ def _fault(rank: RankRun) -> str:
     return f"{what}{message}.{stands}"
 
 
-def _table(ranks: Sequence[RankRun], paint: Paint) -> list[str]:
+def _table(ranks: Sequence[RankRun], paint: Paint, compares: bool) -> list[str]:
     """Milliseconds of a step by rank and phase; what is longer than on most ranks is marked.
 
-    The phases of a rank that comes early hold its waiting for the others, so they are not marked.
+    The phases of a rank that comes early hold its waiting for the others, so they are not marked. compares: whether the ranks
+    were compared; without that nothing is marked.
     """
     columns = [name for name in COLUMNS if any(each.phases.get(name, 0.0) >= WORTH_A_COLUMN for each in ranks)]
     steps = [each.seconds_per_step or 0.0 for each in ranks]
@@ -126,13 +127,14 @@ def _table(ranks: Sequence[RankRun], paint: Paint) -> list[str]:
     rows = [("step", steps, False), *(_beside_steps(ranks, steps, own) if knows_own else [])]
     heads = [*(COLUMNS[name] for name in columns), *(head for head, *_ in rows)]
     widths = [max(_NARROW, len(head) + 1) for head in heads]
-    lines = ["Milliseconds of a step; + and ++ are longer than on most ranks", ""]
+    marks_words = "; + and ++ are longer than on most ranks" if compares else ""
+    lines = [f"Milliseconds of a step{marks_words}", ""]
     lines.append(f"  {'rank':>4}" + "  ".join(f"{head:>{width}}" for head, width in zip(heads, widths, strict=True)))
     shown_rows = ranks_shown(ranks)
     for number in shown_rows:
         cells = [(times, not is_early[number]) for times in phases] + [(times, marks) for _, times, marks in rows]
         texts = [
-            _cell(times, number, step if marks else math.inf, width, paint)
+            _cell(times, number, step if marks and compares else math.inf, width, paint)
             for (times, marks), width in zip(cells, widths, strict=True)
         ]
         lines.append(f"  {ranks[number].rank:>4}{''.join(texts)}".rstrip())
@@ -189,7 +191,7 @@ def communication(run: Run, ranks: Sequence[RankRun]) -> list[str]:
             hidden = f" DistributedDataParallel hides {share} of its communication behind the backward pass."
         said.append(
             f"{100 * run.communication_exposed:.0f} % of a step is communication that nothing hides, on the rank that waits "
-            f"least.{hidden}"
+            f"least in it.{hidden}"
         )
     if run.imbalance is not None and len(ranks) > 1:
         said.append(f"Ranks wait for whichever comes last for {100 * run.imbalance:.0f} % of a step, on average.")

@@ -170,9 +170,17 @@ def observe(
         seen.ended, seen.code, seen.message = (
             "failed",
             None,
-            f"its process ended with code {process.poll()} and told nothing",
+            f"its process {_ending(process.poll())} and told nothing",
         )
     return seen
+
+
+def _ending(code: int | None) -> str:
+    """How a process has ended, in words behind its name. code: as `subprocess` counts it, minus the number of a signal."""
+    with contextlib.suppress(ValueError):
+        if code is not None and code < 0:
+            return f"was ended by {signal.Signals(-code).name}"
+    return f"ended with code {code}"
 
 
 @contextlib.contextmanager

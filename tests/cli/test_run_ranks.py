@@ -102,10 +102,10 @@ def test_a_rank_gives_up_where_another_never_joins(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("other", "said"),
     [
-        ({"script": "other.py"}, "rank 0 runs `train.py`, rank 1 `other.py`: all ranks run the same"),
+        ({"script": "other.py"}, "rank 0 runs `train.py`, rank 1 `other.py`: all ranks must run the same"),
         ({"version": "0.9"}, "rank 0 runs perfaudit 1.0, rank 1 0.9"),
         ({"steps": 20}, "rank 0 ends after 50 steps, rank 1 after 20"),
-        ({"content": "ab"}, "`train.py` is another file on rank 1 than on rank 0: all ranks run the same"),
+        ({"content": "ab"}, "`train.py` is another file on rank 1 than on rank 0: all ranks must run the same"),
         ({"torch": "2.4.0"}, "rank 0 has torch none, rank 1 2.4.0"),
         ({"python": "3.12.1"}, "rank 0 runs Python , rank 1 3.12.1"),
     ],

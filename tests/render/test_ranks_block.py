@@ -41,9 +41,9 @@ def test_each_rank_is_a_row_and_what_is_longer_than_on_most_is_marked() -> None:
         "     0      5        10         30     4.95       50               10         40\n"
         "     1     20++      10         15     4.95       50                1         49++\n"
         "\n"
-        "8 % of a step is communication that nothing hides, on the rank that waits least.\n"
-        "DistributedDataParallel hides 60 % of its communication behind the backward\n"
-        "pass.\n"
+        "8 % of a step is communication that nothing hides, on the rank that waits least\n"
+        "in it. DistributedDataParallel hides 60 % of its communication behind the\n"
+        "backward pass.\n"
         "Ranks wait for whichever comes last for 9 % of a step, on average.\n"
         "Padding is 25 % of what batches hold.\n"
     )

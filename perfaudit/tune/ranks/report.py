@@ -34,7 +34,7 @@ def report_of_race(
     return report.with_(
         trials=tuple(race.trials()) if race.settings else (),
         comparisons=(*race.comparisons(), *of_running),
-        winners=(_winner(race, by_key),),
+        winners=(_winner(race, by_key, any(each.verdict == "faster" for each in of_running)),),
         notes=tuple(notes),
     )
 
@@ -57,13 +57,16 @@ def _control_of(race: Race, changes: tuple[str, ...]) -> tuple[float, float, flo
     return Race({CONTROL: {}}, {CONTROL: changes}, generations=race.generations).interval(CONTROL)
 
 
-def _winner(race: Race, by_key: Mapping[str, Candidate]) -> Winner:
+def _winner(race: Race, by_key: Mapping[str, Candidate], has_screened: bool = False) -> Winner:
+    """What to do. has_screened: whether a patch was faster in the running set."""
     key = race.best()
     control = _control_of(race, race.changes[key] if key else ())
     if not key or not control[1] <= 1 <= control[2]:
         why = "nothing that was raced was shown to pay" if not key else "the control is not the same as your code"
         if _tells_nothing(race):
             why = "too little was measured to tell anything"
+            if has_screened:
+                why = "what was faster in the running set was not raced often enough in fresh ones to be handed over"
         return Winner(KNOB, race.now, True, f"keep what you have: {why}")
     candidate = by_key[key]
     ratio, low, high = race.interval(key)
