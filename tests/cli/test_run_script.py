@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forked_programs import Ended, run_perfaudit, run_perfaudit_on_ranks
+from forked_programs import Ended, run_code, run_perfaudit, run_perfaudit_on_ranks
 
 TRAINS = """
 import argparse, os, sys
@@ -186,14 +186,14 @@ for step in range(10_000):
 
 @pytest.mark.slow
 def test_behind_a_launcher_all_ranks_end_at_one_step_and_the_first_reports_for_all(tmp_path: Path) -> None:
-    """With torchrun itself; the second rank takes longer."""
+    """With torchrun itself, which starts interpreters; the second rank takes longer."""
     (tmp_path / "train.py").write_text(RANKS)
-    launched = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone",
+    done = run_code(
+        "from torch.distributed.run import main\nmain()\n", "torchrun",
+        ["--nproc-per-node", "2", "--standalone",
          "-m", "perfaudit", "run", "--steps", "30", "train.py", "--format", "json", "--", "-1"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+        tmp_path, 120.0,
     )  # fmt: skip
-    done = Ended(launched.returncode, launched.stdout, launched.stderr)
     assert done.code == 0, done.err
     seen = result(done)
     assert (seen["steps"], seen["ended"]) == (30, "enough")
