@@ -108,14 +108,14 @@ def screened_on_two_ranks(
 ) -> dict[str, Any]:
     """What a race of `TRAIN` has shown on two ranks; no process of theirs is left.
 
-    kills: the second rank is killed once it has a process of the script's.
+    kills: the second rank, which then has a nursery of its own, is killed once it has a process of the script's.
     """
     (folder / "train.py").write_text(TRAIN)
     common = {**os.environ, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1",
               "MASTER_PORT": str(free_port()), "TORCHELASTIC_RUN_ID": folder.name, "TMPDIR": str(folder)}  # fmt: skip
     ranks = [
         subprocess.Popen(
-            [sys.executable, "-c", RANK if kills else USE + RANK, mode, str(seconds), str(timeout)],
+            [sys.executable, "-c", RANK if kills and rank else USE + RANK, mode, str(seconds), str(timeout)],
             cwd=folder, stdout=subprocess.PIPE, text=True,
             env={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
         )
