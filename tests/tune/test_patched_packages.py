@@ -403,12 +403,12 @@ def test_a_file_that_changed_since_the_child_ran_it_is_not_edited(project: Proje
     assert Code("train.py", Survey(facts)).factory("model") is None
 
 
+TOP_LEVEL_FACTORIES = "def build_model():\n    return net\ndef build_dataloader():\n    return train_loader\n"
 TOP_LEVEL = (
     HEAD + "rows = TensorDataset(torch.randn(16, 4))\ntrain_loader = DataLoader(rows, 4)\nnet = nn.Linear(4, 3)\n"
-    "optimizer = torch.optim.Adam(net.parameters())\n"
-    "def build_model():\n    return net\ndef build_dataloader():\n    return train_loader\n"
-    "def build_optimizer(model):\n    return optimizer\n" + STEP
-)
+    "optimizer = torch.optim.Adam(net.parameters())\n" + TOP_LEVEL_FACTORIES
+    + "def build_optimizer(model):\n    return optimizer\n" + STEP
+)  # fmt: skip
 EARLY = "import os\nos.environ['OMP_NUM_THREADS'] = '1'\n"  # has the child import torch after this file
 TWO_WORKERS = {"num_workers": 2, "pin_memory": False, "prefetch_factor": 2, "persistent_workers": False}
 
@@ -430,11 +430,12 @@ def test_a_loader_and_an_optimizer_from_the_top_level_have_their_line_and_take_s
 def test_a_setting_that_cannot_take_effect_is_refused_and_not_measured(project: Project) -> None:
     project(**{"train.py": EARLY + TOP_LEVEL})
     assert facts_of("train.py").loader.num_workers == 0
+    with pytest.raises(ChildFailed, match="the optimizer has fused=None and cannot be built with True"):
+        set_up("optimizer", {"update": "fused"})
+    project(**{"train.py": EARLY + TOP_LEVEL[: TOP_LEVEL.index("optimizer =")] + TOP_LEVEL_FACTORIES + STEP})
     why = "the DataLoader has num_workers=0 and cannot be built with 2: .* in the loader factory"
     with pytest.raises(ChildFailed, match=why):
         set_up("dataloader", TWO_WORKERS)
-    with pytest.raises(ChildFailed, match="the optimizer has fused=None and cannot be built with True"):
-        set_up("optimizer", {"update": "fused"})
 
 
 def set_up(name: str, settings: Json) -> Json:
