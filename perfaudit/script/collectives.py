@@ -304,15 +304,14 @@ def _backend() -> str:
     A group that was made without naming any calls itself "undefined", and has one for each kind of device; it may also be
     made with one for each, as "cpu:gloo,cuda:nccl".
     """
-    import torch
     import torch.distributed as communication
 
     name = str(communication.get_backend())
-    config = name if "," in name else communication.get_backend_config() if name == "undefined" else ""
+    config = name if ":" in name else communication.get_backend_config() if name == "undefined" else ""
     by_device = dict(each.split(":", 1) for each in config.split(",") if ":" in each)
     if not by_device:
         return name
-    if len(set(by_device.values())) == 1 or not torch.cuda.is_available():
-        return by_device.get("cpu", next(iter(by_device.values())))
+    if len(set(by_device.values())) == 1:
+        return next(iter(by_device.values()))
     others = [backend for device, backend in by_device.items() if device != "cpu"]
     return others[0] if others else by_device.get("cpu", name)
