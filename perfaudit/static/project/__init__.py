@@ -135,7 +135,11 @@ class Project:
 
     def files_calling(self, files: FileSet, name: str) -> list[str]:
         """Those of these files that may call whatever has this last name."""
-        return [self.files[number] for number in self._call_index.files_calling(name, files)]
+        return [self.files[number] for number in self.numbers_calling(files, name)]
+
+    def numbers_calling(self, files: FileSet, name: str) -> list[int]:
+        """The same as numbers."""
+        return self._call_index.files_calling(name, files)
 
     @cached_property
     def _call_index(self) -> CallIndex:

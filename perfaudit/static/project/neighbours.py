@@ -139,11 +139,24 @@ class Neighbours(ImportedNames):
         self.asked.uses.add((question, name))
         return self._project.uses.answer(self._path, question, name)
 
-    def some_importer(self, fact: Callable[[Source], bool], of_text: Callable[[str], bool] | None = None) -> str:
+    def some_importer(
+        self,
+        fact: Callable[[Source], bool],
+        of_text: Callable[[str], bool] | None = None,
+        calling: Iterable[str] | None = None,
+    ) -> str:
         """The path of a file of the scan that imports this one, directly or not, and of which the fact holds; "" if none.
 
-        of_text: see `FileFacts.first_in_order`. A module that all of a library imports has thousands of importers, and to
-        parse them takes longer than the rest of a scan.
+        of_text: see `FileFacts.first_in_order`; calling: names of which a file calls one wherever the fact holds. A module that
+        all of a library imports has thousands of importers, and to parse them takes longer than the rest of a scan.
         """
         self.asked.imports = self.asked.importers = True
-        return self._project.facts.first_in_order(fact, self._project.graph.nearest_importers(self._path), of_text)
+        graph = self._project.graph
+        nearest: Iterable[int] = graph.nearest_importers(self._path)
+        if calling is not None:
+            importers = graph.importers(self._path)
+            callers = {number for name in calling for number in self._project.numbers_calling(importers, name)}
+            nearest = [number for number in nearest if number in callers] if callers else ()
+            names = tuple(calling)
+            of_text = of_text or (lambda text: any(name in text for name in names))  # the index is generous at first
+        return self._project.facts.first_in_order(fact, nearest, of_text)

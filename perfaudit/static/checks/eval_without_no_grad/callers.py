@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -72,7 +72,6 @@ def calls_elsewhere(source: Source, functions: list[Function]) -> CallsElsewhere
         f.name for f in known if not any(isinstance(a, (*FUNCTIONS, ast.ClassDef)) for a in source.ancestors(f))
     )
     names = plain | methods
-    may_call: Callable[[str], bool] = lambda text: any(name in text for name in names)  # noqa: E731  # for both questions
-    off = source.neighbours.some_importer(_Calls(plain, methods, is_off=True), may_call)
-    on = source.neighbours.some_importer(_Calls(plain, methods, is_off=False), may_call) if off else ""
+    off = source.neighbours.some_importer(_Calls(plain, methods, is_off=True), calling=names)
+    on = source.neighbours.some_importer(_Calls(plain, methods, is_off=False), calling=names) if off else ""
     return CallsElsewhere(Path(on).name, Path(off).name)

@@ -29,7 +29,7 @@ def one_step(source: Source, statement: ast.stmt, model: str) -> Iterator[tuple[
     if any(ends_eval_mode(source, n, model) and n.lineno < runs[0].lineno for s in behind for n in ast.walk(s)):  # type: ignore[attr-defined]  # of statements
         return
     name = function.name
-    if source.neighbours is None or not source.neighbours.some_importer(CallsInLoops(name), lambda text: name in text):
+    if source.neighbours is None or not source.neighbours.some_importer(CallsInLoops(name), calling=(name,)):
         return
     message = f"`{source.brief(runs[0])}` runs in eval mode, but records a graph, which no backward pass uses"
     yield function, Seen(runs[0], message, Proposal(f"decorate `{function.name}` with `@torch.no_grad()`"))

@@ -97,7 +97,7 @@ def _is_called_elsewhere(source: Source, function: Function) -> bool:
     name = function.name
     if source.neighbours is None:
         return False
-    return bool(source.neighbours.some_importer(_calls_each_time(name), lambda text: name in text))
+    return bool(source.neighbours.some_importer(_calls_each_time(name), calling=(name,)))
 
 
 @functools.lru_cache(maxsize=64)  # one function object for a name, so that each importer is asked once

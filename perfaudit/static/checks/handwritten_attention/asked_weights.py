@@ -30,7 +30,7 @@ def are_asked_for_elsewhere(source: Source, function: Function) -> bool:
     name = owner.name if isinstance(owner, ast.ClassDef) else function.name
     if source.neighbours is None:
         return False
-    return bool(source.neighbours.some_importer(_Asks(name), lambda text: name in text))
+    return bool(source.neighbours.some_importer(_Asks(name), calling=(name,)))
 
 
 @dataclass(frozen=True, slots=True)
