@@ -226,12 +226,12 @@ class Ranks:
 
     def gather(self) -> list[Json]:
         """The last words of all ranks, in order, waited for; of one that does not speak what is known of it."""
-        until = self._clock() + LEAVE_SECONDS
+        began, patience = self._clock(), LEAVE_SECONDS
         words, here = {}, {}
         with contextlib.suppress(OSError):
             here = self._ranks_here()
             if not all(map(self._meeting.is_on_this_node, here.values())):
-                until += SILENT_SECONDS
+                patience += SILENT_SECONDS
             while True:
                 here = self._ranks_here()
                 words = {rank: told for rank in self.numbers if (told := self._meeting.last_word(rank)) is not None}
@@ -241,25 +241,26 @@ class Ranks:
                     if rank not in words
                     and (not self._meeting.is_dead(here[rank]) if rank in here else self._is_awaited(rank))
                 ]
-                if not left or self._clock() > until:
+                if not left or self._clock() > began + patience:
                     break
                 self._sleep(PAUSE)
         for rank in self.numbers:
             if rank not in words:
-                words[rank] = self._without_word(rank, here.get(rank))
+                words[rank] = self._without_word(rank, here.get(rank), patience)
         return [words[rank] for rank in sorted(words)]
 
     def quiet(self) -> contextlib.AbstractContextManager[None]:
         """Without a thread of ours inside, which keeps this process from forking."""
         return self._meeting.quiet()
 
-    def _without_word(self, rank: int, other: Here | None) -> Json:
+    def _without_word(self, rank: int, other: Here | None, patience: float) -> Json:
+        """What is known of a rank that has told nothing. patience: seconds for which it was waited for."""
         if other is None:
             return {"rank": rank, "ended": "missing", "message": "it has not joined"}
         steps, is_dead = 0, False
         with contextlib.suppress(OSError):
             steps, is_dead = self._meeting.steps_of(rank), self._meeting.is_dead(other)
-        silence = f"told nothing for {LEAVE_SECONDS:.0f} s{f' after step {steps}' if steps else ''}"
+        silence = f"told nothing for {patience:.0f} s{f' after step {steps}' if steps else ''}"
         message = "its process is dead, and told nothing" if is_dead else silence
         return {
             "rank": rank,

@@ -175,10 +175,10 @@ class _Shown:
         """Seconds from which on a rank is late."""
         return max(LATE_SHARE * self.step, LATE_SECONDS)
 
-    def slower_core(self, number: int) -> float:
-        """Seconds that the same work may take longer on this rank's core than on the others'."""
+    def slower_core(self, *numbers: int) -> float:
+        """Seconds that the same work may take longer on these ranks' cores than on the others'."""
         work = self.own if self.has_threads else self.computed
-        others = _without(number, work)
+        others = [row for number, row in enumerate(work) if number not in numbers]
         return CORES_DIFFER * statistics.median(statistics.fmean(column) for column in zip(*others, strict=True))
 
 
@@ -214,12 +214,10 @@ def _late_together(ranks: Sequence[int], shown: _Shown) -> tuple[LateRank, ...]:
     if statistics.fmean(is_last) < OFTEN_LAST:
         return ()
     found = []
-    others = [shown.computed[number] if not shown.has_threads else shown.own[number] for number in early]
-    slower_core = CORES_DIFFER * statistics.median(statistics.fmean(column) for column in zip(*others, strict=True))
     for number in late:
         excess = [step[number] - statistics.fmean(step[other] for other in early) for step in steps]
         mean, half = _interval(excess)
-        if mean - half < shown.least + slower_core:
+        if mean - half < shown.least + shown.slower_core(*late):
             return ()
         found.append(LateRank(ranks[number], _share_last(number, shown.own), mean, mean - half, mean + half))
     return tuple(sorted(found, key=lambda each: each.rank))

@@ -142,14 +142,16 @@ class Meeting:
     def ranks_here(self) -> dict[int, Here]:
         """The ranks that are here, those of earlier starts left out. They greet each other in it: look again and again.
 
-        One of another version may not greet as this one does; it is here while it lives.
+        One of another version may not greet as this one does; on this node it is here while its process lives.
         """
         joined = dict(self._all_who_joined())
         self._greet(joined)
         start, mine = self.here.start, self.here
         found = {rank: here for rank, here in joined.items() if here.start == start != ""}
         for rank, here in joined.items():
-            if rank not in found and here.version != mine.version and not self.is_dead(here):
+            # Of this node alone, where its process tells that it lives: on another one, an earlier start may have left it.
+            is_here = here.host == mine.host and here.since is not None and started_at(here.pid) == here.since
+            if rank not in found and here.version != mine.version and is_here:
                 found[rank] = here
         return found | {mine.rank: mine}
 

@@ -10,7 +10,7 @@ from perfaudit.findings import Finding, Location, Severity
 from perfaudit.runs import PHASE_WORDS, LateRank, RankRun
 
 # Of a step: ranks that wait so long for whichever comes last are no noise on a machine that others use. Chosen: of 50 runs of
-# trainings with nothing wrong, at a load of 2 to 17 on two cores, one had 17.5 %, the others 2 to 13 % (benchmarks/ranks.jsonl).
+# trainings with nothing wrong, at a load of 2 to 17 on two cores, one had 17.5 %, the others 2 to 12 % (benchmarks/ranks.jsonl).
 MORE_THAN_NOISE = 0.25
 LARGEST = 1.3  # times as much as on any other rank: batches that are the reason why a rank is late
 

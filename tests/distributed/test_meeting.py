@@ -239,6 +239,9 @@ def test_a_rank_of_another_version_is_here_whatever_it_says_of_itself(tmp_path: 
     older = {name: value for name, value in told.items() if name not in ("token", "start")}
     (first.path / "1.joined").write_text(json.dumps({**older, "version": "0.0.1", "run": "gone since"}))
     assert first.ranks_here()[1].version == "0.0.1"
+    for left in ({"host": "another"}, {"since": 1}):  # by an earlier start
+        (first.path / "1.joined").write_text(json.dumps({**older, "version": "0.0.1", **left}))
+        assert first.ranks_here().keys() == {0}
 
 
 def test_what_passes_on_a_file_system_of_several_machines_is_looked_at_again(
