@@ -34,8 +34,8 @@ _LOOKED_BACK = 100  # characters before a bracket or a name; what is longer than
 _SPACE = b" \t\r\n\f\v\\)"
 MANY = 4  # looks at each file, which take as long as noting all names of all files
 _WORD = b"_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-# Letters and digits stay, what may stand between a name and its bracket is a space, and everything else is a dot.
-_WORDS_AND_REST = bytes(c if c in _WORD or c in b"(" else 32 if c in _SPACE else 46 for c in range(256))
+# Letters and digits stay, also of other alphabets; what may stand between a name and its bracket is a space, and everything else is a dot.
+_WORDS_AND_REST = bytes(c if c in _WORD or c in b"(" or c > 127 else 32 if c in _SPACE else 46 for c in range(256))
 _FIRST_ON_LINE = regex(rb"\n[ \t]*\(")
 
 
@@ -104,13 +104,13 @@ def _names_called(file: str) -> set[str]:
     try:
         data = read_bytes(file)
         if not data.isascii():
-            return _as_parsed(_CALLED.findall(decode_source(data)[0]))
+            data = decode_source(data)[0].encode("utf-8", "surrogatepass")
     except (OSError, Unreadable):
         return set()
     names = {_last_word(before) for before in data.translate(_WORDS_AND_REST).split(b"(")[:-1]}
     for bracket in _FIRST_ON_LINE.finditer(data):
         names.add(_word_before_comments(data, bracket.start()))
-    return {name.decode() for name in names if name}
+    return _as_parsed(name.decode("utf-8", "replace") for name in names if name)
 
 
 def _last_word(text: bytes) -> bytes:
@@ -119,11 +119,12 @@ def _last_word(text: bytes) -> bytes:
 
 
 def _word_before_comments(data: bytes, end: int) -> bytes:
-    """The last word of the line that ends here, or of the nearest one above where that holds a comment only."""
+    """The last word of the line that ends here, or of the nearest one above that holds more than a comment."""
     while end > 0:
         start = data.rfind(b"\n", 0, end) + 1
-        if word := _last_word(data[start:end].partition(b"#")[0].translate(_WORDS_AND_REST)):
-            return word
+        code = data[start:end].partition(b"#")[0].translate(_WORDS_AND_REST)
+        if code.strip():
+            return _last_word(code)
         end = start - 1
     return b""
 

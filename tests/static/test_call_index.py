@@ -68,6 +68,15 @@ def test_calls(tmp_path: Path, text: str, shapes: list[CallShape]) -> None:
         assert index.files_calling("make", 1) == [0]
 
 
+def test_a_bracket_is_behind_nothing_where_the_line_above_ends_in_something_else(tmp_path: Path) -> None:
+    path = tmp_path / "names.py"
+    path.write_text("make\ntable = [\n  (1, 2),\n  # of wood\n\n  (3, 4),\n]\n")
+    index = CallIndex([str(path)])
+    for _ in range(MANY):
+        index.files_calling("make", 1)  # in the text, which the first questions look at
+    assert index.files_calling("make", 1) == []
+
+
 def test_what_cannot_be_read_calls_nothing(tmp_path: Path) -> None:
     index = CallIndex([str(tmp_path / "missing.py")])
     assert index.files_calling("make", 1) == []
