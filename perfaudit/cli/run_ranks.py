@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import platform
 import statistics
 import tempfile
@@ -14,9 +15,9 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfaudit.distributed.launch import Place, key_on_node
+from perfaudit.distributed.launch import Launcher, Place, key_on_node, launcher_of
 from perfaudit.distributed.meeting import SILENT_SECONDS, Here, Meeting
-from perfaudit.errors import UserError
+from perfaudit.errors import NothingMeasured, UserError
 from perfaudit.runs import RankRun, Run
 
 if TYPE_CHECKING:
@@ -35,6 +36,10 @@ GREET_SECONDS = 20.0  # for two ranks to see each other, before which what they 
 REPORT_SECONDS = 60.0  # for the report of the first rank, before which no other one may leave: a launcher ends all then
 MOST_NAMED = 8  # ranks, in one sentence
 PAUSE = 0.05  # seconds between two looks at a file that is waited for
+
+
+class LauncherGone(NothingMeasured):
+    """What has started the ranks was killed: nobody would end them, or read what they say."""
 
 
 @contextlib.contextmanager
@@ -60,7 +65,7 @@ def together(place: Place, script: Script, steps: int, meet: Path | None) -> Ite
             meeting.keep_telling()
     except OSError as error:
         raise UserError(f"ranks cannot meet in {base}: {error}; --meet names another folder") from error
-    ranks = Ranks(place, meeting, first, members)
+    ranks = Ranks(place, meeting, first, members, launcher=launcher_of(os.getpid(), place.variable))
     try:
         yield ranks
     finally:
@@ -85,9 +90,9 @@ class Ranks:
 
     def __init__(
         self, place: Place, meeting: Meeting, first: int, members: int, clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
+        sleep: Callable[[float], None] = time.sleep, launcher: Launcher | None = None,
     ) -> None:  # fmt: skip
-        self.place, self.first, self.members = place, first, members
+        self.place, self.first, self.members, self._launcher = place, first, members, launcher
         self._meeting, self._clock, self._sleep = meeting, clock, sleep
         self._began = clock()
         self._look_at = 0.0
@@ -95,6 +100,7 @@ class Ranks:
         self._steps = 0
         self._were_here: set[int] = set()
         self.differ = ""  # that ranks do not run the same, in one sentence, once that is seen
+        self.dealt = ""  # that the ranks of this node are not numbered in a row, in one sentence, once that is seen
 
     def begin(self) -> None:
         """The next run begins, in which all ranks are there again. All ranks count them alike."""
@@ -119,9 +125,20 @@ class Ranks:
         return None
 
     def _ranks_here(self) -> dict[int, Here]:
+        """The ranks that are here. Raises LauncherGone."""
+        if gone := self._launcher_gone():
+            raise LauncherGone(gone)
         here = self._meeting.ranks_here()
         self._were_here |= here.keys()
         return here
+
+    def _launcher_gone(self) -> str:
+        """That what has started this rank is gone, in one sentence; "" where it is there, or not known."""
+        if self._launcher is None or not self._launcher.is_gone:
+            return ""
+        return (
+            f"{self._launcher.name} (process {self._launcher.pid}), which has started rank {self.place.rank}, is gone"
+        )
 
     def _is_awaited(self, rank: int) -> bool:
         """Whether a rank may have joined that has not been seen here: two looks of each are needed for that."""
@@ -138,12 +155,16 @@ class Ranks:
 
     def heed(self, seen: Seen) -> None:
         """Tell how far this rank is, and look at the others. Raises `Stopped` where no further step can come of it."""
+        from perfaudit.script.observe import Stopped
+
         now = self._clock()
         if seen.number != self._steps:
             self._steps, self._alone_since = seen.number, None
         if now < self._look_at:
             return
         self._look_at = now + LOOK_SECONDS
+        if gone := self._launcher_gone():
+            raise Stopped(gone)
         with contextlib.suppress(
             OSError
         ):  # the folder is gone: the first rank has reported, or somebody has deleted it
@@ -154,6 +175,9 @@ class Ranks:
         from perfaudit.script.observe import Stopped
 
         here = self._ranks_here()
+        self.dealt = self.dealt or self._dealt_in_turn()
+        if self.dealt:
+            raise Stopped(self.dealt)
         self.differ = self.differ or _differ(here)
         if self.differ:
             raise Stopped(self.differ)
@@ -173,6 +197,28 @@ class Ranks:
         elif now - self._alone_since > ALONE_SECONDS:
             rank, how = next(iter(gone.items()))
             raise Stopped(f"rank {rank} {how}, and this one has waited {ALONE_SECONDS:.0f} s for it")
+
+    def _dealt_in_turn(self) -> str:
+        """That this node has ranks whose numbers are not in a row, so that these cannot find each other; "" for none."""
+        if self.members == self.place.ranks:  # on one node, or in a folder that all nodes see
+            return ""
+        here = self._meeting.ranks_of_node()
+        if here <= {*self.numbers}:
+            return ""
+        return (
+            f"{_rank_words(sorted(here))} of {self.place.ranks} are on one node, and their numbers are not in a row: name a "
+            "folder that all nodes see with --meet FOLDER"
+        )
+
+    def leave_word_to_first(self) -> bool:
+        """Whether this rank is the first one of its node; another one waits until that is gone, as launchers end all at once."""
+        until = self._clock() + LEAVE_SECONDS
+        with contextlib.suppress(OSError):
+            while (
+                min(self._meeting.ranks_of_node(), default=self.place.rank) < self.place.rank and self._clock() < until
+            ):
+                self._sleep(PAUSE)
+        return self.place.local_rank == 0
 
     def _how_gone(self, rank: int, other: Here) -> str:
         told = self._meeting.last_word(rank)
@@ -256,7 +302,8 @@ class Ranks:
     def _without_word(self, rank: int, other: Here | None, patience: float) -> Json:
         """What is known of a rank that has told nothing. patience: seconds for which it was waited for."""
         if other is None:
-            return {"rank": rank, "ended": "missing", "message": "it has not joined"}
+            waited = self._clock() - self._began
+            return {"rank": rank, "ended": "missing", "message": f"has not joined in {waited:.0f} s"}
         steps, is_dead = 0, False
         with contextlib.suppress(OSError):
             steps, is_dead = self._meeting.steps_of(rank), self._meeting.is_dead(other)

@@ -95,7 +95,8 @@ def _tasks_of_node(environment: Mapping[str, str]) -> int | None:
 
 def key_on_node(place: Place) -> str:
     """The key of a start for the ranks of one node, which have one launcher: variables of MPICH are the same in each start."""
-    return _hash(f"{place.key} {launcher_of(os.getpid(), place.variable)}")
+    launcher = launcher_of(os.getpid(), place.variable)
+    return _hash(f"{place.key} {f'{launcher.pid}-{launcher.since}' if launcher is not None else ''}")
 
 
 def _hash(text: str) -> str:
@@ -107,10 +108,27 @@ def _number(environment: Mapping[str, str], name: str) -> int | None:
     return int(text) if text.isdigit() and len(text) < 10 else None
 
 
-def launcher_of(pid: int, variable: str) -> str:
-    """The process that has started a rank, and when: two starts with the same variables differ in it.
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """The process that has started a rank. since: when it was started, as `processes.started_at` has it."""
 
-    "" where nothing tells, and for a shell: ranks that are started by hand have several, and a MASTER_PORT of their own.
+    pid: int
+    since: int
+    name: str
+
+    @property
+    def is_gone(self) -> bool:
+        return started_at(self.pid) != self.since
+
+
+def launcher_of(pid: int, variable: str) -> Launcher | None:
+    """The process that has started a rank: two starts with the same variables differ in it.
+
+    None where nothing tells, and for a shell: ranks that are started by hand have several, and a MASTER_PORT of their own. A
+    shell may end before them, too.
     """
     found = first_ancestor_without(pid, variable)
-    return f"{found}-{started_at(found)}" if found is not None and command_name(found) not in _SHELLS else ""
+    if found is None or (name := command_name(found)) in _SHELLS:
+        return None
+    since = started_at(found)
+    return Launcher(found, since, name) if since is not None else None

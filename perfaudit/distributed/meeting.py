@@ -155,6 +155,14 @@ class Meeting:
                 found[rank] = here
         return found | {mine.rank: mine}
 
+    def ranks_of_node(self) -> set[int]:
+        """Ranks whose processes live on this node and that have joined, also those that no first rank has greeted."""
+        return {
+            rank
+            for rank, here in self._all_who_joined()
+            if self.is_on_this_node(here) and here.since is not None and started_at(here.pid) == here.since
+        }
+
     def _all_who_joined(self) -> Iterator[tuple[int, Here]]:
         """What ranks of any start have said of themselves."""
         for name in _patiently(self._folder.names):

@@ -369,8 +369,9 @@ def no_step(run: Run) -> list[str]:
         "interrupted": "Interrupted before a step could be timed.",
         "enough": "No step could be timed.",
     }[run.ended]
-    sentences = [said]
-    if run.ended in ("late", "finished", "enough") and run.message:
+    is_told = bool(run.by_rank) and run.ended in ("failed", "stopped", "late")  # how each rank ended, behind this
+    sentences = ["No step could be timed." if is_told else said]
+    if run.ended in ("late", "finished", "enough") and run.message and not is_told:
         sentences.append(f"{run.message}{_where_it_stands(run)}")
     if run.steps:
         sentences.append(

@@ -31,7 +31,12 @@ _MARKS = ("  ", "+ ", "++")
 # What gloo and NCCL say where another process is gone.
 _LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "remote process exited")
 _FINE = ("enough", "finished")
-_PREDICATES = ("made no step", "told nothing")  # how messages begin that go on behind the name of a rank
+_CAUSES = ("missing", "dead", "failed", "late", "finished")  # ends for which other ranks are ended
+_PREDICATES = (
+    "made no step",
+    "told nothing",
+    "has not joined",
+)  # how messages begin that go on behind the name of a rank
 
 
 def ranks_block(run: Run, paint: Paint, width: int) -> str:
@@ -52,7 +57,7 @@ def _wrap_each(sentences: Sequence[str], width: int) -> list[str]:
 
 def faults(ranks: Sequence[RankRun]) -> list[str]:
     """The ranks that ended otherwise than they were to, in the order in which they are told: causes first."""
-    order = ("missing", "dead", "failed", "late", "finished", "stopped", "interrupted")
+    order = (*_CAUSES, "stopped", "interrupted")
     most = max((each.steps for each in ranks), default=0)
     others_suffer = any(each.ended not in _FINE for each in ranks)
     found = []
@@ -60,7 +65,8 @@ def faults(ranks: Sequence[RankRun]) -> list[str]:
         ends_early = each.ended == "finished" and (each.steps < most - 1 or others_suffer)
         if each.ended not in _FINE or ends_early:
             place = order.index(each.ended) if each.ended in order else len(order)
-            found.append((_has_lost_others(each), place, ", in a " in each.stands, each.rank, _fault(each)))
+            is_told = any(other.ended in _CAUSES for other in ranks)
+            found.append((_has_lost_others(each), place, ", in a " in each.stands, each.rank, _fault(each, is_told)))
     told = [text for *_, text in sorted(found)]
     more = len(told) - MOST_RANKS
     return [*told[:MOST_RANKS], *([f"{more} more ranks ended so."] if more > 0 else [])]
@@ -90,7 +96,10 @@ def _late_fault(rank: RankRun) -> str:
     return f"Rank {rank.rank} {said}{f'; it stands at {rank.stands}' if rank.stands else ''}."
 
 
-def _fault(rank: RankRun) -> str:
+def _fault(rank: RankRun, is_told: bool = False) -> str:
+    """How a rank ended. is_told: what became of another rank, for which this one was ended, is said of that one."""
+    if rank.ended == "missing":
+        return f"Rank {rank.rank} {rank.message if rank.message.startswith(_PREDICATES) else 'has not joined'}."
     if rank.ended == "late":
         return _late_fault(rank)
     at = f" after {count(rank.steps, 'step')}" if rank.steps else " before its first step"
@@ -99,14 +108,14 @@ def _fault(rank: RankRun) -> str:
         place = rank.message[rank.message.rfind("(") :] if rank.message.endswith(")") else ""
         return f"Rank {rank.rank} then lost the connection to another rank{at}{f' {place}' if place else ''}."
     what = {
-        "missing": f"Rank {rank.rank} has not joined",
         "dead": f"Rank {rank.rank} died{at.replace('after', 'after at least')}",  # it told once a second how far it was
         "failed": f"Rank {rank.rank} failed{at}",
         "finished": f"Rank {rank.rank} ended by itself{at}, the others had more to do",
         "stopped": f"Rank {rank.rank} was ended{at}",
         "interrupted": f"Rank {rank.rank} was interrupted{at}",
     }.get(rank.ended, f"Rank {rank.rank} ended{at}")
-    message = f": {rank.message.rstrip('.')}" if rank.message and rank.ended != "missing" else ""
+    is_said = rank.ended == "stopped" and is_told
+    message = f": {rank.message.rstrip('.')}" if rank.message and not is_said else ""
     return f"{what}{message}.{stands}"
 
 

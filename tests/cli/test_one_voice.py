@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from perfaudit.cli.one_voice import HEAR_SECONDS, speaking
-from perfaudit.distributed.launch import Place
+from perfaudit.distributed.launch import Launcher, Place
 
 
 class Clock:
@@ -81,7 +81,7 @@ def test_a_rank_with_another_error_than_the_first_one_says_its_own(tmp_path: Pat
 def test_what_another_start_says_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     with speaking(place(0), "no such file", tmp_path, clock, clock.sleep):
-        monkeypatch.setattr("perfaudit.distributed.launch.launcher_of", lambda pid, variable: "another")
+        monkeypatch.setattr("perfaudit.distributed.launch.launcher_of", lambda pid, variable: Launcher(1, 1, "another"))
         assert said_by(1, "no such file", tmp_path, Clock())
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,14 +18,16 @@ from perfaudit.cli.run_ranks import (
     JOIN_SECONDS,
     LEAVE_SECONDS,
     LOOK_SECONDS,
+    LauncherGone,
     Ranks,
     _content_of,
     together,
     with_ranks,
 )
-from perfaudit.distributed.launch import Place
+from perfaudit.distributed.launch import Launcher, Place
 from perfaudit.distributed.meeting import SILENT_SECONDS, Meeting
 from perfaudit.errors import UserError
+from perfaudit.processes import started_at
 from perfaudit.render.run_ranks import communication
 from perfaudit.runs import Run
 from perfaudit.script.observe import Seen, Stopped
@@ -150,7 +155,7 @@ def test_a_rank_that_does_not_speak_or_never_came_is_told_as_such(tmp_path: Path
     assert (late["ended"], late["message"]) == ("late", f"told nothing for {LEAVE_SECONDS:.0f} s")
     assert clock.now >= LEAVE_SECONDS
     (tmp_path / "perfaudit_scratch_0123abcd" / "1.joined").unlink()
-    assert first.gather()[1] == {"rank": 1, "ended": "missing", "message": "it has not joined"}
+    assert first.gather()[1] == {"rank": 1, "ended": "missing", "message": f"has not joined in {clock.now:.0f} s"}
 
 
 def test_a_rank_whose_first_one_is_lost_with_its_node_waits_for_no_order(
@@ -176,6 +181,68 @@ def test_a_script_is_known_by_what_its_file_holds(tmp_path: Path, monkeypatch: p
     assert (len(set(before)), before[3]) == (4, "")
     (tmp_path / "package" / "train.py").write_text("other")
     assert [_content_of(each) == then for each, then in zip(scripts, before, strict=True)] == [True, False, True, True]
+
+
+def test_ranks_whose_launcher_is_killed_end(tmp_path: Path) -> None:
+    """At the next look while the script runs, and wherever else they wait for each other."""
+    clock = Clock()
+    first, second = both(tmp_path, clock)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as torchrun:
+        since = started_at(torchrun.pid)
+        assert since is not None
+        for each in (first, second):
+            each._launcher = Launcher(torchrun.pid, since, "torchrun")
+        heed_until(first, clock, 2 * LOOK_SECONDS)
+        torchrun.kill()
+    said = rf"torchrun \(process {torchrun.pid}\), which has started rank 1, is gone"
+    with pytest.raises(Stopped, match=said):
+        heed_until(second, clock, 2 * LOOK_SECONDS)
+    for wait in (
+        second.wait_for_order,
+        second.wait_for_report,
+        second.first_gone,
+        first.gather,
+        lambda: first.replies(60),
+    ):
+        with pytest.raises(LauncherGone, match="is gone"):
+            wait()
+    shutil.rmtree(tmp_path / "perfaudit_scratch_0123abcd")  # by the first rank, as it leaves
+    with pytest.raises(Stopped, match=said):
+        heed_until(second, clock, 2 * LOOK_SECONDS)
+
+
+def test_ranks_that_are_dealt_out_to_nodes_in_turn_are_told_what_they_need(tmp_path: Path) -> None:
+    """Ranks 0 and 2 are on this node, 1 and 3 on another one, as with `srun --distribution=cyclic`."""
+    clock = Clock()
+    ranks = []
+    for rank, local in ((0, 0), (2, 1)):
+        here = Place(rank, 4, local, 2, "0123abcd", "RANK")
+        meeting = Meeting.join(tmp_path, here, "train.py", "1.0", 50, first=rank - local)
+        ranks.append(Ranks(here, meeting, rank - local, 2, clock, clock.sleep))
+    said = (
+        "ranks 0, 2 of 4 are on one node, and their numbers are not in a row: name a folder that all nodes see with "
+        "--meet FOLDER"
+    )
+    for each in ranks:
+        with pytest.raises(Stopped) as stopped:
+            each.heed(seen(1))
+        assert str(stopped.value) == each.dealt == said
+    assert ranks[0].leave_word_to_first()
+    assert clock.now == 0.0
+    assert not ranks[1].leave_word_to_first()
+    assert LEAVE_SECONDS <= clock.now < LEAVE_SECONDS + 1  # the first one is still here
+    (tmp_path / "perfaudit_scratch_0123abcd" / "0.joined").unlink()
+    assert not ranks[1].leave_word_to_first()
+    assert clock.now < LEAVE_SECONDS + 1
+
+
+def test_ranks_that_are_numbered_in_a_row_on_each_node_are_not_told_so(tmp_path: Path) -> None:
+    clock = Clock()
+    for rank, local in ((2, 0), (3, 1)):
+        here = Place(rank, 4, local, 2, "0123abcd", "RANK")
+        ranks = Ranks(here, Meeting.join(tmp_path, here, "train.py", "1.0", 50, first=2), 2, 2, clock, clock.sleep)
+    heed_until(ranks, clock, 5)
+    assert ranks.dealt == ""
 
 
 def test_ranks_without_a_place_to_meet(tmp_path: Path) -> None:
@@ -263,7 +330,7 @@ def test_of_collectives_on_a_device_nothing_is_said_of_waiting() -> None:
 
 def test_a_rank_without_steps_keeps_the_others_from_being_compared() -> None:
     run, findings = with_ranks(
-        RUN, [word(0, own=0.030), {"rank": 1, "ended": "missing", "message": "it has not joined"}]
+        RUN, [word(0, own=0.030), {"rank": 1, "ended": "missing", "message": "has not joined in 120 s"}]
     )
     assert [each.ended for each in run.by_rank] == ["enough", "missing"]
     assert (run.stragglers, findings) == ((), ())

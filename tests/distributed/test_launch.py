@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
-from perfaudit.distributed.launch import Place, key_on_node, place_of
-from perfaudit.processes import first_ancestor_without
+from perfaudit.distributed.launch import Launcher, Place, key_on_node, launcher_of, place_of
+from perfaudit.processes import first_ancestor_without, started_at
 
 TORCHRUN = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_PORT": "29500"}
 
@@ -61,7 +62,7 @@ def test_two_starts_of_mpich_by_one_user_have_two_keys_on_a_node(monkeypatch: py
     """Its variables tell nothing of the start; the process that has started the ranks does."""
     places = [place_of({"PMI_RANK": str(rank), "PMI_SIZE": "2"}) for rank in (0, 1)]
     keys = []
-    for launcher in ("70-1", "71-1"):
+    for launcher in (Launcher(70, 1, "mpiexec"), Launcher(71, 1, "mpiexec")):
         monkeypatch.setattr("perfaudit.distributed.launch.launcher_of", lambda pid, variable, by=launcher: by)
         keys += [key_on_node(each) for each in places]
     assert keys[0] == keys[1] != keys[2] == keys[3]
@@ -70,13 +71,29 @@ def test_two_starts_of_mpich_by_one_user_have_two_keys_on_a_node(monkeypatch: py
 
 def test_the_launcher_is_the_nearest_ancestor_without_the_variable() -> None:
     """Through a shell that has the variable too, as with `torchrun --no-python bash -c ...`."""
-    ask = "import os; from perfaudit.distributed.launch import launcher_of; print(launcher_of(os.getpid(), 'RANK'))"
+    ask = "import os; from perfaudit.distributed.launch import launcher_of; print(launcher_of(os.getpid(), 'RANK').pid)"
     done = subprocess.run(
         ["/bin/sh", "-c", f'"{sys.executable}" -c "{ask}"; true'],
         capture_output=True, text=True, check=True, env={**os.environ, "RANK": "0"},
     )  # fmt: skip
-    assert done.stdout.strip().startswith(f"{os.getpid()}-")
+    assert done.stdout.strip() == str(os.getpid())
     assert first_ancestor_without(os.getpid(), "NO_SUCH_VARIABLE") == os.getppid()
+
+
+def test_a_launcher_that_is_killed_is_gone() -> None:
+    """Also where its number has gone to another process."""
+    found = launcher_of(os.getpid(), "NO_SUCH_VARIABLE")
+    if found is None:
+        pytest.skip("a shell has started the tests")
+    assert not found.is_gone
+    assert replace(found, since=found.since + 1).is_gone
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        since = started_at(child.pid)
+        assert since is not None
+        started = Launcher(child.pid, since, "python")
+        assert not started.is_gone
+        child.kill()
+    assert started.is_gone
 
 
 def test_ranks_that_are_started_by_hand_in_two_shells_meet() -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from perfaudit.render.paint import plain
+from perfaudit.render.run import run_block
 from perfaudit.render.run_ranks import MOST_RANKS, faults, late_words, ranks_block
 from perfaudit.runs import RankRun, Run
 
@@ -124,9 +125,9 @@ def test_batches_that_differ_from_rank_to_rank_are_told_by_the_step() -> None:
         (
             [
                 replace(RANK, ended="stopped", message="rank 1 of 2 did not join"),
-                RankRun(1, "missing", "it has not joined"),
+                RankRun(1, "missing", "has not joined in 121 s"),
             ],
-            "Rank 1 has not joined.",
+            "Rank 1 has not joined in 121 s.",
         ),
         (
             [replace(RANK, ended="stopped", message="rank 1 has ended"), replace(LATE, ended="finished", steps=20)],
@@ -138,6 +139,23 @@ def test_the_cause_comes_before_what_other_ranks_suffered(ranks: list[RankRun], 
     lines = block(replace(RUN, by_rank=tuple(ranks)), 200).splitlines()
     assert lines[0] == first
     assert lines[1].startswith("Rank 0 ")
+
+
+def test_a_rank_that_never_joins_is_named_once() -> None:
+    """Not by the rank that was ended for it, nor by the sentence that says that nothing was timed."""
+    why = "rank 1 of 2 did not join within 120 s"
+    ended = RankRun(0, "stopped", why, stands="train.py:9 in main, in a collective")
+    run = Run(
+        "train.py", "stopped", message=why, by_rank=(ended, RankRun(1, "missing", "has not joined in 121 s")), ranks=2
+    )
+    assert run_block(run, plain, 100) == (
+        "No step could be timed.\n"
+        "\n"
+        "Rank 1 has not joined in 121 s.\n"
+        "Rank 0 was ended before its first step. It stands at train.py:9 in main, in a collective.\n"
+    )
+    alone = replace(run, by_rank=(), ranks=1)
+    assert run_block(alone, plain, 100) == f"Ended before a step could be timed: {why}.\n"
 
 
 def test_a_rank_that_lost_the_others_says_so_in_plain_words() -> None:
