@@ -199,6 +199,10 @@ def _run(asked: _Asked, ranks: Ranks | None = None) -> int:
         elif run.ended == "late" and run.steps:
             run = dataclasses.replace(run, message=late_words(run.steps, asked.longest))
         ranks.tell_done(run, seen)
+        if ranks.dealt:
+            if ranks.leave_word_to_first():
+                raise UserError(ranks.dealt)
+            return WRONG_USE
         if ranks.differ:
             return _refuse_ranks(ranks)
         if not ranks.is_first:
@@ -350,7 +354,9 @@ def report_of(run: Run, facts: Mapping[str, Any], machine: Environment) -> Repor
     never_called, called = lines_never_called(report.findings, heard), lines_called(report.findings, heard)
     read, never_read = facts.get("loaders_read", []), facts.get("loaders_never_read", [])
     never_read = [*never_read, *loaders_never_built(report.findings, [*read, *never_read] if read else [])]
-    findings = order_findings(report.findings, run, only, never_read, never_built, never_run, never_called, called)
+    findings = order_findings(
+        report.findings, run, only, never_read, never_built, never_run, never_called, called, facts.get("wrapped")
+    )
     machine = dataclasses.replace(
         machine, device=run.device or "cpu", torch=facts.get("torch", ""), threads=facts.get("threads", 0)
     )

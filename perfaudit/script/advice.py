@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from perfaudit.findings import Finding
 from perfaudit.runs import NEVER_BUILT, PHASE_WORDS, Run, rank_with_most
@@ -25,14 +26,27 @@ IN_STEPS: tuple[str, ...] = ("PA110", "PA203", "PA204", "PA205", "PA207", "PA208
 IN_STEPS += ("PA404", "PA407", "PA601", "PA602", "PA603", "PA604", "PA605", "PA606", "PA803", "PA804")
 WORTH_SAYING = 0.02  # of a step: a finding in a phase that takes less comes last
 Lines = tuple[str, int, int]  # file, first and last line of a call, or of a class
+Wrapped = Sequence[
+    Mapping[str, Any]
+]  # models given to DistributedDataParallel, as `collectives.Collectives.wrapped_models` has them
 NEVER_READ = "no step that was seen has read a batch of this loader"
 NEVER_UPDATES = "no update that was seen is of such an optimizer"
 ALONE = "it costs time where several processes train together, and this run was of one"
 OF_SEVERAL_PROCESSES = ("PA702", "PA703", "PA704", "PA705", "PA706", "PA707", "PA708", "PA709")
+NEVER_WRAPPED = "no model was wrapped here in this run"
 ELSEWHERE = "it costs time on an accelerator, and this run was on the CPU"
 NEVER_CALLED = "the steps in which this was looked for did not come to this function"
 NEVER_RUN = "these lines run only where their file is the script"
-LAST = (NEVER_CALLED, NEVER_READ, NEVER_UPDATES, NEVER_RUN, ALONE, ELSEWHERE, NEVER_BUILT)  # in this order
+LAST = (
+    NEVER_CALLED,
+    NEVER_READ,
+    NEVER_UPDATES,
+    NEVER_RUN,
+    NEVER_WRAPPED,
+    ALONE,
+    ELSEWHERE,
+    NEVER_BUILT,
+)  # in this order
 
 
 def order_findings(
@@ -44,6 +58,7 @@ def order_findings(
     never_run: Sequence[Lines] = (),
     never_called: Sequence[Lines] = (),
     called: Sequence[Lines] = (),
+    wrapped: Wrapped | None = None,
 ) -> tuple[Finding, ...]:
     """Those whose phase was seen to take a share worth saying first, the largest first; then what no phase was seen for.
     Of these, rules about what a step does come first where a step was seen to run their function.
@@ -54,14 +69,18 @@ def order_findings(
 
     accelerator_only: ids of such rules. never_read: the calls that build such loaders. never_built: the classes of such
     modules. never_run: what stands under `if __name__ == "__main__"` in other files than the script.
-    never_called: findings in functions that no step was seen to call. called: in functions that one was.
+    never_called: findings in functions that no step was seen to call. called: in functions that one was. wrapped: None where
+    that was not looked at.
     """
+    findings = _observe_wrapped(findings, wrapped)
     if not run.phases:
         return tuple(finding for finding in findings if finding.severity != "hint")
     why = {
         id(finding): note
         for finding in findings
-        if (note := _why_last(finding, run, accelerator_only, never_read, never_built, never_run, never_called))
+        if (
+            note := _why_last(finding, run, accelerator_only, never_read, never_built, never_run, never_called, wrapped)
+        )
     }
     findings = [f for f in findings if f.severity != "hint" or (id(f) not in why and _is_worth_saying(f, run))]
     last = sorted((each for each in findings if id(each) in why), key=lambda each: LAST.index(why[id(each)]))
@@ -78,6 +97,32 @@ def order_findings(
     return (*(finding for finding, _ in large), *rest, *small, *(_with_note(each, why[id(each)]) for each in last))
 
 
+def _observe_wrapped(findings: Sequence[Finding], wrapped: Wrapped | None) -> list[Finding]:
+    """The same with what was seen of the models that calls have wrapped; without calls whose models were never run."""
+    seen = []
+    for finding in findings:
+        here = _wrapped_by(finding, wrapped)
+        if here and not any(each["is_called"] for each in here):
+            continue
+        most = max((each["gradient_bytes"] for each in here or () if each["is_called"]), default=0)
+        note = f"observed: gradients of {most / 2**20:.3g} MiB, which the buckets hold a second time"
+        seen.append(_with_note(finding, note) if most else finding)
+    return seen
+
+
+def _wrapped_by(finding: Finding, wrapped: Wrapped | None) -> Wrapped | None:
+    """Models that the call of a finding has wrapped; None where that was not looked at, and of findings of other rules."""
+    place = finding.location
+    if finding.rule != "PA704" or place is None or wrapped is None:
+        return None
+    path = os.path.realpath(place.path)
+    return [
+        each
+        for each in wrapped
+        if os.path.realpath(each["file"]) == path and place.line <= each["line"] <= place.end_line
+    ]
+
+
 def _why_last(
     finding: Finding,
     run: Run,
@@ -86,12 +131,15 @@ def _why_last(
     never_built: Sequence[Lines],
     never_run: Sequence[Lines],
     never_called: Sequence[Lines],
+    wrapped: Wrapped | None,
 ) -> str:
     """Why a finding has made no step of this run longer, as one of LAST; "" of the others."""
     if _lies_in(finding, never_built):
         return NEVER_BUILT
     if _lies_in(finding, never_run):
         return NEVER_RUN
+    if _wrapped_by(finding, wrapped) == []:
+        return NEVER_WRAPPED
     if finding.rule.startswith(IN_STEPS) and _lies_in(finding, never_called):
         return NEVER_CALLED
     if run.device == "cpu" and finding.rule in accelerator_only:

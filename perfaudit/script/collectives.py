@@ -11,10 +11,12 @@ On an accelerator a collective of NCCL is queued, and the host goes on at once: 
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from perfaudit.script import replaced_functions
@@ -87,6 +89,7 @@ class Collectives:
         )
         self._callers: dict[tuple[str, int, str], list[float]] = {}  # seconds and calls, by place and name
         self._buckets: list[_Buckets] = []
+        self._wrapped: list[_Wrapped] = []
         self._updates, self._has_threads, self._has_workers = 0, False, False
         self.is_inside = ""  # the collective that this process is in
 
@@ -166,6 +169,14 @@ class Collectives:
         found["parallel_models"] = [each for each in own if each]
         return found
 
+    def wrapped_models(self) -> list[Json]:
+        """Models given to DistributedDataParallel: by which line, bytes of their gradients, and whether they were called."""
+        names = ("line", "gradient_bytes", "is_called")
+        return [
+            {"file": os.path.abspath(each.file)} | {name: getattr(each, name) for name in names}  # noqa: PTH100  # as others tell it
+            for each in self._wrapped
+        ]
+
     def _watch(self, name: str) -> Callable[[Function], Function]:
         clock, of_thread = self._clock, self._of_thread
 
@@ -205,7 +216,12 @@ class Collectives:
     def _watch_building(self, original: Function) -> Function:
         def build(model: Any, *args: Any, **kwargs: Any) -> None:
             original(model, *args, **kwargs)
+            frame = sys._getframe(1)
+            self._wrapped.append(_Wrapped(frame.f_code.co_filename, frame.f_lineno, weakref.ref(model)))
             with contextlib.suppress(Exception):  # a model of some class of the script's own
+                self._wrapped[-1].gradient_bytes = sum(
+                    each.numel() * each.element_size() for each in model.parameters() if each.requires_grad
+                )
                 self._buckets.append(_Buckets(model, self._clock, self._of_thread))
 
         return build
@@ -213,6 +229,9 @@ class Collectives:
     def _watch_forward(self, original: Function) -> Function:
         def forward(model: Any, *inputs: Any, **named: Any) -> Any:
             self._see_inputs([*inputs, named])
+            for each in self._wrapped:
+                if not each.is_called and each.model() is model:
+                    each.is_called = True
             return original(model, *inputs, **named)
 
         return forward
@@ -241,6 +260,17 @@ class Collectives:
                     each.end_backward()
 
         return backward
+
+
+@dataclass(slots=True)
+class _Wrapped:
+    """A model of DistributedDataParallel, and the line that has built it."""
+
+    file: str
+    line: int
+    model: weakref.ref[Any]
+    gradient_bytes: int = 0
+    is_called: bool = False
 
 
 class _Buckets:

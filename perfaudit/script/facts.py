@@ -41,6 +41,7 @@ def facts_of(watch: Watch, files: OwnFiles) -> Json:
         facts |= {"device": device, "peak_memory_bytes": peak}
     if watch.of_rank is not None and "torch" in sys.modules:
         facts["collectives"] = watch.of_rank.collectives.facts()
+        facts["wrapped"] = watch.of_rank.collectives.wrapped_models()
     return facts
 
 

@@ -10,7 +10,15 @@ from surveys import found
 from perfaudit.findings import Location
 from perfaudit.rules import all_rules
 from perfaudit.runs import NEVER_BUILT, RankRun, Run
-from perfaudit.script.advice import ALONE, ELSEWHERE, NEVER_CALLED, NEVER_READ, NEVER_UPDATES, order_findings
+from perfaudit.script.advice import (
+    ALONE,
+    ELSEWHERE,
+    NEVER_CALLED,
+    NEVER_READ,
+    NEVER_UPDATES,
+    NEVER_WRAPPED,
+    order_findings,
+)
 
 PHASES = {"data_wait": 0.5, "host_to_device": 0.0, "forward": 0.3, "backward": 0.19, "optimizer": 0.01, "average": 0.0}
 ONLY = {rule.id for rule in all_rules().values() if rule.accelerator_only}
@@ -114,3 +122,27 @@ def test_a_phase_is_that_of_the_rank_which_it_takes_longest() -> None:
     assert told.note == "observed: waiting for data takes 70.0 % of a step on rank 1"
     (told,) = order_findings([found("PA101")], replace(run(), ranks=2, by_rank=ranks[:1]))
     assert told.note == "observed: waiting for data takes 50.0 % of a step here"
+
+
+@pytest.mark.parametrize(
+    ("models", "notes"),
+    [
+        (None, [""]),
+        ([("train.py", 5, True, 6 << 20)], ["observed: gradients of 6 MiB, which the buckets hold a second time"]),
+        ([("train.py", 5, False, 6 << 20)], []),  # built and never called
+        ([("train.py", 5, False, 9 << 20), ("train.py", 6, True, 3 << 19)],
+         ["observed: gradients of 1.5 MiB, which the buckets hold a second time"]),
+        ([("train.py", 5, True, 0)], [""]),  # of a class that tells no parameters
+        ([("train.py", 7, True, 6 << 20), ("other.py", 5, True, 6 << 20)], [NEVER_WRAPPED]),
+        ([], [NEVER_WRAPPED]),
+    ],
+)  # fmt: skip
+def test_a_copy_of_gradients_is_told_with_what_was_wrapped_and_not_of_a_model_that_is_never_called(
+    models: list[tuple[str, int, bool, int]] | None, notes: list[str]
+) -> None:
+    copies = found("PA704").with_(location=Location("train.py", 5, 1, 6, 9))
+    names = ("file", "line", "is_called", "gradient_bytes")
+    wrapped = None if models is None else [dict(zip(names, each, strict=True)) for each in models]
+    ordered = order_findings([copies, found("PA204")], replace(run(), ranks=2), wrapped=wrapped)
+    assert [each.note for each in ordered if each.rule == "PA704"] == notes
+    assert [each.rule for each in ordered][-1] == ("PA704" if notes == [NEVER_WRAPPED] else "PA204")

@@ -79,6 +79,18 @@ NOW[0] += 1.0
 Late.apply(model(torch.ones(2, 4))).sum().backward()
 print(json.dumps({"taken": WATCH.take(), "hooks": hooks, "seen": len(SEEN), "parameters": len(list(model.parameters()))}))
 """,
+    "wrapped": """
+def wrap(model):
+    return nn.parallel.DistributedDataParallel(
+        model
+    )
+called, never = wrap(nn.Linear(4, 4)), wrap(nn.Linear(2, 2))
+called(torch.ones(2, 4))
+told = WATCH.wrapped_models()
+with open(__file__) as file:
+    lines = file.read().splitlines()
+print(json.dumps([[lines[each["line"] - 1].strip(), each["gradient_bytes"], each["is_called"]] for each in told]))
+""",
     "between": """
 WATCH.take()
 QUEUED[0] += 4.0  # while it is told of an update, which is no part of a step
@@ -168,6 +180,11 @@ def test_the_time_behind_the_last_gradient_of_a_backward_pass_is_waiting_for_buc
     assert found["taken"] == {"waited": 0.5, "in_buckets": 0.5, "queued": 0.25, "computed": 2.5}
     assert 0 < found["hooks"] < found["parameters"]  # those stay that came last
     assert found["seen"] == 5
+
+
+def test_models_that_are_wrapped_are_told_with_their_line_and_whether_they_are_called(told: dict[str, Any]) -> None:
+    line = "return nn.parallel.DistributedDataParallel("
+    assert told["wrapped"] == [[line, 4 * 20, True], [line, 4 * 6, False]]
 
 
 def test_a_backward_pass_of_another_model_waits_for_nothing(told: dict[str, Any]) -> None:

@@ -24,7 +24,7 @@ _NO_GRADIENTS = regex(r"teacher|target|(^|_)ema(_|$)|momentum", re.IGNORECASE)  
 def ddp_gradients_copied(source: Source, call: ast.Call) -> Iterator[Seen]:
     if argument(source, call, "gradient_as_bucket_view") is not ABSENT or only_evaluates(source, call):
         return
-    if _are_detached_in_place(source):
+    if _are_detached_in_place(source) or _is_never_used(source, call):
         return
     model = call.args[0] if call.args else call
     if any(_NO_GRADIENTS.search(last_name(node)) for node in ast.walk(model)):
@@ -37,6 +37,21 @@ def ddp_gradients_copied(source: Source, call: ast.Call) -> Iterator[Seen]:
         "and keeps memory for both",
         Proposal(title, edits),
     )
+
+
+def _is_never_used(source: Source, call: ast.Call) -> bool:
+    """Whether a function wraps a model and does nothing with it: it trains the model itself, and no gradient is copied."""
+    parent = source.parent(call)
+    if isinstance(parent, ast.Expr):
+        return True
+    if not (isinstance(parent, ast.Assign) and len(parent.targets) == 1 and isinstance(parent.targets[0], ast.Name)):
+        return False
+    name = parent.targets[0].id
+    if source.enclosing(call, ast.FunctionDef) is None or "locals()" in source.text:
+        return False  # another file may take it from here
+    if any(name in each.names for each in source.nodes(ast.Global)):
+        return False
+    return not any(each.id == name and isinstance(each.ctx, ast.Load) for each in source.nodes(ast.Name))
 
 
 def _are_detached_in_place(source: Source) -> bool:
