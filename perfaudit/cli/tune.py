@@ -168,13 +168,13 @@ def command(
                 "behind a launcher `tune` races what can be patched on several ranks, and with --sampler batches by length "
                 "alone: leave other knobs and --resume out"
             )
-        on_ranks = tune_on_ranks(
+        tune_on_ranks(
             place, chosen, seconds_of(budget), seconds_of(timeout),
-            (climbs or frozenset()) | ({"order"} if alone else frozenset()), in_place, meet, only_by_length=bool(alone),
+            (climbs or frozenset()) | ({"order"} if alone else frozenset()), in_place, meet,
+            lambda report: _hand_over(report, format, output, verbose, html, out, apply, exit_zero),
+            only_by_length=bool(alone),
         )  # fmt: skip
-        if on_ranks is None:  # the first rank reports
-            raise typer.Exit(OK)
-        _hand_over(on_ranks, format, output, verbose, html, out, apply, exit_zero)
+        raise typer.Exit(OK)  # the first rank has reported
     nodes = opener(on, like_here=True)
     journal = begin(Path.cwd(), resume)
     with measuring(Path.cwd()), live(seconds_of(budget)) as watch:

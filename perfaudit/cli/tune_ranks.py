@@ -7,7 +7,7 @@ import math
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from perfaudit.knobs._batches_by_length import WINDOW
 from perfaudit.measure.stats import LOOKS
 from perfaudit.render.run_ranks import is_lost_connection, late_words
 from perfaudit.runs import Run
-from perfaudit.tune.ranks.race import BASE, LOSSES, NUDGED, Race, SetRun
+from perfaudit.tune.ranks.race import BASE, LOSSES, NUDGED, PATCH, Race, SetRun
 
 if TYPE_CHECKING:
     from perfaudit.distributed.launch import Place
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 Json = dict[str, Any]  # Any: nested JSON
 FEWEST_STEPS, MOST_STEPS = 40, 200  # of a set, with those that do not count
 SEED = 20_000
-PATCH = "patch"  # the one setting of a set of ranks
 SCREENING_SHARE = 0.3  # of the budget, for patches that a running set of ranks can be given
 STARTS_TO_SCREEN = 3  # of the script, for which there must be time: two of them to see what there is and to race it
 SET_OVER_FIRST = 1.5  # seconds of a set over those of the first one: its steps take half as long as a start
@@ -50,11 +49,13 @@ def tune_on_ranks(
     allow: frozenset[str],
     in_place: bool,
     meet: Path | None,
+    hand_over: Callable[[Report], object],
     only_by_length: bool = False,
-) -> Report | None:
-    """The report of the first rank, None on the others, which run what it orders and wait until it is out.
+) -> None:
+    """Have the first rank lead; the others run what it orders, and wait until its report is out.
 
-    only_by_length: race batches by length, and nothing else.
+    hand_over: prints the report, on the first rank, and may end the command. only_by_length: race batches by length, and
+    nothing else.
     """
     if place.is_on_several_nodes and meet is None:
         raise UserError("ranks on several nodes are tuned through a folder that all of them see: name it with --meet")
@@ -67,11 +68,14 @@ def tune_on_ranks(
             sets.follow()
             if not ranks.wait_for_report():
                 raise NothingMeasured(f"{script}: rank {ranks.first}, which was to report, is gone")
-            return None
+            return
         try:
-            return _lead(sets, place, target, script, budget, allow, only_by_length)
-        finally:
-            sets.end()
+            try:
+                report = _lead(sets, place, target, script, budget, allow, only_by_length)
+            finally:
+                sets.end()
+            hand_over(report)
+        finally:  # a launcher ends all ranks when another one leaves first
             ranks.tell_reported()
 
 
@@ -141,24 +145,23 @@ def _lead(
     if not (choice.candidates or screened.candidates or report.interrupted) and sets.is_complete:
         raise _nothing_to_race(script, "; ".join([*choice.left, *screened.left]))
     wanted = [*screened.survivors(), *screened.undecided_candidates(choice.candidates)]
-    fitting = wanted[: _number_that_fit(budget - (time.monotonic() - began), took)]
-    if left_out := [each.key for each in wanted[len(fitting) :]]:
-        screened.left.append(
-            f"{', '.join(left_out)}: not raced in fresh sets, as the budget holds {LOOKS[0].generations} generations of "
-            f"{len(fitting) + 2} sets at most: --budget gives more time"
-        )
-    choice = choice._replace(candidates=fitting)
-    by_key = {each.key: each for each in choice.candidates}
-    race = _race(choice)
-    if any(map(race.has_other_order, race.settings)):
+    by_key = {each.key: each for each in wanted}
+    race = _race(choice, wanted)
+    if any("order" in each.fix.changes for each in wanted):
         steps = _whole_windows(steps)
     texts = {key: {each.path: each.text} for key, each in by_key.items()}
     if choice.nudged:
         texts[NUDGED] = dict([choice.nudged])
+    waiting = [*wanted]
     try:
-        while not report.interrupted and sets.is_complete and (order := race.order()):
+        while not report.interrupted and sets.is_complete:
             left = budget - (time.monotonic() - began)
-            if left < took * len(order):
+            if waiting and not race.order() and BASE not in race.failures:
+                number = _number_that_fit(left, took if race.settings else SET_OVER_FIRST * took)
+                race.admit(waiting[: number if race.settings else max(1, number)])
+                del waiting[:number]
+            order = race.order()
+            if not order or left < took * len(order):
                 break
             say(f"generation {len(race.generations) + 1}: {len(order)} sets of ranks, {left:.0f} s left")
             generation: dict[str, SetRun] = {}
@@ -169,6 +172,11 @@ def _lead(
                     break  # there is nothing to compare with
             race.add(generation)
             took = (time.monotonic() - began_generation) / len(order)
+        if waiting and not report.interrupted and BASE not in race.failures:
+            screened.left.append(
+                f"{', '.join(each.key for each in waiting)}: not raced in fresh sets, for which the budget had no time: "
+                "--budget gives more"
+            )
     except KeyboardInterrupt:
         report = report.with_(interrupted=True)
     except Gone as why:
@@ -176,12 +184,9 @@ def _lead(
     return report_of_race(report, race, by_key, screened)
 
 
-def _number_that_fit(seconds: float, first: float) -> int:
-    """Patches of which the generations before the first look fit into so many seconds, one at least.
-
-    first: seconds of the first set.
-    """
-    return max(1, int(seconds / (LOOKS[0].generations * SET_OVER_FIRST * first)) - 2)
+def _number_that_fit(seconds: float, of_set: float) -> int:
+    """Patches of which the generations before the first look fit into so many seconds. of_set: seconds of a set."""
+    return max(0, int(seconds / (LOOKS[0].generations * of_set)) - 2)
 
 
 def _nothing_to_race(script: Script, why: str) -> UserError:
@@ -192,11 +197,10 @@ def _note_early_end(report: Report, why: Gone) -> Report:
     return report.with_(notes=(*report.notes, f"{why}: what was measured until then is shown"))
 
 
-def _race(choice: Choice) -> Race:
-    """The race of these candidates, each called by its patch: what one changes, another one's file has no word for."""
-    changes = {each.key: each.fix.changes for each in choice.candidates}
-    nudges = choice.nudged is not None and any("rounding" in each for each in changes.values())
-    return Race({key: {PATCH: key} for key in changes}, changes, {PATCH: "none"}, os.getpid(), nudges)
+def _race(choice: Choice, wanted: Sequence[Candidate]) -> Race:
+    """The race that these candidates are to be admitted to."""
+    nudges = choice.nudged is not None and any("rounding" in each.fix.changes for each in wanted)
+    return Race({}, {}, {PATCH: "none"}, os.getpid(), nudges)
 
 
 def _steps_of_set(step: float, start: float) -> int:

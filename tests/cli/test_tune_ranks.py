@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import typer
 
 from perfaudit.cli import tune_ranks
 from perfaudit.cli.ranks_child import Gone
@@ -32,6 +33,7 @@ from perfaudit.tune.ranks.race import BASE, CONTROL, Race, SetRun
 from perfaudit.tune.ranks.report import report_of_race
 
 LOSSES = ((1.0, 0.5), (1.1, 0.6))
+ALLOWED = frozenset({"rounding", "precision"})
 TEXT = "from torch.nn.parallel import DistributedDataParallel\nmodel = DistributedDataParallel(net)\n"
 
 
@@ -105,22 +107,91 @@ def test_a_rank_whose_first_one_is_gone_does_not_end_as_if_all_were_well(
     monkeypatch.setattr(tune_ranks, "together", lambda *_: nullcontext(ranks))
     monkeypatch.setattr(tune_ranks, "_sets", lambda *_: nullcontext(SimpleNamespace(follow=lambda: None)))
 
-    def tune() -> Report | None:
-        return tune_ranks.tune_on_ranks(Place(1, 2, 1, 2), Target("train.py"), 60, 60, frozenset(), False, None)
+    def tune() -> None:
+        tune_ranks.tune_on_ranks(
+            Place(1, 2, 1, 2),
+            Target("train.py"),
+            60,
+            60,
+            frozenset(),
+            False,
+            None,
+            lambda report: pytest.fail("a report"),
+        )
 
     if is_reported:
-        assert tune() is None
+        tune()
     else:
         with pytest.raises(NothingMeasured) as gone:
             tune()
         assert str(gone.value) == "train.py: rank 0, which was to report, is gone"
 
 
-@pytest.mark.parametrize(("seconds", "first", "number"), [(600, 10, 8), (300, 10, 3), (100, 10, 1), (0, 10, 1)])
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_other_ranks_hear_that_the_report_is_out_when_it_is(monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+    """A launcher ends all ranks when one of them leaves: the others must not leave before it is printed."""
+    happened = list[str]()
+    ranks = SimpleNamespace(is_first=True, tell_reported=lambda: happened.append("told"))
+    monkeypatch.setattr(tune_ranks, "together", lambda *_: nullcontext(ranks))
+    monkeypatch.setattr(
+        tune_ranks, "_sets", lambda *_: nullcontext(SimpleNamespace(end=lambda: happened.append("no more sets")))
+    )
+    monkeypatch.setattr(tune_ranks, "_lead", lambda *_: Report("tune"))
+
+    def hand_over(_: Report) -> None:
+        happened.append("printed")
+        raise typer.Exit(2) if fails else OSError("the disk is full")
+
+    with pytest.raises((OSError, typer.Exit)):
+        tune_ranks.tune_on_ranks(Place(0, 2, 0, 2), Target("train.py"), 60, 60, frozenset(), False, None, hand_over)
+    assert happened == ["no more sets", "printed", "told"]
+
+
+@pytest.mark.parametrize(("seconds", "of_set", "number"), [(600, 15, 8), (300, 15, 3), (100, 15, 0), (0, 15, 0)])
 def test_as_many_patches_are_raced_as_four_generations_of_them_fit_into_the_budget(
-    seconds: float, first: float, number: int
+    seconds: float, of_set: float, number: int
 ) -> None:
-    assert _number_that_fit(seconds, first) == number
+    assert _number_that_fit(seconds, of_set) == number
+
+
+class TimedSets:
+    """Sets of ranks that take so many seconds each, the first one its own, on a clock that they alone move."""
+
+    def __init__(self, now: list[float], first: float, later: float) -> None:
+        self.now, self.first, self.later, self.ran = now, first, later, list[dict[str, str]]()
+        self.differ, self.is_complete = "", True
+        self.facts: dict[str, Any] = {"files": ["train.py"], "collectives": {"backend": "gloo"}}
+
+    def run(self, texts: dict[str, str], steps: int, reads_samples: bool = False) -> SetRun:
+        self.now[0] += self.later if self.ran else self.first
+        self.ran.append(texts)
+        return SetRun(0.1 * (1 + 0.001 * (len(self.ran) % 3)), LOSSES)
+
+    def screen(self, *_: object) -> None:
+        """Nothing is told."""
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "budget", "raced", "is_left"),
+    [
+        (60.0, 5.0, 800.0, 6, False),  # a load that passed: the first set alone took long
+        (5.0, 5.0, 800.0, 6, False),
+        (5.0, 60.0, 800.0, 6, False),  # it came behind: all began, as they were to fit
+        (60.0, 60.0, 1100.0, 1, True),
+        (1.0, 1.0, 0.0, 1, True),
+    ],
+)
+def test_what_the_budget_has_no_time_for_is_told_by_what_was_raced_and_not_by_the_first_set(
+    monkeypatch: pytest.MonkeyPatch, first: float, later: float, budget: float, raced: int, is_left: bool
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(tune_ranks.time, "monotonic", lambda: now[0])
+    sets = TimedSets(now, first, later)
+    report = _lead(sets, Place(0, 2, 0, 2), Target("train.py"), Script("train.py", (), False), budget, ALLOWED, False)  # type: ignore[arg-type]
+    left = [note for note in report.notes if "not raced in fresh sets" in note]
+    assert len(report.trials) - 1 == raced
+    assert [note.endswith("for which the budget had no time: --budget gives more") for note in left] == [True] * is_left
+    assert {trial.status for trial in report.trials} == ({"ok"} if budget else {"not_measured"})
 
 
 @pytest.mark.parametrize(

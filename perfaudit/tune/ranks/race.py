@@ -27,12 +27,15 @@ from perfaudit.measure.stats import (
     verdict,
 )
 from perfaudit.measurements import NOT_CLAIMED, Comparison, Settings, Trial
+from perfaudit.tune.ranks.patches import Candidate
 
 BASE, CONTROL = "your code", "identical code"
 NUDGED = "your code with each gradient moved by its last bit"  # once, to see how far roundings carry the losses
 KNOB = "ddp"
+PATCH = "patch"  # the one setting of a set of ranks
 LEAST_GAIN = 0.01  # of a step, by the lower end of the interval, for a patch to be worth having
-HOPELESS = 1.1  # times the base's step in both of the first two generations: such a patch is not run any more
+HOPELESS = 1.1  # times the base's step in each of its first generations: such a patch is not run any more
+HOPELESS_AFTER = 2  # generations
 LOSSES = 10  # of each rank, that are compared
 MOST_GENERATIONS = LOOKS[-1].generations
 
@@ -72,10 +75,15 @@ class Race:
     failures: dict[str, str] = field(default_factory=dict)
     given_up: set[str] = field(default_factory=set)
 
+    def admit(self, candidates: Sequence[Candidate]) -> None:
+        """Race these, too, from the next generation on. Each is called by its patch: another one's file has no such setting."""
+        for each in candidates:
+            self.settings[each.key], self.changes[each.key] = {PATCH: each.key}, each.fix.changes
+
     def order(self) -> list[str]:
         """The sets of the next generation, in random order; [] where nothing is open any more."""
         done = len(self.generations)
-        if BASE in self.failures or done >= MOST_GENERATIONS or not self.open():
+        if BASE in self.failures or not self.open():
             return []
         keys = [BASE, CONTROL, *self.open(), *([NUDGED] if self.nudges and not done else [])]
         random.Random(self.seed + done).shuffle(keys)
@@ -86,7 +94,10 @@ class Race:
         return [
             key
             for key in self.settings
-            if key not in self.failures and key not in self.given_up and not self._is_settled(key)
+            if key not in self.failures
+            and key not in self.given_up
+            and len(self._log_ratios(key)) < MOST_GENERATIONS
+            and not self._is_settled(key)
         ]
 
     def add(self, generation: dict[str, SetRun]) -> None:
@@ -101,10 +112,10 @@ class Race:
         for key in self.settings:
             if key not in self.failures and (why := self.why_losses_differ(key)):
                 self.failures[key] = why
-        if len(self.generations) == 2:
-            for key in self.open():
-                if all(ratio > math.log(HOPELESS) for ratio in self._log_ratios(key)):
-                    self.given_up.add(key)
+        for key in self.open():
+            ratios = self._log_ratios(key)
+            if len(ratios) == HOPELESS_AFTER and all(ratio > math.log(HOPELESS) for ratio in ratios):
+                self.given_up.add(key)
 
     def _log_ratios(self, key: str) -> list[float]:
         both = [(each[BASE], each[key]) for each in self.generations if key in each]
