@@ -42,6 +42,7 @@ class SlurmNodes:
     kind: Kind | None = None
     width: int = JOBS
     jobs: dict[int, Any] = field(default_factory=dict)
+    has_told: bool = False  # with which options jobs are submitted
     _waiting: dict[int, Work] = field(default_factory=dict)  # not submitted yet
     _tickets: int = 0
     _idle_since: float = 0.0  # when a job of ours was last seen to run
@@ -87,6 +88,9 @@ class SlurmNodes:
             self.say(f"submitted job {ids[0]} of Slurm")
         else:
             self.say(f"submitted {len(ids)} jobs of Slurm: {', '.join(ids)}")
+        if not self.has_told and (lines := _lines_of_sbatch(next(iter(submitted.values())))):
+            self.has_told = True
+            self.say("\n".join(["what sbatch was given:", *lines]))
 
     def _wait_for(self, numbers: Collection[int]) -> int:
         """The first of these jobs that is done. Raises NothingMeasured where none of ours runs, and none starts."""
@@ -138,6 +142,16 @@ class SlurmNodes:
                 job.cancel()
         self.jobs.clear()
         self._waiting.clear()
+
+
+def _lines_of_sbatch(job: Any) -> list[str]:  # Any: submitit's
+    """The lines of what sbatch was given for a job, or an array of some; [] where submitit has started it without sbatch."""
+    file = job.paths.submission_file
+    try:
+        text = file.read_text(encoding="utf-8") if file.suffix == ".sh" else ""
+    except OSError:
+        return []
+    return [line for line in text.splitlines() if line.startswith("#SBATCH ")]
 
 
 @dataclass(frozen=True, slots=True)

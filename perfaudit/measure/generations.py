@@ -131,6 +131,7 @@ class _Race:
     def take(self, found: tuple[Generation | None, Json, float]) -> None:
         self.generation, state, self.ledger.seconds_per_step = found
         self.failed, self.number = len(self.ledger.failures), self.number + 1
+        self.ledger.on_nodes += 1
         self.ledger.take(state)
         if self.generation is None:
             return

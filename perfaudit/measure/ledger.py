@@ -99,6 +99,7 @@ class Ledger:
     given_up: set[str] = field(default_factory=set)  # keys of variants that looked too slow to go on with
     seconds_to_open: float = 0.0  # a variant, with its warm-up, as the last ones took
     seconds_per_step: float = 0.0  # as the last one took
+    on_nodes: int = 0  # generations that other machines have measured
     steps_to_end: int | None = None  # that processes of a training that ends have made before it; of the shortest one
     apart: str = ""  # why variants were measured one after the other, "" where they ran side by side
     # Each variant has as many samples a step as the others, but not the same ones: times are those of a token where all tell.

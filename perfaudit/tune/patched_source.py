@@ -79,10 +79,13 @@ def race_patched(
 
     with _verifier(session, profile, race) as verifier, session.nodes(None) as nodes:
         lab = session.workshop.lab(_check(race, verifier), verifier.start_of)
-        measure(
-            lab, [race.start, *race.patches], race.ledger, deadline, SEED, race.stage, rounds=rounds,
-            settled=race.settled_keys, memo=session.record, nodes=nodes,
-        )  # fmt: skip
+        try:
+            measure(
+                lab, [race.start, *race.patches], race.ledger, deadline, SEED, race.stage, rounds=rounds,
+                settled=race.settled_keys, memo=session.record, nodes=nodes,
+            )  # fmt: skip
+        finally:
+            session.sent.append(race.ledger.on_nodes)
 
 
 def check_patched(session: Session, profile: Profile, race: SourceRace, deadline: Deadline | None = None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from perfaudit.errors import TargetError, UserError
@@ -72,6 +72,7 @@ def tune(
     deadline = Deadline(budget, clock)
     at_work = workshop_for(workshop, replace(target, in_place=in_place), device, watch, timeout)
     progress, record, files = Progress(Climb(allow) if allow is not None else None), Record(), dict[str, str]()
+    sent = list[int]()
     try:
         with interruptible() as interrupted, at_work as workshop:
             if target.is_script:
@@ -82,20 +83,43 @@ def tune(
             files, record = start["files"], begin(start)
             limit = memory_budget or None
             session = Session(
-                target, workshop, watch, clock, record, timeout, limit, skips_idle, digests=files, nodes=nodes
+                target,
+                workshop,
+                watch,
+                clock,
+                record,
+                timeout,
+                limit,
+                skips_idle,
+                digests=files,
+                nodes=nodes,
+                sent=sent,
             )
             _search_all(session, progress, profile, knobs, deadline, budget)
     except UserError:
         record.end("failed")
         raise
     changed, ended = changed_files(files), [INTERRUPTED] if interrupted[0] else []
-    ended += filter(None, [record.journal.trouble])
+    ended += filter(None, [record.journal.trouble, why_nothing_went_out(on, allow is not None, sent) if on else ""])
     if changed:
         ended.append(f"{', '.join(changed)} changed while it was measured: nothing of this can be applied")
     report = report_of(target, progress, interrupted[0], ended, withhold=bool(changed))
     status = "interrupted" if interrupted[0] else "out of time" if _late(progress, [*report.winners]) else "finished"
     record.end(status, to_json(report))
     return report
+
+
+def why_nothing_went_out(on: str, climbs: bool, sent: Sequence[int]) -> str:
+    """Why nodes have measured nothing, "" where they have. sent: generations that they have measured, race by race."""
+    if any(sent):
+        return ""
+    if not climbs:
+        why = "nodes measure the race of a climb's patch, and single knobs are searched on this machine: --all climbs"
+    elif sent:
+        why = "the race of the patched source ended with its first generation, which is measured on this machine"
+    else:
+        why = "no patch came to the race in fresh processes, which is what nodes measure"
+    return f"--on {on}: nothing went out, because {why}"
 
 
 @dataclass(slots=True)

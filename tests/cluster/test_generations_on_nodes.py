@@ -64,6 +64,7 @@ def test_all_but_the_first_generation_go_out_up_to_the_next_look(clock: FakeCloc
     compared = comparison(ledger, a, b)
     assert compared is not None and (compared.ratio, compared.verdict) == (pytest.approx(0.8), "faster")
     assert (lab.opened, nodes.most_out, len(ledger.generations), len(memo.lines)) == (1, 3, 4, 4)
+    assert ledger.on_nodes == 3
 
     lab, ledger, nodes, again = Lab(clock, lab.speeds), Ledger(), FakeNodes(8), Memo(*memo.lines[:2])
     measure(

@@ -31,9 +31,17 @@ class Ray:
 
     def __init__(self) -> None:
         self.killed: list[Any] = []
+        self.timeouts: list[float] = []
+        self.now = [0.0]
 
     def get(self, reference: Any, timeout: float) -> Any:
-        assert 0 < timeout <= module.SHARE_SECONDS
+        """What lies behind a reference. With no time left, what has come is given all the same, as by Ray itself."""
+        self.timeouts.append(timeout)
+        if isinstance(reference, Late):
+            self.now[0] += min(timeout, reference.seconds)
+            if reference.seconds > timeout:
+                raise GetTimeoutError("not ready")
+            return reference.answer
         if isinstance(reference, Exception):
             raise reference
         return reference
@@ -43,6 +51,13 @@ class Ray:
 
     def kill(self, process: Any) -> None:
         self.killed.append(process)
+
+
+class Late:
+    """An answer that comes so many seconds after it is fetched."""
+
+    def __init__(self, seconds: float, answer: Any) -> None:
+        self.seconds, self.answer = seconds, answer
 
 
 class Process:
@@ -84,6 +99,19 @@ def test_a_node_that_is_lost_meanwhile_is_left_out(folder: str, error: Exception
     nodes.share(folder)
     assert ([node.name for node in nodes.nodes], nodes.ray.killed) == (["node 0"], [lost])
     assert said == [f"node 1 {how}; it is left out"]
+
+
+def test_a_node_that_takes_all_the_time_leaves_the_others_what_has_come(
+    folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    nodes = nodes_of(said, (None, 0), (None, 0), (None, 0))
+    monkeypatch.setattr(module.time, "monotonic", lambda: nodes.ray.now[0])
+    for node, seconds in zip(nodes.nodes, (2 * module.SHARE_SECONDS, 0.0, 1.0), strict=True):
+        node.process.do_with.remote = lambda *asked, late=seconds: Late(late, answer(lambda: True))
+    assert [node.name for node, _ in nodes._ask([*nodes.nodes], str)] == ["node 1"]
+    assert nodes.ray.timeouts == [module.SHARE_SECONDS, 0.0, 0.0]
+    assert said == [f"node {number} has not answered in 300 s; it is left out" for number in (0, 2)]
 
 
 def test_where_none_is_left_that_is_said(folder: str) -> None:

@@ -42,7 +42,7 @@ class Job:
 
     def __init__(self, work: Any, log: Path) -> None:
         self._found = (replace(kind_here(), cores=999), answer(work, ""))
-        self.paths = SimpleNamespace(stdout=log)
+        self.paths = SimpleNamespace(stdout=log, submission_file=log)
         self.is_done = True
 
     def done(self) -> bool:
@@ -103,6 +103,18 @@ def test_what_is_sent_before_anything_is_asked_for_is_one_array_and_said(place: 
     nodes.next()
     assert executor.arrays == [slurm.JOBS, 1]
     assert said == [f"submitted 8 jobs of Slurm: {', '.join('1' * slurm.JOBS)}", "submitted job 1 of Slurm"]
+
+
+def test_what_sbatch_was_given_is_said_once(place: Place, tmp_path: Path) -> None:
+    said: list[str] = []
+    text = tmp_path / "7_submission.sh"
+    text.write_text("#!/bin/bash\n# Parameters\n#SBATCH --exclusive\n#SBATCH --nodes=1\n\n# command\nsrun python\n")
+    nodes = SlurmNodes(Executor(log=text), place, said.append)
+    for _ in range(2):
+        nodes.send(os.getcwd)
+        nodes.next()
+    given = "what sbatch was given:\n#SBATCH --exclusive\n#SBATCH --nodes=1"
+    assert said == ["submitted job 1 of Slurm", given, "submitted job 1 of Slurm"]
 
 
 @pytest.fixture
