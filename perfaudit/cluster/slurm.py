@@ -7,6 +7,7 @@ before anything is asked for goes out as one array of sbatch.
 from __future__ import annotations
 
 import contextlib
+import logging
 import pickle
 import re
 import secrets
@@ -214,6 +215,9 @@ def slurm_nodes(place: Place, say: Say, like: Kind | None = None, cluster: str =
         ensure_reachable()
     import submitit
 
+    logging.getLogger("submitit").setLevel(
+        logging.ERROR
+    )  # a cluster without accounting is warned of at each look at a job
     folder = Path(place.folder) / ".perfaudit" / f"slurm-{secrets.token_hex(4)}"
     executor = submitit.AutoExecutor(folder=str(folder / "%j"), cluster=cluster)
     executor.update_parameters(timeout_min=MINUTES, name="perfaudit")

@@ -226,8 +226,8 @@ def _time(
     try:
         with request.nodes(earlier[-1]["nodes"] if earlier else None) as nodes:
             if nodes is not None:
-                known.notes.append(f"timed on {nodes.words}")
                 known.journal.append(NODES, key=request.on, nodes=nodes.kind_as_json)
+                known.notes.append(f"timed on {nodes.words}")  # whose kind is known by now
             time_targets(
                 targets,
                 reference,

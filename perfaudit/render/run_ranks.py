@@ -102,13 +102,16 @@ def _fault(rank: RankRun, is_told: bool = False) -> str:
         return f"Rank {rank.rank} {rank.message if rank.message.startswith(_PREDICATES) else 'has not joined'}."
     if rank.ended == "late":
         return _late_fault(rank)
-    at = f" after {count(rank.steps, 'step')}" if rank.steps else " before its first step"
+    # A process that is killed has not told its last steps: it tells some at a time, and perfaudit's own once a second.
+    is_killed = rank.ended == "dead" or " by signal " in rank.message or "was ended by SIG" in rank.message
+    least = "at least " if is_killed else ""
+    at = f" after {least}{count(rank.steps, 'step')}" if rank.steps else " before its first step"
     stands = f" It stands at {rank.stands}." if rank.stands else ""
     if _has_lost_others(rank):
         place = rank.message[rank.message.rfind("(") :] if rank.message.endswith(")") else ""
         return f"Rank {rank.rank} then lost the connection to another rank{at}{f' {place}' if place else ''}."
     what = {
-        "dead": f"Rank {rank.rank} died{at.replace('after', 'after at least')}",  # it told once a second how far it was
+        "dead": f"Rank {rank.rank} died{at}",
         "failed": f"Rank {rank.rank} failed{at}",
         "finished": f"Rank {rank.rank} ended by itself{at}, the others had more to do",
         "stopped": f"Rank {rank.rank} was ended{at}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import pickle
 from collections.abc import Iterator
@@ -198,6 +199,7 @@ def test_work_runs_as_jobs_in_the_users_folder(place: Place, tmp_path: Path) -> 
         assert nodes.free == slurm.JOBS - 2
         assert {nodes.next() for _ in sent} == {(number, str(tmp_path)) for number in sent}
         assert nodes.kind == kind_here()
+        assert not logging.getLogger("submitit").isEnabledFor(logging.WARNING)  # which it prints where reports go
         nodes.send(partial(os._exit, 3))
         _, lost = nodes.next()
         assert isinstance(lost, Lost) and "of Slurm was lost" in lost.reason

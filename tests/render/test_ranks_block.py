@@ -141,6 +141,26 @@ def test_the_cause_comes_before_what_other_ranks_suffered(ranks: list[RankRun], 
     assert lines[1].startswith("Rank 0 ")
 
 
+@pytest.mark.parametrize(
+    ("ended", "message", "said"),
+    [
+        (
+            "failed",
+            "its process ended by signal SIGKILL",
+            "Rank 0 failed after at least 16 steps: its process ended by signal SIGKILL.",
+        ),
+        (
+            "dead",
+            "its process is dead, and told nothing",
+            "Rank 0 died after at least 16 steps: its process is dead, and told nothing.",
+        ),
+        ("failed", "ValueError: no", "Rank 0 failed after 16 steps: ValueError: no."),
+    ],
+)
+def test_a_rank_that_is_killed_has_not_told_its_last_steps(ended: str, message: str, said: str) -> None:
+    assert faults([replace(RANK, ended=ended, message=message, steps=16), LATE]) == [said]
+
+
 def test_a_rank_that_never_joins_is_named_once() -> None:
     """Not by the rank that was ended for it, nor by the sentence that says that nothing was timed."""
     why = "rank 1 of 2 did not join within 120 s"
