@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import os
 import sys
 from pathlib import Path
+
+from perfaudit.target.pip_folders import filled_by_pip
 
 OURS = str(Path(__file__).resolve().parents[1]) + os.sep
 
@@ -14,23 +14,8 @@ OURS = str(Path(__file__).resolve().parents[1]) + os.sep
 def is_own(file: str) -> bool:
     """Whether a file is neither Python's, nor an installed library's, nor ours."""
     return not file.startswith(
-        (OURS, sys.prefix + os.sep, sys.base_prefix + os.sep, "<", *_filled_by_pip(tuple(sys.path)))
+        (OURS, sys.prefix + os.sep, sys.base_prefix + os.sep, "<", *filled_by_pip(tuple(sys.path)))
     ) and not any(part in file for part in ("site-packages", "dist-packages"))
-
-
-@functools.lru_cache(maxsize=16)
-def _filled_by_pip(path: tuple[str, ...]) -> tuple[str, ...]:
-    """Folders of PYTHONPATH into which `pip install --target` has put libraries. path: with the script's own folder first.
-
-    That one is the script's whatever lies in it, and so is the working directory.
-    """
-    found = []
-    for folder in dict.fromkeys(os.path.abspath(each) for each in path[1:]):  # noqa: PTH100
-        with contextlib.suppress(OSError):
-            is_own_folder = os.path.samefile(folder, path[0] or os.curdir) or os.path.samefile(folder, os.curdir)  # noqa: PTH121
-            if not is_own_folder and any(each.suffix == ".dist-info" for each in Path(folder).iterdir()):
-                found.append(folder + os.sep)
-    return tuple(found)
 
 
 class OwnFiles:

@@ -207,13 +207,13 @@ def _shared_memory() -> str:
 
 def where(error: BaseException) -> str:
     """ " (model.py:12 in build_model)" for the innermost frame of the user's own code, "" if there is none."""
-    from perfaudit.target.provenance import LIBRARIES, OURS
+    from perfaudit.target.provenance import is_library
 
     if isinstance(error, SyntaxError) and error.filename:
         return f" ({shown_path(error.filename)}:{error.lineno})"
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         path = os.path.realpath(frame.filename)
-        if Path(path).is_file() and not path.startswith((*LIBRARIES, OURS)):
+        if Path(path).is_file() and not is_library(path):
             return f" ({shown_path(path)}:{frame.lineno} in {frame.name})"
     return ""
 

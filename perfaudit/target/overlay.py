@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from perfaudit.target.installed_copies import is_below, is_installed_below
-from perfaudit.target.provenance import LIBRARIES, OURS
+from perfaudit.target.provenance import is_library
 from perfaudit.target.real_paths import real_path
 from perfaudit.target.working_folder import full_path, working_folder
 
@@ -175,7 +175,7 @@ def _lies_in(root: str, path: str) -> bool:
 
 def _is_projects(real: str, root: str = "") -> bool:
     root = root or _root()
-    return is_below(real, root) and not real.startswith((*LIBRARIES, OURS)) and not is_installed_below(real, root)
+    return is_below(real, root) and not is_library(real) and not is_installed_below(real, root)
 
 
 def _get_data(self: importlib.machinery.SourceFileLoader, path: str) -> bytes:

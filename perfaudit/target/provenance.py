@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from perfaudit.target.pip_folders import filled_by_pip
 from perfaudit.target.working_folder import shown_path
 
 _INSTALLED = ("site-packages", "dist-packages")
@@ -26,6 +27,11 @@ LIBRARIES = tuple(
     }
 )
 OURS = str(Path(__file__).resolve().parents[1]) + os.sep
+
+
+def is_library(path: str) -> bool:
+    """Whether a real path lies where packages are installed, in a folder that pip has filled, or in perfaudit."""
+    return path.startswith((*LIBRARIES, OURS, *filled_by_pip(tuple(sys.path))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +151,7 @@ def is_users(frame: types.FrameType) -> bool:
 @functools.lru_cache(maxsize=1024)  # asked for each frame of each module that is built
 def _is_users_file(name: str, folder: str) -> bool:
     path = os.path.realpath(Path(folder, name))
-    return Path(path).is_file() and not path.startswith((*LIBRARIES, OURS))
+    return Path(path).is_file() and not is_library(path)
 
 
 def _site(frame: types.FrameType) -> Site | None:

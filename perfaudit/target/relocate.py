@@ -13,7 +13,7 @@ from perfaudit.errors import TargetError
 from perfaudit.target import overlay
 from perfaudit.target.installed_copies import copies, is_below, is_installed, is_installed_below
 from perfaudit.target.overlay import PACKAGE, Carried
-from perfaudit.target.provenance import LIBRARIES, OURS
+from perfaudit.target.provenance import OURS, is_library
 from perfaudit.target.real_paths import real_path
 
 _own_root = ""  # where the project comes from in this process, once something took its place
@@ -65,7 +65,7 @@ def strays(head_root: str, base_root: str) -> tuple[str, ...]:
     for file in _files_of_modules():
         real = real_path(file)
         around = next((root for root in (base, head) if is_below(real, root)), "")
-        if around and not real.startswith((*LIBRARIES, OURS)) and not is_installed_below(real, around):
+        if around and not is_library(real) and not is_installed_below(real, around):
             tree[file] = real
         elif is_installed(file) and not real.startswith(OURS):
             installed[file] = real
@@ -123,7 +123,7 @@ def _moves(entry: str, head: str, base: str) -> bool:
     if not entry or not os.path.isabs(entry):  # noqa: PTH117  # relative to a working directory in the other checkout
         return False
     real = os.path.realpath(entry)
-    if not is_below(real, head) or (base != head and is_below(real, base)) or real.startswith((*LIBRARIES, OURS)):
+    if not is_below(real, head) or (base != head and is_below(real, base)) or is_library(real):
         return False
     return not is_installed_below(real, head)
 

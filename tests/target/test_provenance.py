@@ -16,7 +16,7 @@ import pytest
 from perfaudit.target.built_otherwise import loaders_built, optimizers_built
 from perfaudit.target.construction import anything_built, modules_built
 from perfaudit.target.names import Target
-from perfaudit.target.provenance import Site, site_as_json, span
+from perfaudit.target.provenance import Site, is_library, site_as_json, span
 from perfaudit.training.factory_training import FactoryTraining
 
 torch = pytest.importorskip("torch")
@@ -412,3 +412,26 @@ def test_twelve_of_twelve_parts_of_a_training(project: Project) -> None:
     assert text_at(text, training.optimizer_site) == "torch.optim.SGD(model.parameters(), lr=0.1)"
     assert text_at(text, training.ema_site) == "Ema(model)"
     assert {name: text_at(text, site) for name, site in training.compiled_sites.items()} == {"step": "torch.compile"}
+
+
+def test_a_library_that_pip_has_put_into_a_folder_of_pythonpath_is_not_the_user_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script, libraries, project = (tmp_path / name for name in ("script", "libraries", "project"))
+    for folder in (script, libraries, project):
+        folder.mkdir()
+        (folder / "made.py").write_text("import torch\ndef make(): return torch.nn.Linear(1, 1)\n")
+    (libraries / "somelib-1.0.dist-info").mkdir()
+    monkeypatch.setattr(sys, "path", [str(script), str(libraries), str(project), *sys.path])
+    assert is_library(str(libraries / "made.py"))
+    assert not is_library(str(project / "made.py"))
+    built_at = {}
+    for folder in (libraries, project):
+        spec = importlib.util.spec_from_file_location(f"made_in_{folder.name}", folder / "made.py")
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        with modules_built() as origins:
+            site = origins.of_module(module.make())
+        built_at[folder.name] = site.path if site is not None else None
+    assert built_at == {"libraries": None, "project": str(project / "made.py")}
