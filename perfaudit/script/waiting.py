@@ -14,7 +14,9 @@ from typing import Any
 from perfaudit.target.accelerator import Accelerator, accelerator_of, device_in_use
 from perfaudit.target.queue_time import queued_seconds
 
-FIRST = 3  # looks that are left out: of these the start of the script takes most
+FIRST = (
+    3  # looks between which spans count only where there are no later ones: of these the start of the script takes most
+)
 KEPT = 512  # spans between two looks of which it is kept how long the thread stood still, the last ones
 LONG = 3.0  # times the median: an update that took longer holds an evaluation, or the beginning of an epoch
 _SCHEDULED = "/proc/thread-self/schedstat"  # nanoseconds on a core, and waiting for one, of who opens it; Linux
@@ -34,6 +36,7 @@ class Waiting:
         self._clocks: int | None = None  # a file, of the thread that trains
         self._last: _Clocks | None = None
         # Seconds between two looks, those of standing still, and those that all threads waited for a core.
+        self._early: list[tuple[float, float, float]] = []  # between the first looks
         self._spans: deque[tuple[float, float, float]] = deque(maxlen=KEPT)
 
     def end_update(self, is_next: bool = True) -> None:
@@ -42,9 +45,7 @@ class Waiting:
         is_next: whether the one before it was told, too.
         """
         self._looks += 1
-        if self._looks < FIRST:
-            return
-        if self._looks == FIRST:
+        if self._looks == 1:
             with contextlib.suppress(OSError):
                 self._clocks = os.open(_SCHEDULED, os.O_RDONLY)
             self._thread = threading.get_native_id()
@@ -52,9 +53,9 @@ class Waiting:
                 self._accelerator = accelerator_of(sys.modules["torch"].device(device))
         now, before = self._read(), self._last if is_next else None
         if now is not None and before is not None:
-            self._spans.append(_span(before, now))
+            (self._spans if self._looks > FIRST else self._early).append(_span(before, now))
         self._last = now
-        if self._accelerator is not None:
+        if self._accelerator is not None and self._looks >= FIRST:
             if self._mark is not None and is_next:
                 self._marks += 1
                 self._behind += not self._accelerator.has_passed(self._mark)
@@ -71,8 +72,9 @@ class Waiting:
         found = {}
         if self._marks:
             found["behind"] = self._behind / self._marks
-        longest = LONG * statistics.median([wall for wall, *_ in self._spans] or [0.0])
-        usual = [span for span in self._spans if span[0] <= longest]
+        spans = self._spans or self._early
+        longest = LONG * statistics.median([wall for wall, *_ in spans] or [0.0])
+        usual = [span for span in spans if span[0] <= longest]
         if whole := sum(wall for wall, *_ in usual):
             found["blocked"] = sum(still for _, still, _ in usual) / whole
             found["queued"] = sum(queued for *_, queued in usual) / whole

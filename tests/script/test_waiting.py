@@ -11,19 +11,21 @@ from perfaudit.script import waiting
 NEVER = -1.0  # seconds that the thread ran in updates at whose ends nobody looked
 
 
-def followed(monkeypatch: pytest.MonkeyPatch, spans: list[tuple[float, ...]]) -> dict[str, float]:
+def followed(
+    monkeypatch: pytest.MonkeyPatch, spans: list[tuple[float, ...]], early: int = waiting.FIRST
+) -> dict[str, float]:
     """What is said of looks that lie so many seconds apart, of which the thread ran so many, and others waited for a core.
 
-    Between two looks, of which the first ran NEVER, are updates that are not looked at.
+    Between two looks, of which the first ran NEVER, are updates that are not looked at. early: looks at the first instant.
     """
-    clocks = [(0.0, 0.0, 0.0, 0.0)]
+    clocks = [(0.0, 0.0, 0.0, 0.0)] * early
     for wall, ran, *queued in spans:
         clock, has_run, has_queued, own = clocks[-1]
         clocks.append((clock + wall, has_run + max(0.0, ran), has_queued + sum(queued), own + 0.125 * wall))
     reads = iter(clocks)
     seen = waiting.Waiting()
     monkeypatch.setattr(waiting.Waiting, "_read", lambda self: next(reads))
-    for _ in range(waiting.FIRST):
+    for _ in range(early):
         seen.end_update()
     for _, ran, *_ in spans:
         seen.end_update(is_next=ran != NEVER)
@@ -32,6 +34,12 @@ def followed(monkeypatch: pytest.MonkeyPatch, spans: list[tuple[float, ...]]) ->
 
 def test_the_share_in_which_it_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
     assert followed(monkeypatch, [(1.0, 0.25)] * 8)["blocked"] == pytest.approx(0.75)
+
+
+def test_the_first_updates_count_only_where_there_are_no_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = [(40.0, 10.0, 50.0)]
+    assert followed(monkeypatch, slow, early=1)["queued"] == pytest.approx(1.375)  # of a script with two long steps
+    assert followed(monkeypatch, [*slow, *slow, (1.0, 1.0)], early=1)["queued"] == pytest.approx(0.125)
 
 
 def test_waiting_for_threads_that_wait_for_a_core_is_no_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,7 +70,7 @@ def test_a_look_reads_what_the_other_threads_waited(monkeypatch: pytest.MonkeyPa
     asked: list[int] = []
     monkeypatch.setattr(waiting, "queued_seconds", lambda but: asked.append(but) or 0.0)
     seen = waiting.Waiting()
-    for _ in range(waiting.FIRST + 1):
+    for _ in range(2):
         seen.end_update()
     assert asked == [threading.get_native_id()] * 2
 
