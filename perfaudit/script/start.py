@@ -194,9 +194,9 @@ def _describe(error: BaseException, folder: Path) -> str:
 
 def _hint(error: BaseException, order: Json) -> str:
     """What to do about an error that comes of how, or where, the script is run; "" of all others."""
-    from perfaudit.target.load import as_module, missing_here
+    from perfaudit.target.load import as_module, missing_for
 
-    if missing := missing_here(str(error)):
+    if missing := missing_for(error):
         return f": {missing}"
     if not order["is_module"] and (name := as_module(error, order["name"])):
         return f". It imports from its package: try `perfaudit run -m {name}`"

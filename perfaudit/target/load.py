@@ -175,17 +175,45 @@ def words_of_error(error: BaseException) -> str:
         return f"{' '.join(text.split())}{_shared_memory()}"
     words = " ".join(text.split())
     words = words if len(words) <= MOST_SAID else f"{words[:MOST_SAID].rstrip()} …"
-    return ": ".join(filter(None, (words, missing_here(text))))
+    missing = missing_for(error)
+    return ": ".join(filter(None, (words.rstrip(".!"), missing))) if missing else words
 
 
-_NO_DEVICE = ("Torch not compiled with CUDA enabled", "Found no NVIDIA driver", "No CUDA GPUs are available")
+_NO_DEVICE = (  # of torch, Lightning, Transformers, Accelerate and bitsandbytes
+    "Torch not compiled with CUDA enabled",
+    "Found no NVIDIA driver",
+    "No CUDA GPUs are available",
+    "no CUDA-capable device is detected",
+    "on a CUDA device but torch.cuda.is_available() is False",
+    "no GPUs found",
+    "No supported gpu backend found",
+    "`CUDAAccelerator` can not run on your system",
+    "But your machine only has: []",
+    "Your setup doesn't support bf16/gpu",
+    "(`--fp16_full_eval`) can only be used on CUDA",
+    "fp16 mixed precision requires a GPU",
+    "fp16 mixed precision requires a device in",
+    "No GPU found. A GPU is needed",
+    "No GPU or Intel XPU found. A GPU or Intel XPU is needed",
+)
+_NEEDS_GPU = "it needs a GPU, and none can be used here"
 
 
-def missing_here(text: str) -> str:
-    """What a program lacks here, by the words of its error; "" for other errors."""
-    if any(words in text for words in _NO_DEVICE):
-        return "it needs a GPU, and none can be used here"
+def missing_for(error: BaseException) -> str:
+    """What a program lacks here, by the words of its error, or by what it asserted; "" for other errors."""
+    text = words_of(error)
+    if any(words in " ".join(text.split()) for words in _NO_DEVICE) or _asserts_gpu(error):
+        return _NEEDS_GPU
     return "standard input is closed, or at its end" if text == "EOF when reading a line" else ""
+
+
+def _asserts_gpu(error: BaseException) -> bool:
+    """Whether a line that asserts that there is a GPU has raised the error, and there is none."""
+    frames = traceback.extract_tb(error.__traceback__)
+    torch = sys.modules.get("torch")
+    if not isinstance(error, AssertionError) or not frames or torch is None:
+        return False
+    return (frames[-1].line or "").startswith("assert torch.cuda.is_available()") and not torch.cuda.is_available()
 
 
 def as_module(error: BaseException, file: str) -> str:
