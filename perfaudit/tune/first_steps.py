@@ -11,6 +11,7 @@ from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.environment import host_of
 from perfaudit.measure.facts import Facts, from_json
+from perfaudit.measure.judge import QUEUED
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.watch import Watch
 from perfaudit.measurements import DOES_NOT_LEARN
@@ -48,7 +49,9 @@ def build(target: Target, workshop: Children, watch: Watch, timeout: float, dead
     opened = began - left
     if left >= opened:  # importing them takes a part of that
         opened = max(0.0, opened - workshop.preload_libraries())
-    return replace(first_profile(from_json(facts), block.get("wall", 0.0)), seconds_to_open=opened)
+    wall = block.get("wall", 0.0)
+    queued = block.get("queued", 0.0) / max(wall, 1e-9)
+    return replace(first_profile(from_json(facts), wall), seconds_to_open=opened, queued=queued)
 
 
 def first_profile(facts: Facts, seconds_per_step: float) -> Profile:
@@ -66,7 +69,17 @@ def needs_time(target: Target, profile: Profile, budget: float, left: float) -> 
         why = f"is too small: a step takes {step:.1f} s, and comparing two settings {least:.0f} s"
     else:
         return
-    raise NothingMeasured(f"{target}: the budget of {budget:.0f} s {why}; give it longer with --budget")
+    raise NothingMeasured(f"{target}: the budget of {budget:.0f} s {why}; give it longer with --budget{_busy(profile)}")
+
+
+def _busy(profile: Profile) -> str:
+    """A sentence that others used the cores while the first step was made; "" where they did not."""
+    if profile.queued < QUEUED:
+        return ""
+    share = f"{100 * profile.queued:.0f} % of the time of that step, all threads together"
+    return (
+        f". Other programs use the cores: threads waited for them for {share}; on a calm machine it may need far less"
+    )
 
 
 def time_phases(session: Session, profile: Profile, budget: float) -> Profile:

@@ -8,11 +8,12 @@ from dataclasses import replace
 from perfaudit.findings import FilePatch, Saving
 from perfaudit.measure.judge import comparison, typical_step
 from perfaudit.measure.stats import LOOKS
-from perfaudit.measurements import Comparison, Interval, Ladder, NotApplicable, Rung, Winner
+from perfaudit.measurements import UNCHECKED, Comparison, Interval, Ladder, NotApplicable, Rung, Winner
 from perfaudit.static import unified_diff
 from perfaudit.static.patching import file_patch
 from perfaudit.tune.candidates import Candidate, texts_of
 from perfaudit.tune.climb_state import Climb
+from perfaudit.tune.climb_time import CHECKING_SECONDS, CHECKING_STARTS
 from perfaudit.tune.losses import was_compared
 from perfaudit.tune.patched_source import SourceRace
 from perfaudit.tune.screening import LEAST
@@ -69,6 +70,9 @@ def start_words(state: Climb, seconds: float) -> list[str]:
     if seconds < SLOW_START:
         return []
     said = f"each start of the script takes {seconds:.0f} s"
+    if any(why == UNCHECKED for _, why in state.dropped):
+        more = math.ceil(CHECKING_SECONDS + CHECKING_STARTS * seconds)
+        return [f"{said}, and the check of a patch has {CHECKING_STARTS} of them: give --budget some {more} s more"]
     if not state.rungs or state.final is None or state.trouble or state.final.top.key in state.final.ledger.failures:
         return [said]
     pairs = len(state.final.ledger.generations)

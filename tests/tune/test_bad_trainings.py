@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from conftest import FakeClock
-from surveys import survey_of
+from surveys import profile_of, survey_of
 from test_search import Shop, Sizes, search  # noqa: F401  # search is a fixture
 
 from perfaudit.errors import NothingMeasured
@@ -28,6 +28,8 @@ from perfaudit.measure.lab import build_command
 from perfaudit.measure.ledger import Block, Variant
 from perfaudit.processes import descendants
 from perfaudit.report import Report
+from perfaudit.target.names import Target
+from perfaudit.tune.first_steps import needs_time
 from perfaudit.tune.recording import begin
 from perfaudit.tune.workshop import Json
 
@@ -256,6 +258,22 @@ def test_a_budget_too_small_for_one_comparison(
     with pytest.raises(NothingMeasured, match=f"t.py: {said}; give it longer with --budget"):
         search(shop, Sizes("sizes", [1]), budget=30.0)
     assert shop.opened == []
+
+
+def test_a_budget_too_small_where_other_programs_use_the_cores() -> None:
+    target, profile = Target("t.py", {}), profile_of(survey_of())
+    calm, shared = (replace(profile, seconds_per_step=6.3, queued=queued) for queued in (0.1, 1.17))
+    why = "a step takes 6.3 s, and comparing two settings 176 s; give it longer with --budget"
+    said = f"t.py: the budget of 180 s is too small: {why}"
+    with pytest.raises(NothingMeasured) as raised:
+        needs_time(target, calm, 180, 60)
+    assert str(raised.value) == said
+    with pytest.raises(NothingMeasured) as raised:
+        needs_time(target, shared, 180, 60)
+    assert str(raised.value) == (
+        f"{said}. Other programs use the cores: threads waited for them for 117 % of the time of that step, all threads "
+        "together; on a calm machine it may need far less"
+    )
 
 
 def test_a_knob_for_which_no_time_is_left_says_so(search: Search, clock: FakeClock) -> None:  # noqa: F811

@@ -9,7 +9,7 @@ import pytest
 from perfaudit.findings import Edit, Fix, Location, Span
 from perfaudit.measure.entrants import CONTROL
 from perfaudit.measure.ledger import Block, Generation, Ledger, Variant
-from perfaudit.measurements import Interval
+from perfaudit.measurements import UNCHECKED, Interval
 from perfaudit.tune.candidates import PATCH, Candidate
 from perfaudit.tune.climb_state import ALL, Climb, late
 from perfaudit.tune.climb_together import keep_what_is_known
@@ -112,6 +112,13 @@ def test_a_final_race_that_is_open_must_agree_with_the_screening_and_one_at_its_
 )  # fmt: skip
 def test_what_slow_starts_cost_is_told(seconds: float, ratios: tuple[float, ...], said: list[str]) -> None:
     assert start_words(climb_of(raced(RIGHT, a=GAIN), ratios=ratios), seconds) == said
+
+
+def test_what_a_check_costs_for_which_there_was_no_time() -> None:
+    state = climb_of(raced(RIGHT, a=GAIN))
+    state.dropped, state.rungs = [(rung, UNCHECKED) for rung in state.rungs], []
+    said = "each start of the script takes 37 s, and the check of a patch has 2 of them: give --budget some 81 s more"
+    assert start_words(state, 37.0) == [said]
 
 
 def test_ends_that_barely_touch_are_no_agreement() -> None:
