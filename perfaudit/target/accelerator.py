@@ -312,6 +312,12 @@ def knows_host_only() -> bool:
     return not (torch.backends.cuda.is_built() or torch.backends.mps.is_built() or torch.xpu._is_compiled())
 
 
+def lacks_cuda() -> bool:
+    """Whether torch is imported here, and finds no device of CUDA. Imports nothing."""
+    torch: Any = sys.modules.get("torch")
+    return torch is not None and not torch.cuda.is_available()
+
+
 def device_in_use() -> str:
     """The type of a device that this process has begun to use, as "cuda", "" where there is none. Imports nothing.
 

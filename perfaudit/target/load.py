@@ -209,11 +209,11 @@ def missing_for(error: BaseException) -> str:
 
 def _asserts_gpu(error: BaseException) -> bool:
     """Whether a line that asserts that there is a GPU has raised the error, and there is none."""
-    frames = traceback.extract_tb(error.__traceback__)
-    torch = sys.modules.get("torch")
-    if not isinstance(error, AssertionError) or not frames or torch is None:
-        return False
-    return (frames[-1].line or "").startswith("assert torch.cuda.is_available()") and not torch.cuda.is_available()
+    from perfaudit.target.accelerator import lacks_cuda
+
+    frames = traceback.extract_tb(error.__traceback__) if isinstance(error, AssertionError) else []
+    words = "assert torch.cuda.is_available()"
+    return bool(frames) and (frames[-1].line or "").startswith(words) and lacks_cuda()
 
 
 def as_module(error: BaseException, file: str) -> str:

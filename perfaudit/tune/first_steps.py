@@ -21,6 +21,8 @@ from perfaudit.tune.session import Session
 from perfaudit.tune.tolerance import FEWEST_STEPS, curve_of, losses_command
 from perfaudit.tune.workshop import Children, Json, as_user_error
 
+STARTS_LEFT = 2.0  # for which there is time, where libraries are imported for them; else none would be left for a race
+SLOW_START = 5.0  # seconds, from which on the import of libraries is told
 PROFILING_STEPS = 4  # for the shares of its phases; what comes of it is no claim
 PROFILING_SHARE = 0.05  # of the budget
 STEPS_TO_COMPARE = 28  # two variants, each with 5 steps of warm-up, 3 to see how long they take, and a round of 6
@@ -47,7 +49,9 @@ def build(target: Target, workshop: Children, watch: Watch, timeout: float, dead
         raise as_user_error(target, failure, timeout) from failure
     left = deadline.seconds_left()
     opened = began - left
-    if left >= opened:  # importing them takes a part of that
+    if left >= STARTS_LEFT * opened:  # importing them takes a part of that
+        if target.is_script and opened >= SLOW_START:
+            watch.stage("importing its libraries, for the processes that follow")
         opened = max(0.0, opened - workshop.preload_libraries())
     wall = block.get("wall", 0.0)
     queued = block.get("queued", 0.0) / max(wall, 1e-9)

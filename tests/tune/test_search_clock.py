@@ -26,7 +26,8 @@ from perfaudit.tune.first_steps import build
     ("budget", "opened"),
     [
         (100.0, 2.0),
-        (24.0, 5.0),  # 4 s are left then: nothing is imported for the next ones
+        (30.1, 2.0),
+        (29.9, 5.0),  # less than two starts are left then: nothing is imported for the next ones
     ],
 )
 def test_a_start_of_the_code_is_neither_the_import_of_torch_nor_of_what_the_next_ones_have(
