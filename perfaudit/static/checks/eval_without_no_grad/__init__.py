@@ -13,6 +13,7 @@ from perfaudit.static.checks.eval_without_no_grad.evaluated_only import evaluate
 from perfaudit.static.checks.eval_without_no_grad.frozen import (
     classes_elsewhere,
     differentiates,
+    indexes_a_number,
     may_be_frozen,
     records_nothing,
 )
@@ -45,8 +46,8 @@ def _unrecorded_evaluations(source: Source, call: ast.Call) -> Iterator[tuple[Lo
     models = models_put_in_eval_mode(source, call)
     if not models or not source.imports_torch or gradients_are_off(source, call):
         return
-    if source.mentions("volatile") and needs_old_torch(source):  # `Variable(x, volatile=True)` records nothing there
-        return
+    if source.mentions("volatile") and (needs_old_torch(source) or indexes_a_number(source)):
+        return  # `Variable(x, volatile=True)` records nothing there
     classes = [*classes_elsewhere(source, call)]
     if any(records_nothing(inside, found) or differentiates(inside, found) for inside, found in classes):
         return

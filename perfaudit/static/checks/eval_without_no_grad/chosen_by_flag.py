@@ -20,6 +20,7 @@ from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Loop, Source
 from perfaudit.static.understanding.backward import backward_calls
 from perfaudit.static.understanding.called_functions import called_function, callers
 from perfaudit.static.understanding.names import dotted_name
+from perfaudit.static.understanding.values import resolve
 
 
 def trained_or_evaluated(source: Source, statement: ast.stmt, model: str) -> Iterator[tuple[Loop | Function, Seen]]:
@@ -34,7 +35,7 @@ def trained_or_evaluated(source: Source, statement: ast.stmt, model: str) -> Ite
     is_train = any(
         f"{model}.train" == dotted_name(n.func) for s in other for n in ast.walk(s) if isinstance(n, ast.Call)
     )
-    if not is_train:
+    if not is_train or _never_evaluates(source, choice, other is choice.body):
         return
     test = source.text_of(choice.test)
     flag = test if other is choice.body else f"not ({test})"
@@ -53,6 +54,24 @@ def trained_or_evaluated(source: Source, statement: ast.stmt, model: str) -> Ite
             message = f"`{source.brief(first)}` also evaluates, in eval mode, and records a graph then"
             advice = f"run the forward pass and the loss under `torch.set_grad_enabled({flag})`"
             yield loop, Seen(first, f"{message}, which no backward pass uses", Proposal(advice))
+
+
+def _never_evaluates(source: Source, choice: ast.If, trains_if_true: bool) -> bool:
+    """Whether a choice by `phase == "train"` is made for written phases, `for phase in ["train"]`, none of which evaluates."""
+    test = choice.test
+    if not isinstance(test, ast.Compare) or not isinstance(test.ops[0], (ast.Eq, ast.NotEq)) or len(test.ops) > 1:
+        return False
+    loop = source.enclosing(choice, ast.For)
+    while isinstance(loop, ast.For) and dotted_name(loop.target) != dotted_name(test.left):
+        loop = source.enclosing(loop, ast.For)
+    phases = resolve(source, loop.iter) if isinstance(loop, ast.For) else None
+    wanted = test.comparators[0]
+    if not isinstance(phases, (ast.List, ast.Tuple)) or not isinstance(wanted, ast.Constant):
+        return False
+    if not all(isinstance(phase, ast.Constant) for phase in phases.elts):
+        return False
+    trains = isinstance(test.ops[0], ast.Eq) is trains_if_true
+    return all((ast.dump(phase) == ast.dump(wanted)) is trains for phase in phases.elts)
 
 
 def _step_around(source: Source, choice: ast.If) -> Iterator[Function]:

@@ -84,6 +84,18 @@ def classes_elsewhere(source: Source, call: ast.Call) -> Iterator[tuple[Source, 
                 yield found[0], found[1]
 
 
+def indexes_a_number(source: Source) -> bool:
+    """Whether a file takes the first of a loss as an array, `loss.data.cpu().numpy()[0]`: it has no first since torch 0.4."""
+    return any(
+        isinstance(node.slice, ast.Constant)
+        and node.slice.value == 0
+        and isinstance(node.value, ast.Call)
+        and last_name(node.value.func) == "numpy"
+        and any("loss" in last_name(part).lower() for part in ast.walk(node.value))
+        for node in source.nodes(ast.Subscript)
+    )
+
+
 def records_nothing(source: Source, definition: ast.ClassDef) -> bool:
     """Whether a class of models freezes all its parameters when it is built, or may leave gradients out where it is run."""
     for method in (item for item in definition.body if isinstance(item, FUNCTIONS)):
