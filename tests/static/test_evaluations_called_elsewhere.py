@@ -191,3 +191,85 @@ def test_the_loop_is_in_another_file_that_is_handed_the_model(tmp_path: Path) ->
 def test_silent_where_the_other_file_may_need_graphs_or_makes_none(tmp_path: Path, metrics: str, call: str) -> None:
     folder = write(tmp_path, {"metrics.py": metrics, "train.py": HANDED.format(call)})
     assert findings_in(folder, "train.py", {"PA801"}) == []
+
+
+NETWORK = """
+import torch
+
+class Network(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.items = torch.nn.Embedding(9, 4)
+
+    def forward(self, users, items):
+        return self.items(items)
+
+    def features(self, items):
+        return self.items(items)
+
+    def predict(self, items):
+        return self.features(items).sum(1)
+"""
+BY_STAR = """
+import torch
+
+def evaluate(model, data):
+    total = 0
+    for items in data:
+        total += model.predict(items).argsort()[0].item()
+    return total
+"""
+SCRIPT = """
+import torch
+from network import Network
+from utils import *
+
+model = Network().to("cpu")
+if only_test:
+    model.eval()
+    print(evaluate(model, data))
+"""
+
+
+def test_a_model_is_run_by_a_method_of_its_class_in_a_function_that_a_star_brings(tmp_path: Path) -> None:
+    folder = write(tmp_path, {"network.py": NETWORK, "utils.py": BY_STAR, "main.py": SCRIPT})
+    (finding,) = findings_in(folder, "main.py", {"PA801"})
+    assert finding.location is not None and finding.location.line == 9
+    assert "`model.predict(items)`, utils.py line 7" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("network", "script"),
+    [
+        (NETWORK.replace("    def features", "    @torch.no_grad()\n    def features"), SCRIPT),
+        (NETWORK.replace("self.items(items)\n\n    def predict", "self.names\n\n    def predict"), SCRIPT),
+        (NETWORK, SCRIPT.replace("print(evaluate(model, data))", "with torch.no_grad(): print(evaluate(model, data))")),
+        (NETWORK, SCRIPT.replace("import *", "import *\nfrom metrics import *")),  # one of two
+    ],
+)
+def test_silent_where_the_method_records_nothing_or_the_function_is_not_clear(
+    tmp_path: Path, network: str, script: str
+) -> None:
+    files = {"network.py": network, "utils.py": BY_STAR, "metrics.py": BY_STAR, "main.py": script}
+    assert findings_in(write(tmp_path, files), "main.py", {"PA801"}) == []
+
+
+def test_a_step_returns_lists_that_are_sorted_together(tmp_path: Path) -> None:
+    model = """
+import torch
+
+class Model:
+    def predict(self, batch):
+        inputs, labels = batch[:2]
+        self.model.eval()
+        logits, _ = self.model(inputs)
+        loss = self.criterion(logits, labels)
+        found = logits.data.cpu().numpy().tolist()
+        _, found = [list(t) for t in zip(*sorted(zip(batch[2], found)))]
+        return found, loss.item()
+"""
+    script = "from model import Model\n\nmodel = Model()\nfor batch in batches:\n    print(model.predict(batch))\n"
+    (finding,) = findings_in(write(tmp_path, {"model.py": model, "eval.py": script}), "model.py", {"PA801"})
+    assert finding.fix is not None and finding.fix.title == "decorate `predict` with `@torch.no_grad()`"
+    kept = model.replace("return found, loss.item()", "return found, loss")
+    assert findings_in(write(tmp_path, {"model.py": kept, "eval.py": script}), "model.py", {"PA801"}) == []

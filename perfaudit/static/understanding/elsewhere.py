@@ -136,6 +136,11 @@ def called_elsewhere(source: Source, call: ast.Call) -> Elsewhere | None:
     return _callee(source, call, source.neighbours)
 
 
+def class_of(source: Source, node: ast.expr) -> Definition | None:
+    """The class whose object an expression is, in this file or another one, with that file; None where it is not clear."""
+    return _class_of(source, node, source.neighbours)
+
+
 def _callee(source: Source, call: ast.Call, neighbours: Neighbours | None) -> Elsewhere | None:
     found = _imported_definition(source, call.func, neighbours)
     if found is not None and isinstance(found[1], FUNCTIONS):

@@ -17,11 +17,13 @@ from perfaudit.static.checks.eval_without_no_grad.frozen import (
     may_be_frozen,
     records_nothing,
 )
+from perfaudit.static.checks.eval_without_no_grad.model_ways import ways_to_run
 from perfaudit.static.checks.eval_without_no_grad.one_step import one_step
 from perfaudit.static.checks.eval_without_no_grad.surroundings import functions_around, gradients_are_off
 from perfaudit.static.old_torch import needs_old_torch
 from perfaudit.static.registry import Seen, check
-from perfaudit.static.source import Function, Loop, Source
+from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
+from perfaudit.static.understanding.elsewhere import class_of
 
 
 @check("PA801", call=(".eval", ".train"))
@@ -51,18 +53,30 @@ def _unrecorded_evaluations(source: Source, call: ast.Call) -> Iterator[tuple[Lo
     classes = [*classes_elsewhere(source, call)]
     if any(records_nothing(inside, found) or differentiates(inside, found) for inside, found in classes):
         return
+    ways = ways_to_run([*classes, *_classes_here(source, call)])
     for model, statement in models:
         if may_be_frozen(source, model):
             continue
         for loop, seen in (
             *trained_or_evaluated(source, statement, model),
-            *evaluated_only(source, call, statement, model),
+            *evaluated_only(source, call, statement, model, ways),
             *evaluated_by_arguments(source, statement, model),
-            *evaluated_elsewhere(source, statement, model),
-            *one_step(source, statement, model),
+            *evaluated_elsewhere(source, statement, model, ways),
+            *one_step(source, statement, model, ways),
         ):
             elsewhere = calls_elsewhere(source, functions_around(source, call) or [])
             if not elsewhere.off:
                 yield loop, seen
             elif elsewhere.on:  # the reader may look at the call that is as it should be
                 yield loop, seen._replace(message=f"{seen.message}, where {elsewhere.on} calls it outside of `no_grad`")
+
+
+def _classes_here(source: Source, call: ast.Call) -> Iterator[tuple[Source, ast.ClassDef]]:
+    """The class of this file that the model of `model.eval()` is an object of, or that calls it on `self`."""
+    model = call.func.value if isinstance(call.func, ast.Attribute) else call
+    if isinstance(model, ast.Name) and model.id == "self":
+        own = source.enclosing(call, ast.ClassDef)
+        if isinstance(own, ast.ClassDef) and not any(f.name == "eval" for f in own.body if isinstance(f, FUNCTIONS)):
+            yield source, own
+    elif (found := class_of(source, model)) is not None and found[0] is source and isinstance(found[1], ast.ClassDef):
+        yield source, found[1]

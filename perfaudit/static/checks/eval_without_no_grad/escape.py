@@ -6,7 +6,9 @@ import ast
 from collections.abc import Iterator
 
 from perfaudit.expressions import regex
-from perfaudit.static.source import FUNCTIONS, Loop, Source
+from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
+from perfaudit.static.understanding.called_functions import called_function
+from perfaudit.static.understanding.elsewhere import Elsewhere, called_elsewhere
 from perfaudit.static.understanding.names import dotted_name, last_name
 
 _FREE = regex(  # attributes and functions behind which there is no graph
@@ -14,8 +16,9 @@ _FREE = regex(  # attributes and functions behind which there is no graph
     r"all|isnan|nonzero|numel|dim|ndim|len|float|str|print|round|isinstance|range|keys|format)$"
 )
 _TO_NUMPY = regex(  # functions of numpy that take no tensor with a graph, and those that convert one, as their names say
-    r"(np|numpy)\.(array|asarray|isin|in1d|concatenate|vstack|hstack|searchsorted|unique|digitize)|(\w+\.)*\w*(to|as|get|2)_?numpy"
+    r"math\.\w+|(np|numpy)\.(array|asarray|isin|in1d|concatenate|vstack|hstack|searchsorted|unique|digitize)|(\w+\.)*\w*(to|as|get|2)_?numpy"
 )
+MAX_CALLS = 2  # functions followed from a loop that make something without a graph of what they are given
 _DECODES = regex(r"decod|viterbi|nms")  # what comes out are labels and places, which carry no graph
 _SHOWN = regex(
     r"(print|float|int|str|round|format|len|info|debug|warning|write|log|add_scalar|isnan|isfinite|exp|sqrt|save_image|imshow)$"
@@ -30,13 +33,18 @@ def graph_escapes(source: Source, loop: Loop, runs: list[ast.Call], in_order: bo
     in_order: a name that is converted before anything else reads it, as in `out = out.data.cpu().numpy()`, carries none. No
     patch may rest on that: it takes every turn to come as far as the conversion.
     """
-    flow = _Flow(loop, runs, _converted_at_once(loop) if in_order else frozenset())
+    flow = _Flow(loop, runs, _converted_at_once(loop) if in_order else frozenset(), source=source)
     for holder in flow.holders(source):
         if not isinstance(holder, ast.Name) or any(isinstance(a, ast.Lambda) for a in source.ancestors(holder)):
             return True
         if any(not _is_number_only(source, use) for use in _read_behind(source, loop, holder)):
             return True
     return any(flow.carries(node.value) for node in ast.walk(loop) if isinstance(node, ast.Return) and node.value)
+
+
+def leaves_no_graph(source: Source, function: Function, runs: list[ast.Call]) -> bool:
+    """Whether a function keeps and returns nothing that carries the graph of these runs, and returns something."""
+    return _Flow(function, runs, source=source).leaves_nothing(source)
 
 
 def _converted_at_once(loop: Loop) -> frozenset[str]:
@@ -52,6 +60,15 @@ def _converted_at_once(loop: Loop) -> frozenset[str]:
             if name and before and all(id(node) in bound for node in before):
                 found.add(name)
     return frozenset(found)
+
+
+def _is_converted_first(function: Function, name: str) -> bool:
+    """Whether the first statement of a function that reads a parameter gives it what is left of it without a graph."""
+    reads = (s for s in function.body if any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(s)))
+    first = next(reads, None)
+    if not isinstance(first, ast.Assign) or len(first.targets) != 1 or dotted_name(first.targets[0]) != name:
+        return False
+    return not _Flow(ast.Module([], []), [], names=frozenset([name])).carries(first.value)
 
 
 def _converted_name(statement: ast.stmt) -> str:
@@ -83,12 +100,28 @@ def proves_no_graph(loop: Loop, runs: list[ast.Call]) -> bool:
 class _Flow:
     """Which names in the loop carry a graph, whatever the order of the statements."""
 
-    def __init__(self, loop: Loop, runs: list[ast.Call], without: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        loop: Loop | Function | ast.Module,
+        runs: list[ast.Call],
+        without: frozenset[str] = frozenset(),
+        source: Source | None = None,
+        names: frozenset[str] = frozenset(),
+        calls: int = MAX_CALLS,
+    ) -> None:
+        """source: the file, where what a function makes of its arguments is looked up, `calls` deep. names: those that carry."""
         self.loop = loop
         self.without = without
+        self.source = source
+        self.calls = calls
+        self.freed: dict[tuple[int, frozenset[str]], bool] = {}
         self.runs = {id(run) for run in runs}
         self.models = {dotted_name(run.func) for run in runs} - {""}
-        self.names: set[str] = set()
+        self.names: set[str] = set(names)
+        self._follow()
+
+    def _follow(self) -> None:
+        """Adds the names that get something which carries a graph, until there are no more."""
         before = -1
         while before != len(self.names):
             before = len(self.names)
@@ -143,8 +176,53 @@ class _Flow:
                     return False
                 given = [*node.args, *(keyword.value for keyword in node.keywords)]
                 receiver = node.func.value if isinstance(node.func, ast.Attribute) else node.func
-                return self.carries(receiver) or any(self.carries(argument) for argument in given)
+                if not (self.carries(receiver) or any(self.carries(argument) for argument in given)):
+                    return False
+                return not self._is_made_without(node)
         return any(self.carries(child) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr))
+
+    def _is_made_without(self, call: ast.Call) -> bool:
+        """Whether a function of the project makes something without a graph of what it is given, as a score in numbers."""
+        if self.source is None or not self.calls:
+            return False
+        function = called_function(self.source, call)
+        there = Elsewhere(self.source, function, call) if function is not None else called_elsewhere(self.source, call)
+        if there is None or there.function.decorator_list or any(isinstance(a, ast.Starred) for a in call.args):
+            return False
+        given = frozenset(name for name, value in there.named_arguments if self.carries(value))
+        handed = [value for _, value in there.named_arguments if self.carries(value)]
+        if len(handed) < sum(self.carries(a) for a in (*call.args, *(k.value for k in call.keywords))) or not given:
+            return False
+        place = (id(there.function), given)
+        if place not in self.freed:
+            self.freed[place] = False  # while it is looked at, for one that calls itself
+            names = frozenset(name for name in given if not _is_converted_first(there.function, name))
+            flow = _Flow(there.function, [], source=there.source, names=names, calls=self.calls - 1)
+            self.freed[place] = flow.leaves_nothing(there.source)
+        return self.freed[place]
+
+    def leaves_nothing(self, source: Source) -> bool:
+        """Whether a function returns something, none of which carries a graph, and hands none to what it was given."""
+        given = {argument.arg for argument in ast.walk(self.loop) if isinstance(argument, ast.arg)}
+        grown = self._grown_names(source)
+        if grown is None or grown & given:
+            return False
+        self.names |= grown
+        self._follow()
+        returned = [
+            node.value for node in ast.walk(self.loop) if isinstance(node, ast.Return) and node.value is not None
+        ]
+        return bool(returned) and not any(self.carries(value) for value in returned)
+
+    def _grown_names(self, source: Source) -> set[str] | None:
+        """Names that are grown by something that carries a graph, or set an item to it; None where an object is that keeps it."""
+        bound = {
+            id(node) for target, _ in self.assignments() for node in ast.walk(target) if isinstance(node, ast.Name)
+        }
+        holders = [*self.holders(source)]
+        if not all(isinstance(holder, ast.Name) for holder in holders):
+            return None
+        return {holder.id for holder in holders if isinstance(holder, ast.Name) and id(holder) not in bound}
 
     def proves_no_graph(self) -> bool:
         calls = (node for node in ast.walk(self.loop) if isinstance(node, ast.Call))

@@ -5,11 +5,23 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from perfaudit.static.source import Source
+from perfaudit.static.source import LOOPS, Source
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.values import resolve
 
 MOVES = {"cuda", "to", "cpu", "float"}  # methods of a model that return it as it is, in the mode it was in
+
+
+def handed_name(node: ast.expr) -> str:
+    """The model that an argument hands on: of `model`, `model.cuda()` and `DataParallel(model)`; "" where it is no name."""
+    while isinstance(node, ast.Call):
+        if isinstance(node.func, ast.Attribute) and node.func.attr in MOVES:
+            node = node.func.value
+        elif last_name(node.func).endswith("DataParallel") and node.args:
+            node = node.args[0]
+        else:
+            return ""
+    return dotted_name(node)
 
 
 def is_eval(node: ast.AST) -> bool:
@@ -71,8 +83,16 @@ def in_eval_mode(source: Source, statement: ast.stmt, model: str) -> Iterator[as
     for item in block[next(n for n, item in enumerate(block) if item is statement) + 1 :]:
         if any(ends_eval_mode(source, node, model) for node in ast.walk(item)):
             return
-        if isinstance(item, (ast.Expr, ast.Assign, ast.AugAssign, ast.Return)):
-            yield item
+        yield from plain_statements(item)
+
+
+def plain_statements(statement: ast.stmt) -> Iterator[ast.stmt]:
+    """A statement that calls and binds, or those of them in its blocks: of a loop, a condition or a context."""
+    if isinstance(statement, (ast.Expr, ast.Assign, ast.AugAssign, ast.Return)):
+        yield statement
+    for field in ("body", "orelse", "finalbody") if isinstance(statement, (*LOOPS, ast.If, ast.With, ast.Try)) else ():
+        for inner in getattr(statement, field, ()):
+            yield from plain_statements(inner)
 
 
 def ends_eval_mode(source: Source, node: ast.AST, model: str) -> bool:

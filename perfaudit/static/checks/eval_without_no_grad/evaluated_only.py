@@ -6,12 +6,24 @@ import ast
 from collections.abc import Iterator
 
 from perfaudit.static import edit
+from perfaudit.static.checks.eval_without_no_grad.callers import calls_elsewhere
 from perfaudit.static.checks.eval_without_no_grad.escape import graph_escapes, proves_no_graph
-from perfaudit.static.checks.eval_without_no_grad.eval_mode import in_eval_mode, is_eval
-from perfaudit.static.checks.eval_without_no_grad.evaluations import MAX_CALLS, evaluations, in_eval_mode_still
+from perfaudit.static.checks.eval_without_no_grad.eval_mode import (
+    ends_eval_mode,
+    handed_name,
+    in_eval_mode,
+    is_eval,
+)
+from perfaudit.static.checks.eval_without_no_grad.evaluations import (
+    MAX_CALLS,
+    evaluations,
+    in_eval_mode_still,
+    outermost_loops,
+)
 from perfaudit.static.checks.eval_without_no_grad.frozen import may_be_frozen
 from perfaudit.static.checks.eval_without_no_grad.model_runs import records_graph, runs_model
 from perfaudit.static.checks.eval_without_no_grad.surroundings import (
+    functions_around,
     gradients_are_off,
     plain_decorators,
     plain_surroundings,
@@ -19,11 +31,11 @@ from perfaudit.static.checks.eval_without_no_grad.surroundings import (
 from perfaudit.static.checks.eval_without_no_grad.unseen_calls import unseen_call
 from perfaudit.static.checks.eval_without_no_grad.wanted_gradients import EVALUATION, gets, needs_gradients
 from perfaudit.static.registry import Proposal, Seen
-from perfaudit.static.source import Function, Loop, Source
+from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
 from perfaudit.static.understanding.backward import backward_calls
-from perfaudit.static.understanding.elsewhere import called_elsewhere
+from perfaudit.static.understanding.elsewhere import Elsewhere, called_elsewhere
 from perfaudit.static.understanding.models import is_visible
-from perfaudit.static.understanding.names import dotted_name, last_name
+from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.values import enclosing_function
 
 FAST_PATHS = {
@@ -40,11 +52,13 @@ FAST_PATHS = {
 }
 
 
-def evaluated_only(source: Source, call: ast.Call, statement: ast.stmt, model: str) -> Iterator[tuple[Loop, Seen]]:
-    """Loops that evaluate the model and no more."""
+def evaluated_only(
+    source: Source, call: ast.Call, statement: ast.stmt, model: str, ways: frozenset[str]
+) -> Iterator[tuple[Loop, Seen]]:
+    """Loops that evaluate the model and no more; `ways` are methods by which it is run."""
     value = statement.value if isinstance(statement, ast.Assign) else call.func
-    for loop, name in evaluations(source, statement, model):
-        runs = [node for node in ast.walk(loop) if isinstance(node, ast.Call) and runs_model(source, node, name)]
+    for loop, name in (*evaluations(source, statement, model), *_in_methods(source, statement, model)):
+        runs = [node for node in ast.walk(loop) if isinstance(node, ast.Call) and runs_model(source, node, name, ways)]
         if not runs or not all(records_graph(source, run) for run in runs):
             continue
         if needs_gradients(source, loop, name) or proves_no_graph(loop, runs):
@@ -53,18 +67,41 @@ def evaluated_only(source: Source, call: ast.Call, statement: ast.stmt, model: s
             yield loop, seen
 
 
-def evaluated_elsewhere(source: Source, statement: ast.stmt, model: str) -> Iterator[tuple[Loop, Seen]]:
+def _in_methods(source: Source, statement: ast.stmt, model: str) -> Iterator[tuple[Loop, str]]:
+    """The loops of the other methods of an object whose constructor puts its model into eval mode, where nothing ends that.
+
+    Not of methods that are called where gradients are off, here or in another file.
+    """
+    constructor = source.parent(statement)
+    owner = source.parent(constructor) if isinstance(constructor, FUNCTIONS) else None
+    if not isinstance(constructor, FUNCTIONS) or constructor.name != "__init__" or not isinstance(owner, ast.ClassDef):
+        return
+    methods = [item for item in owner.body if isinstance(item, FUNCTIONS) and item is not constructor]
+    if not model.startswith("self.") or any(
+        ends_eval_mode(source, node, model) for method in methods for node in ast.walk(method)
+    ):
+        return
+    for method in methods:
+        for loop in (loop for item in method.body for loop in outermost_loops(item)):
+            around = functions_around(source, loop)
+            if around is not None and not calls_elsewhere(source, around).off:
+                yield loop, model
+
+
+def evaluated_elsewhere(
+    source: Source, statement: ast.stmt, model: str, ways: frozenset[str]
+) -> Iterator[tuple[Loop, Seen]]:
     """Loops of functions of other files that are handed the model behind the statement which puts it into eval mode."""
     for item in in_eval_mode(source, statement, model):
         for call in (node for node in ast.walk(item) if isinstance(node, ast.Call) and gets(node, model)):
-            there = called_elsewhere(source, call)
+            there = called_elsewhere(source, call) or _called_through_star(source, call)
             if there is None or there.source is source or not plain_decorators(there.function):
                 continue
             if not plain_surroundings(source, call) or any(is_eval(node) for node in ast.walk(there.function)):
                 continue  # where the other file puts it into eval mode, that file is told
-            for given in {name for name, value in there.named_arguments if dotted_name(value) == model}:
+            for given in {name for name, value in there.named_arguments if handed_name(value) == model}:
                 for loop, name in in_eval_mode_still(there.source, there.function, given, MAX_CALLS - 1):
-                    if (first := _recorded_for_nothing(there.source, loop, name)) is not None:
+                    if (first := _recorded_for_nothing(there.source, loop, name, ways)) is not None:
                         where = f"{there.source.path.rpartition('/')[2]} line {first.lineno}"
                         message = (
                             f"`{source.brief(call)}` runs `{model}` in eval mode, but records a graph, which no backward pass "
@@ -73,9 +110,21 @@ def evaluated_elsewhere(source: Source, statement: ast.stmt, model: str) -> Iter
                         yield loop, Seen(call, message, Proposal("call it under `torch.no_grad()`"))
 
 
-def _recorded_for_nothing(source: Source, loop: Loop, model: str) -> ast.Call | None:
+def _called_through_star(source: Source, call: ast.Call) -> Elsewhere | None:
+    """The function of a module that the file imports everything from, `from utils import *`, where only one has that name."""
+    name = call.func.id if isinstance(call.func, ast.Name) and not source.lookup(call.func) else ""
+    if not name or name in source.aliases or source.neighbours is None:
+        return None
+    stars = [s for s in source.nodes(ast.ImportFrom) if not s.level and any(a.name == "*" for a in s.names)]
+    found = [there for s in stars if (there := source.neighbours.definition_of(f"{s.module}.{name}")) is not None]
+    if len(found) != 1 or not isinstance(found[0][1], FUNCTIONS):
+        return None
+    return Elsewhere(found[0][0], found[0][1], call)
+
+
+def _recorded_for_nothing(source: Source, loop: Loop, model: str, ways: frozenset[str]) -> ast.Call | None:
     """The first call of the model in a loop, where all of them surely record a graph and nothing of it leaves the loop."""
-    runs = [node for node in ast.walk(loop) if isinstance(node, ast.Call) and runs_model(source, node, model)]
+    runs = [node for node in ast.walk(loop) if isinstance(node, ast.Call) and runs_model(source, node, model, ways)]
     if not runs or not all(records_graph(source, run) for run in runs) or gradients_are_off(source, runs[0]):
         return None
     if may_be_frozen(source, model) or needs_gradients(source, loop, model) or proves_no_graph(loop, runs):

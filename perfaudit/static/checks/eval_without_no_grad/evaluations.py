@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from perfaudit.static.checks.eval_without_no_grad.eval_mode import ends_eval_mode
+from perfaudit.static.checks.eval_without_no_grad.eval_mode import ends_eval_mode, handed_name, plain_statements
 from perfaudit.static.checks.eval_without_no_grad.surroundings import plain_decorators, plain_surroundings
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Loop, Source
 from perfaudit.static.understanding.called_functions import called_function
@@ -44,9 +44,7 @@ def _evaluations_by_call(
     source: Source, statement: ast.stmt, model: str, calls: int = MAX_CALLS
 ) -> Iterator[tuple[Loop, str]]:
     """The loops of functions of this file that a statement calls with the model, directly or through others."""
-    if not isinstance(statement, (ast.Expr, ast.Assign, ast.AugAssign, ast.Return)):
-        return
-    for call in (node for node in ast.walk(statement) if isinstance(node, ast.Call)):
+    for call in (n for plain in plain_statements(statement) for n in ast.walk(plain) if isinstance(n, ast.Call)):
         function = called_function(source, call)
         if function is None or not plain_decorators(function) or not plain_surroundings(source, call):
             continue
@@ -86,4 +84,4 @@ def names_given(call: ast.Call, function: Function, models: set[str]) -> set[str
     """The parameters that a call of a function fills with one of the models."""
     parameters = [a.arg for a in function.args.args][isinstance(call.func, ast.Attribute) :]
     given = [*zip(parameters, call.args, strict=False), *((k.arg, k.value) for k in call.keywords)]
-    return {name for name, value in given if name and dotted_name(value) in models}
+    return {name for name, value in given if name and handed_name(value) in models}

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from perfaudit.static.checks.eval_without_no_grad.surroundings import DIFFERENTIATES
 from perfaudit.static.source import FUNCTIONS, Function, Source
+from perfaudit.static.understanding.elsewhere import class_of
 from perfaudit.static.understanding.members import is_own, own_values
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.no_grad import NO_GRAD, SET_GRAD
@@ -70,6 +71,9 @@ def classes_elsewhere(source: Source, call: ast.Call) -> Iterator[tuple[Source, 
     if source.neighbours is None or not isinstance(call.func, ast.Attribute):
         return
     model = call.func.value
+    built_there = class_of(source, model)
+    if built_there is not None and built_there[0] is not source and isinstance(built_there[1], ast.ClassDef):
+        yield built_there[0], built_there[1]
     kept = own_values(source, model, model.attr) if isinstance(model, ast.Attribute) and is_own(model) else []
     is_given = isinstance(model, ast.Name) and any(isinstance(b, ast.arg) for b in source.lookup(model))
     for built in source.nodes(ast.Call) if is_given else [resolve(source, model), *kept]:

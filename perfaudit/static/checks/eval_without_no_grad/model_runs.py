@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from perfaudit.expressions import regex
+from perfaudit.static.checks.eval_without_no_grad.eval_mode import handed_name
 from perfaudit.static.checks.eval_without_no_grad.surroundings import plain_decorators, plain_surroundings
 from perfaudit.static.checks.eval_without_no_grad.wanted_gradients import GRADIENT
 from perfaudit.static.source import Function, Source
@@ -12,43 +13,47 @@ from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.no_grad import NO_GRAD, SET_GRAD
 
-FORWARD = regex(r"__call__|(\w+_)?forward(_\w+)?")
+FORWARD = regex(r"__call__|(\w+_)?forward(_\w+)?|extract_features?")
 
 
-def runs_model(source: Source, call: ast.Call, model: str) -> bool:
+def runs_model(source: Source, call: ast.Call, model: str, ways: frozenset[str] = frozenset()) -> bool:
     """Whether a call is `model(x)`, or one of a function of this file that gets the model and calls it.
 
-    A model has further ways to be run by name, `model.forward_lips(x)`, and a method of an object runs the model that the
-    object keeps.
+    A model has further ways to be run by name, `model.forward_lips(x)`, and `ways` are methods of its class that run it. A
+    method of an object runs the model that the object keeps.
     """
-    called = dotted_name(call.func)
-    if called in (model, f"{model}.module") or (
-        called.startswith(f"{model}.") and FORWARD.fullmatch(last_name(call.func))
-    ):
-        return called.count(".") <= model.count(".") + 1
+    if _is_run(call, model, ways):
+        return True
     function = called_function(source, call)
     if function is None:
         return False
     if model.startswith("self.") and isinstance(call.func, ast.Attribute) and dotted_name(call.func.value) == "self":
-        return any(isinstance(n, ast.Call) and dotted_name(n.func) == model for n in ast.walk(function))
-    parameters = [a.arg for a in function.args.args]
-    if isinstance(call.func, ast.Attribute):
-        parameters = parameters[1:]
-    given = [*zip(parameters, call.args, strict=False), *((k.arg, k.value) for k in call.keywords)]
-    names = {name for name, value in given if dotted_name(value) == model}
-    return any(
-        isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id in names for n in ast.walk(function)
-    )
+        names = {model}
+    else:
+        parameters = [a.arg for a in function.args.args]
+        if isinstance(call.func, ast.Attribute):
+            parameters = parameters[1:]
+        given = [*zip(parameters, call.args, strict=False), *((k.arg, k.value) for k in call.keywords)]
+        names = {name for name, value in given if name and handed_name(value) == model}
+    return any(isinstance(n, ast.Call) and _is_run(n, name, ways) for name in names for n in ast.walk(function))
+
+
+def _is_run(call: ast.Call, model: str, ways: frozenset[str]) -> bool:
+    called = dotted_name(call.func)
+    if called in (model, f"{model}.module"):
+        return True
+    way = called.rpartition(".")[2]
+    return called == f"{model}.{way}" and (bool(FORWARD.fullmatch(way)) or way in ways)
 
 
 def records_graph(source: Source, run: ast.Call) -> bool:
     """Whether the forward pass provably records gradients, in this place and inside the function that is called."""
     function = called_function(source, run)
-    if function is not None and (not plain_decorators(function) or _switches_gradients(source, function)):
+    if function is not None and (not plain_decorators(function) or switches_gradients(source, function)):
         return False
     return plain_surroundings(source, run)
 
 
-def _switches_gradients(source: Source, function: Function) -> bool:
+def switches_gradients(source: Source, function: Function) -> bool:
     nodes = [n for n in ast.walk(function) if isinstance(n, (ast.Name, ast.Attribute))]
     return any(source.qualified_name(node) in NO_GRAD | SET_GRAD or GRADIENT.search(last_name(node)) for node in nodes)

@@ -39,12 +39,12 @@ def gradients_may_be_off(source: Source, call: ast.Call) -> bool:
     return gradients_are_off(source, call) or not plain_surroundings(source, call)
 
 
-def functions_around(source: Source, call: ast.Call) -> list[Function] | None:
-    """The function around a call and those of this file that call it, nearest first.
+def functions_around(source: Source, node: ast.AST) -> list[Function] | None:
+    """The function around a node and those of this file that call it, nearest first.
 
     None where one of them may run without gradients, as what a framework calls does.
     """
-    pending, found = [enclosing_function(source, call)], []
+    pending, found = [enclosing_function(source, node)], []
     known: set[str] = set()
     while pending:
         function = pending.pop(0)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 
 from perfaudit.expressions import regex
-from perfaudit.static.checks.eval_without_no_grad.eval_mode import is_train_false
+from perfaudit.static.checks.eval_without_no_grad.eval_mode import handed_name, is_train_false
 from perfaudit.static.source import Function, Loop, Source
 from perfaudit.static.understanding.batch_parts import VARIABLE
 from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.names import dotted_name, last_name
+from perfaudit.static.understanding.no_grad import NO_GRAD
 from perfaudit.static.understanding.values import enclosing_function, is_false, resolve
 
 GRADIENT = regex(
@@ -36,7 +37,7 @@ def needs_gradients(source: Source, loop: Loop | Function, model: str) -> bool:
         is_habit = (
             is_habit or source.qualified_name(source.parent(node)) == VARIABLE
         )  # `torch.autograd` of its `Variable`
-        is_habit = is_habit or _is_list_of_scores(source, node)
+        is_habit = is_habit or _is_list_of_scores(source, node) or source.qualified_name(node) in NO_GRAD
         if isinstance(node, (ast.Name, ast.Attribute)) and GRADIENT.search(last_name(node).lower()) and not is_habit:
             return True
         if isinstance(node, ast.keyword) and GRADIENT.search(node.arg or "") and not is_false(source, node.value):
@@ -70,4 +71,4 @@ def _hands_model_out(source: Source, call: ast.Call, model: str) -> bool:
 
 
 def gets(call: ast.Call, model: str) -> bool:
-    return any(dotted_name(argument) == model for argument in (*call.args, *(k.value for k in call.keywords)))
+    return any(handed_name(argument) == model for argument in (*call.args, *(k.value for k in call.keywords)))

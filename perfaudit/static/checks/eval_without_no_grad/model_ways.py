@@ -1,0 +1,62 @@
+"""By which methods of its class a model is run: `model.predict(x)`, `model.decode(x)`, `self._score(x)` of a model itself."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+
+from perfaudit.static.checks.eval_without_no_grad.model_runs import switches_gradients
+from perfaudit.static.checks.eval_without_no_grad.surroundings import plain_decorators
+from perfaudit.static.source import FUNCTIONS, Function, Source
+from perfaudit.static.understanding.members import is_own, own_values
+from perfaudit.static.understanding.names import dotted_name, last_name
+
+_BUILDS = {"__init__", "reset_parameters"}
+_PARAMETERS = {"torch.nn.Parameter", "torch.nn.parameter.Parameter"}
+
+
+def ways_to_run(classes: Iterable[tuple[Source, ast.ClassDef]]) -> frozenset[str]:
+    """The methods of classes of models that run a layer of their own and record a graph, by themselves or by another method."""
+    found: set[str] = set()
+    for source, definition in classes:
+        methods = {item.name: item for item in definition.body if isinstance(item, FUNCTIONS)}
+        for name, method in methods.items():
+            reached = _methods_run(method, methods)
+            is_plain = all(plain_decorators(m) and not switches_gradients(source, m) for m in reached)
+            if name not in _BUILDS and is_plain and any(_runs_a_layer(source, definition, m) for m in reached):
+                found.add(name)
+    return frozenset(found)
+
+
+def _methods_run(method: Function, methods: dict[str, Function]) -> list[Function]:
+    """A method and those of its class that it runs on `self`, also by calling `self` itself."""
+    pending, found = [method], [method]
+    while pending:
+        for call in (node for node in ast.walk(pending.pop()) if isinstance(node, ast.Call)):
+            name = "forward" if dotted_name(call.func) == "self" else last_name(call.func) if is_own(call.func) else ""
+            called = methods.get(name)
+            if called is not None and not any(called is known for known in found):
+                pending.append(called)
+                found.append(called)
+    return found
+
+
+def _runs_a_layer(source: Source, definition: ast.ClassDef, method: Function) -> bool:
+    """Whether a method calls what the class builds as a module, `self.encoder(x)`, or reads a parameter of its own."""
+    for node in ast.walk(method):
+        if isinstance(node, ast.Call) and is_own(node.func) and isinstance(node.func, ast.Attribute):
+            if any(_is_module(source, value) for value in own_values(source, node.func, node.func.attr)):
+                return True
+        elif isinstance(node, ast.Attribute) and is_own(node) and isinstance(node.ctx, ast.Load):
+            values = own_values(source, node, node.attr)
+            if any(isinstance(v, ast.Call) and source.qualified_name(v.func) in _PARAMETERS for v in values):
+                return True
+    return False
+
+
+def _is_module(source: Source, value: ast.expr | None) -> bool:
+    """Whether a value is built by a layer of torch's, or by a class of the program, as its name says."""
+    if not isinstance(value, ast.Call):
+        return False
+    name = source.qualified_name(value.func) or dotted_name(value.func)
+    return name.startswith("torch.nn.") or last_name(value.func)[:1].isupper()
