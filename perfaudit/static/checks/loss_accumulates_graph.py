@@ -19,13 +19,15 @@ from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.no_grad import in_no_grad
 from perfaudit.static.understanding.rarely import runs_rarely
 from perfaudit.static.understanding.step_loops import StepLoop, step_loops
-from perfaudit.static.understanding.values import UNKNOWN, assigned_value, constant, enclosing_function
+from perfaudit.static.understanding.values import UNKNOWN, assigned_value, constant, enclosing_function, resolve
 
 GRAPH_FREE = regex(r"(item|tolist|detach|data|numpy|shape|device|dtype)$")  # attributes behind which no graph is
 READER = regex(
     r"(print|float|int|str|round|format|len|isinstance|min|max|isnan|isfinite|exp|sqrt|append|write|log|info|debug|warning|"
     r"add_scalars?|set_postfix|set_description|update|all_reduce|reduce|log_metrics?|log_dict)$"
 )
+SCHEDULER = regex(r"sched")  # is told a loss, and may lower the rate where it no longer falls
+GATHERS = {"torch.stack", "torch.cat", "torch.mean", "torch.sum", "torch.tensor", "torch.as_tensor"}
 BEGINS_AGAIN = regex(r"reset|clear|zero|restart|init")
 _READS = {"item", "tolist", "detach", "numpy"}
 MAX_ALIASES = 3  # names followed from the sum to its readers
@@ -41,6 +43,7 @@ def loss_accumulates_graph(source: Source, module: ast.Module) -> Iterator[Seen]
         returned = _returned_losses(source, step)
         losses = backpropagated_names(source, step.loop) | returned
         yield from _handed_over(source, step, losses, returned)
+        parts = _parts_beside(source, step, losses)
         for statement in ast.walk(step.loop):
             target, added = _addition(statement)
             if (
@@ -50,7 +53,8 @@ def loss_accumulates_graph(source: Source, module: ast.Module) -> Iterator[Seen]
             ):
                 continue
             terms = [term for term in _terms(added, losses) if _is_tensor(source, term, step.loop, returned)]
-            if not terms or key(target) in losses or in_no_grad(source, target):
+            beside = () if terms else [*_terms(added, parts)]
+            if not (terms or beside) or key(target) in losses or in_no_grad(source, target):
                 continue
             if _restarts_each_step(source, step, target) or not _is_only_read(source, target):
                 continue
@@ -61,6 +65,55 @@ def loss_accumulates_graph(source: Source, module: ast.Module) -> Iterator[Seen]
                 Proposal("add up the detached loss", tuple(Edit(Span(end, end), ".detach()") for end in ends)),
                 hot=True,
             )
+
+
+def _parts_beside(source: Source, step: StepLoop, losses: set[str] | frozenset[str]) -> frozenset[str]:
+    """Names that get, beside the loss, a part of it from the same call: of `loss, fit, penalty = model.loss(x)`."""
+    found: set[str] = set()
+    for node in ast.walk(step.loop):
+        if not (isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple)):
+            continue
+        names = [key(element) for element in node.targets[0].elts]
+        place = next((n for n, name in enumerate(names) if name in losses), None)
+        if not isinstance(node.value, ast.Call) or place is None or "" in names:
+            continue
+        function = called_function(source, node.value)
+        there = (
+            Elsewhere(source, function, node.value) if function is not None else called_elsewhere(source, node.value)
+        )
+        if there is not None:
+            parts = _parts_returned(there, place, len(names))
+            found |= {name for n, name in enumerate(names) if n in parts and _is_bound_once(step.loop, name)}
+    return frozenset(found - losses)
+
+
+def _is_bound_once(root: Loop, name: str) -> bool:
+    return sum(_binds(node, name) for node in ast.walk(root)) == 1
+
+
+def _parts_returned(there: Elsewhere, place: int, size: int) -> set[int]:
+    """Which of the values that a function returns are summands of the one at a place, and tensors as far as it shows."""
+    returned = [node.value for node in ast.walk(there.function) if isinstance(node, ast.Return)]
+    if not returned or not all(isinstance(value, ast.Tuple) and len(value.elts) == size for value in returned):
+        return set()
+    found = set(range(size)) - {place}
+    for value in returned:
+        elements = value.elts if isinstance(value, ast.Tuple) else []
+        wholes = [elements[place], *_values_of(there, elements[place])]
+        added = {key(term) for whole in wholes for term in summands(there.source, whole)}
+        for n in [*found]:
+            made = _values_of(there, elements[n])
+            is_made = bool(made) and not any(v is None or _is_number(there.source, v) for v in made)
+            if key(elements[n]) not in added or not is_made or in_no_grad(there.source, value):
+                found.discard(n)
+    return found
+
+
+def _values_of(there: Elsewhere, node: ast.expr) -> list[ast.expr]:
+    """What the assignments of a function give a name in it."""
+    name = key(node)
+    bound = [n for n in ast.walk(there.function) if name and _binds(n, name)]
+    return [value for n in bound if (value := _value(there.source, n)) is not None]
 
 
 def _handed_over(
@@ -320,10 +373,19 @@ def _makes_tensor(source: Source, value: ast.expr) -> bool:
         return not isinstance(value.op, ast.Not) and _makes_tensor(source, value.operand)
     if not isinstance(value, ast.Call):
         return False
-    if makes_loss(source, value):
+    if makes_loss(source, value) or _is_moved_criterion(source, value.func):
         return True
     is_method = isinstance(value.func, ast.Attribute) and value.func.attr in ("mean", "sum", "squeeze")
     return is_method and isinstance(value.func, ast.Attribute) and _makes_tensor(source, value.func.value)
+
+
+def _is_moved_criterion(source: Source, func: ast.expr) -> bool:
+    """Whether a function that is called is a loss of torch's on its device, `nn.MSELoss().to(device)`."""
+    made = resolve(source, func)
+    while isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute) and made.func.attr in ("to", "cuda"):
+        made = made.func.value
+    name = (source.qualified_name(made.func) or "") if isinstance(made, ast.Call) else ""
+    return name.startswith("torch.nn.") and name.endswith("Loss")
 
 
 def _follows(source: Source, call: ast.Call, binding: ast.AST) -> bool:
@@ -401,11 +463,15 @@ def _is_harmless(source: Source, use: ast.expr, roots: set[str], depth: int) -> 
     for ancestor in source.ancestors(use):
         if isinstance(ancestor, ast.Attribute) and GRAPH_FREE.match(ancestor.attr):
             return True
+        if isinstance(ancestor, ast.Attribute) and ancestor.attr == "backward":
+            return False
         if isinstance(ancestor, ast.Call) and ancestor.func is not child:
-            name = last_name(ancestor.func)
-            return bool(READER.match(name)) or (source.qualified_name(ancestor.func) or "").startswith(
-                ("math.", "wandb.", "numpy.")
-            )
+            name, path = last_name(ancestor.func), source.qualified_name(ancestor.func) or ""
+            if path not in GATHERS and not (isinstance(ancestor.func, ast.Name) and name == "sum"):
+                is_told = isinstance(ancestor.func, ast.Attribute) and SCHEDULER.search(
+                    dotted_name(ancestor.func.value)
+                )
+                return bool(READER.match(name) or is_told) or path.startswith(("math.", "wandb.", "numpy."))
         if isinstance(ancestor, (*FUNCTIONS, ast.Lambda, ast.ClassDef)):
             return False
         if isinstance(ancestor, (ast.JoinedStr, ast.Return, ast.AugAssign, ast.If, ast.While, ast.Assert, ast.Expr)):
