@@ -5,9 +5,12 @@ from __future__ import annotations
 import ast
 from functools import lru_cache
 
+from perfaudit.expressions import regex
 from perfaudit.static.source import Source
-from perfaudit.static.understanding.names import dotted_name
+from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.values import assigned_value
+
+_SETTINGS = regex(r"(^|_)(args?|cfg|conf|config|opts?|options|hparams?|hp|settings)$")  # their keys are no layers
 
 
 def is_own(node: ast.AST) -> bool:
@@ -71,7 +74,7 @@ def _is_other_text(source: Source, constant: ast.Constant) -> bool:
     if isinstance(parent, (ast.Compare, ast.arguments, ast.Expr)):
         return True
     if isinstance(parent, ast.Subscript):
-        return isinstance(parent.ctx, ast.Store)
+        return isinstance(parent.ctx, ast.Store) or bool(_SETTINGS.search(last_name(parent.value).lower()))
     if isinstance(parent, ast.Tuple):  # ("conv1", nn.Conv2d(3, 8, 3))
         return len(parent.elts) == 2 and parent.elts[0] is constant and isinstance(parent.elts[1], ast.Call)
     if isinstance(parent, ast.Dict):

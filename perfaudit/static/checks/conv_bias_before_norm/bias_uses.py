@@ -137,11 +137,11 @@ def _asks_for_bias(source: Source, read: ast.expr, owner: ast.expr) -> bool:
         return parent.comparators[0].value is None
     if isinstance(parent, (ast.If, ast.IfExp)) and parent.test is read:
         return True
-    if isinstance(parent, ast.Call) and source.text_of(parent.func) == "isinstance":
+    if isinstance(parent, ast.Call) and source.text_of(parent.func) in ("isinstance", "hasattr"):
         return True
     text = re.escape(source.text_of(owner))
     bias = rf"(getattr\({text}, ?['\"]bias['\"], ?None\)|{text}\.bias)"
-    there_is = rf"({bias}( is not None| != None)?|isinstance\({bias}, .*\)|len\(list\({text}\.parameters\(\)\)\) > 1)$"
+    there_is = rf"({bias}( is not None| != None)?|(isinstance|hasattr)\({bias}, .*\)|len\(list\({text}\.parameters\(\)\)\) > 1)$"
     if any(re.match(there_is, source.text_of(part)) for part in _conditions(source, read)):
         return True
     there_is_none = rf"(not {text}\.bias|{text}\.bias is None)$"

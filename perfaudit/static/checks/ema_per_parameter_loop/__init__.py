@@ -19,7 +19,7 @@ from perfaudit.static.understanding.how_often import runs_every_step
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.no_grad import in_no_grad
 from perfaudit.static.understanding.rarely import runs_rarely
-from perfaudit.static.understanding.values import constant
+from perfaudit.static.understanding.values import assigned_value, constant
 
 IN_TRAINING = regex(
     r"ema|averag|avg|moving|moment|teacher|target|shadow|update|slow|mean|polyak|soft|key|train|step|optimi[sz]e",
@@ -106,7 +106,7 @@ def _period(test: ast.expr) -> ast.expr | None:
 
 
 def _values(source: Source, node: ast.expr) -> list[object]:
-    """The number itself, or the defaults that this file gives its name: of a parameter, an option, a class variable."""
+    """The number itself, or what this file gives its name: the default of a parameter or an option, a number it is set to."""
     if isinstance(node, ast.Constant):
         return [node.value]
     name, found = last_name(node), []
@@ -121,6 +121,9 @@ def _values(source: Source, node: ast.expr) -> list[object]:
         found += [k.value for k in call.keywords if k.arg == "default" and name in options]
     declared = [n for n in source.nodes(ast.AnnAssign) if isinstance(source.parent(n), ast.ClassDef)]
     found += [n.value for n in declared if n.value is not None and last_name(n.target) == name]
+    stores = [n for n in source.nodes(ast.Attribute) if n.attr == name and isinstance(n.ctx, ast.Store)]
+    written = [assigned_value(source, store) for store in stores]
+    found += [value for value in written if isinstance(value, ast.Constant)]  # `self.policy_freq = 2`
     return [constant(source, value) for value in found]
 
 
