@@ -20,9 +20,10 @@ _PINS = regex(
 )
 _LEAVES_PAGEABLE = regex(rb"pin_memory\s*=\s*False\b")
 _PINS_BY_KEY = regex(rb"[\"']pin_memory[\"']\s*(?::|\]\s*=)\s*(\w+)")
-# An option or a constant by that name, and its value where it is written: `PIN_MEMORY = True`, `"--pin_memory", default=False`.
+# An option or a constant by that name, and its value where it is written: `PIN_MEMORY = True`, `"--pin_memory", default=False`,
+# `kwargs.get("pin_memory", True)`.
 _PIN_SETTING = regex(
-    rb"(?:pin_memory|PIN_MEMORY)[\"']?\]?\s*(?::\s*bool\s*=|=|:|,[^\n]{0,80}?default\s*=)\s*(True|False)\b"
+    rb"(?:pin_memory|PIN_MEMORY)[\"']?\]?\s*(?::\s*bool\s*=|=|:|,[^\n]{0,80}?default\s*=|(?<=[\"']),)\s*(True|False)\b"
 )
 # An option of the command line that says how many workers there are or whether to pin, and what sets such a thing in code.
 _DECLARED = regex(

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from perfaudit.expressions import regex
@@ -141,15 +141,34 @@ def class_of(source: Source, node: ast.expr) -> Definition | None:
     return _class_of(source, node, source.neighbours)
 
 
-def _callee(source: Source, call: ast.Call, neighbours: Neighbours | None) -> Elsewhere | None:
+def generator_elsewhere(source: Source, call: ast.Call) -> Elsewhere | None:
+    """The generator of another file that a call makes, a function or a method of an object whose class is in sight."""
+    there = _callee(source, call, source.neighbours, _generator)
+    return there if there is not None and there.source is not source else None
+
+
+def method_meant(source: Source, node: ast.Attribute) -> tuple[Source, ast.AST] | None:
+    """The method that `dataset.collate` stands for, where all that builds the object is of one class in sight."""
+    owner = _class_of(source, node.value, source.neighbours)
+    bound = owner[0].bound_in(owner[1]).get(node.attr, []) if owner is not None else []
+    return (owner[0], bound[0]) if owner is not None and len(bound) == 1 else None
+
+
+Making = Callable[[Source, ast.AST, ast.Call], Elsewhere | None]  # what a call of a function is taken for
+
+
+def _callee(
+    source: Source, call: ast.Call, neighbours: Neighbours | None, making: Making | None = None
+) -> Elsewhere | None:
+    making = making or _plain
     found = _imported_definition(source, call.func, neighbours)
     if found is not None and isinstance(found[1], FUNCTIONS):
-        return _plain(found[0], found[1], call)
+        return making(found[0], found[1], call)
     if isinstance(call.func, ast.Attribute):
         method, owner = call.func.attr, _class_of(source, call.func.value, neighbours)
-        return _method(owner, (method,), call) if owner is not None else None
+        return _method(owner, (method,), call, making) if owner is not None else None
     owner = _class_of(source, call.func, neighbours)
-    return _method(owner, _RUNS, call) if owner is not None else None
+    return _method(owner, _RUNS, call, making) if owner is not None else None
 
 
 Definition = tuple[Source, ast.AST]
@@ -256,7 +275,7 @@ def _class(found: Definition | None) -> Definition | None:
     return found if found is not None and isinstance(found[1], ast.ClassDef) else None
 
 
-def _method(owner: Definition, names: tuple[str, ...], call: ast.Call) -> Elsewhere | None:
+def _method(owner: Definition, names: tuple[str, ...], call: ast.Call, making: Making) -> Elsewhere | None:
     """The method of a class, or of the nearest of its bases in the same file."""
     source, definition = owner
     for _ in range(_MAX_BASES):
@@ -265,7 +284,7 @@ def _method(owner: Definition, names: tuple[str, ...], call: ast.Call) -> Elsewh
         bound = source.bound_in(definition)
         for name in names:
             if found := bound.get(name):
-                return _plain(source, found[0], call) if len(found) == 1 else None
+                return making(source, found[0], call) if len(found) == 1 else None
         base = definition.bases[0] if definition.bases else None
         above = source.lookup(base) if isinstance(base, ast.Name) else []
         definition = above[0] if len(above) == 1 else source.tree
@@ -274,11 +293,16 @@ def _method(owner: Definition, names: tuple[str, ...], call: ast.Call) -> Elsewh
 
 def _plain(source: Source, function: ast.AST, call: ast.Call) -> Elsewhere | None:
     """The function, unless a decorator may run it otherwise or it is a generator, which runs when somebody asks."""
-    if not isinstance(function, FUNCTIONS):
+    if not isinstance(function, FUNCTIONS) or _yields(function):
         return None
     decorators = [last_name(d.func if isinstance(d, ast.Call) else d) for d in function.decorator_list]
-    if not _HARMLESS.issuperset(decorators) or any(
-        isinstance(n, (ast.Yield, ast.YieldFrom)) for n in ast.walk(function)
-    ):
-        return None
-    return Elsewhere(source, function, call)
+    return Elsewhere(source, function, call) if _HARMLESS.issuperset(decorators) else None
+
+
+def _generator(source: Source, function: ast.AST, call: ast.Call) -> Elsewhere | None:
+    is_plain = isinstance(function, FUNCTIONS) and not function.decorator_list and _yields(function)
+    return Elsewhere(source, function, call) if is_plain and isinstance(function, FUNCTIONS) else None
+
+
+def _yields(function: Function) -> bool:
+    return any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in ast.walk(function))

@@ -11,6 +11,7 @@ from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.called_functions import assigned_once, called_function, callers
+from perfaudit.static.understanding.generators import yielded_as_given
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.step_loops import step_loops
 from perfaudit.static.understanding.values import ABSENT, UNKNOWN, Argument, argument, assigned_value
@@ -132,12 +133,26 @@ def _without_progress(source: Source, over: ast.expr) -> ast.expr:
     """What a loop runs over without the bar around it, also `bar = tqdm(loader)` in a statement of its own."""
     for _ in range(4):
         bindings = source.lookup(over) if isinstance(over, ast.Name) else []
-        shown = assigned_value(source, bindings[0]) if len(bindings) == 1 else None
+        shown = (assigned_value(source, bindings[0]) or _entered(source, bindings[0])) if len(bindings) == 1 else None
         bar = over if isinstance(over, ast.Call) else shown
-        if not isinstance(bar, ast.Call) or not bar.args or source.qualified_name(bar.func) not in _PASSES_ON:
+        passed = _passed_on(source, bar) if isinstance(bar, ast.Call) else None
+        if passed is None:
             return over
-        over = bar.args[0]
+        over = passed
     return over
+
+
+def _entered(source: Source, binding: ast.AST) -> ast.expr | None:
+    """`tqdm(loader)` of `with tqdm(loader) as bar`."""
+    item = source.parent(binding)
+    return item.context_expr if isinstance(item, ast.withitem) and item.optional_vars is binding else None
+
+
+def _passed_on(source: Source, call: ast.Call) -> ast.expr | None:
+    """The argument that a call yields the items of: of a progress bar, or of a generator of the project."""
+    if source.qualified_name(call.func) in _PASSES_ON:
+        return call.args[0] if call.args else None
+    return yielded_as_given(source, call)
 
 
 def _is_handed_in(source: Source, node: ast.expr) -> bool:
@@ -213,8 +228,8 @@ def loaders(source: Source, node: ast.expr, known: frozenset[int] = frozenset())
         name = source.qualified_name(node.func)
         if name == LOADER or source.partial_behind(node) is not None:
             return (node,)
-        if name in _PASSES_ON:
-            return loaders(source, node.args[0], known) if node.args else None
+        if (passed := _passed_on(source, node)) is not None:
+            return loaders(source, passed, known)
         function = called_function(source, node)
         return known_calls([_loaders_returned(source, function, None, known)]) if function else None
     if isinstance(node, ast.IfExp):
@@ -251,9 +266,9 @@ def _loaders_bound(source: Source, binding: ast.AST, known: frozenset[int]) -> C
         return ()
     if value is not None:
         return loaders(source, value, known)
+    if (entered := _entered(source, binding)) is not None:  # `with tqdm(loader) as batches`
+        return loaders(source, entered, known)
     parent = source.parent(binding)
-    if isinstance(parent, ast.withitem) and parent.optional_vars is binding:  # `with tqdm(loader) as batches`
-        return loaders(source, parent.context_expr, known)
     statement = source.parent(parent) if isinstance(parent, (ast.Tuple, ast.List)) else None
     if not isinstance(statement, ast.Assign) or not isinstance(parent, (ast.Tuple, ast.List)):
         return None

@@ -15,6 +15,7 @@ from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
 from perfaudit.static.understanding.batch_parts import Part, batch_part, is_made_on_host, without_variable
 from perfaudit.static.understanding.devices import asks_for_gpu, device_text, names_accelerator, uses_cuda
+from perfaudit.static.understanding.elsewhere import method_meant
 from perfaudit.static.understanding.evaluation import EVALUATION_NAME, only_evaluates
 from perfaudit.static.understanding.how_often import runs_every_step
 from perfaudit.static.understanding.loaders import LOADER, passes, perhaps_passes, unseen_passes
@@ -294,6 +295,8 @@ def _function_meant(source: Source, collate: ast.expr) -> tuple[Source, Function
     if not found and source.neighbours is not None and (dotted := source.qualified_name(collate)):
         defined = source.neighbours.definition_of(dotted)
         there, found = (defined[0], [defined[1]]) if defined is not None else (source, [])
+    if not found and isinstance(collate, ast.Attribute) and (method := method_meant(source, collate)) is not None:
+        there, found = method[0], [method[1]]
     only = found[0] if len(found) == 1 else None
     return there, only if isinstance(only, FUNCTIONS) else None
 
