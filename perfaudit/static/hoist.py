@@ -114,11 +114,14 @@ def _as_function(source: Source, node: ast.Lambda, name: str) -> str | None:
 
 
 def _dedented_text(source: Source, node: Function) -> str | None:
-    """The text of the function without its indentation; None where a line of it begins inside a string."""
+    """The text of the function without its indentation, a comment behind it included; None where a line of it begins inside
+    a string.
+    """
     if edit.lines_in_strings(source, source.span(node)):
         return None
     indent = source.indent_of(node)
-    lines = source.text[source.span(node).start : source.span(node).end].splitlines()
+    end = source.line_at(source.span(node).end).end
+    lines = source.text[source.span(node).start : end].rstrip().splitlines()
     if any(line.strip() and not line.startswith(indent) for line in lines[1:]):
         return None
     return source.newline.join([lines[0], *(line[len(indent) :] if line.strip() else "" for line in lines[1:])])

@@ -105,3 +105,9 @@ def test_a_lambda_gets_a_name_that_is_free() -> None:
     node = next(n for n in ast.walk(source.tree) if isinstance(n, ast.Lambda))
     edits = hoist(source, node, "collate")
     assert edits is not None and "f=collate1)" in edit.apply(source.text, edits)
+
+
+def test_a_comment_behind_the_last_line_moves_along() -> None:
+    nested = "def main():\n    def collate(b):\n        return b[0]  # one sample\n    return load(collate)\n"
+    moved = "def collate(b):\n    return b[0]  # one sample\n\n\ndef main():\n    return load(collate)\n"
+    assert hoisted(nested) == moved

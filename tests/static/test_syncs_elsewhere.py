@@ -465,3 +465,41 @@ def test_the_gpu_may_be_named_only_in_what_a_script_imports(tmp_path: Path, help
                 total += loss.item()
     """
     assert len(messages(tmp_path, textwrap.dedent(code), helpers)) == number
+
+
+STEPS = """
+    import torch
+
+    class Trainer:
+        def __init__(self, model):
+            self.model = model.cuda()
+            self.optimizer = torch.optim.Adam(model.parameters())
+
+        def train(self, x, y):
+            self.optimizer.zero_grad()
+            loss = torch.nn.functional.mse_loss(self.model(x), y)
+            loss.backward()
+            self.optimizer.step()
+            return loss.item()
+"""
+
+
+@pytest.mark.parametrize(
+    ("loop", "is_told"),
+    [
+        ("for x, y in loader:\n    losses.append(engine.train(x, y))", True),
+        ("for x, y in loader:\n    losses.append(engine.train(x.cuda(), y=y))", True),
+        ("for x, y in loader:\n    engine.train()", False),  # as `model.train()`
+        ("for epoch in range(100):\n    engine.train(x, y)", False),  # all the data at once
+        ("for n, (x, y) in enumerate(loader):\n    if n % 100 == 0:\n        engine.train(x, y)", False),
+        ("for x, y in loader:\n    train(x, y)", False),  # no method
+        ("engine.train(x, y)", False),
+    ],
+)
+def test_a_whole_step_that_another_file_makes_in_its_loop(tmp_path: Path, loop: str, is_told: bool) -> None:
+    (tmp_path / "engine.py").write_text(textwrap.dedent(STEPS))
+    (tmp_path / "main.py").write_text(f"from engine import Trainer\nengine = Trainer(Net())\n{loop}\n")
+    neighbours = Project([tmp_path / "engine.py", tmp_path / "main.py"]).seen_from(tmp_path / "engine.py")
+    source = Source("engine.py", textwrap.dedent(STEPS), neighbours)
+    found = list(run_checks(source, all_rules(), frozenset(["PA601"])))
+    assert [f.location.line for f in found if f.location] == ([14] if is_told else [])

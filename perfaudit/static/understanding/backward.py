@@ -105,6 +105,7 @@ def _given_to_backward(there: Source, function: Function, call: ast.Call) -> ast
 
 
 def updates_weights(call: ast.Call) -> bool:
-    """Whether `x.step()` is an optimizer's, by its name; a scheduler's is not."""
+    """Whether `x.step()` is an optimizer's, by its name, or is handed one: `amp.step(model, optimizer)`; a scheduler's is not."""
     name = last_name(call.func.value) if isinstance(call.func, ast.Attribute) else ""
-    return bool(OPTIMIZER_NAME.search(name)) and "sched" not in name.lower()
+    is_named = OPTIMIZER_NAME.search(name) or any("optim" in last_name(value).lower() for value in call.args)
+    return bool(is_named) and "sched" not in name.lower()

@@ -163,7 +163,9 @@ def _is_setting(node: ast.expr) -> bool:
 
 
 def _is_given_by_loop(source: Source, test: ast.expr) -> bool:
-    """Whether a condition is `x is not None` with a name that only heads of loops bind, or asks for its gradient."""
+    """Whether a condition is `x is not None` with a name that only heads of loops bind, asks for its gradient, or whether a
+    parameter is a weight by its name: some are, in each model.
+    """
     match test:
         case (
             ast.Compare(left=ast.Name() as name, ops=[ast.IsNot()], comparators=[ast.Constant(value=None)])
@@ -176,6 +178,12 @@ def _is_given_by_loop(source: Source, test: ast.expr) -> bool:
         ):
             bindings = source.lookup(name)
             return bool(bindings) and all(_is_loop_target(source, binding) for binding in bindings)
+        case ast.Compare(left=ast.Constant(value="weight"), ops=[ast.In()], comparators=[ast.Name() as name]):
+            heads = [source.enclosing(binding, ast.For) for binding in source.lookup(name)]
+            walked = [loop.iter for loop in heads if isinstance(loop, ast.For)]
+            return bool(walked) and all(
+                isinstance(over, ast.Call) and last_name(over.func) == "named_parameters" for over in walked
+            )
     return False
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from perfaudit.static.source import Source, Unreadable, read_text
+from perfaudit.static.source import Source, Unreadable, decode_source, read_text
 
 
 @pytest.mark.parametrize(
@@ -58,3 +58,13 @@ def test_read_text_that_is_none(tmp_path: Path, data: bytes) -> None:
         read_text(path)
     with pytest.raises(Unreadable, match="no such file"):
         read_text(tmp_path / "b.py")
+
+
+def test_the_codec_of_newer_syntax_is_utf_8() -> None:
+    for declared in (b"# -*- coding: future_fstrings -*-", b"#!/usr/bin/env python\n# coding: future-annotations"):
+        assert decode_source(declared + "\nx = f'\u00e9'\n".encode()) == (
+            f"{declared.decode()}\nx = f'\u00e9'\n",
+            "utf-8",
+        )
+    with pytest.raises(Unreadable, match="not valid text"):
+        decode_source(b"# coding: future_fstrings\nx = '\xff'\n")

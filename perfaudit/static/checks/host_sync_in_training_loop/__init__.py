@@ -10,6 +10,7 @@ from typing import NamedTuple
 from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.checks.host_sync_in_training_loop.device_sums import sums_on_device
+from perfaudit.static.checks.host_sync_in_training_loop.whole_steps import whole_steps
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Loop, Source
 from perfaudit.static.understanding.demonstrations import is_main_guard
@@ -38,8 +39,9 @@ LOG_LEVELS = {"info", "warning", "error", "critical"}
 @check("PA601", ast.Module)
 def host_sync_in_training_loop(source: Source, module: ast.Module) -> Iterator[Seen]:
     steps = step_loops(source)
-    if not steps or not source.imports_torch or not _on_accelerator(source):
+    if not (steps or source.calls(".backward")) or not source.imports_torch or not _on_accelerator(source):
         return
+    yield from _in_whole_steps(source)
     for step in steps:
         if takes_few_long_steps(source, step) or is_over_written_values(step.loop):
             continue
@@ -56,6 +58,22 @@ def host_sync_in_training_loop(source: Source, module: ast.Module) -> Iterator[S
             continue
         fix = sums_on_device(source, step, regions, places) or Proposal(_advice(source, places[0]))
         yield Seen(places[0], _message(source, step, regions, places), fix, tuple(places), hot=True)
+
+
+def _in_whole_steps(source: Source) -> Iterator[Seen]:
+    """What waits in a function that makes a whole step for a loop in another file."""
+    for function in whole_steps(source):
+        there = Elsewhere(source, function, ast.Call(ast.Name(function.name), [], []))
+        places = list(_syncs(source, values_elsewhere(there, lambda node: Kind.UNKNOWN), set()))
+        if places:
+            more = (
+                f"; {len(places) - 1} more such place{'s' if len(places) > 2 else ''} there" if len(places) > 1 else ""
+            )
+            message = (
+                f"`{_text(source, places[0])}` makes the host wait for the device on every step that `{function.name}` "
+                f"makes for the loop of another file{more}"
+            )
+            yield Seen(places[0], message, Proposal(_advice(source, places[0])), tuple(places), hot=True)
 
 
 class _Wait(NamedTuple):

@@ -1,0 +1,74 @@
+"""Functions that make a whole training step, forward, backward and update, for a loop in another file."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
+from perfaudit.static.source.syntax import lies_in
+from perfaudit.static.understanding.backward import updates_weights
+from perfaudit.static.understanding.demonstrations import is_test
+from perfaudit.static.understanding.devices import uses_accelerator
+from perfaudit.static.understanding.epochs import counts_epochs
+from perfaudit.static.understanding.evaluation import EVALUATION_NAME
+from perfaudit.static.understanding.names import last_name
+from perfaudit.static.understanding.rarely import runs_rarely
+from perfaudit.static.understanding.step_loops import step_loops
+
+
+def whole_steps(source: Source) -> Iterator[Function]:
+    """The functions of a file that make one step each time another file calls them in a loop; this file has no loop for them."""
+    if source.neighbours is None or not source.calls(".backward") or not uses_accelerator(source):
+        return
+    known = {id(helper) for step in step_loops(source) for helper in step.helpers}
+    found: dict[int, Function] = {}
+    for call in source.calls(".backward"):
+        function = source.enclosing(call, *FUNCTIONS)
+        if isinstance(function, FUNCTIONS) and id(function) not in known and _in_no_loop(source, call, function):
+            found[id(function)] = function
+    for function in found.values():
+        if _makes_one_update(source, function) and _is_called_in_loop(source, function):
+            yield function
+
+
+def _in_no_loop(source: Source, node: ast.AST, function: Function) -> bool:
+    return source.enclosing(node, *LOOPS, within=function) is None
+
+
+def _makes_one_update(source: Source, function: Function) -> bool:
+    """Whether a function updates weights outside of loops; a method by a name of its own, no `forward` of a layer."""
+    if EVALUATION_NAME.search(function.name.lower()) or is_test(source, function):
+        return False
+    steps = [call for call in source.calls(".step") if updates_weights(call) and lies_in(call, function)]
+    return bool(steps) and all(_in_no_loop(source, step, function) for step in steps)
+
+
+def _is_called_in_loop(source: Source, function: Function) -> bool:
+    """Whether a file that imports this one calls the function, by its name and with as many arguments, on the turns of a loop."""
+    if source.neighbours is None:
+        return False
+    return any(
+        last_name(call.func) == function.name and _fits(source, function, call) and _is_each_turn(there, call)
+        for there in source.neighbours.importers_calling(function.name)
+        for call in there.nodes(ast.Call)
+    )
+
+
+def _fits(source: Source, function: Function, call: ast.Call) -> bool:
+    """Whether a call passes what the function wants: `model.train()` is no call of a trainer's `train(x, y)`."""
+    names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
+    if isinstance(source.parent(function), ast.ClassDef):
+        if not isinstance(call.func, ast.Attribute):
+            return False
+        names = names[1:]
+    given = len(call.args) + len(call.keywords)
+    if not names:
+        return False  # `agent.train()` may be anything's
+    least = len(names) - len(function.args.defaults)
+    return least <= given and (len(call.args) <= len(names) or function.args.vararg is not None) and given > 0
+
+
+def _is_each_turn(there: Source, call: ast.Call) -> bool:
+    loop = there.enclosing(call, *LOOPS)
+    return isinstance(loop, LOOPS) and not counts_epochs(loop) and not runs_rarely(there, call, loop)
