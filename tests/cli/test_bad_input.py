@@ -20,7 +20,7 @@ from typing import NoReturn
 import pytest
 from conftest import Done
 
-from perfaudit import reading
+from perfaudit import forked_work, reading
 from perfaudit.static import audit as auditing
 from perfaudit.static import scan as scanning
 from perfaudit.static.document import Document, read_document
@@ -76,8 +76,9 @@ CODECS = sorted({*encodings.aliases.aliases.values(), "undefined", "idna", "unic
 
 
 @pytest.mark.parametrize("bytes_", [ANOMALY.encode(), b"# caf\xe9 +AGE-\n" + ANOMALY.encode()], ids=["ascii", "latin"])
-def test_every_codec_of_python(bytes_: bytes) -> None:
+def test_every_codec_of_python(bytes_: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """A declared encoding is obeyed or the file is a result; no codec raises what nobody catches."""
+    monkeypatch.setattr(forked_work, "can_fork", lambda: False)
     for codec in CODECS:
         report, _ = scan_bytes(f"# coding: {codec}\n".encode() + bytes_, "nowhere/a.py")
         assert bool(report.findings) is not bool(report.skipped), codec

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from html_pages import EVIL
 
 from perfaudit.findings import Finding, Location, Saving
@@ -30,14 +32,18 @@ SHARES = {
 }
 
 
-def made_rank(number: int, stretches: int = 8, name: str = EVIL) -> RankTrace:
+@functools.cache  # a thousand ranks have the same
+def _timeline(stretches: int) -> tuple[Stretch, ...]:
     kinds = list(SHARES)
-    timeline = tuple(Stretch(0.001 * n, 0.001 * (n + 1), kinds[n % len(kinds)]) for n in range(stretches))
+    return tuple(Stretch(0.001 * n, 0.001 * (n + 1), kinds[n % len(kinds)]) for n in range(stretches))
+
+
+def made_rank(number: int, stretches: int = 8, name: str = EVIL) -> RankTrace:
     where = (IdleWhere("data", 0.1, name, name, name),)
     kernels = (KernelRow(name, 0.3, 7),) * 20
     return RankTrace(
         f"rank{number}{name}.json", number, "cuda:0", 1.0, 5, SHARES, notes=("stacks",), where=where, kernels=kernels,
-        timeline=timeline,
+        timeline=_timeline(stretches),
     )  # fmt: skip
 
 
