@@ -12,7 +12,7 @@ from perfaudit.rules import all_rules
 from perfaudit.static.project import Project
 from perfaudit.static.registry import run_checks
 from perfaudit.static.source import Source
-from perfaudit.static.understanding.generators import yielded_as_given
+from perfaudit.static.understanding.generators import iterable_behind
 
 Folder = Callable[..., Path]
 
@@ -71,5 +71,5 @@ def test_what_a_generator_yields(body: str, given: str | None) -> None:
     source = Source("x.py", f"def walk(first, items):\n    {body}\n\nfor z in walk(1, a):\n    pass\n")
     call = source.nodes(ast.For)[-1].iter
     assert isinstance(call, ast.Call)
-    found = yielded_as_given(source, call)
+    found = iterable_behind(source, call)
     assert (found and ast.unparse(found)) == given

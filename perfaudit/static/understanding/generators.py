@@ -14,7 +14,7 @@ from perfaudit.static.understanding.values import assigned_value
 
 
 @functools.lru_cache(maxsize=64)  # several rules ask for the same loops
-def yielded_as_given(source: Source, call: ast.Call) -> ast.expr | None:
+def iterable_behind(source: Source, call: ast.Call) -> ast.expr | None:
     """`loader` of `logger.log_every(loader, 10)`, where that is a generator that yields its items as they are."""
     if not call.args or (isinstance(call.func, ast.Name) and hasattr(builtins, call.func.id)):
         return None

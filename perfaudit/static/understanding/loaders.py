@@ -11,7 +11,7 @@ from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.called_functions import assigned_once, called_function, callers
-from perfaudit.static.understanding.generators import yielded_as_given
+from perfaudit.static.understanding.generators import iterable_behind
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.step_loops import step_loops
 from perfaudit.static.understanding.values import ABSENT, UNKNOWN, Argument, argument, assigned_value
@@ -152,7 +152,7 @@ def _passed_on(source: Source, call: ast.Call) -> ast.expr | None:
     """The argument that a call yields the items of: of a progress bar, or of a generator of the project."""
     if source.qualified_name(call.func) in _PASSES_ON:
         return call.args[0] if call.args else None
-    return yielded_as_given(source, call)
+    return iterable_behind(source, call)
 
 
 def _is_handed_in(source: Source, node: ast.expr) -> bool:
