@@ -20,11 +20,13 @@ _MAX_NUMBERS = 400  # of one file that are looked at
 _REACH = 90  # bytes before a number in which its name is looked for
 _NARROW_NUMBER = regex(rb"\b(?:8|16|24|32|48|64|96|100|128|192|200)\b")
 _NUMBER = regex(rb"\b(?:256|320|384|512|640|768|896|1024|1280|1536|2048|3072|4096)\b")
-# `hidden_size=512`, `"d_model": 512`, `dim: int = 512`, `add_argument("--hidden", type=int, default=512)`.
+# `hidden_size=512`, `"d_model": 512`, `dim: int = 512`, `add_argument("--hidden", type=int, default=512)`, and an option in a
+# table: `"--hid-sz": {"type": int, "default": 512`.
 _NAMED = regex(
-    rb"(?<![a-z])(\w{0,20}?(?:hidden|d_?model|model_?dim|channel|filters|planes|n_?feat|feature|n_?embd|embed|rnn_size|d_?inner|d_?ff|dim)"
+    rb"(?<![a-z])(\w{0,20}?(?:hidden|hid[-_](?:sz|size|dim)|d_?model|model_?dim|channel|filters|planes|n_?feat|feature|n_?embd|embed|rnn_size|d_?inner|d_?ff|dim)"
     rb"\w{0,20})[\"']?"
-    rb"(?:\s*(?::\s*int\s*)?[=:]\s*|\s*,\s*(?:[\"'][\w-]{1,20}[\"']\s*,\s*)?(?:type\s*=\s*int\s*,\s*)?default\s*=\s*)\[?$",
+    rb"(?:\s*(?::\s*int\s*)?[=:]\s*|\s*,\s*(?:[\"'][\w-]{1,20}[\"']\s*,\s*)?(?:type\s*=\s*int\s*,\s*)?default\s*=\s*"
+    rb"|\s*:\s*\{\s*(?:[\"']type[\"']\s*:\s*int\s*,\s*)?[\"']default[\"']\s*:\s*)\[?$",
     2,
 )
 # A layer or a block of layers that is given the number: `ConvNorm(80, 512`, `nn.LSTM(512`, `Down(256, 512`; of a function that
@@ -39,6 +41,11 @@ _MULTIPLIED = regex(rb"\b(\w{0,20}(?:filters?|channels?|planes|feats?|features|w
 # `dim * 2**3`, as the deepest level of a U-shaped model has it, and `dim * 2 ** (self.num_layers - 1)`, of four levels as a rule.
 _POWER = regex(rb"\b(\w{0,20})\s?\*\s?2\s?\*\*\s?(?:(\d)\b|\((?:self\.)?num_layers\s?-\s?1\))")
 _LEVELS = 4
+# `(2**level) * self.n_feat` and `n_feat * stride**level`, of which there are three levels at the least.
+_RISING = regex(
+    rb"\(2\s?\*\*\s?[a-z]\w{0,7}\)\s?\*\s?(?:self\.)?(\w{1,20})|\b(\w{1,20})\s?\*\s?(?:2|stride)\s?\*\*\s?[a-z]\w{0,7}\b"
+)
+_RISEN = 4
 _WIDENED = regex(rb"\b(\d{2,3})\s?\*\s?(?:self\.)?(widen\w{0,10})\b")  # `256 * self.widen_factor`
 # `--widen-factor`, of which 8 is a wide residual network; 4 is what scripts of many models have it by default.
 _WIDEN_FACTOR = regex(rb"\bwiden[-_]?factor[\"']?\s*(?:=|,[^\n#]{0,40}?\bdefault\s*=)\s*(\d{1,2})\b")
@@ -85,6 +92,9 @@ def _has_wide_product(data: bytes) -> bool:
     for match in islice(_POWER.finditer(data), _MAX_NUMBERS):
         if _MULTIPLIED.fullmatch(match[1]):
             factors[match[1]] = max(factors.get(match[1], 0), 2 ** int(match[2] or _LEVELS - 1))
+    for match in islice(_RISING.finditer(data), _MAX_NUMBERS):
+        if _MULTIPLIED.fullmatch(name := match[1] or match[2]):
+            factors[name] = max(factors.get(name, 0), _RISEN)
     for name, factor in factors.items():
         given = [int(value) for value in re.findall(_DEFAULT % re.escape(name), data)]
         given = [value for value in given if value >= _FEWEST or name != b"dim"]  # `softmax(dim=1)` names an axis

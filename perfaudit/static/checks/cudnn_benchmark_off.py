@@ -8,7 +8,14 @@ from collections.abc import Iterator
 
 from perfaudit.expressions import regex
 from perfaudit.static import edit
-from perfaudit.static.project.batch_shapes import COLLATES, OF_LABELS, SEVERAL_SIZES, STACKS_ONLY, marks_of_collation
+from perfaudit.static.project.batch_shapes import (
+    COLLATES,
+    OF_LABELS,
+    PROGRESSIVE,
+    SEVERAL_SIZES,
+    STACKS_ONLY,
+    marks_of_collation,
+)
 from perfaudit.static.project.frameworks import running_frameworks
 from perfaudit.static.project.program_marks import SEEDED
 from perfaudit.static.registry import Proposal, Seen, check
@@ -43,7 +50,10 @@ COST = (
 SEEDING = {"seed", "manual_seed", "manual_seed_all", "initial_seed"}  # set no flag of cuDNN; another function may
 _DECIDED = regex(r"benchmark|determinis|reproducib|cudnn\.(enabled|flags)")
 _SIZES_CHANGE = regex(
-    SEVERAL_SIZES + r"|scale_jitter|RandomResize\b|pad_sequence|pack_padded|bucket|progressive|batch_size\s*=\s*1\b",
+    SEVERAL_SIZES
+    + r"|scale_jitter|RandomResize\b|pad_sequence|pack_padded|bucket|"
+    + PROGRESSIVE
+    + r"|batch_size\s*=\s*1\b",
     re.IGNORECASE,
 )
 _BATCH_OF_ONE = regex(r"batch_?size\W[^\n]{0,60}\bdefault\s*=\s*1\b", re.IGNORECASE)
@@ -66,6 +76,8 @@ _OF_GPUS = {
 }
 _SEEDS = regex(r"seed|determinis|reproducib")
 _EVALUATES = regex(r"(^|_)(infer(ence)?|test|eval(uate)?|predict|demo)(_|$)")
+_SHORTEST_SIDE = 16  # voxels: (3, 224, 224) is an image
+_SHAPE = regex(r"shape|size")
 _MAKES_BATCHES = regex(r"pad|collate|batch")
 _NO_CONVOLUTIONS = regex(r"vit|swin")
 _SET_NO_FLAG = {"flash"}  # a framework that runs no training: it leaves cuDNN as it is
@@ -213,14 +225,30 @@ def _sizes_change(source: Source, loops: tuple[StepLoop, ...]) -> bool:
 
 
 def _speaks_of_sizes(source: Source) -> bool:
-    """Whether the code has a word of batches in several sizes, other than in a function that only evaluates by its name."""
+    """Whether the code has a word of batches in several sizes, other than in a function that only evaluates by its name or in
+    the text of an option. Batches of one volume are of one size where that is written.
+    """
     if not source.says(_SIZES_CHANGE):
         return False
     beside = [source.span(f) for f in source.nodes(ast.FunctionDef) if _EVALUATES.search(f.name.lower())]
-    return any(
-        not any(span.start <= match.start() < span.end for span in beside)
+    beside += [source.span(keyword.value) for keyword in source.nodes(ast.keyword) if keyword.arg == "help"]
+    words = [
+        match[0]
         for match in _SIZES_CHANGE.finditer(source.code)
-    )
+        if not any(span.start <= match.start() < span.end for span in beside)
+    ]
+    return any(not word.startswith("batch") for word in words) or (bool(words) and not _states_volume(source))
+
+
+def _states_volume(source: Source) -> bool:
+    """Whether the file has the size of its volumes as numbers: `imgshape = (160, 192, 144)`."""
+    for statement in source.nodes(ast.Assign):
+        sides = statement.value.elts if isinstance(statement.value, ast.Tuple) else []
+        numbers = [constant(source, side) for side in sides]
+        is_volume = len(numbers) == 3 and all(isinstance(n, int) and n >= _SHORTEST_SIDE for n in numbers)
+        if is_volume and _SHAPE.search(last_name(statement.targets[0]).lower()):
+            return True
+    return False
 
 
 def _collates_to_any_size(source: Source) -> bool:

@@ -10,14 +10,21 @@ from perfaudit.static.bare_code import without_comments
 _MAX_FUNCTIONS = 10_000  # of one file that are looked at
 _WORDS = (
     *(b"scale_jitter", b"RandomResize(", b"pad_sequence", b"pack_padded"),
-    *(b"bucket", b"models.detection", b"progressive"),
+    *(b"bucket", b"models.detection", b"rogressive"),
+)
+# Progressive growing or resizing; score_sde has an option by the bare word for how its model is built.
+PROGRESSIVE = r"[Pp]rogressive[_ -]?(?=grow|resiz|size|train|learn|gan|image|patch|res_|scal)"
+# Words in the text of an option, that one, and padded targets of a loss say nothing of the batches.
+_BESIDE = regex(
+    rb"\bhelp\s*=\s*(?:\"[^\"\n]*+\"|'[^'\n]*+')|\bimport\b[^\n]*+|(?:target|label|gt)\w{0,20}\s*=\s*pad_sequence\b|"
+    + PROGRESSIVE.replace("(?=", "(?!").encode()
 )
 _AUDIO = (b"torchaudio", b"librosa")  # clips differ in length, unless a loader stacks them as they are
 # Images in several sizes. A loss, a discriminator or a layer on several scales says nothing of the batches, nor does an option
 # of monodepth2 for how its loss treats its scales.
 SEVERAL_SIZES = (
     r"(?<!v1[_ ])multi[_-]?scale"
-    r"(?![a-z_]{0,20}(?:loss|epe|ssim|stft|disc|feat|fus|att|deform|conv|block|modul|net|head|weight))"
+    r"(?![a-z_ ]{0,20}(?:loss|epe|ssim|stft|disc|feat|fus|att|deform|conv|block|modul|net|head|weight))"
 )
 _SEVERAL_SIZES = regex(SEVERAL_SIZES.encode())
 _OF_FEATURES = regex(rb"\bmulti_?scale\w{0,20}\s*=\s*torch\.(?:cat|stack)\(")  # of one batch, on several scales
@@ -38,8 +45,10 @@ _NEAR_BEFORE, _NEAR_BEHIND = 30, 10  # bytes around what pads in which the name 
 def marks_of_shapes(data: bytes) -> set[str]:
     """Whether "sizes change", the file has to do with "audio", and how it collates."""
     marks = {"audio"} if any(word in data for word in _AUDIO) else set()
-    if any(word in data for word in _WORDS) and any(word in without_comments(data) for word in _WORDS):
-        marks.add("sizes change")
+    if any(word in data for word in _WORDS):
+        code = _BESIDE.sub(b"", without_comments(data))
+        if any(word in code for word in _WORDS):
+            marks.add("sizes change")
     if b"max(" in data and _PADS.search(data):
         marks.add("sizes change")
     if b"multi" in data and _SEVERAL_SIZES.search(data) and not _OF_FEATURES.search(data):

@@ -23,9 +23,10 @@ _WORDS = (
     *(b"use_amp", b"args.amp", b"ixed_precision", b"ixed precision", b"ixed-precision", b"create_graph"),
     *(b"set_default_dtype", b"torch.float64", b".double(", b"torch.fft", b"torch.complex"),
 )
-# Types that NumPy is told, float64 that a new tensor is made with, and metrics that convert what they compare.
+# Types that NumPy is told, and those of a table of all types; float64 that a new tensor is made with, and metrics that convert
+# what they compare.
 _BESIDE_PRECISION = regex(
-    rb"(?:np|numpy)\.b?float16|dtype\s*=\s*torch\.float64|(?:features?|logits?|preds?|outputs?|targets?|labels?)\.double\(\)"
+    rb"(?:np|numpy)\.b?float16|torch\.(?:b?float16|float64)\s*:|dtype\s*=\s*torch\.float64|(?:features?|logits?|preds?|outputs?|targets?|labels?)\.double\(\)"
     rb"|(?<=\.to\()torch\.float16(?=\))|\.double\(\)(?=\s*/|\.(?!cuda|to\b|train|eval|requires_grad))"
     rb"|(?:linspace|arange|zeros|ones|eye|rand|randn)\((?:[^()\n]|\([^()\n]{0,40}\)){1,80}\)\.double\(\)"
 )
@@ -39,7 +40,7 @@ _AMP_OF_APEX = regex(rb"from[ \t]+apex[ \t]+import[^\n]{0,200}\bamp\b")
 # Weights in fewer bits. A VQ-VAE's `quantize`, and dequantization, which adds noise to images, are something else.
 FEWER_BITS = regex(
     r"torch\.(?:ao\.)?quantization|quantize_dynamic|prepare_qat|QuantStub|[Ff]ake_?[Qq]uant|\b(?:num|n|w|a)_?bits?\b|[Bb]it_?[Ww]idth"
-    r"|load_in_[48]bit|BitsAndBytes|(?<!np\.)(?<!numpy\.)(?<!astype\([\"'])(?<!dtype=[\"'])\bint8\b|Quant(?:ized?)?(?:Conv|Linear|Module|Act)"
+    r"|load_in_[48]bit|BitsAndBytes|(?<!np\.)(?<!numpy\.)(?<!astype\([\"'])(?<!dtype=[\"'])\bint8\b(?!\s*:)|Quant(?:ized?)?(?:Conv|Linear|Module|Act)"
     r"|Binar(?:y|i[sz]ed?)(?:Conv|Linear|Module|Act|Net|Tanh|Connect)|[Bb]inari[sz]e_?(?:weight|param|layer|input)|XNOR"
 )
 _TRAINS_NOTHING = regex(  # by the name of a file

@@ -17,6 +17,7 @@ from perfaudit.static.understanding.demonstrations import is_main_guard
 from perfaudit.static.understanding.devices import uses_cuda
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.step_loops import StepLoop, step_loops
+from perfaudit.static.understanding.updates import looks_for_gradients
 from perfaudit.static.understanding.values import UNKNOWN, Argument, argument, constant, enclosing_function, resolve
 
 CONVOLUTIONS = tuple(f"torch.nn.{name}{n}d" for name in ("Conv", "ConvTranspose") for n in (2, 3))
@@ -93,8 +94,13 @@ def script_loops(source: Source) -> tuple[StepLoop, ...]:
 
 
 def training_loops(source: Source) -> tuple[StepLoop, ...]:
-    """The training loops of a file but those that try a module out: a few turns, counted under the main guard itself."""
-    return tuple(step for step in step_loops(source) if not _tries_out(source, step.loop))
+    """The training loops of a file but those that try a module out: a few turns, counted under the main guard itself.
+
+    And but those that only look for a gradient, as an attack or the search for a bound does.
+    """
+    return tuple(
+        step for step in step_loops(source) if not looks_for_gradients(step) and not _tries_out(source, step.loop)
+    )
 
 
 def _tries_out(source: Source, loop: ast.AST) -> bool:
@@ -152,7 +158,9 @@ def _first_of_program(source: Source) -> ast.stmt | None:
 
 
 def _trains(statement: ast.stmt) -> bool:
-    """Whether a statement calls something by the name of a training, or is a loop in which steps by that name are called."""
+    """Whether a statement calls something by the name of a training, or is a loop or a choice in which such are called."""
+    if isinstance(statement, ast.If):
+        return any(_TRAINS.search(_call_name(inner)) for inner in (*statement.body, *statement.orelse))
     if not isinstance(statement, LOOPS):
         return _TRAINS.search(_call_name(statement)) is not None
     return any(isinstance(n, ast.Call) and _TRAINS.search(_name_called(n)) for n in ast.walk(statement))
@@ -171,8 +179,8 @@ def shown_start(source: Source, start: ast.stmt) -> ast.stmt:
 
 
 def training_call(source: Source, start: ast.stmt) -> ast.AST:
-    """What to show of a statement where a training starts: of a loop the first call in it by the name of a training."""
-    if not isinstance(start, LOOPS):
+    """What to show of a statement where a training starts: of a loop or a choice the first call in it by such a name."""
+    if not isinstance(start, (*LOOPS, ast.If)):
         return start
     calls = (node for node in source.nodes(ast.Call) if lies_in(node, start) and _TRAINS.search(_name_called(node)))
     return next(calls, start)

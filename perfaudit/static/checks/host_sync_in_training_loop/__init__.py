@@ -26,11 +26,11 @@ from perfaudit.static.understanding.no_grad import in_no_grad
 from perfaudit.static.understanding.step_code import StepCode, evaluates
 from perfaudit.static.understanding.step_loops import StepLoop, is_over_written_values, step_loops
 from perfaudit.static.understanding.taint import Region, device_values, values_elsewhere
+from perfaudit.static.understanding.updates import updates_anything
 from perfaudit.static.understanding.values import enclosing_function
 
 READS = {"item", "tolist", "cpu"}  # `.numpy()` alone raises on a device tensor, so it is not one
 CASTS = {"float", "int", "bool", "str", "repr", "print"}
-UPDATE = regex(r"optim|sgd|adam|scaler|trainer|(^|_)update_?(param|weight|net|model|policy)|train_step")
 HOST_WORLD = regex(r"(^|_)step(_async|_wait)?$|priorit")  # an environment, a replay buffer: they live on the host
 NO_WORLD = regex(r"opt|sched|scaler|prof|track|meter|stop|engine|model", re.IGNORECASE)
 LOG_LEVELS = {"info", "warning", "error", "critical"}
@@ -47,7 +47,7 @@ def host_sync_in_training_loop(source: Source, module: ast.Module) -> Iterator[S
             continue
         if _is_alone_on_host(source, step):
             continue
-        if not _trains(step) or trains_on_host(source, step):
+        if not updates_anything(step) or trains_on_host(source, step):
             continue
         others = {id(other.loop) for other in steps if other is not step}
         regions = device_values(source, step)
@@ -183,21 +183,6 @@ def _is_alone_on_host(source: Source, step: StepLoop) -> bool:
     if not any(is_main_guard(a) for a in source.ancestors(step.loop)) or uses_accelerator(source):
         return False
     return source.neighbours is None or not source.neighbours.imports_carry("accelerator")
-
-
-def _trains(step: StepLoop) -> bool:
-    """Whether anything updates weights: a loop that only looks for gradients, such as an attack, has no steps."""
-    nodes = [node for root in (step.loop, *step.helpers) for node in ast.walk(root)]
-    if any(UPDATE.search(last_name(node).lower()) for node in nodes):
-        return True
-    if any(isinstance(node, ast.Call) and last_name(node.func) == "step" for node in nodes):
-        return True
-    names = {last_name(node) for node in nodes}
-    if "parameters" in names and names & {"grad", "main_grad"}:  # `for p in model.parameters(): p.data -= lr * p.grad`
-        return True
-    descents = [n.value for n in nodes if isinstance(n, ast.AugAssign) and isinstance(n.op, ast.Sub)]
-    descents += [a for n in nodes if isinstance(n, ast.Call) and last_name(n.func) == "sub_" for a in n.args]
-    return any("grad" in (found := {last_name(n) for n in ast.walk(v)}) and "sign" not in found for v in descents)
 
 
 def _message(source: Source, step: StepLoop, regions: tuple[Region, ...], places: list[ast.expr]) -> str:
