@@ -43,24 +43,24 @@ def _taken_from(source: Source, binding: ast.AST) -> str:
     """The name of what a loop over it, or `next(iter(it))`, binds a name to the items of; "" for another binding."""
     parent = source.parent(binding)
     if isinstance(parent, ast.For) and parent.target is binding:
-        return _iterated(parent.iter)
+        return _name_of(parent.iter)
     if isinstance(parent, ast.Tuple) and isinstance(loop := source.parent(parent), ast.For) and loop.target is parent:
         is_counted = isinstance(loop.iter, ast.Call) and last_name(loop.iter.func) == "enumerate" and loop.iter.args
         is_item = len(parent.elts) == 2 and parent.elts[1] is binding
-        return _iterated(loop.iter.args[0]) if is_counted and is_item and isinstance(loop.iter, ast.Call) else ""
+        return _name_of(loop.iter.args[0]) if is_counted and is_item and isinstance(loop.iter, ast.Call) else ""
     value = assigned_value(source, binding)
     if not isinstance(value, ast.Call) or last_name(value.func) != "next" or not value.args:
         return ""
     passes = source.lookup(value.args[0]) if isinstance(value.args[0], ast.Name) else []
-    begun = {_begun(assigned_value(source, one)) for one in passes}
+    begun = {_behind_iter(assigned_value(source, one)) for one in passes}
     return begun.pop() if len(begun) == 1 else ""
 
 
-def _iterated(over: ast.expr) -> str:
+def _name_of(over: ast.expr) -> str:
     return over.id if isinstance(over, ast.Name) else ""
 
 
-def _begun(value: ast.expr | None) -> str:
+def _behind_iter(value: ast.expr | None) -> str:
     """`x` of `iter(x)`."""
     is_pass = isinstance(value, ast.Call) and last_name(value.func) == "iter" and len(value.args) == 1
-    return _iterated(value.args[0]) if is_pass and isinstance(value, ast.Call) else ""
+    return _name_of(value.args[0]) if is_pass and isinstance(value, ast.Call) else ""

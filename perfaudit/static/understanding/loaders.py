@@ -133,7 +133,11 @@ def _without_progress(source: Source, over: ast.expr) -> ast.expr:
     """What a loop runs over without the bar around it, also `bar = tqdm(loader)` in a statement of its own."""
     for _ in range(4):
         bindings = source.lookup(over) if isinstance(over, ast.Name) else []
-        shown = (assigned_value(source, bindings[0]) or _entered(source, bindings[0])) if len(bindings) == 1 else None
+        shown = (
+            (assigned_value(source, bindings[0]) or _context_behind(source, bindings[0]))
+            if len(bindings) == 1
+            else None
+        )
         bar = over if isinstance(over, ast.Call) else shown
         passed = _passed_on(source, bar) if isinstance(bar, ast.Call) else None
         if passed is None:
@@ -142,7 +146,7 @@ def _without_progress(source: Source, over: ast.expr) -> ast.expr:
     return over
 
 
-def _entered(source: Source, binding: ast.AST) -> ast.expr | None:
+def _context_behind(source: Source, binding: ast.AST) -> ast.expr | None:
     """`tqdm(loader)` of `with tqdm(loader) as bar`."""
     item = source.parent(binding)
     return item.context_expr if isinstance(item, ast.withitem) and item.optional_vars is binding else None
@@ -266,7 +270,7 @@ def _loaders_bound(source: Source, binding: ast.AST, known: frozenset[int]) -> C
         return ()
     if value is not None:
         return loaders(source, value, known)
-    if (entered := _entered(source, binding)) is not None:  # `with tqdm(loader) as batches`
+    if (entered := _context_behind(source, binding)) is not None:  # `with tqdm(loader) as batches`
         return loaders(source, entered, known)
     parent = source.parent(binding)
     statement = source.parent(parent) if isinstance(parent, (ast.Tuple, ast.List)) else None
