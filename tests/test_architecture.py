@@ -253,7 +253,6 @@ SHARED_BY_FEWER = {
     "taint": "where tensors lie is asked of any program; both rules that ask it are about other things",
     "kinds": "the lattice of taint",
     "device_calls": "what calls do in taint",
-    "opaque": "whether a call runs code that nobody sees; both rules that ask it are about other things",
 }
 
 

@@ -1,0 +1,166 @@
+"""Whether what is added is surely a tensor, so that it can be detached."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from perfaudit.static.source import Function, Loop, Source
+from perfaudit.static.understanding.backward import backward_calls
+from perfaudit.static.understanding.losses import backward_operand, key, makes_loss
+from perfaudit.static.understanding.values import UNKNOWN, assigned_value, constant, enclosing_function, resolve
+
+_READS = {"item", "tolist", "detach", "numpy"}
+
+
+def is_tensor(source: Source, term: ast.expr, root: Loop | Function, returned: set[str] | None = None) -> bool:
+    """Whether a term is provably a tensor where it stands, by what binds its name in a loop or function.
+
+    Either `backward` was called on this very name since it was bound, or all that binds it makes tensors. `returned`
+    are names that a function of this file gives its loss to.
+    """
+    name_node = term.func.value if isinstance(term, ast.Call) and isinstance(term.func, ast.Attribute) else term
+    name = key(name_node)
+    bindings = [node for node in ast.walk(root) if binds(node, name)]
+    bindings = [node for node in bindings if not isinstance(source.parent(node), ast.AugAssign)]  # still a tensor
+    values = {id(node): bound_value(source, node) for node in bindings}
+    if any(
+        value is not None and is_number(source, value) for value in (*values.values(), *_before(source, root, name))
+    ):
+        return False
+    if name in (returned or ()):
+        return len(bindings) == 1
+    backwards = [
+        call
+        for call in backward_calls(source)
+        if any(ancestor is root for ancestor in source.ancestors(call))
+        and key(_differentiated_tensor(source, root, backward_operand(source, call))) == name
+    ]
+    if not backwards:
+        return bool(bindings) and all(value is not None and _makes_tensor(source, value) for value in values.values())
+    place = _place(term)
+    nearest = min(backwards, key=lambda call: (abs(call.lineno - place[0]), abs(call.col_offset - place[1])))
+    first, last = sorted((place, _place(nearest)))
+    if any(first < _place(node) < last for node in bindings):
+        return False
+    return all(any(_follows(source, call, node) for call in backwards) for node in bindings)
+
+
+def binds(node: ast.AST, name: str) -> bool:
+    """Whether a node binds a name (as `key` writes it) or what it is an item or attribute of; `losses[k] = x` binds any item."""
+    is_target = isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)) and isinstance(
+        node.ctx, (ast.Store, ast.Del)
+    )
+    if is_target and isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Constant):
+        held = key(node.value)
+        return bool(held) and name.startswith(f"{held}[")
+    bound = key(node) if is_target else ""
+    return bool(bound) and (name == bound or name.startswith((f"{bound}.", f"{bound}[")))
+
+
+def bound_value(source: Source, binding: ast.AST) -> ast.expr | None:
+    parent = source.parent(binding)
+    return parent.value if isinstance(parent, ast.AugAssign) else assigned_value(source, binding)
+
+
+def _before(source: Source, root: Loop | Function, name: str) -> Iterator[ast.expr | None]:
+    """What the name gets in the function around, outside the loop."""
+    around = enclosing_function(source, root) or source.tree
+    for node in ast.walk(around):
+        if binds(node, name) and _place(node) < _place(root) and enclosing_function(source, node) in (around, None):
+            yield bound_value(source, node)
+
+
+def is_number(source: Source, value: ast.expr) -> bool:
+    """Whether an expression may be no tensor, or one without a graph: a constant, `.item()`, `float(x)`, `.detach()`."""
+    if isinstance(value, ast.IfExp):
+        return is_number(source, value.body) or is_number(source, value.orelse)
+    if isinstance(value, ast.BoolOp):
+        return any(is_number(source, part) for part in value.values)
+    if isinstance(value, ast.BinOp):
+        sides = (value.left, value.right)
+        return any(is_number(source, s) and constant(source, s) is UNKNOWN for s in sides) or all(
+            is_number(source, s) for s in sides
+        )
+    if isinstance(value, (ast.UnaryOp, ast.NamedExpr)):
+        return is_number(source, value.operand if isinstance(value, ast.UnaryOp) else value.value)
+    if isinstance(value, ast.Attribute):
+        return value.attr == "data"
+    if isinstance(value, ast.Call):
+        if isinstance(value.func, ast.Name):
+            return value.func.id in ("float", "int", "round", "len")
+        if isinstance(value.func, ast.Attribute):
+            return value.func.attr in _READS or is_number(source, value.func.value)
+        return False
+    return constant(source, value) is not UNKNOWN
+
+
+def _differentiated_tensor(source: Source, root: Loop | Function, node: ast.expr) -> ast.expr:
+    """The one tensor that a backward pass starts from: `x` of `x`, `x / 4`, `scaler.scale(x)`, `x.mean()`."""
+    if isinstance(node, ast.NamedExpr):
+        return node.target
+    if isinstance(node, ast.BinOp):
+        bound = any(binds(inner, key(node.right)) for inner in ast.walk(root))
+        plain = isinstance(node.right, ast.Constant) or (key(node.right) and not bound)
+        if isinstance(node.op, (ast.Div, ast.Mult)) and plain:
+            return _differentiated_tensor(source, root, node.left)
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        if node.func.attr == "scale" and len(node.args) == 1:
+            return _differentiated_tensor(source, root, node.args[0])
+        if node.func.attr in ("mean", "sum", "div", "clone", "squeeze") and not source.qualified_name(node.func):
+            return _differentiated_tensor(source, root, node.func.value)
+    return node
+
+
+def _makes_tensor(source: Source, value: ast.expr) -> bool:
+    """Whether an expression is a tensor whatever its names hold: a criterion of torch, arithmetic with one."""
+    if isinstance(value, ast.BinOp):
+        return _makes_tensor(source, value.left) or _makes_tensor(source, value.right)
+    if isinstance(value, ast.UnaryOp):
+        return not isinstance(value.op, ast.Not) and _makes_tensor(source, value.operand)
+    if not isinstance(value, ast.Call):
+        return False
+    if makes_loss(source, value) or _is_moved_criterion(source, value.func):
+        return True
+    is_method = isinstance(value.func, ast.Attribute) and value.func.attr in ("mean", "sum", "squeeze")
+    return is_method and isinstance(value.func, ast.Attribute) and _makes_tensor(source, value.func.value)
+
+
+def _is_moved_criterion(source: Source, func: ast.expr) -> bool:
+    """Whether a function that is called is a loss of torch's on its device, `nn.MSELoss().to(device)`."""
+    made = resolve(source, func)
+    while isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute) and made.func.attr in ("to", "cuda"):
+        made = made.func.value
+    name = (source.qualified_name(made.func) or "") if isinstance(made, ast.Call) else ""
+    return name.startswith("torch.nn.") and name.endswith("Loss")
+
+
+def _follows(source: Source, call: ast.Call, binding: ast.AST) -> bool:
+    """Whether a backward pass comes behind a binding, and not in another branch of the same condition."""
+    if _place(call) < _place(binding):
+        return False
+    path = {id(ancestor): child for ancestor, child in _steps(source, binding)}
+    for ancestor, child in _steps(source, call):
+        if id(ancestor) in path:
+            if not isinstance(ancestor, (ast.If, ast.Try, ast.Match)):
+                return True
+            return _branch(ancestor, child) == _branch(ancestor, path[id(ancestor)])
+    return False
+
+
+def _steps(source: Source, node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
+    child = node
+    for ancestor in source.ancestors(node):
+        yield ancestor, child
+        child = ancestor
+
+
+def _branch(statement: ast.AST, child: ast.AST) -> str:
+    for field, value in ast.iter_fields(statement):
+        if isinstance(value, list) and any(part is child for part in value):
+            return field if field in ("body", "orelse", "finalbody") else f"{field} {id(child)}"
+    return ""
+
+
+def _place(node: ast.AST) -> tuple[int, int]:
+    return (getattr(node, "lineno", 0), getattr(node, "col_offset", 0))
