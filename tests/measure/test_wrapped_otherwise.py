@@ -46,7 +46,7 @@ def trained(other):
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     training, wrapped, buckets = SimpleNamespace(optimizers=[optimizer]), WrappedOtherwise(), set()
     generator = torch.Generator().manual_seed(dist.get_rank())
-    for step in range(40):
+    for step in range(24):
         setting = settings[step // 2 % len(settings)] if other and step % 5 else None
         with wrapped.in_place(training, setting) if setting else contextlib.nullcontext():
             loss = (model(torch.randn(8, 300, generator=generator)) - 1).square().mean()
