@@ -63,7 +63,7 @@ def evaluated_only(
             continue
         if needs_gradients(source, loop, name) or proves_no_graph(loop, runs):
             continue
-        if (seen := _seen_loop(source, loop, runs, name, value)) is not None:
+        if (seen := _seen_loop(source, loop, runs, name, value, ways)) is not None:
             yield loop, seen
 
 
@@ -129,12 +129,14 @@ def _recorded_for_nothing(source: Source, loop: Loop, model: str, ways: frozense
         return None
     if may_be_frozen(source, model) or needs_gradients(source, loop, model) or proves_no_graph(loop, runs):
         return None
-    if graph_escapes(source, loop, runs) or unseen_call(source, loop, runs, model) is not None:
+    if graph_escapes(source, loop, runs) or unseen_call(source, loop, runs, model, ways) is not None:
         return None
     return min(runs, key=lambda run: (run.lineno, run.col_offset))
 
 
-def _seen_loop(source: Source, loop: Loop, runs: list[ast.Call], name: str, value: ast.expr) -> Seen | None:
+def _seen_loop(
+    source: Source, loop: Loop, runs: list[ast.Call], name: str, value: ast.expr, ways: frozenset[str]
+) -> Seen | None:
     first = min(runs, key=lambda run: (run.lineno, run.col_offset))
     message = f"`{source.brief(first)}` runs in eval mode, but records a graph, which no backward pass"
     if graph_escapes(source, loop, runs):
@@ -147,7 +149,7 @@ def _seen_loop(source: Source, loop: Loop, runs: list[ast.Call], name: str, valu
             f"`{source.brief(first)}` runs in eval mode, but records a graph, and what is kept of it holds on to it",
             Proposal("run the function under `torch.no_grad()`, if nothing differentiates what it returns"),
         )
-    if (unseen := unseen_call(source, loop, runs, name)) is not None:
+    if (unseen := unseen_call(source, loop, runs, name, ways)) is not None:
         advice = f"run the loop under `torch.no_grad()`, if `{source.brief(unseen)}` differentiates nothing"
         return Seen(first, f"{message} in this file uses", Proposal(advice))
     if _keeps_results(source):

@@ -6,6 +6,7 @@ import ast
 import re
 
 from perfaudit.expressions import regex
+from perfaudit.static.checks.eval_without_no_grad.eval_mode import is_train_false
 from perfaudit.static.checks.eval_without_no_grad.evaluations import names_given
 from perfaudit.static.checks.eval_without_no_grad.wanted_gradients import gets
 from perfaudit.static.source import Loop, Source
@@ -28,8 +29,13 @@ MODEL_METHODS = {
 }
 
 
-def unseen_call(source: Source, loop: Loop, runs: list[ast.Call], model: str) -> ast.Call | None:
-    """A call in the loop that may differentiate in code this file does not show; the model's own call if it may."""
+def unseen_call(
+    source: Source, loop: Loop, runs: list[ast.Call], model: str, ways: frozenset[str] = frozenset()
+) -> ast.Call | None:
+    """A call in the loop that may differentiate in code this file does not show; the model's own call if it may.
+
+    ways: methods of the model's class, which do not.
+    """
     if any(_wraps_a_model(source, made) for run in runs for made in made_of(source, run.func)):
         return runs[0]
     models = {model, *(dotted_name(c.func.value) for c in source.calls(".eval") if isinstance(c.func, ast.Attribute))}
@@ -44,7 +50,8 @@ def unseen_call(source: Source, loop: Loop, runs: list[ast.Call], model: str) ->
             if function is not None and id(function) not in known:
                 pending.append((function, models | names_given(call, function, run_here)))
             is_model = dotted_name(call.func).removesuffix(".forward").removesuffix(".module") in run_here - {""}
-            if is_model or _is_method_of(call, run_here):
+            is_model = is_model or (call in runs and last_name(call.func) in ways)
+            if is_model or _is_method_of(call, run_here) or is_train_false(call):
                 continue
             if is_opaque(source, call) or (_root(call.func) & holders and not reports(call)):
                 return call
