@@ -13,7 +13,7 @@ from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.no_grad import NO_GRAD, SET_GRAD
 
-FORWARD = regex(r"__call__|(\w+_)?forward(_\w+)?|extract_features?")
+FORWARD = regex(r"__call__|(\w+_)?forward(_\w+)?|extract_features?|encoder|decoder|backbone")
 
 
 def runs_model(source: Source, call: ast.Call, model: str, ways: frozenset[str] = frozenset()) -> bool:
