@@ -157,8 +157,9 @@ def _lead(
         while not report.interrupted and sets.is_complete:
             left = budget - (time.monotonic() - began)
             if waiting and not race.order() and BASE not in race.failures:
-                number = _number_that_fit(left, took if race.settings else SET_OVER_FIRST * took)
-                race.admit(waiting[: number if race.settings else max(1, number)])
+                is_first = not race.settings  # one is raced, however little time there is
+                number = max(int(is_first), _number_that_fit(left, SET_OVER_FIRST * took if is_first else took))
+                race.admit(waiting[:number])
                 del waiting[:number]
             order = race.order()
             if not order or left < took * len(order):
@@ -174,7 +175,7 @@ def _lead(
             took = (time.monotonic() - began_generation) / len(order)
         if waiting and not report.interrupted and BASE not in race.failures:
             screened.left.append(
-                f"{', '.join(each.key for each in waiting)}: not raced in fresh sets, for which the budget had no time: "
+                f"not raced in fresh sets, for which the budget had no time: {'; '.join(each.key for each in waiting)}; "
                 "--budget gives more"
             )
     except KeyboardInterrupt:

@@ -85,7 +85,7 @@ def race_patched(
                 settled=race.settled_keys, memo=session.record, nodes=nodes,
             )  # fmt: skip
         finally:
-            session.sent.append(race.ledger.on_nodes)
+            session.sent.append((race.ledger.on_nodes, nodes.words if nodes is not None else ""))
 
 
 def check_patched(session: Session, profile: Profile, race: SourceRace, deadline: Deadline | None = None) -> None:

@@ -72,7 +72,7 @@ def tune(
     deadline = Deadline(budget, clock)
     at_work = workshop_for(workshop, replace(target, in_place=in_place), device, watch, timeout)
     progress, record, files = Progress(Climb(allow) if allow is not None else None), Record(), dict[str, str]()
-    sent = list[int]()
+    sent = list[tuple[int, str]]()
     try:
         with interruptible() as interrupted, at_work as workshop:
             if target.is_script:
@@ -100,7 +100,7 @@ def tune(
         record.end("failed")
         raise
     changed, ended = changed_files(files), [INTERRUPTED] if interrupted[0] else []
-    ended += filter(None, [record.journal.trouble, why_nothing_went_out(on, allow is not None, sent) if on else ""])
+    ended += filter(None, [record.journal.trouble, words_of_nodes(on, allow is not None, sent) if on else ""])
     if changed:
         ended.append(f"{', '.join(changed)} changed while it was measured: nothing of this can be applied")
     report = report_of(target, progress, interrupted[0], ended, withhold=bool(changed))
@@ -109,10 +109,12 @@ def tune(
     return report
 
 
-def why_nothing_went_out(on: str, climbs: bool, sent: Sequence[int]) -> str:
-    """Why nodes have measured nothing, "" where they have. sent: generations that they have measured, race by race."""
-    if any(sent):
-        return ""
+def words_of_nodes(on: str, climbs: bool, sent: Sequence[tuple[int, str]]) -> str:
+    """What nodes have measured, or why nothing. sent: generations, and the nodes that have measured them, race by race."""
+    if number := sum(each for each, _ in sent):
+        nodes = ", ".join(dict.fromkeys(words for each, words in sent if each))
+        generations = f"{number} generation{'s' if number > 1 else ''}"
+        return f"{generations} of the race in fresh processes measured on {nodes}; the rest on this machine"
     if not climbs:
         why = "nodes measure the race of a climb's patch, and single knobs are searched on this machine: --all climbs"
     elif sent:

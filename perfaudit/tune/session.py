@@ -27,7 +27,7 @@ class Session:
     timeout: seconds that loading or one step may take. memory_limit: bytes that the peak of a step with a patch may have; None
     where nobody said. skips_idle: leave out knobs whose part of the step is too small to gain anything; those asked for are
     searched. digests: SHA-256 of the project's files by path, when it began. nodes: opens those that
-    measure generations of the patched source; sent: how many they have measured, race by race.
+    measure generations of the patched source; sent: how many they have measured, and who they are, race by race.
     """
 
     target: Target
@@ -41,7 +41,7 @@ class Session:
     cores: int = field(default_factory=usable_cores)
     digests: Mapping[str, str] = field(default_factory=dict)
     nodes: OpenNodes = no_nodes
-    sent: list[int] = field(default_factory=list)
+    sent: list[tuple[int, str]] = field(default_factory=list)
 
     @cached_property
     def questions(self) -> Questions:

@@ -190,7 +190,9 @@ def test_what_the_budget_has_no_time_for_is_told_by_what_was_raced_and_not_by_th
     report = _lead(sets, Place(0, 2, 0, 2), Target("train.py"), Script("train.py", (), False), budget, ALLOWED, False)  # type: ignore[arg-type]
     left = [note for note in report.notes if "not raced in fresh sets" in note]
     assert len(report.trials) - 1 == raced
-    assert [note.endswith("for which the budget had no time: --budget gives more") for note in left] == [True] * is_left
+    others = "static_graph=True; gradient_as_bucket_view=True, static_graph=True; bucket_cap_mb=5; bucket_cap_mb=100"
+    said = f"not raced in fresh sets, for which the budget had no time: {others}; comm_hook='fp16_compress_hook'; "
+    assert left == [f"{said}--budget gives more"] * is_left
     assert {trial.status for trial in report.trials} == ({"ok"} if budget else {"not_measured"})
 
 

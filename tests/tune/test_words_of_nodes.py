@@ -1,0 +1,45 @@
+"""What the report of `tune --on ray` says of nodes."""
+
+from __future__ import annotations
+
+import pytest
+
+from perfaudit.tune.report import words_of_nodes
+
+NODES = "2 nodes of Ray: a processor"
+
+
+@pytest.mark.parametrize(
+    ("climbs", "sent", "said"),
+    [
+        (
+            True,
+            [(3, NODES)],
+            f"3 generations of the race in fresh processes measured on {NODES}; the rest on this machine",
+        ),
+        (
+            True,
+            [(0, NODES), (1, NODES)],
+            f"1 generation of the race in fresh processes measured on {NODES}; the rest on this machine",
+        ),
+        (
+            True,
+            [],
+            "--on ray: nothing went out, because no patch came to the race in fresh processes, which is what nodes measure",
+        ),
+        (
+            True,
+            [(0, NODES)],
+            "--on ray: nothing went out, because the race of the patched source ended with its first generation, which is "
+            "measured on this machine",
+        ),
+        (
+            False,
+            [],
+            "--on ray: nothing went out, because nodes measure the race of a climb's patch, and single knobs are searched on "
+            "this machine: --all climbs",
+        ),
+    ],
+)
+def test_what_nodes_have_measured_is_told_or_why_nothing(climbs: bool, sent: list[tuple[int, str]], said: str) -> None:
+    assert words_of_nodes("ray", climbs, sent) == said
