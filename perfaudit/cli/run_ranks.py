@@ -199,11 +199,14 @@ class Ranks:
             raise Stopped(f"rank {rank} {how}, and this one has waited {ALONE_SECONDS:.0f} s for it")
 
     def _dealt_in_turn(self) -> str:
-        """That this node has ranks whose numbers are not in a row, so that these cannot find each other; "" for none."""
+        """That this node has ranks whose numbers are not in a row, so that these cannot find each other; "" for none.
+
+        Where several nodes are played on one, each has ranks beside those of the others, and all of its own.
+        """
         if self.members == self.place.ranks:  # on one node, or in a folder that all nodes see
             return ""
-        here = self._meeting.ranks_of_node()
-        if here <= {*self.numbers}:
+        here, wanted = self._meeting.ranks_of_node(), {*self.numbers}
+        if here <= wanted or wanted <= here or self._clock() - self._began < GREET_SECONDS:
             return ""
         return (
             f"{_rank_words(sorted(here))} of {self.place.ranks} are on one node, and their numbers are not in a row: name a "
