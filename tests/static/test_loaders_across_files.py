@@ -247,3 +247,17 @@ def test_a_helper_of_another_file_copies_the_batch(project: Folder, helpers: str
     assert all(place in f.message for place, f in zip(said, found, strict=True))
     pageable = HANDS_BATCHES.replace(", pin_memory=True", "")
     assert findings_in(project(**{"helpers.py": helpers, "train.py": pageable}), "train.py", "PA104") == []
+
+
+def test_workers_start_anew_where_another_file_begins_a_pass_on_each_step(project: Folder) -> None:
+    """Advice, no patch: `next(iter(loader))` would start them on every step."""
+    loop = "for step in range(1000):\n    x, y = {taken}\n    loss = model(x.cuda(), y)\n    loss.backward()\n"
+    data = (
+        "import os\nfrom torch.utils.data import DataLoader\nloader = DataLoader(Images(os.getcwd()), batch_size=8)\n"
+    )
+    for taken, has_patch in (("next(iter(loader))", False), ("next(batches)", True)):
+        head = "import torch\nfrom data import loader\ndef main():\n    batches = iter(loader)\n    "
+        text = head + loop.format(taken=taken).replace("\n", "\n    ") + "\nif __name__ == '__main__':\n    main()\n"
+        folder = project(**{"data.py": data, "main.py": text})
+        found = findings_in(folder, "data.py", "PA101")
+        assert [bool(finding.fix and finding.fix.edits) for finding in found] == [has_patch]

@@ -24,7 +24,11 @@ from perfaudit.static.checks.dataloader_no_workers.loader_uses import (
     takes_one_batch,
     takes_samples_in_order,
 )
-from perfaudit.static.checks.dataloader_no_workers.sample_work import is_part_of_dataset, only_arranges
+from perfaudit.static.checks.dataloader_no_workers.sample_work import (
+    is_part_of_dataset,
+    makes_arrays_only,
+    only_arranges,
+)
 from perfaudit.static.checks.dataloader_no_workers.samples import has_nothing_to_pin
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
@@ -67,8 +71,10 @@ def dataloader_no_pin_memory(source: Source, call: ast.Call) -> Iterator[Seen]:
         return
     if _runs_on_tpu(source) or is_part_of_dataset(source, call) or has_nothing_to_pin(source, call):
         return
-    if takes_one_batch(source, call) or _is_branch_without(
-        source, call, argument(source, call, "num_workers", NUM_WORKERS)
+    if (
+        makes_arrays_only(source, call)
+        or takes_one_batch(source, call)
+        or _is_branch_without(source, call, argument(source, call, "num_workers", NUM_WORKERS))
     ):
         return
     how = _how(source, pinned, unless)

@@ -49,6 +49,7 @@ from perfaudit.static.understanding.devices import changes_default_device
 from perfaudit.static.understanding.entry import ARGUMENTS_OF_TRAINER, runs_unguarded
 from perfaudit.static.understanding.evaluation import EVALUATION_NAME
 from perfaudit.static.understanding.loaders import PIN_MEMORY, passes, pin_memory
+from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.program_settings import default_in_program
 from perfaudit.static.understanding.step_loops import step_loops
 from perfaudit.static.understanding.values import ABSENT, UNKNOWN, Argument, argument, assigned_value, constant
@@ -234,6 +235,13 @@ def _proposal(
             f'put what {script} runs under `if __name__ == "__main__":`, then load with {START_WITH} workers: where they '
             "are spawned (Windows, macOS, Linux from Python 3.14 on) each one runs the script again"
         )
+    if source.neighbours is not None and (
+        script := source.neighbours.some_importer(_restarts_each_step, _takes_of_new_pass)
+    ):
+        return Proposal(
+            f"keep one pass over the loader for many steps, then load with workers: `{script.rpartition('/')[2]}` takes each "
+            "batch of a new pass, which would start them anew"
+        )
     if source.neighbours is not None and (script := source.neighbours.some_importer(_imports_jax, _names_jax)):
         return Proposal(
             f'load with {START_WITH} workers and `multiprocessing_context="spawn"`: `{script.rpartition("/")[2]}` uses JAX, '
@@ -268,6 +276,24 @@ def _about_stream(stream: Found) -> str:
     return (
         f"let `{name}` share out its samples by `get_worker_info()`, then load with workers: "
         "as it is, every worker would yield every sample"
+    )
+
+
+def _takes_of_new_pass(text: str) -> bool:
+    return "next(iter(" in text
+
+
+def _restarts_each_step(source: Source) -> bool:
+    """Whether a file takes batches of `next(iter(loader))` in a training loop: each begins a new pass."""
+    return any(
+        isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Name)
+        and call.func.id == "next"
+        and call.args
+        and isinstance(begun := call.args[0], ast.Call)
+        and last_name(begun.func) == "iter"
+        for step in step_loops(source)
+        for call in ast.walk(step.loop)
     )
 
 

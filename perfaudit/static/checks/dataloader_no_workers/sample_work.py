@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import sys
 
 from perfaudit.expressions import regex
@@ -28,6 +29,7 @@ _WORKS = regex(
     r"|[Tt]okeniz(?!er\.pad\b)|Image\b|cv2|librosa|audio|soundfile|wav|resampl|stft|fft|mel_|[Ss]pectr|skimage|scipy|frombuffer|process|featuri"
     r"|interpol|dgl\.batch|\.from_data_list|graph|sleep|parse|json|pickle|h5|lmdb|mmap|memmap|sql|request|render|simulat"
 )
+_OF_TENSORS = regex(r"torch|[Tt]ensor|transform|default_collate|\bdgl\b|\bjax\b")
 _FLIPPED_TENSOR = regex(r"\.flip\(\s*[\[(]?-?\d")  # a view that is copied, in microseconds
 _KNOWN = {"torch", "numpy", *sys.stdlib_module_names}
 _BASES_WITHOUT_SAMPLES = ("torch.utils.data.Dataset", "torch.utils.data.dataset.Dataset")
@@ -67,6 +69,8 @@ def _only_arranges(source: Source, call: ast.Call, dataset: Argument) -> bool:
     collate = _collate(source, call)
     if any(_draws_in_loops(function) for _, function in made if collate is None or function is not collate[1]):
         return False
+    if any(_draws_for_each_part(source, inside, function) for inside, function in made):
+        return False
     return not any(
         _WORKS.search(_FLIPPED_TENSOR.sub("", _code(inside, part)))
         for inside, function in made
@@ -91,6 +95,28 @@ def _draws_in_loops(function: Function) -> bool:
         for statement in ast.walk(loop)
         if isinstance(statement, ast.Assign)
         for target in statement.targets
+    )
+
+
+def _draws_for_each_part(source: Source, inside: Source, function: Function) -> bool:
+    """Whether a loop fills a list with what is drawn until it fits: `negatives.append(draw_other(items))` for each item."""
+    for loop in (node for node in ast.walk(function) if isinstance(node, ast.For)):
+        calls = [node for part in loop.body for node in ast.walk(part) if isinstance(node, ast.Call)]
+        fills = any(isinstance(call.func, ast.Attribute) and call.func.attr == "append" for call in calls)
+        if fills and any(_draws_until_it_fits(source, inside, call) for call in calls):
+            return True
+    return False
+
+
+def _draws_until_it_fits(source: Source, inside: Source, call: ast.Call) -> bool:
+    found = function_named(inside, call.func) if isinstance(call.func, (ast.Name, ast.Attribute)) else None
+    dotted = inside.qualified_name(call.func)
+    if found is None and dotted and inside is not source and source.neighbours is not None:
+        found = source.neighbours.definition_of(dotted, inside)
+    loops = [node for node in ast.walk(found[1]) if isinstance(node, ast.While)] if found is not None else []
+    drawn = [node for loop in loops for node in ast.walk(loop) if isinstance(node, ast.Call)]
+    return found is not None and any(
+        (found[0].qualified_name(node.func) or "").startswith(("random.", "numpy.random.")) for node in drawn
     )
 
 
@@ -128,6 +154,74 @@ def collates_on_device(source: Source, call: ast.Call) -> bool:
         return False
     inside, function = found
     return any(isinstance(node, ast.Call) and moves_to_device(inside, node) for node in ast.walk(function))
+
+
+def makes_arrays_only(source: Source, call: ast.Call) -> bool:
+    """Whether a batch is NumPy arrays, which no loader pins: its collate function makes them of all that it is given.
+
+    Or it, what it calls and the samples' own code are in sight, and do with NumPy what they do.
+    """
+    found = _collate(source, call)
+    if found is None:
+        return False
+    if _puts_all_into_arrays(*found):
+        return True
+    owner = _class(source, argument(source, call, "dataset", 0))
+    item = _find_method(*owner, "__getitem__") if owner is not None else None
+    if owner is None or item is None or _OF_TENSORS.search(item[0].text_of(item[1])):
+        return False
+    made, edge = {id(found[1]): found}, [found]
+    for _ in range(FOLLOW + 1):  # a helper in a helper, too
+        further = [place for inside, function in edge for place in _further(inside, function, owner)]
+        edge = [(place[0], place[1]) for place in further if place is not None and id(place[1]) not in made]
+        if len([place for place in further if place is None]):
+            return False
+        made.update({id(function): (inside, function) for inside, function in edge})
+    texts = [inside.text_of(function) for inside, function in made.values()]
+    return not edge and any("np." in text for text in texts) and not any(_OF_TENSORS.search(text) for text in texts)
+
+
+def _further(source: Source, function: Function, owner: Class) -> list[Place | None]:
+    """The functions of the project that a function calls; None for one that is not in sight."""
+    found: list[Place | None] = []
+    for node in ast.walk(function):
+        if not isinstance(node, ast.Call):
+            continue
+        if isinstance(node.func, ast.Attribute) and dotted_name(node.func.value) == "self":
+            found.append(_find_method(*owner, node.func.attr))
+        elif isinstance(node.func, ast.Name) and not hasattr(builtins, node.func.id):
+            there = function_named(source, node.func)
+            found.append((there[0], there[1]) if there is not None and isinstance(there[1], FUNCTIONS) else None)
+    return found
+
+
+def _puts_all_into_arrays(source: Source, function: Function) -> bool:
+    """Whether a collate function takes of the samples only `np.array([sample[key] for sample in batch])`, and their keys."""
+    given = [a for a in function.args.args if a.arg != "self"]
+    if len(given) != 1:
+        return False
+    uses = source.uses_of(given[0], given[0].arg)
+    return (
+        bool(uses)
+        and any(_is_in_array(source, use) for use in uses)
+        and all(_is_in_array(source, use) or _is_measure(source, use) for use in uses)
+    )
+
+
+def _is_in_array(source: Source, use: ast.AST) -> bool:
+    generator = source.parent(use)
+    comprehension = source.parent(generator) if isinstance(generator, ast.comprehension) else None
+    call = source.parent(comprehension) if comprehension is not None else None
+    return isinstance(call, ast.Call) and (source.qualified_name(call.func) or "").startswith("numpy.")
+
+
+def _is_measure(source: Source, use: ast.AST) -> bool:
+    """`len(batch)` and `batch[0].keys()`."""
+    parent = source.parent(use)
+    if isinstance(parent, ast.Subscript):
+        owner = source.parent(parent)
+        return isinstance(owner, ast.Attribute) and owner.attr in ("keys", "shape")
+    return isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name) and parent.func.id == "len"
 
 
 def is_part_of_dataset(source: Source, call: ast.Call) -> bool:
