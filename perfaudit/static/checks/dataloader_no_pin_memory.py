@@ -18,8 +18,8 @@ from perfaudit.static.checks.dataloader_no_workers.datasets import (
 from perfaudit.static.checks.dataloader_no_workers.loader_uses import (
     feeds_no_long_training,
     is_asked_for_batches,
-    is_script_that_evaluates,
     says_why_not,
+    serves_evaluation_only,
     stays_on_host,
     takes_one_batch,
     takes_samples_in_order,
@@ -99,7 +99,7 @@ def dataloader_no_pin_memory(source: Source, call: ast.Call) -> Iterator[Seen]:
         and not _moves_batches(source)
         and bool(source.neighbours.some_importer(_converts_first, runs_backward))
     )
-    is_small = takes_samples_in_order(source, call) or is_script_that_evaluates(source)
+    is_small = takes_samples_in_order(source, call) or serves_evaluation_only(source, call)
     yield Seen(call, message, fix, hint=is_converted or is_small)
 
 

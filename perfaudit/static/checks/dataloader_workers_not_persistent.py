@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from perfaudit.expressions import regex
 from perfaudit.static import edit
+from perfaudit.static.checks.dataloader_no_workers.samples import class_of_samples
 from perfaudit.static.old_torch import needs_old_torch
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
@@ -41,8 +42,21 @@ def dataloader_workers_not_persistent(source: Source, call: ast.Call) -> Iterato
         call,
         f"`{source.brief(call.func)}` with `num_workers={source.brief(workers)}` starts its workers anew for every epoch",
         Proposal("keep the workers between epochs", _keep_workers(source, call, workers)),
-        hint=_is_shown(source, call) or (bool(over) and not any(_trains(source, item) for item in over)),
+        hint=_is_shown(source, call)
+        or _goes_through_pairs(source, call)
+        or (bool(over) and not any(_trains(source, item) for item in over)),
     )
+
+
+def _goes_through_pairs(source: Source, call: ast.Call) -> bool:
+    """Whether an epoch goes through all pairs of what the data set is given: so long that its end does not count."""
+    dataset = argument(source, call, "dataset", 0)
+    found = class_of_samples(source, dataset) if isinstance(dataset, ast.expr) else None
+    if found is None:
+        return False
+    inside, definition = found[0]
+    names = (inside.qualified_name(node.func) for node in ast.walk(definition) if isinstance(node, ast.Call))
+    return any(name in ("itertools.permutations", "itertools.combinations", "itertools.product") for name in names)
 
 
 def _is_shown(source: Source, call: ast.Call) -> bool:

@@ -9,8 +9,9 @@ from perfaudit.static.checks.data_parallel.program import Refused
 from perfaudit.static.checks.data_parallel.ranks import launcher, patch, title
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
-from perfaudit.static.understanding.defaults import written_default
+from perfaudit.static.understanding.defaults import default, written_default
 from perfaudit.static.understanding.distributed import derived_calls, only_evaluates, wraps_otherwise
+from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.values import argument, resolve
 
 
@@ -43,6 +44,7 @@ def _check_call(source: Source, call: ast.Call) -> Iterator[Seen]:
     if isinstance(devices, (ast.List, ast.Tuple)) and len(devices.elts) <= 1:  # one device: called as it is
         return
     is_one = isinstance(devices, ast.expr) and _is_one_by_default(source, devices)
+    is_one = is_one or _is_wrapped_before(source, call) or _is_left_out(source, call)
     model = source.brief(call.args[0], 30) if call.args else "model"
     message = f"`{source.brief(call)}` copies `{model}` to every GPU on each step, all driven by one Python process"
     if wraps_otherwise(source):
@@ -64,9 +66,42 @@ def _check_call(source: Source, call: ast.Call) -> Iterator[Seen]:
 
 
 def _is_one_by_default(source: Source, devices: ast.expr) -> bool:
-    """Whether the devices are a parameter with one device as its default, `gpu_ids=[0]`: the model is then called as it is."""
+    """Whether the devices are one unless somebody says otherwise: the model is then called as it is.
+
+    A parameter with the default `gpu_ids=[0]`; `range(args.num_gpu)` of an option that is 1.
+    """
+    if isinstance(devices, ast.Call) and last_name(devices.func) == "range" and len(devices.args) == 1:
+        given = default(source, devices.args[0])
+        return given is not None and given.value == 1
     written = written_default(source, devices)
     return isinstance(written, (ast.List, ast.Tuple)) and len(written.elts) == 1
+
+
+def _is_wrapped_before(source: Source, call: ast.Call) -> bool:
+    """Whether a function wraps a model that it is given only if nobody did: `if not isinstance(model, DataParallel)`."""
+    around = source.parent(source.statement(call))
+    match around:
+        case ast.If(
+            test=ast.UnaryOp(op=ast.Not(), operand=ast.Call(func=ast.Name(id="isinstance"), args=[asked, kind]))
+        ):
+            wrapped = call.args[0] if call.args else None
+            given = source.lookup(asked) if isinstance(asked, ast.Name) else []
+            is_same = isinstance(wrapped, ast.Name) and isinstance(asked, ast.Name) and wrapped.id == asked.id
+            return is_same and last_name(kind) == "DataParallel" and any(isinstance(one, ast.arg) for one in given)
+    return False
+
+
+def _is_left_out(source: Source, call: ast.Call) -> bool:
+    """Whether the call stands under a flag that a parameter has as False by default: `def loss(net, x, parallel=False)`."""
+    child: ast.AST = call
+    for ancestor in source.ancestors(call):
+        if isinstance(ancestor, ast.If) and isinstance(ancestor.test, ast.Name):
+            written = written_default(source, ancestor.test)
+            is_off = isinstance(written, ast.Constant) and written.value is False
+            if is_off and any(item is child for item in ancestor.body):
+                return True
+        child = ancestor
+    return False
 
 
 def _runs_without_cuda(source: Source, call: ast.Call) -> bool:

@@ -30,7 +30,9 @@ _ONLY_LOOKS = {"len", "print", "isinstance", "type", "id", "repr", "str", "displ
 _HOLDERS = (ast.Dict, ast.Tuple, ast.List, ast.IfExp, ast.DictComp, ast.ListComp, ast.NamedExpr, ast.Starred)
 _DEVICE = regex(r"cuda|device|gpu|\.to\(|accelerat|fabric|half\(")
 _REASON = regex(r"worker|multi.?process|thread|fork|crash|hang|deadlock|in memory|pickl", re.IGNORECASE)
-_FOR_TEST = regex(r"_(test|eval)_?(data|set|dataset|loader|dataloader)s?(_|$)")  # not one that tests itself
+_FOR_TEST = regex(  # not one that tests itself
+    r"_(test|eval)_?(data|set|dataset|loader|dataloader)s?(_|$)|[a-z]Test(ing)?(Data|Set|Loader)|^(data)?loader_\w+_test$"
+)
 # What trains, or what it trains on: a file without any of these words only looks at its batches.
 _TRAINS = regex(
     r"backward|cuda|device|gpu|\bmps\b|\.to\(|accelerat|trainer|optim|model|net\b|\.fit\(|\.step\(|lightning",

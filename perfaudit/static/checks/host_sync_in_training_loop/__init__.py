@@ -13,7 +13,7 @@ from perfaudit.static.checks.host_sync_in_training_loop.device_sums import sums_
 from perfaudit.static.checks.host_sync_in_training_loop.whole_steps import whole_steps
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Loop, Source
-from perfaudit.static.understanding.demonstrations import is_main_guard
+from perfaudit.static.understanding.demonstrations import is_main_guard, is_test
 from perfaudit.static.understanding.device_calls import is_text, names_cpu
 from perfaudit.static.understanding.devices import device_text, uses_accelerator
 from perfaudit.static.understanding.each_time import runs_each_time, runs_in_any_case
@@ -45,7 +45,7 @@ def host_sync_in_training_loop(source: Source, module: ast.Module) -> Iterator[S
     for step in steps:
         if takes_few_long_steps(source, step) or is_over_written_values(step.loop):
             continue
-        if _is_alone_on_host(source, step):
+        if _is_alone_on_host(source, step) or is_test(source, step.loop):
             continue
         if not updates_anything(step) or trains_on_host(source, step):
             continue
