@@ -159,7 +159,7 @@ def _screen(session: Session, bout: Bout, added: list[Variant], deadline: Deadli
     room = max(1, affordable(bout.ledger, deadline.seconds_left(), 1) - 1)
     measure(
         session.workshop.lab(), [bout.base, *added[:room]], bout.ledger, deadline, 1, f"{bout.name} first look",
-        generations=1, rounds=SCREENING_ROUNDS, memo=session.record,
+        generations=1, rounds=SCREENING_ROUNDS, block_seconds=BLOCK_SECONDS, memo=session.record,
     )  # fmt: skip
 
 

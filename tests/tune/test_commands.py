@@ -68,6 +68,13 @@ Run = Callable[..., Any]
 Project = Callable[..., Path]
 
 
+@pytest.fixture
+def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of a few steps: as many processes and rounds as ever, in a fifth of the time."""
+    monkeypatch.setattr("perfaudit.tune.search.BLOCK_SECONDS", 0.05)
+    monkeypatch.setattr("perfaudit.tune.search.SHORT_BLOCK_SECONDS", 0.05)
+
+
 SEEN = ("screened", "measured")  # the latter where it is the only one that pays: the race of all that does is its own
 
 
@@ -147,6 +154,7 @@ def has_control(report: Any) -> bool:
     return report["calibration"] is not None and report["calibration"]["rounds"] > 0
 
 
+@pytest.mark.usefixtures("short_blocks")
 def test_tune_dataloader_reports_trials_race_and_winner(project: Project, perfaudit: Run) -> None:
     project(**{"train.py": TRAIN})
     report, code = report_of(perfaudit, has_control, "--dataloader", first="24s")
@@ -181,6 +189,7 @@ def test_tune_dataloader_races_loaders_in_one_training_and_the_best_as_source(pr
     assert winner["saving"]["basis"] == "measured"
 
 
+@pytest.mark.usefixtures("short_blocks")
 def test_tune_batch_size_stays_within_the_memory_given(project: Project, perfaudit: Run) -> None:
     project(**{"train.py": TRAIN})
     report, _ = report_of(perfaudit, has_control, "--batch-size", "--memory", "4GiB")
@@ -192,6 +201,7 @@ def test_tune_batch_size_stays_within_the_memory_given(project: Project, perfaud
     assert peaks == sorted(peaks) and len(peaks) >= 3
 
 
+@pytest.mark.usefixtures("short_blocks")
 def test_tune_ema_says_what_each_way_adds(project: Project, perfaudit: Run) -> None:
     project(**{"train.py": TRAIN})
     report, _ = report_of(perfaudit, lambda report: len(report["trials"]) > 4, "--ema", first="12s")

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import pytest
 from forked_programs import run_on_ranks
 
-from perfaudit.cli.ranks_child import free_port
 from perfaudit.static.source import Source
 from perfaudit.tune.ranks.patches import Ranks, Refused
 from perfaudit.tune.ranks.prefetching import candidates
@@ -146,30 +145,13 @@ dist.destroy_process_group()
 def test_what_is_learned_stays_the_same_to_the_bit(tmp_path: Path) -> None:
     found = {"": PROGRAM} | {each.key: each.text for each in candidates([Source("train.py", PROGRAM)], Ranks())}
     assert len(found) == 3
-    losses = losses_of(list(found.values()), tmp_path)
+    losses = [losses_of(text, tmp_path) for text in found.values()]
     assert losses[1:] == [losses[0]] * 2
-    assert [len(each.split()) for each in losses[0]] == [12, 12]
+    assert len(losses[0][0].split()) == 12
 
 
-# Each program in a fork of its rank, which has imported what takes longer than they run; they meet at ports of their own.
-IN_TURN = """
-import os, sys
-import torch.distributed.fsdp
-for port, text in {programs!r}:
-    if not (child := os.fork()):
-        os.environ["MASTER_PORT"] = port
-        exec(compile(text, "train.py", "exec"), {{"__name__": "__main__"}})
-        sys.stdout.flush()
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0
-    print("ended", flush=True)
-"""
-
-
-def losses_of(texts: list[str], folder: Path) -> list[list[str]]:
-    """What each of these programs prints, on each of two ranks."""
-    programs = [(str(free_port()), text) for text in texts]
-    ranks = run_on_ranks(IN_TURN.format(programs=programs), "train.py", [], folder)
+def losses_of(text: str, folder: Path) -> list[str]:
+    """What a program prints on two ranks."""
+    ranks = run_on_ranks(text, "train.py", [], folder)
     assert [each.code for each in ranks] == [0, 0], ranks[0].err + ranks[1].err
-    said = [each.out.split("ended\n") for each in ranks]
-    return [list(each) for each in zip(*said, strict=True)][: len(texts)]
+    return [each.out for each in ranks]
