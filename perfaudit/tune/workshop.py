@@ -104,12 +104,21 @@ class Children:
 
     def ask(self, variant: Variant, *commands: Json) -> list[Json]:
         """Build a variant in a process of its own and give these commands: the facts, then each reply. Raises ChildFailed."""
-        is_plain = not (variant.overlay or variant.applied) and all(command["do"] in AS_IT_IS for command in commands)
+        is_plain = not (variant.overlay or variant.applied) and all(map(self._leaves_as_it_is, commands))
         if is_plain and (self.target.is_script or not may_have_accelerator()):
             return self._ask_waiting(variant, commands)
         with self.new_child() as child:
             facts = child.ask(build_command(target_json(self.target, child), variant, self.device, 0), self.timeout)
             return [facts, *self._replies(child, commands)]
+
+    def _leaves_as_it_is(self, command: Json) -> bool:
+        """Whether the training that waits is fit for a race after a command.
+
+        Steps in one thread are its usual ones where it has no more. A change of the number of threads leaves settings behind.
+        """
+        if command["do"] == "asleep" and self._waiting is not None:
+            return bool(self._waiting[1].get("host", {}).get("threads") == 1)
+        return command["do"] in AS_IT_IS
 
     def _ask_waiting(self, variant: Variant, commands: Sequence[Json]) -> list[Json]:
         """The same of a child that waits with the training as it is, and is raced in later, as long as that goes on.

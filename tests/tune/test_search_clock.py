@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from conftest import FakeClock
+from surveys import profile_of, survey_of
 from switches import Shop as ClimbShop
 from test_climb import Climbing, Switch, climbing, ladder, patched  # noqa: F401  # a fixture
 from test_search import STEP, Shop, Sizes, Steps, search  # noqa: F401  # a fixture
 
 from perfaudit.measure.child_subject import ChildSubject
 from perfaudit.measure.clock import Deadline
-from perfaudit.measure.facts import Facts
+from perfaudit.measure.facts import Facts, Script
 from perfaudit.measure.ledger import Block, Variant
 from perfaudit.measure.runner import TrialFailed
 from perfaudit.measure.watch import Watch
 from perfaudit.report import Report
 from perfaudit.target.names import Target
-from perfaudit.tune.first_steps import build
+from perfaudit.tune.first_steps import build, time_phases
 
 
 @pytest.mark.parametrize(
@@ -115,3 +118,29 @@ def test_rungs_are_in_the_order_of_what_the_race_says_they_gain(climbing: Climbi
     assert [(rung.knob, round(rung.ratio, 6)) for rung in ladder(report).rungs] == [("b", 0.7), ("c", 0.8), ("a", 0.9)]
     assert patched(report) == {"a": 1, "b": 1, "c": 1}
     assert shop.opened == [["as it is", "all"]] * 4  # only what is handed over is raced in fresh processes
+
+
+@pytest.mark.parametrize(
+    ("is_script", "threads", "opening", "is_asked"),
+    [
+        (True, 2, 27.0, True),
+        (True, 2, 28.0, False),  # its script is started again for it
+        (True, 1, 28.0, True),
+        (False, 2, 28.0, True),
+    ],
+)
+def test_steps_in_one_thread_are_not_made_where_another_start_takes_too_long(
+    is_script: bool, threads: int, opening: float, is_asked: bool
+) -> None:
+    given = {"script": Script()} if is_script else {}
+    profile = profile_of(survey_of(host={"threads": threads}, **given), seconds_per_step=0.1, seconds_to_open=opening)
+    asked: list[str] = []
+
+    def ask(key: str, variant: Variant, *commands: dict[str, Any]) -> list[Any]:
+        asked.extend(command["do"] for command in commands)
+        return [{}, {"steps": 4, "wall": 0.4}, {"share": 0.0}][: 1 + len(commands)]
+
+    session = SimpleNamespace(questions=SimpleNamespace(ask=ask), clock=FakeClock())
+    found = time_phases(session, profile, 180.0)  # type: ignore[arg-type]  # what it asks for
+    assert asked == ["block", "asleep"][: 1 + is_asked]
+    assert found.only_computes is is_asked

@@ -232,6 +232,14 @@ def test_doubles_are_asked_once_for_each_text_and_nudge() -> None:
     assert Reference(lambda command: None, lambda variant: 0).exact(base).why == "nobody is there to ask"
 
 
+def test_no_script_is_started_to_say_that_it_computes_in_its_own_types() -> None:
+    def ask_of(variant: Variant, command: dict[str, Any]) -> dict[str, Any]:
+        raise AssertionError
+
+    reference = Reference(lambda command: None, lambda variant: 0, ask_of=ask_of, is_of_script=True)
+    assert reference.exact(Variant("base", "", {})).why == "a script computes in the types that it builds"
+
+
 # ---- the tolerance -----------------------------------------------------------------------------------------------------
 
 FLOOR = 2**-18  # 64 roundings of float32

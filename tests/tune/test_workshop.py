@@ -63,6 +63,18 @@ def test_one_child_answers_and_is_raced_in(children: Children, monkeypatch: pyte
     assert [child.is_closed for child in FakeChild.all] == [False, True]
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_steps_in_one_thread_start_no_script_again_that_has_one(
+    children: Children, monkeypatch: pytest.MonkeyPatch, threads: int
+) -> None:
+    has_room(monkeypatch, 100, 90)
+    monkeypatch.setattr(FakeChild, "ask", lambda *_: {"has_ended": False, "host": {"threads": threads}})
+    children.ask(PLAIN, BLOCK)
+    children.ask(PLAIN, BLOCK, {"do": "asleep", "steps": 2})
+    assert len(FakeChild.all) == threads
+    assert not FakeChild.all[0].is_closed
+
+
 @pytest.mark.parametrize(("free", "accelerator"), [((100, 50), False), ((100, 90), True)])
 def test_no_child_waits_where_it_takes_room_from_others(
     children: Children, monkeypatch: pytest.MonkeyPatch, free: tuple[int, int], accelerator: bool
