@@ -163,6 +163,7 @@ def printed_somewhere() -> frozenset[str]:
     texts = [path.read_text(encoding="utf-8") for path in files if path != Path(__file__)]
     ranks = json.loads((ROOT / "benchmarks" / "rank_demonstration.json").read_text(encoding="utf-8")).values()
     texts += ["\n".join(lines) for lines in (demonstrated, *(one["lines"] for one in (*scripts, *ranks)))]
+    texts += ["\n".join(one["said"]) for one in ranks]  # on stderr
     return frozenset(line for text in texts for line in _lines(text))
 
 
