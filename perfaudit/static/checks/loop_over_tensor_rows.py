@@ -7,8 +7,10 @@ from collections.abc import Iterator
 
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
+from perfaudit.static.understanding.batch_parts import reaching
 from perfaudit.static.understanding.how_often import runs_every_step
 from perfaudit.static.understanding.names import last_name
+from perfaudit.static.understanding.values import assigned_value
 
 BY_SAMPLE = {  # calls whose result has another size for every row
     *(
@@ -35,7 +37,7 @@ def loop_over_tensor_rows(source: Source, loop: ast.For) -> Iterator[Seen]:
         return
     tensor, axis = counted
     rows = [node for node in _subscripts(loop) if _takes_row(node, tensor, axis, loop.target.id)]
-    if not rows or not _rows_stand_alone(loop, loop.target.id):
+    if not rows or not _rows_stand_alone(loop, loop.target.id) or _is_array(source, rows[0].value):
         return
     yield Seen(
         loop,
@@ -45,6 +47,12 @@ def loop_over_tensor_rows(source: Source, loop: ast.For) -> Iterator[Seen]:
         tuple(rows[:1]),
         hot=True,
     )
+
+
+def _is_array(source: Source, name: ast.expr) -> bool:
+    """Whether what is gone through is an array there, by now: `x = x.cpu().numpy()`."""
+    values = [assigned_value(source, one) for one in reaching(source, name)] if isinstance(name, ast.Name) else []
+    return any(isinstance(value, ast.Call) and last_name(value.func) == "numpy" for value in values)
 
 
 def _counted_axis(source: Source, node: ast.expr) -> tuple[str, int] | None:

@@ -34,6 +34,7 @@ from perfaudit.static.understanding.values import resolve
 if TYPE_CHECKING:
     from perfaudit.static.checks.handwritten_attention.attention_reader import Reader
 
+_ASKS_SHAPE = {"expand_as", "view_as", "reshape_as", "type_as"}  # `mask.expand_as(scores)`: not of the values
 _LIKE = {f"torch.{name}_like" for name in ("zeros", "ones", "full", "empty")}
 _ARITHMETIC = {"add": ast.Add, "mul": ast.Mult, "div": ast.Div, "sub": ast.Sub, "multiply": ast.Mult}
 _DROPOUT = regex(r"drop", re.IGNORECASE)
@@ -148,7 +149,7 @@ def _read_method(reader: Reader, node: ast.Call, func: ast.Attribute) -> Value:
         op = _ARITHMETIC[short.rstrip("_")]
         return keep_in_place(reader, func, arithmetic(op, base, reader.value(node.args[0]), node.args[0]))
     if isinstance(base, Operand):
-        for item in [*node.args, *(k.value for k in node.keywords)]:
+        for item in [*node.args, *(k.value for k in node.keywords)] if short not in _ASKS_SHAPE else ():
             want(reader.value(item.value if isinstance(item, ast.Starred) else item))
         return operand_after_method(reader.source, node, short, base)
     return keep_in_place(reader, func, change(reader, node, short, base, node.args))
