@@ -104,3 +104,45 @@ def test_an_evaluation_of_a_model_that_records_nothing_or_differentiates_is_left
 @pytest.mark.parametrize(("kind", "found"), [("TensorDataset", []), ("ConcatDataset", ["PA101"])])
 def test_datasets_that_a_function_elsewhere_returns(kind: str, found: list[str], tmp_path: Path) -> None:
     assert rules_found(tmp_path, "PA101", build=SETS.format(kind=kind), data=MODULE) == found
+
+
+NETS = """\
+from torch import nn
+
+def wide():
+    return nn.Sequential(nn.Conv2d(3, 256, 3), nn.Conv2d(256, 256, 3))
+
+def small():
+    {row}
+"""
+TRAINS_ONE = """\
+import torch
+import nets
+
+def main():
+    model = nets.small().cuda()
+    optimizer = torch.optim.Adam(model.parameters())
+    for x, y in loader:
+        loss = torch.nn.functional.mse_loss(model(x.cuda()), y.cuda())
+        loss.backward()
+        optimizer.step()
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("row", "found"),
+    [
+        ("return nn.Sequential(nn.Linear(561, 500), nn.ReLU(), nn.Linear(500, 6))", []),
+        ("model = nn.Sequential(nn.Conv2d(3, 16, 3), Flatten(), nn.Linear(32 * 7, 9))\n    return model", []),
+        ("return nn.Sequential(nn.Conv2d(3, 256, 3), nn.Conv2d(256, 256, 3))", ["PA301", "PA304"]),
+        ("return nn.Sequential(Block(3, width), nn.Linear(500, 6))", ["PA301", "PA304"]),
+        ("return build(561)", ["PA301", "PA304"]),
+    ],
+)
+def test_a_small_model_beside_a_wide_one(tmp_path: Path, row: str, found: list[str]) -> None:
+    texts = {"nets": NETS.format(row=row), "train": TRAINS_ONE}
+    told = [rule for rule in ("PA301", "PA304") if rules_found(tmp_path, rule, **texts)]
+    assert told == found

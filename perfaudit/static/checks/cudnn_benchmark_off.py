@@ -29,11 +29,14 @@ from perfaudit.static.understanding.entry import (
     imported_files_say,
     imported_names,
     is_script,
+    may_convolve,
     place_of_setting,
     setting,
     starts_processes,
     starts_training,
+    trained_layers,
     training_loops,
+    trains_small_rows,
     whole_models,
 )
 from perfaudit.static.understanding.how_often import runs_often
@@ -94,7 +97,7 @@ def cudnn_benchmark_off(source: Source, module: ast.Module) -> Iterator[Seen]:
         return
     if _sizes_change(source, loops) or _seeds_elsewhere(source):
         return
-    is_small = has_small_convolutions_only(source)
+    is_small = has_small_convolutions_only(source) or trains_small_rows(source)
     mentions = [match.start() for match in _DECIDED.finditer(source.text) if _counts(source, match)]
     place = start or place_of_setting(source, loops[0])
     if mentions and all(_only_when_seeded(source, offset) for offset in mentions):
@@ -124,6 +127,8 @@ def _has_convolutions(source: Source) -> bool:
     """Whether the file builds convolutions, or a file that it imports does in a program that no framework runs."""
     if any(source.calls(name) for name in CONVOLUTIONS):
         return True
+    if (layers := trained_layers(source)) and not any(may_convolve(there, layer) for there, layer in layers):
+        return False
     if running_frameworks(imported_names(source)) - _SET_NO_FLAG or imported_files_say(source, "framework"):
         return False
     built = (source.text_of(call.func) for call in whole_models(source))

@@ -32,6 +32,7 @@ ATTENTION = (
 WIDE_LINEAR = 2048  # features in and out, where each sample is one vector
 WIDE_ATTENTION = 512  # features, where each sample is a sequence of vectors
 WIDE_CONVOLUTION = 256  # channels
+_TURNS_ONLY = regex(r"[Ff]latten|[Rr]eshape|View$|Identity")
 FEW_CHANNELS = 128  # with no more in any layer, as for MNIST, the choice of an algorithm saves little
 FEW_TURNS = 10  # of a loop over no data: it shows that a module runs
 _WHOLE_MODELS = regex(
@@ -227,9 +228,7 @@ def _only_shows(source: Source, guard: ast.stmt) -> bool:
 
 def _is_object(source: Source, called: ast.expr) -> bool:
     """Whether a name stands for an object that the file builds: `net` of `net = Net().cuda()`, which `net(x)` runs once."""
-    made = resolve(source, called) if isinstance(called, ast.Name) else None
-    while isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute) and made.func.attr in ("to", "cuda"):
-        made = made.func.value
+    made = _behind_moves(resolve(source, called)) if isinstance(called, ast.Name) else None
     return isinstance(made, ast.Call) and last_name(made.func)[:1].isupper()
 
 
@@ -339,6 +338,69 @@ def _hands_on_whole_model(source: Source) -> bool:
             if isinstance(given, ast.Attribute) and _WHOLE_MODELS.match(source.qualified_name(given) or ""):
                 return True
     return False
+
+
+def trained_layers(source: Source) -> list[tuple[Source, ast.Call]]:
+    """The layers of the models that the optimizers of a file get, each with its file, where functions of other files build all.
+
+    Such a function returns one `nn.Sequential` that is written out. Empty where one of the models is not in sight.
+    """
+    found: list[tuple[Source, ast.Call]] = []
+    for call in source.calls(".parameters"):
+        optimizer = source.parent(call)
+        kind = source.qualified_name(optimizer.func) if isinstance(optimizer, ast.Call) else ""
+        if not (kind or "").startswith("torch.optim.") or not isinstance(call.func, ast.Attribute):
+            continue
+        row = _row_built(source, call.func.value)
+        if row is None:
+            return []
+        found += row
+    return found
+
+
+def _row_built(source: Source, model: ast.expr) -> list[tuple[Source, ast.Call]] | None:
+    made = _behind_moves(resolve(source, model))
+    dotted = source.qualified_name(made.func) if isinstance(made, ast.Call) else None
+    there = source.neighbours.definition_of(dotted) if dotted and source.neighbours is not None else None
+    if there is None or not isinstance(there[1], FUNCTIONS):
+        return None
+    returned = [node.value for node in ast.walk(there[1]) if isinstance(node, ast.Return)]
+    value = returned[0] if len(returned) == 1 else None
+    row = _behind_moves(resolve(there[0], value) if value is not None else None)
+    if not isinstance(row, ast.Call) or there[0].qualified_name(row.func) != "torch.nn.Sequential":
+        return None
+    layers = [layer for layer in row.args if isinstance(layer, ast.Call)]
+    return [(there[0], layer) for layer in layers] if layers and len(layers) == len(row.args) else None
+
+
+def _behind_moves(made: ast.expr | None) -> ast.expr | None:
+    while isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute) and made.func.attr in ("to", "cuda"):
+        made = made.func.value
+    return made
+
+
+def may_convolve(source: Source, layer: ast.Call) -> bool:
+    """Whether a layer is a convolution, or may hold one: a block of the project's."""
+    name = source.qualified_name(layer.func) or ""
+    return "Conv" in name if name.startswith("torch.nn.") else not _TURNS_ONLY.search(last_name(layer.func))
+
+
+def trains_small_rows(source: Source) -> bool:
+    """Whether all that a file trains are rows of layers of torch's in sight, none of them wide."""
+    layers = trained_layers(source)
+    return bool(layers) and not any(_may_be_wide(there, layer) for there, layer in layers)
+
+
+def _may_be_wide(source: Source, layer: ast.Call) -> bool:
+    name = source.qualified_name(layer.func) or ""
+    if not name.startswith("torch.nn."):
+        return not _TURNS_ONLY.search(last_name(layer.func))
+    limit = WIDE_LINEAR if name == "torch.nn.Linear" else WIDE_CONVOLUTION
+    widths = [constant(source, given) for given in layer.args[:2]]
+    is_layer = name == "torch.nn.Linear" or name in ALL_CONVOLUTIONS
+    if is_layer and (len(widths) < 2 or not any(isinstance(width, int) for width in widths)):
+        return True
+    return is_layer and all(not isinstance(width, int) or width >= limit for width in widths)
 
 
 def builds_of_library(source: Source, call: ast.Call) -> bool:

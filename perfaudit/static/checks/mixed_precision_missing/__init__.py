@@ -28,6 +28,7 @@ from perfaudit.static.understanding.entry import (
     shown_start,
     starts_training,
     training_call,
+    trains_small_rows,
     whole_models,
 )
 from perfaudit.static.understanding.losses import backward_operand
@@ -106,6 +107,8 @@ def mixed_precision_missing(source: Source, module: ast.Module) -> Iterator[Seen
 
 def _has_large_model(source: Source) -> bool:
     """Whether the model is wide enough for tensor cores, as far as this file and those that it imports say."""
+    if trains_small_rows(source):
+        return False
     if has_large_convolutions(source) or has_wide_convolutions_1d(source):
         return True
     if has_large_matmuls(source) or has_transformer_of_library(source):
