@@ -356,7 +356,8 @@ def test_workers_load_with_the_patched_text(project: Project, method: str, targe
     head = DATASET if target == rows else HEAD + f"from {'.' * ('/' in rows)}rows import Rows\n"
     files = {rows: DATASET} | ({"pkg/__init__.py": ""} if "/" in rows else {})
     losses = {"do": "losses", "steps": 1, "seed": 0}
-    project(**files | {target: head + SPAWNING.format(method="fork")})  # of the text as it is, any worker makes the same
+    # Of the text as it is, any worker makes the same.
+    project(**files | {target: head + SPAWNING.format(method="fork")})
     assert loss(replies(target, None, losses)) == 1.0
     folder = project(**files | {target: head + SPAWNING.format(method=method)})
     assert loss(replies(target, changed(folder, rows, "(4,), 1.0", "(4,), 7.0"), losses)) == 7.0
