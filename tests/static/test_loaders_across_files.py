@@ -261,3 +261,19 @@ def test_workers_start_anew_where_another_file_begins_a_pass_on_each_step(projec
         folder = project(**{"data.py": data, "main.py": text})
         found = findings_in(folder, "data.py", "PA101")
         assert [bool(finding.fix and finding.fix.edits) for finding in found] == [has_patch]
+
+
+def test_batches_taken_one_by_one_of_what_another_file_makes(project: Folder) -> None:
+    data = "from torch.utils.data import DataLoader\ndef batches():\n    return walk(DataLoader(ds, 8, pin_memory={pinned}))\n"
+    train = (
+        "from data import batches\nclass Trainer:\n    def __init__(self):\n        self.batches = {made}\n"
+        "    def train(self):\n        for step in range(1000):\n            x, y = next(self.batches)\n"
+        "            x, y = x.cuda(), y.cuda()\n            loss = self.model(x, y)\n            loss.backward()\n"
+    )
+    for pinned, made, is_told in (
+        ("True", "batches()", True),
+        ("False", "batches()", False),
+        ("True", "self.own()", False),
+    ):
+        folder = project(**{"data.py": data.format(pinned=pinned), "train.py": train.format(made=made)})
+        assert bool(findings_in(folder, "train.py", "PA104")) is is_told

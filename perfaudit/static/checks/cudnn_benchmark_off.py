@@ -119,6 +119,8 @@ def cudnn_benchmark_off(source: Source, module: ast.Module) -> Iterator[Seen]:
 
 def _counts(source: Source, mention: re.Match[str]) -> bool:
     """Whether a word says that somebody decided: in a comment only of the flag itself, which was tried, it seems."""
+    if any(source.span(text).start <= mention.start() < source.span(text).end for text in _texts_of_options(source)):
+        return False
     is_flag = source.text[: mention.start()].endswith("cudnn.") and mention[0] == "benchmark"
     return is_flag or source.code[mention.start() : mention.end()] == mention[0]
 
@@ -236,13 +238,18 @@ def _speaks_of_sizes(source: Source) -> bool:
     if not source.says(_SIZES_CHANGE):
         return False
     beside = [source.span(f) for f in source.nodes(ast.FunctionDef) if _EVALUATES.search(f.name.lower())]
-    beside += [source.span(keyword.value) for keyword in source.nodes(ast.keyword) if keyword.arg == "help"]
+    beside += [source.span(text) for text in _texts_of_options(source)]
     words = [
         match[0]
         for match in _SIZES_CHANGE.finditer(source.code)
         if not any(span.start <= match.start() < span.end for span in beside)
     ]
     return any(not word.startswith("batch") for word in words) or (bool(words) and not _states_volume(source))
+
+
+def _texts_of_options(source: Source) -> list[ast.expr]:
+    """What options say of themselves: `help="crop as the benchmark does"`."""
+    return [keyword.value for keyword in source.nodes(ast.keyword) if keyword.arg in ("help", "description")]
 
 
 def _states_volume(source: Source) -> bool:

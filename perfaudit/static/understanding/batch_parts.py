@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from typing import NamedTuple
 
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
@@ -17,6 +18,7 @@ from perfaudit.static.understanding.loaders import (
     passes_side_by_side,
     perhaps_passes,
 )
+from perfaudit.static.understanding.members import is_own, own_values
 from perfaudit.static.understanding.step_loops import step_loops
 from perfaudit.static.understanding.values import assigned_value
 
@@ -180,7 +182,38 @@ def _next_batch(source: Source, call: ast.Call) -> Part | None:
         is_iter = isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "iter"
         found.append(loaders(source, value.args[0]) if is_iter and isinstance(value, ast.Call) and value.args else None)
     calls = known_calls(found)
+    if calls is None and any(call is taken for taken in unseen_takes(source)):
+        return Part((), source.statement(call), ())
     return Part(calls, source.statement(call), ()) if calls else None
+
+
+@functools.lru_cache(maxsize=4)
+def unseen_takes(source: Source) -> tuple[ast.Call, ...]:
+    """The `next(self.batches)` of training loops, of an attribute that a function of another file gives: it shows no loader."""
+    inside = {id(node) for step in step_loops(source) for node in ast.walk(step.loop)}
+    return tuple(
+        call
+        for call in source.nodes(ast.Call)
+        if isinstance(call.func, ast.Name)
+        and call.func.id == "next"
+        and id(call) in inside
+        and len(call.args) == 1
+        and is_own(call.args[0])
+        and _is_made_elsewhere(source, call.args[0])
+    )
+
+
+def _is_made_elsewhere(source: Source, node: ast.expr) -> bool:
+    values = own_values(source, node, node.attr) if isinstance(node, ast.Attribute) else []
+    made = [value.func for value in values if isinstance(value, ast.Call)]
+    modules = [source.aliases.get(func.id, "") for func in made if isinstance(func, ast.Name)]
+    return (
+        bool(values)
+        and len(modules) == len(values)
+        and all(
+            module and source.neighbours is not None and source.neighbours.is_own_module(module) for module in modules
+        )
+    )
 
 
 def reaching(source: Source, name: ast.Name) -> list[ast.Name]:

@@ -13,7 +13,13 @@ from perfaudit.static.checks.transfer_blocks_host.host_writes import host_may_wr
 from perfaudit.static.project.loader_marks import ASKED_TO_PIN, PINNING_OFF, PINNING_ON, SURELY_PAGEABLE
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
-from perfaudit.static.understanding.batch_parts import Part, batch_part, is_made_on_host, without_variable
+from perfaudit.static.understanding.batch_parts import (
+    Part,
+    batch_part,
+    is_made_on_host,
+    unseen_takes,
+    without_variable,
+)
 from perfaudit.static.understanding.devices import asks_for_gpu, device_text, names_accelerator, uses_cuda
 from perfaudit.static.understanding.elsewhere import method_meant
 from perfaudit.static.understanding.evaluation import EVALUATION_NAME, only_evaluates
@@ -185,7 +191,7 @@ def _is_taken_once(source: Source, call: ast.Call, part: Part) -> bool:
 
 def _is_handed_pinned(source: Source, own: Sequence[ast.Call]) -> bool:
     """Whether a training loop runs over what other files hand in, and every loader of the program pins."""
-    if not unseen_passes(source) or not all(_pins_tensors(source, call) for call in own):
+    if not (unseen_passes(source) or unseen_takes(source)) or not all(_pins_tensors(source, call) for call in own):
         return False
     return _program_says(source, "pinned loaders") and not _program_says(source, "pageable loaders")
 
