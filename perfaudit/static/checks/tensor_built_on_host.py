@@ -14,6 +14,7 @@ from perfaudit.static.understanding.batch_parts import VARIABLE
 from perfaudit.static.understanding.called_functions import assigned_once
 from perfaudit.static.understanding.defaults import written_default
 from perfaudit.static.understanding.devices import changes_default_device, names_accelerator
+from perfaudit.static.understanding.evaluation import EVALUATION_NAME
 from perfaudit.static.understanding.how_often import runs_often, runs_seldom
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.no_grad import in_no_grad
@@ -56,6 +57,7 @@ def tensor_built_on_host(source: Source, call: ast.Call) -> Iterator[Seen]:
     is_shown = in_no_grad(source, call) and (not hot or _is_in_sampler(source, call))
     is_of_step = hot or _goes_where_given_tensor_is(source, call) or _is_of_penalty(source, call)
     is_hint = runs_seldom(source, call) or is_shown or not is_of_step
+    is_hint = is_hint or (not hot and _is_in_evaluation(source, call))
     is_hint = is_hint or _is_in_branch_left_out(source, call) or (not hot and _is_in_sampler(source, call))
     yield Seen(call, message, fix, hot=hot, hint=is_hint)
 
@@ -133,6 +135,12 @@ def _is_in_sampler(source: Source, call: ast.Call) -> bool:
     """Whether the function around draws samples, by its name."""
     function = source.enclosing(call, *FUNCTIONS)
     return isinstance(function, FUNCTIONS) and bool(_SAMPLES.search(function.name))
+
+
+def _is_in_evaluation(source: Source, call: ast.Call) -> bool:
+    """Whether the function around evaluates, by its name."""
+    function = source.enclosing(call, *FUNCTIONS)
+    return isinstance(function, FUNCTIONS) and bool(EVALUATION_NAME.search(function.name.lower()))
 
 
 def _is_in_rare_branch(source: Source, call: ast.Call) -> bool:

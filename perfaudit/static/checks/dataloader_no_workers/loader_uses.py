@@ -30,6 +30,7 @@ _ONLY_LOOKS = {"len", "print", "isinstance", "type", "id", "repr", "str", "displ
 _HOLDERS = (ast.Dict, ast.Tuple, ast.List, ast.IfExp, ast.DictComp, ast.ListComp, ast.NamedExpr, ast.Starred)
 _DEVICE = regex(r"cuda|device|gpu|\.to\(|accelerat|fabric|half\(")
 _REASON = regex(r"worker|multi.?process|thread|fork|crash|hang|deadlock|in memory|pickl", re.IGNORECASE)
+_MODE_OF_TEST = regex(r"(^|_)(test|eval)(_|$)")
 _FOR_TEST = regex(  # not one that tests itself
     r"_(test|eval)_?(data|set|dataset|loader|dataloader)s?(_|$)|[a-z]Test(ing)?(Data|Set|Loader)|^(data)?loader_\w+_test$"
 )
@@ -134,10 +135,24 @@ def is_script_that_evaluates(source: Source) -> bool:
 
 
 def serves_evaluation_only(source: Source, call: ast.Call) -> bool:
-    """Whether a loader is of a script that evaluates, or of a function that by its name is there for a test: `load_test_data`."""
+    """Whether a loader is of a script that evaluates, of a function that by its name is there for a test, `load_test_data`, or of
+    the branch of a mode that is one: `mode == "online_eval"`.
+    """
     function = source.enclosing(call, *FUNCTIONS)
     is_for_test = isinstance(function, FUNCTIONS) and _FOR_TEST.search(function.name) is not None
-    return is_for_test or is_script_that_evaluates(source)
+    return is_for_test or _is_in_mode_of_test(source, call) or is_script_that_evaluates(source)
+
+
+def _is_in_mode_of_test(source: Source, call: ast.Call) -> bool:
+    child: ast.AST = call
+    for ancestor in source.ancestors(call):
+        if isinstance(ancestor, ast.If) and any(item is child for item in ancestor.body):
+            match ancestor.test:
+                case ast.Compare(ops=[ast.Eq()], comparators=[ast.Constant(value=str() as mode)]):
+                    if _MODE_OF_TEST.search(mode):
+                        return True
+        child = ancestor
+    return False
 
 
 def _takes_one(loop: ast.For | ast.AsyncFor) -> bool:
