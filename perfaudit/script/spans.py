@@ -9,6 +9,7 @@ from perfaudit.runs import PHASE_WORDS
 PHASES = tuple(PHASE_WORDS)
 _NUMBER = {name: number for number, name in enumerate(PHASES)}
 _OTHER, _FORWARD, _OPTIMIZER = _NUMBER["other"], _NUMBER["forward"], _NUMBER["optimizer"]
+_IN_CLOSURE = [_OPTIMIZER, _OTHER]  # phases under way in a closure that an optimizer calls
 
 MOST_STRETCHES = 8  # that are held back; a loss is computed in one of the last
 
@@ -103,9 +104,9 @@ class Spans:
         """Give the time since the last call to the phase that is under way."""
         spent, stack = self.now - self._mark, self._stack
         self._mark = self.now
-        # Of a closure that an optimizer calls, the loss is no part of the update; gradients that are zeroed before the backward
-        # pass are no part of the loss.
-        if self._ground == _FORWARD and len(stack) == self._loss_depth and (not stack or stack == [_OPTIMIZER]):
+        # Of a closure that an optimizer calls, the loss is the forward pass, and what it does besides is "other"; gradients that
+        # are zeroed before the backward pass are no part of the loss.
+        if self._ground == _FORWARD and len(stack) == self._loss_depth and (not stack or stack == _IN_CLOSURE):
             self._seconds[_FORWARD] += spent
         elif stack:
             self._seconds[stack[-1]] += spent

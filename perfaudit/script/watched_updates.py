@@ -75,9 +75,10 @@ class WatchedUpdates:
             return None
         allowed = max((group.get("max_eval") or 0 for group in optimizer.param_groups), default=0)
         most = FIRST_EVALUATIONS if allowed >= MANY_EVALUATIONS else MOST_EVALUATIONS
+        in_no_update = self._notes.in_phase("other", closure)  # a trainer has much in it that is no part of the update
 
         def evaluate(*args: Any, **kwargs: Any) -> Any:
-            result = closure(*args, **kwargs)
+            result = in_no_update(*args, **kwargs)
             if not self._notes.is_elsewhere() and len(self._notes.running.frames) == 1:
                 self._evaluations += 1
                 self.has_long_updates |= self._evaluations > most

@@ -98,6 +98,7 @@ def test_gradients_that_are_zeroed_behind_the_loss_are_the_optimizers(spans: Spa
     """`loss = f(model(x)); optimizer.zero_grad(); loss.backward()`, as most loops have it, or as a closure has."""
     if is_closure:
         spans.begin("optimizer")
+        spans.begin("other")
     spans.begin("forward")
     spans.now += 3
     spans.end(is_loss_next=True)
@@ -107,3 +108,23 @@ def test_gradients_that_are_zeroed_behind_the_loss_are_the_optimizers(spans: Spa
     spans.end()
     spans.settle(is_backward=True)
     assert by_name(spans) == {"forward": 5.0, "optimizer": 8.0}
+
+
+def test_what_a_closure_does_besides_is_no_part_of_the_update(spans: Spans) -> None:
+    """A trainer's hooks around the model and behind the backward pass; the update itself comes behind the closure."""
+    spans.begin("optimizer")
+    spans.begin("other")
+    spans.now += 7
+    spans.begin("forward")
+    spans.now += 3
+    spans.end(is_loss_next=True)
+    spans.now += 2
+    spans.settle(is_backward=True)
+    spans.begin("backward")
+    spans.now += 5
+    spans.end()
+    spans.now += 6
+    spans.end()
+    spans.now += 4
+    spans.end()
+    assert by_name(spans) == {"forward": 5.0, "backward": 5.0, "optimizer": 4.0, "other": 13.0}
