@@ -45,7 +45,7 @@ def _parts_returned(there: Elsewhere, place: int, size: int) -> set[int]:
     found = set(range(size)) - {place}
     for elements, value in ((value.elts, value) for value in returned if isinstance(value, ast.Tuple)):
         wholes = [elements[place], *_values_of(there, elements[place])]
-        added = {key(term) for whole in wholes for term in summands(there.source, whole)}
+        added = {key(term) for whole in wholes if whole is not None for term in summands(there.source, whole)}
         for n in [*found]:
             made = _values_of(there, elements[n])
             is_made = bool(made) and not any(v is None or is_number(there.source, v) for v in made)
@@ -54,8 +54,7 @@ def _parts_returned(there: Elsewhere, place: int, size: int) -> set[int]:
     return found
 
 
-def _values_of(there: Elsewhere, node: ast.expr) -> list[ast.expr]:
-    """What the assignments of a function give a name in it."""
+def _values_of(there: Elsewhere, node: ast.expr) -> list[ast.expr | None]:
+    """What the assignments of a function give a name in it; None for what is no plain assignment."""
     name = key(node)
-    bound = [n for n in ast.walk(there.function) if name and binds(n, name)]
-    return [value for n in bound if (value := bound_value(there.source, n)) is not None]
+    return [bound_value(there.source, n) for n in ast.walk(there.function) if name and binds(n, name)]
