@@ -20,7 +20,7 @@ checked: $(STAMP)
 
 # Files with slow tests come first (tests/conftest.py), so that both workers end at about the same time.
 tests: $(STAMP)
-	$(BIN)/python -m pytest --workers 2 --cases-together
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --cases-together
 
 # Sample programs that train with Hugging Face, Lightning and Accelerate, in an environment that has these.
 trainers: pyproject.toml constraints.txt

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
+import importlib
 import os
 import sys
 import textwrap
@@ -16,10 +18,11 @@ from typing import Any
 import pytest
 import served_nursery
 import typer.main
+from _pytest.runner import runtestprotocol
 
 from perfaudit import forked_work
 
-pytest_plugins = ["cases_together", "forked_workers"]
+pytest_plugins = ["cases_together"]
 
 
 class FakeClock:
@@ -141,15 +144,31 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
     """No garbage is looked for while thousands of tests are collected: there is little, and it took seconds.
 
     What pytest makes of test files, to say what the values of an assertion were, is kept as byte code, whatever the environment
-    says of byte code: that takes half of the time of collecting.
+    says of byte code: that takes half of the time of collecting, and workers do it for each other.
     """
     gc.disable()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "dont_write_bytecode", False)
         try:
+            _import_before_others(session.config)
             return (yield)
         finally:
             gc.enable()
+
+
+def _import_before_others(config: pytest.Config) -> None:
+    """Have each worker of pytest begin with other files, of folders that are collected; it finds the byte code of the rest."""
+    worker = getattr(config, "workerinput", None)
+    if worker is None:
+        return
+    files = sorted(file for name in config.args for file in (config.invocation_params.dir / name).rglob("test_*.py"))
+    for folder in dict.fromkeys(file.parent for file in files):
+        if str(folder) not in sys.path:
+            sys.path.insert(0, str(folder))
+    first = len(files) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
+    for file in files[first:] + files[:first]:
+        with contextlib.suppress(Exception, pytest.skip.Exception):  # which collecting it raises again
+            importlib.import_module(file.stem)
 
 
 _SOCKETS = pytest.StashKey[str]()
@@ -202,6 +221,20 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 _frozen = [(Path(), 0)]  # before the first test of which file, and how many modules were there, each time
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """A worker of pytest reports the set-up and the end of a test where these say something: each report takes a millisecond."""
+    option = item.config.option
+    if not hasattr(item.config, "workerinput") or option.durations is not None or option.xmlpath:
+        return None
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    for report in runtestprotocol(item, log=False, nextitem=nextitem):
+        if report.when == "call" or not report.passed:
+            item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
