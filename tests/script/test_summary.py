@@ -81,7 +81,7 @@ def test_a_device_is_behind_where_it_has_not_done_the_update_before(
 
 
 def test_a_thread_that_neither_runs_nor_queues_is_blocked(monkeypatch: pytest.MonkeyPatch) -> None:
-    clocks = iter([(0.0, 0.0, 0.0, 0.0), (10.0, 2.0 + 3.0, 0.0, 3.0)])
+    clocks = iter([(0.0, 0.0, 0.0, 0.0)] * FIRST + [(10.0, 2.0 + 3.0, 0.0, 3.0)])
     monkeypatch.setattr(Waiting, "_read", lambda self: next(clocks))
     monkeypatch.setattr(waiting, "device_in_use", lambda: "")
     watched = Waiting()
