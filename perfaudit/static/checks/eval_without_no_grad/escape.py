@@ -114,7 +114,7 @@ class _Flow:
         self.without = without
         self.source = source
         self.calls = calls
-        self.freed: dict[tuple[int, frozenset[str]], bool] = {}
+        self.freed: dict[tuple[str, int, frozenset[str]], bool] = {}
         self.runs = {id(run) for run in runs}
         self.models = {dotted_name(run.func) for run in runs} - {""}
         self.names: set[str] = set(names)
@@ -193,7 +193,7 @@ class _Flow:
         handed = [value for _, value in there.named_arguments if self.carries(value)]
         if len(handed) < sum(self.carries(a) for a in (*call.args, *(k.value for k in call.keywords))) or not given:
             return False
-        place = (id(there.function), given)
+        place = (there.source.path, there.function.lineno, given)
         if place not in self.freed:
             self.freed[place] = False  # while it is looked at, for one that calls itself
             names = frozenset(name for name in given if not _is_converted_first(there.function, name))
