@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 from perfaudit.expressions import regex
 from perfaudit.static import edit
-from perfaudit.static.checks.dataloader_no_workers.samples import class_of_samples
 from perfaudit.static.old_torch import needs_old_torch
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
 from perfaudit.static.understanding.backward import backward_calls
 from perfaudit.static.understanding.called_functions import callers
 from perfaudit.static.understanding.demonstrations import is_shown_only
+from perfaudit.static.understanding.elsewhere import class_meant
 from perfaudit.static.understanding.loader_workers import NUM_WORKERS, counts_cores, is_positive
 from perfaudit.static.understanding.loaders import LOADER, Pass, loaders, passes, seen_by_caller
 from perfaudit.static.understanding.names import dotted_name, last_name
@@ -51,10 +51,10 @@ def dataloader_workers_not_persistent(source: Source, call: ast.Call) -> Iterato
 def _goes_through_pairs(source: Source, call: ast.Call) -> bool:
     """Whether an epoch goes through all pairs of what the data set is given: so long that its end does not count."""
     dataset = argument(source, call, "dataset", 0)
-    found = class_of_samples(source, dataset) if isinstance(dataset, ast.expr) else None
+    found = class_meant(source, dataset) if isinstance(dataset, ast.expr) else None
     if found is None:
         return False
-    inside, definition = found[0]
+    inside, definition = found
     names = (inside.qualified_name(node.func) for node in ast.walk(definition) if isinstance(node, ast.Call))
     return any(name in ("itertools.permutations", "itertools.combinations", "itertools.product") for name in names)
 

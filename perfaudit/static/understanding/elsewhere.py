@@ -147,9 +147,14 @@ def generator_elsewhere(source: Source, call: ast.Call) -> Elsewhere | None:
     return there if there is not None and there.source is not source else None
 
 
+def class_meant(source: Source, node: ast.expr) -> tuple[Source, ast.AST] | None:
+    """The class whose object an expression is, of this file or another one, where all that builds it is of one class in sight."""
+    return _class_of(source, node, source.neighbours)
+
+
 def method_meant(source: Source, node: ast.Attribute) -> tuple[Source, ast.AST] | None:
     """The method that `dataset.collate` stands for, where all that builds the object is of one class in sight."""
-    owner = _class_of(source, node.value, source.neighbours)
+    owner = class_meant(source, node.value)
     bound = owner[0].bound_in(owner[1]).get(node.attr, []) if owner is not None else []
     return (owner[0], bound[0]) if owner is not None and len(bound) == 1 else None
 

@@ -62,15 +62,14 @@ def host_sync_in_training_loop(source: Source, module: ast.Module) -> Iterator[S
 
 def _in_whole_steps(source: Source) -> Iterator[Seen]:
     """What waits in a function that makes a whole step for a loop in another file."""
-    for function in whole_steps(source):
-        there = Elsewhere(source, function, ast.Call(ast.Name(function.name), [], []))
+    for there in whole_steps(source):
         places = list(_syncs(source, values_elsewhere(there, lambda node: Kind.UNKNOWN), set()))
         if places:
             more = (
                 f"; {len(places) - 1} more such place{'s' if len(places) > 2 else ''} there" if len(places) > 1 else ""
             )
             message = (
-                f"`{_text(source, places[0])}` makes the host wait for the device on every step that `{function.name}` "
+                f"`{_text(source, places[0])}` makes the host wait for the device on every step that `{there.function.name}` "
                 f"makes for the loop of another file{more}"
             )
             yield Seen(places[0], message, Proposal(_advice(source, places[0])), tuple(places), hot=True)

@@ -10,6 +10,7 @@ from perfaudit.static.source.syntax import lies_in
 from perfaudit.static.understanding.backward import updates_weights
 from perfaudit.static.understanding.demonstrations import is_test
 from perfaudit.static.understanding.devices import uses_accelerator
+from perfaudit.static.understanding.elsewhere import Elsewhere
 from perfaudit.static.understanding.epochs import counts_epochs
 from perfaudit.static.understanding.evaluation import EVALUATION_NAME
 from perfaudit.static.understanding.names import last_name
@@ -17,8 +18,11 @@ from perfaudit.static.understanding.rarely import runs_rarely
 from perfaudit.static.understanding.step_loops import step_loops
 
 
-def whole_steps(source: Source) -> Iterator[Function]:
-    """The functions of a file that make one step each time another file calls them in a loop; this file has no loop for them."""
+def whole_steps(source: Source) -> Iterator[Elsewhere]:
+    """The functions of a file that make one step each time another file calls them in a loop; this file has no loop for them.
+
+    Each with a call that passes nothing, for what is passed is not in sight.
+    """
     if source.neighbours is None or not source.calls(".backward") or not uses_accelerator(source):
         return
     known = {id(helper) for step in step_loops(source) for helper in step.helpers}
@@ -29,7 +33,7 @@ def whole_steps(source: Source) -> Iterator[Function]:
             found[id(function)] = function
     for function in found.values():
         if _makes_one_update(source, function) and _is_called_in_loop(source, function):
-            yield function
+            yield Elsewhere(source, function, ast.Call(ast.Name(function.name), [], []))
 
 
 def _in_no_loop(source: Source, node: ast.AST, function: Function) -> bool:
