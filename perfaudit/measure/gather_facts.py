@@ -15,7 +15,7 @@ from perfaudit.target.accelerator import Accelerator, accelerator_of
 from perfaudit.target.blocks import repeated_blocks
 from perfaudit.target.flags import flags
 from perfaudit.target.overlay import digests
-from perfaudit.target.provenance import LIBRARIES, OURS, Site
+from perfaudit.target.provenance import Site, is_library
 from perfaudit.target.real_paths import real_path
 from perfaudit.target.working_folder import working_folder
 
@@ -121,7 +121,7 @@ def _project_files() -> tuple[str, ...]:
     found = set()
     for module in list(sys.modules.values()):
         path = real_path(getattr(module, "__file__", None) or "")
-        ours = path.endswith(".py") and path.startswith(here) and not path.startswith((*LIBRARIES, OURS))
+        ours = path.endswith(".py") and path.startswith(here) and not is_library(path)
         if ours and Path(path).is_file():  # torch.ops says that it is in "_ops.py"
             found.add(os.path.relpath(path, here))
     return tuple(sorted(found))
