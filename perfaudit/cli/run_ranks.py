@@ -311,7 +311,7 @@ class Ranks:
         with contextlib.suppress(OSError):
             steps, is_dead = self._meeting.steps_of(rank), self._meeting.is_dead(other)
         silence = f"told nothing for {patience:.0f} s{f' after step {steps}' if steps else ''}"
-        message = "its process is dead, and told nothing" if is_dead else silence
+        message = "it left no word" if is_dead else silence
         return {
             "rank": rank,
             "ended": "dead" if is_dead else "late",

@@ -31,6 +31,7 @@ _COMMON = (
 )
 # By whose hand ranks are started, perhaps from two terminals. Names as /proc has them.
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "fish", "ksh", "tcsh", "csh", "busybox", "xonsh", "nu"})
+_KNOWN_AS = {"pt_elastic": "torchrun"}  # as a launcher names its process, and as people know it
 _TASKS = re.compile(r"(\d{1,6})(?:\(x(\d{1,6})\))?")
 _KEY_LENGTH = 8  # hexadecimal digits, as many as a folder's name of `tempfile.mkdtemp` has
 
@@ -131,4 +132,4 @@ def launcher_of(pid: int, variable: str) -> Launcher | None:
     if found is None or (name := command_name(found)) in _SHELLS:
         return None
     since = started_at(found)
-    return Launcher(found, since, name) if since is not None else None
+    return Launcher(found, since, _KNOWN_AS.get(name, name)) if since is not None else None

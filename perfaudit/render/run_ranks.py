@@ -83,15 +83,18 @@ def is_lost_connection(message: str) -> bool:
 
 
 def late_words(steps: int, seconds: float) -> str:
-    """What is said of a rank that made no step for so long, behind its name."""
-    since = f"for {seconds:.0f} s after step {steps}" if steps else f"within {seconds:.0f} s"
+    """What is said of a rank that made no step for so long, behind its name.
+
+    steps: as far as it has told. It tells them some at a time, so that it may have made a few more.
+    """
+    since = f"for {seconds:.0f} s after at least {count(steps, 'step')}" if steps else f"within {seconds:.0f} s"
     return f"made no step {since} (--timeout allows more)"
 
 
 def _late_fault(rank: RankRun) -> str:
     said = rank.message.rstrip(".")
     if not said.startswith(_PREDICATES):
-        what = f"made no further step after {count(rank.steps, 'step')}" if rank.steps else "made no step"
+        what = f"made no further step after at least {count(rank.steps, 'step')}" if rank.steps else "made no step"
         said = f"{what}: {said}" if said else what
     return f"Rank {rank.rank} {said}{f'; it stands at {rank.stands}' if rank.stands else ''}."
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import re
 import tokenize
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from perfaudit.expressions import regex
@@ -192,9 +192,10 @@ def _arguments(source: Source, call: ast.Call, brackets: Span) -> list[_Argument
 # ---- statements --------------------------------------------------------------------------------------------------
 
 
-def delete_statement(source: Source, statement: ast.stmt) -> Edits | None:
+def delete_statement(source: Source, statement: ast.stmt, others: Sequence[ast.stmt] = ()) -> Edits | None:
     """Take out a simple statement with its line; `pass` where the block would be empty; a comment on the line stays.
 
+    others: statements that other fixes take out; where these and this one are all of a block, its first one becomes `pass`.
     None for a compound statement, one that shares its line with another, and one with a comment inside.
     """
     if hasattr(statement, "body") or isinstance(statement, ast.Match) or not has_own_lines(source, statement):
@@ -202,7 +203,8 @@ def delete_statement(source: Source, statement: ast.stmt) -> Edits | None:
     span = source.span(statement)
     if has_comment(source, span):
         return None
-    if len(source.block(statement)) == 1:
+    block = source.block(statement)
+    if block[0] is statement and all(any(item is other for other in others) for item in block[1:]):
         return (Edit(span, "pass"),)
     last_line = source.line_at(span.end)
     rest = _REST_OF_LINE.match(source.text, span.end)

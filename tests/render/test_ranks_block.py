@@ -99,14 +99,14 @@ def test_batches_that_differ_from_rank_to_rank_are_told_by_the_step() -> None:
                 replace(RANK, ended="late", stands="train.py:9 in main, in a backward pass"),
                 replace(LATE, ended="late", stands="data.py:3 in read"),
             ],
-            "Rank 1 made no further step after 50 steps; it stands at data.py:3 in read.",
+            "Rank 1 made no further step after at least 50 steps; it stands at data.py:3 in read.",
         ),
         (
             [
                 replace(RANK, ended="late", message=late_words(50, 60.0), stands="train.py:9 in main, in a collective"),
                 replace(LATE, ended="late", message=late_words(50, 60.0), stands="data.py:3 in read"),
             ],
-            "Rank 1 made no step for 60 s after step 50 (--timeout allows more); it stands at data.py:3 in read.",
+            "Rank 1 made no step for 60 s after at least 50 steps (--timeout allows more); it stands at data.py:3 in read.",
         ),
         (
             [

@@ -485,6 +485,18 @@ def test_delete_statement(before: str, after: str | None) -> None:
     assert (edit.apply(before, edits) if edits else None) == after
 
 
+def test_statements_that_are_all_of_a_block_leave_a_pass() -> None:
+    before = "if x:\n    gone(1)\n    gone(2)\n    gone(3)\n"
+    source = Source("t.py", before)
+    every = [source.statement(call) for call in source.nodes(ast.Call)]
+    edits = [edit.delete_statement(source, statement, every) or () for statement in every]
+    assert edit.apply(before, [*edits[0], *edits[1], *edits[2]]) == "if x:\n    pass\n"
+    assert edit.apply(before, edits[0]) == "if x:\n    pass\n    gone(2)\n    gone(3)\n"
+    assert edit.apply(before, [*edits[1], *edits[2]]) == "if x:\n    gone(1)\n"
+    left = [edit.delete_statement(source, statement, every[1:]) or () for statement in every[1:]]
+    assert edit.apply(before, [*left[0], *left[1]]) == "if x:\n    gone(1)\n"
+
+
 WRAPPED = [  # text, and with the statements of the block in which `x()` stands under `with w:`
     ("x()\ny()\n", "with w:\n    x()\n    y()\n"),
     ("x()", "with w:\n    x()"),

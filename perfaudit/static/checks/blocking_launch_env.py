@@ -46,21 +46,26 @@ def blocking_launch_env(source: Source, _: ast.Module) -> Iterator[Seen]:
     names = [name for name in COSTS if name in source.text]
     if not names or _hides_gpus(source) or _keeps_environment(source):
         return
+    settings = [each for name in names for each in _settings(source, name)]
     inherited = _starts_processes(source)
-    for name in names:
-        mentions = [constant for constant in source.nodes(ast.Constant) if constant.value == name]
-        statements = [_setting(source, mention, name) for mention in mentions]
-        if None in statements:  # read or unset elsewhere: somebody decides
-            continue
-        for statement in statements:
-            if statement is not None and not _is_chosen(source, statement):
-                yield Seen(
-                    statement,
-                    f"`{source.brief(statement)}` is for debugging: {COSTS[name]}",
-                    Proposal("do not set it here, unless a process started here needs it")
-                    if inherited
-                    else Proposal("do not set it here", edit.delete_statement(source, statement)),
-                )
+    for statement, name in settings:
+        yield Seen(
+            statement,
+            f"`{source.brief(statement)}` is for debugging: {COSTS[name]}",
+            Proposal("do not set it here, unless a process started here needs it")
+            if inherited
+            else Proposal("do not set it here", edit.delete_statement(source, statement, [one for one, _ in settings])),
+        )
+
+
+def _settings(source: Source, name: str) -> list[tuple[ast.stmt, str]]:
+    """The statements that switch a variable on, each with its name; none where the file reads or unsets it: somebody decides."""
+    mentions = [constant for constant in source.nodes(ast.Constant) if constant.value == name]
+    found = [_setting(source, mention, name) for mention in mentions]
+    statements = [statement for statement in found if statement is not None]
+    if len(statements) < len(found):
+        return []
+    return [(statement, name) for statement in statements if not _is_chosen(source, statement)]
 
 
 def _setting(source: Source, name_text: ast.Constant, name: str) -> ast.stmt | None:
