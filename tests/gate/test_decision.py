@@ -370,14 +370,16 @@ def simulated(draw: random.Random, slowdown: float) -> TargetRecord:
 
 
 class Remembering(Quad):
-    """A quad that works its ratio out once, however many looks ask for it."""
+    """A quad that works each of its ratios out once, however many looks ask for it."""
 
     __slots__ = ("known",)
 
     def log_ratio(self, typical: Typical) -> float:
         if not hasattr(self, "known"):
-            object.__setattr__(self, "known", super().log_ratio(typical))
-        return self.known
+            object.__setattr__(self, "known", {})
+        if typical not in self.known:
+            self.known[typical] = super().log_ratio(typical)
+        return self.known[typical]
 
 
 def word(full: TargetRecord) -> str:

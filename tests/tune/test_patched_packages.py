@@ -354,12 +354,14 @@ def training_step(model, batch):
 )
 def test_workers_load_with_the_patched_text(project: Project, method: str, target: str, rows: str) -> None:
     head = DATASET if target == rows else HEAD + f"from {'.' * ('/' in rows)}rows import Rows\n"
-    files = {rows: DATASET} | ({"pkg/__init__.py": ""} if "/" in rows else {})
+    files = {target: head + SPAWNING.format(method=method)}
+    if target != rows:
+        files[rows] = DATASET
+    if "/" in rows:
+        files["pkg/__init__.py"] = ""
+    folder = project(**files)
     losses = {"do": "losses", "steps": 1, "seed": 0}
-    # Of the text as it is, any worker makes the same.
-    project(**files | {target: head + SPAWNING.format(method="fork")})
     assert loss(replies(target, None, losses)) == 1.0
-    folder = project(**files | {target: head + SPAWNING.format(method=method)})
     assert loss(replies(target, changed(folder, rows, "(4,), 1.0", "(4,), 7.0"), losses)) == 7.0
 
 
