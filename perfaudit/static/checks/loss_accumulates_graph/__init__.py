@@ -9,7 +9,12 @@ from perfaudit.expressions import regex
 from perfaudit.findings import Edit, Span
 from perfaudit.static.checks.loss_accumulates_graph.additions import addition, loss_terms, put_into_list
 from perfaudit.static.checks.loss_accumulates_graph.parts import parts_beside
-from perfaudit.static.checks.loss_accumulates_graph.readers import is_only_read, restarts_each_step, starts
+from perfaudit.static.checks.loss_accumulates_graph.readers import (
+    is_always_differentiated,
+    is_only_read,
+    restarts_each_step,
+    starts,
+)
 from perfaudit.static.checks.loss_accumulates_graph.tensors import is_tensor
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Function, Source
@@ -54,13 +59,18 @@ def loss_accumulates_graph(source: Source, module: ast.Module) -> Iterator[Seen]
                 continue
             if restarts_each_step(source, step, target) or not is_only_read(source, target, is_listed):
                 continue
+            is_container = is_listed or isinstance(target, ast.Subscript)
+            if is_container and not is_always_differentiated(source, step, statement):
+                continue
             ends = [source.span(term).end for term in terms]
             advice = "keep the detached loss" if is_listed else "add up the detached loss"
+            edits = tuple(Edit(Span(end, end), ".detach()") for end in ends)
             yield Seen(
                 statement,
                 _message(source, step, statement, target, is_listed),
-                Proposal(advice, tuple(Edit(Span(end, end), ".detach()") for end in ends)),
+                Proposal(advice, () if is_container else edits),
                 hot=True,
+                hint=is_container,  # no reading has met lists and dicts yet
             )
 
 

@@ -139,23 +139,25 @@ def _follows(source: Source, call: ast.Call, binding: ast.AST) -> bool:
     """Whether a backward pass comes behind a binding, and not in another branch of the same condition."""
     if _place(call) < _place(binding):
         return False
-    path = {id(ancestor): child for ancestor, child in _steps(source, binding)}
-    for ancestor, child in _steps(source, call):
+    path = {id(ancestor): child for ancestor, child in steps(source, binding)}
+    for ancestor, child in steps(source, call):
         if id(ancestor) in path:
             if not isinstance(ancestor, (ast.If, ast.Try, ast.Match)):
                 return True
-            return _branch(ancestor, child) == _branch(ancestor, path[id(ancestor)])
+            return branch(ancestor, child) == branch(ancestor, path[id(ancestor)])
     return False
 
 
-def _steps(source: Source, node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
+def steps(source: Source, node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
+    """What stands around a node, from the inside, each with its child on the way."""
     child = node
     for ancestor in source.ancestors(node):
         yield ancestor, child
         child = ancestor
 
 
-def _branch(statement: ast.AST, child: ast.AST) -> str:
+def branch(statement: ast.AST, child: ast.AST) -> str:
+    """Which block of a statement a child stands in."""
     for field, value in ast.iter_fields(statement):
         if isinstance(value, list) and any(part is child for part in value):
             return field if field in ("body", "orelse", "finalbody") else f"{field} {id(child)}"
