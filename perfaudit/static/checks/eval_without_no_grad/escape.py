@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 
 from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
 from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.elsewhere import Elsewhere, called_elsewhere
+from perfaudit.static.understanding.members import is_own
 from perfaudit.static.understanding.names import dotted_name, last_name
 
 _FREE = regex(  # attributes and functions behind which there is no graph
@@ -18,7 +20,9 @@ _FREE = regex(  # attributes and functions behind which there is no graph
 _TO_NUMPY = regex(  # functions of numpy that take no tensor with a graph, and those that convert one, as their names say
     r"math\.\w+|(np|numpy)\.(array|asarray|isin|in1d|concatenate|vstack|hstack|searchsorted|unique|digitize)|(\w+\.)*\w*(to|as|get|2)_?numpy"
 )
+_MAX_KEEPERS = 4  # functions followed from a loop that may keep what they are given
 MAX_CALLS = 2  # functions followed from a loop that make something without a graph of what they are given
+_RUN = regex(r"\.(module|forward|__call__)$")
 _DECODES = regex(r"decod|viterbi|nms")  # what comes out are labels and places, which carry no graph
 _SHOWN = regex(
     r"(print|float|int|str|round|format|len|info|debug|warning|write|log|add_scalar|isnan|isfinite|exp|sqrt|save_image|imshow)$"
@@ -39,12 +43,37 @@ def graph_escapes(source: Source, loop: Loop, runs: list[ast.Call], in_order: bo
             return True
         if any(not _is_number_only(source, use) for use in _read_behind(source, loop, holder)):
             return True
+    if flow.is_kept_by_calls(source, _MAX_KEEPERS) or any(_keeps_what_it_runs(source, run) for run in runs):
+        return True
     return any(flow.carries(node.value) for node in ast.walk(loop) if isinstance(node, ast.Return) and node.value)
 
 
 def leaves_no_graph(source: Source, function: Function, runs: list[ast.Call]) -> bool:
     """Whether a function keeps and returns nothing that carries the graph of these runs, and returns something."""
     return _Flow(function, runs, source=source).leaves_nothing(source)
+
+
+def _keeps_what_it_runs(source: Source, run: ast.Call) -> bool:
+    """Whether a run is the call of a function of this file that runs the model, and may keep what comes out."""
+    function = called_function(source, run)
+    if function is None:
+        return False
+    given = {argument.arg for argument in ast.walk(function.args) if isinstance(argument, ast.arg)}
+    calls = [
+        node for node in ast.walk(function) if isinstance(node, ast.Call) and called_function(source, node) is None
+    ]
+    inner = [call for call in calls if _RUN.sub("", dotted_name(call.func)) in given or is_own(call.func)]
+    return not _Flow(function, inner, source=source).keeps_nothing(source, _MAX_KEEPERS)
+
+
+@functools.lru_cache(maxsize=256)
+def _keeps(source: Source, function: Function, names: frozenset[str], calls: int) -> bool:
+    """Whether a function, or what it calls, may put the graph of some parameters where it outlives the call; it may return it."""
+    if not calls:
+        return True
+    names = frozenset(name for name in names if not _is_converted_first(function, name))
+    flow = _Flow(function, [], source=source, names=names)
+    return not flow.keeps_nothing(source, calls - 1)
 
 
 def _converted_at_once(loop: Loop) -> frozenset[str]:
@@ -202,17 +231,41 @@ class _Flow:
         return self.freed[place]
 
     def leaves_nothing(self, source: Source) -> bool:
-        """Whether a function returns something, none of which carries a graph, and hands none to what it was given."""
-        given = {argument.arg for argument in ast.walk(self.loop) if isinstance(argument, ast.arg)}
-        grown = self._grown_names(source)
-        if grown is None or grown & given:
+        """Whether a function returns something, none of which carries a graph, and keeps none."""
+        if not self.keeps_nothing(source, _MAX_KEEPERS):
             return False
-        self.names |= grown
-        self._follow()
         returned = [
             node.value for node in ast.walk(self.loop) if isinstance(node, ast.Return) and node.value is not None
         ]
         return bool(returned) and not any(self.carries(value) for value in returned)
+
+    def keeps_nothing(self, source: Source, calls: int) -> bool:
+        """Whether a function puts no graph into what outlives it: what it was given, and names and objects it did not make."""
+        given = {argument.arg for argument in ast.walk(self.loop) if isinstance(argument, ast.arg)}
+        grown = self._grown_names(source)
+        if grown is None or grown & given or not grown <= source.bound_in(self.loop).keys():
+            return False
+        if any(dotted_name(target) in grown and _may_be_old(value) for target, value in self.assignments()):
+            return False
+        self.names |= grown
+        self._follow()
+        declared = {
+            name for node in ast.walk(self.loop) if isinstance(node, (ast.Global, ast.Nonlocal)) for name in node.names
+        }
+        return not declared & self.names and not self.is_kept_by_calls(source, calls)
+
+    def is_kept_by_calls(self, source: Source, calls: int) -> bool:
+        """Whether a function of the project that is given something which carries a graph may keep it."""
+        for call in (node for node in ast.walk(self.loop) if isinstance(node, ast.Call) and id(node) not in self.runs):
+            function = called_function(source, call)
+            there = Elsewhere(source, function, call) if function is not None else called_elsewhere(source, call)
+            if there is None or there.function is self.loop:
+                continue
+            names = frozenset(name for name, value in there.named_arguments if self.carries(value))
+            is_unpacked = any(isinstance(a, ast.Starred) and self.carries(a.value) for a in call.args)
+            if is_unpacked or (names and _keeps(there.source, there.function, names, calls)):
+                return True
+        return False
 
     def _grown_names(self, source: Source) -> set[str] | None:
         """Names that are grown by something that carries a graph, or set an item to it; None where an object is that keeps it."""
@@ -290,6 +343,11 @@ class _Flow:
             if any(_binds(part, node.id) for part in ast.walk(earlier) if isinstance(part, ast.expr)):
                 return False
         return False
+
+
+def _may_be_old(value: ast.expr) -> bool:
+    """Whether a value may be an object that was there before, as `kept = self.memory`, and is not made by the expression."""
+    return isinstance(value, (ast.Name, ast.Attribute, ast.Subscript, ast.IfExp, ast.BoolOp))
 
 
 # ---- reads behind the loop -----------------------------------------------------------------------------------------
