@@ -18,6 +18,7 @@ from perfaudit.static.checks.eval_without_no_grad.frozen import (
     records_nothing,
 )
 from perfaudit.static.checks.eval_without_no_grad.model_ways import ways_to_run
+from perfaudit.static.checks.eval_without_no_grad.objects import is_module
 from perfaudit.static.checks.eval_without_no_grad.one_step import one_step
 from perfaudit.static.checks.eval_without_no_grad.surroundings import functions_around, gradients_are_off
 from perfaudit.static.old_torch import needs_old_torch
@@ -45,7 +46,7 @@ def _seen_in(source: Source) -> dict[int, list[Seen]]:
 
 
 def _unrecorded_evaluations(source: Source, call: ast.Call) -> Iterator[tuple[Loop | Function, Seen]]:
-    models = models_put_in_eval_mode(source, call)
+    models = [(m, s) for m, s in models_put_in_eval_mode(source, call) if m != "self" or _is_of_module(source, call)]
     if not models or not source.imports_torch or gradients_are_off(source, call):
         return
     if source.mentions("volatile") and (needs_old_torch(source) or indexes_a_number(source)):
@@ -69,6 +70,12 @@ def _unrecorded_evaluations(source: Source, call: ast.Call) -> Iterator[tuple[Lo
                 yield loop, seen
             elif elsewhere.on:  # the reader may look at the call that is as it should be
                 yield loop, seen._replace(message=f"{seen.message}, where {elsewhere.on} calls it outside of `no_grad`")
+
+
+def _is_of_module(source: Source, call: ast.Call) -> bool:
+    """Whether `self.eval()` stands in a class of modules: a trainer may have an `eval` of its own."""
+    own = source.enclosing(call, ast.ClassDef)
+    return isinstance(own, ast.ClassDef) and is_module(source, own, source.neighbours)
 
 
 def _classes_here(source: Source, call: ast.Call) -> Iterator[tuple[Source, ast.ClassDef]]:

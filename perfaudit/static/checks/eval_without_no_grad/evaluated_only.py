@@ -22,6 +22,7 @@ from perfaudit.static.checks.eval_without_no_grad.evaluations import (
 )
 from perfaudit.static.checks.eval_without_no_grad.frozen import may_be_frozen
 from perfaudit.static.checks.eval_without_no_grad.model_runs import records_graph, runs_model
+from perfaudit.static.checks.eval_without_no_grad.objects import may_train
 from perfaudit.static.checks.eval_without_no_grad.surroundings import (
     functions_around,
     gradients_are_off,
@@ -81,7 +82,7 @@ def _in_methods(source: Source, statement: ast.stmt, model: str) -> Iterator[tup
         ends_eval_mode(source, node, model) for method in methods for node in ast.walk(method)
     ):
         return
-    for method in methods:
+    for method in (method for method in methods if not may_train(source, owner, method, model)):
         for loop in (loop for item in method.body for loop in outermost_loops(item)):
             around = functions_around(source, loop)
             if around is not None and not calls_elsewhere(source, around).off:
