@@ -60,6 +60,12 @@ def test_a_logger_that_hands_on_the_batches_hides_no_loader(project: Folder, yie
         ("it = iter(items)\n    it = other(it)\n    x = next(it)\n    yield x", None),
         ("items = wrap(items)\n    for x in items:\n        yield x", None),
         ("for x in items:\n        x = move(x)\n        yield x", None),
+        ("for x in items:\n        if x is not None and len(x):\n            yield x", "a"),
+        ("for x in items:\n        for k in x:\n            x[k] = x[k].cuda()\n        yield x", None),
+        ("for x in items:\n        x.image = x.image.cuda()\n        yield x", None),
+        ("for x in items:\n        move(x)\n        yield x", None),
+        ("for x in items:\n        x.to('cuda')\n        yield x", None),
+        ("for x in items:\n        y = x\n        y[0] = y[0].cuda()\n        yield x", None),
         ("for x, y in items:\n        yield x", None),
         ("for x in items:\n        yield x\n    yield None", None),
         ("for x in items:\n        yield x, 1", None),
@@ -73,3 +79,12 @@ def test_what_a_generator_yields(body: str, given: str | None) -> None:
     assert isinstance(call, ast.Call)
     found = iterable_behind(source, call)
     assert (found and ast.unparse(found)) == given
+
+
+def test_what_a_decorator_makes_of_a_generator_is_unknown() -> None:
+    source = Source(
+        "x.py", "@moved\ndef walk(items):\n    for x in items:\n        yield x\n\nfor z in walk(a):\n    pass\n"
+    )
+    call = source.nodes(ast.For)[-1].iter
+    assert isinstance(call, ast.Call)
+    assert iterable_behind(source, call) is None

@@ -19,6 +19,8 @@ def iterable_behind(source: Source, call: ast.Call) -> ast.expr | None:
     if not call.args or (isinstance(call.func, ast.Name) and hasattr(builtins, call.func.id)):
         return None
     own = called_function(source, call)
+    if own is not None and own.decorator_list:  # it may be wrapped in what moves or changes the items
+        return None
     there = Elsewhere(source, own, call) if own is not None else generator_elsewhere(source, call)
     parameter = _parameter_yielded(there.source, there.function) if there is not None else ""
     return dict(there.named_arguments).get(parameter) if there is not None and parameter else None
@@ -33,10 +35,23 @@ def _parameter_yielded(source: Source, function: Function) -> str:
     names = {value.id for value in yields if isinstance(value, ast.Name)}
     if len(names) != 1 or not all(isinstance(value, ast.Name) for value in yields):
         return ""
-    taken = {_taken_from(source, binding) for binding in source.bound_in(function).get(names.pop(), [])}
+    name = names.pop()
+    uses = [n for n in nodes if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)]
+    if not all(_leaves_as_it_is(source, use) for use in uses):
+        return ""
+    taken = {_taken_from(source, binding) for binding in source.bound_in(function).get(name, [])}
     only = taken.pop() if len(taken) == 1 else ""
     bound = source.bound_in(function).get(only, [])
     return only if len(bound) == 1 and isinstance(bound[0], ast.arg) else ""
+
+
+def _leaves_as_it_is(source: Source, use: ast.Name) -> bool:
+    """Whether a use of an item yields it, or only asks about it; any other may change it: `batch[key] = batch[key].cuda()`."""
+    parent = source.parent(use)
+    if isinstance(parent, (ast.Yield, ast.Compare, ast.BoolOp, ast.UnaryOp)):
+        return True
+    is_length = isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name) and parent.func.id == "len"
+    return is_length or (isinstance(parent, (ast.If, ast.While)) and parent.test is use)
 
 
 def _taken_from(source: Source, binding: ast.AST) -> str:
