@@ -494,6 +494,12 @@ STEPS = """
         ("for n, (x, y) in enumerate(loader):\n    if n % 100 == 0:\n        engine.train(x, y)", False),
         ("for x, y in loader:\n    train(x, y)", False),  # no method
         ("engine.train(x, y)", False),
+        ("engine.train(x, y)\nforest = Forest()\nfor x, y in folds:\n    forest.train(x, y)", False),
+        ("import forests\nforest = forests.Trainer()\nfor x, y in folds:\n    forest.train(x, y)", False),
+        ("for x, y in loader:\n    agent.train(x, y)", True),  # nobody else in sight is meant
+        ("for n in steps:\n    bar.train(n, 1)\n    if n % 100 == 0:\n        agent.train(x, y)", False),
+        ("for n in steps:\n    bar.train(n, 1)\n    engine.train(x, y)", True),
+        ("for game in games:\n    while play():\n        keep(game)\n    engine.train(rewards, logs)", False),
     ],
 )
 def test_a_whole_step_that_another_file_makes_in_its_loop(tmp_path: Path, loop: str, is_told: bool) -> None:
@@ -503,3 +509,26 @@ def test_a_whole_step_that_another_file_makes_in_its_loop(tmp_path: Path, loop: 
     source = Source("engine.py", textwrap.dedent(STEPS), neighbours)
     found = list(run_checks(source, all_rules(), frozenset(["PA601"])))
     assert [f.location.line for f in found if f.location] == ([14] if is_told else [])
+
+
+@pytest.mark.parametrize(
+    ("imports", "is_told"),
+    [
+        ("from engine import train", True),
+        ("from other import train\nimport engine", False),
+        ("def train(x): pass", False),
+    ],
+)
+def test_a_function_that_makes_a_whole_step_is_the_one_that_is_imported(
+    tmp_path: Path, imports: str, is_told: bool
+) -> None:
+    steps = "import torch\n\ndef train(x):\n    loss = model(x.cuda())\n    loss.backward()\n    optimizer.step()\n"
+    steps += "    return loss.item()\n"
+    (tmp_path / "engine.py").write_text(steps)
+    (tmp_path / "other.py").write_text("def train(x):\n    pass\n")
+    more = "import engine\n" if imports.startswith("def") else ""
+    (tmp_path / "main.py").write_text(f"{more}{imports}\nfor x in loader:\n    train(x)\n")
+    files = [tmp_path / name for name in ("engine.py", "main.py", "other.py")]
+    source = Source("engine.py", steps, Project(files).seen_from(tmp_path / "engine.py"))
+    found = list(run_checks(source, all_rules(), frozenset(["PA601"])))
+    assert [f.location.line for f in found if f.location] == ([7] if is_told else [])

@@ -141,6 +141,11 @@ def class_of(source: Source, node: ast.expr) -> Definition | None:
     return _class_of(source, node, source.neighbours)
 
 
+def built_by(source: Source, node: ast.expr) -> list[ast.Call]:
+    """The calls that build the object that an expression is, in a file that is seen alone; none where one is not in sight."""
+    return _builders(source, node, set()) or []
+
+
 def generator_elsewhere(source: Source, call: ast.Call) -> Elsewhere | None:
     """The generator of another file that a call makes, a function or a method of an object whose class is in sight."""
     there = _callee(source, call, source.neighbours, _generator)

@@ -10,12 +10,12 @@ from perfaudit.static.source.syntax import lies_in
 from perfaudit.static.understanding.backward import updates_weights
 from perfaudit.static.understanding.demonstrations import is_test
 from perfaudit.static.understanding.devices import uses_accelerator
-from perfaudit.static.understanding.elsewhere import Elsewhere
+from perfaudit.static.understanding.elsewhere import Elsewhere, built_by
 from perfaudit.static.understanding.epochs import counts_epochs
 from perfaudit.static.understanding.evaluation import EVALUATION_NAME
 from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.rarely import runs_rarely
-from perfaudit.static.understanding.step_loops import step_loops
+from perfaudit.static.understanding.step_loops import is_over_written_values, step_loops
 
 
 def whole_steps(source: Source) -> Iterator[Elsewhere]:
@@ -49,14 +49,49 @@ def _makes_one_update(source: Source, function: Function) -> bool:
 
 
 def _is_called_in_loop(source: Source, function: Function) -> bool:
-    """Whether a file that imports this one calls the function, by its name and with as many arguments, on the turns of a loop."""
+    """Whether a file that imports this one calls the function on the turns of a loop.
+
+    What is surely called on an object of its class decides; where no call is, all do that have its name and pass as many
+    arguments: `bar.update(1)` on each turn says nothing of `agent.update(batch)` on every thousandth.
+    """
     if source.neighbours is None:
         return False
-    return any(
-        last_name(call.func) == function.name and _fits(source, function, call) and _is_each_turn(there, call)
+    calls = [
+        (there, call)
         for there in source.neighbours.importers_calling(function.name)
         for call in there.nodes(ast.Call)
-    )
+        if last_name(call.func) == function.name and _fits(source, function, call)
+    ]
+    meant = [(_is_meant(source, function, there, call), there, call) for there, call in calls]
+    if any(is_meant for is_meant, _, _ in meant):
+        return any(_is_each_turn(there, call) for is_meant, there, call in meant if is_meant)
+    unclear = [_is_each_turn(there, call) for is_meant, there, call in meant if is_meant is None]
+    return bool(unclear) and all(unclear)
+
+
+def _is_meant(source: Source, function: Function, there: Source, call: ast.Call) -> bool | None:
+    """Whether a call of another file runs this function, by what it imports; None where that is not clear."""
+    owner = source.parent(function)
+    if not isinstance(owner, ast.ClassDef) or not isinstance(call.func, ast.Attribute):
+        return _is_imported(source, there, call.func, function.name)
+    found = {_is_built(source, there, built, owner.name) for built in built_by(there, call.func.value)}
+    return found.pop() if len(found) == 1 else None
+
+
+def _is_built(source: Source, there: Source, built: ast.Call, name: str) -> bool | None:
+    """Whether a call builds an object of this class; None of a function, which may build one."""
+    is_meant = _is_imported(source, there, built.func, name)
+    return None if is_meant is False and not last_name(built.func)[:1].isupper() else is_meant
+
+
+def _is_imported(source: Source, there: Source, node: ast.expr, name: str) -> bool | None:
+    """Whether a name of another file stands for what is defined here by this name; None where its imports do not say."""
+    dotted = there.qualified_name(node)
+    if dotted is None or source.neighbours is None:
+        return False if isinstance(node, ast.Name) and there.lookup(node) else None
+    if dotted.rpartition(".")[2] != name or not (dotted.startswith(".") or source.neighbours.is_own_module(dotted)):
+        return False
+    return source.neighbours.definition_of(dotted, there) is None  # else it is that of a third file
 
 
 def _fits(source: Source, function: Function, call: ast.Call) -> bool:
@@ -74,5 +109,9 @@ def _fits(source: Source, function: Function, call: ast.Call) -> bool:
 
 
 def _is_each_turn(there: Source, call: ast.Call) -> bool:
+    """Whether a loop makes the call on each turn, and nothing longer beside it: no loop of its own, as one over an episode."""
     loop = there.enclosing(call, *LOOPS)
-    return isinstance(loop, LOOPS) and not counts_epochs(loop) and not runs_rarely(there, call, loop)
+    if not isinstance(loop, LOOPS) or counts_epochs(loop) or runs_rarely(there, call, loop):
+        return False
+    inside = (node for part in loop.body for node in ast.walk(part))
+    return not any(isinstance(node, LOOPS) and not is_over_written_values(node) for node in inside)
