@@ -719,6 +719,10 @@ def test_what_the_script_gives_holds_whatever_the_default_of_its_model_is(tmp_pa
         ("model = BinaryConv2d(3, 8)", 0),
         ("weight = weight.to(torch.int8)", 0),
         ("model.double()", 0),
+        ("BYTES = {torch.float32: 4, torch.float16: 2,\n    torch.bfloat16: 2, torch.float64: 8, torch.int8: 1}", 1),
+        ("if dtype == torch.bfloat16:\n    model.to(dtype)", 0),
+        ("if dtype == torch.float64:\n    model.to(dtype)", 0),
+        ("if dtype == torch.int8:\n    model.to(dtype)", 0),
         ("torch.set_default_dtype(torch.float64)", 0),
     ],
 )

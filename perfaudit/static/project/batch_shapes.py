@@ -10,14 +10,15 @@ from perfaudit.static.bare_code import without_comments
 _MAX_FUNCTIONS = 10_000  # of one file that are looked at
 _WORDS = (
     *(b"scale_jitter", b"RandomResize(", b"pad_sequence", b"pack_padded"),
-    *(b"bucket", b"models.detection", b"rogressive"),
+    *(b"bucket", b"models.detection", b"rogressive", b"ROGRESSIVE"),
 )
 # Progressive growing or resizing; score_sde has an option by the bare word for how its model is built.
-PROGRESSIVE = r"[Pp]rogressive[_ -]?(?=grow|resiz|size|train|learn|gan|image|patch|res_|scal)"
+_WHAT_PROGRESSES = r"[_ -]?(?:grow|resiz|size|train|learn|gan|image|patch|res_|scal)"
+PROGRESSIVE = rf"progressive(?={_WHAT_PROGRESSES})"  # in any case
 # Words in the text of an option, that one, and padded targets of a loss say nothing of the batches.
 _BESIDE = regex(
     rb"\bhelp\s*=\s*(?:\"[^\"\n]*+\"|'[^'\n]*+')|\bimport\b[^\n]*+|(?:target|label|gt)\w{0,20}\s*=\s*pad_sequence\b|"
-    + PROGRESSIVE.replace("(?=", "(?!").encode()
+    + rf"(?i:progressive(?!{_WHAT_PROGRESSES}))".encode()
 )
 _AUDIO = (b"torchaudio", b"librosa")  # clips differ in length, unless a loader stacks them as they are
 # Images in several sizes. A loss, a discriminator or a layer on several scales says nothing of the batches, nor does an option

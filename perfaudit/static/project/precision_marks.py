@@ -26,7 +26,7 @@ _WORDS = (
 # Types that NumPy is told, and those of a table of all types; float64 that a new tensor is made with, and metrics that convert
 # what they compare.
 _BESIDE_PRECISION = regex(
-    rb"(?:np|numpy)\.b?float16|torch\.(?:b?float16|float64)\s*:|dtype\s*=\s*torch\.float64|(?:features?|logits?|preds?|outputs?|targets?|labels?)\.double\(\)"
+    rb"(?:np|numpy)\.b?float16|[{,]\s{0,80}torch\.(?:b?float16|float64)\s*:|dtype\s*=\s*torch\.float64|(?:features?|logits?|preds?|outputs?|targets?|labels?)\.double\(\)"
     rb"|(?<=\.to\()torch\.float16(?=\))|\.double\(\)(?=\s*/|\.(?!cuda|to\b|train|eval|requires_grad))"
     rb"|(?:linspace|arange|zeros|ones|eye|rand|randn)\((?:[^()\n]|\([^()\n]{0,40}\)){1,80}\)\.double\(\)"
 )
@@ -40,9 +40,10 @@ _AMP_OF_APEX = regex(rb"from[ \t]+apex[ \t]+import[^\n]{0,200}\bamp\b")
 # Weights in fewer bits. A VQ-VAE's `quantize`, and dequantization, which adds noise to images, are something else.
 FEWER_BITS = regex(
     r"torch\.(?:ao\.)?quantization|quantize_dynamic|prepare_qat|QuantStub|[Ff]ake_?[Qq]uant|\b(?:num|n|w|a)_?bits?\b|[Bb]it_?[Ww]idth"
-    r"|load_in_[48]bit|BitsAndBytes|(?<!np\.)(?<!numpy\.)(?<!astype\([\"'])(?<!dtype=[\"'])\bint8\b(?!\s*:)|Quant(?:ized?)?(?:Conv|Linear|Module|Act)"
+    r"|load_in_[48]bit|BitsAndBytes|(?<!np\.)(?<!numpy\.)(?<!astype\([\"'])(?<!dtype=[\"'])\bint8\b|Quant(?:ized?)?(?:Conv|Linear|Module|Act)"
     r"|Binar(?:y|i[sz]ed?)(?:Conv|Linear|Module|Act|Net|Tanh|Connect)|[Bb]inari[sz]e_?(?:weight|param|layer|input)|XNOR"
 )
+_INT8_OF_TABLE = regex(rb"[{,]\s{0,80}torch\.int8\s*:")  # not the end of a condition: `if dtype == torch.int8:`
 _TRAINS_NOTHING = regex(  # by the name of a file
     r"(^|_)(test|eval|val(?=[._])|valid|infer|demo|predict|generat|export|visuali[sz]|metric)"
 )
@@ -56,8 +57,13 @@ def marks_of_precision(data: bytes, name: str) -> set[str]:
     """
     if _TRAINS_NOTHING.search(name):
         return set()
-    has_fewer_bits = any(word in data for word in _BIT_WORDS) and FEWER_BITS.search(data.decode("utf-8", "replace"))
-    return {"precision"} if has_fewer_bits or _decides_precision(data) else set()
+    return {"precision"} if _keeps_fewer_bits(data) or _decides_precision(data) else set()
+
+
+def _keeps_fewer_bits(data: bytes) -> bool:
+    if not any(word in data for word in _BIT_WORDS):
+        return False
+    return FEWER_BITS.search(_INT8_OF_TABLE.sub(b"", data).decode("utf-8", "replace")) is not None
 
 
 def _decides_precision(data: bytes) -> bool:

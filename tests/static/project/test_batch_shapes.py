@@ -1,0 +1,44 @@
+"""What the text of a file says of the shapes of its batches."""
+
+from __future__ import annotations
+
+import pytest
+
+from perfaudit.static.project.batch_shapes import marks_of_shapes
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "model = progressive_growing(model, step)",
+        "size = progressive_resize(step)",
+        "size = progressive_resizing(step)",
+        "size = progressiveSize(step)",
+        "mode = 'progressive training'",
+        "from_scratch = 'progressive-learning'",
+        "model = ProgressiveGAN(depth)",
+        "model = Progressive_GAN(depth)",
+        "model = progressive_gan(depth)",
+        "PROGRESSIVE_GROWING = True",
+        "images = pad_sequence(images)",
+    ],
+)
+def test_batches_grow(text: str) -> None:
+    assert marks_of_shapes(f"{text}\n".encode()) == {"sizes change"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "model.progressive = 'none'",
+        "model.progressive_input = 'none'",
+        "model.progressive_combine = 'sum'",
+        "Progressive = None",
+        "import progressive_growing",
+        "parser.add_argument('--depth', help='of a progressive_growing model')",
+        "size = step  # progressive_growing",
+        "targets = pad_sequence(targets)",
+    ],
+)
+def test_a_word_that_says_nothing_of_batches(text: str) -> None:
+    assert marks_of_shapes(f"{text}\n".encode()) == set()
