@@ -43,7 +43,7 @@ from perfaudit.static.understanding.how_often import runs_often
 from perfaudit.static.understanding.loaders import LOADER
 from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.step_loops import StepLoop
-from perfaudit.static.understanding.values import constant, enclosing_function
+from perfaudit.static.understanding.values import argument, constant, enclosing_function, resolve
 
 FLAG = "torch.backends.cudnn.benchmark"
 TITLE = "let cuDNN time its algorithms once per input size"
@@ -253,14 +253,24 @@ def _texts_of_options(source: Source) -> list[ast.expr]:
 
 
 def _states_volume(source: Source) -> bool:
-    """Whether the file has the size of its volumes as numbers: `imgshape = (160, 192, 144)`."""
+    """Whether the data sets of all loaders get a size of volumes that is written as numbers: `imgshape = (160, 192, 144)`.
+
+    Another size of the kind may be that of the windows of an inference.
+    """
+    written: set[str] = set()
     for statement in source.nodes(ast.Assign):
         sides = statement.value.elts if isinstance(statement.value, ast.Tuple) else []
         numbers = [constant(source, side) for side in sides]
         is_volume = len(numbers) == 3 and all(isinstance(n, int) and n >= _SHORTEST_SIDE for n in numbers)
-        if is_volume and _SHAPE.search(last_name(statement.targets[0]).lower()):
-            return True
-    return False
+        if is_volume and isinstance(target := statement.targets[0], ast.Name) and _SHAPE.search(target.id.lower()):
+            written.add(target.id)
+    given = [argument(source, call, "dataset", 0) for call in source.calls(LOADER)]
+    sets = [resolve(source, data) if isinstance(data, ast.expr) else None for data in given]
+    return bool(written and sets) and all(data is not None and _names_in(data) & written for data in sets)
+
+
+def _names_in(node: ast.expr) -> set[str]:
+    return {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
 
 
 def _collates_to_any_size(source: Source) -> bool:

@@ -16,6 +16,7 @@ from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.averages import SAME_VALUE, Polynomial, Values, may_mix_types, mixture, same_value
 from perfaudit.static.understanding.how_often import runs_every_step
+from perfaudit.static.understanding.members import attributes, is_own
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.no_grad import in_no_grad
 from perfaudit.static.understanding.rarely import runs_rarely
@@ -121,10 +122,19 @@ def _values(source: Source, node: ast.expr) -> list[object]:
         found += [k.value for k in call.keywords if k.arg == "default" and name in options]
     declared = [n for n in source.nodes(ast.AnnAssign) if isinstance(source.parent(n), ast.ClassDef)]
     found += [n.value for n in declared if n.value is not None and last_name(n.target) == name]
-    stores = [n for n in source.nodes(ast.Attribute) if n.attr == name and isinstance(n.ctx, ast.Store)]
-    written = [assigned_value(source, store) for store in stores]
-    found += [value for value in written if isinstance(value, ast.Constant)]  # `self.policy_freq = 2`
+    found += _numbers_set(source, node)
     return [constant(source, value) for value in found]
+
+
+def _numbers_set(source: Source, node: ast.expr) -> list[ast.expr]:
+    """What the class around sets its own attribute to, `self.policy_freq = 2`, where all that it sets it to are numbers."""
+    own = source.enclosing(node, ast.ClassDef)
+    if own is None or not is_own(node):
+        return []
+    stores = [n for n in attributes(source).get(last_name(node), []) if isinstance(n.ctx, ast.Store)]
+    values = [assigned_value(source, store) for store in stores if source.enclosing(store, ast.ClassDef) is own]
+    numbers = [value for value in values if isinstance(value, ast.Constant)]
+    return [*numbers] if len(numbers) == len(values) else []
 
 
 def _has_foreach_path(source: Source, loop: ast.For) -> bool:
