@@ -140,6 +140,13 @@ if __name__ == "__main__":
         ("return nn.Sequential(nn.Conv2d(3, 256, 3), nn.Conv2d(256, 256, 3))", ["PA301", "PA304"]),
         ("return nn.Sequential(Block(3, width), nn.Linear(500, 6))", ["PA301", "PA304"]),
         ("return build(561)", ["PA301", "PA304"]),
+        ("return nn.Sequential(nn.TransformerEncoderLayer(1024, 16), nn.Linear(1024, 6))", ["PA304"]),
+        ("return nn.Sequential(nn.LSTM(1024, 1024), nn.Linear(1024, 6))", ["PA304"]),
+        ("return nn.Sequential(nn.Sequential(nn.Conv2d(3, 256, 3)), nn.Linear(500, 6))", ["PA301", "PA304"]),
+        (
+            "return nn.Sequential(nn.Linear(561, 50), nn.BatchNorm1d(50), nn.Dropout(0.5), nn.LeakyReLU(), nn.Tanh())",
+            [],
+        ),
     ],
 )
 def test_a_small_model_beside_a_wide_one(tmp_path: Path, row: str, found: list[str]) -> None:

@@ -23,6 +23,7 @@ from perfaudit.static.understanding.values import ABSENT, UNKNOWN, argument, con
 FOLLOW = 3  # calls followed outwards from the loop over the loader to the loop over epochs
 _ASKED_ONCE = ("train_dataloader", "val_dataloader")  # not `test_dataloader`: a test is one run
 _LIGHTNING = ("LightningModule", "LightningDataModule")
+_ALL_PAIRS = ("itertools.permutations", "itertools.combinations", "itertools.product")
 _SETS = regex(r"^(set_|update|shuffle|resample|reset|on_|next_|build|generate|sample)|epoch")
 
 
@@ -49,14 +50,25 @@ def dataloader_workers_not_persistent(source: Source, call: ast.Call) -> Iterato
 
 
 def _goes_through_pairs(source: Source, call: ast.Call) -> bool:
-    """Whether an epoch goes through all pairs of what the data set is given: so long that its end does not count."""
+    """Whether an epoch goes through all pairs of what the data set is built from: so long that its end does not count."""
     dataset = argument(source, call, "dataset", 0)
     found = class_meant(source, dataset) if isinstance(dataset, ast.expr) else None
     if found is None:
         return False
     inside, definition = found
-    names = (inside.qualified_name(node.func) for node in ast.walk(definition) if isinstance(node, ast.Call))
-    return any(name in ("itertools.permutations", "itertools.combinations", "itertools.product") for name in names)
+    for made in (node for node in ast.walk(definition) if isinstance(node, ast.Call)):
+        given = {name.id for part in made.args for name in ast.walk(part) if isinstance(name, ast.Name)}
+        if inside.qualified_name(made.func) in _ALL_PAIRS and given & _parameters_of_constructor(inside, made):
+            return True
+    return False
+
+
+def _parameters_of_constructor(source: Source, node: ast.AST) -> set[str]:
+    """The parameters of the constructor around a node but `self`."""
+    function = source.enclosing(node, *FUNCTIONS)
+    if not isinstance(function, FUNCTIONS) or function.name != "__init__":
+        return set()
+    return {a.arg for a in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)} - {"self"}
 
 
 def _is_shown(source: Source, call: ast.Call) -> bool:

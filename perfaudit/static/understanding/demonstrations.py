@@ -19,7 +19,7 @@ def is_main_guard(statement: ast.AST) -> bool:
 
 def is_test(source: Source, node: ast.AST) -> bool:
     """Whether the node stands in a test, by the name of a function around it or of the file."""
-    if source.path.rpartition("/")[2].startswith(("test_", "smoke")):
+    if source.path.rpartition("/")[2].startswith(("test_", "smoke_test", "smoketest")):
         return True
     return any(isinstance(a, FUNCTIONS) and a.name.startswith("test_") for a in source.ancestors(node))
 

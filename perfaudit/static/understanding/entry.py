@@ -32,6 +32,10 @@ ATTENTION = (
 WIDE_LINEAR = 2048  # features in and out, where each sample is one vector
 WIDE_ATTENTION = 512  # features, where each sample is a sequence of vectors
 WIDE_CONVOLUTION = 256  # channels
+_NARROW = regex(  # layers of torch's that multiply no large matrices
+    r"^(\w*(ReLU|ELU|GELU|SiLU|Mish|Sigmoid|Hardswish|Hardtanh|Tanh|Soft(max|min|plus|sign)2?d?|Dropout|Norm|Pool|Pad)[0-9]?d?"
+    r"|Flatten|Unflatten|Identity|Upsample|Pixel(Uns|S)huffle)$"
+)
 _TURNS_ONLY = regex(r"[Ff]latten|[Rr]eshape|View$|Identity")
 FEW_CHANNELS = 128  # with no more in any layer, as for MNIST, the choice of an algorithm saves little
 FEW_TURNS = 10  # of a loop over no data: it shows that a module runs
@@ -39,6 +43,7 @@ _WHOLE_MODELS = regex(
     r"torchvision\.models\.([a-z0-9]+\.)?"
     r"(get_model|vgg|resnet|resnext|wide_resnet|densenet|efficientnet|convnext|regnet|inception|googlenet|vit|swin)_?\w*$"
 )
+_HOLDERS = ("torch.nn.Sequential", "torch.nn.ModuleList")  # of layers
 _BUILT = ("from_pretrained", "from_config")  # methods that build a model of a library
 # What takes the arguments of the Trainer of Hugging Face, which builds loader, optimizer and precision from them.
 ARGUMENTS_OF_TRAINER = tuple(
@@ -382,6 +387,8 @@ def _behind_moves(made: ast.expr | None) -> ast.expr | None:
 def may_convolve(source: Source, layer: ast.Call) -> bool:
     """Whether a layer is a convolution, or may hold one: a block of the project's."""
     name = source.qualified_name(layer.func) or ""
+    if name in _HOLDERS:
+        return True
     return "Conv" in name if name.startswith("torch.nn.") else not _TURNS_ONLY.search(last_name(layer.func))
 
 
@@ -395,12 +402,13 @@ def _may_be_wide(source: Source, layer: ast.Call) -> bool:
     name = source.qualified_name(layer.func) or ""
     if not name.startswith("torch.nn."):
         return not _TURNS_ONLY.search(last_name(layer.func))
+    if name != "torch.nn.Linear" and name not in ALL_CONVOLUTIONS:
+        return not _NARROW.search(last_name(layer.func))  # an unknown one, as a layer of a transformer
     limit = WIDE_LINEAR if name == "torch.nn.Linear" else WIDE_CONVOLUTION
     widths = [constant(source, given) for given in layer.args[:2]]
-    is_layer = name == "torch.nn.Linear" or name in ALL_CONVOLUTIONS
-    if is_layer and (len(widths) < 2 or not any(isinstance(width, int) for width in widths)):
+    if len(widths) < 2 or not any(isinstance(width, int) for width in widths):
         return True
-    return is_layer and all(not isinstance(width, int) or width >= limit for width in widths)
+    return all(not isinstance(width, int) or width >= limit for width in widths)
 
 
 def builds_of_library(source: Source, call: ast.Call) -> bool:

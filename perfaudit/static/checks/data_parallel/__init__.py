@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from perfaudit.static.checks.data_parallel.program import Refused
 from perfaudit.static.checks.data_parallel.ranks import launcher, patch, title
 from perfaudit.static.registry import Proposal, Seen, check
-from perfaudit.static.source import Source
+from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.defaults import default, written_default
 from perfaudit.static.understanding.distributed import derived_calls, only_evaluates, wraps_otherwise
+from perfaudit.static.understanding.losses import arguments_of
 from perfaudit.static.understanding.names import last_name
-from perfaudit.static.understanding.values import argument, resolve
+from perfaudit.static.understanding.values import argument, constant, resolve
 
 
 @check(
@@ -92,15 +93,36 @@ def _is_wrapped_before(source: Source, call: ast.Call) -> bool:
 
 
 def _is_left_out(source: Source, call: ast.Call) -> bool:
-    """Whether the call stands under a flag that a parameter has as False by default: `def loss(net, x, parallel=False)`."""
+    """Whether the call stands under a flag that a parameter has as False by default, `def loss(net, x, parallel=False)`, and
+    that no call in sight sets.
+    """
     child: ast.AST = call
     for ancestor in source.ancestors(call):
         if isinstance(ancestor, ast.If) and isinstance(ancestor.test, ast.Name):
             written = written_default(source, ancestor.test)
             is_off = isinstance(written, ast.Constant) and written.value is False
-            if is_off and any(item is child for item in ancestor.body):
+            if is_off and any(item is child for item in ancestor.body) and not _is_set(source, ancestor.test):
                 return True
         child = ancestor
+    return False
+
+
+def _is_set(source: Source, flag: ast.Name) -> bool:
+    """Whether a call of the function around, in this file or one that imports it, gives a flag anything but False."""
+    function = source.enclosing(flag, *FUNCTIONS)
+    if not isinstance(function, FUNCTIONS):
+        return False
+    files = [source, *(source.neighbours.importers_calling(function.name) if source.neighbours is not None else ())]
+    for there in files:
+        for call in there.nodes(ast.Call):
+            given = dict(arguments_of(call, function)).get(flag.id) if last_name(call.func) == function.name else None
+            option = default(there, given) if given is not None else None
+            if (
+                given is not None
+                and constant(there, given) is not False
+                and (option is None or option.value is not False)
+            ):
+                return True
     return False
 
 

@@ -30,7 +30,7 @@ _ONLY_LOOKS = {"len", "print", "isinstance", "type", "id", "repr", "str", "displ
 _HOLDERS = (ast.Dict, ast.Tuple, ast.List, ast.IfExp, ast.DictComp, ast.ListComp, ast.NamedExpr, ast.Starred)
 _DEVICE = regex(r"cuda|device|gpu|\.to\(|accelerat|fabric|half\(")
 _REASON = regex(r"worker|multi.?process|thread|fork|crash|hang|deadlock|in memory|pickl", re.IGNORECASE)
-_MODE_OF_TEST = regex(r"(^|_)(test|eval)(_|$)")
+_MODE_OF_TEST = regex(r"^(?!.*train).*(?<![^_])(test|eval)(_|$)")
 _FOR_TEST = regex(  # not one that tests itself
     r"_(test|eval)_?(data|set|dataset|loader|dataloader)s?(_|$)|[a-z]Test(ing)?(Data|Set|Loader)|^(data)?loader_\w+_test$"
 )
