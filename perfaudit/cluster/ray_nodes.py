@@ -150,7 +150,7 @@ def ray_nodes(place: Place, say: Say, like: Kind | None = None) -> Iterator[RayN
     """Nodes of one kind of the cluster that Ray finds (RAY_ADDRESS, or one on this machine), else of a local one.
 
     like: the kind they must be of; None for that of most nodes. Raises UserError without Ray, and where the cluster has
-    another version; NothingMeasured where it does not answer or no node is free.
+    another version; NothingMeasured where it cannot be joined or no node is free.
     """
     if importlib.util.find_spec("ray") is None:
         raise UserError("--on ray needs Ray, which this Python lacks: pip install 'perfaudit[ray]'")
@@ -172,30 +172,35 @@ def ray_nodes(place: Place, say: Say, like: Kind | None = None) -> Iterator[RayN
 
 def _connect(ray: Any, say: Say) -> bool:  # Any: the module
     """Join the cluster there is, or start one on this machine; whether it was started."""
+    from ray.exceptions import RayError
+
     options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False, "configure_logging": False}
     logging.getLogger("ray").setLevel(logging.ERROR)
     ensure_reachable()
     try:
         ray.init(address="auto", **options)
     except ConnectionError as error:
-        if address := os.environ.get("RAY_ADDRESS"):
-            raise NothingMeasured(
-                f"the Ray cluster at {address} (RAY_ADDRESS) does not answer: {_first_line(error)}"
-            ) from error
+        if os.environ.get("RAY_ADDRESS"):
+            raise NothingMeasured(f"{_cluster_words()} cannot be joined: {_first_line(error)}") from error
         say("no Ray cluster was found (RAY_ADDRESS names none, none runs here): one is started on this machine alone")
         try:
             ray.init(address="local", num_cpus=usable_cores(), include_dashboard=False, **options)
         except (RuntimeError, OSError, ValueError) as failure:
             raise NothingMeasured(f"no Ray cluster can be started on this machine: {_first_line(failure)}") from failure
         return True
-    except (RuntimeError, ValueError) as error:
+    except (RuntimeError, ValueError, RayError) as error:  # the last one where the cluster asks for a token
         if "ersion mismatch" in str(error):
             raise UserError(
                 f"the Ray cluster has another version of Ray or Python than this one (Ray {ray.__version__}): "
                 f"install the same on both; {_first_line(error)}"
             ) from error
-        raise NothingMeasured(f"the Ray cluster cannot be joined: {_first_line(error)}") from error
+        raise NothingMeasured(f"{_cluster_words()} cannot be joined: {_first_line(error)}") from error
     return False
+
+
+def _cluster_words() -> str:
+    address = os.environ.get("RAY_ADDRESS")
+    return f"the Ray cluster at {address} (RAY_ADDRESS)" if address else "the Ray cluster"
 
 
 def ensure_reachable() -> None:
@@ -210,9 +215,7 @@ def ensure_reachable() -> None:
     try:
         socket.create_connection((host.strip("[]"), int(port)), REACH_SECONDS).close()
     except OSError as error:
-        raise NothingMeasured(
-            f"the Ray cluster at {address} (RAY_ADDRESS) does not answer: {refusal(error)}"
-        ) from error
+        raise NothingMeasured(f"{_cluster_words()} does not answer: {refusal(error)}") from error
 
 
 def _choose_nodes(ray: Any, place: Place, say: Say, like: Kind | None, is_ours: bool) -> RayNodes:

@@ -32,6 +32,7 @@ from perfaudit.tune.session import Session
 KEPT_SHARE = 0.4  # of the budget, at most, that is kept for it; what costs more waits for what the others leave
 THREE_FOR_TWO = 1.5  # processes of a generation: your code, the patch of the others, and that with this one
 NOT_REACHED = "not reached: it is raced behind the others"
+NO_NODES = "there were no nodes to race it on"
 NOT_BESIDE = "it cannot be switched while a script runs, so it is raced in fresh processes after the others"
 
 
@@ -73,6 +74,8 @@ def _race(
     session: Session, profile: Profile, state: Climb, candidate: Candidate, deadline: Deadline, memory_budget: int
 ) -> tuple[str, bool]:
     """Why it is no rung, and whether more time may make it one; "" where it has become one."""
+    if session.refusals:
+        return f"{candidate.words}: {NO_NODES}", True
     keep_original(state, candidate)
     parts = {"all": [*state.rungs, candidate]} | ({"the others": [*state.rungs]} if state.rungs else {})
     patches = tuple(patched_variant(key, rungs) for key, rungs in parts.items())
@@ -88,6 +91,8 @@ def _race(
         START, patches, changes, stage, ledger, built, memory_budget, averages, rival, profile.only_computes
     )
     race_patched(session, profile, race, deadline)
+    if session.refusals:
+        return f"{candidate.words}: {NO_NODES}", True
     for key in (START.key, top.key):
         if key in ledger.failures:
             return f"{candidate.words}: {ledger.failures[key]}", False

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from perfaudit.errors import UserError
 from perfaudit.measure.child import Child
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.facts import Facts
@@ -72,12 +74,21 @@ def race_patched(
 ) -> None:
     """Check and race the patches until each is decided or the time is over; the ledger has what is known at any moment.
 
-    rounds: of each generation of processes.
+    rounds: of each generation of processes. Where nodes that were asked for cannot be had, nothing is raced, and the session
+    has the reason.
     """
+    if session.refusals:
+        return
     names = {variant.key: variant_name(variant.settings) for variant in (race.start, *race.patches)}
     race.ledger.on_block = lambda key, seconds: session.watch.block(names[key], seconds)
 
-    with _verifier(session, profile, race) as verifier, session.nodes(None) as nodes:
+    with contextlib.ExitStack() as opened:
+        try:
+            nodes = opened.enter_context(session.nodes(None))
+        except UserError as refusal:  # after all the screening, which a user is to have
+            session.refusals.append(str(refusal))
+            return
+        verifier = opened.enter_context(_verifier(session, profile, race))
         lab = session.workshop.lab(_check(race, verifier), verifier.start_of)
         try:
             measure(

@@ -72,7 +72,7 @@ def tune(
     deadline = Deadline(budget, clock)
     at_work = workshop_for(workshop, replace(target, in_place=in_place), device, watch, timeout)
     progress, record, files = Progress(Climb(allow) if allow is not None else None), Record(), dict[str, str]()
-    sent = list[tuple[int, str]]()
+    sent, refusals = list[tuple[int, str]](), list[str]()
     try:
         with interruptible() as interrupted, at_work as workshop:
             if target.is_script:
@@ -94,34 +94,41 @@ def tune(
                 digests=files,
                 nodes=nodes,
                 sent=sent,
+                refusals=refusals,
             )
             _search_all(session, progress, profile, knobs, deadline, budget)
     except UserError:
         record.end("failed")
         raise
     changed, ended = changed_files(files), [INTERRUPTED] if interrupted[0] else []
-    ended += filter(None, [record.journal.trouble, words_of_nodes(on, allow is not None, sent) if on else ""])
+    ended += filter(None, [record.journal.trouble, words_of_nodes(on, allow is not None, sent, refusals) if on else ""])
     if changed:
         ended.append(f"{', '.join(changed)} changed while it was measured: nothing of this can be applied")
     report = report_of(target, progress, interrupted[0], ended, withhold=bool(changed))
-    status = "interrupted" if interrupted[0] else "out of time" if _late(progress, [*report.winners]) else "finished"
+    is_short = bool(refusals or _late(progress, [*report.winners]))
+    status = "interrupted" if interrupted[0] else "out of time" if is_short else "finished"
     record.end(status, to_json(report))
     return report
 
 
-def words_of_nodes(on: str, climbs: bool, sent: Sequence[tuple[int, str]]) -> str:
-    """What nodes have measured, or why nothing. sent: generations, and the nodes that have measured them, race by race."""
+def words_of_nodes(on: str, climbs: bool, sent: Sequence[tuple[int, str]], refusals: Sequence[str] = ()) -> str:
+    """What nodes have measured, or why nothing. sent: generations, and the nodes that have measured them, race by race.
+
+    refusals: why there were no nodes.
+    """
     if number := sum(each for each, _ in sent):
         nodes = ", ".join(dict.fromkeys(words for each, words in sent if each))
         generations = f"{number} generation{'s' if number > 1 else ''}"
         return f"{generations} of the race in fresh processes measured on {nodes}; the rest on this machine"
+    if refusals:
+        return f"--on {on}: no node measured, and the race in fresh processes was not made: {refusals[0]}"
     if not climbs:
-        why = "nodes measure the race of a climb's patch, and single knobs are searched on this machine: --all climbs"
+        why = "nodes measure the final race of a climb, and single knobs are searched on this machine: --all climbs"
     elif sent:
         why = "the race of the patched source ended with its first generation, which is measured on this machine"
     else:
         why = "no patch came to the race in fresh processes, which is what nodes measure"
-    return f"--on {on}: nothing went out, because {why}"
+    return f"--on {on}: no work was sent to nodes, because {why}"
 
 
 @dataclass(slots=True)

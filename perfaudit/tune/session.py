@@ -27,7 +27,8 @@ class Session:
     timeout: seconds that loading or one step may take. memory_limit: bytes that the peak of a step with a patch may have; None
     where nobody said. skips_idle: leave out knobs whose part of the step is too small to gain anything; those asked for are
     searched. digests: SHA-256 of the project's files by path, when it began. nodes: opens those that
-    measure generations of the patched source; sent: how many they have measured, and who they are, race by race.
+    measure generations of the patched source; sent: how many they have measured, and who they are, race by race;
+    refusals: why there were none.
     """
 
     target: Target
@@ -42,6 +43,7 @@ class Session:
     digests: Mapping[str, str] = field(default_factory=dict)
     nodes: OpenNodes = no_nodes
     sent: list[tuple[int, str]] = field(default_factory=list)
+    refusals: list[str] = field(default_factory=list)
 
     @cached_property
     def questions(self) -> Questions:

@@ -189,15 +189,17 @@ def test_nodes_of_another_kind_are_left_out(place: Place) -> None:
     )  # a node that was lost may still be listed
 
 
-def test_a_cluster_that_does_not_answer(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_that_cannot_be_joined_is_said_with_the_reason(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     class Gone:
         __version__ = "2.60.0"
 
         def init(self, **_: Any) -> None:
             raise ConnectionError("ray client connection timeout.\nmore")
 
+    monkeypatch.setattr(module, "ensure_reachable", lambda: None)
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
-    with pytest.raises(NothingMeasured, match=r"the Ray cluster at 10\.0\.0\.1:6379 \(RAY_ADDRESS\) does not answer"):
+    said = r"the Ray cluster at 10\.0\.0\.1:6379 \(RAY_ADDRESS\) cannot be joined: ray client connection timeout"
+    with pytest.raises(NothingMeasured, match=said):
         module._connect(Gone(), str)
 
 
@@ -210,3 +212,19 @@ def test_another_version_is_said() -> None:
 
     with pytest.raises(UserError, match=r"has another version of Ray or Python than this one \(Ray 2\.60\.0\)"):
         module._connect(Other(), str)
+
+
+def test_a_cluster_that_asks_for_a_token_is_said_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ray.exceptions import AuthenticationError
+
+    class Closed:
+        __version__ = "2.60.0"
+
+        def init(self, **_: Any) -> None:
+            raise AuthenticationError("no token was found")
+
+    monkeypatch.setattr(module, "ensure_reachable", lambda: None)
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    said = r"the Ray cluster at 10\.0\.0\.1:6379 \(RAY_ADDRESS\) cannot be joined: no token was found"
+    with pytest.raises(NothingMeasured, match=said):
+        module._connect(Closed(), str)

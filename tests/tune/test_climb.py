@@ -6,6 +6,7 @@ Races are run as `switches` has them.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 import sys
@@ -863,6 +864,27 @@ def test_a_final_race_that_is_interrupted_at_its_start_leaves_the_figure_of_the_
     assert (report.interrupted, found.basis, found.ratio) == (True, "screened", pytest.approx(0.63))
     assert found.verified == "the losses agree"
     assert patched(report) == {"a": 1, "b": 1, "c": 0}
+
+
+def test_where_no_node_can_be_had_what_was_screened_is_handed_over_with_the_reason(climbing: Climbing) -> None:
+    asked = list[object]()
+
+    def refuse(like: object) -> contextlib.AbstractContextManager[None]:
+        asked.append(like)
+        raise NothingMeasured("the Ray cluster at h:1 (RAY_ADDRESS) cannot be joined: it asks for a token")
+
+    report = climbing(independent, Switch("a"), Switch("b"), begin=begin(Path(), False), on="ray", nodes=refuse)
+    found = ladder(report)
+    assert (report.interrupted, found.basis, found.ratio) == (False, "screened", pytest.approx(0.63))
+    assert found.verified == "the losses agree"
+    assert patched(report) == {"a": 1, "b": 1, "c": 0}
+    assert len(asked) == 1
+    assert (
+        "--on ray: no node measured, and the race in fresh processes was not made: the Ray cluster at h:1 (RAY_ADDRESS) "
+        "cannot be joined: it asks for a token"
+    ) in report.notes
+    again = ladder(climbing(independent, Switch("a"), Switch("b"), begin=begin(Path(), True), on="ray"))
+    assert (again.basis, again.ratio) == ("measured", pytest.approx(0.63))
 
 
 @pytest.mark.parametrize(

@@ -25,19 +25,20 @@ NODES = "2 nodes of Ray: a processor"
         (
             True,
             [],
-            "--on ray: nothing went out, because no patch came to the race in fresh processes, which is what nodes measure",
+            "--on ray: no work was sent to nodes, because no patch came to the race in fresh processes, which is what "
+            "nodes measure",
         ),
         (
             True,
             [(0, NODES)],
-            "--on ray: nothing went out, because the race of the patched source ended with its first generation, which is "
-            "measured on this machine",
+            "--on ray: no work was sent to nodes, because the race of the patched source ended with its first generation, which "
+            "is measured on this machine",
         ),
         (
             False,
             [],
-            "--on ray: nothing went out, because nodes measure the race of a climb's patch, and single knobs are searched on "
-            "this machine: --all climbs",
+            "--on ray: no work was sent to nodes, because nodes measure the final race of a climb, and single knobs are searched "
+            "on this machine: --all climbs",
         ),
     ],
 )
