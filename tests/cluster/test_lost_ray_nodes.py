@@ -36,6 +36,7 @@ class Ray:
 
     def get(self, reference: Any, timeout: float) -> Any:
         """What lies behind a reference. With no time left, what has come is given all the same, as by Ray itself."""
+        assert 0 <= timeout <= module.SHARE_SECONDS
         self.timeouts.append(timeout)
         if isinstance(reference, Late):
             self.now[0] += min(timeout, reference.seconds)
