@@ -70,7 +70,11 @@ def command(
     module: Annotated[bool, typer.Option("-m", help="SCRIPT is a module, as `python -m` has it.")] = False,
     steps: Annotated[int, typer.Option(min=0, help="End the script after so many steps.")] = 0,
     seconds: Annotated[
-        str, typer.Option(help="End the script after training for so long (default: 20s, or as long as --steps take).")
+        str,
+        typer.Option(
+            help="End the script after training for so long (default: 20s, or as long as --steps take); not behind a launcher, "
+            "where all ranks end at the same step: --steps."
+        ),
     ] = "",
     to_end: Annotated[bool, typer.Option("--to-end", help="Let the script end by itself.")] = False,
     timeout: Annotated[
@@ -199,9 +203,9 @@ def _run(asked: _Asked, ranks: Ranks | None = None) -> int:
         elif run.ended == "late" and run.steps:
             run = dataclasses.replace(run, message=late_words(run.steps, asked.longest))
         ranks.tell_done(run, seen)
-        if ranks.dealt:
+        if ranks.misnumbered_ranks:
             if ranks.leave_word_to_first():
-                raise UserError(ranks.dealt)
+                raise UserError(ranks.misnumbered_ranks)
             return WRONG_USE
         if ranks.differ:
             return _refuse_ranks(ranks)
@@ -311,8 +315,14 @@ def exit_code_of(run: Run) -> int:
 
 
 def _why_late(seen: Seen, longest: float) -> str:
+    from perfaudit.script.stands import MEETING
+
     if seen.number:
         return f"In {longest:.0f} s after its last step there was none. --timeout gives it longer."
+    if MEETING in seen.stands:
+        return (
+            f"Seen in {longest:.0f} s: {_signs(seen)}. Ranks have not met: each must reach MASTER_ADDR at MASTER_PORT."
+        )
     return f"Seen in {longest:.0f} s: {_signs(seen)}. --timeout gives the first step longer."
 
 

@@ -100,7 +100,9 @@ class Ranks:
         self._steps = 0
         self._were_here: set[int] = set()
         self.differ = ""  # that ranks do not run the same, in one sentence, once that is seen
-        self.dealt = ""  # that the ranks of this node are not numbered in a row, in one sentence, once that is seen
+        self.misnumbered_ranks = (
+            ""  # that the ranks of this node are not numbered in a row, in one sentence, once that is seen
+        )
 
     def begin(self) -> None:
         """The next run begins, in which all ranks are there again. All ranks count them alike."""
@@ -136,9 +138,8 @@ class Ranks:
         """That what has started this rank is gone, in one sentence; "" where it is there, or not known."""
         if self._launcher is None or not self._launcher.is_gone:
             return ""
-        return (
-            f"{self._launcher.name} (process {self._launcher.pid}), which has started rank {self.place.rank}, is gone"
-        )
+        started = f"{self._launcher.name} (process {self._launcher.pid}), which has started rank {self.place.rank}"
+        return f"{started}, is gone; this rank ends"
 
     def _is_awaited(self, rank: int) -> bool:
         """Whether a rank may have joined that has not been seen here: two looks of each are needed for that."""
@@ -175,9 +176,9 @@ class Ranks:
         from perfaudit.script.observe import Stopped
 
         here = self._ranks_here()
-        self.dealt = self.dealt or self._dealt_in_turn()
-        if self.dealt:
-            raise Stopped(self.dealt)
+        self.misnumbered_ranks = self.misnumbered_ranks or self._not_in_a_row()
+        if self.misnumbered_ranks:
+            raise Stopped(self.misnumbered_ranks)
         self.differ = self.differ or _differ(here)
         if self.differ:
             raise Stopped(self.differ)
@@ -198,7 +199,7 @@ class Ranks:
             rank, how = next(iter(gone.items()))
             raise Stopped(f"rank {rank} {how}, and this one has waited {ALONE_SECONDS:.0f} s for it")
 
-    def _dealt_in_turn(self) -> str:
+    def _not_in_a_row(self) -> str:
         """That this node has ranks whose numbers are not in a row, so that these cannot find each other; "" for none.
 
         Where several nodes are played on one, each has ranks beside those of the others, and all of its own.

@@ -323,7 +323,7 @@ class Sets:
         self.facts = seen.facts
         run = summarize(seen, str(self._script), self._in_place)
         if run.ended == "late":
-            run = replace(run, message=late_words(run.steps, self._timeout))
+            run = replace(run, message=late_words(run.steps, self._timeout, run.stands))
         if _is_cut_short(run, seen.number, order["steps"]):
             run = replace(run, ended="enough", message="")
         missing = set(order["texts"]) - {os.path.relpath(file) for file in seen.facts.get("files", [])}

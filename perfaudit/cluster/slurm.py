@@ -206,6 +206,18 @@ def ensure_reachable() -> None:
 
 
 @contextlib.contextmanager
+def _errors_only(name: str) -> Iterator[None]:
+    """Without warnings of a logger inside: submitit warns of a cluster without accounting at each look at a job."""
+    logger = logging.getLogger(name)
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+@contextlib.contextmanager
 def slurm_nodes(place: Place, say: Say, like: Kind | None = None, cluster: str = "slurm") -> Iterator[SlurmNodes]:
     """Jobs of Slurm, each with a node for itself. Partition, account and the like are read by sbatch from SBATCH_* variables.
 
@@ -215,9 +227,6 @@ def slurm_nodes(place: Place, say: Say, like: Kind | None = None, cluster: str =
         ensure_reachable()
     import submitit
 
-    logging.getLogger("submitit").setLevel(
-        logging.ERROR
-    )  # a cluster without accounting is warned of at each look at a job
     folder = Path(place.folder) / ".perfaudit" / f"slurm-{secrets.token_hex(4)}"
     executor = submitit.AutoExecutor(folder=str(folder / "%j"), cluster=cluster)
     executor.update_parameters(timeout_min=MINUTES, name="perfaudit")
@@ -226,7 +235,8 @@ def slurm_nodes(place: Place, say: Say, like: Kind | None = None, cluster: str =
     nodes = SlurmNodes(executor, place, say, like)
     say(f"measuring on {nodes.words}")
     try:
-        yield nodes
+        with _errors_only("submitit"):
+            yield nodes
     finally:
         nodes.close()
         shutil.rmtree(folder, ignore_errors=True)  # what submitit sent, what came back, and what jobs printed

@@ -369,7 +369,10 @@ def no_step(run: Run) -> list[str]:
         "interrupted": "Interrupted before a step could be timed.",
         "enough": "No step could be timed.",
     }[run.ended]
-    is_told = bool(run.by_rank) and run.ended in ("failed", "stopped", "late")  # how each rank ended, behind this
+    # How each rank ended is told behind this; a launcher interrupts the others when one has died.
+    is_told = bool(run.by_rank) and (
+        run.ended in ("failed", "stopped", "late") or any(rank.ended in ("dead", "failed") for rank in run.by_rank)
+    )
     sentences = ["No step could be timed." if is_told else said]
     if run.ended in ("late", "finished", "enough") and run.message and not is_told:
         sentences.append(f"{run.message}{_where_it_stands(run)}")

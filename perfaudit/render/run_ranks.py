@@ -23,20 +23,18 @@ COLUMNS = {
 }
 WORTH_A_COLUMN = 0.005  # of a step, on any rank
 HIGH, FAR = 0.05, 0.15  # of a step above the middle of all ranks: marked, and marked twice
-UNEVEN = (
-    1.05  # times the mean of all ranks, or the least of one, that the fullest batch holds, from which on it is told
-)
+# Times the mean of all ranks, or the least of one, that the fullest batch holds, from which on it is told.
+UNEVEN = 1.05
 _NARROW = 7  # characters of a column at least, with the space before it
 _MARKS = ("  ", "+ ", "++")
 # What gloo and NCCL say where another process is gone.
 _LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "remote process exited")
 _FINE = ("enough", "finished")
 _CAUSES = ("missing", "dead", "failed", "late", "finished")  # ends for which other ranks are ended
-_PREDICATES = (
-    "made no step",
-    "told nothing",
-    "has not joined",
-)  # how messages begin that go on behind the name of a rank
+# How messages begin that go on behind the name of a rank.
+_PREDICATES = ("made no step", "told nothing", "has not joined")
+_SENTENCE = "Seen in "  # how one begins that is a sentence by itself
+MEETING = ", where ranks meet"  # of a place where a rank stands
 
 
 def ranks_block(run: Run, paint: Paint, width: int) -> str:
@@ -66,7 +64,7 @@ def faults(ranks: Sequence[RankRun]) -> list[str]:
         if each.ended not in _FINE or ends_early:
             place = order.index(each.ended) if each.ended in order else len(order)
             is_told = any(other.ended in _CAUSES for other in ranks)
-            found.append((_has_lost_others(each), place, ", in a " in each.stands, each.rank, _fault(each, is_told)))
+            found.append((_has_lost_others(each), place, _waits_for_others(each), each.rank, _fault(each, is_told)))
     told = [text for *_, text in sorted(found)]
     more = len(told) - MOST_RANKS
     return [*told[:MOST_RANKS], *([f"{more} more ranks ended so."] if more > 0 else [])]
@@ -77,24 +75,32 @@ def _has_lost_others(rank: RankRun) -> bool:
     return rank.ended == "failed" and is_lost_connection(rank.message)
 
 
+def _waits_for_others(rank: RankRun) -> bool:
+    """Whether a rank stands where it waits for the others."""
+    return ", in a " in rank.stands or MEETING in rank.stands
+
+
 def is_lost_connection(message: str) -> bool:
     """Whether this is what a rank says where another one is gone."""
     return any(words in message for words in _LOST)
 
 
-def late_words(steps: int, seconds: float) -> str:
+def late_words(steps: int, seconds: float, stands: str = "") -> str:
     """What is said of a rank that made no step for so long, behind its name.
 
-    steps: as far as it has told. It tells them some at a time, so that it may have made a few more.
+    steps: as far as it has told. It tells them some at a time, so that it may have made a few more. stands: where; more time
+    does not help where ranks do not meet.
     """
     since = f"for {seconds:.0f} s after at least {count(steps, 'step')}" if steps else f"within {seconds:.0f} s"
-    return f"made no step {since} (--timeout allows more)"
+    return f"made no step {since}{'' if MEETING in stands else ' (--timeout allows more)'}"
 
 
 def _late_fault(rank: RankRun) -> str:
     said = rank.message.rstrip(".")
     if not said.startswith(_PREDICATES):
         what = f"made no further step after at least {count(rank.steps, 'step')}" if rank.steps else "made no step"
+        if said.startswith(_SENTENCE):
+            return f"Rank {rank.rank} {what}. {said}.{f' It stands at {rank.stands}.' if rank.stands else ''}"
         said = f"{what}: {said}" if said else what
     return f"Rank {rank.rank} {said}{f'; it stands at {rank.stands}' if rank.stands else ''}."
 
@@ -108,7 +114,9 @@ def _fault(rank: RankRun, is_told: bool = False) -> str:
     # A process that is killed has not told its last steps: it tells some at a time, and perfaudit's own once a second.
     is_killed = rank.ended == "dead" or " by signal " in rank.message or "was ended by SIG" in rank.message
     least = "at least " if is_killed else ""
-    at = f" after {least}{count(rank.steps, 'step')}" if rank.steps else " before its first step"
+    at = " before it told of a step" if is_killed else " before its first step"
+    if rank.steps:
+        at = f" after {least}{count(rank.steps, 'step')}"
     stands = f" It stands at {rank.stands}." if rank.stands else ""
     if _has_lost_others(rank):
         place = rank.message[rank.message.rfind("(") :] if rank.message.endswith(")") else ""

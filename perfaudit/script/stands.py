@@ -23,6 +23,8 @@ _LINE = re.compile(r'  File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.
 _THREAD = re.compile(r"(Current thread|Thread) 0x[0-9a-f]+")
 # What a frame of torch's that the script's own line has called says of it; of several, the outermost.
 _INSIDE = {"torch/distributed/": ", in a collective", "torch/autograd/": ", in a backward pass"}
+# Of a process group that is being made, which waits for ranks to join.
+MEETING = ", where ranks meet (init_process_group)"
 MOST_BYTES = 1 << 20
 
 
@@ -82,7 +84,7 @@ def _as_shown(place: str) -> str:
 
 def innermost(lines: str, is_own: Callable[[str], bool]) -> str:
     """Of what `faulthandler` writes, the first line that is the script's own: in the thread that is told last, the main one,
-    if it has one, else in any; and whether it waits in a collective or a backward pass.
+    if it has one, else in any; and whether it waits for ranks to join, in a collective or in a backward pass.
     """
     threads: list[list[str]] = []
     inside = ""  # of what the next line of the script's own is
@@ -90,9 +92,13 @@ def innermost(lines: str, is_own: Callable[[str], bool]) -> str:
         if _THREAD.match(line):
             threads.append([])
             inside = ""
-        elif threads and (found := _LINE.fullmatch(line)) and is_own(found["file"]):
+            continue
+        found = _LINE.fullmatch(line)
+        if threads and found and is_own(found["file"]):
             threads[-1].append(f"{found['file']}:{found['line']} in {found['function']}{inside}")
             inside = ""
-        elif found := _LINE.fullmatch(line):
+        elif found and found["function"] == "init_process_group" and "torch/distributed/" in found["file"]:
+            inside = MEETING
+        elif found and inside != MEETING:  # torch wraps that function
             inside = next((words for part, words in _INSIDE.items() if part in found["file"]), inside)
     return next((own[0] for own in reversed(threads) if own), "")

@@ -212,7 +212,7 @@ def test_ranks_whose_launcher_is_killed_end(tmp_path: Path) -> None:
         heed_until(second, clock, 2 * LOOK_SECONDS)
 
 
-def test_ranks_that_are_dealt_out_to_nodes_in_turn_are_told_what_they_need(tmp_path: Path) -> None:
+def test_ranks_whose_numbers_are_not_in_a_row_are_told_what_they_need(tmp_path: Path) -> None:
     """Ranks 0 and 2 are on this node, 1 and 3 on another one, as with `srun --distribution=cyclic`."""
     clock = Clock()
     ranks = []
@@ -230,7 +230,7 @@ def test_ranks_that_are_dealt_out_to_nodes_in_turn_are_told_what_they_need(tmp_p
     for each in ranks:
         with pytest.raises(Stopped) as stopped:
             each.heed(seen(1))
-        assert str(stopped.value) == each.dealt == said
+        assert str(stopped.value) == each.misnumbered_ranks == said
     assert ranks[0].leave_word_to_first()
     assert clock.now == GREET_SECONDS
     assert not ranks[1].leave_word_to_first()
@@ -250,7 +250,7 @@ def test_ranks_that_are_numbered_in_a_row_on_each_node_are_not_told_so(tmp_path:
             here, Meeting.join(tmp_path, here, "train.py", "1.0", 50, first=first), first, 2, clock, clock.sleep
         )
     heed_until(ranks, clock, 2 * GREET_SECONDS)
-    assert ranks.dealt == ""
+    assert ranks.misnumbered_ranks == ""
 
 
 def test_ranks_without_a_place_to_meet(tmp_path: Path) -> None:

@@ -219,3 +219,11 @@ def test_a_job_on_a_node_of_another_kind_does_not_count(place: Place) -> None:
         nodes.send(os.getcwd)
         _, lost = nodes.next()
     assert isinstance(lost, Lost) and "ran on a node of another kind: cores" in lost.reason
+
+
+def test_the_level_of_the_log_of_submitit_is_put_back() -> None:
+    logger = logging.getLogger("submitit")
+    before = logger.level
+    with slurm._errors_only("submitit"):
+        assert logger.level == logging.ERROR
+    assert logger.level == before != logging.ERROR

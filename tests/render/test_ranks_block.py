@@ -120,7 +120,7 @@ def test_batches_that_differ_from_rank_to_rank_are_told_by_the_step() -> None:
                 replace(RANK, ended="late", steps=0, stands="train.py:9 in main, in a collective"),
                 replace(LATE, ended="late", steps=0, message="Seen in 60 s: no update.", stands="data.py:3 in read"),
             ],
-            "Rank 1 made no step: Seen in 60 s: no update; it stands at data.py:3 in read.",
+            "Rank 1 made no step. Seen in 60 s: no update. It stands at data.py:3 in read.",
         ),
         (
             [
@@ -159,6 +159,30 @@ def test_the_cause_comes_before_what_other_ranks_suffered(ranks: list[RankRun], 
 )
 def test_a_rank_that_is_killed_has_not_told_its_last_steps(ended: str, message: str, said: str) -> None:
     assert faults([replace(RANK, ended=ended, message=message, steps=16), LATE]) == [said]
+
+
+def test_a_rank_that_is_killed_early_may_have_made_steps_and_the_headline_names_no_interruption() -> None:
+    """torchrun interrupts the other ranks when one has died."""
+    dead = RankRun(1, "dead", "it left no word")
+    run = Run("train.py", "interrupted", by_rank=(RankRun(0, "interrupted"), dead), ranks=2)
+    assert run_block(run, plain, 100) == (
+        "No step could be timed.\n"
+        "\n"
+        "Rank 1 died before it told of a step: it left no word.\n"
+        "Rank 0 was interrupted before its first step.\n"
+    )
+    alone = replace(run, by_rank=(), ranks=1)
+    assert run_block(alone, plain, 100) == "Interrupted before a step could be timed.\n"
+
+
+def test_where_ranks_do_not_meet_more_time_is_no_advice() -> None:
+    stands = "train.py:7 in main, where ranks meet (init_process_group)"
+    assert late_words(0, 60.0, stands) == "made no step within 60 s"
+    ranks = (
+        replace(RANK, ended="late", steps=0, stands=stands),
+        replace(LATE, ended="late", steps=0, stands="a.py:3 in f"),
+    )
+    assert [said[:6] for said in faults(ranks)] == ["Rank 1", "Rank 0"]
 
 
 def test_a_rank_that_never_joins_is_named_once() -> None:

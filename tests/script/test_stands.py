@@ -33,6 +33,11 @@ def test_the_innermost_line_of_the_script_in_its_main_thread_and_what_it_waits_i
     assert innermost(backward, is_own) == "/home/me/train.py:31 in average, in a backward pass"
 
 
+def test_a_process_group_that_is_made_is_where_ranks_meet() -> None:
+    told = TOLD.replace("in all_reduce", "in init_process_group")
+    assert innermost(told, is_own) == "/home/me/train.py:31 in average, where ranks meet (init_process_group)"
+
+
 def test_another_thread_where_the_main_one_is_in_no_line_of_the_script() -> None:
     assert innermost(TOLD.replace("/home/me/train.py", "/usr/lib/python3/site-packages/lib.py"), is_own) == (
         "/home/me/loader.py:3 in fill"

@@ -31,7 +31,6 @@ from perfaudit.tune.ranks.ddp_call import BUCKET, STATIC, VIEW
 from perfaudit.tune.ranks.patches import Candidate, is_unchanged
 from perfaudit.tune.screening import LEAST, Screen
 from perfaudit.tune.session import Session
-from perfaudit.tune.short_names import short_settings
 from perfaudit.tune.workshop import Json
 
 # What a running training can be given on all of its ranks, and that changes neither its parameters nor its batches.
@@ -54,10 +53,9 @@ class Screened:
     left: list[str] = field(default_factory=list)
 
     def names(self) -> dict[str, str]:
-        """Of each candidate, short."""
+        """Of each candidate, spelled as in the race of fresh sets."""
         return {
-            key: short_settings(each.settings, []) if each.knob in KNOBS else key
-            for key, each in self.candidates.items()
+            key: _settings_key(each.settings) if each.knob in KNOBS else key for key, each in self.candidates.items()
         }
 
     def comparisons(self) -> tuple[Comparison, ...]:
@@ -84,7 +82,7 @@ class Screened:
                 key in self.raced.failures for key in keys
             )
             how = "raced in fresh sets only" if is_fresh_only else "left the running set"
-            found.append(f"{', '.join(names[key] for key in keys)} {how}: {why}")
+            found.append(f"{'; '.join(names[key] for key in keys)} {how}: {why}")
         if why := doubt_of(self.raced):
             found.append(f"what was screened is not raced in fresh sets: {why}")
         elif self.raced.entrants and not self.survivors():
@@ -158,7 +156,7 @@ class Screened:
         for member in members:
             settings |= member.settings
             now |= self.now[member.key]
-        key = ", ".join(f"{name}={value!r}" for name, value in settings.items())
+        key = _settings_key(settings)
         whole = handed_over(first.path, first.before, fix)
         return Candidate(key, settings, now, words, whole, first.path, text, first.location)
 
@@ -222,6 +220,11 @@ def _wrapping(candidate: Candidate) -> alone.Candidate | None:
         return None
     before, name = read_source(Path(candidate.path), candidate.path).text, HOOK if is_hook else WRAPPING
     return alone.Candidate(candidate.key, name, changed, candidate.fix, candidate.location, before, "setting")
+
+
+def _settings_key(settings: Settings) -> str:
+    """Settings as Python writes arguments: "update='fused', set_to_none=True"."""
+    return ", ".join(f"{name}={value!r}" for name, value in settings.items())
 
 
 def _in_place(candidate: alone.Candidate) -> Json:

@@ -70,7 +70,7 @@ def test_what_does_not_pay_goes_nowhere() -> None:
     assert found.survivors() == []
     assert found.notes()[-1] == "no patch that was screened in the running set was shown to pay"
     assert [(each.knob, each.candidate, each.verdict) for each in found.comparisons()] == [
-        ("patch", {"patch": "update=fused"}, "slower"),
+        ("patch", {"patch": "update='fused'"}, "slower"),
         ("patch", {"patch": "set_to_none=True"}, "undecided"),
     ]
 
@@ -95,7 +95,7 @@ def test_a_candidate_that_a_rank_cannot_run_is_named_with_the_reason() -> None:
     found.raced.refused[FUSED.key] = "with it, a step raises ValueError: no (train.py:1) on rank 1"
     del found.raced.entrants[FUSED.key]
     assert (
-        "update=fused left the running set: with it, a step raises ValueError: no (train.py:1) on rank 1"
+        "update='fused' left the running set: with it, a step raises ValueError: no (train.py:1) on rank 1"
         in found.notes()
     )
     assert [each.key for each in found.survivors()] == ["set_to_none=True"]
