@@ -101,6 +101,33 @@ def test_an_evaluation_of_a_model_that_records_nothing_or_differentiates_is_left
     assert rules_found(tmp_path, "PA801", net=net, run=run) == found
 
 
+OWN_MODE = """\
+import torch
+from base import Base
+
+class Tagger(Base):
+    def __init__(self):
+        super().__init__()
+        self.body = torch.nn.Linear(8, 8)
+
+    def predict(self, x):
+        return self.body(x)
+
+    def validate(self, loader):
+        self.eval()
+        for x in loader:
+            print(self.predict(x).argmax(1).tolist())
+"""
+
+
+@pytest.mark.parametrize(("base", "found"), [("torch.nn.Module", ["PA801"]), ("object", [])])
+def test_the_mode_of_an_object_is_that_of_a_model_where_its_base_in_another_file_is_a_module(
+    base: str, found: list[str], tmp_path: Path
+) -> None:
+    text = f"import torch\n\nclass Base({base}):\n    pass\n"
+    assert rules_found(tmp_path, "PA801", base=text, run=OWN_MODE) == found
+
+
 @pytest.mark.parametrize(("kind", "found"), [("TensorDataset", []), ("ConcatDataset", ["PA101"])])
 def test_datasets_that_a_function_elsewhere_returns(kind: str, found: list[str], tmp_path: Path) -> None:
     assert rules_found(tmp_path, "PA101", build=SETS.format(kind=kind), data=MODULE) == found

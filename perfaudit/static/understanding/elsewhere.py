@@ -136,6 +136,12 @@ def called_elsewhere(source: Source, call: ast.Call) -> Elsewhere | None:
     return _callee(source, call, source.neighbours)
 
 
+def function_run(source: Source, call: ast.Call) -> Elsewhere | None:
+    """The function that a call surely runs, of this file or of another one."""
+    function = called_function(source, call)
+    return Elsewhere(source, function, call) if function is not None else called_elsewhere(source, call)
+
+
 def class_of(source: Source, node: ast.expr) -> Definition | None:
     """The class whose object an expression is, in this file or another one, with that file; None where it is not clear."""
     return _class_of(source, node, source.neighbours)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
 from perfaudit.static.understanding.called_functions import called_function
-from perfaudit.static.understanding.elsewhere import Elsewhere, called_elsewhere
+from perfaudit.static.understanding.elsewhere import function_run
 from perfaudit.static.understanding.members import is_own
 from perfaudit.static.understanding.names import dotted_name, last_name
 
@@ -214,8 +214,7 @@ class _Flow:
         """Whether a function of the project makes something without a graph of what it is given, as a score in numbers."""
         if self.source is None or not self.calls:
             return False
-        function = called_function(self.source, call)
-        there = Elsewhere(self.source, function, call) if function is not None else called_elsewhere(self.source, call)
+        there = function_run(self.source, call)
         if there is None or there.function.decorator_list or any(isinstance(a, ast.Starred) for a in call.args):
             return False
         given = frozenset(name for name, value in there.named_arguments if self.carries(value))
@@ -257,8 +256,7 @@ class _Flow:
     def is_kept_by_calls(self, source: Source, calls: int) -> bool:
         """Whether a function of the project that is given something which carries a graph may keep it."""
         for call in (node for node in ast.walk(self.loop) if isinstance(node, ast.Call) and id(node) not in self.runs):
-            function = called_function(source, call)
-            there = Elsewhere(source, function, call) if function is not None else called_elsewhere(source, call)
+            there = function_run(source, call)
             if there is None or there.function is self.loop:
                 continue
             names = frozenset(name for name, value in there.named_arguments if self.carries(value))

@@ -18,9 +18,8 @@ from perfaudit.static.checks.loss_accumulates_graph.readers import (
 from perfaudit.static.checks.loss_accumulates_graph.tensors import is_tensor
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Function, Source
-from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.each_time import runs_in_any_case
-from perfaudit.static.understanding.elsewhere import Elsewhere, called_elsewhere
+from perfaudit.static.understanding.elsewhere import Elsewhere, function_run
 from perfaudit.static.understanding.losses import backpropagated_names, key
 from perfaudit.static.understanding.members import is_own
 from perfaudit.static.understanding.names import dotted_name, last_name
@@ -86,8 +85,7 @@ def _handed_over(
             continue
         if not all(is_tensor(source, term, step.loop, returned) for term in given):
             continue
-        function = called_function(source, call)
-        here = Elsewhere(source, function, call) if function is not None else called_elsewhere(source, call)
+        here = function_run(source, call)
         if here is None or here.owner is None or _begins_again(step, call.func.value):
             continue
         names = {name for name, argument in here.named_arguments if any(argument is term for term in given)}

@@ -6,8 +6,7 @@ import ast
 
 from perfaudit.static.checks.loss_accumulates_graph.tensors import binds, bound_value, is_number
 from perfaudit.static.source import Loop, Source
-from perfaudit.static.understanding.called_functions import called_function
-from perfaudit.static.understanding.elsewhere import Elsewhere, called_elsewhere
+from perfaudit.static.understanding.elsewhere import Elsewhere, function_run
 from perfaudit.static.understanding.losses import key, summands
 from perfaudit.static.understanding.no_grad import in_no_grad
 from perfaudit.static.understanding.step_loops import StepLoop
@@ -23,10 +22,7 @@ def parts_beside(source: Source, step: StepLoop, losses: set[str] | frozenset[st
         place = next((n for n, name in enumerate(names) if name in losses), None)
         if not isinstance(node.value, ast.Call) or place is None or "" in names:
             continue
-        function = called_function(source, node.value)
-        there = (
-            Elsewhere(source, function, node.value) if function is not None else called_elsewhere(source, node.value)
-        )
+        there = function_run(source, node.value)
         if there is not None:
             parts = _parts_returned(there, place, len(names))
             found |= {name for n, name in enumerate(names) if n in parts and _is_bound_once(step.loop, name)}
