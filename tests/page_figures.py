@@ -242,6 +242,10 @@ def _rules() -> tuple[str, list[str]]:
         r"\*\*Of (\d+) findings in (\d+) repositories (\d+) are right \((\d+ %)\), (\d+) true but hardly worth saying "
         r"\((\d+ %)\) and (\d+) wrong \((\d+ %)\)",
     )
+    (kinds,) = _found(page, r"only PA801 and PA603, whose last reading missed the 90 %\. (\d+) public repositories")
+    row = r"\| %s \| (\d+) \| (\d+) \| (\d+) \| (\d+) \| \d+ \| \d+(?: \(\d+ %%\))? \| \d+ \| 0 \|"
+    evaluations, losses = ([int(cell) for cell in _found(page, row % rule)] for rule in ("PA801", "PA603"))
+    of_two, *judged_of_two = map(sum, zip(evaluations, losses, strict=True))
     in_all, *judged = (sum(int(found[place]) for found in later[-2:]) for place in (0, 2, 4, 6))
     newest = [_percent(each / in_all) for each in judged]
     assert fourth[-2:] == fifth[-2:] == sixth[-2:], "one aim"
@@ -258,6 +262,8 @@ def _rules() -> tuple[str, list[str]]:
             f"{found[3]} | {found[5]} | {found[7]} |"
             for found in later
         ),
+        f"{kinds} repositories, PA603 and PA801 alone | one who fixes rules, so it is not independent | {of_two} | "
+        f"{' | '.join(_percent(each / of_two) for each in judged_of_two)} |",
         f"{repositories} repositories | one who wrote no rule | all {reports} | {first} |",
         f"{others} others, later | one who wrote no rule | {read} of {findings}, weighted | {' | '.join(shares)} |",
         *(
