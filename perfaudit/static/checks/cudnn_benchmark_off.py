@@ -8,6 +8,11 @@ from collections.abc import Iterator
 
 from perfaudit.expressions import regex
 from perfaudit.static import edit
+from perfaudit.static.checks.mixed_precision_missing.rows_of_layers import (
+    may_convolve,
+    trained_layers,
+    trains_small_rows,
+)
 from perfaudit.static.project.batch_shapes import (
     COLLATES,
     OF_LABELS,
@@ -29,14 +34,11 @@ from perfaudit.static.understanding.entry import (
     imported_files_say,
     imported_names,
     is_script,
-    may_convolve,
     place_of_setting,
     setting,
     starts_processes,
     starts_training,
-    trained_layers,
     training_loops,
-    trains_small_rows,
     whole_models,
 )
 from perfaudit.static.understanding.how_often import runs_often

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.checks.mixed_precision_missing.decided import decides_precision
+from perfaudit.static.checks.mixed_precision_missing.rows_of_layers import trains_small_rows
 from perfaudit.static.model_width import LAYERS, NARROW, WIDTH, marks_of_width
 from perfaudit.static.old_torch import lacks_autocast
 from perfaudit.static.project.precision_marks import FEWER_BITS
@@ -28,7 +29,6 @@ from perfaudit.static.understanding.entry import (
     shown_start,
     starts_training,
     training_call,
-    trains_small_rows,
     whole_models,
 )
 from perfaudit.static.understanding.losses import backward_operand
