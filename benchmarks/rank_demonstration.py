@@ -1,9 +1,10 @@
 """What the commands of docs/distributed.md print: `python benchmarks/rank_demonstration.py [NAME ...]` runs and keeps them.
 
 Each runs in a copy of benchmarks/rank_programs, most behind a launcher on two ranks of gloo, and leaves in
-rank_demonstration.json what it printed, the report behind that (`kept_report`), and the load before it. Without names, all are
-run. What runs under a name in PATCHED is the program as the fixes of its rule leave it; under one in REPOSITORIES, a commit of
-the programs with one of them changed since; under one in TRACED, a folder with a trace of each of four made ranks.
+rank_demonstration.json what it printed, with shortened paths and without the machine's name, the report behind that
+(`kept_report`), and the load before it. Without names, all are run. What runs under a name in PATCHED is the program as the
+fixes of its rule leave it; under one in REPOSITORIES, a commit of the programs with one of them changed since. The traces are
+those of four made ranks, as the tests of `perfaudit trace` make them.
 
 Three records, which have `is_rebuilt`, are older than `kept_report`: their reports were made from what was printed, which the
 page says.
@@ -56,10 +57,8 @@ COMMANDS = {
 }
 PATCHED = {"patched": "PA701"}
 REPOSITORIES = {"gate-ray": "words.py", "gate-slurm": "words.py", "tune-ray": ""}
-TRACED = ("trace-ray",)
 SLOWER = ("DEPTH = 2", "DEPTH = 3")  # the change of a program in REPOSITORIES
 SAYS_ON_STDERR = ("gate-ray", "gate-slurm", "tune-ray", "trace-ray")  # which nodes measure, before the report is there
-TRACED_RANKS = 4
 
 
 def lacks(name: str) -> str:
@@ -95,8 +94,6 @@ def run(name: str, folder: Path) -> subprocess.CompletedProcess[str]:
         apply_fixes(programs / COMMANDS[name].split(" run ")[1].split()[0], PATCHED[name])
     if name in REPOSITORIES:
         commit(programs, REPOSITORIES[name])
-    if name in TRACED:
-        make_traces(programs / "traces")
     variables = {**os.environ, "KEPT_REPORT": str(folder / "report.json"), "NO_COLOR": "1"}
     return subprocess.run(
         command_line(name),
@@ -124,21 +121,6 @@ def commit(programs: Path, changed: str) -> None:
         (programs / changed).write_text(text.replace(*SLOWER), encoding="utf-8")
 
 
-def make_traces(folder: Path) -> None:
-    """A trace of each of some made ranks, as the tests of `perfaudit trace` have them."""
-    sys.path.insert(0, str(HERE.parent / "tests" / "trace"))
-    from made_traces import Host, step_of_training  # found there
-
-    folder.mkdir()
-    for rank in range(TRACED_RANKS):
-        host = Host(rank=rank, world_size=TRACED_RANKS)
-        for _ in range(3):
-            with host.step():
-                step_of_training(host, layers=2)
-                host.catch_up()
-        host.write(folder / f"rank{rank}.json")
-
-
 def apply_fixes(path: Path, rule: str) -> None:
     """Apply the fixes of a rule to a file."""
     source = Source(path.name, path.read_text(encoding="utf-8"))
@@ -147,7 +129,10 @@ def apply_fixes(path: Path, rule: str) -> None:
 
 
 def record(name: str) -> Json:
-    """What the command of this name prints, with its report and the load before it."""
+    """What the command of this name prints, with its report and the load before it.
+
+    Paths below its folder begin there, in what it printed and in the report, which names no machine.
+    """
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:
         done = run(name, Path(folder))
@@ -162,8 +147,17 @@ def record(name: str) -> Json:
             "machine": machine(),
             "said": [line.replace(programs, ".") for line in said] if name in SAYS_ON_STDERR else [],
             "lines": done.stdout.replace(f"{programs}/", "").splitlines(),
-            "report": json.loads(report.read_text().replace(f"{programs}/", "")) if report.exists() else None,
+            "report": without_hosts(json.loads(report.read_text().replace(f"{programs}/", "")))
+            if report.exists()
+            else None,
         }
+
+
+def without_hosts(value: Any) -> Any:  # Any: nested JSON
+    """The same with every `host` blanked."""
+    if isinstance(value, dict):
+        return {key: "" if key == "host" else without_hosts(each) for key, each in value.items()}
+    return [without_hosts(each) for each in value] if isinstance(value, list) else value
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import perfaudit
 from perfaudit.render import text
 
 ROOT = Path(__file__).parent.parent
@@ -72,6 +73,22 @@ def test_the_code_prints_of_the_report_what_was_printed(name: str) -> None:
     assert [line.rstrip() for line in text.render(report).splitlines()] == [
         line.rstrip() for line in KEPT[name]["lines"]
     ]
+
+
+def test_of_the_traces_is_printed_what_the_record_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(demonstration.HERE / "rank_programs")
+    report = perfaudit.trace(["traces"])
+    assert [line.rstrip() for line in text.render(report).splitlines()] == [
+        line.rstrip() for line in KEPT["trace-ray"]["lines"]
+    ]
+
+
+def test_no_record_names_a_machine() -> None:
+    assert demonstration.without_hosts({"ranks": [{"host": "me", "rank": 1}]}) == {"ranks": [{"host": "", "rank": 1}]}
+    for name, kept in KEPT.items():
+        assert kept["report"] == demonstration.without_hosts(kept["report"]), name
 
 
 def test_a_sentence_that_the_code_does_not_print_is_found() -> None:

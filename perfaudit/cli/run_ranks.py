@@ -27,9 +27,8 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]  # Any: nested JSON
 LOOK_SECONDS = 0.5  # between two looks at the other ranks
-ALONE_SECONDS = (
-    15.0  # after another rank has ended, for steps that this one may still make; gloo and NCCL may never give up
-)
+# After another rank has ended, for steps that this one may still make; gloo and NCCL may never give up.
+ALONE_SECONDS = 15.0
 JOIN_SECONDS = 120.0  # for all ranks to be here, from the first one on: a launcher starts them together
 LEAVE_SECONDS = 20.0  # for the others' last words, once this rank has ended; of other nodes until they count as gone
 GREET_SECONDS = 20.0  # for two ranks to see each other, before which what they tell is not read
@@ -166,9 +165,8 @@ class Ranks:
         self._look_at = now + LOOK_SECONDS
         if gone := self._launcher_gone():
             raise Stopped(gone)
-        with contextlib.suppress(
-            OSError
-        ):  # the folder is gone: the first rank has reported, or somebody has deleted it
+        # Where the folder is gone, the first rank has reported, or somebody has deleted it.
+        with contextlib.suppress(OSError):
             self._meeting.tell_now(seen.number)
             self._look(now)
 

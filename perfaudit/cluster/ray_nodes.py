@@ -85,10 +85,8 @@ class RayNodes:
         assert ticket is not None
         try:
             found: Answer = self.ray.get(first)
-        except (
-            self.ray.exceptions.RayTaskError
-        ):  # the work has raised something that is not the user's: a fault of ours
-            raise
+        except self.ray.exceptions.RayTaskError:
+            raise  # the work has raised something that is not the user's: a fault of ours
         except self.ray.exceptions.RayError as error:
             lost = self._lose(node, f"was lost ({_first_line(error)})")
             self.say(f"{lost.reason}; what was measured there at that moment is measured again on another node")

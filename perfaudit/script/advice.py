@@ -26,9 +26,8 @@ IN_STEPS: tuple[str, ...] = ("PA110", "PA203", "PA204", "PA205", "PA207", "PA208
 IN_STEPS += ("PA404", "PA407", "PA601", "PA602", "PA603", "PA604", "PA605", "PA606", "PA803", "PA804")
 WORTH_SAYING = 0.02  # of a step: a finding in a phase that takes less comes last
 Lines = tuple[str, int, int]  # file, first and last line of a call, or of a class
-Wrapped = Sequence[
-    Mapping[str, Any]
-]  # models given to DistributedDataParallel, as `collectives.Collectives.wrapped_models` has them
+# Models given to DistributedDataParallel, as `collectives.Collectives.wrapped_models` has them.
+Wrapped = Sequence[Mapping[str, Any]]
 NEVER_READ = "no step that was seen has read a batch of this loader"
 NEVER_UPDATES = "no update that was seen is of such an optimizer"
 ALONE = "it costs time where several processes train together, and this run was of one"
@@ -37,16 +36,8 @@ NEVER_WRAPPED = "no model was wrapped here in this run"
 ELSEWHERE = "it costs time on an accelerator, and this run was on the CPU"
 NEVER_CALLED = "the steps in which this was looked for did not come to this function"
 NEVER_RUN = "these lines run only where their file is the script"
-LAST = (
-    NEVER_CALLED,
-    NEVER_READ,
-    NEVER_UPDATES,
-    NEVER_RUN,
-    NEVER_WRAPPED,
-    ALONE,
-    ELSEWHERE,
-    NEVER_BUILT,
-)  # in this order
+# In this order.
+LAST = (NEVER_CALLED, NEVER_READ, NEVER_UPDATES, NEVER_RUN, NEVER_WRAPPED, ALONE, ELSEWHERE, NEVER_BUILT)
 
 
 def order_findings(

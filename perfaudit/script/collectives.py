@@ -55,10 +55,8 @@ LAST_READY = (
 )
 BACKWARDS_SEEN = 2  # in which the order is looked at; DistributedDataParallel makes its buckets anew behind the first
 MOST_CALLERS = 32
-HELPERS_LOOKED_FOR = (
-    3,
-    12,
-)  # numbers of updates behind which threads and workers are counted: none are there before the first
+# Numbers of updates behind which threads and workers are counted: none are there before the first.
+HELPERS_LOOKED_FOR = (3, 12)
 NANOSECONDS = 1e-9
 
 

@@ -299,9 +299,8 @@ def _take(seen: Seen, line: Json) -> None:
             how = f"with code {left}"
         how = f"{_replacement_words(seen)}its process ended {how}"
         if not left and not seen.replaced:
-            seen.ended, seen.code = (
-                ("enough", None) if seen.enough_by else ("finished", 0)
-            )  # by `os._exit(0)` of another thread, or by a library
+            # By `os._exit(0)` of another thread, or by a library.
+            seen.ended, seen.code = ("enough", None) if seen.enough_by else ("finished", 0)
             return
         seen.ended, seen.code, seen.message = "failed", left if left >= 0 else 128 - left, how
         _forget_end_after_enough(seen)

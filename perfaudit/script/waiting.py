@@ -14,9 +14,8 @@ from typing import Any
 from perfaudit.target.accelerator import Accelerator, accelerator_of, device_in_use
 from perfaudit.target.queue_time import queued_seconds
 
-FIRST = (
-    3  # looks between which spans count only where there are no later ones: of these the start of the script takes most
-)
+# Looks between which spans count only where there are no later ones: of these the start of the script takes most.
+FIRST = 3
 KEPT = 512  # spans between two looks of which it is kept how long the thread stood still, the last ones
 LONG = 3.0  # times the median: an update that took longer holds an evaluation, or the beginning of an epoch
 _SCHEDULED = "/proc/thread-self/schedstat"  # nanoseconds on a core, and waiting for one, of who opens it; Linux

@@ -88,9 +88,8 @@ def test_a_gate_goes_on_on_other_nodes_with_the_same_journal(folder: Path) -> No
     assert done is not None and done.verdict == "regressed"
     assert done.times[0].pairs >= 4  # of the first look, or of a later one where other programs disturb
     assert (likes, again.width) == ([{"cores": 2}], 1)
-    assert (
-        done.times[0].ratio is not None and 1.5 < done.times[0].ratio < 6
-    )  # of steps that sleep for 8 ms instead of 2
+    # Of steps that sleep for 8 ms instead of 2.
+    assert done.times[0].ratio is not None and 1.5 < done.times[0].ratio < 6
     assert "timed on fake nodes" in done.notes and len(nodes.shared) == 1
 
 

@@ -184,9 +184,8 @@ def test_nodes_of_another_kind_are_left_out(place: Place) -> None:
     wanted = pytest.raises(NothingMeasured, match="no node of the Ray cluster is of the kind that is wanted")
     with wanted, ray_nodes(place, said.append, other):
         pass
-    assert (
-        sum("because it is of another kind: cores" in line for line in said) == 2
-    )  # a node that was lost may still be listed
+    # A node that was lost may still be listed.
+    assert sum("because it is of another kind: cores" in line for line in said) == 2
 
 
 def test_a_cluster_that_cannot_be_joined_is_said_with_the_reason(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
