@@ -37,6 +37,7 @@ _WORD = b"_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 # Letters and digits of any alphabet stay, what may stand between a name and its bracket is a space, and everything else is a dot.
 _WORDS_AND_REST = bytes(c if c in _WORD or c in b"(" or c > 127 else 32 if c in _SPACE else 46 for c in range(256))
 _FIRST_ON_LINE = regex(rb"\n[ \t]*\(")
+_CASE = regex(r"^[ \t]+case[ \t(\[{]", re.MULTILINE)  # of a match statement, whose `Point()` is a pattern and no call
 
 
 class CallShape(NamedTuple):
@@ -142,7 +143,8 @@ class CallsOfFile:
         self._known: dict[str, list[CallShape]] = {}
         bare = bare_code(self._text())
         self._code = bare.code
-        self._is_plain = bare.is_sure  # whether the text tells which brackets belong to what
+        # Whether the text tells which brackets belong to what.
+        self._is_plain = bare.is_sure and _CASE.search(bare.code) is None
         self._in_f_strings = {name for text in bare.f_strings for name in _as_parsed(_CALLED.findall(text))}
 
     def of(self, name: str) -> list[CallShape]:

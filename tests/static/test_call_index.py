@@ -57,6 +57,7 @@ def test_calls_of_our_own_files_are_those_of_their_trees() -> None:
         ("make(1", []),
         ("ｍake(1)", [CallShape(1)]),  # the parser reads an ordinary letter
         ('name = "ä"\nmake(1)', [CallShape(1)]),
+        ("match x:\n    case make():\n        make(1)", [CallShape(1)]),  # a pattern
     ],
 )
 def test_calls(tmp_path: Path, text: str, shapes: list[CallShape]) -> None:

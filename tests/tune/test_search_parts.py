@@ -135,7 +135,7 @@ def test_a_first_look_at_as_many_as_time_is_enough_for(
     assert (given[0], sizes_of(given[1]), *given[2:]) == (
         "lab", looked_at, one.ledger, deadline, 1, "sizes first look"
     )  # fmt: skip
-    assert named == {"generations": 1, "rounds": 2, "memo": "record"}
+    assert named == {"generations": 1, "rounds": 2, "block_seconds": search.BLOCK_SECONDS, "memo": "record"}
 
 
 class Checked:
