@@ -256,7 +256,7 @@ def _rules() -> tuple[str, list[str]]:
         f"The aim is that {aim} of the reports are right and at most {most_wrong} wrong, and readers who wrote none",
         f"found it missed: {fifth[2]} of {fifth[0]} reports right, {fifth[3]} true but hardly worth a change, "
         f"and {fifth[4]} wrong",
-        f"The two newest found {newest[0]}, {newest[1]} and {newest[2]} of {in_all}",
+        f"The two newest of all rules found {newest[0]}, {newest[1]} and {newest[2]} of {in_all}",
         *(
             f"{found[1]} repositories | one who fixes rules, so it is not independent | {found[0]} | "
             f"{found[3]} | {found[5]} | {found[7]} |"

@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from perfaudit.target.pip_folders import filled_by_pip
+from perfaudit.target.pip_folders import folders_of_pip
 
 OURS = str(Path(__file__).resolve().parents[1]) + os.sep
 
@@ -14,7 +14,7 @@ OURS = str(Path(__file__).resolve().parents[1]) + os.sep
 def is_own(file: str) -> bool:
     """Whether a file is neither Python's, nor an installed library's, nor ours."""
     return not file.startswith(
-        (OURS, sys.prefix + os.sep, sys.base_prefix + os.sep, "<", *filled_by_pip(tuple(sys.path)))
+        (OURS, sys.prefix + os.sep, sys.base_prefix + os.sep, "<", *folders_of_pip(tuple(sys.path)))
     ) and not any(part in file for part in ("site-packages", "dist-packages"))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 @functools.lru_cache(maxsize=16)
-def filled_by_pip(path: tuple[str, ...]) -> tuple[str, ...]:
+def folders_of_pip(path: tuple[str, ...]) -> tuple[str, ...]:
     """These folders, as they are written and with their links followed, each with a separator at its end.
 
     path: what `sys.path` holds, with the script's own folder first. That one is the script's whatever lies in it, and so is the

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from perfaudit.target.pip_folders import filled_by_pip
+from perfaudit.target.pip_folders import folders_of_pip
 from perfaudit.target.working_folder import shown_path
 
 _INSTALLED = ("site-packages", "dist-packages")
@@ -31,7 +31,7 @@ OURS = str(Path(__file__).resolve().parents[1]) + os.sep
 
 def is_library(path: str) -> bool:
     """Whether a real path lies where packages are installed, in a folder that pip has filled, or in perfaudit."""
-    return path.startswith((*LIBRARIES, OURS, *filled_by_pip(tuple(sys.path))))
+    return path.startswith((*LIBRARIES, OURS, *folders_of_pip(tuple(sys.path))))
 
 
 @dataclass(frozen=True, slots=True)
