@@ -213,7 +213,7 @@ def _run(asked: _Asked, ranks: Ranks | None = None) -> int:
             if not ranks.wait_for_report() and run.ended not in ("enough", "finished"):
                 say(f"{script}, rank {ranks.place.rank} of {ranks.place.ranks}: {run.message}")
             return exit_code_of(run)
-        from perfaudit.cli.run_ranks import with_ranks
+        from perfaudit.cli.ranks_report import with_ranks
 
         run, of_ranks = with_ranks(run, ranks.gather())
     with ranks.quiet() if ranks is not None else contextlib.nullcontext():

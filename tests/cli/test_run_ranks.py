@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from perfaudit.cli.ranks_report import with_ranks
 from perfaudit.cli.run import exit_code_of
 from perfaudit.cli.run_ranks import (
     ALONE_SECONDS,
@@ -23,7 +24,6 @@ from perfaudit.cli.run_ranks import (
     Ranks,
     _content_of,
     together,
-    with_ranks,
 )
 from perfaudit.distributed.launch import Launcher, Place
 from perfaudit.distributed.meeting import SILENT_SECONDS, Meeting
