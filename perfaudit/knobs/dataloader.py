@@ -1,7 +1,9 @@
 """Workers of the training loader: how many would keep up is predicted from one look without any, then raced.
 
 The predicted number, fewer and more are raced against the user's setting; how that compares with trying every number is
-measured by benchmarks/search_quality.py (benchmarks/search_quality.md).
+measured by benchmarks/search_quality.py (benchmarks/search_quality.md). Where workers and the threads of a step are more than
+there are cores, the predicted number is raced with fewer threads as well: threads that share an operator wait for the one whose
+core a worker holds.
 """
 
 from __future__ import annotations
@@ -11,11 +13,13 @@ from typing import Any
 
 from perfaudit.knobs import Bench, Knob, Refused, Reply, Setup, Survey, Told, Unanswered
 from perfaudit.knobs._code import Code, Patch, built_at
+from perfaudit.knobs._fewer_threads import THREADS, edits_of_threads, fewer_threads
 from perfaudit.knobs._loader_arguments import PREFETCH, edits, is_default
 from perfaudit.knobs._samples_alike import are_alike, changes_its_dataset, counts_alike, may_load_alike, said_of_samples
 from perfaudit.knobs._trainers import added_by_hand, by_options, words_of_options
 from perfaudit.knobs._workers_needed import Start, epoch_seconds, leak, most_workers, start_seconds, wanted_workers
 from perfaudit.measurements import Settings
+from perfaudit.target.flags import flags_set
 
 LONG_EPOCH = 20  # batches; in shorter ones the first batch, which is timed apart, is more than a twentieth of loading
 FEW = 4  # workers; of more, one more or less is too little a difference to be told apart
@@ -80,31 +84,50 @@ class Dataloader(Knob):
         found = [settings for settings in found if settings != now]
         if not found:
             raise Refused(said_of_samples(bench.kept["samples"])[0])
-        return found
+        threads = fewer_threads(bench.survey, wanted, float(seen["cpu_share"])) if seen else None
+        return found + [{**each, THREADS: threads} for each in found if threads and _workers(each) == wanted]
 
-    def size(self, settings: Settings) -> int:
-        return _workers(settings)
+    def size(self, settings: Settings) -> tuple[int, bool]:
+        return _workers(settings), THREADS in settings
 
-    def order(self, settings: Settings) -> int:
-        return _workers(settings)
+    def order(self, settings: Settings) -> tuple[int, bool]:
+        return self.size(settings)
+
+    def covers(self, settings: Settings) -> tuple[str, ...]:
+        return ("threads",) if THREADS in settings else ()
+
+    def needs_free_cores(self, settings: Settings) -> bool:
+        return THREADS in settings
 
     def least_steps(self, settings: Settings) -> int:
         """More batches than may lie ready when a block begins, twice over; in fewer the queue is measured."""
         return 2 * _workers(settings) * _prefetch(settings) + 1 if _workers(settings) else 2
 
     def setup(self, settings: Settings) -> Setup:
-        overrides: dict[str, Any] = dict(settings)
+        overrides: dict[str, Any] = {name: value for name, value in settings.items() if name != THREADS}
         if not settings["num_workers"]:
             overrides.pop("prefetch_factor")
             overrides.pop("persistent_workers")
-        return Setup(loader_overrides=overrides, fixed_batch=False)
+        if THREADS not in settings:
+            return Setup(loader_overrides=overrides, fixed_batch=False)
+        threads = {"threads": settings[THREADS]}
+        return Setup(loader_overrides=overrides, applied=lambda training: flags_set(threads), fixed_batch=False)
 
     def patch(self, code: Code, settings: Settings) -> Patch | None:
         found = code.call(code.survey.facts.loader.site)
+        if found is None:
+            return None
+        written = edits(*found, self.current(code.survey), settings, code.survey.facts.loader.prefix)
+        if THREADS in settings:
+            of_threads = edits_of_threads(code, found[0], int(str(settings[THREADS])))
+            written = (*written, *of_threads) if written and of_threads else None
+        return code.patch(*found, written)
+
+    def holds(self, survey: Survey, settings: Settings) -> bool:
+        loader = {name: value for name, value in settings.items() if name != THREADS}
         return (
-            code.patch(*found, edits(*found, self.current(code.survey), settings, code.survey.facts.loader.prefix))
-            if found is not None
-            else None
+            self.current(survey) == loader
+            and settings.get(THREADS, survey.facts.host.threads) == survey.facts.host.threads
         )
 
     def changes_at_least(self, survey: Survey) -> tuple[str, ...]:
@@ -115,11 +138,13 @@ class Dataloader(Knob):
 
         Few samples do not tell that, and of a dataset that the program changes no sample tells what comes later.
         Workers that live on from epoch to epoch are seeded once, which shifts the random stream of the epochs behind the first.
+        Fewer threads split sums differently.
         """
         found, now = kept.get("samples") or {}, self.current(survey)
         lives_on = settings["persistent_workers"] != now["persistent_workers"]
         is_alike = bool(found) and are_alike(found) and not changes_its_dataset(survey)
-        return () if may_load_alike(survey) and is_alike and not lives_on else self.changes_always
+        of_loader = () if may_load_alike(survey) and is_alike and not lives_on else self.changes_always
+        return (*of_loader, "rounding") if THREADS in settings else of_loader
 
     def milder(self, settings: Settings) -> tuple[Settings, ...]:
         """The same number of workers, started anew for each epoch."""
@@ -136,12 +161,17 @@ class Dataloader(Knob):
 
     def words(self, settings: Settings, survey: Survey) -> str:
         now = self.current(survey)
-        changed = {k: v for k, v in settings.items() if k == "num_workers" or (v != now[k] and not is_default(k, v))}
+        changed = {
+            k: settings[k]
+            for k in now
+            if k == "num_workers" or not (settings[k] == now[k] or is_default(k, settings[k]))
+        }
         prefix = survey.facts.loader.prefix
         if prefix and (by_command_line := words_of_options(survey, _trainer_arguments(prefix, changed))):
             return by_command_line
         what = "give the trainer's arguments" if prefix else "build the training DataLoader with"
-        return f"{what} {', '.join(f'{prefix}{name}={value!r}' for name, value in changed.items())}"
+        loader = f"{what} {', '.join(f'{prefix}{name}={value!r}' for name, value in changed.items())}"
+        return f"{loader}, and call torch.set_num_threads({settings[THREADS]})" if THREADS in settings else loader
 
     def handed_over(self, settings: Settings, survey: Survey) -> str:
         prefix = survey.facts.loader.prefix
@@ -157,6 +187,7 @@ class Dataloader(Knob):
             *said_of_samples(told.kept.get("samples")),
             *_start_up(seen, told),
             *_beyond_cores(told),
+            *_threads_beside(told),
         ]
 
     # ---- in the child ---------------------------------------------------------------------------------------------
@@ -224,6 +255,18 @@ def _beyond_cores(told: Told) -> list[str]:
     return [
         f"torch will warn that {workers} workers are more than the {cores} core{'s' if cores > 1 else ''} there are; it was "
         "measured with them, and workers that mostly wait need no core each"
+    ]
+
+
+def _threads_beside(told: Told) -> list[str]:
+    """What fewer threads rest on, where they were measured to pay."""
+    if told.winner is None or THREADS not in told.winner:
+        return []
+    threads, cores = int(str(told.winner[THREADS])), int(told.survey.facts.host.cores)
+    noun = "thread" if threads == 1 else "threads"
+    return [
+        f"the step computes with {threads} {noun}, because workers need the {cores} cores as well: on a machine with more cores "
+        "search again"
     ]
 
 

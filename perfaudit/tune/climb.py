@@ -156,7 +156,20 @@ def _list_candidates(
             if isinstance(refusal, TooLate):
                 state.late.add(name)
             continue
+        is_busy = profile.queued >= QUEUED
+        found = [each for each in found if not (is_busy and module.needs_free_cores(each.settings))]
         state.candidates |= {candidate.key: candidate for candidate in found}
+    _leave_to_others(state)
+
+
+def _leave_to_others(state: Climb) -> None:
+    """Drop the settings of knobs that another knob sets as well: two patches of one line cannot both be handed over."""
+    allowed = state.allowed_candidates
+    covered = {name: each.knob for each in allowed for name in knob(each.knob).covers(each.settings)}
+    for name, other in covered.items():
+        if mine := [key for key, each in state.candidates.items() if each.knob == name]:
+            state.candidates = {key: each for key, each in state.candidates.items() if key not in mine}
+            state.left[name] = f"raced as a part of {other}, with which it shares the cores"
 
 
 def _race_alone(session: Session, profile: Profile, state: Climb, screen: Screen, deadline: Deadline) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import hashlib
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -616,6 +618,115 @@ def test_the_words_name_what_changes() -> None:
     )
     assert KNOB.words({**TWO, "pin_memory": True}, survey("cuda")) == (
         "build the training DataLoader with num_workers=2, pin_memory=True"
+    )
+
+
+# ---- fewer threads beside the workers -------------------------------------------------------------------------------
+
+COMPUTING = seen(50, 20, cpu_share=1.0)
+BESIDE = {**TWO, "threads": 1}
+
+
+def on_cores(cores: int, threads: int, device: str = "cpu", **loader: object) -> Survey:
+    return survey_of(device={"type": device}, host={"cores": cores, "threads": threads}, loader=loader)
+
+
+@pytest.mark.parametrize(
+    ("given", "look", "tried"),
+    [
+        (on_cores(2, 2), COMPUTING, {2: 1}),
+        (on_cores(8, 8), COMPUTING, {3: 5}),
+        (on_cores(8, 4), COMPUTING, {}),  # each worker has a core of its own
+        (on_cores(2, 1), COMPUTING, {}),
+        (on_cores(2, 2), seen(50, 20, cpu_share=0.2), {}),  # workers that wait leave the core to the step
+        (on_cores(2, 2), Unanswered("out of memory"), {}),
+        (on_cores(2, 2, "cuda"), COMPUTING, {}),
+        (on_cores(2, 2, prefix="dataloader_"), COMPUTING, {}),
+        (
+            on_cores(2, 2, num_workers=2, prefetch_factor=2, persistent_workers=True),
+            COMPUTING,
+            {},
+        ),  # the knob `threads` does
+    ],
+)
+def test_fewer_threads_are_tried_beside_workers_that_need_the_cores(
+    given: Survey, look: Any, tried: dict[int, int]
+) -> None:
+    settings = KNOB.candidates(bench(given, look, cores=given.facts.host.cores))
+    assert {s["num_workers"]: s["threads"] for s in settings if "threads" in s} == tried
+    beside = [s for s in settings if "threads" in s]
+    assert all({name: s[name] for name in TWO} in settings for s in beside)  # the same workers alone, too
+    assert [KNOB.covers(s) for s in beside] == [("threads",)] * len(tried)
+    assert [s for s in settings if KNOB.needs_free_cores(s)] == beside
+
+
+def test_fewer_threads_are_the_larger_setting_and_reach_the_child() -> None:
+    assert min((BESIDE, TWO), key=KNOB.size) == TWO and KNOB.size({**TWO, "num_workers": 3}) > KNOB.size(BESIDE)
+    assert "threads" not in KNOB.setup(BESIDE).loader_overrides
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with KNOB.in_place(None, BESIDE):
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 2
+        with KNOB.in_place(None, TWO):
+            assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    ("entry", "other", "patched"),
+    [
+        ("", "", "import torch\ntorch.set_num_threads(1)\nloader = DataLoader(d, num_workers=2)\n"),
+        (
+            "torch.set_num_threads(4)\n",
+            "",
+            "import torch\ntorch.set_num_threads(1)\nloader = DataLoader(d, num_workers=2)\n",
+        ),
+        ("torch.set_num_threads(n)\n", "", None),
+        ("", "import torch\ntorch.set_num_threads(4)\n", None),  # who comes last is not known
+    ],
+)
+def test_the_patch_sets_threads_where_no_other_file_does(
+    entry: str, other: str, patched: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = f"import torch\n{entry}loader = DataLoader(d)\n"
+    files = {tmp_path / "train.py": text, tmp_path / "model.py": other}
+    for path, content in files.items():
+        path.write_text(content)
+    digests = {os.path.realpath(path): hashlib.sha256(content.encode()).hexdigest() for path, content in files.items()}
+    site = CallSite(str(tmp_path / "train.py"), text.count("\n"), text.count("\n"), 9, 22)
+    given = Survey(replace(survey(site=site).facts, digests=digests))
+    patch = KNOB.patch(Code("train.py", given), BESIDE)
+    assert (patch.after if patch is not None else None) == patched
+    assert KNOB.patch(Code("train.py", given), TWO) is not None
+
+
+def test_fewer_threads_change_roundings_and_must_be_there_in_the_patched_training() -> None:
+    on_script = Survey(replace(on_cores(2, 2).facts, script=Script()))
+    assert KNOB.changes_found(BESIDE, on_script, {"samples": PLAIN}) == ("rounding",)
+    assert KNOB.changes_found({**BESIDE, "persistent_workers": True}, on_script, {"samples": PLAIN}) == (
+        "rng",
+        "rounding",
+    )
+    has_workers = {"num_workers": 2, "prefetch_factor": 2}
+    assert KNOB.holds(on_cores(2, 1, **has_workers), BESIDE) and KNOB.holds(on_cores(2, 2, **has_workers), TWO)
+    assert not KNOB.holds(on_cores(2, 2, **has_workers), BESIDE) and not KNOB.holds(on_cores(2, 1), BESIDE)
+
+
+def test_the_words_name_the_threads_and_what_they_rest_on() -> None:
+    given = on_cores(2, 2, epoch_batches=10)
+    assert KNOB.words(BESIDE, given) == (
+        "build the training DataLoader with num_workers=2, and call torch.set_num_threads(1)"
+    )
+    asked = bench(given, COMPUTING)
+    winner = next(s for s in KNOB.candidates(asked) if "threads" in s)
+    assert _remarks(given, asked, winner)[-1] == (
+        "the step computes with 1 thread, because workers need the 2 cores as well: on a machine with more cores search again"
     )
 
 

@@ -162,6 +162,15 @@ def test_workers_are_a_curve_with_their_knee() -> None:
     assert "3 MiB" in drawn
 
 
+def test_a_setting_that_only_some_loaders_have_makes_a_line_of_its_own() -> None:
+    plain = [trial("dataloader", {"num_workers": n}, 100.0 * (n + 1), metric="samples_per_second") for n in (0, 1, 2)]
+    beside = trial("dataloader", {"num_workers": 2, "threads": 1}, 900.0, metric="samples_per_second")
+    drawn = knob_curves([*plain, beside], [], [])
+    assert "line1" in drawn and "threads=1" in drawn
+    drawn = knob_curves(plain, [], [])
+    assert "line1" not in drawn and "threads" not in drawn
+
+
 def test_settings_that_are_no_numbers_make_no_curve() -> None:
     assert knob_curves([t for t in TRIALS if t.knob == "ema"], [], []) == ""
     assert knob_curves([t for t in TRIALS if t.knob == "batch_size"][:1], [], []) == ""

@@ -74,7 +74,9 @@ def _telling_apart(measured: Sequence[Trial], key: str) -> list[str]:
     """The other settings that are not the same in all trials; what a loader without workers does not have is left out."""
     names = dict.fromkeys(name for trial in measured for name in trial.settings)
     values = {name: {str(t.settings[name]) for t in measured if t.settings.get(name) is not None} for name in names}
-    return [name for name in names if name not in (key, "persistent_workers") and len(values[name]) > 1]
+    only_some = {name for name in names if any(name not in t.settings for t in measured)}
+    others = [name for name in names if name not in (key, "persistent_workers")]
+    return [name for name in others if len(values[name]) > 1 or name in only_some]
 
 
 def _memory(trials: Sequence[Trial], key: str, places: list[int], marks: dict[int, str]) -> Markup:
