@@ -148,7 +148,7 @@ class Knob(ABC):
     seconds_needed = 0.0  # of measuring, below which it is not begun
     asks = 0  # questions behind its candidates for which a training is built in a process of its own
     way: Way = "fresh"
-    is_judged_on_a_busy_machine = True  # False where others on the cores turn the verdict on each of its settings round
+    is_judged_on_a_busy_machine = True  # False where others on the cores turn its verdict round
     on_scripts = True  # False where it changes what functions of the target build, or the loop that is ours
     changes_always: tuple[str, ...] = ()  # what besides speed each of its settings changes, as fixes say it
     # Of what its settings change: that which may be missing from `--allow` for a setting to be raced and told, not handed over.
@@ -231,10 +231,6 @@ class Knob(ABC):
     def covers(self, settings: Settings) -> tuple[str, ...]:
         """Other knobs that a setting sets as well, which a climb then leaves to it."""
         return ()
-
-    def needs_free_cores(self, settings: Settings) -> bool:
-        """Whether others on the cores turn the verdict on a setting round."""
-        return not self.is_judged_on_a_busy_machine
 
     # ---- how ------------------------------------------------------------------------------------------------------
 

@@ -84,7 +84,7 @@ class Dataloader(Knob):
         found = [settings for settings in found if settings != now]
         if not found:
             raise Refused(said_of_samples(bench.kept["samples"])[0])
-        threads = fewer_threads(bench.survey, wanted, float(seen["cpu_share"])) if seen else None
+        threads = fewer_threads(bench.survey, wanted, seen) if seen else None
         return found + [{**each, THREADS: threads} for each in found if threads and _workers(each) == wanted]
 
     def size(self, settings: Settings) -> tuple[int, bool]:
@@ -95,9 +95,6 @@ class Dataloader(Knob):
 
     def covers(self, settings: Settings) -> tuple[str, ...]:
         return ("threads",) if THREADS in settings else ()
-
-    def needs_free_cores(self, settings: Settings) -> bool:
-        return THREADS in settings
 
     def least_steps(self, settings: Settings) -> int:
         """More batches than may lie ready when a block begins, twice over; in fewer the queue is measured."""

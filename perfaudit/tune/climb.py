@@ -156,8 +156,6 @@ def _list_candidates(
             if isinstance(refusal, TooLate):
                 state.late.add(name)
             continue
-        is_busy = profile.queued >= QUEUED
-        found = [each for each in found if not (is_busy and module.needs_free_cores(each.settings))]
         state.candidates |= {candidate.key: candidate for candidate in found}
     _leave_to_others(state)
 

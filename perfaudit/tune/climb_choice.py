@@ -22,10 +22,12 @@ def choose(profile: Profile, state: Climb, seconds: float) -> None:
     seconds: for racing them together, where they were not raced in halves. Where that is time enough to race all without each
     one, what looks as if it paid is taken too, to be decided there.
     """
-    judged = _candidates_to_judge(state)
-    best = _best_of_each(state, judged)
-    unjudged = {each.knob for each in _best_of_each(state, state.allowed_candidates)} - {each.knob for each in judged}
-    state.left |= dict.fromkeys(unjudged, busy_words(_share_queued(state)))
+    best = _best_of_each(state)
+    queued = state.alone.base.get("queued", 0.0) / (state.alone.base.get("wall") or 1.0)
+    if queued >= QUEUED:
+        unjudged = {each.knob for each in best if not knob(each.knob).is_judged_on_a_busy_machine}
+        state.left |= dict.fromkeys(unjudged, busy_words(queued))
+        best = [candidate for candidate in best if candidate.knob not in unjudged]
     sure = [each for each in best if state.is_sure(each)]
     best = sure if are_halves(state, best) else _together(profile, state, best, seconds) or sure
     for candidate in sorted(best, key=lambda candidate: not state.is_sure(candidate)):
@@ -48,7 +50,7 @@ def some_go_together(profile: Profile, state: Climb, seconds: float) -> bool:
     seen = [state.alone.entrants.get(candidate.key) for candidate in state.allowed_candidates]
     if any(each is not None and not each.left and each.quads < HOPEFUL_QUADS - 1 for each in seen):
         return False  # who has had fewer may look better still
-    best = _best_of_each(state, _candidates_to_judge(state))
+    best = _best_of_each(state)
     if are_halves(state, best):
         return any(map(state.is_sure, best))
     return bool(_together(profile, state, best, seconds))
@@ -73,28 +75,15 @@ def _together(profile: Profile, state: Climb, best: list[Candidate], seconds: fl
     return taken if len(taken) > 1 and quads(taken) >= TOGETHER_QUADS else []
 
 
-def _best_of_each(state: Climb, candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Of each knob of these candidates the setting that pays, or looks most as if it did; the largest gain first."""
+def _best_of_each(state: Climb) -> list[Candidate]:
+    """Of each knob the setting that pays, or looks most as if it did; the largest gain first."""
     found = []
-    for name in dict.fromkeys(candidate.knob for candidate in candidates):
-        mine = [candidate for candidate in candidates if candidate.knob == name]
+    for name in dict.fromkeys(candidate.knob for candidate in state.allowed_candidates):
+        mine = [candidate for candidate in state.allowed_candidates if candidate.knob == name]
         taken = best_of(mine, state.alone) or _most_hopeful(state, mine)
         if taken is not None:
             found.append(taken)
     return sorted(found, key=lambda candidate: ratio_of(state, candidate))
-
-
-def _candidates_to_judge(state: Climb) -> list[Candidate]:
-    """What may be handed over; on a busy machine without those whose verdict others on the cores turn round."""
-    is_busy = _share_queued(state) >= QUEUED
-    return [
-        each for each in state.allowed_candidates if not (is_busy and knob(each.knob).needs_free_cores(each.settings))
-    ]
-
-
-def _share_queued(state: Climb) -> float:
-    """The share of a step for which threads of the user's code waited for a core, together."""
-    return float(state.alone.base.get("queued", 0.0) / (state.alone.base.get("wall") or 1.0))
 
 
 def tell_offers(state: Climb) -> None:

@@ -414,25 +414,6 @@ def test_what_a_busy_machine_turns_round_is_not_judged_there(climbing: Climbing,
         assert all(reason.startswith(WAITED) for reason in reasons)
 
 
-class Large(Two):
-    """A switch of which the larger value needs cores that nobody else uses."""
-
-    def needs_free_cores(self, settings: Settings) -> bool:
-        return settings[self.name] == 2
-
-
-def test_of_a_knob_only_the_setting_that_a_busy_machine_turns_round_is_not_judged(
-    climbing: Climbing, clock: FakeClock
-) -> None:
-    def speed(on: Switches) -> float:
-        return {0: 1.0, 1: 0.8, 2: 0.6}[on["a"]] * (0.9 if on["b"] else 1.0)
-
-    for shop, kept in ((Shop(clock, speed), 2), (Shop(clock, speed, queued=0.3), 1)):
-        found = climbing(shop, Large("a"), Switch("b"))
-        assert patched(found) == {"a": kept, "b": 1, "c": 0}
-        assert ladder(found).left == ()
-
-
 def test_a_knob_is_left_to_another_one_that_sets_it_as_well(climbing: Climbing) -> None:
     class Both(Switch):
         def covers(self, settings: Settings) -> tuple[str, ...]:
