@@ -1,6 +1,7 @@
 """What `perfaudit run` says of two ranks with one thing wrong, and with nothing: `python benchmarks/ranks.py --runs 10 --write`.
 
     --runs N     of each training (10)
+    --only ...   of these trainings
     --steps N    of each run (60)
     --write      put the table into ranks.md, and one report of each training beside it
 
@@ -78,6 +79,7 @@ def run(training: str, steps: int, number: int) -> Json:
         "rules": [each["rule"] for each in said],
         "messages": [each["message"] for each in said],
         "step": seen["seconds_per_step"],
+        "mean_step": seen["mean_seconds_per_step"],
         "exposed": seen["communication_exposed"],
         "overlap": seen["communication_overlap"],
         "imbalance": seen["imbalance"],
@@ -116,8 +118,9 @@ def page(records: list[Json]) -> str:
         *_how_late(records),
         "## What it is worth here",
         "",
-        "Seconds of a step with it over those without, of runs of the same round, both begun at a load of at most "
-        f"{CALM:g}; the interval is Student's over rounds. Runs of a round have one order and no control beside them.",
+        "Mean seconds of a step with it over those without, of runs of the same round, both begun at a load of at most "
+        f"{CALM:g}; the interval is Student's over rounds. Runs of a round have one order and no control beside them. "
+        "Earlier rounds do not count: they kept the median, which is the step of one length of texts where lengths are drawn.",
         "",
         *worth(records),
     ]
@@ -165,8 +168,8 @@ def worth(records: list[Json]) -> list[str]:
     """The table of what is gained, as Markdown."""
     rows = ["| what | source | ratio [95 %] | rounds | shown |", "|---|---|---|---:|---|"]
     # Rounds are counted anew where runs are judged in another way; the earliest records do not say theirs.
-    calm = [each for each in records if "round" in each and each["load"] <= CALM]
-    steps = {((each["judged"], each["round"]), each["training"]): each["step"] for each in calm}
+    calm = [each for each in records if "mean_step" in each and each["load"] <= CALM]
+    steps = {((each["judged"], each["round"]), each["training"]): each["mean_step"] for each in calm}
     for what, (faster, slower, source) in WORTH.items():
         both = [n for n, name in sorted(steps) if name == faster and (n, slower) in steps]
         ratios = [[math.log(steps[n, faster] / steps[n, slower])] for n in both]
@@ -185,6 +188,7 @@ def span(runs: list[Json], key: str, scale: float) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=10)
+    parser.add_argument("--only", nargs="+", choices=TRAININGS, default=list(TRAININGS), metavar="TRAINING")
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--anew", action="store_true")
@@ -192,7 +196,7 @@ def main() -> None:
     if options.anew:
         RECORDS.unlink(missing_ok=True)
     for number in range(options.runs):
-        for training in TRAININGS:  # in turn, so that all meet the same machine
+        for training in options.only:  # in turn, so that all meet the same machine
             done = [(each.get("round"), each["training"]) for each in read(RECORDS) if is_judged(each)]
             if (number, training) not in done:
                 keep(RECORDS, run(training, options.steps, number))

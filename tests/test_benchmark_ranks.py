@@ -27,10 +27,10 @@ def test_only_runs_of_the_same_round_are_compared() -> None:
     """One on an idle machine and one on a busy one differ by what the machine did."""
 
     def record(training: str, number: int, step: float, load: float = 1.0) -> dict[str, Any]:
-        return {"training": training, "judged": benchmark.JUDGED, "round": number, "step": step, "load": load}
+        return {"training": training, "judged": benchmark.JUDGED, "round": number, "mean_step": step, "load": load}
 
     records = [record("balanced", n, 0.05) for n in (0, 1, 2)] + [record("unoverlapped", n, 0.1) for n in (1, 2, 9)]
-    records += [{"training": "unoverlapped", "judged": 1, "step": 9.0, "load": 1.0}]
+    records += [{"training": "unoverlapped", "judged": benchmark.JUDGED, "round": 0, "step": 9.0, "load": 1.0}]
     records += [record("balanced", 3, 0.05, load=9.0), record("unoverlapped", 3, 9.0)]
     (row,) = benchmark.worth(records)[2:]
     assert "| 0.500 [0.500, 0.500] | 2 | faster |" in row
