@@ -21,6 +21,7 @@ _SHARED = "/dev/shm"
 def look(training: Any) -> Reply:
     """Seconds to load each of some batches and of the steps on them, without workers; memory that grew and that is free.
 
+    undisturbed: the mean seconds to load one without what it waited for a core.
     Raises ValueError for a loader with workers.
     """
     if training.loader.num_workers:
@@ -76,6 +77,7 @@ def _reply_of(loads: list[_Load], steps: list[float], batch: Any, samples: int, 
     return {
         "batches": len(fetches),
         "fetch": fetch,
+        "undisturbed": statistics.fmean(load.undisturbed for load in within),
         "cv": statistics.stdev(fetches) / fetch if len(fetches) > 1 else 0.0,
         "cpu_share": min(1.0, sum(load.cpu for load in within) / max(sum(load.undisturbed for load in within), 1e-9)),
         "step": statistics.median(steps),

@@ -12,7 +12,8 @@ from perfaudit.static.rewrite import set_or_replace_call
 from perfaudit.static.source import Source, Unreadable, read_text
 
 THREADS = "threads"  # the setting, beside those of the loader
-COMPUTING = 0.5  # of the time that a batch takes to load; workers that mostly wait leave their cores to the step
+# Of the time that a batch takes to load. Chosen, not measured: workers that mostly wait leave their cores to the step.
+COMPUTING = 0.5
 _CALL = "set_num_threads"
 
 
@@ -20,20 +21,26 @@ def fewer_threads(survey: Survey, workers: int, seen: Reply) -> int | None:
     """Threads that leave a core to each worker, at least one; None where all can stay, or the step is not on the CPU.
 
     seen: see `_dataloader_look`. None as well where a step could be slower than now on cores that nobody else uses, which no
-    race on a busy machine would show. With perfect scaling a step on t of T threads takes T / t as long, and with enough workers
-    nothing but the step: that is no more than loading and the step take together where fetch >= step * (T / t - 1).
+    race on a busy machine would show. Now, without workers, a step takes fetch + step, both in seconds on such cores. With
+    perfect scaling one on t of T threads takes T / t as long, and with enough workers nothing but the step: that is no more than
+    now where fetch >= step * (T / t - 1). Where there are workers already this does not hold, and the knob `threads` tries fewer.
     """
-    host = survey.facts.host
-    if survey.facts.device.type != "cpu" or survey.facts.loader.prefix or float(seen["cpu_share"]) < COMPUTING:
+    host, loader = survey.facts.host, survey.facts.loader
+    if survey.facts.device.type != "cpu" or loader.num_workers or loader.prefix or float(seen["cpu_share"]) < COMPUTING:
         return None
     threads = max(1, host.cores - workers)
     longer = float(seen["step"]) * (host.threads / threads - 1)
-    return threads if threads < host.threads and float(seen["fetch"]) >= longer else None
+    return threads if threads < host.threads and float(seen["undisturbed"]) >= longer else None
 
 
 def edits_of_threads(code: Code, source: Source, threads: int) -> tuple[Edit, ...] | None:
-    """Have the loader's file set so many threads when it is imported; None where another file of the program sets some."""
+    """Have the script set so many threads when it starts; None where another file builds the loader, or sets some itself.
+
+    source: that of the loader's call. What others import would set the threads of their programs as well.
+    """
     own = os.path.realpath(source.path)
+    if own != os.path.realpath(code.file):
+        return None
     for path in code.survey.facts.digests:
         if path == own or not inside_project(path):
             continue

@@ -262,8 +262,8 @@ def _threads_beside(told: Told) -> list[str]:
     threads, cores = int(str(told.winner[THREADS])), int(told.survey.facts.host.cores)
     noun = "thread" if threads == 1 else "threads"
     return [
-        f"the step computes with {threads} {noun}, because workers need the {cores} cores as well: on a machine with more cores "
-        "search again"
+        f"the whole program computes with {threads} {noun} then, evaluation too, because workers need the {cores} cores as well: "
+        "on a machine with more cores search again"
     ]
 
 

@@ -157,7 +157,8 @@ def _list_candidates(
                 state.late.add(name)
             continue
         state.candidates |= {candidate.key: candidate for candidate in found}
-    _leave_to_others(state)
+    if session.skips_idle:  # else the user has named the knobs
+        _leave_to_others(state)
 
 
 def _leave_to_others(state: Climb) -> None:
@@ -167,7 +168,7 @@ def _leave_to_others(state: Climb) -> None:
     for name, other in covered.items():
         if mine := [key for key, each in state.candidates.items() if each.knob == name]:
             state.candidates = {key: each for key, each in state.candidates.items() if key not in mine}
-            state.left[name] = f"raced as a part of {other}, with which it shares the cores"
+            state.left[name] = f"not raced by itself, but as a part of {other}; --{name.replace('_', '-')} races it"
 
 
 def _race_alone(session: Session, profile: Profile, state: Climb, screen: Screen, deadline: Deadline) -> None:

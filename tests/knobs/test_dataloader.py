@@ -41,7 +41,7 @@ def seen(fetch: float, step: float, **more: object) -> dict[str, Any]:
         "batches": 24,
         "grown_bytes": 0,
     }
-    return {**base, "shared_memory": 1 << 34, "samples": 32, **more}
+    return {**base, "shared_memory": 1 << 34, "samples": 32, "undisturbed": fetch / 1e3, **more}
 
 
 SAME: dict[str, Any] = {
@@ -710,6 +710,8 @@ def test_the_patch_sets_threads_where_no_other_file_does(
     patch = KNOB.patch(Code("train.py", given), BESIDE)
     assert (patch.after if patch is not None else None) == patched
     assert KNOB.patch(Code("train.py", given), TWO) is not None
+    assert KNOB.patch(Code("model.py", given), BESIDE) is None  # who imports train.py keeps their threads
+    assert KNOB.patch(Code("model.py", given), TWO) is not None
 
 
 def test_fewer_threads_change_roundings_and_must_be_there_in_the_patched_training() -> None:
@@ -732,7 +734,8 @@ def test_the_words_name_the_threads_and_what_they_rest_on() -> None:
     asked = bench(given, COMPUTING)
     winner = next(s for s in KNOB.candidates(asked) if "threads" in s)
     assert _remarks(given, asked, winner)[-1] == (
-        "the step computes with 1 thread, because workers need the 2 cores as well: on a machine with more cores search again"
+        "the whole program computes with 1 thread then, evaluation too, because workers need the 2 cores as well: on a machine "
+        "with more cores search again"
     )
 
 

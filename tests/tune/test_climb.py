@@ -419,13 +419,16 @@ def test_a_knob_is_left_to_another_one_that_sets_it_as_well(climbing: Climbing) 
         def covers(self, settings: Settings) -> tuple[str, ...]:
             return ("b",)
 
-    report = climbing(independent, Both("a"), Switch("b"), Switch("c"))
+    report = climbing(independent, Both("a"), Switch("b"), Switch("c"), skips_idle=True)
     assert {compared.knob for compared in report.comparisons} == {"a", "c"}
     (left,) = ladder(report).left
-    assert (left.knob, left.reason) == ("b", "raced as a part of a, with which it shares the cores")
+    assert (left.knob, left.reason) == ("b", "not raced by itself, but as a part of a; --b races it")
     # What may not be handed over keeps nothing from the others.
-    report = climbing(independent, Both("a", changes=("precision",)), Switch("b"))
+    report = climbing(independent, Both("a", changes=("precision",)), Switch("b"), skips_idle=True)
     assert [rung.knob for rung in ladder(report).rungs] == ["b"]
+    # A knob that the user has named is raced by itself.
+    report = climbing(independent, Both("a"), Switch("b"))
+    assert {compared.knob for compared in report.comparisons} == {"a", "b"}
 
 
 def test_what_a_busy_machine_turns_round_is_not_raced_there(climbing: Climbing, clock: FakeClock) -> None:

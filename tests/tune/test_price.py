@@ -656,6 +656,14 @@ def test_faster_by_less_than_it_must_is_told_without_a_patch(pricing: Pricing, d
     assert found.note == "faster, but not by 30 % for certain, so your setting stays; the best tried: dial=1"
 
 
+def test_a_setting_that_sets_more_than_the_finding_says_is_not_its_fix(pricing: Pricing, dial: Any) -> None:
+    dial([1, 2], covers=lambda settings: ("threads",) if settings["dial"] == 2 else ())
+    report = pricing(dialled(1.0, 0.9, 0.5), switch("a"))
+    (found,) = report.findings
+    assert found.fix is not None and found.fix.title == "dial 1"
+    assert [compared.candidate["dial"] for compared in report.comparisons] == [1]
+
+
 def test_a_knob_that_cannot_matter_leaves_the_finding_s_own_patch(pricing: Pricing, dial: Any) -> None:
     dial([1, 2], share=lambda survey: 0.0, phases=("loading",))
     report = pricing(dialled(1.0, 0.9, 0.8), switch("a"))
