@@ -23,11 +23,25 @@ class Place:
 
     @classmethod
     def here(cls) -> Place:
-        return cls(str(Path.cwd()), tuple((name, value) for name in OWN_VARIABLES if (value := os.environ.get(name))))
+        return cls(str(Path.cwd()), tuple(sorted(_deciding_variables().items())))
 
 
-# Schedulers set them for their workers; a training computes with what the user has set, as on this machine.
-OWN_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+# Heads of their names. Schedulers set some for their workers; a training computes with what the user has set, as on this machine.
+# Which devices there are is the scheduler's to say, and a path may lead to nothing there.
+DECIDING = (
+    "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "NUMEXPR_", "DNNL_", "ONEDNN_", "ATEN_", "TORCH_", "PYTORCH_", "CUBLAS_",
+    "CUDNN_", "NVIDIA_TF32_", "MALLOC_",
+)  # fmt: skip
+_PATHS = ("_HOME", "_DIR", "_PATH", "_FILE")  # ends of their names
+
+
+def _deciding_variables() -> dict[str, str]:
+    """The variables of this process that decide how torch computes, by name, without those that are empty."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith(DECIDING) and not name.endswith(_PATHS) and value
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +60,8 @@ class Answer:
 
 def enter(place: Place) -> str:
     """Go where the user stood, with their variables; why that cannot be, "" where it is done."""
-    for name in OWN_VARIABLES:
-        os.environ.pop(name, None)
+    for name in _deciding_variables():
+        del os.environ[name]
     os.environ.update(place.environment)
     try:
         os.chdir(place.folder)

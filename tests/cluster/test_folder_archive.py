@@ -9,7 +9,7 @@ import pytest
 
 from perfaudit.cluster import folder_archive
 from perfaudit.cluster.folder_archive import pack
-from perfaudit.cluster.node import OWN_VARIABLES, Place, answer, enter, is_there, remove, unpack
+from perfaudit.cluster.node import DECIDING, Place, answer, enter, is_there, remove, unpack
 from perfaudit.errors import NothingMeasured, TargetError
 
 
@@ -35,9 +35,14 @@ def test_a_checkout_that_is_too_large_says_what_to_do(tmp_path: Path, monkeypatc
         pack(tmp_path)
 
 
-def test_a_node_without_the_folder_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in OWN_VARIABLES:
-        monkeypatch.delenv(name, raising=False)
+@pytest.fixture
+def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith(DECIDING)]:
+        monkeypatch.delenv(name)
+
+
+@pytest.mark.usefixtures("_no_variables")
+def test_a_node_without_the_folder_says_so(tmp_path: Path) -> None:
     trouble = enter(Place(str(tmp_path / "gone"), ()))
     assert trouble.endswith("is not there on every node: run the command in a folder that all nodes share")
     with pytest.raises(NothingMeasured, match="is not there on every node"):
@@ -52,13 +57,19 @@ def test_an_error_of_the_user_crosses_machines_as_what_it_is() -> None:
         answer(fail).value()
 
 
-def test_a_node_has_the_threads_of_the_machine_that_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("_no_variables")
+def test_a_node_computes_as_the_machine_that_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in OWN_VARIABLES:
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("MKL_NUM_THREADS", "3")
+    here = {"MKL_NUM_THREADS": "3", "NVIDIA_TF32_OVERRIDE": "0", "TORCH_HOME": "/mine", "CUDA_VISIBLE_DEVICES": "0"}
+    for name, value in here.items():
+        monkeypatch.setenv(name, value)
     place = Place.here()
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as Ray sets it
-    monkeypatch.setenv("MKL_NUM_THREADS", "1")
+    assert dict(place.environment) == {"MKL_NUM_THREADS": "3", "NVIDIA_TF32_OVERRIDE": "0"}
+    there = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "TORCH_HOME": "/theirs"}  # the first two as Ray sets them
+    for name, value in there.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("NVIDIA_TF32_OVERRIDE")
     assert enter(place) == ""
-    assert (os.environ.get("OMP_NUM_THREADS"), os.environ["MKL_NUM_THREADS"]) == (None, "3")
+    assert "OMP_NUM_THREADS" not in os.environ
+    now = {name: os.environ[name] for name in ("MKL_NUM_THREADS", "NVIDIA_TF32_OVERRIDE", "TORCH_HOME")}
+    assert now == {"MKL_NUM_THREADS": "3", "NVIDIA_TF32_OVERRIDE": "0", "TORCH_HOME": "/theirs"}
