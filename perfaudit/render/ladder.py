@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perfaudit.measurements import NOT_CLAIMED, UNCHECKED, Interval, Ladder, Rung
+from perfaudit.measurements import NOT_CLAIMED, UNCHECKED, Interval, Ladder, Rung, settings_text
 from perfaudit.render.ladder_details import details
 from perfaudit.render.paint import Paint, colour, painted_diff, wrap
 from perfaudit.render.tables import environment, size, table
@@ -20,6 +20,8 @@ IN_HALVES = (
 )
 BESIDE = "Beside the others: all of it against all but this one."
 SCREENED_MEANS = "Screened: timed in turn in one running training, before losses were compared."
+PHASE_OF_KNOB = {"dataloader": "loading", "optimizer": "optimizer", "ema": "average"}
+LARGE = 0.25  # of the step; chosen
 SCREENED = "screened: the final race did not decide"
 TWIN = "the memory layout of the twin is not in the interval"
 
@@ -321,4 +323,26 @@ def knobs_left(report: Report) -> dict[str, list[str]]:
         reasons["undecided: more time would decide it"] = open_
     if waiting := [knob for knob in found.undecided if knob not in undecided and knob not in known]:
         reasons["not raced: the race ended before it told anything"] = waiting
+    known |= {*found.undecided, *(rung.knob for rung in found.rungs)}
+    for knob, why in _large_and_not_faster(report).items():
+        if knob not in known:
+            reasons[why] = [knob]
     return reasons
+
+
+def _large_and_not_faster(report: Report) -> dict[str, str]:
+    """By knob that works on much of the step, what the best of its settings took: somebody asks why it is not in the patch."""
+    seen, found = report.calibration, dict[str, str]()
+    whole = sum(seen.phases.values()) if seen is not None else 0.0
+    for knob, phase in PHASE_OF_KNOB.items():
+        share = seen.phases.get(phase, 0.0) / whole if seen is not None and whole else 0.0
+        raced = [each for each in report.comparisons if each.knob == knob and each.high < float("inf")]
+        if share < LARGE or not raced:
+            continue
+        best = min(raced, key=lambda each: each.ratio)
+        taken = interval_text(best.ratio, best.low, best.high)
+        settings = settings_text(best.candidate)
+        found[knob] = (
+            f"not shown to be faster: {settings} took {taken} of your step, of which {phase} is {100 * share:.0f} %"
+        )
+    return found

@@ -10,7 +10,7 @@ import pytest
 from climbs import CLIMB, CONTROL, FUSED, GELU, GONE, LADDER, RACED, report
 from tunes import MACHINE
 
-from perfaudit.measurements import NO_TIME, Ladder, NotApplicable, Rung
+from perfaudit.measurements import NO_TIME, Comparison, Ladder, NotApplicable, Rung
 from perfaudit.render.ladder import SHORT, headline, ladder, saving_of_patch, unsure_words
 from perfaudit.render.markdown import render as markdown
 from perfaudit.render.paint import plain
@@ -232,6 +232,32 @@ def test_what_was_raced_too_briefly_is_not_said_to_be_without_gain() -> None:
 def test_a_knob_without_time_is_left_and_is_not_one_that_cannot_matter() -> None:
     text = render(report(Ladder(), not_applicable=(NotApplicable("ema", NO_TIME, late=True),)))
     assert text == "no patch was raced; 1 not reached\n\nleft:\n  ema: no time was left for it in the budget\n"
+
+
+@pytest.mark.parametrize(
+    ("loading", "undecided", "high", "said"),
+    [
+        (
+            0.06, (), 1.09,
+            "dataloader: not shown to be faster: num_workers=2 took 1.040 [0.990, 1.090] of your step, of which loading is 60 %",
+        ),
+        (0.01, (), 1.09, None),  # little of the step
+        (0.06, ("dataloader",), 1.09, "dataloader: undecided: more time would decide it"),
+        (0.06, (), float("inf"), None),  # no interval tells anything
+    ],
+)  # fmt: skip
+def test_why_a_knob_of_much_of_the_step_is_not_in_the_patch_is_told(
+    loading: float, undecided: tuple[str, ...], high: float, said: str | None
+) -> None:
+    raced = tuple(
+        Comparison(
+            "dataloader", {"num_workers": 0}, {"num_workers": n}, ratio, 0.99, high, "undecided", 9, basis="screened"
+        )
+        for n, ratio in ((1, 1.2), (2, 1.04))
+    )
+    control = replace(CONTROL, phases={"loading": loading, "forward": 0.1 - loading})
+    parts = ladder(report(Ladder(undecided=undecided), calibration=control, comparisons=raced), plain, 200)
+    assert [part for part in parts if part.startswith("left:")] == ([f"left:\n  {said}\n"] if said else [])
 
 
 def test_a_control_without_an_interval_is_no_pair_of_copies() -> None:
