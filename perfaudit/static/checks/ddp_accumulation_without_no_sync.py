@@ -21,6 +21,8 @@ _PARTS = regex(r"accum|micro|chunk|split|mini_?batch", re.IGNORECASE)  # of one 
 _OPTIMIZER = regex(r"opt|scaler|adam|sgd|solver", re.IGNORECASE)
 ADVICE = "run forward and backward of all passes but the last before a step under `with model.no_sync():`"
 
+REST = "the last pass before the step of line {} as well, or each rank steps with its own gradients there"
+
 
 @check("PA703", ast.Module)
 def ddp_accumulation_without_no_sync(source: Source, _: ast.Module) -> Iterator[Seen]:
@@ -30,13 +32,15 @@ def ddp_accumulation_without_no_sync(source: Source, _: ast.Module) -> Iterator[
         inside = [call for call in backward_calls(source) if _stands_in(source, call, step.loop)]
         backward = [call for call in inside if not _is_synced_by_helper(source, call)]
         rare = [call for call, _ in _before_a_rare_step(source, step.loop, backward)]
+        rest = _step_for_the_rest(source, step.loop) if rare else None
         for call in (*rare, *_in_parts(source, step.loop, backward)):
             loss = source.brief(backward_operand(source, call), 30)
+            advice = f"{ADVICE}; {REST.format(rest.lineno)}" if rest is not None else ADVICE
             yield Seen(
                 call,
                 f"gradients of `{loss}` are summed over all processes in every backward pass, also where no step "
                 "follows",
-                Proposal(ADVICE),
+                Proposal(advice),
                 hot=True,
             )
 
@@ -95,6 +99,19 @@ def _before_a_rare_step(source: Source, loop: Loop, backward: list[ast.Call]) ->
             element = _element(source, call, block)
             if isinstance(element, (ast.Expr, ast.With)) and element.lineno < condition.lineno:
                 yield call, condition
+
+
+def _step_for_the_rest(source: Source, loop: Loop) -> ast.Call | None:
+    """The step behind a loop, for passes that are too few for one inside it."""
+    function = source.enclosing(loop, *FUNCTIONS)
+    behind = [
+        call
+        for call in source.calls(".step")
+        if _is_optimizer(call)
+        and call.lineno > (loop.end_lineno or loop.lineno)
+        and source.enclosing(call, *FUNCTIONS) is function
+    ]
+    return min(behind, key=lambda call: call.lineno, default=None)
 
 
 def _in_parts(source: Source, loop: Loop, backward: list[ast.Call]) -> Iterator[ast.Call]:

@@ -17,6 +17,7 @@ from perfaudit.static.understanding.demonstrations import is_main_guard
 from perfaudit.static.understanding.distributed import ddp_calls
 from perfaudit.static.understanding.losses import arguments_of
 from perfaudit.tune.ranks.patches import Candidate, Ranks, Refused, patch
+from perfaudit.tune.ranks.unsynced_passes import step_elsewhere
 
 _READS_GRADIENTS = regex(r"\.grad\b|clip_grad|unscale_")
 _DEEPEST = 3  # functions that hand the wrapped model on
@@ -27,6 +28,12 @@ def candidates(sources: Sequence[Source], ranks: Ranks) -> Iterator[Candidate]:
     for source in sources:
         passes = passes_before_a_rare_step(source)
         if len(passes) == 1:
+            _, condition = passes[0]
+            if place := step_elsewhere(sources, condition):
+                raise Refused(
+                    f"no_sync is not tried: an optimizer steps at {place}, too, and not under the condition of "
+                    f"{source.path}:{condition.lineno}: gradients that no rank has sent may reach it"
+                )
             yield _candidate(source, *passes[0])
         elif list(ddp_accumulation_without_no_sync(source, source.tree)):
             raise Refused(

@@ -29,6 +29,7 @@ for i, x in enumerate(loader):
         optimizer.step()
         optimizer.zero_grad()
 """
+LAST = "        optimizer.zero_grad()\n"
 
 
 @pytest.fixture(autouse=True)
@@ -92,12 +93,29 @@ def test_the_wrapped_model_is_followed_into_the_function_that_trains() -> None:
             "no model is called that was wrapped",
         ),
         ("model(y)", "run(y)", "no model is called that was wrapped"),
+        (LAST, LAST + "if len(loader) % 4:\n    optimizer.step()\n", "an optimizer steps at train.py:17, too"),
+        (LAST, LAST + "optimizer.step()\n", "an optimizer steps at train.py:16, too"),
+        (LAST, LAST + "scaler.step(optimizer)\n", "an optimizer steps at train.py:16, too"),
+        (LAST, LAST + "finish = optimizer.step\nfinish()\n", "an optimizer steps at train.py:16, too"),
     ],
 )
 def test_why_gradients_are_summed_in_each_pass(old: str, new: str, why: str) -> None:
     found = choice(ACCUMULATING.replace(old, new))
     assert of(found, "no_sync=True") is None
     assert any(why in each for each in found.left), found.left
+
+
+def test_a_step_for_the_rest_in_another_file_keeps_gradients_summed_in_each_pass() -> None:
+    Path("rest.py").write_text("def finish(optimizer):\n    optimizer.step()\n")
+    Path("train.py").write_text(HEAD + ACCUMULATING)
+    found = candidates_of(["train.py", "rest.py"], frozenset(CHANGES), Ranks())
+    assert of(found, "no_sync=True") is None
+    assert any("an optimizer steps at rest.py:2, too" in each for each in found.left), found.left
+
+
+def test_what_steps_and_moves_no_weights_does_not_keep_gradients_summed_in_each_pass() -> None:
+    text = ACCUMULATING.replace("    y = x.cos()\n", "    y = x.cos()\n    profiler.step()\n") + "lr_scheduler.step()\n"
+    assert "model.no_sync():" in patched(choice(text), "no_sync=True")
 
 
 def test_a_pass_over_parts_of_a_batch_has_no_condition_that_tells_the_last() -> None:
