@@ -16,6 +16,7 @@ from perfaudit.static.understanding.called_functions import callers
 from perfaudit.static.understanding.demonstrations import is_main_guard
 from perfaudit.static.understanding.distributed import ddp_calls
 from perfaudit.static.understanding.losses import arguments_of
+from perfaudit.tune.ranks.last_pass import why_known_late
 from perfaudit.tune.ranks.patches import Candidate, Ranks, Refused, patch
 from perfaudit.tune.ranks.unsynced_passes import step_elsewhere
 
@@ -34,7 +35,7 @@ def candidates(sources: Sequence[Source], ranks: Ranks) -> Iterator[Candidate]:
                     f"no_sync is not tried: an optimizer steps at {place}, too, and not under the condition of "
                     f"{source.path}:{condition.lineno}: gradients that no rank has sent may reach it"
                 )
-            yield _candidate(source, *passes[0])
+            yield _candidate(sources, source, *passes[0])
         elif list(ddp_accumulation_without_no_sync(source, source.tree)):
             raise Refused(
                 f"no_sync is not tried: {source.path} accumulates gradients, and no condition of an optimizer's step "
@@ -42,7 +43,7 @@ def candidates(sources: Sequence[Source], ranks: Ranks) -> Iterator[Candidate]:
             )
 
 
-def _candidate(source: Source, backward: ast.Call, condition: ast.If) -> Candidate:
+def _candidate(sources: Sequence[Source], source: Source, backward: ast.Call, condition: ast.If) -> Candidate:
     block = source.block(condition)
     place = f"{source.path}:{backward.lineno}"
     last = _index(source, block, backward)
@@ -58,12 +59,8 @@ def _candidate(source: Source, backward: ast.Call, condition: ast.If) -> Candida
         )
     first, model = found[0]
     between = block[first : block.index(condition)]
-    if any(isinstance(node, (ast.Call, ast.Await)) for node in ast.walk(condition.test) if not _is_len(node)):
-        raise Refused(f"no_sync is not tried: the condition of {source.path}:{condition.lineno} calls something")
-    if _names(condition.test, ast.Load) & set().union(*(_names(statement, ast.Store) for statement in between)):
-        raise Refused(
-            f"no_sync is not tried: the condition of {source.path}:{condition.lineno} is known behind the pass only"
-        )
+    if why := why_known_late(sources, condition.test, between):
+        raise Refused(f"no_sync is not tried: the condition of {source.path}:{condition.lineno} {why}")
     if any(_READS_GRADIENTS.search(source.text_of(each)) for each in block if each is not condition):
         raise Refused(f"no_sync is not tried: gradients are looked at behind each pass of {place}")
     nullcontext, imported = edit.name_for(source, "contextlib.nullcontext")
@@ -103,11 +100,3 @@ def _is_wrapped(source: Source, name: ast.Name, depth: int = _DEEPEST) -> bool:
 def _index(source: Source, block: Sequence[ast.stmt], node: ast.AST) -> int:
     around = [node, *source.ancestors(node)]
     return next(index for index, statement in enumerate(block) if any(statement is each for each in around))
-
-
-def _is_len(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "len"
-
-
-def _names(node: ast.AST, kind: type[ast.expr_context]) -> set[str]:
-    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, kind)}

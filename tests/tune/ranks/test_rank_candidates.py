@@ -105,6 +105,51 @@ def test_why_gradients_are_summed_in_each_pass(old: str, new: str, why: str) -> 
     assert any(why in each for each in found.left), found.left
 
 
+CONDITION = "if (i + 1) % 4 == 0:"
+BACKWARD = "    loss.backward()\n"
+
+
+@pytest.mark.parametrize(
+    ("condition", "behind", "before", "is_tried"),
+    [
+        ("state.step % 4 == 0", "state.step += 1", "", False),
+        ("state['step'] % 4 == 0", "state['step'] += 1", "", False),
+        ("state.step % 4 == 0", "state.count()", "", False),
+        ("bar.n % 4 == 0", "bar.update(1)", "", False),  # of a library, which no file of the project sets
+        ("len(losses) % 4 == 0", "losses.append(1)", "", False),
+        ("len(losses) % 4 == 0", "record(losses)", "", False),
+        ("steps % 4 == 0", "steps.add_(1)", "", False),  # a tensor
+        ("steps % 4 == 0", "count()", "def count():\n    global steps\n    steps += 1\n", False),
+        ("(i := i + 1) % 4 == 0", "", "", False),
+        ("(i + 1) % args.passes == 0", "args.passes = 2", "", False),
+        ("(i + 1) % args.passes == 0", "", "def grow(it):\n    it.passes *= 2\n", False),
+        ("(i + 1) % cfg['passes'] == 0", "", "cfg['passes'] = 2\n", False),
+        ("(i + 1) % trainer.passes == 0", "", "", False),
+        ("(i + 1) % args.passes == 0", "print(i)", "", True),
+        ("(i + 1) % cfg['passes'] == 0", "", "", True),
+        ("(i + 1) % 4 == 0 or i + 1 == len(loader)", "print(i)", "", True),
+    ],
+)
+def test_the_condition_must_say_the_same_in_front_of_the_pass(
+    condition: str, behind: str, before: str, is_tried: bool
+) -> None:
+    text = ACCUMULATING.replace(CONDITION, f"if {condition}:").replace(BACKWARD, f"{BACKWARD}    {behind}\n")
+    found = choice(before + text)
+    assert (of(found, "no_sync=True") is not None) == is_tried, found.left
+    assert is_tried or any("no_sync is not tried: the condition of train.py:" in each for each in found.left)
+
+
+@pytest.mark.parametrize(
+    ("method", "is_tried"),
+    [("", True), ("    def more(self):\n        self.passes += 1\n", False)],
+)
+def test_what_a_constructor_alone_sets_stays(method: str, is_tried: bool) -> None:
+    start = "class Trainer:\n    def __init__(self):\n        self.passes = 4\n"
+    body = ACCUMULATING.replace("% 4", "% self.passes")
+    fit = "    def fit(self, loader):\n" + "".join(f"        {line}\n" for line in body.splitlines())
+    assert (of(choice(start + method + fit), "no_sync=True") is not None) == is_tried
+
+
 def test_a_step_for_the_rest_in_another_file_keeps_gradients_summed_in_each_pass() -> None:
     Path("rest.py").write_text("def finish(optimizer):\n    optimizer.step()\n")
     Path("train.py").write_text(HEAD + ACCUMULATING)

@@ -1,0 +1,98 @@
+"""Whether the condition under which an optimizer steps says the same in front of the pass as it says behind it.
+
+What an attribute or an item holds may be changed by any call between the two. Those of options are taken to stay, and those that
+nothing but a constructor sets.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+
+from perfaudit.expressions import regex
+from perfaudit.static.source import FUNCTIONS, Source
+from perfaudit.static.understanding.names import last_name
+
+_OPTIONS = regex(
+    r"^(args?|arguments|options|params|cfg|conf|config|configuration|hparams|hyper_?parameters|settings|flags)$"
+)
+
+
+def why_known_late(sources: Sequence[Source], test: ast.expr, between: Sequence[ast.stmt]) -> str:
+    """Why the condition may say something else before `between` has run, as what the condition does; "" where it does not."""
+    nodes = list(ast.walk(test))
+    if any(isinstance(node, (ast.Call, ast.Await, ast.NamedExpr)) and not _is_len(node) for node in nodes):
+        return "calls something, or sets a name"
+    names = {node.id for node in nodes if isinstance(node, ast.Name)}
+    inside = [node for statement in between for node in ast.walk(statement)]
+    if names & {root for node in inside if (root := _name_set(node))} or names & _set_by_functions(sources):
+        return "is known behind the pass only"
+    owned = {id(node.value) for node in nodes if isinstance(node, (ast.Attribute, ast.Subscript))}
+    plain = {node.id for node in nodes if isinstance(node, ast.Name) and id(node) not in owned} - {"len"}
+    if plain & {
+        _root(node.func) for node in inside if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+    }:
+        return "has a name of which a method is called in the pass"
+    measured = {_root(node.args[0]) for node in nodes if isinstance(node, ast.Call) and node.args}
+    if measured & {node.id for node in inside if isinstance(node, ast.Name)} - {"self"}:
+        return "has the length of something that the pass uses"
+    for node in nodes:
+        if isinstance(node, (ast.Attribute, ast.Subscript)) and not _stays(sources, node):
+            return f"has `{ast.unparse(node)}`, which a call in the pass may change"
+    return ""
+
+
+def _stays(sources: Sequence[Source], node: ast.expr) -> bool:
+    """Whether an attribute or an item is one of options, or of an object whose constructor alone sets it."""
+    if isinstance(node, ast.Name):
+        return True
+    if not isinstance(node, (ast.Attribute, ast.Subscript)) or any("setattr(" in source.text for source in sources):
+        return False
+    is_option = bool(_OPTIONS.search(last_name(node.value).lower().lstrip("_")))
+    if isinstance(node, ast.Subscript):
+        root = _root(node)
+        return is_option and not any(_root(each) == root for each in _stores(sources, ast.Subscript))
+    kept, elsewhere = _stores_of(sources, node.attr)
+    is_own = isinstance(node.value, ast.Name) and node.value.id == "self" and kept
+    return (is_option or is_own) and not elsewhere and _stays(sources, node.value)
+
+
+def _stores_of(sources: Sequence[Source], name: str) -> tuple[bool, bool]:
+    """Whether a constructor sets an attribute of this name, and whether anything else does."""
+    found = [
+        any(isinstance(each, FUNCTIONS) and each.name == "__init__" for each in source.ancestors(node))
+        for source in sources
+        for node in source.nodes(ast.Attribute)
+        if node.attr == name and not isinstance(node.ctx, ast.Load)
+    ]
+    return any(found), not all(found)
+
+
+def _stores(sources: Sequence[Source], kind: type[ast.Subscript]) -> Iterator[ast.Subscript]:
+    return (node for source in sources for node in source.nodes(kind) if not isinstance(node.ctx, ast.Load))
+
+
+def _set_by_functions(sources: Sequence[Source]) -> set[str]:
+    """Names that a function sets outside of itself."""
+    found: set[str] = set()
+    for source in sources:
+        found.update(*(node.names for node in source.nodes(ast.Global)))
+        found.update(*(node.names for node in source.nodes(ast.Nonlocal)))
+    return found
+
+
+def _name_set(node: ast.AST) -> str:
+    """The name that is set, or of which an attribute or an item is; "" for none."""
+    is_store = isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)) and not isinstance(node.ctx, ast.Load)
+    return _root(node) if is_store else ""
+
+
+def _root(node: ast.AST) -> str:
+    """The first name of a chain of attributes and items; "" where it begins with anything else."""
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _is_len(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "len"
