@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.checks.ddp_accumulation_without_no_sync import (
     ddp_accumulation_without_no_sync,
@@ -18,9 +17,8 @@ from perfaudit.static.understanding.distributed import ddp_calls
 from perfaudit.static.understanding.losses import arguments_of
 from perfaudit.tune.ranks.last_pass import why_known_late
 from perfaudit.tune.ranks.patches import Candidate, Ranks, Refused, patch
-from perfaudit.tune.ranks.unsynced_passes import step_elsewhere
+from perfaudit.tune.ranks.unsynced_passes import step_elsewhere, use_of_gradients
 
-_READS_GRADIENTS = regex(r"\.grad\b|clip_grad|unscale_")
 _DEEPEST = 3  # functions that hand the wrapped model on
 
 
@@ -61,8 +59,8 @@ def _candidate(sources: Sequence[Source], source: Source, backward: ast.Call, co
     between = block[first : block.index(condition)]
     if why := why_known_late(sources, condition.test, between):
         raise Refused(f"no_sync is not tried: the condition of {source.path}:{condition.lineno} {why}")
-    if any(_READS_GRADIENTS.search(source.text_of(each)) for each in block if each is not condition):
-        raise Refused(f"no_sync is not tried: gradients are looked at behind each pass of {place}")
+    if why := use_of_gradients(sources, source, condition, model.id):
+        raise Refused(f"no_sync is not tried: {why}")
     nullcontext, imported = edit.name_for(source, "contextlib.nullcontext")
     header = f"with {nullcontext}() if {source.text_of(condition.test)} else {model.id}.no_sync():"
     edits = edit.together(edit.wrap_block(source, block[first : last + 1], header), imported)

@@ -139,6 +139,44 @@ def test_the_condition_must_say_the_same_in_front_of_the_pass(
     assert is_tried or any("no_sync is not tried: the condition of train.py:" in each for each in found.left)
 
 
+def test_gradients_of_the_model_by_its_name_before_it_was_wrapped_must_be_left_alone() -> None:
+    start = ACCUMULATING.replace("model = DDP(nn.Linear(2, 2))", "net = nn.Linear(2, 2)\nmodel = DDP(net)")
+    assert of(choice(start), "no_sync=True")
+    found = choice(start.replace(BACKWARD, f"{BACKWARD}    adaptive_clip(net)\n"))
+    assert of(found, "no_sync=True") is None
+
+
+@pytest.mark.parametrize(
+    ("behind", "before", "is_tried"),
+    [
+        ("adaptive_clip(model)", "", False),
+        ("adaptive_clip(params)", "params = list(model.parameters())\n", False),
+        ("adaptive_clip(weights)", "params = model.parameters()\nweights = [p for p in params]\n", False),
+        ("adaptive_clip(optimizer)", "", False),
+        ("adaptive_clip(optimizer.param_groups)", "", False),
+        ("adaptive_clip(model.module)", "", False),
+        ("adaptive_clip(of=model.parameters())", "", False),
+        ("adaptive_clip(model.weight)", "", False),
+        ("adaptive_clip([model])", "", False),
+        ("adaptive_clip(x.pin(model))", "", False),
+        ("adaptive_clip()", "def adaptive_clip():\n    nn.utils.clip_grad_norm_(params, 1.0)\n", False),
+        ("for p in model.parameters(): shrink(p)", "", False),
+        ("if i % 100 == 0: evaluate(model)", "", False),
+        ("", "model.register_comm_hook(None, hook)\n", False),
+        ("print(loss, model)", "", True),
+        ("record(loss)", "", True),
+        ("lr_scheduler.step()", "lr_scheduler = Schedule(optimizer)\n", True),
+        ("model.train()", "", True),
+    ],
+)
+def test_gradients_of_each_pass_must_be_left_alone(behind: str, before: str, is_tried: bool) -> None:
+    start, loop = ACCUMULATING.split("for i, x", 1)
+    for text in (f"    {behind}\n{BACKWARD}", f"{BACKWARD}    {behind}\n"):
+        found = choice(start + before + "for i, x" + loop.replace(BACKWARD, text))
+        assert (of(found, "no_sync=True") is not None) == is_tried, found.left
+        assert is_tried or any("each pass" in each for each in found.left), found.left
+
+
 @pytest.mark.parametrize(
     ("method", "is_tried"),
     [("", True), ("    def more(self):\n        self.passes += 1\n", False)],
