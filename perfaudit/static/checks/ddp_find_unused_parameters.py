@@ -23,7 +23,7 @@ _REASON = regex(r"unused|not (actually )?used|n't (actually )?used|need(ed|s)|ne
 ACCELERATE = ("accelerate.DistributedDataParallelKwargs", "accelerate.utils.DistributedDataParallelKwargs")
 
 _FREEZES = regex(r"(^|_)(un_?)?freez|set_(requires_grad|trainable)")  # methods of a model, and functions
-_PICKS_PARTS = regex(r"layer_?drop|supernet|num_experts|n_experts", re.IGNORECASE)  # each step runs other layers
+PICKS_PARTS = regex(r"layer_?drop|supernet|num_experts|n_experts", re.IGNORECASE)  # each step runs other layers
 
 
 @check("PA702", call=(DDP, *LIGHTNING, *ACCELERATE))
@@ -33,7 +33,7 @@ def ddp_find_unused_parameters(source: Source, call: ast.Call) -> Iterator[Seen]
         return
     if argument(source, call, "static_graph") is not ABSENT:  # looks in the first step only
         return
-    if source.says(_PICKS_PARTS) or _freezes_later(source, call):
+    if source.says(PICKS_PARTS) or freezes_later(source, call):
         return
     if only_evaluates(source, call) or _says_why(source, call):
         return
@@ -49,7 +49,7 @@ def ddp_find_unused_parameters(source: Source, call: ast.Call) -> Iterator[Seen]
     )
 
 
-def _freezes_later(source: Source, wrapping: ast.Call) -> bool:
+def freezes_later(source: Source, wrapping: ast.Call) -> bool:
     """Whether parameters are frozen or freed behind the wrapping, or in a function that is called there.
 
     DistributedDataParallel waits for the gradients of all that had `requires_grad` when it was made.
@@ -58,11 +58,22 @@ def _freezes_later(source: Source, wrapping: ast.Call) -> bool:
     if any(_FREEZES.search(last_name(call.func).lower()) for call in later):
         return True
     called = [function for call in later if (function := called_function(source, call)) is not None]
-    stores = [n for n in source.nodes(ast.Attribute) if n.attr == "requires_grad" and isinstance(n.ctx, ast.Store)]
-    places: list[ast.expr] = [*stores, *source.calls(".requires_grad_")]
-    return any(place.lineno > wrapping.lineno and not _of_input(source, place) for place in places) or any(
+    places = list(_switches(source))
+    return any(place.lineno > wrapping.lineno for place in places if not _of_input(source, place)) or any(
         ancestor is function for place in places for ancestor in source.ancestors(place) for function in called
     )
+
+
+def freezes(source: Source) -> bool:
+    """Whether parameters are frozen or freed anywhere in a file."""
+    calls = any(_FREEZES.search(last_name(call.func).lower()) for call in source.nodes(ast.Call))
+    return calls or any(not _of_input(source, place) for place in _switches(source))
+
+
+def _switches(source: Source) -> Iterator[ast.expr]:
+    """Where `requires_grad` is set, of weights or of data."""
+    yield from (n for n in source.nodes(ast.Attribute) if n.attr == "requires_grad" and isinstance(n.ctx, ast.Store))
+    yield from source.calls(".requires_grad_")
 
 
 def _of_input(source: Source, place: ast.expr) -> bool:

@@ -12,6 +12,7 @@ from perfaudit.static.source import Source
 from perfaudit.static.understanding.distributed import DDP
 from perfaudit.static.understanding.values import ABSENT, argument, is_true
 from perfaudit.tune.ranks.patches import Candidate, Ranks, Refused, patch
+from perfaudit.tune.ranks.static_graphs import why_graph_may_change
 
 VIEW, STATIC, BUCKET, UNUSED = (
     "gradient_as_bucket_view",
@@ -39,7 +40,7 @@ NUDGE = (
 )
 _WORDS = {
     VIEW: "let gradients be views of the buckets they are summed in",
-    STATIC: "say that the graph is the same in each step, as it must be then",
+    STATIC: "say that the graph is the same in each step, which it must then be during the whole training",
     BUCKET: "sum gradients in buckets of {} MiB",
 }
 
@@ -63,14 +64,23 @@ def candidates(sources: Sequence[Source], ranks: Ranks) -> Iterator[Candidate]:
     now = {name: value for name, value in DEFAULTS.items() if argument(source, call, name) is ABSENT}
     if not now:
         raise Refused(f"{source.path}:{call.lineno} sets all of its settings itself")
+    left = []
+    why = why_graph_may_change(sources, source, call) if STATIC in now else ""
+    if why:
+        left.append(f"{STATIC}=True is not tried for {source.path}:{call.lineno}: {why}")
     for settings, changes in SETTINGS:
-        if settings.keys() <= now.keys():
+        if settings.keys() <= now.keys() and not (why and STATIC in settings):
             text = ", ".join(f"{name}={value!r}" for name, value in settings.items())
             words = "; ".join(_WORDS[name].format(value) for name, value in settings.items())
             edits = edit.add_argument(source, call, text)
-            yield patch(source, call, settings, now, words, changes, edits)
+            yield patch(source, call, settings, now, words, changes, edits, is_safe=STATIC not in settings)
     if is_true(source, argument(source, call, UNUSED)):
-        yield _without_search(source, call)
+        try:
+            yield _without_search(source, call)
+        except Refused as reason:
+            left.append(str(reason))
+    if left:
+        raise Refused("; ".join(left))
 
 
 def nudged_source(sources: Sequence[Source]) -> tuple[str, str] | None:

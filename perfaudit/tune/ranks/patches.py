@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from perfaudit.findings import Edit, Fix, Location
+from perfaudit.findings import Edit, Fix, Location, Safety
 from perfaudit.measurements import Settings
 from perfaudit.static import edit, unified_diff
 from perfaudit.static.document import handed_over
@@ -55,9 +55,11 @@ def patch(
     words: str,
     changes: tuple[str, ...],
     edits: tuple[Edit, ...] | None,
+    is_safe: bool = True,
 ) -> Candidate:
     """The candidate that these edits make. settings: those that it changes; now: as they and their neighbours are; node: what it
-    speaks of. Raises Refused where there are no edits, or no Python is left.
+    speaks of; is_safe: not for what changes nothing here, and would do so in another training. Raises Refused where there are no
+    edits, or no Python is left.
     """
     if not edits:
         raise Refused("the line cannot be edited without a doubt")
@@ -68,7 +70,8 @@ def patch(
         raise Refused("the line cannot be edited without a doubt") from None
     key = ", ".join(f"{name}={value!r}" for name, value in settings.items())
     diff = unified_diff.diff(source.path, source.text, after)
-    fix = handed_over(source.path, source.text, Fix(words, "unsafe" if changes else "safe", changes, edits, diff))
+    safety: Safety = "safe" if is_safe and not changes else "unsafe"
+    fix = handed_over(source.path, source.text, Fix(words, safety, changes, edits, diff))
     return Candidate(key, now | settings, now, words, fix, source.path, after, source.location(node))
 
 

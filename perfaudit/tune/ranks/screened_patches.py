@@ -150,7 +150,8 @@ class Screened:
         changes = tuple(dict.fromkeys(change for member in members for change in member.fix.changes))
         text, words = edit.apply(first.before, edits), "; ".join(member.words for member in members)
         diff = unified_diff.diff(first.path, first.before, text)
-        fix = Fix(words, "unsafe" if changes else "safe", changes, edits, diff)
+        is_safe = all(member.fix.safety == "safe" for member in members)
+        fix = Fix(words, "safe" if is_safe else "unsafe", changes, edits, diff)
         settings: Settings = {}
         now: Settings = {}
         for member in members:

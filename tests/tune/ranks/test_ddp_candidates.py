@@ -39,11 +39,59 @@ def test_each_setting_is_a_patch_of_the_call_and_stands_beside_what_the_call_has
     assert both.text == HEAD + "model = DDP(net, device_ids=[0], gradient_as_bucket_view=True, static_graph=True)\n"
     assert (both.path, both.location.line, both.settings["bucket_cap_mb"]) == ("train.py", 2, 25)
     assert both.fix.before
-    assert both.fix.safety == "safe"
+    # The race sees a few steps, and torch relies on a static graph in all that follow.
+    assert [each.fix.safety for each in found[:3]] == ["safe", "unsafe", "unsafe"]
+    assert "during the whole training" in both.words
     assert found[3].fix.changes == ("rounding",)
     assert all(is_unchanged(each) for each in found)
     Path("train.py").write_text(HEAD + "\nmodel = DDP(net, device_ids=[0])\n")
     assert not any(is_unchanged(each) for each in found)
+
+
+@pytest.mark.parametrize(
+    ("behind", "why"),
+    [
+        ("model.module.freeze_backbone()\n", "parameters are frozen or freed"),
+        ("for p in net.body.parameters():\n    p.requires_grad = False\n", "parameters are frozen or freed"),
+        ("net.layer_drop = 0.1\n", "steps run other parts"),
+        (
+            "for epoch in range(9):\n    loss = f()\n    if epoch > 4:\n        loss += model.head()\n",
+            "train.py:5 may change",
+        ),
+        ("loss = a if random.random() < 0.5 else b\n", "train.py:3 may change"),
+        (
+            "class Net:\n    def forward(self, x):\n        if torch.rand(1) < 0.5:\n            return x\n",
+            "train.py:5 may change",
+        ),
+    ],
+)
+def test_where_a_step_may_have_another_graph_none_is_called_static(write, behind: str, why: str) -> None:  # type: ignore[no-untyped-def]
+    _, found, left, _ = candidates_of([write(f"model = DDP(net)\n{behind}")], ROUNDING)
+    assert not any("static_graph" in each.key for each in found)
+    assert any(each.key == "gradient_as_bucket_view=True" for each in found)
+    assert any(each.startswith("static_graph=True is not tried for train.py:2: ") and why in each for each in left), (
+        left
+    )
+
+
+@pytest.mark.parametrize(
+    "behind",
+    [
+        "",
+        "for x in loader:\n    loss = f(x)\n    if step % 100 == 0:\n        print(loss)\n",
+        "class Net:\n    def forward(self, x):\n        if self.training:\n            return x\n",
+    ],
+)
+def test_what_says_nothing_of_the_graph_is_no_reason(write, behind: str) -> None:  # type: ignore[no-untyped-def]
+    _, found, *_ = candidates_of([write(f"model = DDP(net, find_unused_parameters=False)\n{behind}")], ROUNDING)
+    assert any(each.key == "static_graph=True" for each in found)
+
+
+def test_what_freezes_in_another_file_and_a_search_for_unused_parameters_forbid_a_static_graph(write) -> None:  # type: ignore[no-untyped-def]
+    other = write("def start(net):\n    net.requires_grad_(False)\n", "parts.py")
+    for call, files in (("DDP(net)", [other]), ("DDP(net, find_unused_parameters=flag)", [])):
+        _, found, *_ = candidates_of([write(f"model = {call}\n"), *files], ROUNDING)
+        assert not any("static_graph" in each.key for each in found)
 
 
 def test_what_is_not_allowed_or_set_already_is_left_out(write) -> None:  # type: ignore[no-untyped-def]
