@@ -8,12 +8,17 @@ from collections.abc import Iterator, Sequence
 from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.source import Source
+from perfaudit.static.understanding.called_functions import called_function
+from perfaudit.static.understanding.losses import arguments_of
+from perfaudit.static.understanding.names import last_name
 from perfaudit.tune.ranks.ddp_call import the_call
 from perfaudit.tune.ranks.patches import Candidate, Ranks, Refused, patch
 
 SHARDED = "ZeroRedundancyOptimizer"
 _OPTIMIZER = regex(r"^torch\.optim\.(Adam|AdamW|SGD|NAdam|RAdam|RMSprop|Adagrad|Adamax|Adadelta)$")
 _NAMES = regex(r"^[A-Z][A-Za-z]+$")
+_HARMLESS = {"step", "zero_grad", "param_groups"}  # of an optimizer: all that needs no state of other ranks
+_SCALED = {"step", "unscale_"}  # methods of a GradScaler that get it
 
 
 def candidates(sources: Sequence[Source], ranks: Ranks) -> Iterator[Candidate]:
@@ -35,6 +40,11 @@ def candidates(sources: Sequence[Source], ranks: Ranks) -> Iterator[Candidate]:
     source, call = calls[0]
     if len(call.args) != 1 or isinstance(call.args[0], ast.Starred) or any(each.arg is None for each in call.keywords):
         raise Refused(f"{SHARDED} is not tried: {source.path}:{call.lineno} gives more than the parameters by position")
+    if place := _other_use(sources, source, call):
+        raise Refused(
+            f"{SHARDED} is not tried: {place} reads the optimizer's state, or hands the optimizer on, and state_dict() of "
+            f"{SHARDED} raises where no rank has called consolidate_state_dict()"
+        )
     edits = edit.together(
         edit.insert_import(source, f"from torch.distributed.optim import {SHARDED}"),
         edit.replace(source, call.func, SHARDED),
@@ -44,3 +54,47 @@ def candidates(sources: Sequence[Source], ranks: Ranks) -> Iterator[Candidate]:
     yield patch(
         source, call, {"optimizer": SHARDED}, {"optimizer": source.text_of(call.func)}, words, ("checkpoint",), edits
     )
+
+
+def _other_use(sources: Sequence[Source], source: Source, call: ast.Call) -> str:
+    """Where the optimizer is used for anything but steps, as file:line: its state is of one rank; "" for nowhere."""
+    assigned = source.parent(call)
+    target = assigned.targets[0] if isinstance(assigned, ast.Assign) and len(assigned.targets) == 1 else None
+    if not isinstance(target, (ast.Name, ast.Attribute)):
+        return f"{source.path}:{call.lineno}"
+    names, known = {last_name(target)}, set[str]()
+    while names - known:  # the parameters of functions that get it are names of it as well
+        known |= names
+        for each in sources:
+            nodes: list[ast.Name | ast.Attribute] = [*each.nodes(ast.Name), *each.nodes(ast.Attribute)]
+            for node in nodes:
+                if last_name(node) not in known or not isinstance(node.ctx, ast.Load) or _only_steps(each, node):
+                    continue
+                if not (parameter := _parameter(each, node)):
+                    return f"{each.path}:{node.lineno}"
+                names.add(parameter)
+    return ""
+
+
+def _only_steps(source: Source, node: ast.expr) -> bool:
+    parent = source.parent(node)
+    if isinstance(parent, ast.Attribute):
+        return parent.attr in _HARMLESS
+    if isinstance(parent, ast.keyword):
+        parent = source.parent(parent)
+    if not isinstance(parent, ast.Call):
+        return False
+    if (source.qualified_name(parent.func) or "").startswith("torch.optim.lr_scheduler."):
+        return True
+    owner = last_name(parent.func.value).lower() if isinstance(parent.func, ast.Attribute) else ""
+    return "scaler" in owner and last_name(parent.func) in _SCALED
+
+
+def _parameter(source: Source, node: ast.expr) -> str:
+    """The parameter of a function of this file that gets this argument; "" for other uses."""
+    parent = source.parent(node)
+    call = source.parent(parent) if isinstance(parent, ast.keyword) else parent
+    function = called_function(source, call) if isinstance(call, ast.Call) else None
+    if function is None or not isinstance(call, ast.Call):
+        return ""
+    return next((name for name, value in arguments_of(call, function) if value is node and name), "")

@@ -253,6 +253,41 @@ def test_an_optimizer_is_spread_over_the_ranks() -> None:
 
 
 @pytest.mark.parametrize(
+    ("behind", "line"),
+    [
+        ("torch.save(optimizer.state_dict(), 'last.pt')\n", 9),
+        ("torch.save({'optimizer': optimizer}, 'last.pt')\n", 9),
+        ("optimizer.load_state_dict(torch.load('last.pt'))\n", 9),
+        ("save_all(model, optimizer)\n", 9),
+        ("states = [each.state_dict() for each in (model, optimizer)]\n", 9),
+        ("other = optimizer\n", 9),
+        ("def save(o):\n    torch.save(o.state_dict(), 'last.pt')\nsave(optimizer)\n", 10),
+        ("def save(o):\n    torch.save(o.state_dict(), 'last.pt')\nsave(o=optimizer)\n", 10),
+        ("def train(o):\n    o.step()\n    keep(o)\ntrain(optimizer)\n", 11),
+        ("trainer.optimizer.state_dict()\n", 9),
+        ("def train(o):\n    o.step()\ntrain(optimizer)\n", 0),
+        ("schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)\nschedule.state_dict()\n", 0),
+        ("scaler.unscale_(optimizer)\nscaler.step(optimizer)\noptimizer.zero_grad()\n", 0),
+        ("optimizer.param_groups[0]['lr'] = 0.1\nmodel.state_dict()\n", 0),
+    ],
+)
+def test_an_optimizer_whose_state_is_asked_for_is_not_spread_over_the_ranks(behind: str, line: int) -> None:
+    text = "model = DDP(nn.Linear(2, 2))\noptimizer = torch.optim.AdamW(model.parameters(), lr=0.1)\n"
+    found = choice(text + behind)
+    assert (of(found, "optimizer='ZeroRedundancyOptimizer'") is None) == bool(line), found.left
+    assert not line or any(f"train.py:{line} reads the optimizer's state" in each for each in found.left), found.left
+
+
+def test_an_optimizer_without_a_name_and_one_that_another_file_saves_are_not_spread_over_the_ranks() -> None:
+    key, head = "optimizer='ZeroRedundancyOptimizer'", "model = DDP(nn.Linear(2, 2))\n"
+    assert of(choice(head + "run(torch.optim.AdamW(model.parameters()))\n"), key) is None
+    Path("save.py").write_text("def save(trainer):\n    return trainer.optimizer.state_dict()\n")
+    Path("train.py").write_text(HEAD + head + "optimizer = torch.optim.AdamW(model.parameters())\n")
+    assert of(candidates_of(["train.py"], frozenset(CHANGES), Ranks()), key)
+    assert of(candidates_of(["train.py", "save.py"], frozenset(CHANGES), Ranks()), key) is None
+
+
+@pytest.mark.parametrize(
     ("argument", "cores", "numbers"),
     [
         ("", 1, [1]),
