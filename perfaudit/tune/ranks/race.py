@@ -227,9 +227,23 @@ class Race:
     # ---- whether it is the same training -----------------------------------------------------------------------------
 
     def noise_of_losses(self) -> float:
-        """How far losses of the user's own code are apart, relatively: of all its sets, the identical ones with them."""
+        """How far losses of the user's own code are apart, relatively: of all its sets, the identical ones with them.
+
+        Infinity where one is no number, as two trainings that have both diverged say nothing of each other.
+        """
         sets = [each[key].losses for each in self.generations for key in (BASE, CONTROL) if key in each]
+        if not all(math.isfinite(loss) for ranks in sets for losses in ranks for loss in losses):
+            return math.inf
         return max((gap(first, other) for other in sets for first in sets[:1]), default=0.0)
+
+    def why_losses_tell_nothing(self, key: str) -> str:
+        """Why no patch can be told from another training by its losses; "" where one can, or none is compared by them."""
+        noise = self.noise_of_losses()
+        if self.has_other_order(key) or noise <= MOST_NOISE:
+            return ""
+        if not math.isfinite(noise):
+            return "losses of your own code are not finite, or not as many in each start"
+        return f"losses of identical code are up to {noise:.1e} apart, and {MOST_NOISE:.0e} is the most that tells anything"
 
     def why_losses_differ(self, key: str) -> str:
         """Why a candidate's training is not the user's; "" where its losses are, or may be, the same.
@@ -260,7 +274,7 @@ class Race:
     def loss_words(self, key: str) -> str:
         """What the comparison of losses has shown; "" where no losses were compared."""
         pairs = [(each[BASE].losses, each[key].losses) for each in self.generations if key in each]
-        if not pairs or not all(first and any(first) for first, _ in pairs):
+        if not pairs or not all(first and all(first) for first, _ in pairs):
             return ""
         number = min(len(losses) for losses in pairs[0][0])
         if self.has_other_order(key):
@@ -280,6 +294,7 @@ class Race:
 # Relatively, by what a patch changes. float32 sums in another order differ by 1e-7, and some steps make that grow. A gradient in
 # bfloat16 is off by up to 4e-3, and a loss by a part of that in each step.
 MAY_BE = {"rounding": 1e-4, "precision": 1e-2}
+MOST_NOISE = 1e-2  # of losses of identical code, in whose distance a wrong sum of gradients would be lost
 MOST_OF_ROUNDINGS = 1e-2  # what is further off than that says nothing of a patch any more
 TIMES_NOISE = 3.0
 

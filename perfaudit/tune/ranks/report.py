@@ -75,8 +75,7 @@ def _winner(race: Race, by_key: Mapping[str, Candidate], has_screened: bool = Fa
     saving = Saving("measured", 1 - high, 1 - low, seconds_per_step=base * (1 - ratio))
     verified = race.loss_words(key)
     fix, how = candidate.fix, ""
-    if not verified or not is_unchanged(candidate):
-        why = "its losses were not compared" if not verified else f"{candidate.path} has changed meanwhile"
+    if why := _why_it_stays_here(race, key, candidate):
         return Winner(
             KNOB,
             candidate.settings,
@@ -90,3 +89,14 @@ def _winner(race: Race, by_key: Mapping[str, Candidate], has_screened: bool = Fa
             f"its patch is not handed over: {why}",
         )
     return Winner(KNOB, candidate.settings, False, candidate.words, saving, fix, candidate.location, verified, (), how)
+
+
+def _why_it_stays_here(race: Race, key: str, candidate: Candidate) -> str:
+    """Why the patch that gains most is not handed over; "" where it is."""
+    if why := race.why_losses_tell_nothing(key):
+        return why
+    if not race.loss_words(key):
+        return "its losses were not compared"
+    if not any(CONTROL in each for each in race.generations):
+        return "no set of identical code has run to its end"
+    return "" if is_unchanged(candidate) else f"{candidate.path} has changed meanwhile"

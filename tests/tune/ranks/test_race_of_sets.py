@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import math
 import random
+from pathlib import Path
 
 import pytest
 
+from perfaudit.findings import Edit, Fix, Location, Span
 from perfaudit.report import Report
+from perfaudit.tune.ranks.patches import Candidate
 from perfaudit.tune.ranks.race import BASE, CONTROL, MOST_GENERATIONS, NUDGED, Race, SetRun, gap
 from perfaudit.tune.ranks.report import report_of_race
 
 LOSSES = ((1.0, 0.5, 0.25), (1.1, 0.6, 0.3))
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
 
 
 def race(*keys: str, changes: tuple[str, ...] = ()) -> Race:
@@ -112,6 +120,49 @@ def test_where_identical_code_gives_other_losses_a_patch_may_be_so_far_off_too()
 
 
 @pytest.mark.parametrize(
+    ("base", "identical", "changes", "why"),
+    [
+        (0.25, 0.2501, ("rounding",), ""),
+        (0.25, 0.26, ("rounding",), "losses of identical code are up to 3.8e-02 apart"),
+        (0.25, 0.5, (), "losses of identical code are up to 5.0e-01 apart"),
+        (math.nan, math.nan, (), "losses of your own code are not finite"),
+        (math.inf, math.inf, ("rounding",), "losses of your own code are not finite"),
+        (0.25, math.nan, ("rounding",), "losses of your own code are not finite"),
+        (0.25, 0.5, ("order",), ""),  # which is not compared by losses
+    ],
+)
+def test_where_identical_code_is_far_off_its_losses_tell_nothing_of_a_patch(
+    base: float, identical: float, changes: tuple[str, ...], why: str
+) -> None:
+    Path("train.py").write_text("step()\n")
+    edits = (Edit(Span(0, 0), "quick = True\n"),)
+    fix = Fix("quick", "safe", (), edits)
+    quick = Candidate(
+        "patch", {}, {}, "quick", fix, "train.py", "quick = True\nstep()\n", Location("train.py", 1, 1, 1, 2)
+    )
+    raced = race("patch", changes=changes)
+    for number in range(6):
+        wobble = 1 + 0.001 * (number % 3)
+        ours, theirs = ((1.0, 0.5, base), LOSSES[1]), ((1.0, 0.5, identical), LOSSES[1])
+        patched = ours if "order" not in changes else LOSSES
+        runs = {BASE: (1.0, ours), CONTROL: (wobble, theirs), "patch": (0.8 * wobble, patched)}
+        raced.add({key: SetRun(seconds, losses, mean=seconds) for key, (seconds, losses) in runs.items()})
+    (winner,) = report_of_race(Report("tune"), raced, {"patch": quick}).winners
+    assert (winner.fix is None) == bool(why)
+    assert winner.handed_over.startswith(f"its patch is not handed over: {why}" if why else "")
+    assert bool(winner.verified) != bool(why)
+
+
+def test_without_a_set_of_identical_code_nothing_is_handed_over() -> None:
+    raced = race("patch")
+    for number in range(6):
+        raced.add({BASE: SetRun(1.0, LOSSES), "patch": SetRun(0.8 + 0.001 * number, LOSSES)})
+    quick = Candidate("patch", {}, {}, "quick", Fix("quick", "safe"), "train.py", "", Location("train.py", 1, 1, 1, 2))
+    (winner,) = report_of_race(Report("tune"), raced, {"patch": quick}).winners
+    assert (winner.fix, "no set of identical code has run" in winner.handed_over) == (None, True)
+
+
+@pytest.mark.parametrize(
     ("nudged", "patched", "is_refused"),
     [
         (0.2501, 0.2502, False),  # roundings carry this training's losses about as far
@@ -139,9 +190,10 @@ def test_a_patch_that_rounds_otherwise_may_be_as_far_off_as_roundings_carry_the_
 
 
 def test_without_losses_nothing_is_verified() -> None:
-    raced = race("patch")
-    raced.add({BASE: SetRun(1.0, ((), ())), CONTROL: SetRun(1.0, ((), ())), "patch": SetRun(0.5, ((), ()))})
-    assert raced.loss_words("patch") == ""
+    for losses in (((), ()), (LOSSES[0], ())):  # of one rank only
+        raced = race("patch")
+        raced.add({BASE: SetRun(1.0, losses), CONTROL: SetRun(1.0, losses), "patch": SetRun(0.5, losses)})
+        assert raced.loss_words("patch") == ""
 
 
 def test_a_set_that_fails_is_a_result_with_its_reason_and_one_of_the_users_own_code_ends_the_race() -> None:
