@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import os
 from collections.abc import Iterator, Sequence
 
 from perfaudit.knobs._batches_by_length import LOADER, NotWritten, random_loader, sampler_edits
@@ -17,7 +15,7 @@ WORDS = "give all ranks samples of similar length at the same time"
 
 def candidates(sources: Sequence[Source], ranks: Ranks) -> Iterator[Candidate]:
     """The loader that steps read, with a sampler by length in the place of its DistributedSampler; none without lengths."""
-    calls = [(source, call) for source in sources for call in source.calls(LOADER) if _was_read(source, call, ranks)]
+    calls = [(source, call) for source in sources for call in source.calls(LOADER) if ranks.have_read(source, call)]
     seen = ranks.lengths
     if len(calls) != 1 or not seen:
         return
@@ -33,11 +31,3 @@ def candidates(sources: Sequence[Source], ranks: Ranks) -> Iterator[Candidate]:
         raise Refused(f"batches by length are not tried: {why}") from None
     settings: Settings = {"batches": by_length(seen["accessor"], seen["dimension"])}
     yield patch(source, call, settings, {"batches": AS_DRAWN}, WORDS, ("order",), edits)
-
-
-def _was_read(source: Source, call: ast.Call, ranks: Ranks) -> bool:
-    here = os.path.realpath(source.path)
-    return any(
-        os.path.realpath(path) == here and first <= call.lineno and (call.end_lineno or call.lineno) <= last
-        for path, first, last in ranks.loaders_read
-    )

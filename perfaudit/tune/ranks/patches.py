@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +32,14 @@ class Ranks:
     backend: str = "gloo"
     lengths: Mapping[str, Any] = field(default_factory=dict)
     loaders_read: Sequence[Sequence[Any]] = ()
+
+    def have_read(self, source: Source, call: ast.Call) -> bool:
+        """Whether steps have read the loader that this call makes."""
+        here = os.path.realpath(source.path)
+        return any(
+            os.path.realpath(path) == here and first <= call.lineno and (call.end_lineno or call.lineno) <= last
+            for path, first, last in self.loaders_read
+        )
 
 
 @dataclass(frozen=True, slots=True)

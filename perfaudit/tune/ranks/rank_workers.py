@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from perfaudit.static import edit
 from perfaudit.static.source import Source
-from perfaudit.static.understanding.values import ABSENT, UNKNOWN, argument, constant, resolve
+from perfaudit.static.understanding.values import ABSENT, UNKNOWN, argument, constant
 from perfaudit.tune.ranks.ddp_call import the_call
 from perfaudit.tune.ranks.patches import Candidate, Ranks, Refused, patch
 
@@ -23,7 +23,7 @@ def candidates(sources: Sequence[Source], ranks: Ranks) -> Iterator[Candidate]:
         the_call(sources)
     except Refused:
         return  # that is said by `ddp_call`
-    source, call = _training_loader(sources)
+    source, call = _training_loader(sources, ranks)
     given = argument(source, call, WORKERS, POSITION)
     workers = 0 if given is ABSENT else constant(source, given)
     if given is UNKNOWN or not isinstance(workers, int) or isinstance(workers, bool):
@@ -36,23 +36,25 @@ def candidates(sources: Sequence[Source], ranks: Ranks) -> Iterator[Candidate]:
             edits = edit.add_keyword(source, call, WORKERS, str(number))
         if number == 0 and any(each.arg in ("persistent_workers", "prefetch_factor") for each in call.keywords):
             continue  # without workers torch refuses them
-        words = f"load with {number} workers on each rank; this node has {ranks.cores} cores for each"
-        yield patch(source, call, {WORKERS: number}, {WORKERS: workers}, words, (), edits)
+        words = f"load with {_number_of(number, 'worker')} on each rank; this node has {_number_of(ranks.cores, 'core')} for each"
+        yield patch(source, call, {WORKERS: number}, {WORKERS: workers}, words, ("rng",), edits)
 
 
-def _training_loader(sources: Sequence[Source]) -> tuple[Source, ast.Call]:
-    """The loader that shares its samples out among the ranks, or the only one. Raises Refused."""
+def _training_loader(sources: Sequence[Source], ranks: Ranks) -> tuple[Source, ast.Call]:
+    """The one loader that steps have read. Raises Refused where there are several, or none that the text makes by name."""
     calls = [(source, call) for source in sources for call in source.calls(LOADER)]
-    shared = [(source, call) for source, call in calls if _is_shared_out(source, call)]
-    for found in (shared, calls):
-        if len(found) == 1:
-            return found[0]
+    read = [(source, call) for source, call in calls if ranks.have_read(source, call)]
+    if len(read) == 1:
+        return read[0]
+    if read:
+        places = ", ".join(f"{source.path}:{call.lineno}" for source, call in read[:4])
+        raise Refused(f"{WORKERS} is left as it is: steps read {len(read)} loaders: {places}")
     raise Refused(
-        f"{WORKERS} is left as it is: the files that the script runs make {len(calls) or 'no'} loaders by name"
+        f"{WORKERS} is left as it is: steps have read none of the {len(calls)} loaders that the files make by name"
+        if calls
+        else f"{WORKERS} is left as it is: the files that the script runs make no loaders by name"
     )
 
 
-def _is_shared_out(source: Source, call: ast.Call) -> bool:
-    sampler = argument(source, call, "sampler", 3)
-    made = resolve(source, sampler) if isinstance(sampler, ast.expr) else None
-    return isinstance(made, ast.Call) and (source.qualified_name(made.func) or "").endswith(".DistributedSampler")
+def _number_of(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -300,15 +300,35 @@ def test_an_optimizer_without_a_name_and_one_that_another_file_saves_are_not_spr
 )
 def test_workers_of_all_ranks_share_the_cores(argument: str, cores: int, numbers: list[int]) -> None:
     text = f"model = DDP(net)\nloader = DataLoader(data, sampler=DistributedSampler(data){argument})\n"
-    found = choice(text + "other = DataLoader(held_out)\n", ranks=Ranks(cores))
-    tried = [each.settings["num_workers"] for each in found.candidates if "num_workers" in each.settings]
-    assert tried == numbers
+    found = choice(text + "other = DataLoader(held_out)\n", ranks=Ranks(cores, loaders_read=[["train.py", 8, 8]]))
+    tried = [each for each in found.candidates if "num_workers" in each.settings]
+    assert [each.settings["num_workers"] for each in tried] == numbers
+    assert {(each.fix.safety, each.fix.changes) for each in tried} <= {("unsafe", ("rng",))}  # as the dataloader knob's
     assert bool(numbers) or any("no number in the text" in each for each in found.left)
 
 
-def test_which_loader_is_meant_must_be_known() -> None:
-    found = choice("model = DDP(net)\nfirst = DataLoader(a)\nsecond = DataLoader(b)\n")
-    assert any("make 2 loaders" in each for each in found.left)
+def test_workers_are_told_in_numbers_of_one_and_of_more() -> None:
+    text, read = "model = DDP(net)\nloader = DataLoader(data)\n", [["train.py", 8, 8]]
+    words = [each.words for each in choice(text, ranks=Ranks(1, loaders_read=read)).candidates]
+    assert "load with 1 worker on each rank; this node has 1 core for each" in words
+    words = [each.words for each in choice(text, ranks=Ranks(4, loaders_read=read)).candidates]
+    assert "load with 4 workers on each rank; this node has 4 cores for each" in words
+
+
+@pytest.mark.parametrize(
+    ("read", "line", "why"),
+    [
+        ([8], 8, ""),
+        ([9], 9, ""),  # of the other one, although it shares nothing out
+        ([8, 9], 0, "steps read 2 loaders: train.py:8, train.py:9"),
+        ([], 0, "steps have read none of the 2 loaders that the files make by name"),
+    ],
+)
+def test_the_loader_is_the_one_that_steps_have_read(read: list[int], line: int, why: str) -> None:
+    text = "model = DDP(net)\nfirst = DataLoader(a, sampler=DistributedSampler(a))\nsecond = DataLoader(b)\n"
+    found = choice(text, ranks=Ranks(2, loaders_read=[["train.py", each, each] for each in read]))
+    assert {each.location.line for each in found.candidates if "num_workers" in each.settings} == ({line} - {0})
+    assert not why or any(why in each for each in found.left), found.left
 
 
 def test_parameters_that_are_sharded_may_stay_gathered() -> None:
