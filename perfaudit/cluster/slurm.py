@@ -73,15 +73,23 @@ class SlurmNodes:
         return self._take(self._wait_for(self.jobs))
 
     def _submit(self) -> None:
-        """Have sbatch take what was sent: one job, or an array of several."""
+        """Have sbatch take what was sent: one job, or an array of several. Raises NothingMeasured where it takes none."""
         if not self._waiting:
             return
         if not self.jobs:
             self._idle_since = time.monotonic()
-        with self.executor.batch():
-            submitted = {
-                number: self.executor.submit(do_there, self.place, work) for number, work in self._waiting.items()
-            }
+        try:
+            with self.executor.batch():
+                submitted = {
+                    number: self.executor.submit(do_there, self.place, work) for number, work in self._waiting.items()
+                }
+        except Exception as error:
+            if not _is_of_submitit(error):
+                raise
+            raise NothingMeasured(
+                f"sbatch refused the job: {_words_of_sbatch(error)}; it reads the partition and the account from "
+                "SBATCH_PARTITION and SBATCH_ACCOUNT"
+            ) from error
         self._waiting.clear()
         self.jobs |= submitted
         ids = [str(job.job_id) for job in submitted.values()]
@@ -153,6 +161,19 @@ def _lines_of_sbatch(job: Any) -> list[str]:  # Any: submitit's
     except OSError:
         return []
     return [line for line in text.splitlines() if line.startswith("#SBATCH ")]
+
+
+def _is_of_submitit(error: Exception) -> bool:
+    """Whether an error has a class of submitit's, which need not be installed: what sbatch says when it ends with an error."""
+    return type(error).__module__.partition(".")[0] == "submitit"
+
+
+def _words_of_sbatch(error: Exception) -> str:
+    """What sbatch has said, in one line and without its name before each sentence."""
+    lines = [
+        line.strip().removeprefix("sbatch:").strip().removeprefix("error:").strip() for line in str(error).split("\n")
+    ]
+    return "; ".join(filter(None, lines)) or type(error).__name__
 
 
 @dataclass(frozen=True, slots=True)

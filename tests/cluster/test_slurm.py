@@ -169,6 +169,60 @@ def test_a_lost_job_says_why_in_a_line(place: Place, words: str, said: str) -> N
     assert nodes.next()[1] == Lost(said)
 
 
+REFUSAL = """\
+sbatch: error: invalid partition specified: nowhere
+sbatch: error: Batch job submission failed: Invalid partition name specified
+"""
+REFUSED = (
+    "sbatch refused the job: invalid partition specified: nowhere; Batch job submission failed: Invalid partition name "
+    "specified; it reads the partition and the account from SBATCH_PARTITION and SBATCH_ACCOUNT"
+)
+FailedJobError = type("FailedJobError", (RuntimeError,), {"__module__": "submitit.core.utils"})
+
+
+class RefusingExecutor(Executor):
+    """One whose sbatch takes no job. submitit calls it at the end of a batch."""
+
+    error: Exception = FailedJobError(REFUSAL)
+
+    @contextlib.contextmanager
+    def batch(self) -> Iterator[None]:
+        self.arrays.append(0)
+        yield
+        raise self.error
+
+
+@pytest.mark.parametrize("ask", [SlurmNodes.next, lambda nodes: nodes.kind_as_json])
+def test_what_sbatch_refuses_is_one_sentence_and_no_traceback(place: Place, ask: Any) -> None:
+    nodes = SlurmNodes(RefusingExecutor(), place, str)
+    nodes.send(os.getcwd)
+    with pytest.raises(NothingMeasured) as refused:
+        ask(nodes)
+    assert (str(refused.value), refused.value.exit_code) == (REFUSED, 3)
+
+
+def test_a_fault_of_ours_on_the_way_to_sbatch_is_none_of_its(place: Place) -> None:
+    nodes = SlurmNodes(RefusingExecutor(), place, str)
+    nodes.executor.error = RuntimeError("cannot be pickled")
+    nodes.send(os.getcwd)
+    with pytest.raises(RuntimeError, match="cannot be pickled"):
+        nodes.next()
+
+
+def test_a_real_sbatch_that_refuses_is_one_sentence(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("submitit")
+    programs = Path("programs")
+    programs.mkdir()
+    for name in ("sbatch", "srun"):
+        (programs / name).write_text(f"#!/bin/sh\ncat >&2 <<END\n{REFUSAL}END\nexit 1\n")
+        (programs / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs.absolute()}{os.pathsep}{os.environ['PATH']}")
+    with pytest.raises(NothingMeasured) as refused, slurm_nodes(place, str) as nodes:
+        nodes.send(os.getcwd)
+        nodes.next()
+    assert str(refused.value) == REFUSED
+
+
 class Odd(Exception):
     """One that pickle cannot make anew."""
 
