@@ -70,14 +70,15 @@ def patch(
     speaks of; is_safe: not for what changes nothing here, and would do so in another training. Raises Refused where there are no
     edits, or no Python is left.
     """
+    key = ", ".join(f"{name}={value!r}" for name, value in settings.items())
+    doubt = f"{key} is not tried: {source.path}:{getattr(node, 'lineno', 1)} cannot be edited without a doubt"
     if not edits:
-        raise Refused("the line cannot be edited without a doubt")
+        raise Refused(doubt)
     try:
         after = edit.apply(source.text, edits)
         ast.parse(after)
     except (SyntaxError, ValueError):
-        raise Refused("the line cannot be edited without a doubt") from None
-    key = ", ".join(f"{name}={value!r}" for name, value in settings.items())
+        raise Refused(doubt) from None
     diff = unified_diff.diff(source.path, source.text, after)
     safety: Safety = "safe" if is_safe and not changes else "unsafe"
     fix = handed_over(source.path, source.text, Fix(words, safety, changes, edits, diff))

@@ -201,6 +201,17 @@ def test_what_steps_and_moves_no_weights_does_not_keep_gradients_summed_in_each_
     assert "model.no_sync():" in patched(choice(text), "no_sync=True")
 
 
+def test_a_line_that_cannot_be_edited_is_named_with_the_patch_it_was_for() -> None:
+    found = choice(
+        "model = DDP(net)\nloader = DataLoader(a, num_workers=N)\nN = 4\n",
+        ranks=Ranks(4, loaders_read=[["train.py", 8, 8]]),
+    )
+    assert "num_workers=1 is not tried: train.py:8 cannot be edited without a doubt" in found.left
+    spread = ACCUMULATING.replace("if (i + 1) % 4 == 0:", "if (\n        (i + 1)\n        % 4 == 0\n    ):")
+    left = choice(spread).left
+    assert "no_sync=True is not tried: train.py:12 cannot be edited without a doubt" in left, left
+
+
 def test_a_pass_over_parts_of_a_batch_has_no_condition_that_tells_the_last() -> None:
     text = """\
 model = DDP(nn.Linear(2, 2))
