@@ -41,7 +41,12 @@ TRAININGS = {
     "no_sync": ("nothing: the same, summed in the last pass", ""),
     "searching": ("as each_pass, and each pass looks for unused parameters", ""),
 }
-ACCUMULATING = ("each_pass", "no_sync", "searching")  # trained by another program
+# Trained by other programs. The first has none of the words of the others, which would tell `tune` that it needs no patch.
+PROGRAM_OF = {
+    "each_pass": "accumulating_ranks.py",
+    "no_sync": "synced_ranks.py",
+    "searching": "synced_ranks.py",
+}
 # What the work on Mask R-CNN and the tuning guide gain by: a training, that without it, and who says it.
 WORTH = {
     "all-reduce overlapped with the backward pass": (
@@ -61,7 +66,7 @@ JUDGED = 5  # raised when something else is said of the same steps: earlier runs
 def run(training: str, steps: int, number: int) -> Json:
     """One run, of this round: what it said, its step and the load of the machine before it."""
     load = os.getloadavg()[0]
-    program = PROGRAMS / ("accumulating_ranks.py" if training in ACCUMULATING else "text_ranks.py")
+    program = PROGRAMS / PROGRAM_OF.get(training, "text_ranks.py")
     done = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", "-m", "perfaudit",
          "run", program.name, "--steps", str(steps), "--format", "json", "--quiet", "--", training],

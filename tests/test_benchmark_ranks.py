@@ -34,3 +34,10 @@ def test_only_runs_of_the_same_round_are_compared() -> None:
     records += [record("balanced", 3, 0.05, load=9.0), record("unoverlapped", 3, 9.0)]
     (row,) = benchmark.worth(records)[2:]
     assert "| 0.500 [0.500, 0.500] | 2 | faster |" in row
+
+
+def test_each_training_has_its_program_which_knows_it_by_name() -> None:
+    for training, program in benchmark.PROGRAM_OF.items():
+        text = (benchmark.PROGRAMS / program).read_text(encoding="utf-8")
+        assert training in benchmark.TRAININGS
+        assert f'"{training}"' in text or program == "accumulating_ranks.py"

@@ -45,17 +45,26 @@ def ddp_accumulation_without_no_sync(source: Source, _: ast.Module) -> Iterator[
             )
 
 
-def passes_before_a_rare_step(source: Source) -> list[tuple[ast.Call, ast.If]]:
-    """Backward passes that are reported because an optimizer steps in some of them only, each with the condition of that."""
-    if not ddp_calls(source) or source.says(_SYNCED_BY_HAND):
+def passes_before_a_rare_step(source: Source, also_synced: bool = False) -> list[tuple[ast.Call, ast.If]]:
+    """Backward passes that are reported because an optimizer steps in some of them only, each with the condition of that.
+
+    also_synced: those as well that are not reported because the program may decide itself when gradients are summed.
+    """
+    if not ddp_calls(source) or (source.says(_SYNCED_BY_HAND) and not also_synced):
         return []
     found: list[tuple[ast.Call, ast.If]] = []
     for step in step_loops(source):
         inside = [call for call in backward_calls(source) if _stands_in(source, call, step.loop)]
         found += _before_a_rare_step(
-            source, step.loop, [call for call in inside if not _is_synced_by_helper(source, call)]
+            source, step.loop, [call for call in inside if also_synced or not _is_synced_by_helper(source, call)]
         )
     return found
+
+
+def word_of_sync(source: Source) -> str:
+    """The word by which a file says that it decides itself when gradients are summed; "" where it has none."""
+    found = _SYNCED_BY_HAND.search(source.code)
+    return found[0] if found else ""
 
 
 def _is_synced_by_helper(source: Source, call: ast.Call) -> bool:

@@ -9,6 +9,7 @@ from perfaudit.static import edit
 from perfaudit.static.checks.ddp_accumulation_without_no_sync import (
     ddp_accumulation_without_no_sync,
     passes_before_a_rare_step,
+    word_of_sync,
 )
 from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.called_functions import callers
@@ -39,6 +40,19 @@ def candidates(sources: Sequence[Source], ranks: Ranks) -> Iterator[Candidate]:
                 f"no_sync is not tried: {source.path} accumulates gradients, and no condition of an optimizer's step "
                 "tells which pass is the last one"
             )
+        elif why := _why_synced_already(source):
+            raise Refused(
+                f"no_sync is not tried: whether a pass sums gradients over the ranks may be decided already: {why}"
+            )
+
+
+def _why_synced_already(source: Source) -> str:
+    """Why a file that wraps a model may itself decide when gradients are summed; "" where nothing says so."""
+    passes = passes_before_a_rare_step(source, also_synced=True)
+    word = word_of_sync(source) if ddp_calls(source) else ""
+    if word and (passes or "sync" in word):
+        return f"{source.path} says `{word}`"
+    return f"{source.path}:{passes[0][0].lineno} stands under a `with` of the project's own" if passes else ""
 
 
 def _candidate(sources: Sequence[Source], source: Source, backward: ast.Call, condition: ast.If) -> Candidate:

@@ -10,6 +10,7 @@ from perfaudit.findings import CHANGES
 from perfaudit.tune.ranks.candidates import Choice, candidates_of
 from perfaudit.tune.ranks.patches import Candidate, Ranks
 
+ROOT = Path(__file__).parents[3]
 HEAD = """\
 import torch
 from torch import nn
@@ -199,6 +200,37 @@ def test_a_step_for_the_rest_in_another_file_keeps_gradients_summed_in_each_pass
 def test_what_steps_and_moves_no_weights_does_not_keep_gradients_summed_in_each_pass() -> None:
     text = ACCUMULATING.replace("    y = x.cos()\n", "    y = x.cos()\n    profiler.step()\n") + "lr_scheduler.step()\n"
     assert "model.no_sync():" in patched(choice(text), "no_sync=True")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("mode = 'no_sync'\n" + ACCUMULATING, "train.py says `no_sync`"),
+        ("model = DDP(nn.Linear(2, 2))\nwith model.no_sync():\n    run(model)\n", "train.py says `no_sync`"),
+        ("torch.accelerator.synchronize()\n" + ACCUMULATING, "train.py says `accelerat`"),
+        (
+            ACCUMULATING.replace(BACKWARD, f"    with sync_if(model, last):\n    {BACKWARD}"),
+            "train.py:13 stands under a `with` of the project's own",
+        ),
+        ("model = DDP(nn.Linear(2, 2))\ntorch.accelerator.synchronize()\n", ""),
+        ("# no_sync saves time\nmodel = DDP(nn.Linear(2, 2))\n", ""),
+    ],
+)
+def test_what_may_decide_itself_when_gradients_are_summed_is_said(text: str, why: str) -> None:
+    found = choice(text)
+    assert of(found, "no_sync=True") is None
+    said = [each for each in found.left if "may be decided already" in each]
+    assert len(said) == bool(why)
+    assert not why or said[0].endswith(f": {why}"), found.left
+
+
+def test_the_demonstration_of_accumulation_is_raced_with_gradients_summed_once_a_step() -> None:
+    program = ROOT / "benchmarks" / "rank_programs" / "accumulating_ranks.py"
+    if not program.exists():
+        pytest.skip("the benchmarks are not in this distribution")
+    Path("train.py").write_text(program.read_text(encoding="utf-8"))
+    found = candidates_of(["train.py"], frozenset({"rounding"}), Ranks())
+    assert {"no_sync=True", "static_graph=True"} <= {each.key for each in found.candidates}, found.left
 
 
 def test_a_line_that_cannot_be_edited_is_named_with_the_patch_it_was_for() -> None:
