@@ -151,7 +151,9 @@ def ray_nodes(place: Place, say: Say, like: Kind | None = None) -> Iterator[RayN
     another version; NothingMeasured where it cannot be joined or no node is free.
     """
     if importlib.util.find_spec("ray") is None:
-        raise UserError("--on ray needs Ray, which this Python lacks: pip install 'perfaudit[ray]'")
+        raise UserError(
+            "--on ray needs Ray, which this Python lacks: pip install 'perfaudit[ray]', or '.[ray]' in a clone"
+        )
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
     import ray
@@ -179,7 +181,9 @@ def _connect(ray: Any, say: Say) -> bool:  # Any: the module
         ray.init(address="auto", **options)
     except ConnectionError as error:
         if os.environ.get("RAY_ADDRESS"):
-            raise NothingMeasured(f"{_cluster_words()} cannot be joined: {_first_line(error)}") from error
+            raise NothingMeasured(
+                f"{_cluster_words()} cannot be joined: {_first_line(error)}{_token_words()}"
+            ) from error
         say("no Ray cluster was found (RAY_ADDRESS names none, none runs here): one is started on this machine alone")
         try:
             ray.init(address="local", num_cpus=usable_cores(), include_dashboard=False, **options)
@@ -192,8 +196,15 @@ def _connect(ray: Any, say: Say) -> bool:  # Any: the module
                 f"the Ray cluster has another version of Ray or Python than this one (Ray {ray.__version__}): "
                 f"install the same on both; {_first_line(error)}"
             ) from error
-        raise NothingMeasured(f"{_cluster_words()} cannot be joined: {_first_line(error)}") from error
+        raise NothingMeasured(f"{_cluster_words()} cannot be joined: {_first_line(error)}{_token_words()}") from error
     return False
+
+
+def _token_words() -> str:
+    """What to try where a cluster may ask for a token, as one of `ray start` does from Ray 2.60 on; its errors do not say so."""
+    if os.environ.get("RAY_AUTH_MODE"):
+        return ""
+    return "; a cluster that asks for a token is joined with RAY_AUTH_MODE=token"
 
 
 def _cluster_words() -> str:

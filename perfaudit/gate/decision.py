@@ -159,7 +159,9 @@ def _verdict(
         wall_over_cpu=record.wall_over_cpu(),
         load=record.load,
         way=record.way if quads else "",
-        why_so="" if record.failures else record.why,
+        why_so=""
+        if record.failures or (record.one is not None and not quads)
+        else record.why,  # of a race that told nothing
         control=(same.low, same.high) if same is not None else None,
     )
 

@@ -59,7 +59,7 @@ def texts_to_swap(base: Checkout | None) -> Texts:
             continue
         shown = base.from_working(here)
         if not here.is_file() or not there.is_file():
-            raise NotInOneTraining(f"{shown} is not a file in both versions")
+            raise NotInOneTraining(f"{shown} is a file in one version only, which a training may read")
         if here.suffix != ".py":
             raise NotInOneTraining(f"{shown} differs, and is no Python")
         try:

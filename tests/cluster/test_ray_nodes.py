@@ -197,9 +197,12 @@ def test_a_cluster_that_cannot_be_joined_is_said_with_the_reason(place: Place, m
 
     monkeypatch.setattr(module, "ensure_reachable", lambda: None)
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
-    said = r"the Ray cluster at 10\.0\.0\.1:6379 \(RAY_ADDRESS\) cannot be joined: ray client connection timeout"
-    with pytest.raises(NothingMeasured, match=said):
-        module._connect(Gone(), str)
+    said = "the Ray cluster at 10.0.0.1:6379 (RAY_ADDRESS) cannot be joined: ray client connection timeout"
+    for mode, remedy in (("", "; a cluster that asks for a token is joined with RAY_AUTH_MODE=token"), ("token", "")):
+        monkeypatch.setenv("RAY_AUTH_MODE", mode)
+        with pytest.raises(NothingMeasured) as caught:
+            module._connect(Gone(), str)
+        assert str(caught.value) == said + remedy
 
 
 def test_another_version_is_said() -> None:

@@ -86,6 +86,7 @@ def test_too_little_is_inconclusive(quads: int, reason: str) -> None:
     seen.one.seconds = [0.05] * quads  # type: ignore[union-attr]  # it was made here
     found = time_verdict(seen, ended=True)
     assert (found.verdict, found.reason, found.way) == ("inconclusive", reason, "one training" if quads else "")
+    assert found.why_so == ("swapped" if quads else "")  # of a race that told nothing, nobody asks why it was one
     interrupted = time_verdict(replace(seen, interrupted=True), ended=True)
     assert interrupted.reason.startswith("interrupted")
 

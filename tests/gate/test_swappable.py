@@ -145,13 +145,13 @@ def test_other_files_go_to_pairs_of_processes(both: Both, name: str, reason: str
 def test_a_file_of_one_version_only_goes_to_pairs_of_processes(both: Both, name: str) -> None:
     both.before(**{"train.py": STEP})
     both.repository.write(**{name: "x = 1\n"})
-    with pytest.raises(NotInOneTraining, match=f"^{name} is not a file in both versions$"):
+    with pytest.raises(NotInOneTraining, match=f"^{name} is a file in one version only, which a training may read$"):
         both.texts()
     both.repository.git("add", "--all")
     both.repository.git("commit", "--quiet", "-m", "it is there now")
     both.commit = both.repository.git("rev-parse", "HEAD")
     (both.repository.folder / name).rename(both.there / name)
-    with pytest.raises(NotInOneTraining, match=f"^{name} is not a file in both versions$"):
+    with pytest.raises(NotInOneTraining, match=f"^{name} is a file in one version only, which a training may read$"):
         both.texts()
 
 
@@ -162,7 +162,9 @@ def test_what_no_training_runs_does_not_count(both: Both) -> None:
     both.repository.write(**{"tests/conftest.py": "", "perfaudit-gate.json": "{}", ".gitignore": "x"})
     assert both.texts() == {}
     both.repository.write(**{"tests/batch.npy": "data"})
-    with pytest.raises(NotInOneTraining, match=r"tests/batch\.npy is not a file in both versions"):
+    with pytest.raises(
+        NotInOneTraining, match=r"tests/batch\.npy is a file in one version only, which a training may read"
+    ):
         both.texts()
 
 
