@@ -123,6 +123,9 @@ class _Lines(Watch):
         if rows and time.monotonic() - self._said > _QUIET:
             self._say(standings_line(rows))
 
+    def note(self, text: str) -> None:
+        self._say(text)
+
     def _say(self, text: str) -> None:
         self._said = time.monotonic()
         say(f"[{self._said - self._start:5.0f} s] {text}")
@@ -145,6 +148,9 @@ class _Bar(Watch):
 
     def block(self, name: str, seconds_per_step: float) -> None:
         self._show(last=f"{seconds_per_step * 1e3:.2f} ms a step: {name}")
+
+    def note(self, text: str) -> None:
+        self._show(last=text)
 
     def standings(self, rows: Sequence[Standing]) -> None:
         self.rows = tuple(rows)

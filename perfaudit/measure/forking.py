@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from perfaudit.measure import fork_safety
@@ -48,8 +49,8 @@ def nurse(channel: int, parent: int) -> None:
             requests.sendall(b"-")
             continue
         if request["do"] == "preload as":
-            spoilt = preload_as(_descriptors_in(ancillary)[0], from_libraries)
-            requests.sendall((spoilt or fork_safety.reason_not_to_fork(threads) or "-").encode())
+            spoilt = preload_as(_descriptors_in(ancillary)[0], from_libraries, threads)
+            requests.sendall((spoilt or "-").encode())
             continue
         if request["do"] == "poll":
             requests.sendall(_exit_code(request["pid"], ended).encode())
@@ -62,13 +63,13 @@ def nurse(channel: int, parent: int) -> None:
         requests.sendall(answer.encode())
 
 
-def preload_as(told: int, from_libraries: Variables) -> str:
+def preload_as(told: int, from_libraries: Variables, threads: int) -> str:
     """Import what this descriptor says that a child has imported: why none may be forked after that, "" if they may.
 
-    from_libraries: gets the variables that libraries have set.
+    from_libraries: gets the variables that libraries have set. threads: see `fork_worker`.
     """
     with os.fdopen(told, "rb") as file:
-        why, variables = import_as_noted(json.loads(file.read()))
+        why, variables = import_as_noted(json.loads(file.read()), partial(fork_safety.reason_not_to_fork, threads))
     from_libraries |= variables
     know_modules()
     return why

@@ -13,7 +13,7 @@ import importlib.abc
 import os
 import sys
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from perfaudit.target.installed_copies import is_installed
@@ -70,12 +70,13 @@ class ImportsNoted(importlib.abc.MetaPathFinder):
         return {"libraries": libraries, "environments": self._environments, "modules": files}
 
 
-def import_as_noted(noted: Json) -> tuple[str, Variables]:
+def import_as_noted(noted: Json, spoilt: Callable[[], str] = str) -> tuple[str, Variables]:
     """Import these libraries in this process: why it may not be forked from any more, "" if it may, and variables that they set.
 
-    noted: what `ImportsNoted.end` gave in a child of this process. The environment is as before afterwards.
+    noted: what `ImportsNoted.end` gave in a child of this process. spoilt: why it may not be forked from for another reason, ""
+    for none. The first library behind which it may not be is the last one. The environment is as before afterwards.
     """
-    kept, there = dict(os.environ), {*sys.modules}
+    kept, why = dict(os.environ), spoilt()
     first: Variables = {}
     try:
         for at, (name, number) in enumerate(noted["libraries"]):
@@ -84,13 +85,16 @@ def import_as_noted(noted: Json) -> tuple[str, Variables]:
                 first = wanted
                 _change(first)
             if name not in sys.modules and changes(kept, os.environ) == wanted:
+                there = {*sys.modules}
                 with contextlib.suppress(Exception):  # a child that wants it says why it cannot be imported
                     importlib.import_module(name)
+                if why := _other_than(noted["modules"], {*sys.modules} - there) or spoilt():
+                    break
         of_them = {name: value for name, value in changes(kept, os.environ).items() if first.get(name, "") != value}
     finally:
         os.environ.clear()
         os.environ.update(kept)
-    return _other_than(noted["modules"], {*sys.modules} - there), of_them
+    return why, of_them
 
 
 def changes(before: Mapping[str, str], now: Mapping[str, str]) -> Variables:

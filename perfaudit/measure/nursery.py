@@ -112,21 +112,23 @@ class Nursery:
         """Wait until it has torch imported."""
         self._preload([])
 
-    def preload_as(self, noted: dict[str, Any]) -> bool:
-        """Import what a child of this process has imported, see `imported_libraries`; whether children may be forked then.
+    def preload_as(self, noted: dict[str, Any]) -> str:
+        """Import what a child of this process has imported, see `imported_libraries`: why none may be forked then, "" if they may.
 
         Where they may not, it goes on with those that it has, and the next ones are another nursery's.
         """
         self.has_libraries = True
-        with contextlib.suppress(OSError), tempfile.TemporaryFile() as told:  # larger than a message may be
-            told.write(json.dumps(noted).encode())
-            told.seek(0)
-            request, descriptors = json.dumps({"do": "preload as"}).encode(), array.array("i", [told.fileno()])
-            self._socket.sendmsg([request], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
-            self.is_spoilt = bool(self._patient_reply())
-            return not self.is_spoilt
-        self.is_spoilt = True  # it died of the import
-        return False
+        try:
+            with tempfile.TemporaryFile() as told:  # larger than a message may be
+                told.write(json.dumps(noted).encode())
+                told.seek(0)
+                request, descriptors = json.dumps({"do": "preload as"}).encode(), array.array("i", [told.fileno()])
+                self._socket.sendmsg([request], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
+                why = self._patient_reply()
+        except OSError as error:  # it died of the import, say
+            why = str(error)
+        self.is_spoilt = bool(why)
+        return why
 
     def _patient_reply(self) -> str:
         """The reply to what takes long on a busy machine. Raises OSError where there is none; nothing is asked of it then."""

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
-from perfaudit.script.samples import first_tensor
+from perfaudit.script.samples import attribute_of, first_tensor
 
 FIRST, SECOND = 0, 1
 UNCLEAR = -1
@@ -45,7 +45,7 @@ class BatchAxes:
         """Look at what layers tell while a new model is called. given: what it is called with."""
         layers = _layers(model)
         told: list[int] = []
-        shape = getattr(first_tensor(given, dimensions=2), "shape", None)
+        shape = attribute_of(first_tensor(given, dimensions=2), "shape")
         hooks = [each.register_forward_pre_hook(_hook(shape, told), with_kwargs=True) for each in layers if shape]
         try:
             yield
@@ -76,11 +76,12 @@ def _hook(shape: Any, told: list[int]) -> Any:
     """shape: of what the model is called with."""
 
     def look(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        samples, is_sure = _samples_of(layer, args, kwargs)
-        if samples in tuple(shape[:2]) and shape[0] != shape[1]:
-            axis = FIRST if samples == shape[0] else SECOND
-            # Samples first is what is usual: a model that puts the time before them for its layers knows what it does.
-            told.append(axis if is_sure or axis == FIRST else UNCLEAR)
+        with contextlib.suppress(Exception):  # objects of the script's own, which tell nothing then
+            samples, is_sure = _samples_of(layer, args, kwargs)
+            if samples in tuple(shape[:2]) and shape[0] != shape[1]:
+                axis = FIRST if samples == shape[0] else SECOND
+                # Samples first is what is usual: a model that puts the time before them for its layers knows what it does.
+                told.append(axis if is_sure or axis == FIRST else UNCLEAR)
 
     return look
 

@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any
 
+from perfaudit.script.samples import attribute_of
+
 MASK = "attention_mask"
 MASKS = ("attention_mask", "padding_mask")  # 1 where there is a token, as tokenizers of Hugging Face make them
 MOST_DEPTH = 4
@@ -28,7 +30,7 @@ def contents_of(batch: Any) -> tuple[int, int]:
 def tokens_of(batch: Any) -> tuple[int, int] | None:
     """Tokens of a batch of texts and the padding beside them, where a mask of one number a token is certain about it."""
     mask = _mask(batch, MOST_DEPTH, (MASK,))
-    if mask is None or getattr(mask, "ndim", 0) != 2:
+    if mask is None or attribute_of(mask, "ndim") != 2:
         return None
     with contextlib.suppress(Exception):  # a mask of some class of the script's own
         tokens = int((mask != 0).sum())
@@ -40,7 +42,7 @@ def _mask(batch: Any, depth: int, names: tuple[str, ...] = MASKS) -> Any:
     if isinstance(batch, Mapping):
         for name in names:
             found = batch.get(name)
-            if getattr(getattr(found, "device", None), "type", "") == "cpu":
+            if attribute_of(attribute_of(found, "device"), "type") == "cpu":
                 return found
     if depth and isinstance(batch, (list, tuple)):
         return next((found for part in batch if (found := _mask(part, depth - 1, names)) is not None), None)
@@ -48,7 +50,7 @@ def _mask(batch: Any, depth: int, names: tuple[str, ...] = MASKS) -> Any:
 
 
 def _largest(batch: Any, depth: int) -> int:
-    count = getattr(batch, "numel", None)
+    count = attribute_of(batch, "numel")
     if callable(count):
         with contextlib.suppress(Exception):  # a class of the script's own that is called the same
             return int(count())

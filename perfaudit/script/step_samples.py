@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from perfaudit.script.batch_axis import UNCLEAR
-from perfaudit.script.samples import first_tensor
+from perfaudit.script.samples import first_tensor, length_of
 
 
 class StepSamples:
@@ -41,7 +41,7 @@ class StepSamples:
             self._input = weakref.ref(found) if found is not None else lambda: None
         except TypeError:  # of a kind that cannot be looked for later
             self._input = lambda: None
-        return 0 if found is None or axis == UNCLEAR else int(found.shape[axis])
+        return 0 if found is None or axis == UNCLEAR else length_of(found, axis)
 
     def are_again(self) -> bool:
         """Whether models were called with what they had been called with before, and with nothing else, since `end_update`."""

@@ -52,13 +52,18 @@ class Children:
     _free: int = 0  # bytes, before the first child was started
     _ends_with_us: bool = False  # the child that waits, where this process ends before it is closed
     _loops: LoopPatches = field(default_factory=LoopPatches)  # of a script, which is started with them
+    _imports_by_itself: str = ""  # why libraries of a script were not imported once for all processes, where it was tried
 
     def __post_init__(self) -> None:
         """Have the libraries that the target imports ready for all children, unless they must be started afresh."""
         self.fresh = must_start_afresh(self.target.file)
+        if not self.fresh and nursery() is not None:
+            self.watch.stage("importing torch")
+        self._preload()
+
+    def _preload(self) -> None:
         parent = None if self.fresh else nursery()
         if parent is not None:
-            self.watch.stage("importing torch")
             parent.preload(imported_modules(self.target.file))
 
     def new_child(self) -> Asked:
@@ -83,14 +88,19 @@ class Children:
         return seconds
 
     def _preload_as(self, child: Asked) -> float:
-        parent = None if self.fresh or not self.target.is_script else nursery()
+        parent = None if self.fresh or not self.target.is_script or self._imports_by_itself else nursery()
         if parent is None:
             return 0.0
         began = time.monotonic()
         with contextlib.suppress(ChildFailed):  # it is told when it is asked for something else
             noted = child.ask({"do": "imported"}, self.timeout)
-            if noted.get("libraries") and parent.preload_as(noted):
+            if not noted.get("libraries"):
+                return 0.0
+            self._imports_by_itself = parent.preload_as(noted)
+            if not self._imports_by_itself:
                 return time.monotonic() - began
+            self.watch.note(f"each process imports the libraries by itself: beforehand, {self._imports_by_itself}")
+            self._preload()  # in the nursery that takes the place of this one
         return 0.0
 
     def lab(self, check: Check | None = None, start_of: StartOf = no_start) -> ChildLab:

@@ -102,6 +102,17 @@ def test_nothing_that_records_is_imported_beforehand(libraries: Path) -> None:
     assert import_as_noted(noted_by("import big"))[0] == "wandb was imported with it"
 
 
+def test_no_more_is_imported_once_it_cannot_be_forked_from(libraries: Path) -> None:
+    noted = noted_by("import big\nimport big.late")
+    noted["modules"]["brought"] = "/home/me/project/brought.py"
+    import_as_noted(noted)
+    assert "big.late" not in sys.modules
+    _forget()
+    noted["modules"]["brought"] = str(libraries / "brought.py")
+    assert import_as_noted(noted, lambda: "a thread runs in it" if "big" in sys.modules else "")[0] == "a thread runs in it"
+    assert "big.late" not in sys.modules
+
+
 def test_modules_of_the_project_are_not_noted(libraries: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "big").mkdir()
     (tmp_path / "big" / "__init__.py").write_text("")
@@ -140,6 +151,36 @@ def test_the_next_child_begins_with_what_the_first_has_imported(project: Callabl
         assert nursery.nursery() is not before
 
 
+class Told(Watch):
+    """Keeps notes."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def test_libraries_that_cannot_be_imported_beforehand_are_tried_once_and_told(
+    project: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[int] = []
+
+    def preload_as(self: nursery.Nursery, noted: dict[str, Any]) -> str:
+        tried.append(len(noted["libraries"]))
+        self.is_spoilt = True
+        return "brought is another module there"
+
+    monkeypatch.setattr(nursery.Nursery, "preload_as", preload_as)
+    project(**{"train.py": TRAIN})
+    told, plain = Told(), Variant("survey", "", {})
+    with workshop_for(None, Target("train.py", {}, ()), "cpu", told, 60.0) as children:
+        children.ask(plain, {"do": "block", "steps": 1})
+        assert (children.preload_libraries(), children.preload_libraries()) == (0.0, 0.0)
+    assert len(tried) == 1
+    assert told.notes == ["each process imports the libraries by itself: beforehand, brought is another module there"]
+
+
 class Answering(nursery.Nursery):
     """A nursery that answers so; where that is an exception, its socket raises it."""
 
@@ -162,21 +203,19 @@ class Answering(nursery.Nursery):
 
 
 @pytest.mark.parametrize(
-    ("answers", "is_ready", "is_closed"),
+    ("answers", "why", "is_closed"),
     [
-        ([b"-"], True, False),
-        ([TimeoutError(), TimeoutError(), b"-"], True, False),  # on a busy machine
-        ([b"brought is another module there"], False, False),  # its children live on
-        ([b""], False, False),  # it has died
-        ([TimeoutError()] * nursery.PATIENCE, False, True),
+        ([b"-"], "", False),
+        ([TimeoutError(), TimeoutError(), b"-"], "", False),  # on a busy machine
+        ([b"brought is another module there"], "brought is another module there", False),  # its children live on
+        ([b""], "the process that starts the children has ended", False),
+        ([TimeoutError()] * nursery.PATIENCE, "the process that starts the children does not answer", True),
     ],
 )
-def test_what_comes_of_importing_libraries_beforehand(
-    answers: list[bytes | OSError], is_ready: bool, is_closed: bool
-) -> None:
+def test_what_comes_of_importing_libraries_beforehand(answers: list[bytes | OSError], why: str, is_closed: bool) -> None:
     parent = Answering(*answers)
-    assert parent.preload_as({"libraries": []}) is is_ready
-    assert (parent.is_spoilt, parent.is_closed) == (not is_ready, is_closed)
+    assert parent.preload_as({"libraries": []}) == why
+    assert (parent.is_spoilt, parent.is_closed) == (bool(why), is_closed)
 
 
 def test_an_answer_that_comes_late_is_not_taken_for_another_one() -> None:
