@@ -113,7 +113,7 @@ class Nursery:
         self._preload([])
 
     def preload_as(self, noted: dict[str, Any]) -> str:
-        """Import what a child of this process has imported, see `imported_libraries`: why none may be forked then, "" if they may.
+        """Import what a child of this process has imported, see `imported_libraries`: why none may be forked then, or "".
 
         Where they may not, it goes on with those that it has, and the next ones are another nursery's.
         """

@@ -41,6 +41,7 @@ MOST_ELSEWHERE = 0.5  # of a step
 FEWEST_TO_TUNE = 20  # steps of a whole training; of one with fewer, `tune` hands over nothing
 MEAN_FAR = 1.5  # times the median, from which on the two tell different things
 MUCH_UNEVEN = 0.2  # of the time of all steps; what is not counted is then a good part of the training
+MOST_UNEVEN = 0.5  # of it; then it is what a reader has to know first
 FAR_MORE = 2.0  # times the first rank's share, from which on another rank's is told in its place
 EXPOSED_SHARE = 0.5  # of what is neither model nor optimizer; then communication is most of that
 DATA_IN_TIME = 0.05  # of a step; what waits for data longer is not called in time
@@ -149,8 +150,10 @@ def run_block(run: Run, paint: Paint, width: int, of_data: str = "") -> str:
         first, *others = no_step(run)
         text = "\n".join([paint(first, "bold red"), *(wrap(sentence, width, "") for sentence in others)]) + "\n"
         return "\n".join(filter(None, [text, ranks_block(run, paint, width)]))
-    lines = [wrap(paint(headline(run), "bold"), width, ""), ""]
-    lines += _phases(run, paint, width)
+    lines = [wrap(paint(headline(run), "bold"), width, "")]
+    if _share_of_uneven(run) >= MOST_UNEVEN:
+        lines.append(wrap(_uneven(run), width, ""))
+    lines += ["", *_phases(run, paint, width)]
     if ranks := ranks_block(run, paint, width):
         lines += ["", ranks.rstrip("\n")]
     lines += ["", wrap(limited_by(run, of_data), width, "")]
@@ -254,14 +257,8 @@ def seen_besides(run: Run) -> list[str]:
     if 0 < run.steps_watched < run.counted:
         said.append(f"Phases were timed in {count(run.steps_watched, 'step')}: the first, and others chosen at random.")
     said += _setup(run)
-    if run.uneven:
-        counted = run.counted * (run.mean_seconds_per_step or 0.0)
-        share = run.uneven_seconds / (run.uneven_seconds + counted) if counted else 0.0
-        of_all = f", {100 * share:.0f} % of the time of all," if share >= MUCH_UNEVEN else ""
-        said.append(
-            f"{count(run.uneven, 'step')} with something besides (an evaluation, the beginning of an epoch) took "
-            f"{run.uneven_seconds:.1f} s{of_all} and {'is' if run.uneven == 1 else 'are'} not counted."
-        )
+    if run.uneven and _share_of_uneven(run) < MOST_UNEVEN:  # else it stands above
+        said.append(_uneven(run))
     if run.updates_per_step > 1 or run.optimizers > 1:
         order = "" if run.is_regular else ", in no order that repeats"
         said.append(
@@ -288,6 +285,25 @@ def seen_besides(run: Run) -> list[str]:
         what = "of this process" if run.device == "cpu" else "of the device, in tensors"
         said.append(f"Peak memory: {run.peak_memory_bytes / 2**20:,.0f} MiB {what}.")
     return [*said, *_about_files(run), *_how_it_ended(run)]
+
+
+def _share_of_uneven(run: Run) -> float:
+    """The share of steps that are not counted in the time of all steps."""
+    counted = run.counted * (run.mean_seconds_per_step or 0.0)
+    return run.uneven_seconds / (run.uneven_seconds + counted) if counted else 0.0
+
+
+def _uneven(run: Run) -> str:
+    """How much time steps took that are not counted."""
+    share = _share_of_uneven(run)
+    of_all = f", {100 * share:.0f} % of the time of all," if share >= MUCH_UNEVEN else ""
+    besides = "an evaluation, the beginning of an epoch"
+    if share >= MOST_UNEVEN:
+        besides += ", the episodes that an agent plays"
+    return (
+        f"{count(run.uneven, 'step')} with something besides ({besides}) took "
+        f"{run.uneven_seconds:.1f} s{of_all} and {'is' if run.uneven == 1 else 'are'} not counted."
+    )
 
 
 def _setup(run: Run) -> list[str]:

@@ -34,6 +34,10 @@ ALONE = "it costs time where several processes train together, and this run was 
 OF_SEVERAL_PROCESSES = ("PA702", "PA703", "PA704", "PA705", "PA706", "PA707", "PA708", "PA709")
 NEVER_WRAPPED = "no model was wrapped here in this run"
 ELSEWHERE = "it costs time on an accelerator, and this run was on the CPU"
+FEW_BITS = "PA304"  # the rule about bfloat16, which is not for accelerators alone
+ON_FEW_PROCESSORS = (
+    "this run was on the CPU: some processors multiply bfloat16 faster, and `--precision` of `tune` measures it"
+)
 NEVER_CALLED = "the steps in which this was looked for did not come to this function"
 NEVER_RUN = "these lines run only where their file is the script"
 # In this order.
@@ -85,6 +89,8 @@ def order_findings(
         (finding for finding in findings if _share(finding, run) is None),
         key=lambda each: not (each.rule.startswith(IN_STEPS) and _lies_in(each, called)),
     )
+    if run.device == "cpu":
+        rest = [_with_note(each, ON_FEW_PROCESSORS) if each.rule.startswith(FEW_BITS) else each for each in rest]
     return (*(finding for finding, _ in large), *rest, *small, *(_with_note(each, why[id(each)]) for each in last))
 
 

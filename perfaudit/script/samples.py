@@ -1,6 +1,6 @@
 """How many samples a batch has. Imports no torch.
 
-Batches, and what models are called with, are of any class of the script's own: one that raises when it is looked at tells nothing.
+Batches, and what models are called with, are of any class of the script's: one that raises when it is asked tells nothing.
 """
 
 from __future__ import annotations

@@ -52,7 +52,9 @@ class Children:
     _free: int = 0  # bytes, before the first child was started
     _ends_with_us: bool = False  # the child that waits, where this process ends before it is closed
     _loops: LoopPatches = field(default_factory=LoopPatches)  # of a script, which is started with them
-    _imports_by_itself: str = ""  # why libraries of a script were not imported once for all processes, where it was tried
+    _imports_by_itself: str = (
+        ""  # why libraries of a script were not imported once for all processes, where it was tried
+    )
 
     def __post_init__(self) -> None:
         """Have the libraries that the target imports ready for all children, unless they must be started afresh."""

@@ -109,7 +109,10 @@ def test_no_more_is_imported_once_it_cannot_be_forked_from(libraries: Path) -> N
     assert "big.late" not in sys.modules
     _forget()
     noted["modules"]["brought"] = str(libraries / "brought.py")
-    assert import_as_noted(noted, lambda: "a thread runs in it" if "big" in sys.modules else "")[0] == "a thread runs in it"
+    assert (
+        import_as_noted(noted, lambda: "a thread runs in it" if "big" in sys.modules else "")[0]
+        == "a thread runs in it"
+    )
     assert "big.late" not in sys.modules
 
 
@@ -212,7 +215,9 @@ class Answering(nursery.Nursery):
         ([TimeoutError()] * nursery.PATIENCE, "the process that starts the children does not answer", True),
     ],
 )
-def test_what_comes_of_importing_libraries_beforehand(answers: list[bytes | OSError], why: str, is_closed: bool) -> None:
+def test_what_comes_of_importing_libraries_beforehand(
+    answers: list[bytes | OSError], why: str, is_closed: bool
+) -> None:
     parent = Answering(*answers)
     assert parent.preload_as({"libraries": []}) == why
     assert (parent.is_spoilt, parent.is_closed) == (bool(why), is_closed)

@@ -17,6 +17,7 @@ from perfaudit.script.advice import (
     NEVER_READ,
     NEVER_UPDATES,
     NEVER_WRAPPED,
+    ON_FEW_PROCESSORS,
     order_findings,
 )
 
@@ -47,6 +48,12 @@ def test_on_a_cpu_what_costs_time_on_accelerators_comes_last_and_says_so() -> No
     there = order_findings(given, run("cuda"), ONLY)
     assert [finding.rule for finding in there] == ["PA601", "PA701", "PA102", "PA402"]
     assert there[2].note == "observed: copies from host to device takes 0.0 % of a step here"  # not of waiting for data
+
+
+def test_on_a_cpu_it_is_said_that_bfloat16_pays_on_some_processors_only() -> None:
+    """Its message is about tensor cores."""
+    notes = {device: order_findings([found("PA304")], run(device), ONLY)[0].note for device in ("cpu", "cuda")}
+    assert notes == {"cpu": ON_FEW_PROCESSORS, "cuda": ""}
 
 
 def test_without_phases_nothing_is_said() -> None:

@@ -45,7 +45,14 @@ class Endless(dict[str, Any]):
         (Closed(), 0),
         (Tensor("eight", 2), 0),
     ],
-    ids=("tensors", "attributes", "closed, tensor", "values raise", "closed", "shape of texts"),  # pytest asks them for a name
+    ids=(
+        "tensors",
+        "attributes",
+        "closed, tensor",
+        "values raise",
+        "closed",
+        "shape of texts",
+    ),  # pytest asks them for a name
 )
 def test_samples_of_a_batch(batch: Any, samples: int) -> None:
     assert count_samples(batch) == samples
