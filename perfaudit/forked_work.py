@@ -113,11 +113,9 @@ def can_fork() -> bool:
 
 
 def _in_this_process(work: Callable[[T], R], items: Sequence[T]) -> Iterator[tuple[T, R | Lost]]:
+    """The heap of whoever calls is neither frozen nor thawed: they may have frozen it, and to ask takes a look at all of that."""
     usual = gc.get_threshold()
-    is_host_frozen = bool(
-        gc.get_freeze_count()
-    )  # by whoever calls this: to thaw what is frozen here would thaw that, too
-    _collect_seldom(freezes=not is_host_frozen)
+    _collect_seldom()
     try:
         for item in items:
             try:
@@ -125,16 +123,12 @@ def _in_this_process(work: Callable[[T], R], items: Sequence[T]) -> Iterator[tup
             except MemoryError:
                 yield item, Lost("needs more memory than there is")
     finally:
-        if not is_host_frozen:
-            gc.unfreeze()
         gc.set_threshold(*usual)
 
 
-def _collect_seldom(freezes: bool = True) -> None:
+def _collect_seldom() -> None:
     _, *older = gc.get_threshold()
     gc.set_threshold(COLLECT_AT, *older)
-    if freezes:
-        gc.freeze()  # what is there already is not looked through again and again
 
 
 class _Child(Generic[T, R]):
@@ -221,6 +215,7 @@ def _live(work: Callable[[T], R], items: Sequence[T], pipe: socket.socket, limit
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPROF, signal.SIGALRM})
         _collect_seldom()
+        gc.freeze()  # what is there already is not looked through again and again
         while order := pipe.recv(_LENGTH.size, socket.MSG_WAITALL):
             signal.setitimer(signal.ITIMER_PROF, limits.cpu)
             signal.setitimer(signal.ITIMER_REAL, limits.wall)

@@ -109,21 +109,15 @@ def test_no_child_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
             os.waitpid(pid, os.WNOHANG)
 
 
-@pytest.mark.parametrize("is_frozen", [False, True])
-def test_what_the_caller_has_frozen_stays_frozen(is_frozen: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A scan in the caller's process freezes and thaws the heap, where the caller has not frozen it."""
-    told: list[str] = []
-    heap = SimpleNamespace(
-        get_threshold=gc.get_threshold,
-        set_threshold=lambda *thresholds: None,
-        get_freeze_count=lambda: 7 * is_frozen,
-        freeze=lambda: told.append("freeze"),
-        unfreeze=lambda: told.append("unfreeze"),
-    )
+def test_the_collector_of_the_caller_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scan in the process of the caller neither freezes nor thaws their heap, nor counts what they have frozen."""
+    told: list[tuple[int, ...]] = []
+    usual = gc.get_threshold()
+    heap = SimpleNamespace(get_threshold=gc.get_threshold, set_threshold=lambda *given: told.append(given))
     monkeypatch.setattr(workers, "gc", heap)
     monkeypatch.setattr(workers, "can_fork", lambda: False)
     assert dict(in_children(abs, [-1, -2], 1)) == {-1: 1, -2: 2}
-    assert told == ([] if is_frozen else ["freeze", "unfreeze"])
+    assert told == [(workers.COLLECT_AT, *usual[1:]), usual]
 
 
 def test_where_threads_run_nothing_is_forked(monkeypatch: pytest.MonkeyPatch) -> None:
