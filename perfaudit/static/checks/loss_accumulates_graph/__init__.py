@@ -69,7 +69,6 @@ def loss_accumulates_graph(source: Source, module: ast.Module) -> Iterator[Seen]
                 _message(source, step, statement, target, is_listed),
                 Proposal(advice, () if is_container else edits),
                 hot=True,
-                hint=is_container,  # no reading has met lists and dicts yet
             )
 
 

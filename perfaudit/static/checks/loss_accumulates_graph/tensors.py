@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from perfaudit.static.source import Function, Loop, Source
+from perfaudit.static.source import LOOPS, Function, Loop, Source
 from perfaudit.static.understanding.backward import backward_calls
 from perfaudit.static.understanding.losses import backward_operand, key, makes_loss
 from perfaudit.static.understanding.values import UNKNOWN, assigned_value, constant, enclosing_function, resolve
@@ -23,6 +23,14 @@ def is_tensor(source: Source, term: ast.expr, root: Loop | Function, returned: s
     name = key(name_node)
     bindings = [node for node in ast.walk(root) if binds(node, name)]
     bindings = [node for node in bindings if not isinstance(source.parent(node), ast.AugAssign)]  # still a tensor
+    backwards = [
+        call
+        for call in backward_calls(source)
+        if any(ancestor is root for ancestor in source.ancestors(call))
+        and key(_differentiated_tensor(source, root, backward_operand(source, call))) == name
+    ]
+    if any(_runs_with(source, call, term, bindings) for call in backwards):
+        return True
     values = {id(node): bound_value(source, node) for node in bindings}
     if any(
         value is not None and is_number(source, value) for value in (*values.values(), *_before(source, root, name))
@@ -30,20 +38,36 @@ def is_tensor(source: Source, term: ast.expr, root: Loop | Function, returned: s
         return False
     if name in (returned or ()):
         return len(bindings) == 1
-    backwards = [
-        call
-        for call in backward_calls(source)
-        if any(ancestor is root for ancestor in source.ancestors(call))
-        and key(_differentiated_tensor(source, root, backward_operand(source, call))) == name
-    ]
     if not backwards:
         return bool(bindings) and all(value is not None and _makes_tensor(source, value) for value in values.values())
     place = _place(term)
     nearest = min(backwards, key=lambda call: (abs(call.lineno - place[0]), abs(call.col_offset - place[1])))
-    first, last = sorted((place, _place(nearest)))
-    if any(first < _place(node) < last for node in bindings):
+    if _is_bound_between(nearest, term, bindings):
         return False
     return all(any(_follows(source, call, node) for call in backwards) for node in bindings)
+
+
+def _runs_with(source: Source, backward: ast.Call, term: ast.expr, bindings: list[ast.AST]) -> bool:
+    """Whether a backward pass on the name runs on each way through the term, which nothing binds anew between the two.
+
+    Its statement, or a `with` around it, stands in a block around the term.
+    """
+    statement = source.statement(backward)
+    while isinstance(around := source.parent(statement), (ast.With, ast.AsyncWith)):
+        statement = around
+    outside = {id(ancestor): ancestor for ancestor in source.ancestors(term)}
+    if not any(id(item) in outside for item in source.block(statement)):
+        return False
+    common = {id(ancestor) for ancestor in source.ancestors(statement)}
+    loops = [loop for n, loop in outside.items() if isinstance(loop, LOOPS) and n not in common]
+    if any(_place(loop) < _place(node) < ((loop.end_lineno or 0) + 1, 0) for node in bindings for loop in loops):
+        return False  # a later turn may find another value
+    return not _is_bound_between(backward, term, bindings)
+
+
+def _is_bound_between(backward: ast.Call, term: ast.expr, bindings: list[ast.AST]) -> bool:
+    first, last = sorted((_place(term), _place(backward)))
+    return any(first < _place(node) < last for node in bindings)
 
 
 def binds(node: ast.AST, name: str) -> bool:
