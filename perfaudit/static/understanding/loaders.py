@@ -235,7 +235,7 @@ def loaders(source: Source, node: ast.expr, known: frozenset[int] = frozenset())
         if (passed := _passed_on(source, node)) is not None:
             return loaders(source, passed, known)
         function = called_function(source, node)
-        return known_calls([_loaders_returned(source, function, None, known)]) if function else None
+        return known_calls([loaders_returned(source, function, None, known)]) if function else None
     if isinstance(node, ast.IfExp):
         return known_calls([loaders(source, branch, known) for branch in (node.body, node.orelse)])
     if isinstance(node, ast.Name):
@@ -283,12 +283,12 @@ def _loaders_bound(source: Source, binding: ast.AST, known: frozenset[int]) -> C
         return loaders(source, statement.value.elts[place], known)
     if isinstance(statement.value, ast.Call):
         function = called_function(source, statement.value)
-        return _loaders_returned(source, function, (place, len(parent.elts)), known) if function else None
+        return loaders_returned(source, function, (place, len(parent.elts)), known) if function else None
     return None
 
 
-def _loaders_returned(
-    source: Source, function: Function, place: tuple[int, int] | None, known: frozenset[int]
+def loaders_returned(
+    source: Source, function: Function, place: tuple[int, int] | None, known: frozenset[int] = frozenset()
 ) -> Calls | None:
     """What a function returns, or the element at `place` of the tuple of that length that it returns."""
     found: list[Calls | None] = []

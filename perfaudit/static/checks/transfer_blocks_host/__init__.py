@@ -10,6 +10,7 @@ from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.checks.transfer_blocks_host.copies_elsewhere import HandedOn, copies_elsewhere
 from perfaudit.static.checks.transfer_blocks_host.host_writes import host_may_write
+from perfaudit.static.checks.transfer_blocks_host.loaders_elsewhere import loaders_elsewhere
 from perfaudit.static.project.loader_marks import ASKED_TO_PIN, PINNING_OFF, PINNING_ON, SURELY_PAGEABLE
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
@@ -53,17 +54,19 @@ def transfer_blocks_host(source: Source, _: ast.Module) -> Iterator[Seen]:
     own = source.calls(LOADER)
     pins_here = any(_pins_tensors(source, call) for call in own)
     pins_elsewhere = _is_handed_pinned(source, own) or _is_pinned_by_setting(source, own)
-    if not pins_here and not pins_elsewhere:
+    if not pins_here and not pins_elsewhere and not _program_says(source, "pinned loaders"):
         return
     places: dict[int, list[tuple[ast.Call, Part]]] = {}
     for call in sorted([*source.calls(".to"), *source.calls(".cuda")], key=lambda c: source.span(c).end):
         part = _blocking_copy(source, call)
-        if part is not None and (pins_elsewhere if not part.loaders else pins_here):
+        if part is not None and (pins_here if part.loaders else pins_elsewhere or _is_pinned_where_made(source, part)):
             places.setdefault(id(part.taken), []).append((call, part))
     handed: dict[int, list[HandedOn]] = {}
     for item in copies_elsewhere(source, _goes_to_device):
-        if pins_elsewhere if not item.part.loaders else pins_here and _is_of_pinned(source, item.part):
-            handed.setdefault(id(item.part.taken), []).append(item)
+        part = item.part
+        is_seen = pins_here and _is_of_pinned(source, part)
+        if is_seen if part.loaders else pins_elsewhere or _is_pinned_where_made(source, part):
+            handed.setdefault(id(part.taken), []).append(item)
     if not (places or handed) or not uses_cuda(source) or _has_doubtful_copies(source):
         return
     is_hint = only_evaluates(source)
@@ -81,18 +84,19 @@ def _seen_elsewhere(source: Source, items: list[HandedOn]) -> Seen:
     """What is reported of a loop that hands its batches to functions of another file, which copy them."""
     first = items[0]
     there, also = first.there, f" and {len(items) - 1} more" if len(items) > 1 else ""
-    where = f"`{there.function.name}`, {there.source.path} line {first.copy.lineno}"
+    where = f"`{there.function.name}`, {there.source.path} line {first.copy.lineno}{also}"
     return Seen(
         first.call,
-        f"`{there.source.brief(first.copy)}` in {where}{also}: {_who_pins(first.part)}, yet the host waits until it is copied",
+        f"`{there.source.brief(first.copy)}` in {where}: {_who_pins(source, first.part)}, yet the host waits until it is copied",
         Proposal("copy with `non_blocking=True` there, if nobody writes into the batch behind it"),
         tuple(item.call for item in items[1:]),
         hot=runs_every_step(source, first.call),
     )
 
 
-def _who_pins(part: Part) -> str:
-    return "the batch is pinned" if part.loaders else "the loaders of this program pin their batches"
+def _who_pins(source: Source, part: Part) -> str:
+    is_in_sight = bool(part.loaders) or _is_pinned_where_made(source, part)
+    return "the batch is pinned" if is_in_sight else "the loaders of this program pin their batches"
 
 
 def _seen_copies(source: Source, calls: list[ast.Call], part: Part, is_hint: bool) -> Seen:
@@ -113,7 +117,7 @@ def _seen_copies(source: Source, calls: list[ast.Call], part: Part, is_hint: boo
         title, edits = f"{title}, where what is collated are tensors", None
     return Seen(
         first,
-        f"`{source.brief(first)}`{also}: {_who_pins(part)}, yet the host waits until it is copied",
+        f"`{source.brief(first)}`{also}: {_who_pins(source, part)}, yet the host waits until it is copied",
         Proposal(title, edits),
         tuple(calls[1:]),
         hot=runs_every_step(source, first),
@@ -189,6 +193,19 @@ def _is_taken_once(source: Source, call: ast.Call, part: Part) -> bool:
     )
 
 
+def _is_pinned_where_made(source: Source, part: Part) -> bool:
+    """Whether a loop runs over loaders that other files make, and all of them pin what torch's own function collates."""
+    if part.loaders or not _program_says(source, "pinned loaders"):
+        return False
+    own = [one for one in perhaps_passes(source) if one.loop is part.taken]
+    made = loaders_elsewhere(source, own[0].over) if len(own) == 1 else []
+    return bool(made) and all(
+        _pins_tensors(there, call)
+        and ((collate := argument(there, call, "collate_fn", COLLATE)) is ABSENT or _collates_as_usual(there, collate))
+        for there, call in made
+    )
+
+
 def _is_handed_pinned(source: Source, own: Sequence[ast.Call]) -> bool:
     """Whether a training loop runs over what other files hand in, and every loader of the program pins."""
     if not (unseen_passes(source) or unseen_takes(source)) or not all(_pins_tensors(source, call) for call in own):
@@ -214,10 +231,11 @@ def _is_pageable(source: Source, call: ast.Call) -> bool:
 
 def _is_surely_pinned(source: Source, copy: ast.Call, part: Part) -> bool:
     """Whether what is copied is a batch that another file hands in, of a program whose loaders pin in any case."""
-    if not _is_handed_pinned(source, source.calls(LOADER)):
-        return False
-    is_handed = any(one.loop is part.taken for one in unseen_passes(source))
-    return is_handed and any(around is part.taken for around in source.ancestors(copy))
+    if _is_handed_pinned(source, source.calls(LOADER)):
+        is_sure = any(one.loop is part.taken for one in unseen_passes(source))
+    else:
+        is_sure = _is_pinned_where_made(source, part)
+    return is_sure and any(around is part.taken for around in source.ancestors(copy))
 
 
 def _program_says(source: Source, mark: str) -> bool:
