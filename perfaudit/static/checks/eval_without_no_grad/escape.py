@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import functools
 from collections.abc import Iterator
 
@@ -62,7 +63,14 @@ def _keeps_what_it_runs(source: Source, run: ast.Call) -> bool:
     calls = [
         node for node in ast.walk(function) if isinstance(node, ast.Call) and called_function(source, node) is None
     ]
-    inner = [call for call in calls if _RUN.sub("", dotted_name(call.func)) in given or is_own(call.func)]
+    own = source.bound_in(function).keys()
+    inner = [
+        call
+        for call in calls
+        if (name := _RUN.sub("", dotted_name(call.func))) in given
+        or is_own(call.func)
+        or (name.isidentifier() and name not in own and name not in source.aliases and not hasattr(builtins, name))
+    ]
     return not _Flow(function, inner, source=source).keeps_nothing(source, _MAX_KEEPERS)
 
 
@@ -118,7 +126,7 @@ def _converted_name(statement: ast.stmt) -> str:
     return name if name == dotted_name(inner) and ways & {"numpy", "detach", "data", "item", "tolist"} else ""
 
 
-def proves_no_graph(loop: Loop, runs: list[ast.Call]) -> bool:
+def proves_no_graph(loop: Loop | Function, runs: list[ast.Call]) -> bool:
     """Whether the loop says `model(x).numpy()`: it raises where gradients are recorded, so something switches them off.
 
     Of a value that surely is part of the graph: not of `output` where it is also the index of the largest.

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from perfaudit.static import edit
 from perfaudit.static.checks.eval_without_no_grad.callers import calls_elsewhere
-from perfaudit.static.checks.eval_without_no_grad.escape import graph_escapes, proves_no_graph
+from perfaudit.static.checks.eval_without_no_grad.escape import graph_escapes, leaves_no_graph, proves_no_graph
 from perfaudit.static.checks.eval_without_no_grad.eval_mode import (
     ends_eval_mode,
     handed_name,
@@ -21,7 +21,7 @@ from perfaudit.static.checks.eval_without_no_grad.evaluations import (
     outermost_loops,
 )
 from perfaudit.static.checks.eval_without_no_grad.frozen import may_be_frozen
-from perfaudit.static.checks.eval_without_no_grad.model_runs import records_graph, runs_model
+from perfaudit.static.checks.eval_without_no_grad.model_runs import records_graph, runs_inside, runs_model
 from perfaudit.static.checks.eval_without_no_grad.objects import may_train
 from perfaudit.static.checks.eval_without_no_grad.surroundings import (
     functions_around,
@@ -34,6 +34,7 @@ from perfaudit.static.checks.eval_without_no_grad.wanted_gradients import EVALUA
 from perfaudit.static.registry import Proposal, Seen
 from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
 from perfaudit.static.understanding.backward import backward_calls
+from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.elsewhere import Elsewhere, called_elsewhere
 from perfaudit.static.understanding.models import is_visible
 from perfaudit.static.understanding.names import last_name
@@ -62,7 +63,7 @@ def evaluated_only(
         runs = [node for node in ast.walk(loop) if isinstance(node, ast.Call) and runs_model(source, node, name, ways)]
         if not runs or not all(records_graph(source, run) for run in runs):
             continue
-        if needs_gradients(source, loop, name) or proves_no_graph(loop, runs):
+        if needs_gradients(source, loop, name) or _proves_no_graph(source, loop, runs, name, ways):
             continue
         if (seen := _seen_loop(source, loop, runs, name, value, ways)) is not None:
             yield loop, seen
@@ -135,13 +136,26 @@ def _recorded_for_nothing(source: Source, loop: Loop, model: str, ways: frozense
     return min(runs, key=lambda run: (run.lineno, run.col_offset))
 
 
+def _proves_no_graph(source: Source, loop: Loop, runs: list[ast.Call], name: str, ways: frozenset[str]) -> bool:
+    """Whether the loop, or a function of this file that runs the model for it, raises where gradients are recorded."""
+    inside = [(called_function(source, run), runs_inside(source, run, name, ways)) for run in runs]
+    return proves_no_graph(loop, runs) or any(f is not None and proves_no_graph(f, inner) for f, inner in inside)
+
+
+def _gives_none(source: Source, run: ast.Call, inner: list[ast.Call]) -> bool:
+    """Whether a call is that of a function which runs the model and returns only what carries no graph, as an array."""
+    function = called_function(source, run)
+    return function is not None and bool(inner) and leaves_no_graph(source, function, inner)
+
+
 def _seen_loop(
     source: Source, loop: Loop, runs: list[ast.Call], name: str, value: ast.expr, ways: frozenset[str]
 ) -> Seen | None:
     first = min(runs, key=lambda run: (run.lineno, run.col_offset))
     message = f"`{source.brief(first)}` runs in eval mode, but records a graph, which no backward pass"
-    if graph_escapes(source, loop, runs):
-        if not graph_escapes(source, loop, runs, in_order=True):
+    carrying = [run for run in runs if not _gives_none(source, run, runs_inside(source, run, name, ways))]
+    if graph_escapes(source, loop, carrying):
+        if not graph_escapes(source, loop, carrying, in_order=True):
             return Seen(first, f"{message} uses", Proposal("run the loop under `torch.no_grad()`"))
         if not _only_evaluates(source, enclosing_function(source, loop)):
             return None

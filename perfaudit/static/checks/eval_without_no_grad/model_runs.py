@@ -8,7 +8,7 @@ from perfaudit.expressions import regex
 from perfaudit.static.checks.eval_without_no_grad.eval_mode import handed_name
 from perfaudit.static.checks.eval_without_no_grad.surroundings import plain_decorators, plain_surroundings
 from perfaudit.static.checks.eval_without_no_grad.wanted_gradients import GRADIENT
-from perfaudit.static.source import Function, Source
+from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.no_grad import NO_GRAD, SET_GRAD
@@ -22,11 +22,14 @@ def runs_model(source: Source, call: ast.Call, model: str, ways: frozenset[str] 
     A model has further ways to be run by name, `model.forward_lips(x)`, and `ways` are methods of its class that run it. A
     method of an object runs the model that the object keeps.
     """
-    if _is_run(call, model, ways):
-        return True
+    return _is_run(call, model, ways) or bool(runs_inside(source, call, model, ways))
+
+
+def runs_inside(source: Source, call: ast.Call, model: str, ways: frozenset[str] = frozenset()) -> list[ast.Call]:
+    """The runs of the model in the function of this file that a call runs: which gets it, or takes it from around itself."""
     function = called_function(source, call)
     if function is None:
-        return False
+        return []
     if model.startswith("self.") and isinstance(call.func, ast.Attribute) and dotted_name(call.func.value) == "self":
         names = {model}
     else:
@@ -35,7 +38,22 @@ def runs_model(source: Source, call: ast.Call, model: str, ways: frozenset[str] 
             parameters = parameters[1:]
         given = [*zip(parameters, call.args, strict=False), *((k.arg, k.value) for k in call.keywords)]
         names = {name for name, value in given if name and handed_name(value) == model}
-    return any(isinstance(n, ast.Call) and _is_run(n, name, ways) for name in names for n in ast.walk(function))
+        if not names and _has_same(source, call, function, model):
+            names = {model}
+    return [n for name in names for n in ast.walk(function) if isinstance(n, ast.Call) and _is_run(n, name, ways)]
+
+
+def _has_same(source: Source, call: ast.Call, function: Function, name: str) -> bool:
+    """Whether a name stands for the same in a function as where it is called: one that both take from around them."""
+    if name in source.bound_in(function):
+        return False
+    return name.isidentifier() and _scope_of(source, call, name) is _scope_of(source, function, name) is not None
+
+
+def _scope_of(source: Source, node: ast.AST, name: str) -> ast.AST | None:
+    """The function around a node, or the module, that binds a name."""
+    scopes = (a for a in source.ancestors(node) if isinstance(a, (*FUNCTIONS, ast.Module)))
+    return next((scope for scope in scopes if name in source.bound_in(scope)), None)
 
 
 def _is_run(call: ast.Call, model: str, ways: frozenset[str]) -> bool:

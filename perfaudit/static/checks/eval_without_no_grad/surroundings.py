@@ -16,7 +16,8 @@ HOOK = regex(  # functions that a framework calls, without gradients as a rule
 )
 DIFFERENTIATES = ("torch.autograd.grad", "torch.autograd.functional.", "torch.func.", "functorch.")
 PLAIN_CONTEXT = regex(
-    r"(^|[._])(autocast|nullcontext|suppress|open|tqdm|trange|progress\w*|\w*bar|timer?|record_function|profile\w*)$"
+    r"(^|[._])(autocast|nullcontext|suppress|open|tqdm|trange|progress\w*|\w*bar|timer?|record_function|profile\w*"
+    r"|catch_warnings|TemporaryDirectory|SummaryWriter)$|^torch\.(cuda\.)?(device|stream)$"
 )
 PLAIN_DECORATORS = {"staticmethod", "classmethod", "wraps", "record", "main", "command", "option", "argument"}
 

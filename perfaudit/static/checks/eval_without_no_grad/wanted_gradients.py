@@ -28,6 +28,7 @@ def needs_gradients(source: Source, loop: Loop | Function, model: str) -> bool:
     if any(_hands_model_out(source, call, model) for call in calls):
         return True
     functions = [function for call in calls if (function := called_function(source, call))]
+    own_steps = [c for c in calls if last_name(c.func) == "step" and called_function(source, c) in functions]
     around = enclosing_function(source, loop)
     is_evaluation = around is not None and bool(EVALUATION.fullmatch(around.name))
     for node in [n for root in (loop, *functions) for n in ast.walk(root)]:
@@ -44,7 +45,7 @@ def needs_gradients(source: Source, loop: Loop | Function, model: str) -> bool:
             return True
         is_switch = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not is_train_false(node)
         is_switch = is_switch and not ENVIRONMENT.fullmatch(dotted_name(getattr(node, "func", node)))
-        if is_switch and last_name(getattr(node, "func", node)) in ("train", "step"):
+        if is_switch and last_name(getattr(node, "func", node)) in ("train", "step") and node not in own_steps:
             return True
     return False
 
