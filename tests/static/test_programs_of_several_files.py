@@ -147,12 +147,13 @@ from engine import train
 def main():
     train(Net(), DataLoader(dataset, 32, num_workers=4, pin_memory=True), optimizer)
 """
+BY_ANOTHER_NAME = PINNED.replace("    train(", "    run = train\n    run(")
 
 
 def test_the_host_waits_for_the_batches_of_a_loader_in_another_file(tmp_path: Path) -> None:
     folder = write(tmp_path, {"engine.py": ENGINE, "train.py": PINNED})
     (finding,) = findings_in(folder, "engine.py", {"PA104"})
-    assert finding.message.startswith("`x.cuda()` and 1 more: the loaders of this program pin their batches")
+    assert finding.message.startswith("`x.cuda()` and 1 more: the batch is pinned")
     assert finding.fix is not None
     assert "model(x.cuda(non_blocking=True), y.cuda(non_blocking=True))" in apply(ENGINE, finding.fix.edits)
 
@@ -197,12 +198,86 @@ def test_of_what_is_collated_in_another_file_the_copy_is_advice(tmp_path: Path) 
         PINNED.replace("pin_memory=True", "pin_memory=False"),
         PINNED.replace("pin_memory=True", "pin_memory=args.pin"),
         PINNED.replace(", pin_memory=True", ""),
-        PINNED + "\n    test(Net(), DataLoader(others, 32))\n",  # which of the two it is handed is not known
+        PINNED + "\n    train(Net(), DataLoader(others, 32), optimizer)\n",
+        BY_ANOTHER_NAME + "\n    test(Net(), DataLoader(others, 32))\n",  # which of the two it is handed is not known
         PINNED.replace("DataLoader(", "batches("),
     ],
 )
 def test_silent_where_not_all_loaders_of_the_program_pin(tmp_path: Path, script: str) -> None:
     folder = write(tmp_path, {"engine.py": ENGINE, "train.py": script})
+    assert findings_in(folder, "engine.py", {"PA104"}) == []
+
+
+ROW_OF_LOADERS = """
+from torch.utils.data import DataLoader
+
+def loaders_of(folder, size=32):
+    train, test = Photos(folder, True), Photos(folder, False)
+    train_loader = DataLoader(train, size, num_workers=4, pin_memory=True)
+    return train_loader, DataLoader(test, 1)
+"""
+OWN_LOOP = """
+import torch
+from files import loaders_of
+
+train_loader, test_loader = loaders_of("photos")
+for x, y in train_loader:
+    loss = model(x.cuda(), y.cuda())
+    loss.backward()
+    optimizer.step()
+"""
+OWN_CLASS = """
+import torch
+
+class Trainer:
+    def __init__(self, model, loader):
+        self.model = model
+        self.loader = loader
+
+    def fit(self):
+        for x, y in self.loader:
+            self.model(x.cuda(), y.cuda()).backward()
+            optimizer.step()
+"""
+OF_CLASS = """
+import files
+from engine import Trainer
+
+train_loader, test_loader = files.loaders_of("photos")
+Trainer(Net(), loader=train_loader).fit()
+"""
+OF_FUNCTION = """
+import files
+from engine import train
+
+train_loader, test_loader = files.loaders_of("photos")
+train(Net(), train_loader, optimizer)
+"""
+
+
+@pytest.mark.parametrize(
+    ("engine", "script", "lines"),
+    [
+        (OWN_LOOP, "", [7]),
+        (OWN_LOOP.replace("in train_loader", "in test_loader"), "", []),
+        (OWN_LOOP.replace("train_loader, test_loader =", "train_loader = test_loader ="), "", []),
+        (OWN_CLASS, OF_CLASS, [11]),
+        (OWN_CLASS, f"{OF_CLASS}\nTrainer(Net(), test_loader)", []),
+        (ENGINE, OF_FUNCTION, [4]),
+    ],
+)
+def test_the_loader_that_a_loop_runs_over_pins_beside_one_that_does_not(
+    tmp_path: Path, engine: str, script: str, lines: list[int]
+) -> None:
+    folder = write(tmp_path, {"engine.py": engine, "files.py": ROW_OF_LOADERS, "train.py": script})
+    found = findings_in(folder, "engine.py", {"PA104"})
+    assert [f.location.line for f in found if f.location] == lines
+
+
+@pytest.mark.parametrize("collate", ["collate_fn=join", "collate_fn=args.collate"])
+def test_silent_where_a_loader_of_another_file_collates_in_its_own_way(tmp_path: Path, collate: str) -> None:
+    files = ROW_OF_LOADERS.replace("pin_memory=True", f"pin_memory=True, {collate}")
+    folder = write(tmp_path, {"engine.py": OWN_LOOP, "files.py": files})
     assert findings_in(folder, "engine.py", {"PA104"}) == []
 
 
@@ -254,7 +329,7 @@ if __name__ == "__main__":
 def test_the_loader_with_which_a_module_of_datasets_is_tried_out_is_no_part_of_a_program(
     tmp_path: Path, photos: str, lines: list[int]
 ) -> None:
-    script = PINNED.replace("from engine import train", "from engine import train\nfrom photos import Photos")
+    script = BY_ANOTHER_NAME.replace("import train", "import train\nfrom photos import Photos")
     folder = write(tmp_path, {"engine.py": ENGINE, "photos.py": photos, "train.py": script})
     found = findings_in(folder, "engine.py", {"PA104"})
     assert [f.location.line for f in found if f.location] == lines
@@ -411,6 +486,23 @@ def test_a_model_of_torchvision_that_is_handed_on_is_wide(tmp_path: Path, model:
     )
     folder = write(tmp_path, {"net.py": "class Net: ...\n", "train.py": script})
     assert [f.rule for f in findings_in(folder, "train.py", {"PA304"})] == ["PA304"]
+
+
+@pytest.mark.parametrize(
+    ("build", "rules"),
+    [
+        ("models.densenet121(pretrained=True)", ["PA301", "PA304"]),
+        ("models.__dict__[name](num_classes=10)", ["PA301", "PA304"]),
+        ("Rows(datasets.MNIST(folder), models)", []),
+    ],
+)
+def test_a_model_of_torchvision_that_another_file_builds_convolves(
+    tmp_path: Path, build: str, rules: list[str]
+) -> None:
+    net = f"from torchvision import datasets, models\n\ndef build(name):\n    return {build}\n"
+    script = LOOP.replace("import Net", "import build").replace("Net()", "build(name)")
+    folder = write(tmp_path, {"net.py": net, "train.py": script})
+    assert sorted(f.rule for f in findings_in(folder, "train.py", {"PA301", "PA304"})) == rules
 
 
 @pytest.mark.parametrize("name", ["net.py", "train.py"])

@@ -53,7 +53,7 @@ COST = (
     "cuDNN picks convolution algorithms untimed; timing pays while input sizes stay the same, and hurts if they change"
 )
 SEEDING = {"seed", "manual_seed", "manual_seed_all", "initial_seed"}  # set no flag of cuDNN; another function may
-_DECIDED = regex(r"benchmark|determinis|reproducib|cudnn\.(enabled|flags)")
+_DECIDED = regex(r"benchmark|determinis|reproducib|cudnn\.(enabled(?!\s*=\s*True\b)|flags)")
 _SIZES_CHANGE = regex(
     SEVERAL_SIZES
     + r"|scale_jitter|RandomResize\b|pad_sequence|pack_padded|bucket|"
@@ -61,7 +61,12 @@ _SIZES_CHANGE = regex(
     + r"|batch_size\s*=\s*1\b",
     re.IGNORECASE,
 )
-_BATCH_OF_ONE = regex(r"batch_?size\W[^\n]{0,60}\bdefault\s*=\s*1\b", re.IGNORECASE)
+# The size of training: what is tested in batches of one is trained in others.
+_BATCH_OF_ONE = regex(
+    r"(?<!test[_-])(?<!val[_-])(?<!valid[_-])(?<!eval[_-])(?<!validation[_-])(?<!inference[_-])"
+    r"batch_?size\W[^\n]{0,60}\bdefault\s*=\s*1\b",
+    re.IGNORECASE,
+)
 _WORD = regex(r"[A-Za-z_]\w*")
 _OF_GPUS = {
     "not",

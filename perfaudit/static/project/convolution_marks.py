@@ -20,6 +20,12 @@ _CONVOLUTION = regex(rb"Conv(?:Transpose)?[23]d\(")
 _OF_PATCHES = regex(rb"Conv2d\([^\n]{0,120}(?:embed|patch)")
 # A link to its code in a comment is none of its models.
 _TORCHVISION = regex(rb"[ \t]*(?:from|import)\b[^\n#]*\btorchvision\b")
+# `from torchvision import datasets, models, transforms`, of which many files use only the data sets.
+_MODELS_IMPORTED = regex(
+    rb"^[ \t]*from[ \t]+torchvision[ \t]+import[ \t]*(?:\([^)#]{0,200}?|[^\n#]{0,200}?)\bmodels\b(?![ \t]+as\b)",
+    re.MULTILINE,
+)
+_MODELS_BUILT = regex(rb"\bmodels\.(?:__dict__\b|[a-z]\w{2,40}\()")
 # A model that is built from a file of darknet's: all of them reach 512 channels or more.
 _OF_DARKNET = regex(rb"\[[\"']filters[\"']\]")
 _WIDE_1D = regex(rb"Conv1d\(\s*(?:\d+,\s*)?(?:512|1024|2048)\b")
@@ -27,7 +33,7 @@ _WIDE_1D = regex(rb"Conv1d\(\s*(?:\d+,\s*)?(?:512|1024|2048)\b")
 
 def marks_of_convolutions(data: bytes) -> set[str]:
     """Which of "convolutions" and "wide convolutions" the text names."""
-    has_some = any(word in data for word in _WORDS)
+    has_some = any(word in data for word in _WORDS) or _builds_of_torchvision(data)
     is_wide = has_some and (_imports_torchvision(data) or any(_is_beside(pattern, data) for pattern in _WIDE))
     is_wide = is_wide or (b"Conv2d(" in data and b"arknet" in data and _OF_DARKNET.search(data) is not None)
     is_wide = is_wide or b"timm.create_model" in data or (b"Conv1d(" in data and _WIDE_1D.search(data) is not None)
@@ -42,6 +48,13 @@ def _is_beside(pattern: re.Pattern[bytes], data: bytes) -> bool:
         b"Linear(" not in data[data.rfind(b"\n", 0, match.start()) + 1 : match.start()]
         for match in islice(pattern.finditer(data), _MAX_NUMBERS)
     )
+
+
+def _builds_of_torchvision(data: bytes) -> bool:
+    """Whether the text imports torchvision's models beside other names, and builds one."""
+    if b"torchvision" not in data or b"models." not in data:
+        return False
+    return _MODELS_IMPORTED.search(data) is not None and _MODELS_BUILT.search(data) is not None
 
 
 def _imports_torchvision(data: bytes) -> bool:

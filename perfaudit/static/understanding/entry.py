@@ -220,6 +220,8 @@ def _only_shows(source: Source, guard: ast.stmt) -> bool:
     for call in (node for node in ast.walk(guard) if isinstance(node, ast.Call)):
         name, qualified = last_name(call.func), source.qualified_name(call.func) or ""
         is_of_torch = qualified.startswith("torch.") and not qualified.startswith(("torch.multi", "torch.distrib"))
+        if any(isinstance(value, ast.Name) and called_function(source, ast.Call(value, [], [])) for value in call.args):
+            return False  # `Fire(main)` calls what it is given
         if not (name[:1].isupper() or name in _LOOKS or is_of_torch or _is_object(source, call.func)):
             return False
     return True
