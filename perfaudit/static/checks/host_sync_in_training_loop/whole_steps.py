@@ -17,13 +17,16 @@ from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.rarely import runs_rarely
 from perfaudit.static.understanding.step_loops import is_over_written_values, step_loops
 
+_IGNITE = "ignite.engine.Engine"
+
 
 def whole_steps(source: Source) -> Iterator[Elsewhere]:
     """The functions of a file that make one step each time another file calls them in a loop; this file has no loop for them.
 
     Each with a call that passes nothing, for what is passed is not in sight.
     """
-    if source.neighbours is None or not source.calls(".backward") or not uses_accelerator(source):
+    is_alone = source.neighbours is None and not source.calls(_IGNITE)
+    if is_alone or not source.calls(".backward") or not uses_accelerator(source):
         return
     known = {id(helper) for step in step_loops(source) for helper in step.helpers}
     found: dict[int, Function] = {}
@@ -32,7 +35,9 @@ def whole_steps(source: Source) -> Iterator[Elsewhere]:
         if isinstance(function, FUNCTIONS) and id(function) not in known and _in_no_loop(source, call, function):
             found[id(function)] = function
     for function in found.values():
-        if _makes_one_update(source, function) and _is_called_in_loop(source, function):
+        if _makes_one_update(source, function) and (
+            _is_run_by_ignite(source, function) or _is_called_in_loop(source, function)
+        ):
             yield Elsewhere(source, function, ast.Call(ast.Name(function.name), [], []))
 
 
@@ -46,6 +51,12 @@ def _makes_one_update(source: Source, function: Function) -> bool:
         return False
     steps = [call for call in source.calls(".step") if updates_weights(call) and lies_in(call, function)]
     return bool(steps) and all(_in_no_loop(source, step, function) for step in steps)
+
+
+def _is_run_by_ignite(source: Source, function: Function) -> bool:
+    """`Engine(step)` of ignite calls its function with each batch."""
+    given = [call.args[0] for call in source.calls(_IGNITE) if call.args]
+    return any(isinstance(value, ast.Name) and source.lookup(value) == [function] for value in given)
 
 
 def _is_called_in_loop(source: Source, function: Function) -> bool:
