@@ -54,7 +54,8 @@ def transfer_blocks_host(source: Source, _: ast.Module) -> Iterator[Seen]:
     own = source.calls(LOADER)
     pins_here = any(_pins_tensors(source, call) for call in own)
     pins_elsewhere = _is_handed_pinned(source, own) or _is_pinned_by_setting(source, own)
-    if not pins_here and not pins_elsewhere and not _program_says(source, "pinned loaders"):
+    may_be_made_pinned = bool(perhaps_passes(source)) and _program_says(source, "pinned loaders")
+    if not pins_here and not pins_elsewhere and not may_be_made_pinned:
         return
     places: dict[int, list[tuple[ast.Call, Part]]] = {}
     for call in sorted([*source.calls(".to"), *source.calls(".cuda")], key=lambda c: source.span(c).end):
