@@ -22,7 +22,7 @@ HOST_BACKENDS = ("gloo", "mpi", "cpu:gloo")  # whose collectives wait on the hos
 
 def last_word(rank: int, host: str, run: Run, seen: Seen) -> Json:
     """What a rank tells at its end: a `RankRun`, and with it the steps that are compared."""
-    from perfaudit.script.values import LOSS
+    from perfaudit.script.values import LOSS, NORM
 
     steps = seen.of_rank
     rank_run = RankRun(
@@ -43,6 +43,7 @@ def last_word(rank: int, host: str, run: Run, seen: Seen) -> Json:
         "updates": [list(column) for column in zip(*steps, strict=True)],
         "collectives": seen.facts.get("collectives", {}),
         "losses": [update[LOSS] for update in seen.kept if LOSS in update],
+        "norms": [update[NORM] for update in seen.kept if NORM in update],
     }
 
 

@@ -29,6 +29,7 @@ def set_run_of(words: Sequence[Json], steps: int) -> SetRun:
     return SetRun(
         max(statistics.median(seconds) for seconds in behind), tuple(tuple(told.get("losses", ())) for told in words),
         mean=mean, tokens=tokens, padding=padding, spread=spread,
+        norms=tuple(tuple(told.get("norms", ())) for told in words),
     )  # fmt: skip
 
 

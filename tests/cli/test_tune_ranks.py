@@ -43,8 +43,8 @@ def word(rank: int, seconds: float, **others: Any) -> dict[str, Any]:
 
 
 def test_a_set_takes_as_long_as_its_slowest_rank() -> None:
-    assert set_run_of([word(0, 0.04), word(1, 0.06)], 20) == SetRun(
-        0.06, ((1.0, 0.5), (1.0, 0.5)), mean=pytest.approx(0.06), spread=1.0
+    assert set_run_of([word(0, 0.04), word(1, 0.06, norms=[3.0])], 20) == SetRun(
+        0.06, ((1.0, 0.5), (1.0, 0.5)), mean=pytest.approx(0.06), spread=1.0, norms=((), (3.0,))
     )
 
 

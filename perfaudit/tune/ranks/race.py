@@ -36,13 +36,15 @@ PATCH = "patch"  # the one setting of a set of ranks
 LEAST_GAIN = 0.01  # of a step, by the lower end of the interval, for a patch to be worth having
 HOPELESS = 1.1  # times the base's step in each of its first generations: such a patch is not run any more
 HOPELESS_AFTER = 2  # generations
-LOSSES = 10  # of each rank, that are compared
+LOSSES = 10  # of each rank, that are compared, and as many norms of gradients
+LOSS, NORM = "losses", "norms"
+WHAT = {LOSS: "losses", NORM: "norms of gradients"}
 MOST_GENERATIONS = LOOKS[-1].generations
 
 
 @dataclass(frozen=True, slots=True)
 class SetRun:
-    """What a set of ranks has shown: seconds of a step, and the first losses, rank by rank.
+    """What a set of ranks has shown: seconds of a step, and the first losses, rank by rank; norms: of the gradients there.
 
     why: it has none of that; has_failed: for the script raised an error on a rank. mean: seconds of a step, of the rank that
     takes longest, over whole windows of a sampler by length; tokens: of all ranks in a step, 0 where no mask tells; padding: its
@@ -57,6 +59,7 @@ class SetRun:
     tokens: float = 0.0
     padding: float | None = None
     spread: float | None = None
+    norms: tuple[tuple[float, ...], ...] = ()
 
 
 @dataclass(slots=True)
@@ -226,19 +229,19 @@ class Race:
 
     # ---- whether it is the same training -----------------------------------------------------------------------------
 
-    def noise_of_losses(self) -> float:
-        """How far losses of the user's own code are apart, relatively: of all its sets, the identical ones with them.
+    def noise(self, of: str = LOSS) -> float:
+        """How far losses, or norms, of the user's own code are apart, relatively: of all its sets, the identical ones with them.
 
         Infinity where one is no number, as two trainings that have both diverged say nothing of each other.
         """
-        sets = [each[key].losses for each in self.generations for key in (BASE, CONTROL) if key in each]
-        if not all(math.isfinite(loss) for ranks in sets for losses in ranks for loss in losses):
+        sets = [getattr(each[key], of) for each in self.generations for key in (BASE, CONTROL) if key in each]
+        if not all(math.isfinite(value) for ranks in sets for values in ranks for value in values):
             return math.inf
         return max((gap(first, other) for other in sets for first in sets[:1]), default=0.0)
 
     def why_losses_tell_nothing(self, key: str) -> str:
         """Why no patch can be told from another training by its losses; "" where one can, or none is compared by them."""
-        noise = self.noise_of_losses()
+        noise = self.noise()
         if self.has_other_order(key) or noise <= MOST_NOISE:
             return ""
         if not math.isfinite(noise):
@@ -253,22 +256,38 @@ class Race:
         if self.has_other_order(key):
             losses = [loss for each in self.generations if key in each for rank in each[key].losses for loss in rank]
             return "" if all(map(math.isfinite, losses)) else "its losses are not finite"
-        limit = self.limit(key)
-        for each in self.generations:
-            if key in each and BASE in each and (found := gap(each[BASE].losses, each[key].losses)) > limit:
-                return f"its losses are not those of your code: up to {found:.1e} apart, where {limit:.1e} may be"
+        for of, what in WHAT.items():
+            if of == NORM and not self.tells_norms(key):
+                continue
+            limit, found = self.limit(key, of), self._gap(key, of)
+            if found > limit:
+                return f"its {what} are not those of your code: up to {found:.1e} apart, where {limit:.1e} may be"
         return ""
 
-    def limit(self, key: str) -> float:
-        """How far losses may be apart, relatively: as those of identical code, or by what the patch changes: see MAY_BE."""
-        apart = self.noise_of_losses()
-        if "rounding" in self.changes[key]:
-            apart = max(apart, self.reach_of_roundings())
-        return max(TIMES_NOISE * apart, *(MAY_BE.get(each, 0.0) for each in self.changes[key]), 0.0)
+    def _gap(self, key: str, of: str) -> float:
+        """How far losses, or norms, of a candidate are from those of the user's code in the same generation."""
+        both = [(each[BASE], each[key]) for each in self.generations if key in each and BASE in each]
+        return max((gap(getattr(base, of), getattr(run, of)) for base, run in both), default=0.0)
 
-    def reach_of_roundings(self) -> float:
-        """How far the losses are from those with all gradients moved by their last bit, relatively; 0 where that was not run."""
-        found = [gap(each[BASE].losses, each[NUDGED].losses) for each in self.generations if NUDGED in each]
+    def tells_norms(self, key: str) -> bool:
+        """Whether norms are compared: each rank tells them, and neither identical code nor roundings carry them too far."""
+        bases = [each[BASE].norms for each in self.generations if BASE in each]
+        is_told = bool(bases) and all(norms and all(norms) for norms in bases)
+        reach = self._gap(NUDGED, NORM) if "rounding" in self.changes[key] else 0.0
+        return is_told and self.noise(NORM) <= MOST_NOISE and reach <= MOST_OF_ROUNDINGS
+
+    def limit(self, key: str, of: str = LOSS) -> float:
+        """How far they may be apart, relatively: as those of identical code, or by what the patch changes: see MAY_BE."""
+        apart = self.noise(of)
+        if "rounding" in self.changes[key]:
+            apart = max(apart, self.reach_of_roundings(of))
+        may_be = MAY_BE if of == LOSS else NORM_MAY_BE
+        return max(TIMES_NOISE * apart, *(may_be.get(each, 0.0) for each in self.changes[key]), 0.0)
+
+    def reach_of_roundings(self, of: str = LOSS) -> float:
+        """How far they are from those with all gradients moved by their last bit, relatively; 0 where that was not run."""
+        runs = [(each[BASE], each[NUDGED]) for each in self.generations if NUDGED in each]
+        found = [gap(getattr(base, of), getattr(nudged, of)) for base, nudged in runs]
         return max((each for each in found if each <= MOST_OF_ROUNDINGS), default=0.0)
 
     def loss_words(self, key: str) -> str:
@@ -282,25 +301,37 @@ class Race:
                 f"the first {number} losses of each rank are finite, in {len(pairs)} starts; {NOT_CLAIMED}, because the patch "
                 "changes the order in which samples come"
             )
-        largest = max(gap(first, other) for first, other in pairs)
+        starts, largest = f"in {len(pairs)} starts", max(gap(first, other) for first, other in pairs)
         if largest == 0.0:
-            return f"the first {number} losses of each rank are those of your code to the bit, in {len(pairs)} starts"
-        return (
-            f"the first {number} losses of each rank agree with those of your code within {largest:.1e} "
-            f"(those of identical code within {self.noise_of_losses():.1e}), in {len(pairs)} starts"
-        )
+            said = f"the first {number} losses of each rank are those of your code to the bit, {starts}"
+        else:
+            said = (
+                f"the first {number} losses of each rank agree with those of your code within {largest:.1e} "
+                f"(those of identical code within {self.noise():.1e}), {starts}"
+            )
+        if not any(each[key].norms for each in self.generations if key in each):
+            return said
+        if not self.tells_norms(key):
+            return (
+                f"{said}; norms of gradients are not compared, as not all ranks tell them, or they are far apart anyway"
+            )
+        apart = self._gap(key, NORM)
+        return f"{said}; norms of their gradients agree " + (f"within {apart:.1e}" if apart else "to the bit")
 
 
 # Relatively, by what a patch changes. float32 sums in another order differ by 1e-7, and some steps make that grow. A gradient in
 # bfloat16 is off by up to 4e-3, and a loss by a part of that in each step.
 MAY_BE = {"rounding": 1e-4, "precision": 1e-2}
+# Norms of gradients move faster: by 9e-4 in ten steps of benchmarks/rank_programs/accumulating_ranks.py under `no_sync`, whose
+# losses move by 4e-5. With another pass than the last one synchronised they are 0.55 off, and the losses 1.6e-2.
+NORM_MAY_BE = {"rounding": 1e-2, "precision": 3e-2}
 MOST_NOISE = 1e-2  # of losses of identical code, in whose distance a wrong sum of gradients would be lost
 MOST_OF_ROUNDINGS = 1e-2  # what is further off than that says nothing of a patch any more
 TIMES_NOISE = 3.0
 
 
 def gap(first: Sequence[Sequence[float]], other: Sequence[Sequence[float]]) -> float:
-    """The largest difference of two sets' losses, relative to the larger; infinity where one has fewer, or is no number."""
+    """The largest difference of two sets' numbers, relative to the larger; infinity where one has fewer, or is no number."""
     if len(first) != len(other):
         return math.inf
     largest = 0.0

@@ -189,6 +189,68 @@ def test_a_patch_that_rounds_otherwise_may_be_as_far_off_as_roundings_carry_the_
     assert ("patch" in raced.failures) == is_refused
 
 
+NORMS = ((3.0, 2.0), (3.0, 2.0))
+
+
+@pytest.mark.parametrize(
+    ("norms", "identical", "changes", "why"),
+    [
+        (NORMS, NORMS, (), ""),
+        (((3.0, 2.00001), NORMS[1]), NORMS, ("rounding",), ""),
+        # The losses are the same, and each rank steps with its own gradients.
+        (
+            ((3.0, 2.1), (3.0, 1.9)),
+            NORMS,
+            ("rounding",),
+            "its norms of gradients are not those of your code: up to 5.0e-02",
+        ),
+        (((3.0, math.nan), NORMS[1]), NORMS, ("rounding",), "its norms of gradients are not those of your code"),
+        (((), ()), NORMS, ("rounding",), "its norms of gradients are not those of your code: up to inf"),
+        (((3.0, 2.001), NORMS[1]), ((3.0, 2.001), NORMS[1]), (), ""),
+        (((3.0, 2.1), (3.0, 1.9)), ((3.0, 2.2), NORMS[1]), ("rounding",), ""),  # too far apart anyway
+        (((3.0, 2.1), (3.0, 1.9)), NORMS, ("order",), ""),
+    ],
+)
+def test_a_patch_whose_gradients_have_other_norms_is_refused(
+    norms: tuple[tuple[float, ...], ...], identical: tuple[tuple[float, ...], ...], changes: tuple[str, ...], why: str
+) -> None:
+    raced = race("patch", changes=changes)
+    runs = {BASE: (1.0, NORMS), CONTROL: (1.0, identical), "patch": (0.5, norms)}
+    for _ in range(4):
+        raced.add({key: SetRun(seconds, LOSSES, mean=seconds, norms=told) for key, (seconds, told) in runs.items()})
+    assert raced.failures.get("patch", "").startswith(why)
+    assert raced.best() == ("" if why else "patch")
+
+
+@pytest.mark.parametrize(
+    ("nudged", "is_refused"),
+    [(2.015, False), (2.0, True), (3.0, False)],  # roundings carry norms as far; not so far; anywhere
+)
+def test_norms_may_be_as_far_off_as_roundings_carry_them(nudged: float, is_refused: bool) -> None:
+    raced = race("patch", changes=("rounding",))
+    raced.nudges = True
+    told = {BASE: 2.0, CONTROL: 2.0, NUDGED: nudged, "patch": 2.03}
+    raced.add({key: SetRun(1.0, LOSSES, norms=((3.0, last), NORMS[1])) for key, last in told.items()})
+    assert ("patch" in raced.failures) == is_refused
+
+
+@pytest.mark.parametrize(
+    ("base", "patched", "said"),
+    [
+        (NORMS, NORMS, "in 1 starts; norms of their gradients agree to the bit"),
+        (NORMS, ((3.0, 2.00002), NORMS[1]), "in 1 starts; norms of their gradients agree within 1.0e-05"),
+        ((NORMS[0], ()), (NORMS[0], ()), "; norms of gradients are not compared, as not all ranks tell them"),
+        ((), (), "to the bit, in 1 starts"),
+    ],
+)
+def test_what_is_said_of_norms(
+    base: tuple[tuple[float, ...], ...], patched: tuple[tuple[float, ...], ...], said: str
+) -> None:
+    raced = race("patch", changes=("rounding",))
+    raced.add({key: SetRun(1.0, LOSSES, norms=base if key != "patch" else patched) for key in (BASE, CONTROL, "patch")})
+    assert said in raced.loss_words("patch")
+
+
 def test_without_losses_nothing_is_verified() -> None:
     for losses in (((), ()), (LOSSES[0], ())):  # of one rank only
         raced = race("patch")
