@@ -7,7 +7,11 @@ from collections.abc import Iterator, Sequence
 
 from perfaudit.measurements import Settings
 from perfaudit.static import edit
-from perfaudit.static.checks.ddp_find_unused_parameters import ddp_find_unused_parameters
+from perfaudit.static.checks.ddp_find_unused_parameters import (
+    PICKS_PARTS,
+    ddp_find_unused_parameters,
+    freezes,
+)
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.distributed import DDP
 from perfaudit.static.understanding.values import ABSENT, argument, is_true
@@ -76,7 +80,7 @@ def candidates(sources: Sequence[Source], ranks: Ranks) -> Iterator[Candidate]:
             yield patch(source, call, settings, now, words, changes, edits, is_safe=STATIC not in settings)
     if is_true(source, argument(source, call, UNUSED)):
         try:
-            yield _without_search(source, call)
+            yield _without_search(sources, source, call)
         except Refused as reason:
             left.append(str(reason))
     if left:
@@ -102,13 +106,16 @@ def name_of(source: Source, call: ast.Call) -> str:
     return target.id if isinstance(target, ast.Name) else ""
 
 
-def _without_search(source: Source, call: ast.Call) -> Candidate:
+def _without_search(sources: Sequence[Source], source: Source, call: ast.Call) -> Candidate:
     """The call without `find_unused_parameters=True`: a set in which a parameter is unused fails, and so does the candidate.
 
-    Only where nothing in the text says that a later step may leave one unused, as rule PA702 has it.
+    Only where nothing in the text says that a later step may leave one unused, as rule PA702 has it, and never safe: the race
+    sees the first steps.
     """
     place = f"{source.path}:{call.lineno}"
-    if not list(ddp_find_unused_parameters(source, call)):
+    others = [each for each in sources if each is not source]
+    is_elsewhere = any(each.says(PICKS_PARTS) or freezes(each) for each in others)
+    if is_elsewhere or not list(ddp_find_unused_parameters(source, call)):
         raise Refused(
             f"find_unused_parameters=True of {place} stays: parts are frozen, or left out in some steps, or the graph is static"
         )
@@ -116,4 +123,4 @@ def _without_search(source: Source, call: ast.Call) -> Candidate:
         "do not look for unused parameters: no rank had one in these steps, and where there is one, backward says so"
     )
     edits = edit.remove_keyword(source, call, UNUSED) or edit.set_keyword(source, call, UNUSED, "False")
-    return patch(source, call, {UNUSED: False}, {UNUSED: True}, words, (), edits)
+    return patch(source, call, {UNUSED: False}, {UNUSED: True}, words, (), edits, is_safe=False)

@@ -266,6 +266,11 @@ def test_the_search_for_unused_parameters_is_left_out_where_nothing_says_that_it
     assert of(frozen, key) is None
     assert any("parts are frozen" in each for each in frozen.left)
     assert of(choice(text.replace("True", "flag")), key) is None
+    candidate = of(choice(text), key)
+    assert candidate is not None and candidate.fix.safety == "unsafe"  # a later step may leave one unused
+    Path("parts.py").write_text("def start(net):\n    net.body.requires_grad_(False)\n")
+    elsewhere = candidates_of(["train.py", "parts.py"], frozenset(CHANGES), Ranks())
+    assert of(elsewhere, key) is None
 
 
 def test_compressed_communication_is_a_hook_behind_the_wrapping_and_has_to_be_allowed() -> None:
