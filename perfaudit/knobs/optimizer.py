@@ -70,7 +70,7 @@ class Optimizer(Knob):
             if optimizer.module == updated_by_hand.__name__:
                 return "the script updates its parameters itself, without an optimizer of torch.optim"
             if not optimizer.module.startswith("torch.optim."):
-                return f"{optimizer.name} is no optimizer of torch.optim, whose updates can be chosen by an argument"
+                return _of_others(optimizer)
             if not optimizer.takes:
                 return f"torch.optim.{optimizer.name} takes neither foreach nor fused"
         if len({(optimizer.takes, _update_of(survey, optimizer)) for optimizer in optimizers}) > 1:
@@ -193,6 +193,13 @@ def _has_fused(survey: Survey) -> bool:
 def _of_a_step(survey: Survey) -> tuple[OptimizerFacts, ...]:
     """The optimizers that a step updates."""
     return survey.facts.optimizer, *(survey.facts.script.optimizers if survey.facts.script is not None else ())
+
+
+def _of_others(optimizer: OptimizerFacts) -> str:
+    """Why no argument chooses the update of an optimizer that is not torch's, and whether torch has one of its name."""
+    said = f"{optimizer.module}.{optimizer.name} is no optimizer of torch.optim, whose updates can be chosen by an argument"
+    named = f"{_TORCHS}{optimizer.name}"
+    return f"{said}; {named} has a fused update, and defaults of its own" if named in _TAKE["fused"] else said
 
 
 def _names(source: Source, call: ast.Call, optimizer: OptimizerFacts) -> bool:

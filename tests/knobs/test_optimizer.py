@@ -50,7 +50,12 @@ def test_what_is_tried(given: Survey, now: str, others: list[str]) -> None:
         (survey(), ""),
         (
             survey(name="Lion", module="project.optim"),
-            "Lion is no optimizer of torch.optim, whose updates can be chosen by an argument",
+            "project.optim.Lion is no optimizer of torch.optim, whose updates can be chosen by an argument",
+        ),
+        (
+            survey(name="AdamW", module="transformers.optimization"),
+            "transformers.optimization.AdamW is no optimizer of torch.optim, whose updates can be chosen by an argument; "
+            "torch.optim.AdamW has a fused update, and defaults of its own",
         ),
         (
             survey(name="LBFGS", module="torch.optim.lbfgs", takes=()),
