@@ -67,6 +67,8 @@ if __name__ == "__main__":
     train()
 '''
 
+# What a report comes from.
+PERFAUDIT = [sys.executable, "-m", "perfaudit"]
 LOSS = "    return F.cross_entropy(model(images), labels)\n"
 
 
@@ -121,7 +123,7 @@ def gated(folder: Path, commit: str, layers: str, budget: float) -> dict[str, An
     """The JSON report of the gate of one commit against the one before, with its exit code as "rc"."""
     _git(folder, "checkout", "--quiet", commit)
     command = [
-        sys.executable, "-m", "perfaudit", "gate", "train.py", "--against", "HEAD~1", "--layers", layers,
+        *PERFAUDIT, "gate", "train.py", "--against", "HEAD~1", "--layers", layers,
         "--budget", f"{budget:g}s", "--format", "json", "--no-history",
     ]  # fmt: skip
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=900)

@@ -22,6 +22,7 @@ from perfaudit.static.patching import file_patch
 from perfaudit.tune.apply import of_scan, of_tuning, patch_bytes
 from perfaudit.tune.saved_report import read_report
 
+pytestmark = pytest.mark.usefixtures("in_this_process")
 DOCS = Path(__file__).parents[2] / "docs"
 Run = Callable[..., Any]
 Project = Callable[..., Path]
@@ -289,6 +290,7 @@ def test_patches_that_take_long_to_try_are_refused(
         findings.append({**finding, "line": number, "fix": {**fix, "edits": edits}})
     report = json.dumps({"schema": "perfaudit.report/1", "command": "scan", "findings": findings})
     Path("report.json").write_text(report)
+    monkeypatch.setattr(workers, "can_fork", lambda: True)
     monkeypatch.setattr(workers, "CPU_SECONDS", 0.25)
     done = perfaudit("apply", "report.json")
     assert done.err == "perfaudit: a.py: its patch: took longer than 0.25 s; nothing was written\n"
@@ -570,14 +572,8 @@ def test_a_damaged_or_hostile_report_is_refused_in_words(
         assert "\x1b" not in done.err
 
 
-def test_every_value_of_every_type_is_taken_or_refused_and_never_a_traceback(
-    saved: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each value of three good reports replaced by one of each type, one after the other; nothing is written.
-
-    In this process: a child for each of some thousand reports took most of the time, and keeps limits that none of them meets.
-    """
-    monkeypatch.setattr(workers, "can_fork", lambda: False)
+def test_every_value_of_every_type_is_taken_or_refused_and_never_a_traceback(saved: Run) -> None:
+    """Each value of three good reports replaced by one of each type, one after the other; nothing is written."""
     strange = [None, True, -1, 1.5, "", "\0", "a/" * 3000, [], [None], {}, {"path": {}}]
     refused = taken = 0
     for report in (TUNE, WON, SCAN):
