@@ -10,8 +10,10 @@ from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
 from perfaudit.static.source.syntax import lies_in
 from perfaudit.static.understanding.backward import updates_weights
+from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.rarely import is_rare_part, skip_before
+from perfaudit.static.understanding.values import assigned_value
 
 _COUNTER = regex(r"(?:^|_)(?:steps?|iters?|iterations?|frames?|timesteps?|counter|count|size)$")
 _LEAVES = (ast.Break, ast.Return, ast.Raise, ast.Continue)
@@ -129,7 +131,44 @@ def _holds_updates(source: Source, block: list[ast.stmt], behind: ast.stmt | Non
 def _is_met(source: Source, test: ast.expr, within: Loop | Function, in_body: bool) -> bool:
     """Whether a condition leads to this branch on every iteration: it is steady, or asks if the loader gave something."""
     parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
-    return all(_is_steady(source, part, within) or (in_body and _is_given_by_loop(source, part)) for part in parts)
+    return all(
+        _is_steady(source, part, within)
+        or (in_body and (_is_given_by_loop(source, part) or _is_given_by_step(source, part, within)))
+        for part in parts
+    )
+
+
+def _is_given_by_step(source: Source, test: ast.expr, within: Loop | Function) -> bool:
+    """Whether a condition is `loss is not None` with what a function of this file returns that updates weights.
+
+    It gives nothing in the first turns only: while something holds too little, `if len(memory) < 32: return None`.
+    """
+    match test:
+        case ast.Compare(left=ast.Name() as name, ops=[ast.IsNot()], comparators=[ast.Constant(value=None)]):
+            inside = [b for b in source.lookup(name) if isinstance(b, ast.Name) and lies_in(b, within)]
+            asking = source.statement(name)  # what it binds itself, `loss = loss.cpu()`, comes behind the question
+            made = [assigned_value(source, binding) for binding in inside if not lies_in(binding, asking)]
+        case _:
+            return False
+    functions = [called_function(source, value) for value in made if isinstance(value, ast.Call)]
+    return len(functions) == len(made) > 0 and all(f is not None and _steps_once_filled(source, f) for f in functions)
+
+
+def _steps_once_filled(source: Source, function: Function) -> bool:
+    """Whether a function updates weights on each call, but while there is too little to do it with."""
+    if not any(updates_weights(call) and lies_in(call, function) for call in source.calls(".step")):
+        return False
+    returns = [node for node in source.nodes(ast.Return) if source.enclosing(node, *FUNCTIONS) is function]
+    empty = [r for r in returns if r.value is None or (isinstance(r.value, ast.Constant) and r.value.value is None)]
+    tests = [source.enclosing(r, ast.If, within=function) for r in empty]
+    return len(empty) < len(returns) and all(isinstance(t, ast.If) and _asks_how_many(t.test) for t in tests)
+
+
+def _asks_how_many(test: ast.expr) -> bool:
+    """`len(memory) < batch_size`, `self.memory.length() < self.batch_size`"""
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.ops[0], (ast.Lt, ast.LtE)):
+        return False
+    return isinstance(test.left, ast.Call) and last_name(test.left.func) in ("len", "length", "size", "__len__")
 
 
 def _is_met_but_at_first(statement: ast.If, branch: list[ast.stmt], in_body: bool) -> bool:
