@@ -77,7 +77,9 @@ def candidates(sources: Sequence[Source], ranks: Ranks) -> Iterator[Candidate]:
             text = ", ".join(f"{name}={value!r}" for name, value in settings.items())
             words = "; ".join(_WORDS[name].format(value) for name, value in settings.items())
             edits = edit.add_argument(source, call, text)
-            yield patch(source, call, settings, now, words, changes, edits, is_safe=STATIC not in settings)
+            yield patch(
+                source, call, settings, now, words, changes, edits, is_safe=not {STATIC, VIEW} & settings.keys()
+            )
     if is_true(source, argument(source, call, UNUSED)):
         try:
             yield _without_search(sources, source, call)

@@ -40,7 +40,7 @@ def test_each_setting_is_a_patch_of_the_call_and_stands_beside_what_the_call_has
     assert (both.path, both.location.line, both.settings["bucket_cap_mb"]) == ("train.py", 2, 25)
     assert both.fix.before
     # The race sees a few steps, and torch relies on a static graph in all that follow.
-    assert [each.fix.safety for each in found[:3]] == ["safe", "unsafe", "unsafe"]
+    assert {each.fix.safety for each in found[:3]} == {"unsafe"}  # and who keeps gradients keeps views of buckets
     assert "during the whole training" in both.words
     assert found[3].fix.changes == ("rounding",)
     assert all(is_unchanged(each) for each in found)
