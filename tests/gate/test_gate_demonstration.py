@@ -61,11 +61,11 @@ def test_four_times_the_work_does_not_pass_by_time(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(script, "PERFAUDIT", PERFAUDIT)  # with children from the nursery that tests share
     script.repository(tmp_path)
     # Short steps make many quads in little time.
-    text = (tmp_path / "train.py").read_text().replace("WIDTH = 384", "WIDTH = 128")
+    text = (tmp_path / "train.py").read_text().replace("WIDTH = 384", "WIDTH = 48")
     for depth in (11, 44):
         (tmp_path / "train.py").write_text(text.replace("DEPTH = 11", f"DEPTH = {depth}"))
         script._git(tmp_path, "commit", "--all", "--quiet", "--message", f"narrow, {depth} layers")
-    report = script.gated(tmp_path, "main", "time", 24)
+    report = script.gated(tmp_path, "main", "time", 14)
     (time,) = report["gate"]["times"]
     if (
         time["pairs"] < 4
