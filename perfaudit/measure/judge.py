@@ -71,7 +71,8 @@ def comparison(
 ) -> Comparison | None:
     """The candidate against the base in one stage of the measuring; None if no round holds both.
 
-    phases: the step's ratio from these phases alone (see `Ledger.log_ratios_of_piece`), the whole step's without any.
+    phases: the step's ratio from these phases alone (see `Ledger.log_ratios_of_piece`), the whole step's without any. On a machine
+    where threads waited for cores that others held, these have no interval: of phases nothing says how much of them was waiting.
     least: the share of the step whose gain was to be settled, and ended the measuring where it was; None where the
     measuring was not ended by what it saw (see `stats.interval_at`).
     """
@@ -86,6 +87,8 @@ def comparison(
     try:
         if given_up:
             raise TooFewRounds("what was seen ended it at a moment that was no planned look, so there is no interval")
+        if phases and any(_share_queued(ledger.blocks(variant.key)) >= QUEUED for variant in (base, candidate)):
+            raise TooFewRounds("the seconds of phases hold what threads waited for cores, so there is no interval")
         centre, low, high = _interval(groups, least)
     except TooFewRounds:
         centre = math.exp(statistics.median(value for group in groups for value in group))
@@ -110,6 +113,11 @@ def comparison(
         given_up,
         per="token" if ledger.tells_tokens(base.key, candidate.key) else "step",
     )
+
+
+def _share_queued(blocks: list[Block]) -> float:
+    """Seconds that threads waited for a core, together, over those of the blocks; the median of them."""
+    return statistics.median(block.queued / block.wall for block in blocks) if blocks else 0.0
 
 
 def _interval(groups: list[list[float]], least: float | None) -> tuple[float, float, float]:

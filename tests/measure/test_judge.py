@@ -207,6 +207,21 @@ def test_settling_looks_at_the_clock_and_the_piece_it_is_told() -> None:
     assert settled_variants(Ledger(swings), A, [B], 0.01, "race", phases=lambda v: ("average",)) == {"b"}
 
 
+@pytest.mark.parametrize("waiting", ["a", "b"])
+def test_phases_have_no_interval_where_threads_waited_for_cores(waiting: str) -> None:
+    """Of a phase nothing says how much of it was waiting: agreeing rounds would call what others on the cores did."""
+    both = {
+        "a": block(0.010, average=0.004, queued=0.010 if waiting == "a" else 0.0),
+        "b": block(0.010, average=0.002, queued=0.010 if waiting == "b" else 0.0),
+    }
+    ledger = Ledger([Generation("race", [{key: (each,) * 2 for key, each in both.items()}] * 3)] * 4)
+    found = comparison(ledger, A, B, "race", ("average",))
+    assert found is not None and (found.verdict, found.high) == ("undecided", math.inf)
+    assert settled_variants(ledger, A, [B], 0.01, "race", phases=lambda v: ("average",)) == set()
+    whole = comparison(ledger, A, B, "race")
+    assert whole is not None and whole.high < math.inf
+
+
 @pytest.mark.parametrize(
     ("computing", "queued", "clock"),
     [
