@@ -98,5 +98,6 @@ def test_a_module_is_judged_by_its_tests_and_a_second_run_resumes(tmp_path: Path
     first, second = (subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True) for _ in range(2))
     row = next(line for line in first.stdout.splitlines() if line.startswith("| perfaudit/measure/judge.py"))
     assert row in second.stdout
-    assert int(row.split("|")[3]) >= 5  # killed, of eight
-    assert len((tmp_path / "journal").read_text().splitlines()) == 8
+    killed, equivalent = (int(row.split("|")[column]) for column in (3, 5))
+    assert killed >= 5  # of eight
+    assert len((tmp_path / "journal").read_text().splitlines()) == 8 - equivalent  # which no test can tell
