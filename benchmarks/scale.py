@@ -164,7 +164,7 @@ def gate_lines() -> list[str]:
         "",
         f"Four targets on two nodes take {statistics.median(shares):.0%} of what they take on one "
         f"({shares[5]:.0%} to {shares[-6]:.0%} in 95 of 100 draws): pairs of one target go out together up to the next look. "
-        "That is simulated. Not measured: this machine has 2 cores, which both local nodes share.",
+        "That is simulated; measured on two nodes with a core each, in [two_nodes](../benchmarks/two_nodes.md).",
         "",
     ]
 

@@ -71,8 +71,8 @@ def comparison(
 ) -> Comparison | None:
     """The candidate against the base in one stage of the measuring; None if no round holds both.
 
-    phases: the step's ratio from these phases alone (see `Ledger.log_ratios_of_piece`), the whole step's without any. On a machine
-    where threads waited for cores that others held, these have no interval: of phases nothing says how much of them was waiting.
+    phases: the step's ratio from these phases alone (see `Ledger.log_ratios_of_piece`), the whole step's without any. Where
+    threads waited for cores that others held, these have no interval: of phases nothing says how much of them was waiting.
     least: the share of the step whose gain was to be settled, and ended the measuring where it was; None where the
     measuring was not ended by what it saw (see `stats.interval_at`).
     """
