@@ -141,6 +141,7 @@ def _verdict(
     centre = signed_rank.hodges_lehmann(units) if units else None
     found = bounds or Bounds()
     same = control(record.one, not record.settled) if record.one is not None else None
+    told_nothing = record.one is not None and not quads
     return TimeVerdict(
         record.target,
         verdict,
@@ -159,9 +160,7 @@ def _verdict(
         wall_over_cpu=record.wall_over_cpu(),
         load=record.load,
         way=record.way if quads else "",
-        why_so=""
-        if record.failures or (record.one is not None and not quads)
-        else record.why,  # of a race that told nothing
+        why_so="" if record.failures or told_nothing else record.why,
         control=(same.low, same.high) if same is not None else None,
     )
 

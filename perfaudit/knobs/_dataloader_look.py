@@ -21,7 +21,9 @@ _SHARED = "/dev/shm"
 def look(training: Any) -> Reply:
     """Seconds to load each of some batches and of the steps on them, without workers; memory that grew and that is free.
 
-    undisturbed: the mean seconds to load one without what it waited for a core.
+    undisturbed: the mean seconds to load one, of factories without what it waited for a core; cpu_share: of these, the share
+    of processor time.
+
     Raises ValueError for a loader with workers.
     """
     if training.loader.num_workers:

@@ -23,14 +23,16 @@ def fewer_threads(survey: Survey, workers: int, seen: Reply) -> int | None:
     seen: see `_dataloader_look`. None as well where a step could be slower than now on cores that nobody else uses, which no
     race on a busy machine would show. Now, without workers, a step takes fetch + step, both in seconds on such cores. With
     perfect scaling one on t of T threads takes T / t as long, and with enough workers nothing but the step: that is no more than
-    now where fetch >= step * (T / t - 1). Where there are workers already this does not hold, and the knob `threads` tries fewer.
+    now where fetch >= step * (T / t - 1). Of fetch the processor seconds count, as the rest may be waiting for a core. Where
+    there are workers already this does not hold, and the knob `threads` tries fewer.
     """
     host, loader = survey.facts.host, survey.facts.loader
     if survey.facts.device.type != "cpu" or loader.num_workers or loader.prefix or float(seen["cpu_share"]) < COMPUTING:
         return None
     threads = max(1, host.cores - workers)
+    computing = float(seen["undisturbed"]) * float(seen["cpu_share"])
     longer = float(seen["step"]) * (host.threads / threads - 1)
-    return threads if threads < host.threads and float(seen["undisturbed"]) >= longer else None
+    return threads if threads < host.threads and computing >= longer else None
 
 
 def edits_of_threads(code: Code, source: Source, threads: int) -> tuple[Edit, ...] | None:
