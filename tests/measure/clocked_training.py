@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from conftest import FakeClock
 
-from perfaudit.measure import own_time, screening
+from perfaudit.measure import own_time, screening, screening_start
 from perfaudit.training import code_variant
 from perfaudit.training.code_change import NotSwappable
 
@@ -72,6 +72,7 @@ def set_clock(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
     """Screenings see this clock, and a process in which nothing was compiled and no thread waits."""
     clocks = types.SimpleNamespace(perf_counter=clock.now, process_time=clock.now, thread_time=clock.now)
     monkeypatch.setattr(screening, "time", clocks)
+    monkeypatch.setattr(screening_start, "time", clocks)
     monkeypatch.setattr(own_time, "time", clocks)
     monkeypatch.setattr(own_time, "queued_seconds", float)  # 0: of no thread of this process is asked how it waited
     monkeypatch.setattr(code_variant, "refuse_compiled", lambda: None)  # what another test of this process compiled

@@ -15,13 +15,14 @@ from clocked_training import Training, no_twin, set_clock, user_module
 from conftest import FakeClock
 
 from perfaudit.errors import NoBatches, TargetError
-from perfaudit.measure import own_time, screening
+from perfaudit.measure import own_time, screening_start
 from perfaudit.measure.agreement import Alone
 from perfaudit.measure.entrants import BASE, CONTROL, DECIDED, FUTILE, FUTILE_QUADS
 from perfaudit.measure.pace import Pace
 from perfaudit.measure.preparation import Candidate, LeavesSomething
 from perfaudit.measure.race import Terms
-from perfaudit.measure.screening import Screening, prepare_screening
+from perfaudit.measure.screening import Screening
+from perfaudit.measure.screening_start import prepare_screening
 from perfaudit.measure.twins import Twins
 from perfaudit.training import code_variant
 from perfaudit.training.code_change import NotSwappable
@@ -298,7 +299,7 @@ def test_how_many_steps_a_block_has(start: Start, clock: FakeClock, cost: float,
     _, training = start(half="clock.sleep(cost / 2)")
     training.module.cost = cost
     training.steps = 0
-    assert screening._block_steps(training, runs_behind) == block
+    assert screening_start._block_steps(training, runs_behind) == block
 
 
 # ---- twins ---------------------------------------------------------------------------------------------------------------

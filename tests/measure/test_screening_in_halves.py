@@ -17,7 +17,8 @@ from perfaudit.measure.entrants import BASE, CONTROL, DECIDED
 from perfaudit.measure.pace import LEAST_DEVICE_STEPS
 from perfaudit.measure.preparation import DIVERGES, Candidate, LeavesSomething
 from perfaudit.measure.race import Terms
-from perfaudit.measure.screening import Screening, prepare_screening
+from perfaudit.measure.screening import Screening
+from perfaudit.measure.screening_start import prepare_screening
 from perfaudit.measure.twins import Twins
 from perfaudit.training.setting_variant import SettingVariant
 

@@ -14,7 +14,7 @@ from perfaudit.measure.holder import Holder
 from perfaudit.measure.memory import refuse_without_room
 from perfaudit.measure.preparation import Candidate
 from perfaudit.measure.race import Terms
-from perfaudit.measure.screening import prepare_screening
+from perfaudit.measure.screening_start import prepare_screening
 from perfaudit.measure.twins import Twin, Twins
 from perfaudit.training.code_change import NotSwappable
 from perfaudit.training.loader_variant import LoaderVariant, LoaderVariants

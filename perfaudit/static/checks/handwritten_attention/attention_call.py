@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import ast
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from perfaudit.static.checks.handwritten_attention.attention_lengths import have_one_length
+from perfaudit.static.checks.handwritten_attention.attention_mask import is_causal, is_infinite, is_low, seen_by
+from perfaudit.static.checks.handwritten_attention.attention_scale import inverse, is_number, is_root_of_width
 from perfaudit.static.checks.handwritten_attention.attention_values import Chain
 from perfaudit.static.source import LOOPS, Source
 from perfaudit.static.understanding.members import built_as, own_values
-from perfaudit.static.understanding.values import assigned_value, constant
+from perfaudit.static.understanding.values import constant
 
 AXES = 4  # batch, heads, positions, width
-FINITE = -1e4  # at or below it, the exponential of a masked score is 0 in every dtype
-_ROOTS = {"math.sqrt", "numpy.sqrt"}
-_NUMBERS = _ROOTS | {"float", "int"}
-_INFINITE = {"math.inf", "torch.inf", "numpy.inf"}
 _SOFTMAX = {"torch.softmax", "torch.nn.functional.softmax"}
 # Methods of a tensor that change nothing.
 _READING = {"size", "bool", "dim", "to", "float", "view", "expand", "unsqueeze", "squeeze"}
 _MATMUL = {"torch.matmul", "torch.bmm"}
-_KEEPS = {"view", "reshape", "bool", "unsqueeze", "byte"}  # of a mask: the same positions
 
 
 class Call(NamedTuple):
@@ -293,12 +289,13 @@ class _Reader:
     # Scale
 
     def read_scale(self, factor: ast.expr, divides: bool) -> bool:
-        if self.parts.scale is not None or self.parts.softmax or not self.is_number(factor):
+        if self.parts.scale is not None or self.parts.softmax or not is_number(self.source, factor):
             return False
         text = self.source.text_of(factor)
         if "\n" in text or "\r" in text:
             return False
-        is_own = self.is_root_of_width(factor if divides else _inverse(self.source, factor))
+        widths = (self.key.id, getattr(self.chain.query, "id", ""))
+        is_own = is_root_of_width(self.source, factor if divides else inverse(self.source, factor), widths)
         if self.parts.mask and not (is_own and self.parts.hides):  # a negative scale would turn it over
             return False
         if is_own:
@@ -311,70 +308,23 @@ class _Reader:
             self.parts.scale = text
         return True
 
-    def is_root_of_width(self, node: ast.expr | None) -> bool:
-        """`math.sqrt(q.size(-1))`: the scale that the library takes by itself."""
-        if isinstance(node, ast.Call) and self.source.qualified_name(node.func) in _ROOTS and len(node.args) == 1:
-            node = node.args[0]
-        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and constant(self.source, node.right) == 0.5:
-            node = node.left
-        else:
-            return False
-        owner = _size_owner(self.source, node)
-        return isinstance(owner, ast.Name) and owner.id in (self.key.id, getattr(self.chain.query, "id", ""))
-
-    def is_number(self, node: ast.expr, depth: int = 3) -> bool:
-        """Whether an expression is provably a Python number, not a tensor that a step trains."""
-        value = constant(self.source, node)
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            return True
-        if isinstance(node, ast.Call):
-            name = self.source.qualified_name(node.func) or (node.func.id if isinstance(node.func, ast.Name) else "")
-            return name in _NUMBERS or _is_size(node)
-        if isinstance(node, ast.Subscript):
-            return isinstance(node.value, ast.Attribute) and node.value.attr == "shape"
-        if isinstance(node, ast.BinOp):
-            if isinstance(node.op, ast.Pow) and isinstance(constant(self.source, node.right), float):
-                return self.is_count(node.left, depth)
-            return self.is_number(node.left, depth) and self.is_number(node.right, depth)
-        return depth > 0 and self.is_named(node, depth - 1, self.is_number)
-
-    def is_count(self, node: ast.expr, depth: int) -> bool:
-        """Whether what a root is taken of is a number: a size, a parameter of the constructor, a quotient."""
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv):
-            return True
-        if isinstance(node, ast.Name):
-            bindings = self.source.lookup(node)
-            function = self.source.enclosing(node, ast.FunctionDef)
-            if function is not None and function.name == "__init__":
-                return all(isinstance(b, (ast.arg, ast.Name)) for b in bindings)
-            if bindings and all(_is_unpacked_size(self.source, b) for b in bindings):
-                return True
-        return self.is_number(node, depth) or (depth > 0 and self.is_named(node, depth - 1, self.is_count))
-
-    def is_named(self, node: ast.expr, depth: int, holds) -> bool:  # type: ignore[no-untyped-def]  # one of the two above
-        """Whether a name, or an attribute the class sets, stands for such a number wherever it is set."""
-        values: list[ast.expr | None] = []
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
-            values = own_values(self.source, node, node.attr)
-        elif isinstance(node, ast.Name):
-            values = [assigned_value(self.source, b) for b in self.source.lookup(node)]
-        return bool(values) and all(value is not None and holds(value, depth) for value in values)
-
     # Mask
 
     def read_mask(self, hidden: ast.expr, filler: ast.expr) -> bool:
         if self.parts.mask is not None or self.parts.softmax:
             return False
-        mask, keeps = _mask(self.source, hidden)
-        self.parts.hides = _is_infinite(self.source, filler)
-        if self.is_causal(mask, keeps) and (self.parts.hides or _is_low(self.source, filler)):
+        mask, keeps = seen_by(self.source, hidden)
+        self.parts.hides = is_infinite(self.source, filler)
+        if is_causal(self.source, self.chain.function, mask, keeps) and (
+            self.parts.hides or is_low(self.source, filler)
+        ):
             self.parts.mask = "is_causal=True"
             return self.is_square()
         slices = mask.slice.elts if isinstance(mask, ast.Subscript) and isinstance(mask.slice, ast.Tuple) else []
         if len(slices) < 2 or not all(isinstance(s, ast.Slice) for s in slices):  # may have one axis: refused there
             return False
         text = self.source.text_of(mask)
-        if not _is_infinite(self.source, filler) or "\n" in text or "\r" in text:
+        if not is_infinite(self.source, filler) or "\n" in text or "\r" in text:
             return False
         if isinstance(hidden, ast.Compare):
             self.parts.mask = f"attn_mask={text} != {self.source.text_of(hidden.comparators[0])}"
@@ -387,130 +337,3 @@ class _Reader:
         output, values = self.chain.outputs[0]
         names = tuple(n.id for n in (self.chain.query, self.key, values) if isinstance(n, ast.Name))
         return have_one_length(self.source, self.chain.function, output, names)
-
-    def is_causal(self, mask: ast.expr, keeps: bool) -> bool:
-        """Whether a mask is, or is a square corner of, a lower triangle of what is seen."""
-        if isinstance(mask, ast.Name):
-            bindings = self.source.lookup(mask)
-            value = assigned_value(self.source, bindings[0]) if len(bindings) == 1 else None
-            if isinstance(value, ast.Subscript):
-                reads = [n for n in ast.walk(self.chain.function) if isinstance(n, ast.Name) and n.id == mask.id]
-                # Nothing else writes to a name that is bound and read once.
-                return len(reads) == 2 and self.is_causal(value, keeps)
-            return value is not None and _is_triangle(self.source, value, keeps)
-        if not isinstance(mask, ast.Subscript) or not isinstance(mask.slice, ast.Tuple):
-            return False
-        ends = [_corner(self.source, part) for part in mask.slice.elts]
-        if len(ends) < 2 or ends[-1] != ends[-2] or not ends[-1] or any(end != "" for end in ends[:-2]):
-            return False
-        base = mask.value
-        if isinstance(base, ast.Call) and isinstance(base.func, ast.Attribute) and base.func.attr == "bool":
-            base = base.func.value
-        if not isinstance(base, ast.Attribute) or not isinstance(base.value, ast.Name) or base.value.id != "self":
-            return False
-        definition = self.source.enclosing(mask, ast.ClassDef)
-        buffers = [
-            call.args[1]
-            for call in self.source.calls(".register_buffer")
-            if len(call.args) > 1
-            and self.source.enclosing(call, ast.ClassDef) is definition
-            and constant(self.source, call.args[0]) == base.attr
-        ]
-        if len(buffers) != 1 or own_values(self.source, mask, base.attr):
-            return False
-        value = buffers[0]
-        if isinstance(value, ast.Name):
-            bindings = self.source.lookup(value)
-            bound = assigned_value(self.source, bindings[0]) if len(bindings) == 1 else None
-            return bound is not None and _is_triangle(self.source, bound, keeps)
-        return _is_triangle(self.source, value, keeps)
-
-
-def _inverse(source: Source, node: ast.expr) -> ast.expr | None:
-    """`math.sqrt(d)` of `1 / math.sqrt(d)`."""
-    is_inverse = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and constant(source, node.left) == 1
-    return node.right if isinstance(node, ast.BinOp) and is_inverse else None
-
-
-def _size_owner(source: Source, node: ast.expr) -> ast.expr | None:
-    """`q` of `q.size(-1)` and `q.shape[-1]`."""
-    if isinstance(node, ast.Call) and _is_size(node) and isinstance(node.func, ast.Attribute):
-        return node.func.value if constant(source, node.args[0]) == -1 else None
-    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Attribute) and node.value.attr == "shape":
-        return node.value.value if constant(source, node.slice) == -1 else None
-    return None
-
-
-def _is_unpacked_size(source: Source, binding: ast.AST) -> bool:
-    """`C` of `B, T, C = x.shape`."""
-    parent = source.parent(binding)
-    assignment = source.parent(parent) if isinstance(parent, ast.Tuple) else None
-    if not isinstance(assignment, ast.Assign):
-        return False
-    value = assignment.value
-    if isinstance(value, ast.Call):
-        return isinstance(value.func, ast.Attribute) and value.func.attr == "size" and not value.args
-    return isinstance(value, ast.Attribute) and value.attr == "shape"
-
-
-def _is_size(node: ast.Call) -> bool:
-    return isinstance(node.func, ast.Attribute) and node.func.attr == "size" and len(node.args) == 1
-
-
-def _mask(source: Source, hidden: ast.expr) -> tuple[ast.expr, bool]:
-    """The mask in a condition for what is hidden, and whether it is true where something is seen."""
-    if isinstance(hidden, ast.Compare) and len(hidden.ops) == 1 and isinstance(hidden.ops[0], ast.Eq):
-        return hidden.left, constant(source, hidden.comparators[0]) == 0
-    if isinstance(hidden, ast.UnaryOp) and isinstance(hidden.op, ast.Invert):
-        return hidden.operand, True
-    return hidden, False
-
-
-def _is_infinite(source: Source, node: ast.expr) -> bool:
-    """`float("-inf")`, `-math.inf` and their like."""
-    negative = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
-    inner = node.operand if isinstance(node, ast.UnaryOp) and negative else node
-    if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Name) and inner.func.id == "float" and inner.args:
-        return constant(source, inner.args[0]) in (("inf", "Inf") if negative else ("-inf", "-Inf"))
-    return negative and source.qualified_name(inner) in _INFINITE
-
-
-def _is_low(source: Source, node: ast.expr) -> bool:
-    value = constant(source, node)
-    return isinstance(value, (int, float)) and not math.isnan(value) and value <= FINITE
-
-
-def _corner(source: Source, node: ast.expr) -> str | None:
-    """`T` of a slice `:T`, "" of `:`, None of anything else."""
-    if not isinstance(node, ast.Slice) or node.lower is not None or node.step is not None:
-        return None
-    return "" if node.upper is None else source.text_of(node.upper)
-
-
-def _is_triangle(source: Source, node: ast.expr, keeps: bool) -> bool:
-    """`torch.tril(torch.ones(n, n))` of what is seen, or `torch.triu(torch.ones(n, n), diagonal=1)` of what is not."""
-    while isinstance(node, (ast.Call, ast.Compare)):
-        if isinstance(node, ast.Compare):
-            if len(node.ops) != 1 or not isinstance(node.ops[0], ast.Eq):
-                return False
-            keeps = keeps is not (constant(source, node.comparators[0]) == 0)
-            node = node.left
-            continue
-        name = source.qualified_name(node.func)
-        if name in ("torch.tril", "torch.triu"):
-            given = [*node.args[1:], *(k.value for k in node.keywords)]
-            diagonal = [constant(source, a) for a in given]
-            right = diagonal in ([], [0]) and keeps if name == "torch.tril" else diagonal == [1] and not keeps
-            return right and bool(node.args) and _is_square(source, node.args[0])
-        if name is not None or not isinstance(node.func, ast.Attribute) or node.func.attr not in _KEEPS:
-            return False
-        node = node.func.value
-    return False
-
-
-def _is_square(source: Source, node: ast.expr) -> bool:
-    if not isinstance(node, ast.Call) or source.qualified_name(node.func) != "torch.ones":
-        return False
-    sizes = node.args[0].elts if len(node.args) == 1 and isinstance(node.args[0], (ast.Tuple, ast.List)) else node.args
-    texts = [source.text_of(size) for size in sizes]
-    return len(texts) >= 2 and texts[-1] == texts[-2] and all(text == "1" for text in texts[:-2])

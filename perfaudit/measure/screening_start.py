@@ -1,0 +1,142 @@
+"""How a screening begins: each candidate in place for a step, some steps of the base for the length of a block, and the race.
+
+Child only.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from perfaudit.errors import NoBatches
+from perfaudit.machine.limits import free_memory
+from perfaudit.measure.agreement import ALONE, Alone
+from perfaudit.measure.entrants import BASE, CONTROL
+from perfaudit.measure.own_time import fits_cores
+from perfaudit.measure.pace import Pace, balance_paces, block_steps, pace_of
+from perfaudit.measure.preparation import Candidate, Preparation, step_once
+from perfaudit.measure.race import Race, Terms
+from perfaudit.measure.screening import Screening
+from perfaudit.measure.slots import slots_of
+from perfaudit.measure.twins import Twins
+from perfaudit.training import Training
+from perfaudit.training.code_change import NotSwappable
+from perfaudit.training.start_of_step import Numbers, around, bytes_of, differences
+
+NUMBERS_SHARE = 0.1  # of the free memory of the host, which a copy of parameters and optimizer may take
+TIMED_STEPS = 3  # of the base, for the length of a block
+
+
+def prepare_screening(
+    training: Training,
+    candidates: Sequence[Candidate],
+    terms: Terms,
+    twins: Twins,
+    runs_behind: bool = False,
+    mark: Callable[[str], None] = lambda key: None,
+    may_count_own: bool = False,
+    agreement: Alone = ALONE,
+) -> Screening:
+    """Put each candidate in place for a step, time some of the base's, and be ready to run the race.
+
+    terms: where its base is not the training as it is, that is compared too. runs_behind: a device runs behind the host.
+    may_count_own: the training does nothing but compute in this process, so that its own time can be told, see `own_time`.
+    mark: called with the key of what is put in place, "" when it is taken back. agreement: with the other ranks of the training,
+    which prepare the same candidates.
+    Raises what a step of the training as it is raises, LeavesSomething, and NotSwappable for a base that cannot be put in place.
+    """
+    prepared = _prepare(training, candidates, twins, mark, agreement)
+    if terms.base in prepared.refused:
+        raise NotSwappable(prepared.refused[terms.base])
+    _add_controls(prepared, candidates, terms.base)
+    slots = [] if terms.is_apart or terms.rivals or terms.base != BASE else slots_of(candidates, prepared)
+    block = _block_steps(training, runs_behind, agreement)
+    keys = (BASE, *prepared.variants)
+    take_turns = bool(prepared.loaders) or "twin" in prepared.ways.values()
+    is_long = not terms.rivals
+    paces = balance_paces(
+        {key: _pace(prepared.loader_of(key), block, key in prepared.loaders and is_long, take_turns) for key in keys},
+        terms.base,
+    )
+    race = Race(
+        [key for key in keys if key not in (terms.base, CONTROL)],
+        CONTROL,
+        terms.least,
+        terms.seed,
+        paces=paces,
+        base=terms.base,
+        rivals=terms.rivals,
+        leasts=terms.leasts,
+        former=terms.former,
+        pairs=terms.pairs,
+        slots=slots,
+        firsts=terms.firsts,
+    )
+    return Screening(
+        training,
+        prepared.variants,
+        prepared.refused,
+        prepared.ways,
+        twins,
+        race,
+        mark,
+        prepared.loaders,
+        numbers=prepared.numbers,
+        counts_own=may_count_own and not runs_behind and not prepared.loaders and fits_cores(),
+        agreement=agreement,
+    )
+
+
+def _prepare(
+    training: Training, candidates: Sequence[Candidate], twins: Twins, mark: Callable[[str], None], agreement: Alone
+) -> Preparation:
+    """Candidates, each of which was in place for a step."""
+    step_once(training)
+    first = around(training)
+    step_once(training)
+    lacks_room = agreement.any(bytes_of(training) >= NUMBERS_SHARE * free_memory())
+    numbers = None if lacks_room else Numbers(training)
+    unsteady = frozenset(differences(first, around(training)))
+    prepared = Preparation(training, twins, unsteady, numbers, agreement=agreement)
+    # Twins come last: what they compile keeps code from being swapped.
+    for candidate in sorted(candidates, key=lambda item: item.way == "twin"):
+        if candidate.way != "control":
+            mark(candidate.key)
+            try:
+                prepared.put_in(candidate)
+            except NoBatches:
+                mark("")
+                raise
+    mark("")
+    return prepared
+
+
+def _add_controls(prepared: Preparation, candidates: Sequence[Candidate], base: str) -> None:
+    """Put in the control, and candidates that are identical code: as another copy of the base, where that is a candidate."""
+    for key in [CONTROL, *(candidate.key for candidate in candidates if candidate.way == "control")]:
+        own = prepared.variants.get(base)
+        if own is not None:
+            prepared.variants[key], prepared.ways[key] = own, prepared.ways[base]
+        else:
+            prepared.variants[key], prepared.ways[key] = prepared.control()
+        if base in prepared.loaders:
+            prepared.loaders[key] = prepared.loaders[base]
+
+
+def _pace(loader: Any, block: int, is_long: bool, take_turns: bool) -> Pace:
+    """How steps with this loader are timed: see `pace.pace_of`."""
+    workers, prefetch = getattr(loader, "num_workers", 0), getattr(loader, "prefetch_factor", None) or 0
+    return pace_of(block, workers, prefetch, is_long, take_turns)
+
+
+def _block_steps(training: Training, runs_behind: bool, agreement: Alone = ALONE) -> int:
+    """How many steps a block needs."""
+    training.synchronize()
+    began, restarts = time.perf_counter(), len(training.restart_seconds)
+    for _ in range(TIMED_STEPS):
+        step_once(training)
+    training.synchronize()
+    seconds = time.perf_counter() - began - sum(training.restart_seconds[restarts:])
+    training.phases.take()
+    return block_steps(max(agreement.slowest(seconds) / TIMED_STEPS, 1e-6), runs_behind)
