@@ -7,7 +7,7 @@ import os
 import statistics
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from perfaudit.knobs import Reply
 from perfaudit.target.batches import leaves_in, samples_in
@@ -22,7 +22,7 @@ def look(training: Any) -> Reply:
     """Seconds to load each of some batches and of the steps on them, without workers; memory that grew and that is free.
 
     undisturbed: the mean seconds to load one, of factories without what it waited for a core; cpu_share: of these, the share
-    of processor time.
+    of processor time. step_cpu: processor seconds of a step, of all its threads together.
 
     Raises ValueError for a loader with workers.
     """
@@ -33,7 +33,7 @@ def look(training: Any) -> Reply:
     if training.is_script:
         return _look_at_script(training)
     loads: list[_Load] = []
-    steps: list[float] = []
+    steps: list[_Step] = []
     batch = None
     end, resident = math.inf, 0
     for number in range(2 + BATCHES):
@@ -43,12 +43,12 @@ def look(training: Any) -> Reply:
             break
         load, batch = _load_batch(training)
         training.synchronize()
-        started = time.perf_counter()
+        started, cpu = time.perf_counter(), time.process_time()
         training.step(training.to_device(batch))
         training.synchronize()
         if number >= 2:
             loads.append(load)
-            steps.append(time.perf_counter() - started)
+            steps.append(_Step(time.perf_counter() - started, time.process_time() - cpu))
     return _reply_of(loads, steps, batch, samples_in(batch), max(0, resident_bytes() - resident))
 
 
@@ -58,21 +58,22 @@ def _look_at_script(training: Any) -> Reply:
 
     training.whole_step()
     training.loads, resident, end = [], resident_bytes(), time.monotonic() + LOOKING
-    steps: list[float] = []
+    steps: list[_Step] = []
     while len(steps) < BATCHES and (len(steps) < 3 or time.monotonic() < end):
-        seen, started = len(training.loads), time.perf_counter()
+        seen, started, cpu = len(training.loads), time.perf_counter(), time.process_time()
         samples = training.whole_step()
         training.synchronize()
-        steps.append(time.perf_counter() - started - sum(load.wall for load in training.loads[seen:]))
+        wall, cpu, mine = time.perf_counter() - started, time.process_time() - cpu, training.loads[seen:]
+        steps.append(_Step(wall - sum(load.wall for load in mine), cpu - sum(load.cpu for load in mine)))
     found, training.loads = training.loads, None
     if not found:
         raise ValueError("asked of a script whose steps load nothing")
     loads = [_Load(load.wall, load.cpu, max(load.wall, load.cpu), False) for load in found]
-    per_batch = [step * len(steps) / len(loads) for step in steps]
+    per_batch = [_Step(*(seconds * len(steps) / len(loads) for seconds in step)) for step in steps]
     return _reply_of(loads, per_batch, found[-1].batch, samples, max(0, resident_bytes() - resident))
 
 
-def _reply_of(loads: list[_Load], steps: list[float], batch: Any, samples: int, grown: int) -> Reply:
+def _reply_of(loads: list[_Load], steps: list[_Step], batch: Any, samples: int, grown: int) -> Reply:
     within = [load for load in loads if not load.restarts] or loads
     fetches = [load.seconds for load in within]
     fetch = statistics.fmean(fetches)
@@ -82,12 +83,20 @@ def _reply_of(loads: list[_Load], steps: list[float], batch: Any, samples: int, 
         "undisturbed": statistics.fmean(load.undisturbed for load in within),
         "cv": statistics.stdev(fetches) / fetch if len(fetches) > 1 else 0.0,
         "cpu_share": min(1.0, sum(load.cpu for load in within) / max(sum(load.undisturbed for load in within), 1e-9)),
-        "step": statistics.median(steps),
+        "step": statistics.median(step.wall for step in steps),
+        "step_cpu": statistics.median(step.cpu for step in steps),
         "samples": samples,
         "batch_bytes": _bytes_in(batch),
         "shared_memory": _free_shared_memory(),
         "grown_bytes": grown,
     }
+
+
+class _Step(NamedTuple):
+    """Seconds of a step without its loading, and processor seconds, of all threads together."""
+
+    wall: float
+    cpu: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,18 +21,20 @@ def fewer_threads(survey: Survey, workers: int, seen: Reply) -> int | None:
     """Threads that leave a core to each worker, at least one; None where all can stay, or the step is not on the CPU.
 
     seen: see `_dataloader_look`. None as well where a step could be slower than now on cores that nobody else uses, which no
-    race on a busy machine would show. Now, without workers, a step takes fetch + step, both in seconds on such cores. With
-    perfect scaling one on t of T threads takes T / t as long, and with enough workers nothing but the step: that is no more than
-    now where fetch >= step * (T / t - 1). Of fetch the processor seconds count, as the rest may be waiting for a core. Where
-    there are workers already this does not hold, and the knob `threads` tries fewer.
+    race on a busy machine would show. Now, without workers, a step takes fetch + S + P / T: its serial part, and what T threads
+    share. With t threads, and workers enough, it takes S + P / t. That is no more where fetch >= P * (1 / t - 1 / T). P is at
+    most the processor seconds of the step, and at most T times its seconds, which waiting for a core only makes longer. Of fetch
+    the processor seconds count, as the rest may be such waiting. Where there are workers already this does not hold, and the
+    knob `threads` tries fewer.
     """
     host, loader = survey.facts.host, survey.facts.loader
     if survey.facts.device.type != "cpu" or loader.num_workers or loader.prefix or float(seen["cpu_share"]) < COMPUTING:
         return None
     threads = max(1, host.cores - workers)
-    computing = float(seen["undisturbed"]) * float(seen["cpu_share"])
-    longer = float(seen["step"]) * (host.threads / threads - 1)
-    return threads if threads < host.threads and computing >= longer else None
+    fetch = float(seen["undisturbed"]) * float(seen["cpu_share"])
+    shared = min(float(seen["step_cpu"]), host.threads * float(seen["step"]))
+    is_safe = fetch >= shared * (1 / threads - 1 / host.threads)
+    return threads if threads < host.threads and is_safe else None
 
 
 def edits_of_threads(code: Code, source: Source, threads: int) -> tuple[Edit, ...] | None:

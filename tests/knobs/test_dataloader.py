@@ -35,6 +35,7 @@ def seen(fetch: float, step: float, **more: object) -> dict[str, Any]:
     base = {
         "fetch": fetch / 1e3,
         "step": step / 1e3,
+        "step_cpu": 1e3,  # no less than all threads together have in that time
         "cv": 0.0,
         "cpu_share": 0.05,
         "batch_bytes": MIB,
@@ -431,7 +432,7 @@ def test_a_look_at_a_training_without_workers(tmp_path: Path, monkeypatch: pytes
     reply = KNOB.answer_instrument(training)
     assert (reply["batches"], reply["samples"], reply["batch_bytes"]) == (5, 8, 8 * 4 * 4 + 8 * 8)
     assert reply["grown_bytes"] >= 0
-    assert reply["fetch"] > 0 and reply["step"] > 0 and 0 <= reply["cpu_share"] <= 1
+    assert reply["fetch"] > 0 and reply["step"] > 0 and 0 <= reply["cpu_share"] <= 1 and reply["step_cpu"] >= 0
 
 
 # ---- the edit -----------------------------------------------------------------------------------------------------
@@ -645,6 +646,8 @@ def on_cores(cores: int, threads: int, device: str = "cpu", **loader: object) ->
             {},
         ),  # a step of one thread may take longer than loading and the step do
         (on_cores(8, 8), seen(30, 50, cpu_share=1.0), {1: 7}),  # 8/7 of 50 ms
+        (on_cores(2, 2), seen(19, 100, cpu_share=1.0, step_cpu=0.038), {1: 1}),  # most of the step waits for a core
+        (on_cores(2, 2), seen(19, 100, cpu_share=1.0, step_cpu=0.039), {}),
         (on_cores(2, 2), seen(50, 20, cpu_share=0.2), {}),  # workers that wait leave the core to the step
         (on_cores(2, 2), Unanswered("out of memory"), {}),
         (on_cores(2, 2, "cuda"), COMPUTING, {}),
