@@ -6,6 +6,7 @@ import math
 import os
 import statistics
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from perfaudit.target.batches import leaves_in, samples_in
 
 BATCHES = 12  # to look at, after two that warm up,
 LOOKING = 3.0  # seconds, at most
+ALONE = 3  # steps on one thread
 
 _SHARED = "/dev/shm"
 
@@ -22,7 +24,8 @@ def look(training: Any) -> Reply:
     """Seconds to load each of some batches and of the steps on them, without workers; memory that grew and that is free.
 
     undisturbed: the mean seconds to load one, of factories without what it waited for a core; cpu_share: of these, the share
-    of processor time. step_cpu: processor seconds of a step, of all its threads together.
+    of processor time. step_cpu: processor seconds of a step, of all its threads together or on one thread, whichever is less:
+    threads that wait for another one which has no core may count as computing.
 
     Raises ValueError for a loader with workers.
     """
@@ -41,15 +44,13 @@ def look(training: Any) -> Reply:
             end, resident = time.monotonic() + LOOKING, resident_bytes()
         if number > 4 and time.monotonic() > end:
             break
-        load, batch = _load_batch(training)
-        training.synchronize()
-        started, cpu = time.perf_counter(), time.process_time()
-        training.step(training.to_device(batch))
-        training.synchronize()
+        load, step, batch = _make_step(training)
         if number >= 2:
             loads.append(load)
-            steps.append(_Step(time.perf_counter() - started, time.process_time() - cpu))
-    return _reply_of(loads, steps, batch, samples_in(batch), max(0, resident_bytes() - resident))
+            steps.append(step)
+    grown = max(0, resident_bytes() - resident)
+    alone = _on_one_thread(training, steps, lambda: _make_step(training)[1])
+    return _reply_of(loads, steps, alone, batch, samples_in(batch), grown)
 
 
 def _look_at_script(training: Any) -> Reply:
@@ -60,20 +61,61 @@ def _look_at_script(training: Any) -> Reply:
     training.loads, resident, end = [], resident_bytes(), time.monotonic() + LOOKING
     steps: list[_Step] = []
     while len(steps) < BATCHES and (len(steps) < 3 or time.monotonic() < end):
-        seen, started, cpu = len(training.loads), time.perf_counter(), time.process_time()
-        samples = training.whole_step()
-        training.synchronize()
-        wall, cpu, mine = time.perf_counter() - started, time.process_time() - cpu, training.loads[seen:]
-        steps.append(_Step(wall - sum(load.wall for load in mine), cpu - sum(load.cpu for load in mine)))
-    found, training.loads = training.loads, None
+        step, samples = _make_step_of_script(training)
+        steps.append(step)
+    found, grown = [*training.loads], max(0, resident_bytes() - resident)
     if not found:
+        training.loads = None
         raise ValueError("asked of a script whose steps load nothing")
+    alone = _on_one_thread(training, steps, lambda: _make_step_of_script(training)[0])
+    training.loads = None
     loads = [_Load(load.wall, load.cpu, max(load.wall, load.cpu), False) for load in found]
-    per_batch = [_Step(*(seconds * len(steps) / len(loads) for seconds in step)) for step in steps]
-    return _reply_of(loads, per_batch, found[-1].batch, samples, max(0, resident_bytes() - resident))
+    usual, alone = (
+        [_Step(*(seconds * len(steps) / len(loads) for seconds in step)) for step in each] for each in (steps, alone)
+    )
+    return _reply_of(loads, usual, alone, found[-1].batch, samples, grown)
 
 
-def _reply_of(loads: list[_Load], steps: list[_Step], batch: Any, samples: int, grown: int) -> Reply:
+def _make_step(training: Any) -> tuple[_Load, _Step, Any]:
+    """Load a batch, which comes last, and make a step on it."""
+    load, batch = _load_batch(training)
+    training.synchronize()
+    began, cpu = time.perf_counter(), time.process_time()
+    training.step(training.to_device(batch))
+    training.synchronize()
+    return load, _Step(time.perf_counter() - began, time.process_time() - cpu), batch
+
+
+def _make_step_of_script(training: Any) -> tuple[_Step, int]:
+    """A step, without what its loads take, and how many samples it has."""
+    seen, began, cpu = len(training.loads), time.perf_counter(), time.process_time()
+    samples = training.whole_step()
+    training.synchronize()
+    wall, cpu, mine = time.perf_counter() - began, time.process_time() - cpu, training.loads[seen:]
+    return _Step(wall - sum(load.wall for load in mine), cpu - sum(load.cpu for load in mine)), samples
+
+
+def _on_one_thread(training: Any, steps: Sequence[_Step], make_step: Callable[[], _Step]) -> list[_Step]:
+    """Some more steps, on one thread; none where that could take long, would not differ, or where there are no more."""
+    import torch
+
+    threads, found, end = torch.get_num_threads(), list[_Step](), time.monotonic() + LOOKING
+    if training.device.type != "cpu" or threads == 1 or statistics.median(step.cpu for step in steps) > LOOKING:
+        return []
+    torch.set_num_threads(1)
+    try:
+        while len(found) < ALONE and time.monotonic() < end:
+            found.append(make_step())
+    except Exception:  # a script that ends here has shown what was asked; who asks next is told that it has ended
+        return found
+    finally:
+        torch.set_num_threads(threads)
+    return found
+
+
+def _reply_of(
+    loads: list[_Load], steps: list[_Step], alone: list[_Step], batch: Any, samples: int, grown: int
+) -> Reply:
     within = [load for load in loads if not load.restarts] or loads
     fetches = [load.seconds for load in within]
     fetch = statistics.fmean(fetches)
@@ -84,7 +126,7 @@ def _reply_of(loads: list[_Load], steps: list[_Step], batch: Any, samples: int, 
         "cv": statistics.stdev(fetches) / fetch if len(fetches) > 1 else 0.0,
         "cpu_share": min(1.0, sum(load.cpu for load in within) / max(sum(load.undisturbed for load in within), 1e-9)),
         "step": statistics.median(step.wall for step in steps),
-        "step_cpu": statistics.median(step.cpu for step in steps),
+        "step_cpu": min(statistics.median(step.cpu for step in each) for each in (steps, alone) if each),
         "samples": samples,
         "batch_bytes": _bytes_in(batch),
         "shared_memory": _free_shared_memory(),

@@ -418,18 +418,31 @@ def test_a_look_at_a_training_without_workers(tmp_path: Path, monkeypatch: pytes
     from torch.utils.data import DataLoader, TensorDataset
 
     loader = DataLoader(TensorDataset(torch.zeros(64, 4), torch.zeros(64, dtype=torch.int64)), batch_size=8)
-    batches = iter(loader)
+    batches, threads = iter([*loader, *loader, *loader]), list[int]()
     training = SimpleNamespace(
         is_script=False,
         loader=loader,
+        device=torch.device("cpu"),
         restart_seconds=[],
         next_batch=lambda: next(batches),
         to_device=lambda batch: batch,
         synchronize=lambda: None,
-        step=lambda batch: None,
+        step=lambda batch: threads.append(torch.get_num_threads()),
     )
     monkeypatch.setattr("perfaudit.knobs._dataloader_look.BATCHES", 5)
-    reply = KNOB.answer_instrument(training)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        reply = KNOB.answer_instrument(training)
+        assert threads == [2] * 7 + [1] * 3 and torch.get_num_threads() == 2
+        training.device = torch.device("cuda")
+        KNOB.answer_instrument(training)
+        assert threads[10:] == [2] * 7
+        training.device = torch.device("cpu")
+        assert KNOB.answer_instrument(training)["batches"] == 5  # and there are no more
+        assert threads[17:] == [2] * 7 and torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
     assert (reply["batches"], reply["samples"], reply["batch_bytes"]) == (5, 8, 8 * 4 * 4 + 8 * 8)
     assert reply["grown_bytes"] >= 0
     assert reply["fetch"] > 0 and reply["step"] > 0 and 0 <= reply["cpu_share"] <= 1 and reply["step_cpu"] >= 0
