@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from perfaudit.knobs import Reply
 from perfaudit.target.batches import leaves_in, samples_in
+from perfaudit.target.queue_time import queued_seconds
 
 BATCHES = 12  # to look at, after two that warm up,
 LOOKING = 3.0  # seconds, at most
@@ -24,8 +25,9 @@ def look(training: Any) -> Reply:
     """Seconds to load each of some batches and of the steps on them, without workers; memory that grew and that is free.
 
     undisturbed: the mean seconds to load one, of factories without what it waited for a core; cpu_share: of these, the share
-    of processor time. step_cpu: processor seconds of a step, of all its threads together or on one thread, whichever is less:
-    threads that wait for another one which has no core may count as computing.
+    of processor time. step: seconds of one; where others hold the cores, those of one on one thread, without what it waited for
+    a core, may be less. step_cpu: processor seconds, of all its threads together or on one thread, whichever is less: threads
+    that wait for another one which has no core may count as computing.
 
     Raises ValueError for a loader with workers.
     """
@@ -80,19 +82,21 @@ def _make_step(training: Any) -> tuple[_Load, _Step, Any]:
     """Load a batch, which comes last, and make a step on it."""
     load, batch = _load_batch(training)
     training.synchronize()
-    began, cpu = time.perf_counter(), time.process_time()
+    began = _clocks()
     training.step(training.to_device(batch))
     training.synchronize()
-    return load, _Step(time.perf_counter() - began, time.process_time() - cpu), batch
+    return load, _since(began), batch
 
 
 def _make_step_of_script(training: Any) -> tuple[_Step, int]:
     """A step, without what its loads take, and how many samples it has."""
-    seen, began, cpu = len(training.loads), time.perf_counter(), time.process_time()
+    seen, began = len(training.loads), _clocks()
     samples = training.whole_step()
     training.synchronize()
-    wall, cpu, mine = time.perf_counter() - began, time.process_time() - cpu, training.loads[seen:]
-    return _Step(wall - sum(load.wall for load in mine), cpu - sum(load.cpu for load in mine)), samples
+    step = _since(began)
+    for load in training.loads[seen:]:
+        step = _Step(step.wall - load.wall, step.cpu - load.cpu, step.queued - load.queued)
+    return step, samples
 
 
 def _on_one_thread(training: Any, steps: Sequence[_Step], make_step: Callable[[], _Step]) -> list[_Step]:
@@ -119,13 +123,14 @@ def _reply_of(
     within = [load for load in loads if not load.restarts] or loads
     fetches = [load.seconds for load in within]
     fetch = statistics.fmean(fetches)
+    walls, undisturbed = [step.wall for step in steps], [max(step.cpu, step.wall - step.queued) for step in alone]
     return {
         "batches": len(fetches),
         "fetch": fetch,
         "undisturbed": statistics.fmean(load.undisturbed for load in within),
         "cv": statistics.stdev(fetches) / fetch if len(fetches) > 1 else 0.0,
         "cpu_share": min(1.0, sum(load.cpu for load in within) / max(sum(load.undisturbed for load in within), 1e-9)),
-        "step": statistics.median(step.wall for step in steps),
+        "step": min(statistics.median(seconds) for seconds in (walls, undisturbed) if seconds),
         "step_cpu": min(statistics.median(step.cpu for step in each) for each in (steps, alone) if each),
         "samples": samples,
         "batch_bytes": _bytes_in(batch),
@@ -135,10 +140,19 @@ def _reply_of(
 
 
 class _Step(NamedTuple):
-    """Seconds of a step without its loading, and processor seconds, of all threads together."""
+    """Seconds of a step without its loading; of its processors, and of waiting for one, all threads together."""
 
     wall: float
     cpu: float
+    queued: float
+
+
+def _clocks() -> _Step:
+    return _Step(time.perf_counter(), time.process_time(), queued_seconds())
+
+
+def _since(began: _Step) -> _Step:
+    return _Step(*(now - then for now, then in zip(_clocks(), began, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,14 +166,10 @@ class _Load:
 
 
 def _load_batch(training: Any) -> tuple[_Load, Any]:
-    from perfaudit.target.queue_time import queued_seconds
-
-    restarts, queued = len(training.restart_seconds), queued_seconds()
-    wall, cpu = time.perf_counter(), time.process_time()
+    restarts, began = len(training.restart_seconds), _clocks()
     batch = training.next_batch()
-    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    queued = max(0.0, queued_seconds() - queued)
-    return _Load(wall, cpu, max(cpu, wall - queued), len(training.restart_seconds) > restarts), batch
+    wall, cpu, queued = _since(began)
+    return _Load(wall, cpu, max(cpu, wall - max(0.0, queued)), len(training.restart_seconds) > restarts), batch
 
 
 def _bytes_in(batch: Any) -> int:

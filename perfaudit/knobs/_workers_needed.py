@@ -1,7 +1,8 @@
 """How many workers a training step needs, and what starting them costs, from one look without any.
 
-Formula: w* = ceil(fetch · (1 + ½ · cv) / step), with the seconds to load a batch in the training process, their coefficient
-of variation, and the seconds of a step. `seen` is the reply to "instrument", see `_dataloader_look`.
+Formula: w* = ceil(fetch · (1 + ½ · cv) / step), with the seconds to load a batch in the training process, without what it
+waited for a core, their coefficient of variation, and the seconds of a step. `seen` is the reply to "instrument", see
+`_dataloader_look`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Start = Sequence[float]  # seconds to start one worker, then until its first bat
 
 def wanted_workers(seen: Reply) -> int:
     """How many workers load batches as fast as the step uses them."""
-    fetch, cv, step = float(seen["fetch"]), float(seen["cv"]), float(seen["step"])
+    fetch, cv, step = float(seen["undisturbed"]), float(seen["cv"]), float(seen["step"])
     return max(1, math.ceil(fetch * (1 + cv / 2) / max(step, 1e-6)))
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from perfaudit.errors import TargetError
 from perfaudit.target.loading import Batch, Loading, arguments_of
 from perfaudit.target.names import Target
+from perfaudit.target.queue_time import queued_seconds
 
 PLAIN_LOADERS = ("torch.utils.data.dataloader", "accelerate.data_loader")  # whose loaders only move their batches
 # What a class of loaders gives its batches by.
@@ -18,12 +19,12 @@ GIVING = ("__iter__", "__len__", "_get_iterator", "_index_sampler", "_auto_colla
 
 
 class Load:
-    """A batch with the seconds that loading it took, on the wall and of the process."""
+    """A batch with the seconds that loading it took, on the wall, of the process, and of its threads' waiting for a core."""
 
-    __slots__ = ("batch", "cpu", "wall")
+    __slots__ = ("batch", "cpu", "queued", "wall")
 
-    def __init__(self, wall: float, cpu: float, batch: Batch) -> None:
-        self.wall, self.cpu, self.batch = wall, cpu, batch
+    def __init__(self, wall: float, cpu: float, queued: float, batch: Batch) -> None:
+        self.wall, self.cpu, self.queued, self.batch = wall, cpu, queued, batch
 
 
 class ScriptLoading:
@@ -106,9 +107,10 @@ class ScriptLoading:
         load = original if self.loading is None or self.loading is self._own else self._load_other
         if self.loads is None:
             return load(batches)
-        wall, cpu = time.perf_counter(), time.process_time()
+        wall, cpu, queued = time.perf_counter(), time.process_time(), queued_seconds()
         batch = load(batches)
-        self.loads.append(Load(time.perf_counter() - wall, time.process_time() - cpu, batch))
+        wall, cpu, queued = time.perf_counter() - wall, time.process_time() - cpu, queued_seconds() - queued
+        self.loads.append(Load(wall, cpu, queued, batch))
         return batch
 
     def _load_other(self, batches: Any) -> Batch:

@@ -16,6 +16,7 @@ from surveys import survey_of
 
 from perfaudit.knobs import Bench, Probe, Refused, Survey, Told, Unanswered
 from perfaudit.knobs._code import Code
+from perfaudit.knobs._dataloader_look import _Load, _reply_of, _Step
 from perfaudit.knobs._workers_needed import most_workers, start_seconds, wanted_workers
 from perfaudit.knobs.dataloader import KNOB
 from perfaudit.measure.facts import CallSite, Script
@@ -446,6 +447,18 @@ def test_a_look_at_a_training_without_workers(tmp_path: Path, monkeypatch: pytes
     assert (reply["batches"], reply["samples"], reply["batch_bytes"]) == (5, 8, 8 * 4 * 4 + 8 * 8)
     assert reply["grown_bytes"] >= 0
     assert reply["fetch"] > 0 and reply["step"] > 0 and 0 <= reply["cpu_share"] <= 1 and reply["step_cpu"] >= 0
+
+
+def test_what_others_hold_of_the_cores_makes_no_step_longer() -> None:
+    """Two threads wait for each other by computing, where one alone only waits for a core."""
+    loads = [_Load(0.3, 0.12, 0.12, False)] * 3
+    steps, alone = [_Step(2.5, 1.8, 1.0)] * 3, [_Step(0.2, 0.06, 0.13)] * 3
+    found = _reply_of(loads, steps, alone, None, 32, 0)
+    assert found["step"] == pytest.approx(0.07) and found["step_cpu"] == 0.06
+    assert wanted_workers(found) == 2  # not 1, which 0.3 s of loading and 2.5 s of the step would need
+    calm = _reply_of(loads, [_Step(0.04, 0.07, 0.0)] * 3, alone, None, 32, 0)
+    assert calm["step"] == 0.04 and calm["step_cpu"] == 0.06
+    assert _reply_of(loads, steps, [], None, 32, 0)["step"] == 2.5
 
 
 # ---- the edit -----------------------------------------------------------------------------------------------------
