@@ -246,6 +246,10 @@ class Knob(ABC):
         """Inside, a training that runs has a setting, and afterwards what it had; for knobs whose way is "setting"."""
         return self.setup(settings).applied(training)
 
+    def tried_within(self) -> contextlib.AbstractContextManager[None]:
+        """What the first step with a setting in place is made in. An error that it raises at its end has not ended a script."""
+        return contextlib.nullcontext()
+
     def told_in_place(self, patch: Patch, settings: Settings) -> Settings:
         """A setting as `in_place` takes it, in the child: with what it needs to know of the patch that makes it the setting."""
         return settings

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from perfaudit.knobs import Bench, Knob, Setup, Survey
 from perfaudit.knobs._code import Code, Patch
 from perfaudit.knobs._script_code import NO_NAME, about_models
 from perfaudit.measurements import Settings
-from perfaudit.training.tensor_layout import memory_format
+from perfaudit.training.tensor_layout import copies_for_views, memory_format
 
 _FORMATS = {"channels_last": "channels_last", "contiguous": "contiguous_format"}  # names in torch
 
@@ -42,6 +44,10 @@ class MemoryFormat(Knob):
 
     def setup(self, settings: Settings) -> Setup:
         return Setup(applied=lambda training: memory_format(training, _FORMATS[str(settings["memory_format"])]))
+
+    def tried_within(self) -> contextlib.AbstractContextManager[None]:
+        """Where the model's `view` does not take the layout, the step goes on with a copy, and the script with it."""
+        return copies_for_views()
 
     def patch(self, code: Code, settings: Settings) -> Patch | None:
         """The model converted where it is built. The way back is to take a conversion out, which may stand anywhere.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from perfaudit.measure.child import Child, ChildFailed
@@ -15,8 +16,11 @@ class TimedChild:
     """A training in a child, which stands still but for its blocks.
 
     timeout: seconds that a block may take, or HANGING times what its steps are known to take. device: its type. counts_tokens:
-    blocks say how many tokens their batches hold, see `ledger.Block`.
+    blocks say how many tokens their batches hold, see `ledger.Block`. own_ends: errors by which the training ends, and that are
+    its own, whatever is in place.
     """
+
+    own_ends: Collection[str] = ()
 
     def __init__(self, child: Child, timeout: float, device: str = "", counts_tokens: bool = False) -> None:
         self.child = child
@@ -36,7 +40,7 @@ class TimedChild:
         try:
             reply = self.child.ask(command, max(self._timeout, HANGING * expected))
         except ChildFailed as failure:
-            raise trial_failure(failure) from failure
+            raise trial_failure(failure, self.own_ends) from failure
         self.child.pause()
         each = reply.pop("each")
         return Block(**reply), each
@@ -62,7 +66,8 @@ class ChildSubject(TimedChild):
         return self.time_steps(steps, untimed)[0]
 
 
-def trial_failure(failure: ChildFailed) -> TrialFailed:
-    """What a child's failure means to those who measure."""
-    kind = TrialEnded if failure.kind == "ended" else TrialFailed
+def trial_failure(failure: ChildFailed, own_ends: Collection[str] = ()) -> TrialFailed:
+    """What a child's failure means to those who measure. own_ends: errors that are no fault of what is measured."""
+    is_own = failure.kind == "step" and any(error in str(failure) for error in own_ends)
+    kind = TrialEnded if failure.kind == "ended" or is_own else TrialFailed
     return kind(str(failure))

@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from perfaudit.target.accelerator import device_in_use
@@ -17,6 +18,8 @@ from perfaudit.target.accelerator import device_in_use
 _NVIDIA = ("/dev/nvidia", "/dev/dxg")  # the latter is a card seen from Windows' Linux
 # The driver's interface. NVML, which alone is harmless to a fork, opens the same files without it.
 _CUDA = "/libcuda.so"
+# A thread that ends by itself has a second for it: importing the libraries in each process takes several.
+LOOKS_AGAIN, LOOK_SECONDS = 10, 0.1
 _OTHERS = ("/dev/kfd", "/dev/dri/renderD", "/dev/accel/")  # AMD, Intel, Habana: open only once a driver is initialised
 
 
@@ -44,6 +47,19 @@ def reason_not_to_fork(threads_before: int = 1, process: Path = Path("/proc/self
     """
     foreign = max(threads_before, threading.active_count()) - 1
     return why_not_to_fork(device_in_use(), _open_files(process), _libraries(process), foreign)
+
+
+def lasting_reason_not_to_fork(threads_before: int = 1, wait: Callable[[float], None] = time.sleep) -> str:
+    """The same behind an import: where threads alone speak against it, there is another look, and another, whether they end.
+
+    A library may start one as it is imported that looks something up and ends.
+    """
+    for _ in range(LOOKS_AGAIN):
+        why = reason_not_to_fork(threads_before)
+        if not why or threading.active_count() <= 1:
+            return why
+        wait(LOOK_SECONDS)
+    return reason_not_to_fork(threads_before)
 
 
 def thread_count(process: Path = Path("/proc/self")) -> int:

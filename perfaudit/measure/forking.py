@@ -69,7 +69,9 @@ def preload_as(told: int, from_libraries: Variables, threads: int) -> str:
     from_libraries: gets the variables that libraries have set. threads: see `fork_worker`.
     """
     with os.fdopen(told, "rb") as file:
-        why, variables = import_as_noted(json.loads(file.read()), partial(fork_safety.reason_not_to_fork, threads))
+        why, variables = import_as_noted(
+            json.loads(file.read()), partial(fork_safety.lasting_reason_not_to_fork, threads)
+        )
     from_libraries |= variables
     know_modules()
     return why

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,7 +33,7 @@ class ChildLab:
     timeout: seconds that building the training, and each step, may take. fresh: see `Child`.
     target_of: the target as a child is told it, where each is told something of its own. start_of: what is done with the
     parameters that a script begins with (see `training.script_start`); where something is, the first variant is built before the
-    others, which may begin with its parameters.
+    others, which may begin with its parameters. own_ends: errors by which a script ends, and that are its own.
     """
 
     target: dict[str, Any]  # JSON: file and names
@@ -47,6 +47,7 @@ class ChildLab:
     start_of: StartOf = no_start
     target_of: Callable[[Child], dict[str, Any]] | None = None
     ran: dict[str, str] = field(default_factory=dict)  # SHA-256 of the files that ran unpatched, by path
+    own_ends: Collection[str] = ()
 
     def here(self) -> LabHere:
         """What a node needs to make the same lab. Variants are not checked there, nor do they begin with given parameters."""
@@ -128,12 +129,13 @@ class ChildLab:
             loader = facts.loader
             ahead = 0 if variant.fixed_batch else loader.num_workers * (loader.prefetch_factor or 0)
             subject = ChildSubject(child, self.timeout, facts.device.type, variant.counts_tokens)
+            subject.own_ends = self.own_ends
             subject.block(1)
             subject.seconds_per_step = subject.block(2 + min(ahead, 64)).seconds_per_step
             return subject
         except ChildFailed as failure:
             child.close()
-            return trial_failure(failure)
+            return trial_failure(failure, self.own_ends)
         except TrialFailed as failure:
             child.close()
             return failure

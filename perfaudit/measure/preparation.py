@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -21,6 +21,7 @@ from perfaudit.training.start_of_step import Numbers, around, differences, is_fi
 from perfaudit.training.switches import copies
 from perfaudit.training.together import Together
 
+MOST_SAID = 500  # characters of an error, as many as `measure.worker` tells of one
 DIVERGES = "with it, losses become NaN or infinite"
 
 
@@ -242,9 +243,22 @@ def words_of_a_step(error: BaseException) -> str:
     return f"with it, {error}" if isinstance(error, TargetError) else f"with it, a step raises {error_words(error)}"
 
 
+@contextlib.contextmanager
+def ends_in_words(training: Any) -> Iterator[None]:
+    """Inside, an error that has ended a script is told as it is of a candidate with which a step raises: both are compared."""
+    try:
+        yield
+    except (TargetError, NotSwappable):
+        raise
+    except Exception as error:
+        if training.has_ended:
+            raise TargetError(f"a step raises {error_words(error)}") from error
+        raise
+
+
 def error_words(error: BaseException) -> str:
     """An error with its type, the beginning of what it says, and its line in the user's code."""
-    return f"{type(error).__name__}: {words_of_error(error)[:300]}{where(error)}"
+    return f"{type(error).__name__}: {words_of_error(error)[:MOST_SAID]}{where(error)}"
 
 
 def _each_once(changes: Iterable[CodeChange]) -> list[CodeChange]:

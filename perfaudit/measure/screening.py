@@ -21,6 +21,7 @@ from perfaudit.measure.own_time import Stopwatch, cores_of_process
 from perfaudit.measure.preparation import (
     DIVERGES,
     LeavesSomething,
+    ends_in_words,
     error_words,
     take_back,
     words_of_a_step,
@@ -81,6 +82,7 @@ class Screening:
     _inside: str = BASE  # what was entered
     _has_turn: str = BASE  # whose loader workers go on
     _trouble: str = ""
+    _end: Json | None = None
     why_apart: str = ""
     _nan_together: int = 0
     _together: dict[str, Variant] = field(default_factory=dict)  # by the key of a turn in which several are in place
@@ -111,7 +113,8 @@ class Screening:
             entrants, has_ended = self.race.entrants.values(), self.training.has_ended
             is_told = any(entrant.log_ratios or (has_ended and entrant.left) for entrant in entrants)
             if not (is_told or self.why_apart or self.race.pairs_seen):
-                raise
+                with ends_in_words(self.training):
+                    raise
             self._trouble = str(error) if isinstance(error, TargetError) else f"a step raises {error_words(error)}"
         finally:
             self._put(BASE)
@@ -134,7 +137,11 @@ class Screening:
             self._seconds_of(Turn(turn.key, steps, False))
 
     def state(self) -> Json:
-        """What is known: for each entrant its log ratios, its interval and why it left; refused; whether all is decided."""
+        """What is known: for each entrant its log ratios, its interval and why it left; refused; whether all is decided.
+
+        Under "end", where the script has raised: what ("words"), with what in place ("with"), after how many updates. "updates":
+        so many a script has made so far.
+        """
         entrants = {
             key: {
                 "log_ratios": list(entrant.log_ratios),
@@ -165,7 +172,13 @@ class Screening:
             "in_halves": sorted(self.race.in_halves),
             "pairs": self.race.pairs_seen,
             "apart": self.why_apart,
+            "end": self._end,
+            "updates": self._updates,
         }
+
+    @property
+    def _updates(self) -> int:
+        return getattr(self.training, "updates", 0)
 
     def _take_back(self, but: str = BASE) -> None:
         """Take back what is in place, if it is not this. Raises LeavesSomething, and leaves its mark: it is to blame."""
@@ -295,6 +308,8 @@ class Screening:
         training.phases.take()  # of the step that was not finished
         if training.has_ended:  # a script that raises has no next step
             why = f"{words_of_a_step(error)}{self.agreement.here}"
+            inside = sorted(self.race.together.get(key, {key}) - {BASE, CONTROL})
+            self._end = {"words": why, "with": inside, "updates": self._updates}
             if key in self.race.together:
                 self.why_apart = why
             elif key not in (self.race.base, CONTROL):

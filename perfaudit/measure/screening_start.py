@@ -15,7 +15,7 @@ from perfaudit.measure.agreement import ALONE, Alone
 from perfaudit.measure.entrants import BASE, CONTROL
 from perfaudit.measure.own_time import fits_cores
 from perfaudit.measure.pace import Pace, balance_paces, block_steps, pace_of
-from perfaudit.measure.preparation import Candidate, Preparation, step_once
+from perfaudit.measure.preparation import Candidate, Preparation, ends_in_words, step_once
 from perfaudit.measure.race import Race, Terms
 from perfaudit.measure.screening import Screening
 from perfaudit.measure.slots import slots_of
@@ -46,12 +46,14 @@ def prepare_screening(
     which prepare the same candidates.
     Raises what a step of the training as it is raises, LeavesSomething, and NotSwappable for a base that cannot be put in place.
     """
-    prepared = _prepare(training, candidates, twins, mark, agreement)
+    with ends_in_words(training):
+        prepared = _prepare(training, candidates, twins, mark, agreement)
     if terms.base in prepared.refused:
         raise NotSwappable(prepared.refused[terms.base])
     _add_controls(prepared, candidates, terms.base)
     slots = [] if terms.is_apart or terms.rivals or terms.base != BASE else slots_of(candidates, prepared)
-    block = _block_steps(training, runs_behind, agreement)
+    with ends_in_words(training):
+        block = _block_steps(training, runs_behind, agreement)
     keys = (BASE, *prepared.variants)
     take_turns = bool(prepared.loaders) or "twin" in prepared.ways.values()
     is_long = not terms.rivals

@@ -297,12 +297,15 @@ def _uneven(run: Run) -> str:
     """How much time steps took that are not counted."""
     share = _share_of_uneven(run)
     of_all = f", {100 * share:.0f} % of the time of all," if share >= MUCH_UNEVEN else ""
-    besides = "an evaluation, the beginning of an epoch"
+    besides, with_these = "an evaluation, the beginning of an epoch", ""
     if share >= MOST_UNEVEN:
         besides += ", the episodes that an agent plays"
+        mean = (run.uneven_seconds + run.counted * (run.mean_seconds_per_step or 0.0)) / (run.uneven + run.counted)
+        these = "it" if run.uneven == 1 else "them"
+        with_these = f" With {these}, a step takes {milliseconds(mean)} on average, which is what `tune` compares."
     return (
         f"{count(run.uneven, 'step')} with something besides ({besides}) took "
-        f"{run.uneven_seconds:.1f} s{of_all} and {'is' if run.uneven == 1 else 'are'} not counted."
+        f"{run.uneven_seconds:.1f} s{of_all} and {'is' if run.uneven == 1 else 'are'} not counted.{with_these}"
     )
 
 

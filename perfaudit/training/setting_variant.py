@@ -9,9 +9,13 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class SettingVariant:
-    """What holds inside a context; `make` gives a new one each time, which takes back all it has done when it is left."""
+    """What holds inside a context; `make` gives a new one each time, which takes back all it has done when it is left.
+
+    trying: what the first step with it is made in, see `Knob.tried_within`.
+    """
 
     make: Callable[[], contextlib.AbstractContextManager[None]]
+    trying: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
     _inside: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     def enter(self) -> None:
@@ -24,5 +28,6 @@ class SettingVariant:
 
     def parts_not_run(self, work: Callable[[], object]) -> list[str]:
         """Nothing: a setting holds wherever it is read. `work` runs all the same, so that a step that it breaks shows."""
-        work()
+        with self.trying():
+            work()
         return []

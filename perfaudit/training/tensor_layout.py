@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import sys
+import types
 from collections.abc import Iterator
 from typing import Any
+
+from perfaudit.script.replaced_functions import Function, put_back, replace
+
+NOT_COMPATIBLE = (
+    "view size is not compatible"  # how torch says that a tensor does not lie so that it can be seen in that shape
+)
 
 
 @contextlib.contextmanager
@@ -29,6 +37,45 @@ def memory_format(training: Any, name: str) -> Iterator[None]:
                 kept = torch.empty_strided(size, stride, dtype=tensor.dtype, device=tensor.device)
                 tensor.data = kept.copy_(tensor.data)
         _follow(training)
+
+
+@contextlib.contextmanager
+def copies_for_views() -> Iterator[None]:
+    """Inside, `view` copies a tensor that does not lie as it wants; behind it the error is raised that the first of these was.
+
+    So a step with another layout comes to its end, in a script that would be over with the error.
+    """
+    import torch
+
+    refused: list[RuntimeError] = []
+
+    def copying(view: Function) -> Function:
+        def ours(tensor: Any, *shape: Any, **named: Any) -> Any:
+            try:
+                return view(tensor, *shape, **named)
+            except RuntimeError as error:
+                if NOT_COMPATIBLE not in str(error):
+                    raise
+                refused.append(error.with_traceback(_stack(sys._getframe(1), error.__traceback__)))
+            return tensor.reshape(*(shape or named.values()))
+
+        return ours
+
+    ours = replace(torch.Tensor, "view", copying)
+    try:
+        yield
+    finally:
+        put_back(torch.Tensor, "view", ours)
+    if refused:
+        raise refused[0]
+
+
+def _stack(frame: types.FrameType | None, below: types.TracebackType | None) -> types.TracebackType | None:
+    """The traceback of an error that leaves all these frames."""
+    while frame is not None:
+        below = types.TracebackType(below, frame, frame.f_lasti, frame.f_lineno)
+        frame = frame.f_back
+    return below
 
 
 def _tensors(training: Any) -> Iterator[Any]:

@@ -9,9 +9,12 @@ from perfaudit.measure.entrants import CONTROL, FAILED
 from perfaudit.measure.judge import NEXT_TO_NOTHING
 from perfaudit.measurements import ClockName, Interval
 from perfaudit.target.phases import PHASES
+from perfaudit.tune.own_end import error_of
 from perfaudit.tune.workshop import Json
 
-WITH, RAISES = "with it, ", "a step raises "  # of a candidate, see `measure.preparation`
+WITH = "with it, "  # of a candidate, see `measure.preparation`
+RAISES = "a step of the training raises now and then, with patches and without; such steps are not counted"
+NOT_KNOWN = "whether without it, too, was not seen"
 OWN_TIME = (
     "others use the cores: what steps waited for cores is left out of all times, as if nobody else used the machine"
 )
@@ -34,7 +37,8 @@ class Raced:
     base: totals of the base's timed steps, see `measure.screening.Screening`. former_controls: of the processes before the last
     one, where it took several. ended: all are decided. notes: what the report is to say of the race itself,
     some of it again and again. in_halves: keys of those whose ratios hold with half of the others in place, see
-    `measure.halves`.
+    `measure.halves`. unsure: by key, the updates after which a script ended with it in place, where it has not come further
+    without it: the error may be its own.
     """
 
     entrants: dict[str, Seen] = field(default_factory=dict)
@@ -46,6 +50,7 @@ class Raced:
     ended: bool = False
     notes: list[str] = field(default_factory=list)
     in_halves: set[str] = field(default_factory=set)
+    unsure: dict[str, int] = field(default_factory=dict)
 
     def interval(self, key: str) -> Interval | None:
         """The ratio of an entrant; None where it was not raced long enough."""
@@ -60,12 +65,14 @@ class Raced:
         """
         left = {key: seen.left for key, seen in self.entrants.items() if key != CONTROL}
         failed = {key: why for key, why in (self.refused | left).items() if why.startswith(FAILED)}
-        return {key: self._with_and_without(why) for key, why in failed.items()}
+        return {key: self._with_and_without(key, why) for key, why in failed.items()}
 
-    def _with_and_without(self, why: str) -> str:
-        raises = why.removeprefix(WITH)
-        is_own = raises.startswith(RAISES) and any(raises in note for note in self.notes)
-        return f"{WITH}and without, {raises}" if is_own else why
+    def _with_and_without(self, key: str, why: str) -> str:
+        if key in self.unsure:
+            return f"{why}; {NOT_KNOWN}"
+        error = error_of(why)
+        is_own = error and any(note.startswith(RAISES) and error in note for note in self.notes)
+        return f"{WITH}and without, {why.removeprefix(WITH)}" if is_own else why
 
     @property
     def out(self) -> dict[str, str]:

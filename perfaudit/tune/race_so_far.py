@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from perfaudit.measure.entrants import BASE, CONTROL
 from perfaudit.measure.halves import Pair
+from perfaudit.tune.own_end import End, error_of, is_own
 from perfaudit.tune.race_results import Raced, seen_of
 from perfaudit.tune.workshop import Json
 
@@ -56,6 +57,9 @@ class RaceSoFar:
     controls: list[Json] = field(default_factory=list)
     why_apart: str = ""
     pairs: list[Pair] = field(default_factory=list)
+    _aside: list[Pair] = field(default_factory=list)  # from before they were raced apart
+    _ends: list[End] = field(default_factory=list)  # of processes, for which somebody was blamed
+    _end: Json | None = None  # by which the script has ended, as the child tells it
 
     def recall(self, notes: Sequence[Json]) -> None:
         """Go on from what earlier runs have noted."""
@@ -112,7 +116,10 @@ class RaceSoFar:
         others = self.raced.in_halves - state["entrants"].keys()  # who was decided in another process
         self.raced.take({**state, "entrants": self.told, "in_halves": {*others, *state.get("in_halves", ())}})
         self.why_apart = self.why_apart or state.get("apart", "")
-        self.pairs = state.get("pairs", [])
+        self.pairs, self._end = state.get("pairs", []), state.get("end")
+        for key, updates in [*self.raced.unsure.items()]:
+            if state.get("updates", 0) > updates:  # without it, the script goes on
+                del self.raced.unsure[key]
         has_left = any(item["left"] and not before.get(key, {}).get("left") for key, item in self.told.items())
         return has_left, any(item["interval"] != before.get(key, {}).get("interval") for key, item in self.told.items())
 
@@ -133,11 +140,42 @@ class RaceSoFar:
 
     def race_apart(self, why: str) -> None:
         """From now on put one in place at a time, as several together end the process; who is open begins anew."""
-        self.why_apart, self.pairs = why, []
+        self.why_apart, self._aside, self.pairs = why, self.pairs or self._aside, []
         for key in self.raced.in_halves - {key for key in self.told if self._has_left(key)}:
             if key in self.told:
                 self.told[key] = {**self.told[key], "log_ratios": [], "seconds": [], "interval": None}
             self.raced.in_halves.discard(key)
+
+    def take_end(self, failure: str, guilty: str) -> End | None:
+        """How the script has ended by raising in this process; None where it has not.
+
+        guilty: what the process died with, if it did.
+        """
+        told, self._end = self._end, None
+        if told is not None and (error := error_of(told["words"])):
+            return End(error, frozenset(told["with"]), told["updates"])
+        error = error_of(failure)
+        return End(error, frozenset({guilty} - {"", BASE, CONTROL})) if error else None
+
+    def is_own(self, end: End) -> bool:
+        """Whether the script has ended so by itself, see `own_end`; with all patches in place as the base, nobody can tell."""
+        return not self.terms.base and is_own(end, self._ends)
+
+    def blame(self, end: End) -> None:
+        """Remember who has left because the script ended, until it has come further without them."""
+        self._ends.append(end)
+        self.raced.unsure |= dict.fromkeys(end.inside, end.updates) if end.updates else {}
+
+    def acquit(self, error: str) -> None:
+        """Take back in who has left because of an error that is the script's own, with the quads and pairs that there were."""
+        self.raced.refused = {key: why for key, why in self.raced.refused.items() if error_of(why) != error}
+        for key, item in self.told.items():
+            if error_of(item["left"]) == error:
+                self.told[key] = {**item, "left": "", "interval": None}
+                self.raced.entrants[key] = seen_of(self.told[key])
+                self.raced.unsure.pop(key, None)
+        if error_of(self.why_apart) == error:
+            self.why_apart, self.pairs = "", self.pairs or self._aside
 
     def has_gone_on(self) -> bool:
         """Whether this process has added quads to those that there were, or candidates to those that have left."""

@@ -18,7 +18,7 @@ from perfaudit.measure.judge import QUEUED
 from perfaudit.measure.watch import Standing
 from perfaudit.measurements import Calibration
 from perfaudit.tune.profile import Profile
-from perfaudit.tune.race_results import Raced
+from perfaudit.tune.race_results import RAISES, Raced
 from perfaudit.tune.race_so_far import RaceSoFar, Terms
 from perfaudit.tune.session import Session
 
@@ -29,8 +29,8 @@ SLICE = 1.0  # seconds between two looks at how a race stands
 LATE = 60.0  # seconds behind its end that a race waits for a step: one that hangs must not cost more than the budget
 TOLD = 10.0  # seconds between two words on how a race stands that outlast a killed run
 SEED = 7
-RAISES = "a step of the training raises now and then, with patches and without; such steps are not counted"
 APART = "patches are raced one at a time, since something went wrong with several of them in place"
+BUILT_AGAIN = "the training ended while it was raced, and was built again"
 BY_ITSELF = ("with it, ", "after a step with it")  # words of a candidate that say what is in place
 NOT_LEARNING = "the losses are no numbers any more: times are of a training that does not learn"
 
@@ -92,27 +92,46 @@ class Screen:
                 note = partial(self._note, key, so_far)
                 self._run(so_far, deadline, note, enough)
                 return
-            except ChildFailed as failure:
+            except ChildFailed as error:
+                failure = error
                 guilty = self._engine.in_place() if self._engine is not None else ""
                 self._close()
                 were_several = so_far.why_apart != was_apart
-                if guilty not in ("", BASE, *so_far.terms.digests):
+                if own := self._own_end(so_far, str(failure), guilty):
+                    failure, guilty, were_several = ChildFailed("ended", own), "", False
+                elif guilty not in ("", BASE, *so_far.terms.digests):
                     so_far.race_apart(str(failure))
                     were_several, guilty = True, ""
+                elif were_several:
+                    so_far.race_apart(so_far.why_apart)
                 is_own_fault = guilty in ("", BASE, CONTROL, base)
                 gets_further = so_far.has_gone_on() or (self._is_first and failure.kind == "ended")
                 self._is_first = False
                 if deadline.seconds_left() <= 0 or (is_own_fault and not (gets_further or were_several)):
-                    raise
+                    raise failure from error
                 if were_several:
                     so_far.end_process()
                 elif is_own_fault:
                     so_far.end_process()
-                    raced.notes.append(f"the training ended while it was raced, and was built again: {failure}")
+                    raced.notes.append(f"{BUILT_AGAIN}: {failure}")
                 else:
                     words = str(failure)
                     so_far.end_process(guilty, words if words.startswith(BY_ITSELF) else f"with it in place, {words}")
         raced.ended = True
+
+    def _own_end(self, so_far: RaceSoFar, failure: str, guilty: str) -> str:
+        """That the script has ended by an error of its own, for which nobody is blamed any more; "" where it has not."""
+        end = so_far.take_end(failure, guilty)
+        if end is None:
+            return ""
+        if not (end.error in self.session.own_ends or so_far.is_own(end)):
+            so_far.blame(end)
+            return ""
+        self.session.own_ends.add(end.error)
+        so_far.acquit(end.error)
+        if not so_far.why_apart:
+            so_far.raced.notes[:] = [note for note in so_far.raced.notes if not note.startswith(APART)]
+        return end.words(self.session.target)
 
     def _note(self, key: str, so_far: RaceSoFar) -> None:
         self.session.record.note("race", key, so_far.note())

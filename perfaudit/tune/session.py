@@ -28,7 +28,7 @@ class Session:
     where nobody said. skips_idle: leave out knobs whose part of the step is too small to gain anything; those asked for are
     searched. digests: SHA-256 of the project's files by path, when it began. nodes: opens those that
     measure generations of the patched source; sent: how many they have measured, and who they are, race by race;
-    refusals: why there were none.
+    refusals: why there were none. own_ends: errors by which the script ends, whatever is in place (see `tune.own_end`).
     """
 
     target: Target
@@ -44,6 +44,7 @@ class Session:
     nodes: OpenNodes = no_nodes
     sent: list[tuple[int, str]] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
+    own_ends: set[str] = field(default_factory=set)
 
     @cached_property
     def questions(self) -> Questions:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from perfaudit.measure import child, fork_safety, forking, nursery
-from perfaudit.measure.fork_safety import reason_not_to_fork, why_not_to_fork
+from perfaudit.measure.fork_safety import LOOKS_AGAIN, lasting_reason_not_to_fork, reason_not_to_fork, why_not_to_fork
 from perfaudit.measure.nursery import CannotFork
 
 LIBRARIES = "7f00-7f01 r-xp 00000000 08:01 99 /usr/lib/x86_64-linux-gnu/libcuda.so.550.54\n"
@@ -61,6 +61,29 @@ def test_cuda_initialised_through_torch_is_seen(monkeypatch: pytest.MonkeyPatch,
 def test_a_thread_of_python_is_seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(fork_safety.threading, "active_count", lambda: 2)
     assert "1 other thread" in reason_not_to_fork(process=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("running", "waits", "said"),
+    [
+        ([1], 0, ""),
+        ([2, 2, 1], 1, ""),  # counted twice a look
+        ([2] * 50, LOOKS_AGAIN, "1 other thread"),
+    ],
+)
+def test_a_thread_that_a_library_starts_and_that_ends_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, running: list[int], waits: int, said: str
+) -> None:
+    seen, waited = [*running], list[float]()
+    monkeypatch.setattr(fork_safety.threading, "active_count", lambda: seen.pop(0) if len(seen) > 1 else seen[0])
+    found = lasting_reason_not_to_fork(wait=waited.append)
+    assert (len(waited), found.startswith(said), bool(found)) == (waits, True, bool(said))
+
+
+def test_what_does_not_pass_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fork_safety, "reason_not_to_fork", lambda *_: "torch.cuda is initialised in it")
+    said = lasting_reason_not_to_fork(wait=lambda seconds: pytest.fail("it was waited for"))
+    assert said == "torch.cuda is initialised in it"
 
 
 def test_the_process_that_forks_asks_before_every_fork(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -262,6 +262,37 @@ def test_settings_of_precision_and_batch_size_hold_in_the_scripts_own_steps(run:
 
 
 @pytest.mark.slow
+def test_a_layout_that_a_view_does_not_take_is_told_without_the_end_of_the_script(run: Run) -> None:
+    flat = HEAD.replace("self.one(x)", "self.one(self.two(x.view(-1, 2, 2, 1)).view(len(x), -1))").replace(
+        "self.one = nn.Linear(4, 3)", "self.one, self.two = nn.Linear(9, 3), nn.Conv2d(2, 3, (2, 1), padding=(1, 0))"
+    )
+    found = run(
+        flat + LOOP,
+        """
+        import torch
+        from perfaudit.knobs import knob
+        from perfaudit.target.load import where
+        from perfaudit.training.setting_variant import SettingVariant
+        layout = knob("memory_format")
+        before = torch.Tensor.view
+        settings = {"memory_format": "channels_last"}
+        variant = SettingVariant(lambda: layout.in_place(training, settings), layout.tried_within)
+        variant.enter()
+        try:
+            variant.parts_not_run(training.whole_step)
+        except RuntimeError as error:
+            found["said"], found["line"] = str(error), where(error)
+        variant.leave()
+        found["is_back"] = torch.Tensor.view is before and "view" not in vars(torch.Tensor)
+        found["samples"], found["ended"] = training.whole_step(), training.has_ended
+        """,
+    )
+    assert found["said"].startswith("view size is not compatible")
+    assert found["line"].endswith(" in forward)")
+    assert (found["is_back"], found["samples"], found["ended"]) == (True, 4, False)
+
+
+@pytest.mark.slow
 def test_updates_of_several_optimizers_make_one_step(run: Run) -> None:
     found = run(
         HEAD

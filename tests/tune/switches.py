@@ -75,6 +75,7 @@ class Shop:
     way: str = "code"  # how a race says that patches are put in place
     control: float = 1.0  # times what a step of the control takes in a race
     in_halves: bool = False  # patches are raced with half of the others in place, as code and settings are
+    ends: Callable[[int, Switches], str] = lambda updates, on: ""  # with what a script raises after so many updates
     firsts_of_labs: int = 0  # steps of races before the first process of the final one
 
     def _switches(self, variant: Variant) -> Switches:
@@ -138,6 +139,7 @@ class Engine:
         self.on: dict[str, Switches] = {}
         self.totals: Json = {}
         self.why_apart = ""
+        self.updates, self.end = 0, dict[str, Any]()
 
     def screen(
         self,
@@ -185,12 +187,14 @@ class Engine:
 
     def race(self, seconds: float, last: bool) -> Json:
         ends = self.shop.clock.now() + seconds
-        while self.turn is not None and self.shop.clock.now() < ends:
+        while self.turn is not None and self.shop.clock.now() < ends and not self.end:
             took = self._step(self.turn)
             try:
                 self.turn = self.turns.send(took)
             except StopIteration:
                 self.turn = None
+        if self.end and not any(entrant.log_ratios for entrant in self.running.entrants.values()):
+            raise ChildFailed("step", self.end["words"].removeprefix("with it, "))  # nothing is known yet
         if last:
             self.running.end()
         entrants = {
@@ -204,7 +208,8 @@ class Engine:
         in_halves = sorted(self.running.in_halves)
         return {
             "entrants": entrants, "refused": {}, "ways": {}, "ended": ended, "block": 1, "base": self.totals,
-            "in_halves": in_halves, "apart": self.why_apart, "pairs": self.running.pairs_seen,
+            "in_halves": in_halves, "apart": self.why_apart, "pairs": self.running.pairs_seen, "updates": self.updates,
+            **({"end": self.end, "trouble": self.end["words"].removeprefix("with it, ")} if self.end else {}),
         }  # fmt: skip
 
     def switches_in(self, turn: Turn) -> Switches:
@@ -217,6 +222,16 @@ class Engine:
         self.shop.blocks += 1
         if self.shop.blocks > self.shop.dies_at:
             raise KeyboardInterrupt
+        self.updates += turn.steps
+        if error := self.shop.ends(self.updates, self.switches_in(turn)):
+            why = f"with it, a step raises {error}"
+            inside = {*self.running.together.get(turn.key, {turn.key})} - {BASE, CONTROL}
+            self.end, self.inside = {"words": why, "with": sorted(inside), "updates": self.updates}, ""
+            if turn.key in self.running.together:
+                self.why_apart = why
+            elif turn.key not in (self.base, CONTROL):
+                self.running.fail(turn.key, why)
+            return 0.0
         self.shop.crashes(self.switches_in(turn))
         try:
             self.shop.fails(self.switches_in(turn))

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import pytest
 
+from perfaudit.tune.race_results import RAISES as NOW_AND_THEN
 from perfaudit.tune.race_results import Raced, Seen
+from perfaudit.tune.screening import BUILT_AGAIN
 
-RAISES = "a step raises FileNotFoundError: no such file: 'logs.tsv' (train.py:40 in plot)"
-BUILT_AGAIN = "the training ended while it was raced, and was built again: {}"
+ERROR = "FileNotFoundError: no such file: 'logs.tsv' (train.py:40 in plot)"
+RAISES = f"a step raises {ERROR}"
 
 
 @pytest.mark.parametrize(
     ("why", "notes", "told"),
     [
-        (f"with it, {RAISES}", [BUILT_AGAIN.format(RAISES)], f"with it, and without, {RAISES}"),
+        (f"with it, {RAISES}", [f"{NOW_AND_THEN}: {ERROR}"], f"with it, and without, {RAISES}"),
         (f"with it, {RAISES}", [], f"with it, {RAISES}"),
-        (f"with it, {RAISES}", [BUILT_AGAIN.format("a step raises ValueError")], f"with it, {RAISES}"),
+        (f"with it, {RAISES}", [f"{BUILT_AGAIN}: {RAISES}"], f"with it, {RAISES}"),  # with it in place
+        (f"with it, {RAISES}", [f"{NOW_AND_THEN}: ValueError"], f"with it, {RAISES}"),
         (
             "with it, losses become NaN or infinite",
-            [BUILT_AGAIN.format(RAISES)],
+            [f"{NOW_AND_THEN}: {ERROR}"],
             "with it, losses become NaN or infinite",
         ),
     ],

@@ -102,7 +102,7 @@ def race(holder: Holder, seconds: float, last: float = 0.0) -> Reply:
 def _in_place(holder: Holder, knob: str, settings: Reply) -> SettingVariant:
     """A setting of a knob, named as module:attribute, as a variant."""
     found, training = find_named(knob), holder.training
-    return SettingVariant(lambda: found.in_place(training, settings))
+    return SettingVariant(lambda: found.in_place(training, settings), found.tried_within)
 
 
 def _other_loader(holder: Holder, knob: str, settings: Reply) -> LoaderVariant:

@@ -1,0 +1,69 @@
+"""Climbing in a script that raises and ends while candidates are raced: whose fault that is, and what is known afterwards."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import FakeClock
+from switches import Shop, Switches
+from test_climb import Climbing, Switch, climbing, ladder
+
+from perfaudit.errors import NothingMeasured
+from perfaudit.tune.race_results import NOT_KNOWN
+from perfaudit.tune.screening import APART, BUILT_AGAIN
+
+__all__ = ["climbing"]  # a fixture
+
+MISSING = "FileNotFoundError: [Errno 2] No such file or directory: 'checkpoints/1.pt' (t.py:40 in save)"
+
+
+@pytest.fixture(autouse=True)
+def short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perfaudit.tune.screening.SLICE", 0.1)
+
+
+# What is in place then: the code as it is, the control, one of them or several. One that ends with several, then with one of them
+# and never again is not among these: there nobody knows.
+CASES = [*((last, False) for last in range(120, 128)), (120, True), (122, True), (123, True), (124, True), (126, True)]
+
+
+@pytest.mark.parametrize(("last", "in_halves"), CASES)
+def test_an_error_that_a_script_ends_with_whatever_is_in_place_is_its_own(
+    climbing: Climbing, clock: FakeClock, last: int, in_halves: bool
+) -> None:
+    """A folder for checkpoints that is not there: the script raises when it first saves."""
+
+    def ends(updates: int, on: Switches) -> str:
+        return MISSING if updates >= last else ""
+
+    def speed(on: Switches) -> float:
+        return (0.85 if on["a"] else 1.0) * (0.95 if on["b"] else 1.0) * (0.95 if on["c"] else 1.0)
+
+    shop = Shop(clock, speed, ends=ends, in_halves=in_halves, noise=0.1)
+    report = climbing(shop, Switch("a"), Switch("b"), Switch("c"))
+    assert "a" in [rung.knob for rung in ladder(report).rungs if not rung.dropped]
+    assert not ladder(report).failed
+    told = f"t.py ends by itself with {MISSING} after "
+    assert any(note.startswith(f"{BUILT_AGAIN}: {told}") for note in report.notes)
+    assert not any("with it" in note or note.startswith(APART) for note in report.notes)
+
+
+@pytest.mark.parametrize(("last", "gain", "said"), [(30, 0.05, ""), (60, 0.0, f"; {NOT_KNOWN}")])
+def test_an_error_that_a_script_ends_with_where_one_patch_is_in_place_is_of_that_one(
+    climbing: Climbing, clock: FakeClock, last: int, gain: float, said: str
+) -> None:
+    """That is sure once the script has come further without it, which it does while others are open."""
+
+    def ends(updates: int, on: Switches) -> str:
+        return MISSING if on["b"] and updates > last else ""
+
+    shop = Shop(clock, lambda on: (0.7 if on["a"] else 1.0) * (1.0 - gain * on["c"]), ends=ends, noise=0.05)
+    found = ladder(climbing(shop, Switch("a"), Switch("b"), Switch("c")))
+    assert {item.knob: item.reason for item in found.left}["b"] == f"turn b on: with it, a step raises {MISSING}{said}"
+
+
+def test_a_script_that_ends_so_before_anything_is_known_is_nothing_measured(
+    climbing: Climbing, clock: FakeClock
+) -> None:
+    shop = Shop(clock, lambda on: 1.0, ends=lambda updates, on: MISSING)
+    with pytest.raises(NothingMeasured, match="ends by itself with FileNotFoundError"):
+        climbing(shop, Switch("a"))
