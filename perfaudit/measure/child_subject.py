@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable
 from typing import Any
 
 from perfaudit.measure.child import Child, ChildFailed
@@ -16,17 +16,18 @@ class TimedChild:
     """A training in a child, which stands still but for its blocks.
 
     timeout: seconds that a block may take, or HANGING times what its steps are known to take. device: its type. counts_tokens:
-    blocks say how many tokens their batches hold, see `ledger.Block`. own_ends: errors by which the training ends, and that are
-    its own, whatever is in place.
+    blocks say how many tokens their batches hold, see `ledger.Block`. made: steps of its blocks. is_own_end: whether an error,
+    with which a block of so many steps ends, is the training's own, and no fault of what is measured.
     """
 
-    own_ends: Collection[str] = ()
+    is_own_end: Callable[[str, int], bool] = staticmethod(lambda error, steps: False)
 
     def __init__(self, child: Child, timeout: float, device: str = "", counts_tokens: bool = False) -> None:
         self.child = child
         self.device = device
         self._counts_tokens = counts_tokens
         self.seconds_per_step = 0.0  # as it took when it was warmed up; 0.0 until then
+        self.made = 0
         self._timeout = timeout
 
     def time_steps(self, steps: int, untimed: int) -> tuple[Block, dict[str, Any]]:
@@ -40,7 +41,9 @@ class TimedChild:
         try:
             reply = self.child.ask(command, max(self._timeout, HANGING * expected))
         except ChildFailed as failure:
-            raise trial_failure(failure, self.own_ends) from failure
+            is_own = failure.kind == "step" and self.is_own_end(str(failure), steps + untimed)
+            raise TrialEnded(str(failure)) if is_own else trial_failure(failure) from failure
+        self.made += steps + untimed
         self.child.pause()
         each = reply.pop("each")
         return Block(**reply), each
@@ -66,8 +69,7 @@ class ChildSubject(TimedChild):
         return self.time_steps(steps, untimed)[0]
 
 
-def trial_failure(failure: ChildFailed, own_ends: Collection[str] = ()) -> TrialFailed:
-    """What a child's failure means to those who measure. own_ends: errors that are no fault of what is measured."""
-    is_own = failure.kind == "step" and any(error in str(failure) for error in own_ends)
-    kind = TrialEnded if failure.kind == "ended" or is_own else TrialFailed
+def trial_failure(failure: ChildFailed) -> TrialFailed:
+    """What a child's failure means to those who measure."""
+    kind = TrialEnded if failure.kind == "ended" else TrialFailed
     return kind(str(failure))

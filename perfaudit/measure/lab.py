@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from perfaudit.machine.limits import usable_cores
@@ -47,7 +48,8 @@ class ChildLab:
     start_of: StartOf = no_start
     target_of: Callable[[Child], dict[str, Any]] | None = None
     ran: dict[str, str] = field(default_factory=dict)  # SHA-256 of the files that ran unpatched, by path
-    own_ends: Collection[str] = ()
+    own_ends: set[str] = field(default_factory=set)
+    _as_it_is: ChildSubject | None = None  # of the script, unpatched
 
     def here(self) -> LabHere:
         """What a node needs to make the same lab. Variants are not checked there, nor do they begin with given parameters."""
@@ -129,16 +131,40 @@ class ChildLab:
             loader = facts.loader
             ahead = 0 if variant.fixed_batch else loader.num_workers * (loader.prefetch_factor or 0)
             subject = ChildSubject(child, self.timeout, facts.device.type, variant.counts_tokens)
-            subject.own_ends = self.own_ends
+            if facts.is_script:
+                self._as_it_is = subject if not (variant.overlay or variant.applied) else self._as_it_is
+                subject.is_own_end = partial(self._is_own_end, subject)
             subject.block(1)
             subject.seconds_per_step = subject.block(2 + min(ahead, 64)).seconds_per_step
             return subject
         except ChildFailed as failure:
             child.close()
-            return trial_failure(failure, self.own_ends)
+            return trial_failure(failure)
         except TrialFailed as failure:
             child.close()
             return failure
+
+    def _is_own_end(self, subject: ChildSubject, error: str, steps: int) -> bool:
+        """Whether a script ends with this error by itself, behind this subject's blocks and up to so many steps more.
+
+        The script as it is says so, which makes as many steps where it is another subject.
+        """
+        if any(known in error for known in self.own_ends):
+            return True
+        other = self._as_it_is
+        if other is not subject:
+            if other is None:
+                return False
+            ahead = subject.made + steps - other.made
+            try:
+                other.child.ask({"do": "block", "steps": 1, "untimed": max(0, ahead)}, self.timeout)
+                other.child.pause()
+                return False
+            except ChildFailed as failure:
+                if failure.kind != "step" or str(failure) != error:
+                    return False
+        self.own_ends.add(error)
+        return True
 
     def _same_source(self, variant: Variant, ran: Mapping[str, str]) -> None:
         """Raise TrialFailed where what ran is not the text to be measured. ran: SHA-256 of the files that ran, by real path."""

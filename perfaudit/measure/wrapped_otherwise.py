@@ -66,6 +66,8 @@ class WrappedOtherwise:
         finally:
             self._parts[key] = _exchange(self._model, own)
 
+    tried_within = contextlib.nullcontext  # its first step, see `Knob.tried_within`
+
 
 WRAPPED_OTHERWISE = WrappedOtherwise()
 FOUND_AT = f"{__name__}:WRAPPED_OTHERWISE"

@@ -91,7 +91,7 @@ def race_patched(
         verifier = opened.enter_context(_verifier(session, profile, race))
         lab = session.workshop.lab(_check(race, verifier), verifier.start_of)
         if session.own_ends:
-            lab.own_ends = session.own_ends
+            lab.own_ends |= session.own_ends
         try:
             measure(
                 lab, [race.start, *race.patches], race.ledger, deadline, SEED, race.stage, rounds=rounds,

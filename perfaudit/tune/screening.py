@@ -17,6 +17,7 @@ from perfaudit.measure.entrants import BASE, CONTROL
 from perfaudit.measure.judge import QUEUED
 from perfaudit.measure.watch import Standing
 from perfaudit.measurements import Calibration
+from perfaudit.tune.own_end import error_of
 from perfaudit.tune.profile import Profile
 from perfaudit.tune.race_results import RAISES, Raced
 from perfaudit.tune.race_so_far import RaceSoFar, Terms
@@ -129,8 +130,13 @@ class Screen:
             return ""
         self.session.own_ends.add(end.error)
         so_far.acquit(end.error)
-        if not so_far.why_apart:
-            so_far.raced.notes[:] = [note for note in so_far.raced.notes if not note.startswith(APART)]
+        gone = (f"{APART}: ", f"{BUILT_AGAIN}: ")
+        notes = [
+            note
+            for note in so_far.raced.notes
+            if not any(error_of(note.removeprefix(each)) == end.error for each in gone)
+        ]
+        so_far.raced.notes[:] = notes
         return end.words(self.session.target)
 
     def _note(self, key: str, so_far: RaceSoFar) -> None:

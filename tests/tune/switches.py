@@ -76,6 +76,7 @@ class Shop:
     control: float = 1.0  # times what a step of the control takes in a race
     in_halves: bool = False  # patches are raced with half of the others in place, as code and settings are
     ends: Callable[[int, Switches], str] = lambda updates, on: ""  # with what a script raises after so many updates
+    own_ends: set[str] = field(default_factory=set)
     firsts_of_labs: int = 0  # steps of races before the first process of the final one
 
     def _switches(self, variant: Variant) -> Switches:

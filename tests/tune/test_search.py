@@ -119,6 +119,9 @@ class Shop:
 
     def crashes(self, on: dict[str, int]) -> None: ...
 
+    def ends(self, updates: int, on: dict[str, int]) -> str:
+        return ""
+
     def fails(self, on: dict[str, int]) -> None: ...
 
     def trace(self, files: list[str]) -> Json:
