@@ -70,6 +70,11 @@ class ImportedNames:
         Through re-exports. The file is seen alone: what its own imports stand for is asked with `by`, the file that imports
         the name, where that is one in which something was found before.
         """
+        source, bound = self.bindings_of(dotted, by) or (None, [])
+        return (source, bound[0]) if source is not None and len(bound) == 1 else None
+
+    def bindings_of(self, dotted: str, by: Source | None = None) -> tuple[Source, list[ast.AST]] | None:
+        """All that binds an imported name in the file where it is bound, and that file: see `definition_of`."""
         folder = self._folder if by is None else self._folders[id(by)][1]
         for _ in range(MAX_HOPS):
             module, name = _split(dotted)
@@ -84,15 +89,14 @@ class ImportedNames:
             imported = source.aliases.get(name)
             if bound or not imported:
                 self._folders[id(source)] = (source, os.path.dirname(path))
-                return (source, bound[0]) if len(bound) == 1 else None
+                return (source, bound) if bound else None
             folder, dotted = os.path.dirname(path), imported
         return None
 
-    def is_own_module(self, dotted: str) -> bool:
-        """Whether an imported name is a module of the project, or lies in one."""
-        return bool(
-            self._module_file(self._folder, dotted) or self._module_file(self._folder, dotted.rpartition(".")[0])
-        )
+    def is_own_module(self, dotted: str, by: Source | None = None) -> bool:
+        """Whether an imported name is a module of the project, or lies in one; by: see `definition_of`."""
+        folder = self._folder if by is None else self._folders[id(by)][1]
+        return bool(self._module_file(folder, dotted) or self._module_file(folder, dotted.rpartition(".")[0]))
 
     def _follow(self, folder: str, dotted: str, hops: int, bases: frozenset[str] | None = None) -> str:
         """What a name stands for; bases: classes of torch's of which any subclass counts, None for plain ones."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from perfaudit.expressions import regex
 from perfaudit.static import edit
+from perfaudit.static.checks.cudnn_benchmark_off.reached import may_reach_convolutions
 from perfaudit.static.checks.mixed_precision_missing.rows_of_layers import (
     may_convolve,
     trained_layers,
@@ -102,7 +103,7 @@ def cudnn_benchmark_off(source: Source, module: ast.Module) -> Iterator[Seen]:
         return
     if not _has_convolutions(source) or imported_files_say(source, "cudnn"):
         return
-    if _sizes_change(source, loops) or _seeds_elsewhere(source):
+    if _sizes_change(source, loops) or _seeds_elsewhere(source) or not may_reach_convolutions(source):
         return
     is_small = has_small_convolutions_only(source) or trains_small_rows(source)
     mentions = [match.start() for match in _DECIDED.finditer(source.text) if _counts(source, match)]

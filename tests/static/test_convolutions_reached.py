@@ -1,0 +1,133 @@
+"""PA301 and what a script has a use for: convolutions that merely stand beside the classes that it names are none of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.static.test_programs_of_several_files import findings_in, write
+
+NETS = """
+import torch
+from torch import nn
+
+class Linears(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.rows = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 3))
+
+    def forward(self, x):
+        return self.rows(x)
+
+class Images(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.conv = nn.Conv2d(3, width, 3)
+        self.more = nn.Conv2d(width, 3, 3)
+
+    def forward(self, x):
+        return self.more(self.conv(x))
+
+class Derived(Images):
+    pass
+
+def build(kind):
+    return Images(512) if kind == "images" else Linears(512)
+
+def build_row():
+    return Linears(512)
+
+def initialise(module):
+    if isinstance(module, (nn.Linear, nn.Conv2d)) or type(module) in (nn.Conv3d, nn.Linear):
+        nn.init.xavier_uniform_(module.weight)
+
+KINDS = {"rows": Linears, "images": Images}
+ROWS = {"rows": Linears}
+FILLED = {}
+"""
+LAYERS = """
+from nets import Images, Linears
+
+class Wrapped(Linears):
+    def __init__(self):
+        super().__init__(512)
+
+class Holding(Linears):
+    def __init__(self):
+        super().__init__(512)
+        self.images = Images(512)
+"""
+TRAINS = """
+import torch
+{imports}
+
+def main(loader):
+    model = {model}
+    model = model.cuda()
+    optimizer = torch.optim.Adam(model.parameters())
+    for x, y in loader:
+        loss = torch.nn.functional.mse_loss(model(x.cuda()), y.cuda())
+        loss.backward()
+        optimizer.step()
+
+if __name__ == "__main__":
+    main([])
+"""
+ENGINE = """
+import torch
+
+def train(model, loader):
+    optimizer = torch.optim.Adam(model.parameters())
+    for x, y in loader:
+        loss = torch.nn.functional.mse_loss(model(x.cuda()), y.cuda())
+        loss.backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("imports", "model", "number"),
+    [
+        ("from nets import Linears", "Linears(512)", 0),
+        ("import nets", "nets.Linears(512)", 0),
+        ("from nets import *", "Linears(512)", 0),
+        ("from nets import build_row", "build_row()", 0),
+        ("from nets import ROWS", "ROWS[name](512)", 0),
+        ("from layers import Wrapped", "Wrapped()", 0),
+        ("from nets import Linears, initialise", "Linears(512).apply(initialise)", 0),  # which only asks for classes
+        ("from nets import Images", "Images(512)", 1),
+        ("from nets import *", "Images(512)", 1),
+        ("from nets import Derived", "Derived(512)", 1),
+        ("from nets import build", "build(kind)", 1),
+        ("from nets import KINDS", "KINDS[name](512)", 1),
+        ("from layers import Holding", "Holding()", 1),
+        # What is picked by a text is not in sight.
+        ("import nets", "getattr(nets, name)(512)", 1),
+        ("import nets", "nets.__dict__[name](512)", 1),
+        ("import nets", "eval('nets.' + name)(512)", 1),
+        ("from nets import FILLED", "FILLED[name](512)", 1),
+        ("from nets import Linears, Missing", "Missing(Linears(512))", 1),
+    ],
+)
+@pytest.mark.parametrize("is_loop_here", [True, False])
+def test_only_what_the_script_reaches_convolves(
+    tmp_path: Path, imports: str, model: str, number: int, is_loop_here: bool
+) -> None:
+    script = TRAINS.format(imports=imports, model=model)
+    if not is_loop_here:
+        loop = script[script.index("    optimizer =") : script.index("if __name__")]
+        script = script.replace(loop, "    train(model, loader)\n\n")
+        script = script.replace("import torch\n", "import torch\nfrom engine import train\n", 1)
+    folder = write(tmp_path, {"nets.py": NETS, "layers.py": LAYERS, "engine.py": ENGINE, "train.py": script})
+    assert len(findings_in(folder, "train.py", {"PA301"})) == number
+
+
+def test_a_class_of_the_script_that_nothing_names_convolves_for_nobody(tmp_path: Path) -> None:
+    unused = (
+        "\nclass Unused(torch.nn.Module):\n    def __init__(self):\n        self.conv = torch.nn.Conv2d(3, 512, 3)\n"
+    )
+    script = TRAINS.format(imports="from nets import Linears" + unused, model="Linears(512)")
+    assert findings_in(write(tmp_path, {"nets.py": NETS, "train.py": script}), "train.py", {"PA301"}) == []
+    used = script.replace("model = Linears(512)", "model = Unused()")
+    assert len(findings_in(write(tmp_path, {"train.py": used}), "train.py", {"PA301"})) == 1
