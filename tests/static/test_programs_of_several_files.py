@@ -418,6 +418,26 @@ def test_silent_where_a_file_of_the_program_says_it(
     assert findings_in(folder, "train.py", rules) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "line", "number"),
+    [
+        ("net.py", "import torch.backends.cudnn as cudnn", 1),
+        ("net.py", "from torch.backends import cudnn", 1),
+        ("net.py", "import torch.backends.cudnn as cudnn; cudnn.benchmark = True", 0),
+        ("net.py", "import torch.backends.cudnn as cudnn\ncudnn.enabled = flag", 0),
+        ("evaluate_net.py", "def evaluate():\n    torch.backends.cudnn.benchmark = True", 1),
+        ("evaluate_net.py", "torch.backends.cudnn.benchmark = True", 0),
+        ("options.py", "def read():\n    torch.backends.cudnn.benchmark = True", 0),
+    ],
+)
+def test_a_file_decides_on_cudnn_where_it_says_so_and_the_training_runs_it(
+    tmp_path: Path, name: str, line: str, number: int
+) -> None:
+    files = {"net.py": NET, "engine.py": ENGINE, "train.py": f"import {name.removesuffix('.py')}\n{START}"}
+    folder = write(tmp_path, files | {name: f"{line}\n{files.get(name, '')}"})
+    assert len(findings_in(folder, "train.py", {"PA301"})) == number
+
+
 def test_cutting_an_image_into_patches_is_no_convolution_to_time(tmp_path: Path) -> None:
     net = NET.replace(
         "nn.Conv2d(3, 512, 3), nn.ReLU(), nn.Conv2d(512, 512, 3)", "nn.Conv2d(3, embed_dim, 16, stride=16)"

@@ -33,6 +33,8 @@ _OF_FEATURES = regex(rb"\bmulti_?scale\w{0,20}\s*=\s*torch\.(?:cat|stack)\(")  #
 _PADS = regex(
     rb"def \w{0,40}(?:pad|batch)\w{0,40}\((?:(?!\ndef |\nclass )[^\x00]){0,1500}?max\(\[?(?:len\(|map\(len|\w+\.(?:size|shape))"
 )
+# An image that is a batch by itself, in its own size: `img.reshape((1, 1, img.shape[0], img.shape[1]))`.
+_ONE_IMAGE = regex(rb"\b(\w{1,40})\.reshape\(\(?\s?1,\s?[13],\s?\1\.shape\[0\],\s?\1\.shape\[1\]")
 # What puts samples together; one that stacks them, and pads none, gives batches of one size where the samples have one.
 COLLATES, STACKS_ONLY = "collates in a way of its own", "stacks what it collates"
 _COLLATE = regex(rb"def \w{0,40}collat\w{0,40}\(")
@@ -53,6 +55,8 @@ def marks_of_shapes(data: bytes) -> set[str]:
     if b"max(" in data and _PADS.search(data):
         marks.add("sizes change")
     if b"multi" in data and _SEVERAL_SIZES.search(data) and not _OF_FEATURES.search(data):
+        marks.add("sizes change")
+    if b".reshape(" in data and _ONE_IMAGE.search(data):
         marks.add("sizes change")
     return marks | marks_of_collation(data) if b"collat" in data else marks
 

@@ -19,8 +19,12 @@ def counts_epochs(loop: Loop) -> bool:
     """Whether a loop numbers epochs (`for epoch in range(100)`): a step loop of this kind trains on one full batch."""
     if not isinstance(loop, ast.For):
         return False
-    counts = isinstance(loop.iter, ast.Call) and last_name(loop.iter.func) in ("range", "trange")
-    limits = {last_name(node).lower() for node in ast.walk(loop.iter)} if counts else set()
+    counted = (
+        loop.iter.args if isinstance(loop.iter, ast.Call) and last_name(loop.iter.func) in ("range", "trange") else []
+    )
+    limits = {
+        last_name(node).lower() for limit in counted for node in ast.walk(limit)
+    }  # not what a bar shows beside it
     return any(_EPOCH.search(last_name(node).lower()) for node in ast.walk(loop.target)) or any(
         _EPOCHS.search(name) for name in limits
     )

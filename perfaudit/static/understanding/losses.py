@@ -25,11 +25,12 @@ def backpropagated_names(source: Source, root: Loop | Function) -> frozenset[str
     return frozenset(name for name, is_loss in loss_names(source, root).items() if is_loss)
 
 
-def loss_names(source: Source, root: Loop | Function) -> dict[str, bool]:
+def loss_names(source: Source, root: Loop | Function, given_back: Iterable[ast.expr] = ()) -> dict[str, bool]:
     """Names in a loop or function that are tensors because of a backward pass, as `key` writes them.
 
     True for what is sure: `backward` is called on it, on a sum with it, or it is the first argument of the criterion.
-    False for what may be one: the other names that go into the call that makes the loss.
+    False for what may be one: the other names that go into the call that makes the loss. given_back: what the function
+    returns to a caller that runs the backward pass on it.
     """
     assigned: dict[str, list[ast.expr]] = {}
     added: dict[str, list[ast.expr]] = {}
@@ -42,7 +43,7 @@ def loss_names(source: Source, root: Loop | Function) -> dict[str, bool]:
         elif isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
             added.setdefault(key(node.target), []).append(node.value)
     pending = [(backward_operand(source, call), False) for call in _own_backward_calls(source, root)]
-    pending += [(argument, False) for argument in _handed_to_backward(source, root)]
+    pending += [(argument, False) for argument in (*_handed_to_backward(source, root), *given_back)]
     losses: set[str] = set()
     inputs: dict[str, bool] = {}
     while pending:
@@ -81,6 +82,15 @@ def _summed_holders(source: Source, values: Iterable[ast.expr], assigned: dict[s
                 part = part.func.value
             if name := key(part):
                 yield name
+
+
+def losses_returned(source: Source, function: Function, place: tuple[int, int] | None) -> list[ast.expr]:
+    """What a function returns, or the element at `place` of the tuple of that length; nothing where one return differs."""
+    returned = [n.value for n in ast.walk(function) if isinstance(n, ast.Return) and source.scope(n) is function]
+    if place is None:
+        return [value for value in returned if value is not None]
+    rows = [value.elts for value in returned if isinstance(value, ast.Tuple) and len(value.elts) == place[1]]
+    return [row[place[0]] for row in rows] if len(rows) == len(returned) else []
 
 
 def _own_backward_calls(source: Source, root: Loop | Function) -> Iterator[ast.Call]:

@@ -6,7 +6,7 @@ The code is read in order, branches are joined, loops are read once. What is not
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
@@ -31,7 +31,7 @@ from perfaudit.static.understanding.kinds import (
     join_values,
     whole,
 )
-from perfaudit.static.understanding.losses import arguments_of, key, loss_names, makes_loss
+from perfaudit.static.understanding.losses import arguments_of, key, loss_names, losses_returned, makes_loss
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.step_code import StepCode, step_code
 from perfaudit.static.understanding.step_loops import StepLoop
@@ -81,12 +81,12 @@ def values_elsewhere(there: Elsewhere, kind_of: Callable[[ast.expr], Kind]) -> R
     return Region(StepCode(there.function, ()), kinds)  # the call is in this file, whose nodes the other does not know
 
 
-def _seeds(source: Source, root: Loop | Function) -> dict[str, Kind]:
+def _seeds(source: Source, root: Loop | Function, given_back: Iterable[ast.expr] = ()) -> dict[str, Kind]:
     """What the backward pass says of names, less the inputs of the loss that come from the loader and are moved here."""
     moved = {name for node in ast.walk(root) for name in _names_moved(node)}
     return {
         name: Kind.TENSOR if sure else Kind.MAYBE
-        for name, sure in loss_names(source, root).items()
+        for name, sure in loss_names(source, root, given_back).items()
         if sure or name not in moved
     }
 
@@ -160,6 +160,7 @@ class _Reader:
         self.followed = [] if followed is None else followed  # by this reader and those it began
         self.names: dict[str, Value] = {}
         self.returned: list[Value] = []
+        self.gives_loss: dict[int, tuple[int, int] | None] = {}  # calls that return a loss, and where in a tuple
 
     # Statements
 
@@ -170,6 +171,7 @@ class _Reader:
     def statement(self, node: ast.stmt) -> None:
         match node:
             case ast.Assign():
+                self.note_losses(node)
                 value = self.value(node.value)
                 for target in node.targets:
                     self.bind(target, self.beside_loss(target, node.value, value))
@@ -230,6 +232,14 @@ class _Reader:
         for other in after[1:]:
             names = self.names.keys() | other.keys()
             self.names = {n: join_values(self.names.get(n, Kind.UNKNOWN), other.get(n, Kind.UNKNOWN)) for n in names}
+
+    def note_losses(self, node: ast.Assign) -> None:
+        """Note where the call of `loss, parts = losses_of(batch)` returns what the backward pass starts from."""
+        target = node.targets[0]
+        elements = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
+        places = [n for n, element in enumerate(elements) if self.seeds.get(key(element)) is Kind.TENSOR]
+        if isinstance(node.value, ast.Call) and len(places) == 1:
+            self.gives_loss[id(node.value)] = None if elements == [target] else (places[0], len(elements))
 
     def beside_loss(self, target: ast.expr, made_by: ast.expr, value: Value) -> Value:
         """What a call returns of which nothing is known but that it gives the loss: `loss, accuracy = model(batch)`."""
@@ -414,7 +424,8 @@ class _Reader:
         if is_generator or len(self.followed) >= _MAX_FOLLOWED:
             return unread
         self.followed.append(function)
-        seeds = _seeds(self.source, function)
+        is_loss, place = id(call) in self.gives_loss, self.gives_loss.get(id(call))
+        seeds = _seeds(self.source, function, losses_returned(self.source, function, place) if is_loss else ())
         shared = {name: kind for name, kind in self.seeds.items() if name.startswith("self.")}
         reader = _Reader(self.source, self.kinds, shared | seeds, (*self.stack, function), self.followed)
         of_self = isinstance(call.func, ast.Attribute) and dotted_name(call.func.value) == "self"

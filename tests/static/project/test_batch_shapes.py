@@ -21,6 +21,8 @@ from perfaudit.static.project.batch_shapes import marks_of_shapes
         "model = progressive_gan(depth)",
         "PROGRESSIVE_GROWING = True",
         "images = pad_sequence(images)",
+        "img = img.reshape((1,1,img.shape[0],img.shape[1]))",
+        "img = img.reshape(1, 3, img.shape[0], img.shape[1])",
     ],
 )
 def test_batches_grow(text: str) -> None:
@@ -31,6 +33,8 @@ def test_batches_grow(text: str) -> None:
     "text",
     [
         "model.progressive = 'none'",
+        "img = img.reshape((1, 1, size, size))",
+        "img = img.reshape((1, 1, other.shape[0], other.shape[1]))",
         "model.progressive_input = 'none'",
         "model.progressive_combine = 'sum'",
         "Progressive = None",

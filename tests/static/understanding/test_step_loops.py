@@ -126,6 +126,7 @@ for x in loader:
         ("for epoch in range(args.epochs)", "print(loss)", False),
         ("for i in range(20_000)", "print(loss)", False),
         ("for epoch in range(20)", "print(loss)", True),
+        ("for x in trange(20, desc=f'epoch {epoch}')", "validate(model)", False),
         ("for epoch in range(2000)", "validate(model)", True),
         ("for epoch in range(2000)", "for x in parts: model(x)", True),
         ("for epoch in range(2000)", "for x in (a, b): model(x)", False),
