@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.checks.mixed_precision_missing.decided import decides_precision
+from perfaudit.static.checks.mixed_precision_missing.reached_width import may_reach_width
 from perfaudit.static.checks.mixed_precision_missing.rows_of_layers import trains_small_rows
 from perfaudit.static.model_width import LAYERS, NARROW, WIDTH, marks_of_width
 from perfaudit.static.old_torch import lacks_autocast
@@ -116,7 +117,7 @@ def _has_large_model(source: Source) -> bool:
     if imported_files_say(source, "framework") or (source.neighbours and source.neighbours.picked_carry(NARROW)):
         return False  # of several models that an option picks from, none may be small
     if imported_files_say(source, "wide convolutions") or imported_files_say(source, "library model"):
-        return True
+        return may_reach_width(source)
     own = marks_of_width(source.text.encode("utf-8", "replace"))
     if source.says(
         _ENVIRONMENT
@@ -124,7 +125,7 @@ def _has_large_model(source: Source) -> bool:
         return False
     if NARROW in own:  # what the script gives holds, whatever the defaults of its model are
         return False
-    return all(mark in own or imported_files_say(source, mark) for mark in (LAYERS, WIDTH))
+    return all(mark in own or imported_files_say(source, mark) for mark in (LAYERS, WIDTH)) and may_reach_width(source)
 
 
 @check("PA304", call=ARGUMENTS_OF_TRAINER)

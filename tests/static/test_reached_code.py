@@ -1,4 +1,4 @@
-"""PA301 and what a script has a use for: convolutions that merely stand beside the classes that it names are none of its own."""
+"""PA301, PA304 and what a script has a use for: layers that merely stand beside the classes that it names are none of its own."""
 
 from __future__ import annotations
 
@@ -131,3 +131,42 @@ def test_a_class_of_the_script_that_nothing_names_convolves_for_nobody(tmp_path:
     assert findings_in(write(tmp_path, {"nets.py": NETS, "train.py": script}), "train.py", {"PA301"}) == []
     used = script.replace("model = Linears(512)", "model = Unused()")
     assert len(findings_in(write(tmp_path, {"train.py": used}), "train.py", {"PA301"})) == 1
+
+
+def test_a_function_that_a_library_runs_by_its_decorator_is_reached(tmp_path: Path) -> None:
+    script = TRAINS.format(imports="import hydra\nfrom nets import Images", model="Images(512)")
+    script = script.replace("def main(loader)", "@hydra.main()\ndef train(loader)").replace(
+        "    main([])", "    hydra.run()"
+    )
+    assert len(findings_in(write(tmp_path, {"nets.py": NETS, "train.py": script}), "train.py", {"PA301"})) == 1
+
+
+NARROW = """
+from torch import nn
+
+class Narrow(nn.Module):
+    def __init__(self):
+        super().__init__()
+        # self.conv = nn.Conv2d(512, 512, 3)
+        self.rows = nn.Sequential(nn.Conv1d(32, 32, 3), nn.ReLU(), nn.Linear(32, 3))
+
+class Wide(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(256, WIDTH, 3)
+
+WIDTH = 512
+
+def build(kind):
+    import torchvision
+    return torchvision.models.resnet50() if kind else Narrow()
+"""
+
+
+@pytest.mark.parametrize(
+    ("model", "number"), [("Narrow()", 0), ("Wide()", 1), ("build(kind)", 1), ("pick('Narrow')", 1)]
+)
+def test_only_what_the_script_reaches_is_wide(tmp_path: Path, model: str, number: int) -> None:
+    script = TRAINS.format(imports=f"from nets import {model.partition('(')[0]}", model=model)
+    folder = write(tmp_path, {"nets.py": NARROW, "train.py": script})
+    assert len(findings_in(folder, "train.py", {"PA304"})) == number

@@ -1,14 +1,16 @@
-"""Whether what a script names, and what that names in turn, may hold a convolution of images or volumes.
+"""What a script names, and what that names in turn: the functions, classes and tables that it can run, in all its files.
 
-A module may define classes with convolutions that the script has no use for: `from models import MLP`, beside a `CNN` there.
+A module may define classes that the script has no use for: `from models import MLP`, beside a `CNN` there.
 """
 
 from __future__ import annotations
 
 import ast
 import builtins
+import functools
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from perfaudit.expressions import regex
 from perfaudit.static.project.neighbours import Neighbours
@@ -17,11 +19,9 @@ from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.values import assigned_value
 
 _MOST = 400  # definitions that are looked through; what a larger program reaches is not settled
-# By any name of torch's or of another library: `Conv2d`, `conv_transpose3d`, `MetaConv2d`.
-_CONVOLVES = regex(r"[Cc]onv(?!olve)\w*[23][dD]")
-_LENDS_MODELS = regex(  # libraries of models, most of which convolve
-    r"^(torchvision\.models|torch\.hub|timm|segmentation_models\w*|efficientnet\w*|pretrainedmodels|monai|mm\w+|detectron2"
-    r"|diffusers|open_clip|clip|ultralytics|facenet_pytorch|lpips|geffnet|pytorchcv|effdet|kornia)\b"
+_LENDS_MODELS = regex(  # libraries of models
+    r"^(torchvision\.models|torch\.hub|timm|transformers|segmentation_models\w*|efficientnet\w*|pretrainedmodels|monai|mm\w+"
+    r"|detectron2|diffusers|open_clip|clip|ultralytics|facenet_pytorch|lpips|geffnet|pytorchcv|effdet|kornia)\b"
 )
 # Definitions that are found by a text: what they are is not in sight.
 _BY_TEXT = {"eval", "exec", "globals", "__import__", "import_module", "instantiate", "locate", "import_string"}
@@ -29,34 +29,45 @@ _REGISTERS = regex(r"regist|entry_?point", re.IGNORECASE)
 _BUILTINS = set(dir(builtins)) | {"__file__", "__name__", "__doc__", "__class__"}
 _IMPORTS = (ast.Import, ast.ImportFrom)
 _DEFINITIONS = (*FUNCTIONS, ast.ClassDef)
+Definition = tuple[Source, ast.AST]
 
 
-def may_reach_convolutions(source: Source) -> bool:
-    """Whether a convolution may be among what the script runs; True wherever that is not clear.
+class Reached(NamedTuple):
+    """code: what the script itself runs, and the definitions that are reached, each with its file; a variable by its statement.
+
+    names: what they name of libraries, as "torch.nn.Conv2d".
+    """
+
+    code: tuple[Definition, ...]
+    names: frozenset[str]
+
+    @property
+    def borrows_models(self) -> bool:
+        """Whether a library of models lends one."""
+        return any(_LENDS_MODELS.search(name) for name in self.names)
+
+
+@functools.lru_cache(maxsize=4)  # several rules ask for the same file
+def reached_code(source: Source) -> Reached | None:
+    """All that a script reaches by its names; None wherever that is not clear.
 
     Everything that a function or class names counts as run. Methods that only a subclass has are part of that subclass.
     """
     neighbours = source.neighbours
     if neighbours is None:
-        return True
+        return None
     walk = _Walk(source, neighbours)
-    pending: list[Definition] = [
-        (source, node) for node in source.tree.body if not isinstance(node, (*_DEFINITIONS, *_IMPORTS))
-    ]
+    pending: list[Definition] = [(source, node) for node in source.tree.body if _runs_by_itself(node)]
+    most = _MOST + len(pending)
     known = {id(node) for _, node in pending}
     for there, node in pending:
-        if len(pending) > _MOST + len(source.tree.body):
-            return True
         for further in walk.definitions_in(there, node):
-            if further is None:
-                return True
+            if further is None or len(pending) > most:
+                return None
             if id(further[1]) not in known:
                 known.add(id(further[1]))
                 pending.append(further)
-    return False
-
-
-Definition = tuple[Source, ast.AST]
+    return Reached(tuple(pending), frozenset(walk.names))
 
 
 class _Walk:
@@ -65,18 +76,17 @@ class _Walk:
     def __init__(self, script: Source, neighbours: Neighbours) -> None:
         self._script = script
         self._neighbours = neighbours
+        self.names: set[str] = set()
 
     def definitions_in(self, there: Source, root: ast.AST) -> Iterator[Definition | None]:
-        """The definitions that a piece of code names; None where it names a convolution, or what it names is not clear."""
+        """The definitions that a piece of code names; None where what it names is not clear."""
         pending = [root]
         while pending:
             node = pending.pop()
-            if isinstance(node, _IMPORTS):
+            if isinstance(node, _IMPORTS) or _asks_for_class(node):
                 continue
             if isinstance(node, ast.Call) and (_finds_by_text(node) or self._is_of_filled_table(there, node.func)):
                 yield None
-            if _asks_for_class(node):
-                continue
             if isinstance(node, (ast.Name, ast.Attribute)):
                 found = self._targets(there, node)
                 if found is not None:
@@ -97,9 +107,10 @@ class _Walk:
         dotted = there.qualified_name(node)
         if dotted is None:
             return self._local(there, node) if isinstance(node, ast.Name) else []
-        if _CONVOLVES.search(dotted) or _LENDS_MODELS.search(dotted) or _REGISTERS.search(dotted):
+        if _REGISTERS.search(dotted):
             return [None]
         if dotted.startswith("torch."):
+            self.names.add(dotted)
             return []
         return self._import_targets(there, dotted)
 
@@ -110,7 +121,7 @@ class _Walk:
         bound = there.lookup(name)
         if not bound and name.id not in _BUILTINS:
             return self._from_star(there, name)
-        return self._values_of(there, bound)
+        return _definitions_bound(there, bound)
 
     def _from_star(self, there: Source, name: ast.Name) -> list[Definition | None]:
         """What a name stands for that only `from module import *` can have bound; [None] for what is called and is nowhere."""
@@ -119,7 +130,7 @@ class _Walk:
             module = "." * star.level + (star.module or "")
             joined = module if module.endswith(".") else module + "."
             if found := self._neighbours.bindings_of(joined + name.id, self._asker(there)):
-                return self._values_of(*found)
+                return _definitions_bound(*found)
         user = there.parent(name)
         return [None] if stars or (isinstance(user, ast.Call) and user.func is name) else []
 
@@ -128,24 +139,41 @@ class _Walk:
         name = dotted
         while name.strip("."):
             if found := self._neighbours.bindings_of(name, by):
-                return self._values_of(*found)
+                return _definitions_bound(*found)
             name = name.rpartition(".")[0]
-        # Of another library, whose models are known by its name; or of the project, and not found.
-        return [None] if dotted.startswith(".") or self._neighbours.is_own_module(dotted, by) else []
-
-    def _values_of(self, there: Source, bindings: list[ast.AST]) -> list[Definition | None]:
-        values = [b if isinstance(b, _DEFINITIONS) else assigned_value(there, b) for b in bindings]
-        return [(there, value) for value in values if value is not None]
+        if dotted.startswith(".") or self._neighbours.is_own_module(dotted, by):
+            return [None]
+        self.names.add(dotted)
+        return []
 
     def _is_of_filled_table(self, there: Source, called: ast.expr) -> bool:
         """Whether what is called is an item of a table that is empty where it is made: others put classes into it."""
         table = called.value if isinstance(called, ast.Subscript) else None
         found = self._targets(there, table) if isinstance(table, (ast.Name, ast.Attribute)) else None
-        values = [item[1] for item in found or () if item is not None]
+        statements = [item[1] for item in found or () if item is not None]
+        values = [statement.value for statement in statements if isinstance(statement, (ast.Assign, ast.AnnAssign))]
         return any(isinstance(value, ast.Dict) and not value.keys for value in values)
 
     def _asker(self, there: Source) -> Source | None:
         return None if there is self._script else there
+
+
+def _definitions_bound(there: Source, bindings: list[ast.AST]) -> list[Definition | None]:
+    """The functions and classes among what binds a name, and of a variable of the module the statements that give it a value."""
+    found: list[Definition | None] = []
+    for binding in bindings:
+        if isinstance(binding, _DEFINITIONS):
+            found.append((there, binding))
+        elif there.scope(binding) is there.tree and assigned_value(there, binding) is not None:
+            found.append((there, there.statement(binding)))
+    return found
+
+
+def _runs_by_itself(statement: ast.stmt) -> bool:
+    """Whether a statement of the script is run or, being decorated, may be what a library runs: `@hydra.main(...)`."""
+    if isinstance(statement, _DEFINITIONS):
+        return bool(statement.decorator_list)
+    return not isinstance(statement, _IMPORTS)
 
 
 def _finds_by_text(call: ast.Call) -> bool:

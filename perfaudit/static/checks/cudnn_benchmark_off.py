@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from perfaudit.expressions import regex
 from perfaudit.static import edit
-from perfaudit.static.checks.cudnn_benchmark_off.reached import may_reach_convolutions
+from perfaudit.static.checks.mixed_precision_missing.reached_code import reached_code
 from perfaudit.static.checks.mixed_precision_missing.rows_of_layers import (
     may_convolve,
     trained_layers,
@@ -91,6 +91,7 @@ _SHORTEST_SIDE = 16  # voxels: (3, 224, 224) is an image
 _SHAPE = regex(r"shape|size")
 _MAKES_BATCHES = regex(r"pad|collate|batch")
 _NO_CONVOLUTIONS = regex(r"vit|swin")
+_CONVOLVES = regex(r"[Cc]onv(?!olve)\w*[23][dD]")  # of torch's or of another library: `conv_transpose3d`, `MetaConv2d`
 _SET_NO_FLAG = {"flash"}  # a framework that runs no training: it leaves cuDNN as it is
 _AUDIO = {"torchaudio", "librosa"}  # clips differ in length, as a rule
 
@@ -103,7 +104,7 @@ def cudnn_benchmark_off(source: Source, module: ast.Module) -> Iterator[Seen]:
         return
     if not _has_convolutions(source) or imported_files_say(source, "cudnn"):
         return
-    if _sizes_change(source, loops) or _seeds_elsewhere(source) or not may_reach_convolutions(source):
+    if _sizes_change(source, loops) or _seeds_elsewhere(source) or not _may_reach_convolutions(source):
         return
     is_small = has_small_convolutions_only(source) or trains_small_rows(source)
     mentions = [match.start() for match in _DECIDED.finditer(source.text) if _counts(source, match)]
@@ -143,6 +144,12 @@ def _has_convolutions(source: Source) -> bool:
         return False
     built = (source.text_of(call.func) for call in whole_models(source))
     return any(not _NO_CONVOLUTIONS.search(name) for name in built) or imported_files_say(source, "convolutions")
+
+
+def _may_reach_convolutions(source: Source) -> bool:
+    """Whether a convolution may be among what the script runs, and not only beside it in a file that it imports."""
+    reached = reached_code(source)
+    return reached is None or reached.borrows_models or any(_CONVOLVES.search(name) for name in reached.names)
 
 
 def _switched_off(source: Source) -> ast.Assign | None:

@@ -1,0 +1,19 @@
+"""Whether a model is wide in the code that a script reaches, and not only beside it in a file that the script imports."""
+
+from __future__ import annotations
+
+from perfaudit.static.bare_code import without_comments
+from perfaudit.static.checks.mixed_precision_missing.reached_code import reached_code
+from perfaudit.static.model_width import LAYERS, WIDTH, marks_of_width
+from perfaudit.static.project.convolution_marks import marks_of_convolutions
+from perfaudit.static.source import Source
+
+
+def may_reach_width(source: Source) -> bool:
+    """Whether what the script reaches, and its own text, name wide layers; True wherever what it reaches is not clear."""
+    reached = reached_code(source)
+    if reached is None or reached.borrows_models:
+        return True
+    others = [there.text_of(node) for there, node in reached.code if there is not source]
+    data = without_comments("\n".join([source.text, *others]).encode("utf-8", "replace"))
+    return "wide convolutions" in marks_of_convolutions(data) or {LAYERS, WIDTH} <= marks_of_width(data)
