@@ -12,6 +12,7 @@ from perfaudit.static.understanding.loaders import (
     COMPREHENSIONS,
     Calls,
     argument_for,
+    given_to,
     known_calls,
     loaders,
     passes,
@@ -173,18 +174,24 @@ def _next_batch(source: Source, call: ast.Call) -> Part | None:
     """`next(batches)` where `batches` is always `iter(loader)`."""
     if not (isinstance(call.func, ast.Name) and call.func.id == "next" and len(call.args) == 1):
         return None
-    iterator = call.args[0]
-    values: list[ast.expr | None] = [iterator]
-    if isinstance(iterator, ast.Name):
-        values = [assigned_value(source, binding) for binding in source.lookup(iterator)]
-    found: list[Calls | None] = []
-    for value in values:
-        is_iter = isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "iter"
-        found.append(loaders(source, value.args[0]) if is_iter and isinstance(value, ast.Call) and value.args else None)
-    calls = known_calls(found)
+    calls = _iterated(source, call.args[0])
     if calls is None and any(call is taken for taken in unseen_takes(source)):
         return Part((), source.statement(call), ())
     return Part(calls, source.statement(call), ()) if calls else None
+
+
+def _iterated(source: Source, iterator: ast.expr | None, depth: int = 3) -> Calls | None:
+    """The loaders that an expression goes through by `iter(loader)`, also where a function is handed that."""
+    if isinstance(iterator, ast.Call):
+        is_iter = isinstance(iterator.func, ast.Name) and iterator.func.id == "iter" and iterator.args
+        return loaders(source, iterator.args[0]) if is_iter else None
+    if not isinstance(iterator, ast.Name) or not depth:
+        return None
+    values: list[ast.expr | None] = []
+    for binding in source.lookup(iterator):
+        given = given_to(source, binding) if isinstance(binding, ast.arg) else [assigned_value(source, binding)]
+        values += [None] if given is None else given
+    return known_calls([_iterated(source, value, depth - 1) for value in values])
 
 
 @functools.lru_cache(maxsize=4)

@@ -11,6 +11,7 @@ from perfaudit.static import edit
 from perfaudit.static.checks.transfer_blocks_host.copies_elsewhere import HandedOn, copies_elsewhere
 from perfaudit.static.checks.transfer_blocks_host.host_writes import host_may_write
 from perfaudit.static.checks.transfer_blocks_host.loaders_elsewhere import loaders_elsewhere
+from perfaudit.static.checks.transfer_blocks_host.option_of_gpu import is_off_by_option_only
 from perfaudit.static.project.loader_marks import ASKED_TO_PIN, PINNING_OFF, PINNING_ON, SURELY_PAGEABLE
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
@@ -250,7 +251,8 @@ def _pins_tensors(source: Source, call: ast.Call, part: Part | None = None) -> b
     """
     pinned = argument(source, call, "pin_memory", PIN_MEMORY)
     if isinstance(pinned, ast.expr):
-        if not (is_true(source, pinned) or _asks_for_gpu(source, pinned) or _is_switched_on(source, pinned)):
+        asks = _asks_for_gpu(source, pinned) or _is_switched_on(source, pinned) or is_off_by_option_only(source, pinned)
+        if not (is_true(source, pinned) or asks):
             return False
     elif pinned is ABSENT or not _is_pinned_by_key(source, call):
         return False
