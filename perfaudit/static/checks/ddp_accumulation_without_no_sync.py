@@ -16,7 +16,10 @@ from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.rarely import rare_when, runs_rarely
 from perfaudit.static.understanding.step_loops import step_loops
 
-_SYNCED_BY_HAND = regex(r"no_sync|require_backward_grad_sync|set_requires_gradient_sync|accelerat|deepspeed", re.I)
+# `torch.accelerator` is torch's own name of a GPU, and decides nothing.
+_SYNCED_BY_HAND = regex(
+    r"no_sync|require_backward_grad_sync|set_requires_gradient_sync|(?<!torch\.)(?<!current_)accelerat|deepspeed", re.I
+)
 _PARTS = regex(r"accum|micro|chunk|split|mini_?batch", re.IGNORECASE)  # of one batch
 _OPTIMIZER = regex(r"opt|scaler|adam|sgd|solver", re.IGNORECASE)
 ADVICE = "run forward and backward of all passes but the last before a step under `with model.no_sync():`"
@@ -46,18 +49,18 @@ def ddp_accumulation_without_no_sync(source: Source, _: ast.Module) -> Iterator[
 
 
 def passes_before_a_rare_step(source: Source, also_synced: bool = False) -> list[tuple[ast.Call, ast.If]]:
-    """Backward passes that are reported because an optimizer steps in some of them only, each with the condition of that.
+    """Backward passes of a model that is wrapped, here or in another file, where an optimizer steps in some of them only.
 
-    also_synced: those as well that are not reported because the program may decide itself when gradients are summed.
+    Each with the condition of that; passes under an `if` of their own are among them. also_synced: those as well in whose file
+    the program may decide itself when gradients are summed.
     """
-    if not ddp_calls(source) or (source.says(_SYNCED_BY_HAND) and not also_synced):
+    if source.says(_SYNCED_BY_HAND) and not also_synced:
         return []
     found: list[tuple[ast.Call, ast.If]] = []
     for step in step_loops(source):
         inside = [call for call in backward_calls(source) if _stands_in(source, call, step.loop)]
-        found += _before_a_rare_step(
-            source, step.loop, [call for call in inside if also_synced or not _is_synced_by_helper(source, call)]
-        )
+        passes = [call for call in inside if also_synced or not _is_synced_by_helper(source, call)]
+        found += _before_a_rare_step(source, step.loop, passes, (ast.Expr, ast.With, ast.If))
     return found
 
 
@@ -94,20 +97,31 @@ def _switches_elsewhere(source: Source, context: ast.Call) -> bool:
     return found is not None and bool(_SYNCED_BY_HAND.search(found[0].text_of(found[1])))
 
 
-def _before_a_rare_step(source: Source, loop: Loop, backward: list[ast.Call]) -> Iterator[tuple[ast.Call, ast.If]]:
-    """Backward passes in front of `if (i + 1) % n == 0: optimizer.step()`, in the same block."""
+def _before_a_rare_step(
+    source: Source, loop: Loop, backward: list[ast.Call], kinds: tuple[type[ast.stmt], ...] = (ast.Expr, ast.With)
+) -> Iterator[tuple[ast.Call, ast.If]]:
+    """Backward passes in front of `if (i + 1) % n == 0: optimizer.step()`, in the same block, in statements of these kinds."""
     steps = [call for call in source.calls(".step") if _is_optimizer(call) and _stands_in(source, call, loop)]
     for step in steps:
         condition = _period(source, step, loop)
         if condition is None:
+            continue
+        if any(
+            _stands_beside(source, other, condition) for other in steps
+        ):  # each pass is followed by a step of some kind
             continue
         block = source.block(condition)
         if any(_element(source, other, block) not in (None, condition) for other in steps):  # others step each time
             continue
         for call in backward:
             element = _element(source, call, block)
-            if isinstance(element, (ast.Expr, ast.With)) and element.lineno < condition.lineno:
+            if isinstance(element, kinds) and element.lineno < condition.lineno:
                 yield call, condition
+
+
+def _stands_beside(source: Source, step: ast.Call, condition: ast.If) -> bool:
+    """Whether an optimizer steps where the condition does not hold: `if i % 5: critic.step() else: generator.step()`."""
+    return any(ancestor is each for ancestor in source.ancestors(step) for each in condition.orelse)
 
 
 def _step_for_the_rest(source: Source, loop: Loop) -> ast.Call | None:
