@@ -35,6 +35,11 @@ _CAUSES = ("missing", "dead", "failed", "late", "finished")  # ends for which ot
 _PREDICATES = ("made no step", "told nothing", "has not joined")
 _SENTENCE = "Seen in "  # how one begins that is a sentence by itself
 MEETING = ", where ranks meet"  # of a place where a rank stands
+# Behind the end of a process by that signal: neither library tells Python.
+ABORTS = (
+    " gloo ends a process so where collectives of the ranks do not fit, as of tensors of unlike sizes, and NCCL where one takes "
+    "too long; the process has printed which."
+)
 
 
 def ranks_block(run: Run, paint: Paint, width: int) -> str:
@@ -130,7 +135,7 @@ def _fault(rank: RankRun, is_told: bool = False) -> str:
     }.get(rank.ended, f"Rank {rank.rank} ended{at}")
     is_said = rank.ended == "stopped" and is_told
     message = f": {rank.message.rstrip('.')}" if rank.message and not is_said else ""
-    return f"{what}{message}.{stands}"
+    return f"{what}{message}.{stands}{ABORTS if 'SIGABRT' in rank.message else ''}"
 
 
 def _table(ranks: Sequence[RankRun], paint: Paint, compares: bool) -> list[str]:
@@ -148,8 +153,9 @@ def _table(ranks: Sequence[RankRun], paint: Paint, compares: bool) -> list[str]:
     before = [each * (1 - (rank.waited or 0.0)) for each, rank in zip(steps, ranks, strict=True)]
     is_early = [max(before) - mine >= HIGH * step > _above(before, number) for number, mine in enumerate(before)]
     rows = [("step", steps, False), *(_beside_steps(ranks, steps, own) if knows_own else [])]
-    heads = [*(COLUMNS[name] for name in columns), *(head for head, *_ in rows)]
-    widths = [max(_NARROW, len(head) + 1) for head in heads]
+    held = _held_columns(ranks)
+    heads = [*(COLUMNS[name] for name in columns), *(head for head, *_ in rows), *held]
+    widths = [max(_NARROW, 1 + max(map(len, [head, *held.get(head, [])]))) for head in heads]
     marks_words = "; + and ++ are longer than on most ranks" if compares else ""
     lines = [f"Milliseconds of a step{marks_words}", ""]
     lines.append(f"  {'rank':>4}" + "  ".join(f"{head:>{width}}" for head, width in zip(heads, widths, strict=True)))
@@ -158,12 +164,26 @@ def _table(ranks: Sequence[RankRun], paint: Paint, compares: bool) -> list[str]:
         cells = [(times, not is_early[number]) for times in phases] + [(times, marks) for _, times, marks in rows]
         texts = [
             _cell(times, number, step if marks and compares else math.inf, width, paint)
-            for (times, marks), width in zip(cells, widths, strict=True)
+            for (times, marks), width in zip(cells, widths, strict=False)
         ]
+        beside = zip(held.values(), widths[len(cells) :], strict=True)
+        texts += [f"{column[number]:>{width}}{_MARKS[0]}" for column, width in beside]
         lines.append(f"  {ranks[number].rank:>4}{''.join(texts)}".rstrip())
     if len(shown_rows) < len(ranks):
         lines.append(f"  and {len(ranks) - len(shown_rows)} ranks between these")
     return lines
+
+
+def _held_columns(ranks: Sequence[RankRun]) -> dict[str, list[str]]:
+    """What batches of each rank hold, by the head of its column: where ranks differ in it, or padding is worth a word."""
+    columns = {}
+    sizes = [each.elements for each in ranks if each.elements]
+    if len(sizes) == len(ranks) and max(sizes) >= UNEVEN * min(sizes):
+        columns["elements"] = [f"{size:,.0f}" for size in sizes]
+    paddings = [each.padding for each in ranks if each.padding is not None]
+    if len(paddings) == len(ranks) and max(paddings) >= HIGH:
+        columns["padding"] = [f"{100 * padding:.0f} %" for padding in paddings]
+    return columns
 
 
 def _beside_steps(

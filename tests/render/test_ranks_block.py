@@ -8,7 +8,7 @@ import pytest
 
 from perfaudit.render.paint import plain
 from perfaudit.render.run import run_block
-from perfaudit.render.run_ranks import MOST_RANKS, faults, late_words, ranks_block
+from perfaudit.render.run_ranks import ABORTS, MOST_RANKS, faults, late_words, ranks_block
 from perfaudit.runs import RankRun, Run
 
 PHASES = {"data_wait": 0.1, "forward": 0.2, "backward": 0.6, "optimizer": 0.099, "other": 0.001}
@@ -71,6 +71,25 @@ def test_of_very_many_ranks_that_failed_the_first_are_named() -> None:
     late = [replace(RANK, rank=rank, ended="late") for rank in range(100)]
     said = faults(late)
     assert len(said) == MOST_RANKS + 1 and said[-1] == f"{100 - MOST_RANKS} more ranks ended so."
+
+
+@pytest.mark.parametrize(
+    ("elements", "padding", "ends"),
+    [
+        ((4096.0, 4096.0), (0.25, 0.31), ("own time   padding", "        40      25 %", "       49++    31 %")),
+        ((4096.0, 12288.0), (0.01, 0.02), ("own time   elements", "        40      4,096", "       49++   12,288")),
+        ((4096.0, 4097.0), (0.01, 0.02), ("own time", "        40", "       49++")),
+        ((4096.0, None), (0.25, None), ("own time", "        40", "       49++")),
+    ],
+)
+def test_what_batches_of_a_rank_hold_is_told_where_it_says_something(
+    elements: tuple[float | None, ...], padding: tuple[float | None, ...], ends: tuple[str, ...]
+) -> None:
+    ranks = (RANK, replace(RANK, rank=1, own_seconds_per_step=0.049))
+    each = zip(ranks, elements, padding, strict=True)
+    ranks = tuple(replace(rank, elements=size, padding=share) for rank, size, share in each)
+    lines = block(replace(RUN, by_rank=ranks), 200).splitlines()
+    assert [line.endswith(end) for line, end in zip(lines[2:5], ends, strict=True)] == [True] * 3, lines
 
 
 def test_batches_that_differ_from_rank_to_rank_are_told_by_the_step() -> None:
@@ -153,6 +172,11 @@ def test_the_cause_comes_before_what_other_ranks_suffered(ranks: list[RankRun], 
             "dead",
             "its process is dead, and told nothing",
             "Rank 0 died after at least 16 steps: its process is dead, and told nothing.",
+        ),
+        (
+            "failed",
+            "its process ended by signal SIGABRT",
+            f"Rank 0 failed after at least 16 steps: its process ended by signal SIGABRT.{ABORTS}",
         ),
         ("failed", "ValueError: no", "Rank 0 failed after 16 steps: ValueError: no."),
     ],
