@@ -43,7 +43,7 @@ def opener(on: str, like_here: bool = False) -> OpenNodes:
 
     def open_nodes(like: dict[str, Any] | None) -> AbstractContextManager[Nodes | None]:  # Any: JSON
         from perfaudit.cluster.kind import Kind, kind_here
-        from perfaudit.cluster.node import Place
+        from perfaudit.cluster.node import UserPlace
 
         kind = kind_here() if like_here else Kind.from_json(like) if like else None
 
@@ -51,7 +51,7 @@ def opener(on: str, like_here: bool = False) -> OpenNodes:
             say(f"perfaudit: {text}")
 
         if on == "slurm":
-            return slurm.slurm_nodes(Place.here(), tell, kind)
-        return ray.ray_nodes(Place.here(), tell, kind)
+            return slurm.slurm_nodes(UserPlace.here(), tell, kind)
+        return ray.ray_nodes(UserPlace.here(), tell, kind)
 
     return open_nodes

@@ -15,14 +15,14 @@ from perfaudit.measure.elsewhere import Work
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class UserPlace:
     """Where a user stood when they typed the command. environment: variables that decide how torch computes, as they were."""
 
     folder: str
     environment: tuple[tuple[str, str], ...]
 
     @classmethod
-    def here(cls) -> Place:
+    def here(cls) -> UserPlace:
         return cls(str(Path.cwd()), tuple(sorted(_deciding_variables().items())))
 
 
@@ -58,7 +58,7 @@ class Answer:
         return self.given
 
 
-def enter(place: Place) -> str:
+def enter(place: UserPlace) -> str:
     """Go where the user stood, with their variables; why that cannot be, "" where it is done."""
     for name in _deciding_variables():
         del os.environ[name]

@@ -10,6 +10,7 @@ import contextlib
 import importlib.util
 import logging
 import os
+import re
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +20,7 @@ from typing import Any
 
 from perfaudit.cluster.folder_archive import pack
 from perfaudit.cluster.kind import Kind, differs, kind_here, most_common
-from perfaudit.cluster.node import Answer, Place, answer, enter, is_there, remove, unpack
+from perfaudit.cluster.node import Answer, UserPlace, answer, enter, is_there, remove, unpack
 from perfaudit.errors import NothingMeasured, UserError, refusal
 from perfaudit.machine.limits import usable_cores
 from perfaudit.measure.elsewhere import Lost, Work
@@ -28,6 +29,9 @@ WAIT_SECONDS = 60.0  # for a node to be free, and for its first answer
 SHARE_SECONDS = 300.0  # for a node to have a folder: half a GiB at most, over a network
 REACH_SECONDS = 5.0  # for the first word of a cluster
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+_OF_TRANSPORT = re.compile(
+    r"[\s:;,(]*(RpcError|RPC Error|rpc_code|grpc_status|ipv[46]:)"
+)  # where text for nobody begins
 
 Say = Callable[[str], object]
 
@@ -144,7 +148,7 @@ class RayNodes:
 
 
 @contextlib.contextmanager
-def ray_nodes(place: Place, say: Say, like: Kind | None = None) -> Iterator[RayNodes]:
+def ray_nodes(place: UserPlace, say: Say, like: Kind | None = None) -> Iterator[RayNodes]:
     """Nodes of one kind of the cluster that Ray finds (RAY_ADDRESS, or one on this machine), else of a local one.
 
     like: the kind they must be of; None for that of most nodes. Raises UserError without Ray, and where the cluster has
@@ -176,6 +180,7 @@ def _connect(ray: Any, say: Say) -> bool:  # Any: the module
 
     options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False, "configure_logging": False}
     logging.getLogger("ray").setLevel(logging.ERROR)
+    _print_no_logs_of_nodes(ray)
     ensure_reachable()
     try:
         ray.init(address="auto", **options)
@@ -198,6 +203,15 @@ def _connect(ray: Any, say: Say) -> bool:  # Any: the module
             ) from error
         raise NothingMeasured(f"{_cluster_words()} cannot be joined: {_first_line(error)}{_token_words()}") from error
     return False
+
+
+def _print_no_logs_of_nodes(ray: Any) -> None:
+    """Of a node that is lost, Ray prints the last lines of its log, twenty, before its error can be caught; ours is one sentence.
+
+    `log_to_driver` does not keep it from that; the switch is private to Ray, and one that is not there changes nothing.
+    """
+    with contextlib.suppress(AttributeError):
+        ray._private.worker._worker_logs_enabled = False
 
 
 def _token_words() -> str:
@@ -227,7 +241,7 @@ def ensure_reachable() -> None:
         raise NothingMeasured(f"{_cluster_words()} does not answer: {refusal(error)}") from error
 
 
-def _choose_nodes(ray: Any, place: Place, say: Say, like: Kind | None, is_ours: bool) -> RayNodes:
+def _choose_nodes(ray: Any, place: UserPlace, say: Say, like: Kind | None, is_ours: bool) -> RayNodes:
     """Our process on every node that is free now, of one kind."""
     alive = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
     if not alive:
@@ -296,7 +310,7 @@ def _process(ray: Any) -> Any:
     """The class of our process on a node, as Ray has it. A lost node stays lost: its work goes to another."""
 
     class Measuring:
-        def __init__(self, place: Place) -> None:
+        def __init__(self, place: UserPlace) -> None:
             self.trouble = enter(place)
 
         def do(self, work: Work) -> Answer:
@@ -320,5 +334,8 @@ def _there(node: str) -> Any:
 
 
 def _first_line(error: BaseException) -> str:
+    """The first line of what an error says, without what its transport says of itself."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0].rstrip(".") if lines else type(error).__name__
+    line = lines[0] if lines else ""
+    found = _OF_TRANSPORT.search(line)
+    return (line[: found.start()] if found else line).rstrip(".") or type(error).__name__

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from perfaudit.cluster.kind import Kind, differs, kind_here
-from perfaudit.cluster.node import Answer, Place, answer, enter, is_there
+from perfaudit.cluster.node import Answer, UserPlace, answer, enter, is_there
 from perfaudit.errors import NothingMeasured
 from perfaudit.measure.elsewhere import Lost, Work
 
@@ -38,7 +38,7 @@ class SlurmNodes:
     """See `measure.elsewhere.Nodes`. kind: of the first node that has answered, None before; the others must be of it."""
 
     executor: Any  # submitit's
-    place: Place
+    place: UserPlace
     say: Say
     kind: Kind | None = None
     width: int = JOBS
@@ -194,7 +194,7 @@ class Fault:
         raise self.error
 
 
-def do_there(place: Place, work: Work) -> tuple[Kind, Answer | Fault]:
+def do_there(place: UserPlace, work: Work) -> tuple[Kind, Answer | Fault]:
     """The kind of this node, and what the work gives here."""
     trouble = enter(place)
     try:
@@ -239,7 +239,7 @@ def _errors_only(name: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def slurm_nodes(place: Place, say: Say, like: Kind | None = None, cluster: str = "slurm") -> Iterator[SlurmNodes]:
+def slurm_nodes(place: UserPlace, say: Say, like: Kind | None = None, cluster: str = "slurm") -> Iterator[SlurmNodes]:
     """Jobs of Slurm, each with a node for itself. Partition, account and the like are read by sbatch from SBATCH_* variables.
 
     cluster: as submitit calls it; "local" runs jobs as processes of this machine. Raises NothingMeasured without an sbatch.

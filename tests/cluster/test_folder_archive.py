@@ -9,7 +9,7 @@ import pytest
 
 from perfaudit.cluster import folder_archive
 from perfaudit.cluster.folder_archive import pack
-from perfaudit.cluster.node import DECIDING, Place, answer, enter, is_there, remove, unpack
+from perfaudit.cluster.node import DECIDING, UserPlace, answer, enter, is_there, remove, unpack
 from perfaudit.errors import NothingMeasured, TargetError
 
 
@@ -43,7 +43,7 @@ def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_no_variables")
 def test_a_node_without_the_folder_says_so(tmp_path: Path) -> None:
-    trouble = enter(Place(str(tmp_path / "gone"), ()))
+    trouble = enter(UserPlace(str(tmp_path / "gone"), ()))
     assert trouble.endswith("is not there on every node: run the command in a folder that all nodes share")
     with pytest.raises(NothingMeasured, match="is not there on every node"):
         answer(int, trouble).value()
@@ -63,7 +63,7 @@ def test_a_node_computes_as_the_machine_that_asks(tmp_path: Path, monkeypatch: p
     here = {"MKL_NUM_THREADS": "3", "NVIDIA_TF32_OVERRIDE": "0", "TORCH_HOME": "/mine", "CUDA_VISIBLE_DEVICES": "0"}
     for name, value in here.items():
         monkeypatch.setenv(name, value)
-    place = Place.here()
+    place = UserPlace.here()
     assert dict(place.environment) == {"MKL_NUM_THREADS": "3", "NVIDIA_TF32_OVERRIDE": "0"}
     there = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "TORCH_HOME": "/theirs"}  # the first two as Ray sets them
     for name, value in there.items():

@@ -90,6 +90,13 @@ def nodes_of(said: list[str], *errors: tuple[Exception | None, int]) -> RayNodes
     ("error", "how"),
     [
         (RayError("The node has died.\nmore"), "was lost (The node has died)"),
+        (
+            RayError(
+                "The actor is unavailable: RpcError: RPC Error message: failed to connect; RPC Error details: rpc_code: 14"
+            ),
+            "was lost (The actor is unavailable)",
+        ),
+        (RayError("RpcError: rpc_code: 14"), "was lost (RayError)"),
         (GetTimeoutError("not ready"), "has not answered in 300 s"),
     ],
 )

@@ -15,7 +15,7 @@ import pytest
 from perfaudit.cli.trace_nodes import read_here, read_on
 from perfaudit.cluster import ray_nodes as module
 from perfaudit.cluster.kind import kind_here
-from perfaudit.cluster.node import Place
+from perfaudit.cluster.node import UserPlace
 from perfaudit.cluster.ray_nodes import RayNodes, ray_nodes
 from perfaudit.errors import NothingMeasured, UserError
 from perfaudit.measure.elsewhere import Lost, run_on
@@ -44,13 +44,13 @@ def cluster() -> Iterator[Any]:
 
 
 @pytest.fixture
-def place(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+def place(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> UserPlace:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RAY_ADDRESS", cluster.address)
-    return Place.here()
+    return UserPlace.here()
 
 
-def test_work_goes_to_both_nodes_in_the_users_folder(place: Place, tmp_path: Path) -> None:
+def test_work_goes_to_both_nodes_in_the_users_folder(place: UserPlace, tmp_path: Path) -> None:
     said: list[str] = []
     with ray_nodes(place, said.append) as nodes:
         assert (nodes.width, nodes.free, nodes.kind) == (2, 2, kind_here())
@@ -63,7 +63,18 @@ def test_work_goes_to_both_nodes_in_the_users_folder(place: Place, tmp_path: Pat
     assert said == [f"measuring on 2 nodes of Ray: {kind_here()}"]
 
 
-def test_a_folder_that_nodes_do_not_see_is_brought_and_removed(place: Place, tmp_path: Path) -> None:
+def test_ray_prints_no_logs_of_a_node_that_is_lost(place: UserPlace, capfd: pytest.CaptureFixture[str]) -> None:
+    """As it does for an error of a raylet, whatever `log_to_driver` says."""
+    from ray._private import worker
+
+    with ray_nodes(place, str):
+        worker.print_worker_logs(
+            {"pid": "raylet", "ip": "", "lines": ["Raylet is terminated"], "is_err": True}, sys.stderr
+        )
+    assert "Raylet is terminated" not in capfd.readouterr().err
+
+
+def test_a_folder_that_nodes_do_not_see_is_brought_and_removed(place: UserPlace, tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()
     (root / "model.py").write_text("x = 1\n")
@@ -126,7 +137,7 @@ def _wait_for(gate: str, number: int) -> int:
 
 
 def test_a_lost_node_costs_only_what_it_had(
-    cluster: Any, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: Any, place: UserPlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     third, said, gate = cluster.add_node(num_cpus=1), list[str](), tmp_path / "gate"
     cluster.wait_for_nodes()
@@ -150,7 +161,7 @@ def test_a_lost_node_costs_only_what_it_had(
     assert "what was measured there at that moment is measured again on another node" in said[-1]
 
 
-def test_traces_are_read_by_nodes_as_here(place: Place, tmp_path: Path) -> None:
+def test_traces_are_read_by_nodes_as_here(place: UserPlace, tmp_path: Path) -> None:
     for rank in range(5):
         host = Host(rank=rank, world_size=5)
         with host.step():
@@ -163,7 +174,7 @@ def test_traces_are_read_by_nodes_as_here(place: Place, tmp_path: Path) -> None:
         assert read_on(nodes, files, None, 1, lambda *told: None) == read_here(files, None, 1)
 
 
-def test_a_full_cluster_is_said(cluster: Any, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_cluster_is_said(cluster: Any, place: UserPlace, monkeypatch: pytest.MonkeyPatch) -> None:
     import ray
 
     with ray_nodes(place, str) as nodes:
@@ -176,7 +187,7 @@ def test_a_full_cluster_is_said(cluster: Any, place: Place, monkeypatch: pytest.
             module._choose_nodes(ray, place, str, None, False)
 
 
-def test_nodes_of_another_kind_are_left_out(place: Place) -> None:
+def test_nodes_of_another_kind_are_left_out(place: UserPlace) -> None:
     from dataclasses import replace
 
     said: list[str] = []
@@ -188,7 +199,9 @@ def test_nodes_of_another_kind_are_left_out(place: Place) -> None:
     assert sum("because it is of another kind: cores" in line for line in said) == 2
 
 
-def test_a_cluster_that_cannot_be_joined_is_said_with_the_reason(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_that_cannot_be_joined_is_said_with_the_reason(
+    place: UserPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Gone:
         __version__ = "2.60.0"
 

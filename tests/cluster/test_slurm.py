@@ -17,20 +17,20 @@ import pytest
 
 from perfaudit.cluster import slurm
 from perfaudit.cluster.kind import Kind, kind_here
-from perfaudit.cluster.node import Place, answer
+from perfaudit.cluster.node import UserPlace, answer
 from perfaudit.cluster.slurm import SlurmNodes, slurm_nodes
 from perfaudit.errors import NothingMeasured
 from perfaudit.measure.elsewhere import Lost
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> UserPlace:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(slurm, "POLL_SECONDS", 0.1)
-    return Place.here()
+    return UserPlace.here()
 
 
-def test_without_sbatch_nothing_is_begun(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_sbatch_nothing_is_begun(place: UserPlace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     with pytest.raises(NothingMeasured, match="there is no sbatch here"), slurm_nodes(place, str):
         pass
@@ -74,7 +74,7 @@ class Executor:
         self.arrays.append(0)
         yield
 
-    def submit(self, there: Any, place: Place, work: Any) -> Job:
+    def submit(self, there: Any, place: UserPlace, work: Any) -> Job:
         assert there is slurm.do_there
         self.arrays[-1] += 1
         job = self.job(work, self.log)
@@ -82,7 +82,7 @@ class Executor:
         return job
 
 
-def test_a_resumed_run_looks_for_the_nodes_kind_and_not_for_that_of_the_submitting_machine(place: Place) -> None:
+def test_a_resumed_run_looks_for_the_nodes_kind_and_not_for_that_of_the_submitting_machine(place: UserPlace) -> None:
     nodes = SlurmNodes(Executor(), place, str)
     like = Kind.from_json(nodes.kind_as_json)
     assert like.cores == 999 and like != kind_here() and not nodes.jobs
@@ -91,7 +91,7 @@ def test_a_resumed_run_looks_for_the_nodes_kind_and_not_for_that_of_the_submitti
     assert not isinstance(resumed.next()[1], Lost)
 
 
-def test_what_is_sent_before_anything_is_asked_for_is_one_array_and_said(place: Place) -> None:
+def test_what_is_sent_before_anything_is_asked_for_is_one_array_and_said(place: UserPlace) -> None:
     said: list[str] = []
     executor = Executor()
     nodes = SlurmNodes(executor, place, said.append)
@@ -106,7 +106,7 @@ def test_what_is_sent_before_anything_is_asked_for_is_one_array_and_said(place: 
     assert said == [f"submitted 8 jobs of Slurm: {', '.join('1' * slurm.JOBS)}", "submitted job 1 of Slurm"]
 
 
-def test_what_sbatch_was_given_is_said_once(place: Place, tmp_path: Path) -> None:
+def test_what_sbatch_was_given_is_said_once(place: UserPlace, tmp_path: Path) -> None:
     said: list[str] = []
     text = tmp_path / "7_submission.sh"
     text.write_text("#!/bin/bash\n# Parameters\n#SBATCH --exclusive\n#SBATCH --nodes=1\n\n# command\nsrun python\n")
@@ -127,7 +127,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-def test_a_queue_in_which_nothing_starts_is_left(place: Place, clock: list[float]) -> None:
+def test_a_queue_in_which_nothing_starts_is_left(place: UserPlace, clock: list[float]) -> None:
     for ask in (SlurmNodes.next, lambda nodes: nodes.kind_as_json):
         nodes = SlurmNodes(Executor(is_done=False), place, str)
         nodes.send(os.getcwd)
@@ -138,7 +138,7 @@ def test_a_queue_in_which_nothing_starts_is_left(place: Place, clock: list[float
 
 
 def test_a_job_that_runs_is_waited_for_however_long_it_takes(
-    place: Place, clock: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: UserPlace, clock: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = tmp_path / "log"
     log.touch()
@@ -162,7 +162,7 @@ def test_a_job_that_runs_is_waited_for_however_long_it_takes(
          "job 1 of Slurm was lost (ModuleNotFoundError: No module named 'perfaudit')"),
     ],
 )  # fmt: skip
-def test_a_lost_job_says_why_in_a_line(place: Place, words: str, said: str) -> None:
+def test_a_lost_job_says_why_in_a_line(place: UserPlace, words: str, said: str) -> None:
     job = type("Dead", (DeadJob,), {"words": words})
     nodes = SlurmNodes(Executor(job), place, str)
     nodes.send(os.getcwd)
@@ -193,7 +193,7 @@ class RefusingExecutor(Executor):
 
 
 @pytest.mark.parametrize("ask", [SlurmNodes.next, lambda nodes: nodes.kind_as_json])
-def test_what_sbatch_refuses_is_one_sentence_and_no_traceback(place: Place, ask: Any) -> None:
+def test_what_sbatch_refuses_is_one_sentence_and_no_traceback(place: UserPlace, ask: Any) -> None:
     nodes = SlurmNodes(RefusingExecutor(), place, str)
     nodes.send(os.getcwd)
     with pytest.raises(NothingMeasured) as refused:
@@ -201,7 +201,7 @@ def test_what_sbatch_refuses_is_one_sentence_and_no_traceback(place: Place, ask:
     assert (str(refused.value), refused.value.exit_code) == (REFUSED, 3)
 
 
-def test_a_fault_of_ours_on_the_way_to_sbatch_is_none_of_its(place: Place) -> None:
+def test_a_fault_of_ours_on_the_way_to_sbatch_is_none_of_its(place: UserPlace) -> None:
     nodes = SlurmNodes(RefusingExecutor(), place, str)
     nodes.executor.error = RuntimeError("cannot be pickled")
     nodes.send(os.getcwd)
@@ -209,7 +209,7 @@ def test_a_fault_of_ours_on_the_way_to_sbatch_is_none_of_its(place: Place) -> No
         nodes.next()
 
 
-def test_a_real_sbatch_that_refuses_is_one_sentence(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_real_sbatch_that_refuses_is_one_sentence(place: UserPlace, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("submitit")
     programs = Path("programs")
     programs.mkdir()
@@ -238,7 +238,7 @@ def raise_odd() -> None:
     ("work", "error", "said"),
     [(partial(int, "x"), ValueError, "invalid literal"), (raise_odd, RuntimeError, "Odd: odd")],
 )
-def test_a_fault_of_ours_is_no_lost_job(place: Place, work: Any, error: type[Exception], said: str) -> None:
+def test_a_fault_of_ours_is_no_lost_job(place: UserPlace, work: Any, error: type[Exception], said: str) -> None:
     _, found = slurm.do_there(place, work)
     with pytest.raises(error, match=said) as raised:
         pickle.loads(pickle.dumps(found)).value()
@@ -246,7 +246,7 @@ def test_a_fault_of_ours_is_no_lost_job(place: Place, work: Any, error: type[Exc
 
 
 @pytest.mark.slow
-def test_work_runs_as_jobs_in_the_users_folder(place: Place, tmp_path: Path) -> None:
+def test_work_runs_as_jobs_in_the_users_folder(place: UserPlace, tmp_path: Path) -> None:
     pytest.importorskip("submitit")
     with slurm_nodes(place, str, cluster="local") as nodes:
         sent = {nodes.send(os.getcwd), nodes.send(os.getcwd)}
@@ -267,7 +267,7 @@ def test_work_runs_as_jobs_in_the_users_folder(place: Place, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_a_job_on_a_node_of_another_kind_does_not_count(place: Place) -> None:
+def test_a_job_on_a_node_of_another_kind_does_not_count(place: UserPlace) -> None:
     pytest.importorskip("submitit")
     with slurm_nodes(place, str, replace(kind_here(), cores=999), "local") as nodes:
         nodes.send(os.getcwd)
