@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 # In the order in which reports show them; `run.phases` of the JSON has these names.
 PHASE_WORDS = {
@@ -73,6 +75,60 @@ class RankRun:
     elements: float | None = None
     padding: float | None = None
     stands: str = ""
+
+
+class RankUpdate(NamedTuple):
+    """One update of a rank. Seconds: of all of it; of these in collectives, and at the end of backward passes; outside of
+    collectives, waiting for a core that others held, and on one; waiting for data.
+
+    elements, padding: of what its batches hold.
+    """
+
+    seconds: float
+    waited: float
+    in_buckets: float
+    queued: float
+    computed: float
+    elements: int
+    padding: int
+    loading: float
+
+
+@dataclass(frozen=True, slots=True)
+class RankUpdates:
+    """The last updates of a rank, in order, a column for each field of `RankUpdate`. first: the number of the first one."""
+
+    first: int
+    seconds: Sequence[float]
+    waited: Sequence[float]
+    in_buckets: Sequence[float]
+    queued: Sequence[float]
+    computed: Sequence[float]
+    elements: Sequence[int]
+    padding: Sequence[int]
+    loading: Sequence[float]
+
+    @classmethod
+    def of(cls, first: int, updates: Sequence[RankUpdate]) -> RankUpdates:
+        return cls(first, *([update[place] for update in updates] for place in range(len(RankUpdate._fields))))  # type: ignore[arg-type]  # by position, in one order
+
+    @classmethod
+    def from_word(cls, word: Mapping[str, Any]) -> RankUpdates | None:  # Any: nested JSON
+        """Those of a rank's last word; None where it has made none, or has left no word."""
+        updates = word.get("updates")
+        return cls(**updates) if updates and updates["seconds"] else None
+
+    @property
+    def end(self) -> int:
+        """The number behind the last one."""
+        return self.first + len(self.seconds)
+
+    def between(self, begin: int, end: int | None = None) -> RankUpdates:
+        """Those with these numbers, the last one left out; to the end without one."""
+        first = max(self.first, begin)
+        stop = None if end is None else max(0, end - self.first)
+        columns = (getattr(self, name)[first - self.first : stop] for name in RankUpdate._fields)
+        return RankUpdates(first, *columns)
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ ELSEWHERE = {
     **{("cluster/slurm.py", name): "what submitit wrote for this run's jobs" for name in ("shutil.rmtree", "rmdir")},
     ("cluster/folder_archive.py", "open"): "an archive in memory",
     ("cli/run.py", "tempfile.TemporaryFile"): "a file without a name",
-    ("cli/tune_ranks.py", "tempfile.TemporaryFile"): "a file without a name",
+    ("cli/rank_sets.py", "tempfile.TemporaryFile"): "a file without a name",
     ("script/observe.py", "tempfile.TemporaryFile"): "a file without a name, for where a script stands",
     **{("script/scratch_folders.py", name): TEMPORARY for name in ("tempfile.mkdtemp", "shutil.rmtree", "chmod")},
     ("script/scratch_folders.py", "os.open"): "a folder, to be locked, and for nothing else",

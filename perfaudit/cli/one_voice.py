@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from perfaudit.distributed.launch import Place, key_on_node
+from perfaudit.distributed.launch import RankPlace, key_on_node
 from perfaudit.distributed.meeting import PREFIX
 from perfaudit.files import Folder
 from perfaudit.script.scratch_folders import remove_scratch
@@ -32,7 +32,7 @@ Json = dict[str, Any]  # Any: nested JSON
 
 @contextlib.contextmanager
 def speaking(
-    place: Place,
+    place: RankPlace,
     words: str,
     base: Path,
     clock: Callable[[], float] = time.monotonic,
@@ -76,7 +76,9 @@ def _is_said(folder: Folder, told: Json, clock: Callable[[], float], sleep: Call
     return False
 
 
-def _wait_for_others(folder: Folder, place: Place, clock: Callable[[], float], sleep: Callable[[float], None]) -> None:
+def _wait_for_others(
+    folder: Folder, place: RankPlace, clock: Callable[[], float], sleep: Callable[[float], None]
+) -> None:
     """Wait until all have heard it, and delete the folder."""
     until = clock() + LINGER_SECONDS
     with contextlib.suppress(OSError):

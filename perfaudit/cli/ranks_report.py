@@ -9,7 +9,7 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfaudit.runs import RankRun, Run
+from perfaudit.runs import RankRun, RankUpdates, Run
 
 if TYPE_CHECKING:
     from perfaudit.distributed.compare import RankSteps
@@ -38,9 +38,8 @@ def last_word(rank: int, host: str, run: Run, seen: Seen) -> Json:
     )
     return asdict(rank_run) | {
         "at": time.time(),
-        "first_update": seen.number - len(steps),
         "updates_per_step": run.updates_per_step,
-        "updates": [list(column) for column in zip(*steps, strict=True)],
+        "updates": asdict(RankUpdates.of(seen.number - len(steps), steps)),
         "collectives": seen.facts.get("collectives", {}),
         "losses": [update[LOSS] for update in seen.kept if LOSS in update],
         "norms": [update[NORM] for update in seen.kept if NORM in update],
@@ -90,32 +89,39 @@ def _told_by_rank(told: Json, per_step: int, is_on_host: bool) -> tuple[RankRun,
 
     names = {field.name for field in fields(RankRun)}
     rank = RankRun(**{name: value for name, value in told.items() if name in names})
-    columns = told.get("updates") or []
-    if not columns:
+    updates = RankUpdates.from_word(told)
+    if updates is None:
         return rank, None
-    seconds, waited, in_buckets, queued, computed, elements, padding, loading = columns
     has = told.get("collectives", {})
+    computed = updates.computed
     if has.get("has_workers"):  # whose cores may be slow as well
-        computed = [mine + theirs for mine, theirs in zip(computed, loading, strict=True)]
-    skipped = max(0, WARM_UP - told["first_update"])
-    if is_on_host and len(seconds) > skipped:
-        others = [wait + queue for wait, queue in zip(waited, queued, strict=True)]
-        own = [whole - other for whole, other in zip(seconds, others, strict=True)][skipped:]
+        computed = [mine + theirs for mine, theirs in zip(computed, updates.loading, strict=True)]
+    counted = updates.between(WARM_UP)
+    if is_on_host and counted.seconds:
+        parts = zip(counted.seconds, counted.waited, counted.queued, strict=True)
         rank = replace(
             rank,
-            own_seconds_per_step=statistics.median(own) * per_step,
-            waited=sum(waited[skipped:]) / sum(seconds[skipped:]),
+            own_seconds_per_step=statistics.median(whole - (wait + queue) for whole, wait, queue in parts) * per_step,
+            waited=sum(counted.waited) / sum(counted.seconds),
         )
+    elements, padding = updates.elements, updates.padding
     held = sum(elements) + sum(padding)
     rank = replace(
         rank,
         elements=statistics.fmean(elements) * per_step if any(elements) else None,
         padding=sum(padding) / held if any(padding) else None,
     )
-    whole = [own + beside for own, beside in zip(elements, padding, strict=True)]
-    first, has_threads = told["first_update"], has.get("has_threads", False)
     return rank, RankSteps(
-        rank.rank, first, seconds, waited, in_buckets, elements, queued, computed, whole, has_threads
+        rank.rank,
+        updates.first,
+        updates.seconds,
+        updates.waited,
+        updates.in_buckets,
+        elements,
+        updates.queued,
+        computed,
+        [own + beside for own, beside in zip(elements, padding, strict=True)],
+        has.get("has_threads", False),
     )
 
 
@@ -126,15 +132,16 @@ def _callers(words: Sequence[Json], run: Run) -> list[Any]:
     from perfaudit.script.own_files import is_own
     from perfaudit.static.discover import shown_path
 
-    told = [each for each in words if each.get("updates")]
+    told = [(each, updates) for each in words if (updates := RankUpdates.from_word(each)) is not None]
     if not told:
         return []
-    least = min(told, key=lambda each: sum(each["updates"][1]))
+    least, updates = min(told, key=lambda each: sum(each[1].waited))
     callers = least["collectives"].get("callers", [])
     whole = sum(each["seconds"] for each in callers)
-    seconds, waited, in_buckets, *_ = (column[max(0, WARM_UP - least["first_update"]) :] for column in least["updates"])
-    called = (sum(waited) - sum(in_buckets)) / sum(seconds) if sum(seconds) else 0.0  # share of a step, of all lines
-    number = max(1, (least["first_update"] + len(least["updates"][0])) // (run.updates_per_step or 1))
+    counted = updates.between(WARM_UP)
+    by_hand = sum(counted.waited) - sum(counted.in_buckets)
+    called = by_hand / sum(counted.seconds) if sum(counted.seconds) else 0.0  # share of a step, of all lines
+    number = max(1, updates.end // (run.updates_per_step or 1))
     return sorted(
         (
             Caller(

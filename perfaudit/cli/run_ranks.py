@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfaudit.cli.ranks_report import last_word
-from perfaudit.distributed.launch import Launcher, Place, key_on_node, launcher_of
+from perfaudit.distributed.launch import Launcher, RankPlace, key_on_node, launcher_of
 from perfaudit.distributed.meeting import SILENT_SECONDS, Here, Meeting
 from perfaudit.errors import NothingMeasured, UserError
 
@@ -41,7 +41,7 @@ class LauncherGone(NothingMeasured):
 
 
 @contextlib.contextmanager
-def together(place: Place, script: Script, steps: int, meet: Path | None) -> Iterator[Ranks]:
+def together(place: RankPlace, script: Script, steps: int, meet: Path | None) -> Iterator[Ranks]:
     """The other ranks of this start, on this node or, where `meet` names a folder that all nodes see, on all of them.
 
     Raises UserError where there is no place to meet.
@@ -87,7 +87,7 @@ class Ranks:
     """One rank's view of the others. first: the one that reports; members: how many meet."""
 
     def __init__(
-        self, place: Place, meeting: Meeting, first: int, members: int, clock: Callable[[], float] = time.monotonic,
+        self, place: RankPlace, meeting: Meeting, first: int, members: int, clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep, launcher: Launcher | None = None,
     ) -> None:  # fmt: skip
         self.place, self.first, self.members, self._launcher = place, first, members, launcher

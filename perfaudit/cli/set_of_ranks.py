@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
+from perfaudit.cli.ranks_report import HOST_BACKENDS
 from perfaudit.distributed.compare import WARM_UP, spread_of_batches
 from perfaudit.knobs._batches_by_length import WINDOW
 from perfaudit.render.run_ranks import faults
-from perfaudit.runs import RankRun
+from perfaudit.runs import RankRun, RankUpdates
+from perfaudit.tune.ranks.plan import Shares
 from perfaudit.tune.ranks.race import SetRun
 
 Json = dict[str, Any]  # Any: nested JSON
@@ -22,35 +24,44 @@ def set_run_of(words: Sequence[Json], steps: int) -> SetRun:
     ranks = [RankRun(**{name: value for name, value in told.items() if name in names}) for told in words]
     if any(each.ended not in ("enough", "finished") for each in ranks):
         return SetRun(why=faults(ranks)[0], has_failed=any(each.ended == "failed" for each in ranks))
-    behind = [told["updates"][0][max(0, WARM_UP - told["first_update"]) :] for told in words if told.get("updates")]
-    if len(behind) < len(words) or not all(behind):
+    updates = [found for told in words if (found := RankUpdates.from_word(told)) is not None]
+    counted = [each.between(WARM_UP).seconds for each in updates]
+    if len(counted) < len(words) or not all(counted):
         return SetRun(why=f"a rank made no more than {WARM_UP} of {steps} steps")
-    mean, tokens, padding, spread = _step_contents(words)
+    mean, tokens, padding, spread = _step_contents(updates)
     return SetRun(
-        max(statistics.median(seconds) for seconds in behind), tuple(tuple(told.get("losses", ())) for told in words),
+        max(map(statistics.median, counted)), tuple(tuple(told.get("losses", ())) for told in words),
         mean=mean, tokens=tokens, padding=padding, spread=spread,
         norms=tuple(tuple(told.get("norms", ())) for told in words),
     )  # fmt: skip
 
 
-def _step_contents(words: Sequence[Json]) -> tuple[float, float, float | None, float | None]:
+def _step_contents(ranks: Sequence[RankUpdates]) -> tuple[float, float, float | None, float | None]:
     """What steps hold, of whole windows behind the first, or of all that count where there are none: see `SetRun`."""
-    first = max(told["first_update"] for told in words)
-    behind = min(told["first_update"] + len(told["updates"][0]) for told in words)
+    first, end = max(each.first for each in ranks), min(each.end for each in ranks)
     begin = max(first, WINDOW)
-    end = begin + (behind - begin) // WINDOW * WINDOW
-    if end <= begin:
-        begin, end = max(first, WARM_UP), behind
-    rows = [
-        [column[begin - told["first_update"] : end - told["first_update"]] for column in told["updates"]]
-        for told in words
-    ]
-    mean = max(statistics.fmean(row[0]) for row in rows)
-    elements, padding = sum(sum(row[5]) for row in rows), sum(sum(row[6]) for row in rows)
-    tells = all(any(row[6]) for row in rows)  # a mask, on each rank
+    windows = (end - begin) // WINDOW * WINDOW
+    begin, end = (begin, begin + windows) if windows > 0 else (max(first, WARM_UP), end)
+    counted = [each.between(begin, end) for each in ranks]
+    mean = max(statistics.fmean(each.seconds) for each in counted)
+    elements, padding = sum(sum(each.elements) for each in counted), sum(sum(each.padding) for each in counted)
+    tells = all(any(each.padding) for each in counted)  # a mask, on each rank
     return (
         mean,
         elements / (end - begin) if tells else 0.0,
         padding / (elements + padding) if tells else None,
-        spread_of_batches([[a + b for a, b in zip(row[5], row[6], strict=True)] for row in rows]),
+        spread_of_batches([[a + b for a, b in zip(each.elements, each.padding, strict=True)] for each in counted]),
+    )
+
+
+def shares_of_step(words: Sequence[Json]) -> Shares:
+    """Where the step of a set goes, of the updates that count: see `Shares`."""
+    updates = [found.between(WARM_UP) for told in words if (found := RankUpdates.from_word(told)) is not None]
+    on_host = all(told.get("collectives", {}).get("backend", "gloo") in HOST_BACKENDS for told in words)
+    waited = [sum(each.waited) / sum(each.seconds) for each in updates if sum(each.seconds)]
+    phases = [told.get("phases", {}) for told in words]
+    return Shares(
+        communication=min(waited) if waited and on_host else None,
+        update=max((each.get("optimizer", 0.0) for each in phases), default=0.0),
+        loading=max((each.get("data_wait", 0.0) for each in phases), default=0.0),
     )

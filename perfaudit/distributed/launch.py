@@ -37,7 +37,7 @@ _KEY_LENGTH = 8  # hexadecimal digits, as many as a folder's name of `tempfile.m
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RankPlace:
     """A process of a launcher: the `rank`-th of `ranks`, and the `local_rank`-th of `local_ranks` on its node.
 
     key: the same for all processes of one start, as far as the launcher tells. variable: in whose value it has its rank.
@@ -60,7 +60,7 @@ class Place:
         return self.local_ranks < self.ranks
 
 
-def place_of(environment: Mapping[str, str]) -> Place:
+def place_of(environment: Mapping[str, str]) -> RankPlace:
     """The place that the environment tells; the only process without a launcher, or where its numbers make no sense.
 
     In a batch job of Slurm the variables are there before `srun` has started anything: without a step they say nothing.
@@ -79,8 +79,8 @@ def place_of(environment: Mapping[str, str]) -> Place:
         if local_ranks is None:
             local_ranks = _tasks_of_node(environment) or ranks
         common = "\0".join(f"{name}={environment.get(name, '')}" for name in (*_COMMON, names[1]))
-        return Place(rank, ranks, local_rank, min(local_ranks, ranks), _hash(common), names[0])
-    return Place()
+        return RankPlace(rank, ranks, local_rank, min(local_ranks, ranks), _hash(common), names[0])
+    return RankPlace()
 
 
 def _tasks_of_node(environment: Mapping[str, str]) -> int | None:
@@ -94,7 +94,7 @@ def _tasks_of_node(environment: Mapping[str, str]) -> int | None:
     return numbers[node] if node is not None and node < len(numbers) else None
 
 
-def key_on_node(place: Place) -> str:
+def key_on_node(place: RankPlace) -> str:
     """The key of a start for the ranks of one node, which have one launcher: variables of MPICH are the same in each start."""
     launcher = launcher_of(os.getpid(), place.variable)
     return _hash(f"{place.key} {f'{launcher.pid}-{launcher.since}' if launcher is not None else ''}")

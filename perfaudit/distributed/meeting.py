@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from perfaudit.distributed.launch import Place
+from perfaudit.distributed.launch import RankPlace
 from perfaudit.files import Folder
 from perfaudit.processes import started_at
 
@@ -88,7 +88,7 @@ class Meeting:
 
     @classmethod
     def join(
-        cls, base: Path, place: Place, script: str, version: str, steps: int, first: int = 0, content: str = "",
+        cls, base: Path, place: RankPlace, script: str, version: str, steps: int, first: int = 0, content: str = "",
         torch: str = "", python: str = "", clock: Callable[[], float] = time.monotonic,
     ) -> Meeting:  # fmt: skip
         """Enter the folder of this start in `base`, made if need be. The rest is as `Here` has it. Raises OSError."""

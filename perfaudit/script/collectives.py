@@ -11,12 +11,13 @@ On an accelerator a collective of NCCL is queued, and the host goes on at once: 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sys
 import time
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from perfaudit.script import replaced_functions
@@ -55,6 +56,7 @@ LAST_READY = (
 )
 BACKWARDS_SEEN = 2  # in which the order is looked at; DistributedDataParallel makes its buckets anew behind the first
 MOST_CALLERS = 32
+MOST_BUFFERS = 4  # named
 # Numbers of updates behind which threads and workers are counted: none are there before the first.
 HELPERS_LOOKED_FOR = (3, 12)
 NANOSECONDS = 1e-9
@@ -168,10 +170,14 @@ class Collectives:
         return found
 
     def wrapped_models(self) -> list[Json]:
-        """Models given to DistributedDataParallel: by which line, bytes of their gradients, and whether they were called."""
+        """Models given to DistributedDataParallel: by which line, bytes of their gradients, whether they were called.
+
+        changed_buffers: see `_Wrapped`.
+        """
         names = ("line", "gradient_bytes", "is_called")
         return [
-            {"file": os.path.abspath(each.file)} | {name: getattr(each, name) for name in names}  # noqa: PTH100  # as others tell it
+            {"file": os.path.abspath(each.file), "changed_buffers": each.changed_buffers()}  # noqa: PTH100  # as others tell it
+            | {name: getattr(each, name) for name in names}
             for each in self._wrapped
         ]
 
@@ -221,6 +227,7 @@ class Collectives:
                     each.numel() * each.element_size() for each in model.parameters() if each.requires_grad
                 )
                 self._buckets.append(_Buckets(model, self._clock, self._of_thread))
+                self._wrapped[-1].buffers = _sums_of_buffers(model)
 
         return build
 
@@ -262,13 +269,41 @@ class Collectives:
 
 @dataclass(slots=True)
 class _Wrapped:
-    """A model of DistributedDataParallel, and the line that has built it."""
+    """A model of DistributedDataParallel, and the line that has built it. buffers: their sums then, by name."""
 
     file: str
     line: int
     model: weakref.ref[Any]
     gradient_bytes: int = 0
     is_called: bool = False
+    buffers: dict[str, float] = field(default_factory=dict)
+
+    def changed_buffers(self) -> list[str]:
+        """Names of the buffers that ranks send each other and that have another sum now, MOST_BUFFERS at most."""
+        with contextlib.suppress(Exception):  # of a kind that has no sum
+            now = _sums_of_buffers(self.model())
+            changed = (name for name, value in self.buffers.items() if now.get(name, value) != value)
+            return sorted(changed)[:MOST_BUFFERS]
+        return []
+
+
+def _sums_of_buffers(model: Any) -> dict[str, float]:
+    """The sum of each buffer that DistributedDataParallel sends from the first rank to the others, by name.
+
+    Without those of batch norm, which no forward pass of a training reads.
+    """
+    import torch
+
+    if model is None or not getattr(model, "broadcast_buffers", True):
+        return {}
+    own = (
+        (f"{place}.{name}" if place else name, buffer)
+        for place, module in model.module.named_modules()
+        if not isinstance(module, torch.nn.modules.batchnorm._NormBase)
+        for name, buffer in module.named_buffers(recurse=False)
+    )
+    sums = {name: torch.nan_to_num(each.detach().double()).sum().item() for name, each in own if not each.is_complex()}
+    return {name: value for name, value in sums.items() if math.isfinite(value)}
 
 
 class _Buckets:

@@ -42,7 +42,15 @@ def facts_of(watch: Watch, files: OwnFiles) -> Json:
     if watch.of_rank is not None and "torch" in sys.modules:
         facts["collectives"] = watch.of_rank.collectives.facts()
         facts["wrapped"] = watch.of_rank.collectives.wrapped_models()
+        facts["reads_iterable"] = _reads_iterable(watch)
     return facts
+
+
+def _reads_iterable(watch: Watch) -> bool:
+    """Whether the loader that gave the last batch has a dataset that gives samples in an order of its own."""
+    from torch.utils.data import IterableDataset
+
+    return isinstance(getattr(watch.loaders.last_read(), "dataset", None), IterableDataset)
 
 
 def sample_lengths(watch: Watch) -> Json:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from perfaudit.processes import descendants
+from perfaudit.runs import RankUpdate
 from perfaudit.script.own_files import is_own
 from perfaudit.script.quiet_terminal import quiet_input
 from perfaudit.script.request import Request
@@ -30,7 +31,7 @@ from perfaudit.script.trackers import quiet_environment
 Json = dict[str, Any]  # Any: nested JSON
 REPLACED_SECONDS = 2.0  # for a program to take the place of the script, or to be found not to be there
 # Of a record, where the script is one of several ranks.
-OF_RANK = ("seconds", "waited", "in_buckets", "queued", "computed", "elements", "padding")
+OF_RANK = tuple(name for name in RankUpdate._fields if name != "loading")
 _DATA_WAIT = PHASES.index("data_wait")
 MOST_OF_RANK = 4096  # updates that are compared with those of other ranks
 LEAVE_SECONDS = 10.0  # after the last word, to end by itself: threads and workers of the script are joined
@@ -67,7 +68,7 @@ class Seen:
     script started, a loader's workers left out. replaced: the program that took the place of the script (os.execv), "" for none;
     replaced_at: when. pid: of the script's process, 0 before it was told. stands: where it stood when it was
     late, as `file:line in function`. enough_by: when the script is ended at the latest, as enough was seen; 0 before that.
-    of_rank: OF_RANK of the last updates, where the script is a rank, and the seconds in which each waited for data.
+    of_rank: the last updates, where the script is a rank.
     """
 
     began: float
@@ -98,7 +99,7 @@ class Seen:
     kept: list[Json] = field(default_factory=list)
     pid: int = 0
     stands: str = ""
-    of_rank: list[tuple[float, ...]] = field(default_factory=list)
+    of_rank: list[RankUpdate] = field(default_factory=list)
 
     def add(self, updates: list[Json]) -> None:
         """Take the records of updates that were told."""
@@ -109,7 +110,10 @@ class Seen:
         self.kept += updates[: max(0, self.keep - len(self.kept))]
         self.updates += updates
         self.of_rank += [
-            (*(update[name] for name in OF_RANK), update["phases"][_DATA_WAIT] if update["phases"] else 0.0)
+            RankUpdate(
+                **{name: update[name] for name in OF_RANK},
+                loading=update["phases"][_DATA_WAIT] if update["phases"] else 0.0,
+            )
             for update in updates
             if OF_RANK[-1] in update
         ]

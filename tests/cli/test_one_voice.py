@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from perfaudit.cli.one_voice import HEAR_SECONDS, speaking
-from perfaudit.distributed.launch import Launcher, Place
+from perfaudit.distributed.launch import Launcher, RankPlace
 
 
 class Clock:
@@ -27,8 +27,8 @@ class Clock:
         meanwhile()
 
 
-def place(rank: int) -> Place:
-    return Place(rank, 2, rank, 2, "0123abcd", "A_VARIABLE_OF_NOBODY")
+def place(rank: int) -> RankPlace:
+    return RankPlace(rank, 2, rank, 2, "0123abcd", "A_VARIABLE_OF_NOBODY")
 
 
 def said_by(rank: int, words: str, base: Path, clock: Clock) -> bool:
@@ -86,6 +86,6 @@ def test_what_another_start_says_does_not_count(tmp_path: Path, monkeypatch: pyt
 
 
 def test_without_a_launcher_nobody_waits(tmp_path: Path) -> None:
-    with speaking(Place(), "no such file", tmp_path) as is_ours:
+    with speaking(RankPlace(), "no such file", tmp_path) as is_ours:
         assert is_ours
     assert list(tmp_path.iterdir()) == []

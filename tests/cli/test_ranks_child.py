@@ -17,7 +17,7 @@ from served_nursery import USE
 
 from perfaudit.cli.ranks_child import Gone, RanksChild, cause_of, free_port
 from perfaudit.cli.run_ranks import LEAVE_SECONDS
-from perfaudit.distributed.launch import Place
+from perfaudit.distributed.launch import RankPlace
 from perfaudit.processes import descendants, started_at
 
 FUSED = 'optimizer {"update": "fused"}'
@@ -69,9 +69,9 @@ main(sys.argv[1] if len(sys.argv) > 1 else "")
 # What `perfaudit tune` does on each rank, for a few quads, and with no race of fresh sets behind it.
 RANK = """
 import json, os, sys
+from perfaudit.cli.rank_sets import rank_sets
 from perfaudit.cli.ranks_child import Gone
 from perfaudit.cli.run_ranks import together
-from perfaudit.cli.tune_ranks import _sets
 from perfaudit.distributed.launch import place_of
 from perfaudit.script.request import Script
 from perfaudit.target.names import Target
@@ -84,7 +84,7 @@ Screen.race = lambda *given, **named: race(*given, **named, most_quads=3)
 mode, seconds, timeout = sys.argv[1], float(sys.argv[2]), float(sys.argv[3])
 arguments = (mode,) if mode else ()
 target, script, screened = Target("train.py", arguments=arguments), Script("train.py", arguments), Screened()
-with together(place_of(os.environ), script, 0, None) as ranks, _sets(ranks, script, target, timeout, False) as sets:
+with together(place_of(os.environ), script, 0, None) as ranks, rank_sets(ranks, script, target, timeout, False) as sets:
     if not ranks.is_first:
         sets.follow()
         ranks.wait_for_report()
@@ -201,7 +201,7 @@ def test_the_cause_is_the_rank_that_failed_for_itself(told: list[dict[str, Any]]
 class Silent:
     """Two ranks of which the other one says nothing, or is gone."""
 
-    place, numbers = Place(0, 2), range(2)
+    place, numbers = RankPlace(0, 2), range(2)
 
     def __init__(self, gone: int | None) -> None:
         self.gone, self.waited, self.is_told = gone, list[float](), True

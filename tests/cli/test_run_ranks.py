@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +25,12 @@ from perfaudit.cli.run_ranks import (
     _content_of,
     together,
 )
-from perfaudit.distributed.launch import Launcher, Place
+from perfaudit.distributed.launch import Launcher, RankPlace
 from perfaudit.distributed.meeting import SILENT_SECONDS, Meeting
 from perfaudit.errors import UserError
 from perfaudit.processes import started_at
 from perfaudit.render.run_ranks import communication
-from perfaudit.runs import Run
+from perfaudit.runs import RankUpdate, RankUpdates, Run
 from perfaudit.script.observe import Seen, Stopped
 from perfaudit.script.request import Script
 
@@ -47,8 +47,8 @@ class Clock:
         self.now += seconds
 
 
-def place(rank: int) -> Place:
-    return Place(rank, 2, rank, 2, "0123abcd", "RANK")
+def place(rank: int) -> RankPlace:
+    return RankPlace(rank, 2, rank, 2, "0123abcd", "RANK")
 
 
 def join(
@@ -69,7 +69,7 @@ def both(base: Path, clock: Clock, **of_second: Any) -> tuple[Ranks, Ranks]:
 def seen(updates: int) -> Seen:
     found = Seen(0.0)
     found.number = updates
-    found.of_rank = [(0.04, 0.004, 0.004, 0.0, 0.036, 8, 0, 0.0)] * updates
+    found.of_rank = [RankUpdate(0.04, 0.004, 0.004, 0.0, 0.036, 8, 0, 0.0)] * updates
     return found
 
 
@@ -217,7 +217,7 @@ def test_ranks_whose_numbers_are_not_in_a_row_are_told_what_they_need(tmp_path: 
     clock = Clock()
     ranks = []
     for rank, local in ((0, 0), (2, 1)):
-        here = Place(rank, 4, local, 2, "0123abcd", "RANK")
+        here = RankPlace(rank, 4, local, 2, "0123abcd", "RANK")
         meeting = Meeting.join(tmp_path, here, "train.py", "1.0", 50, first=rank - local)
         ranks.append(Ranks(here, meeting, rank - local, 2, clock, clock.sleep))
     said = (
@@ -244,7 +244,7 @@ def test_ranks_that_are_numbered_in_a_row_on_each_node_are_not_told_so(tmp_path:
     """Nor where two nodes are played on one: all of them are there."""
     clock = Clock()
     for rank in range(4):
-        here = Place(rank, 4, rank % 2, 2, "0123abcd", "RANK")
+        here = RankPlace(rank, 4, rank % 2, 2, "0123abcd", "RANK")
         first = rank - rank % 2
         ranks = Ranks(
             here, Meeting.join(tmp_path, here, "train.py", "1.0", 50, first=first), first, 2, clock, clock.sleep
@@ -275,20 +275,11 @@ def word(
     padding: int = 2,
     loading: float = 0.0,
 ) -> dict[str, Any]:
-    columns = [
-        [step] * updates,
-        [step - own] * updates,
-        [step - own] * updates,
-        [0.0] * updates,
-        [0.0] * updates,
-        [elements] * updates,
-        [padding] * updates,
-        [loading] * updates,
-    ]
+    each = RankUpdate(step, step - own, step - own, 0.0, 0.0, elements, padding, loading)
     model = {"communication": 0.010, "hidden": 0.006}
     return {
         "rank": rank, "ended": "enough", "message": "", "host": "here", "steps": updates, "seconds_per_step": step,
-        "phases": {"forward": 0.2, "backward": 0.8}, "first_update": 0, "updates": columns,
+        "phases": {"forward": 0.2, "backward": 0.8}, "updates": asdict(RankUpdates.of(0, [each] * updates)),
         "collectives": {"backend": "gloo", "callers": [], "parallel_models": [model]},
     }  # fmt: skip
 
@@ -323,7 +314,7 @@ def test_ranks_that_exchange_nothing_are_not_compared() -> None:
     assert (run.stragglers, run.imbalance, [each.waited for each in run.by_rank]) == ((), None, [0.0, 0.0])
     assert communication(run, run.by_rank)[0].startswith("The ranks exchange nothing: each trains on its own")
     for each in words:  # the same, where a step waits: the group was taken down before the end
-        each["updates"][1] = [0.001] * 50
+        each["updates"]["waited"] = [0.001] * 50
     assert with_ranks(RUN, words)[0].imbalance is not None
 
 

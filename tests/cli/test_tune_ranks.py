@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,24 +12,24 @@ import pytest
 import typer
 
 from perfaudit.cli import tune_ranks
+from perfaudit.cli.rank_sets import _is_cut_short
 from perfaudit.cli.ranks_child import Gone
-from perfaudit.cli.set_of_ranks import set_run_of
+from perfaudit.cli.set_of_ranks import set_run_of, shares_of_step
 from perfaudit.cli.tune_ranks import (
     FEWEST_STEPS,
     MOST_STEPS,
-    _is_cut_short,
     _lead,
-    _number_that_fit,
     _steps_of_set,
     _whole_windows,
 )
-from perfaudit.distributed.launch import Place
+from perfaudit.distributed.launch import RankPlace
 from perfaudit.errors import NothingMeasured
 from perfaudit.report import Report
-from perfaudit.runs import Run
+from perfaudit.runs import RankUpdate, RankUpdates, Run
 from perfaudit.script.request import Script
 from perfaudit.target.names import Target
 from perfaudit.tune.ranks.candidates import candidates_of
+from perfaudit.tune.ranks.plan import Shares
 from perfaudit.tune.ranks.race import BASE, CONTROL, Race, SetRun
 from perfaudit.tune.ranks.report import report_of_race
 
@@ -38,8 +39,15 @@ TEXT = "from torch.nn.parallel import DistributedDataParallel\nmodel = Distribut
 
 
 def word(rank: int, seconds: float, **others: Any) -> dict[str, Any]:
-    columns = [[seconds] * 20, [0.0] * 20, [0.0] * 20, [0.0] * 20, [0.0] * 20, [8] * 20, [0] * 20]
-    return {"rank": rank, "ended": "enough", "updates": columns, "first_update": 0, "losses": [1.0, 0.5]} | others
+    updates = updates_of(0, [seconds] * 20, [8] * 20, [0] * 20)
+    return {"rank": rank, "ended": "enough", "updates": updates, "losses": [1.0, 0.5]} | others
+
+
+def updates_of(first: int, seconds: list[float], elements: list[int], padding: list[int]) -> dict[str, Any]:
+    rows = zip(seconds, elements, padding, strict=True)
+    return asdict(
+        RankUpdates.of(first, [RankUpdate(each, 0.0, 0.0, 0.0, 0.0, own, beside, 0.0) for each, own, beside in rows])
+    )
 
 
 def test_a_set_takes_as_long_as_its_slowest_rank() -> None:
@@ -52,9 +60,9 @@ def test_what_a_set_holds_is_told_of_whole_windows_behind_the_first() -> None:
     """25 steps of the first window, 25 that count, and the beginning of a third, which has some of its batches only."""
 
     def told(rank: int, tokens: int, padding: int, first: int = 0) -> dict[str, Any]:
-        rows = [[9.0] * 25 + [0.1] * 24 + [0.6] + [9.0] * 7, [0.0] * 57, [0.0] * 57, [0.0] * 57, [0.0] * 57]
-        rows += [[999] * 25 + [tokens] * 25 + [999] * 7, [999] * 25 + [padding] * 25 + [999] * 7]
-        return word(rank, 0.0, updates=[row[first:] for row in rows], first_update=first)
+        seconds = [9.0] * 25 + [0.1] * 24 + [0.6] + [9.0] * 7
+        held = ([999] * 25 + [each] * 25 + [999] * 7 for each in (tokens, padding))
+        return word(rank, 0.0, updates=updates_of(first, seconds[first:], *(row[first:] for row in held)))
 
     found = set_run_of([told(0, 100, 100), told(1, 300, 100, first=20)], 57)
     assert (found.mean, found.tokens, found.padding) == (pytest.approx(0.12), 400.0, pytest.approx(1 / 3))
@@ -73,8 +81,8 @@ def test_steps_of_a_set_are_whole_windows_where_batches_by_length_are_raced(step
     [
         ({"ended": "failed", "message": "ValueError: no"}, "Rank 1 failed before its first step: ValueError: no"),
         ({"ended": "late", "stands": "train.py:9 in main"}, "made no step; it stands at train.py:9 in main"),
-        ({"updates": []}, "no more than"),
-        ({"updates": [[0.1] * 3] * 7}, "no more than"),
+        ({"updates": updates_of(0, [], [], [])}, "no more than"),
+        ({"updates": updates_of(0, [0.1] * 3, [8] * 3, [0] * 3)}, "no more than"),
     ],
 )
 def test_a_set_of_which_a_rank_fails_has_failed(other: dict[str, Any], why: str) -> None:
@@ -95,7 +103,7 @@ def test_a_rank_that_does_not_join_the_first_set_is_one_sentence() -> None:
             raise Gone("rank 1 has not joined")
 
     with pytest.raises(NothingMeasured) as refused:
-        _lead(Alone(), Place(), Target("train.py"), Script("train.py", (), False), 60, frozenset(), False)  # type: ignore[arg-type]
+        _lead(Alone(), RankPlace(), Target("train.py"), Script("train.py", (), False), 60, frozenset(), False)  # type: ignore[arg-type]
     assert str(refused.value) == "train.py: rank 1 has not joined, so that nothing was measured"
 
 
@@ -105,11 +113,11 @@ def test_a_rank_whose_first_one_is_gone_does_not_end_as_if_all_were_well(
 ) -> None:
     ranks = SimpleNamespace(is_first=False, first=0, wait_for_report=lambda: is_reported)
     monkeypatch.setattr(tune_ranks, "together", lambda *_: nullcontext(ranks))
-    monkeypatch.setattr(tune_ranks, "_sets", lambda *_: nullcontext(SimpleNamespace(follow=lambda: None)))
+    monkeypatch.setattr(tune_ranks, "rank_sets", lambda *_: nullcontext(SimpleNamespace(follow=lambda: None)))
 
     def tune() -> None:
         tune_ranks.tune_on_ranks(
-            Place(1, 2, 1, 2),
+            RankPlace(1, 2, 1, 2),
             Target("train.py"),
             60,
             60,
@@ -134,7 +142,7 @@ def test_the_other_ranks_hear_that_the_report_is_out_when_it_is(monkeypatch: pyt
     ranks = SimpleNamespace(is_first=True, tell_reported=lambda: happened.append("told"))
     monkeypatch.setattr(tune_ranks, "together", lambda *_: nullcontext(ranks))
     monkeypatch.setattr(
-        tune_ranks, "_sets", lambda *_: nullcontext(SimpleNamespace(end=lambda: happened.append("no more sets")))
+        tune_ranks, "rank_sets", lambda *_: nullcontext(SimpleNamespace(end=lambda: happened.append("no more sets")))
     )
     monkeypatch.setattr(tune_ranks, "_lead", lambda *_: Report("tune"))
 
@@ -143,15 +151,8 @@ def test_the_other_ranks_hear_that_the_report_is_out_when_it_is(monkeypatch: pyt
         raise typer.Exit(2) if fails else OSError("the disk is full")
 
     with pytest.raises((OSError, typer.Exit)):
-        tune_ranks.tune_on_ranks(Place(0, 2, 0, 2), Target("train.py"), 60, 60, frozenset(), False, None, hand_over)
+        tune_ranks.tune_on_ranks(RankPlace(0, 2, 0, 2), Target("train.py"), 60, 60, frozenset(), False, None, hand_over)
     assert happened == ["no more sets", "printed", "told"]
-
-
-@pytest.mark.parametrize(("seconds", "of_set", "number"), [(600, 15, 8), (300, 15, 3), (100, 15, 0), (0, 15, 0)])
-def test_as_many_patches_are_raced_as_four_generations_of_them_fit_into_the_budget(
-    seconds: float, of_set: float, number: int
-) -> None:
-    assert _number_that_fit(seconds, of_set) == number
 
 
 class TimedSets:
@@ -159,7 +160,8 @@ class TimedSets:
 
     def __init__(self, now: list[float], first: float, later: float) -> None:
         self.now, self.first, self.later, self.ran = now, first, later, list[dict[str, str]]()
-        self.differ, self.is_complete = "", True
+        self.screened = list[float]()
+        self.differ, self.is_complete, self.shares = "", True, Shares()
         self.facts: dict[str, Any] = {"files": ["train.py"], "collectives": {"backend": "gloo"}}
 
     def run(self, texts: dict[str, str], steps: int, reads_samples: bool = False) -> SetRun:
@@ -167,8 +169,9 @@ class TimedSets:
         self.ran.append(texts)
         return SetRun(0.1 * (1 + 0.001 * (len(self.ran) % 3)), LOSSES)
 
-    def screen(self, *_: object) -> None:
+    def screen(self, target: Target, allow: frozenset[str], seconds: float, *_: object) -> None:
         """Nothing is told."""
+        self.screened.append(seconds)
 
 
 @pytest.mark.parametrize(
@@ -187,13 +190,63 @@ def test_what_the_budget_has_no_time_for_is_told_by_what_was_raced_and_not_by_th
     now = [0.0]
     monkeypatch.setattr(tune_ranks.time, "monotonic", lambda: now[0])
     sets = TimedSets(now, first, later)
-    report = _lead(sets, Place(0, 2, 0, 2), Target("train.py"), Script("train.py", (), False), budget, ALLOWED, False)  # type: ignore[arg-type]
+    report = _lead(
+        sets, RankPlace(0, 2, 0, 2), Target("train.py"), Script("train.py", (), False), budget, ALLOWED, False
+    )  # type: ignore[arg-type]
     left = [note for note in report.notes if "not raced in fresh sets" in note]
     assert len(report.trials) - 1 == raced
     others = "static_graph=True; gradient_as_bucket_view=True, static_graph=True; bucket_cap_mb=5; bucket_cap_mb=100"
     said = f"not raced in fresh sets, for which the budget had no time: {others}; comm_hook='fp16_compress_hook'; "
     assert left == [f"{said}--budget gives more"] * is_left
     assert {trial.status for trial in report.trials} == ({"ok"} if budget else {"not_measured"})
+
+
+@pytest.mark.parametrize(
+    ("communication", "budget", "first", "is_screened"),
+    [
+        (
+            0.4,
+            190.0,
+            "no_sync=True",
+            False,
+        ),  # what a running set has no time for is raced in the time of four generations
+        (0.4, 400.0, "no_sync=True", True),
+        (None, 190.0, "gradient_as_bucket_view=True", True),
+    ],
+)
+def test_where_ranks_wait_for_each_other_no_sync_is_raced_before_all_else(
+    monkeypatch: pytest.MonkeyPatch, communication: float | None, budget: float, first: str, is_screened: bool
+) -> None:
+    loop = (
+        "for i, x in enumerate(loader):\n    model(x).mean().backward()\n    if i % 4 == 3:\n        optimizer.step()\n"
+    )
+    Path("train.py").write_text(TEXT + loop)
+    now = [0.0]
+    monkeypatch.setattr(tune_ranks.time, "monotonic", lambda: now[0])
+    sets = TimedSets(now, 10.0, 10.0)
+    sets.shares = Shares(communication)
+    report = _lead(
+        sets, RankPlace(0, 2, 0, 2), Target("train.py"), Script("train.py", (), False), budget, ALLOWED, False
+    )  # type: ignore[arg-type]
+    raced = [trial for trial in report.trials if trial.status == "ok"]
+    assert [trial.settings["patch"] for trial in raced[1:2]] == [first]
+    assert bool(sets.screened) == is_screened
+    assert any("not raced in fresh sets" in note for note in report.notes)
+
+
+def test_a_set_tells_where_its_step_goes() -> None:
+    def told(waited: float, loading: float, **others: Any) -> dict[str, Any]:
+        updates = [RankUpdate(0.1, waited, 0.0, 0.0, 0.0, 8, 0, 0.0)] * 9
+        return word(
+            0,
+            0.1,
+            updates=asdict(RankUpdates.of(0, updates)),
+            phases={"data_wait": loading, "optimizer": 0.1},
+            **others,
+        )
+
+    assert shares_of_step([told(0.03, 0.1), told(0.05, 0.2)]) == Shares(pytest.approx(0.3), 0.1, 0.2)  # type: ignore[arg-type]
+    assert shares_of_step([told(0.03, 0.1, collectives={"backend": "nccl"})]).communication is None
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from perfaudit.distributed.launch import Launcher, Place, key_on_node, launcher_of, place_of
+from perfaudit.distributed.launch import Launcher, RankPlace, key_on_node, launcher_of, place_of
 from perfaudit.processes import first_ancestor_without, started_at
 
 TORCHRUN = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_PORT": "29500"}
@@ -54,7 +54,7 @@ def test_ranks_of_one_start_have_one_key_and_those_of_another_have_another() -> 
     others = [TORCHRUN | {"RANK": "0", "LOCAL_RANK": "0"}, TORCHRUN | {"MASTER_PORT": "29501"}]
     keys = [place_of(each).key for each in (TORCHRUN, *others)]
     assert keys[0] == keys[1] != keys[2]
-    assert Place().key == ""
+    assert RankPlace().key == ""
     assert place_of(TORCHRUN).is_on_several_nodes
 
 

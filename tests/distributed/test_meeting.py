@@ -17,14 +17,14 @@ from pathlib import Path
 import pytest
 
 from perfaudit.distributed import meeting as module
-from perfaudit.distributed.launch import Place
+from perfaudit.distributed.launch import RankPlace
 from perfaudit.distributed.meeting import LONGEST_LOOK, SILENT_SECONDS, Meeting
 from perfaudit.files import Refused
 from perfaudit.script.scratch_folders import sweep
 
 
 def join(base: Path, rank: int, clock: Callable[[], float] = time.monotonic) -> Meeting:
-    return Meeting.join(base, Place(rank, 2, rank, 2, "0123abcd"), "train.py", "1.0", 50, clock=clock)
+    return Meeting.join(base, RankPlace(rank, 2, rank, 2, "0123abcd"), "train.py", "1.0", 50, clock=clock)
 
 
 def greet(*meetings: Meeting) -> None:

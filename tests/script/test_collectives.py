@@ -91,6 +91,23 @@ with open(__file__) as file:
     lines = file.read().splitlines()
 print(json.dumps([[lines[each["line"] - 1].strip(), each["gradient_bytes"], each["is_called"]] for each in told]))
 """,
+    "buffers": """
+class Counting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.norm = nn.Linear(4, 4), nn.BatchNorm1d(4)
+        self.register_buffer("codes", torch.ones(4))
+        self.register_buffer("mask", torch.ones(4, dtype=torch.bool))
+    def forward(self, x):
+        self.codes.mul_(2)
+        return self.norm(self.layer(x) * self.mask)
+def wrap(**options):
+    model = nn.parallel.DistributedDataParallel(Counting(), **options)
+    model(torch.randn(2, 4))
+    return model
+models = [wrap(), wrap(broadcast_buffers=False)]
+print(json.dumps([each["changed_buffers"] for each in WATCH.wrapped_models()]))
+""",
     "between": """
 WATCH.take()
 QUEUED[0] += 4.0  # while it is told of an update, which is no part of a step
@@ -180,6 +197,11 @@ def test_the_time_behind_the_last_gradient_of_a_backward_pass_is_waiting_for_buc
     assert found["taken"] == {"waited": 0.5, "in_buckets": 0.5, "queued": 0.25, "computed": 2.5}
     assert 0 < found["hooks"] < found["parameters"]  # those stay that came last
     assert found["seen"] == 5
+
+
+def test_buffers_that_steps_change_are_named_but_for_those_of_batch_norm(told: dict[str, Any]) -> None:
+    """Of a model whose buffers are not sent to other ranks, none."""
+    assert told["buffers"] == [["codes"], []]
 
 
 def test_models_that_are_wrapped_are_told_with_their_line_and_whether_they_are_called(told: dict[str, Any]) -> None:

@@ -22,14 +22,15 @@ from perfaudit.tune.ranks import (
     resharding,
     sharded_optimizer,
 )
-from perfaudit.tune.ranks.patches import Candidate, Ranks, Refused
+from perfaudit.tune.ranks.ddp_call import MovedGradients
+from perfaudit.tune.ranks.patches import PatchRefused, RankPatch, SeenRanks
 
 SYNC_BATCH_NORM = (
     "torch.nn.SyncBatchNorm",
     "torch.nn.SyncBatchNorm.convert_sync_batchnorm",
 )
 # Found by what they patch, in the order in which they are told.
-Find = Callable[[Sequence[Source], Ranks], Iterable[Candidate]]
+Find = Callable[[Sequence[Source], SeenRanks], Iterable[RankPatch]]
 FINDS: tuple[Find, ...] = (
     ddp_call.candidates,
     no_sync.candidates,
@@ -44,36 +45,36 @@ BY_LENGTH: tuple[Find, ...] = (batches_by_length.candidates,)
 
 
 class NoCandidates(Exception):
-    """There is nothing to try; the message says why. nudged: as of a `Choice`, for what others find."""
+    """There is nothing to try; the message says why. moved: as of a `Choice`, for what others find."""
 
-    def __init__(self, why: str, nudged: tuple[str, str] | None = None) -> None:
+    def __init__(self, why: str, moved: MovedGradients | None = None) -> None:
         super().__init__(why)
-        self.nudged = nudged
+        self.moved = moved
 
 
 class Choice(NamedTuple):
-    """now: the settings that candidates change, as they are; left: what is not tried, and why; nudged: see `ddp_call`."""
+    """now: the settings that candidates change, as they are; left: what is not tried, and why; moved: see `ddp_call`."""
 
     now: Settings
-    candidates: list[Candidate]
+    candidates: list[RankPatch]
     left: list[str]
-    nudged: tuple[str, str] | None
+    moved: MovedGradients | None
 
 
 @dataclass(slots=True)
 class _Found:
-    allowed: list[Candidate] = field(default_factory=list)
+    allowed: list[RankPatch] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
 
 
 def candidates_of(
-    files: Sequence[str], allow: frozenset[str], ranks: Ranks | None = None, finds: Sequence[Find] = FINDS
+    files: Sequence[str], allow: frozenset[str], ranks: SeenRanks | None = None, finds: Sequence[Find] = FINDS
 ) -> Choice:
     """What to try on these files of a program, as far as `allow` has what besides speed it changes. Raises NoCandidates."""
     sources = _sources(files)
     found = _Found()
     for find in finds:
-        _take(found, find(sources, ranks or Ranks()), allow)
+        _take(found, find(sources, ranks or SeenRanks()), allow)
     if any(source.calls(name) for source in sources for name in SYNC_BATCH_NORM):
         found.left.append(
             "SyncBatchNorm is left as it is: ranks exchange statistics in each forward pass, and without it the model is "
@@ -85,14 +86,14 @@ def candidates_of(
             if finds is BY_LENGTH
             else "no file that the script runs calls DistributedDataParallel by its name"
         )
-        raise NoCandidates("; ".join(found.left) or nothing, ddp_call.nudged_source(sources))
+        raise NoCandidates("; ".join(found.left) or nothing, ddp_call.moved_gradients(sources))
     now: Settings = {}
     for candidate in found.allowed:
         now |= candidate.now
-    return Choice(now, found.allowed, found.left, ddp_call.nudged_source(sources))
+    return Choice(now, found.allowed, found.left, ddp_call.moved_gradients(sources))
 
 
-def _take(found: _Found, candidates: Iterable[Candidate], allow: frozenset[str]) -> None:
+def _take(found: _Found, candidates: Iterable[RankPatch], allow: frozenset[str]) -> None:
     """Add what is allowed, and say why the others are left."""
     try:
         for candidate in candidates:
@@ -103,7 +104,7 @@ def _take(found: _Found, candidates: Iterable[Candidate], allow: frozenset[str])
                 found.left.append(
                     f"{candidate.key} is not tried: it changes {lacking[0]}; --allow {lacking[0]} tries it"
                 )
-    except Refused as why:
+    except PatchRefused as why:
         found.left.append(str(why))
 
 

@@ -7,23 +7,23 @@ from collections.abc import Iterator, Sequence
 from perfaudit.static import edit
 from perfaudit.static.source import Source
 from perfaudit.tune.ranks.ddp_call import name_of, the_call
-from perfaudit.tune.ranks.patches import Candidate, Ranks, Refused, patch
+from perfaudit.tune.ranks.patches import PatchRefused, RankPatch, SeenRanks, patch
 
 HOOKS = {"bf16_compress_hook": "bfloat16", "fp16_compress_hook": "float16"}
 MODULE = "torch.distributed.algorithms.ddp_comm_hooks.default_hooks"
 ONLY_NCCL = "bf16_compress_hook"  # torch refuses it on other backends
 
 
-def candidates(sources: Sequence[Source], ranks: Ranks) -> Iterator[Candidate]:
-    """A patch for each hook that halves what is sent. Raises Refused where the program has a hook of its own."""
+def candidates(sources: Sequence[Source], ranks: SeenRanks) -> Iterator[RankPatch]:
+    """A patch for each hook that halves what is sent. Raises PatchRefused where the program has a hook of its own."""
     try:
         source, call = the_call(sources)
-    except Refused:
+    except PatchRefused:
         return  # that is said by `ddp_call`
     if any("register_comm_hook" in each.text for each in sources):
-        raise Refused("communication hooks are left as they are: the program has one of its own")
+        raise PatchRefused("communication hooks are left as they are: the program has one of its own")
     if not (model := name_of(source, call)):
-        raise Refused(
+        raise PatchRefused(
             f"{source.path}:{call.lineno} wraps the model under a condition, or gives it no name: no hook can be set behind it"
         )
     for hook, kind in HOOKS.items():

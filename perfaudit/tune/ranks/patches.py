@@ -16,22 +16,25 @@ from perfaudit.static.document import handed_over
 from perfaudit.static.source import Source, Unreadable, read_source
 
 
-class Refused(Exception):
+class PatchRefused(Exception):
     """A patch that cannot be made without a doubt; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ranks:
+class SeenRanks:
     """What the first set of ranks has told. cores: of this node, for each of its ranks; backend: of their collectives.
 
     lengths: of samples, see `target.sample_lengths.told_lengths`, {} where the loader puts none together. loaders_read: file,
-    first and last line of the calls whose loaders steps have read.
+    first and last line of the calls whose loaders steps have read. changed_buffers: names of buffers of the wrapped model that
+    steps have changed, those of batch norm left out. reads_iterable: a loader that steps read has an IterableDataset.
     """
 
     cores: int = 1
     backend: str = "gloo"
     lengths: Mapping[str, Any] = field(default_factory=dict)
     loaders_read: Sequence[Sequence[Any]] = ()
+    changed_buffers: Sequence[str] = ()
+    reads_iterable: bool = False
 
     def have_read(self, source: Source, call: ast.Call) -> bool:
         """Whether steps have read the loader that this call makes."""
@@ -43,7 +46,7 @@ class Ranks:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class RankPatch:
     """A patch of one file. now: what its settings are without it; text: of the whole file with it."""
 
     key: str
@@ -65,27 +68,27 @@ def patch(
     changes: tuple[str, ...],
     edits: tuple[Edit, ...] | None,
     is_safe: bool = True,
-) -> Candidate:
+) -> RankPatch:
     """The candidate that these edits make. settings: those that it changes; now: as they and their neighbours are; node: what it
-    speaks of; is_safe: not for what changes nothing here, and would do so in another training. Raises Refused where there are no
-    edits, or no Python is left.
+    speaks of; is_safe: not for what changes nothing here, and would do so in another training. Raises PatchRefused where there
+    are no edits, or no Python is left.
     """
     key = ", ".join(f"{name}={value!r}" for name, value in settings.items())
     doubt = f"{key} is not tried: {source.path}:{getattr(node, 'lineno', 1)} cannot be edited without a doubt"
     if not edits:
-        raise Refused(doubt)
+        raise PatchRefused(doubt)
     try:
         after = edit.apply(source.text, edits)
         ast.parse(after)
     except (SyntaxError, ValueError):
-        raise Refused(doubt) from None
+        raise PatchRefused(doubt) from None
     diff = unified_diff.diff(source.path, source.text, after)
     safety: Safety = "safe" if is_safe and not changes else "unsafe"
     fix = handed_over(source.path, source.text, Fix(words, safety, changes, edits, diff))
-    return Candidate(key, now | settings, now, words, fix, source.path, after, source.location(node))
+    return RankPatch(key, now | settings, now, words, fix, source.path, after, source.location(node))
 
 
-def is_unchanged(candidate: Candidate) -> bool:
+def is_unchanged(candidate: RankPatch) -> bool:
     """Whether the file still has the text that the patch was made for."""
     try:
         return edit.apply(read_source(Path(candidate.path), candidate.path).text, candidate.fix.edits) == candidate.text

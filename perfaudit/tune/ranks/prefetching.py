@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from perfaudit.measurements import Settings
 from perfaudit.static import edit
 from perfaudit.static.source import Source
-from perfaudit.tune.ranks.patches import Candidate, Ranks, Refused, patch
+from perfaudit.tune.ranks.patches import PatchRefused, RankPatch, SeenRanks, patch
 from perfaudit.tune.ranks.resharding import FULLY_SHARD
 
 FORWARD, BACKWARD = "forward_prefetch", "backward_prefetch"
@@ -24,12 +24,12 @@ _SETS_IT = ("set_modules_to_forward_prefetch", "set_modules_to_backward_prefetch
 _NUMBERS = ("number", "position", "place")  # names for the number of a layer, of which one is free
 
 
-def candidates(sources: Sequence[Source], ranks: Ranks) -> Iterator[Candidate]:
-    """Patches that gather one layer ahead and two. Raises Refused where the program says that itself."""
+def candidates(sources: Sequence[Source], ranks: SeenRanks) -> Iterator[RankPatch]:
+    """Patches that gather one layer ahead and two. Raises PatchRefused where the program says that itself."""
     if not any(source.calls(name) for source in sources for name in FULLY_SHARD):
         return
     if any(source.mentions(name) for source in sources for name in _SETS_IT):
-        raise Refused("prefetching is left as it is: the program says itself which layers are gathered ahead")
+        raise PatchRefused("prefetching is left as it is: the program says itself which layers are gathered ahead")
     loops = [
         (source, loop, layer)
         for source in sources
@@ -38,11 +38,11 @@ def candidates(sources: Sequence[Source], ranks: Ranks) -> Iterator[Candidate]:
     ]
     if len(loops) != 1:
         why = "several loops shard layers" if loops else "no loop shards the layers of a list one after the other"
-        raise Refused(f"prefetching is not tried: {why}, so that the text does not say which layer comes next")
+        raise PatchRefused(f"prefetching is not tried: {why}, so that the text does not say which layer comes next")
     source, loop, layer = loops[0]
     bound = source.bound_in(source.scope(loop))
     if (number := next((name for name in _NUMBERS if name not in bound), None)) is None:
-        raise Refused(
+        raise PatchRefused(
             f"prefetching is not tried: {source.path}:{loop.lineno} has no name left for the number of a layer"
         )
     layers = source.text_of(_layers(loop))

@@ -27,11 +27,12 @@ from perfaudit.measure.stats import (
     verdict,
 )
 from perfaudit.measurements import NOT_CLAIMED, Comparison, Settings, Trial
-from perfaudit.tune.ranks.patches import Candidate
+from perfaudit.tune.ranks.patches import RankPatch
 
 BASE, CONTROL = "your code", "identical code"
 NUDGED = "your code with each gradient moved by its last bit"  # once, to see how far roundings carry the losses
-KNOB = "ddp"
+SPOILED = "your code with gradients spoiled by chance"  # once, to see whether the losses tell that, where no norms do
+KNOB = "ranks"  # in the place of a knob's name, whatever shares the model out
 PATCH = "patch"  # the one setting of a set of ranks
 LEAST_GAIN = 0.01  # of a step, by the lower end of the interval, for a patch to be worth having
 HOPELESS = 1.1  # times the base's step in each of its first generations: such a patch is not run any more
@@ -66,7 +67,7 @@ class SetRun:
 class Race:
     """The sets of all generations. settings: of each candidate by its key; changes: what else than speed it may change.
 
-    now: the settings of the user's code. nudges: whether there is a text for NUDGED.
+    now: the settings of the user's code. nudges, spoils: whether there is a text for NUDGED, and for SPOILED.
     """
 
     settings: dict[str, Settings]
@@ -74,11 +75,12 @@ class Race:
     now: Settings = field(default_factory=dict)
     seed: int = 0
     nudges: bool = False
+    spoils: bool = False
     generations: list[dict[str, SetRun]] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)
     given_up: set[str] = field(default_factory=set)
 
-    def admit(self, candidates: Sequence[Candidate]) -> None:
+    def admit(self, candidates: Sequence[RankPatch]) -> None:
         """Race these, too, from the next generation on. Each is called by its patch: another one's file has no such setting."""
         for each in candidates:
             self.settings[each.key], self.changes[each.key] = {PATCH: each.key}, each.fix.changes
@@ -89,6 +91,8 @@ class Race:
         if BASE in self.failures or not self.open():
             return []
         keys = [BASE, CONTROL, *self.open(), *([NUDGED] if self.nudges and not done else [])]
+        if self.spoils and done == 1 and not all(map(self._tells_gradients, self.open())):
+            keys.append(SPOILED)
         random.Random(self.seed + done).shuffle(keys)
         return keys
 
@@ -242,11 +246,29 @@ class Race:
     def why_losses_tell_nothing(self, key: str) -> str:
         """Why no patch can be told from another training by its losses; "" where one can, or none is compared by them."""
         noise = self.noise()
-        if self.has_other_order(key) or noise <= MOST_NOISE:
+        if self.has_other_order(key):
             return ""
+        if noise <= MOST_NOISE:
+            return "" if self._tells_gradients(key) or not self.spoils else self._why_gradients_are_not_told(key)
         if not math.isfinite(noise):
             return "losses of your own code are not finite, or not as many in each start"
         return f"losses of identical code are up to {noise:.1e} apart, and {MOST_NOISE:.0e} is the most that tells anything"
+
+    def _tells_gradients(self, key: str) -> bool:
+        """Whether norms tell a patch with wrong gradients, or its losses are not asked."""
+        return self.has_other_order(key) or self.tells_norms(key)
+
+    def _why_gradients_are_not_told(self, key: str) -> str:
+        """Why losses alone do not tell wrong gradients, as where a learning rate begins at nothing; "" where they do."""
+        spoiled, limit = self._gap(SPOILED, LOSS), self.limit(key)
+        if not any(SPOILED in each for each in self.generations):
+            return "norms of gradients were not compared, and it was not shown that losses tell wrong ones"
+        if spoiled > limit:
+            return ""
+        return (
+            f"these losses do not tell wrong gradients from yours: spoiled ones move them by {spoiled:.1e}, where {limit:.1e} "
+            "may be, and norms were not compared"
+        )
 
     def why_losses_differ(self, key: str) -> str:
         """Why a candidate's training is not the user's; "" where its losses are, or may be, the same.
@@ -270,9 +292,12 @@ class Race:
         return max((gap(getattr(base, of), getattr(run, of)) for base, run in both), default=0.0)
 
     def tells_norms(self, key: str) -> bool:
-        """Whether norms are compared: each rank tells them, and neither identical code nor roundings carry them too far."""
+        """Whether norms are compared: each rank tells them, and neither identical code nor roundings carry them too far.
+
+        Norms that are all the same are those of gradients that were clipped, and tell nothing of what was clipped.
+        """
         bases = [each[BASE].norms for each in self.generations if BASE in each]
-        is_told = bool(bases) and all(norms and all(norms) for norms in bases)
+        is_told = bool(bases) and all(norms and all(norms) and any(map(_vary, norms)) for norms in bases)
         reach = self._gap(NUDGED, NORM) if "rounding" in self.changes[key] else 0.0
         return is_told and self.noise(NORM) <= MOST_NOISE and reach <= MOST_OF_ROUNDINGS
 
@@ -313,21 +338,28 @@ class Race:
             return said
         if not self.tells_norms(key):
             return (
-                f"{said}; norms of gradients are not compared, as not all ranks tell them, or they are far apart anyway"
+                f"{said}; norms of gradients are not compared, as not all ranks tell them, or they are clipped to one, or far "
+                "apart anyway"
             )
         apart = self._gap(key, NORM)
         return f"{said}; norms of their gradients agree " + (f"within {apart:.1e}" if apart else "to the bit")
 
 
+CLIPPED = 1e-3  # of a norm, by which it must change from update to update: all are alike where each was clipped to it
 # Relatively, by what a patch changes. float32 sums in another order differ by 1e-7, and some steps make that grow. A gradient in
 # bfloat16 is off by up to 4e-3, and a loss by a part of that in each step.
 MAY_BE = {"rounding": 1e-4, "precision": 1e-2}
-# Norms of gradients move faster: by 9e-4 in ten steps of benchmarks/rank_programs/accumulating_ranks.py under `no_sync`, whose
-# losses move by 4e-5. With another pass than the last one synchronised they are 0.55 off, and the losses 1.6e-2.
+# Norms of gradients move faster than losses. How far both do in ten steps, with a right `no_sync` and a wrong one, is printed by
+# `python benchmarks/rank_norms.py`.
 NORM_MAY_BE = {"rounding": 1e-2, "precision": 3e-2}
 MOST_NOISE = 1e-2  # of losses of identical code, in whose distance a wrong sum of gradients would be lost
 MOST_OF_ROUNDINGS = 1e-2  # what is further off than that says nothing of a patch any more
 TIMES_NOISE = 3.0
+
+
+def _vary(norms: Sequence[float]) -> bool:
+    """Whether the norms of a rank's updates differ; of a single one that is not known, and it counts."""
+    return len(norms) < 2 or max(norms) > (1 + CLIPPED) * min(norms)
 
 
 def gap(first: Sequence[Sequence[float]], other: Sequence[Sequence[float]]) -> float:

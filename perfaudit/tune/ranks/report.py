@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from perfaudit.findings import Saving
 from perfaudit.measurements import Winner
-from perfaudit.tune.ranks.patches import Candidate, is_unchanged
+from perfaudit.tune.ranks.patches import RankPatch, is_unchanged
 from perfaudit.tune.ranks.race import BASE, CONTROL, KNOB, Race
 
 FEWEST_GENERATIONS = 2  # that have a scatter
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def report_of_race(
-    report: Report, race: Race, by_key: Mapping[str, Candidate], screened: Screened | None = None
+    report: Report, race: Race, by_key: Mapping[str, RankPatch], screened: Screened | None = None
 ) -> Report:
     """The report with what the race has shown, and the patch that is handed over. screened: what one running set has."""
     notes = [*report.notes, *(screened.notes() if screened is not None else ())]
@@ -57,7 +57,7 @@ def _control_of(race: Race, changes: tuple[str, ...]) -> tuple[float, float, flo
     return Race({CONTROL: {}}, {CONTROL: changes}, generations=race.generations).interval(CONTROL)
 
 
-def _winner(race: Race, by_key: Mapping[str, Candidate], has_screened: bool = False) -> Winner:
+def _winner(race: Race, by_key: Mapping[str, RankPatch], has_screened: bool = False) -> Winner:
     """What to do. has_screened: whether a patch was faster in the running set."""
     key = race.best()
     control = _control_of(race, race.changes[key] if key else ())
@@ -91,7 +91,7 @@ def _winner(race: Race, by_key: Mapping[str, Candidate], has_screened: bool = Fa
     return Winner(KNOB, candidate.settings, False, candidate.words, saving, fix, candidate.location, verified, (), how)
 
 
-def _why_it_stays_here(race: Race, key: str, candidate: Candidate) -> str:
+def _why_it_stays_here(race: Race, key: str, candidate: RankPatch) -> str:
     """Why the patch that gains most is not handed over; "" where it is."""
     if why := race.why_losses_tell_nothing(key):
         return why

@@ -7,6 +7,7 @@ the call of DistributedDataParallel are among them: the model gets the reducer t
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,7 +29,7 @@ from perfaudit.tune.learning import findings_in
 from perfaudit.tune.loops import expect, expect_findings
 from perfaudit.tune.race_results import Raced, doubt_of, notes_of
 from perfaudit.tune.ranks.ddp_call import BUCKET, STATIC, VIEW
-from perfaudit.tune.ranks.patches import Candidate, is_unchanged
+from perfaudit.tune.ranks.patches import RankPatch, is_unchanged
 from perfaudit.tune.screening import LEAST, Screen
 from perfaudit.tune.session import Session
 from perfaudit.tune.workshop import Json
@@ -89,8 +90,25 @@ class Screened:
             found.append("no patch that was screened in the running set was shown to pay")
         return [*found, *notes_of(self.raced), *self.left]
 
-    def survivors(self) -> list[Candidate]:
+    def survivors(self) -> list[RankPatch]:
         """What pays, as patches for the race of fresh sets: all of it as one where it is of one file, else each by itself."""
+        return [self._patch(members) for members in self._paying()]
+
+    def savings(self) -> dict[str, float]:
+        """The share of a step that each of these was shown to save, by its key; of several as one, what they save together."""
+        found = {}
+        for members in self._paying():
+            ratios = [seen[0] for each in members if (seen := self.raced.interval(each.key))]
+            found[self._patch(members).key] = 1 - math.prod(ratios)
+        return found
+
+    def looks(self) -> dict[str, float]:
+        """The share of a step that each candidate seemed to save, decided or not, by its key in the race."""
+        if doubt_of(self.raced):
+            return {}
+        return {key: 1 - math.exp(statistics.median(logs)) for key, logs in self.raced.log_ratios.items() if logs}
+
+    def _paying(self) -> list[list[alone.Candidate]]:
         if doubt_of(self.raced):
             return []
         of_knobs = dict.fromkeys(each.knob for each in self.candidates.values() if each.knob in KNOBS)
@@ -104,7 +122,7 @@ class Screened:
             is_one = len(alone.texts_of(best)) == 1
         except ValueError:
             is_one = False
-        return [self._patch(best)] if is_one else [self._patch([each]) for each in best]
+        return [best] if is_one else [[each] for each in best]
 
     def _best_of_wrapping(self) -> Iterator[alone.Candidate]:
         """The arguments, and the hook, that gain most for certain, of those that pay."""
@@ -117,7 +135,7 @@ class Screened:
             if high:
                 yield self.candidates[min(high, key=lambda key: high[key])]
 
-    def undecided_candidates(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+    def undecided_candidates(self, candidates: Sequence[RankPatch]) -> list[RankPatch]:
         """Those of the race of fresh sets that are raced there as they are: a running set has not told what they are worth.
 
         Those that it has had come last, the one that looks fastest first.
@@ -143,7 +161,7 @@ class Screened:
         pays = seen.interval is not None and seen.interval[2] <= 1 - LEAST
         return pays or bool(seen.left) or (len(logs) >= FUTILE_QUADS[0] and statistics.median(logs) >= 0)
 
-    def _patch(self, members: Sequence[alone.Candidate]) -> Candidate:
+    def _patch(self, members: Sequence[alone.Candidate]) -> RankPatch:
         """These, all of one file, as one patch."""
         first = members[0]
         edits = tuple(each for member in members for each in member.edits)
@@ -159,11 +177,11 @@ class Screened:
             now |= self.now[member.key]
         key = _settings_key(settings)
         whole = handed_over(first.path, first.before, fix)
-        return Candidate(key, settings, now, words, whole, first.path, text, first.location)
+        return RankPatch(key, settings, now, words, whole, first.path, text, first.location)
 
 
 def screen(
-    session: Session, allow: frozenset[str], seconds: float, screened: Screened, of_ranks: Sequence[Candidate] = ()
+    session: Session, allow: frozenset[str], seconds: float, screened: Screened, of_ranks: Sequence[RankPatch] = ()
 ) -> None:
     """Screen what knobs can do here, for so many seconds; `screened` has what is known at any moment.
 
@@ -211,7 +229,7 @@ def _list(session: Session, survey: Survey, allow: frozenset[str], screened: Scr
                 screened.now[candidate.key] = knob(name).current(survey)
 
 
-def _wrapping(candidate: Candidate) -> alone.Candidate | None:
+def _wrapping(candidate: RankPatch) -> alone.Candidate | None:
     """A candidate that wraps the model otherwise, as a running set is given it; None for one that changes anything else."""
     changed: Settings = {name: value for name, value in candidate.settings.items() if candidate.now.get(name) != value}
     is_hook = changed.keys() == {HOOK}

@@ -8,24 +8,26 @@ from collections.abc import Iterator, Sequence
 from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.source import Source
-from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.losses import arguments_of
 from perfaudit.static.understanding.names import last_name
 from perfaudit.tune.ranks.ddp_call import the_call
-from perfaudit.tune.ranks.patches import Candidate, Ranks, Refused, patch
+from perfaudit.tune.ranks.patches import PatchRefused, RankPatch, SeenRanks, patch
+from perfaudit.tune.ranks.project_functions import function_run
 
 SHARDED = "ZeroRedundancyOptimizer"
 _OPTIMIZER = regex(r"^torch\.optim\.(Adam|AdamW|SGD|NAdam|RAdam|RMSprop|Adagrad|Adamax|Adadelta)$")
 _NAMES = regex(r"^[A-Z][A-Za-z]+$")
 _HARMLESS = {"step", "zero_grad", "param_groups"}  # of an optimizer: all that needs no state of other ranks
+# What only sets numbers of `param_groups`, which each step hands on.
+_MAKES_SCHEDULE = regex(r"^torch\.optim\.lr_scheduler\.|^transformers\.(\w+\.)*get_(\w+_)?schedule(r|_with_\w+)?$")
 _SCALED = {"step", "unscale_"}  # methods of a GradScaler that get it
 
 
-def candidates(sources: Sequence[Source], ranks: Ranks) -> Iterator[Candidate]:
-    """A patch that shares the state of the optimizer out (ZeRO). Raises Refused where it cannot be written."""
+def candidates(sources: Sequence[Source], ranks: SeenRanks) -> Iterator[RankPatch]:
+    """A patch that shares the state of the optimizer out (ZeRO). Raises PatchRefused where it cannot be written."""
     try:
         the_call(sources)
-    except Refused:
+    except PatchRefused:
         return  # that is said by `ddp_call`
     calls = [
         (source, call)
@@ -35,13 +37,15 @@ def candidates(sources: Sequence[Source], ranks: Ranks) -> Iterator[Candidate]:
     ]
     if len(calls) != 1:
         if calls:
-            raise Refused(f"{SHARDED} is not tried: the program makes {len(calls)} optimizers")
+            raise PatchRefused(f"{SHARDED} is not tried: the program makes {len(calls)} optimizers")
         return
     source, call = calls[0]
     if len(call.args) != 1 or isinstance(call.args[0], ast.Starred) or any(each.arg is None for each in call.keywords):
-        raise Refused(f"{SHARDED} is not tried: {source.path}:{call.lineno} gives more than the parameters by position")
+        raise PatchRefused(
+            f"{SHARDED} is not tried: {source.path}:{call.lineno} gives more than the parameters by position"
+        )
     if place := _other_use(sources, source, call):
-        raise Refused(
+        raise PatchRefused(
             f"{SHARDED} is not tried: {place} reads the optimizer's state, or hands the optimizer on, and state_dict() of "
             f"{SHARDED} raises where no rank has called consolidate_state_dict()"
         )
@@ -70,7 +74,7 @@ def _other_use(sources: Sequence[Source], source: Source, call: ast.Call) -> str
             for node in nodes:
                 if last_name(node) not in known or not isinstance(node.ctx, ast.Load) or _only_steps(each, node):
                     continue
-                if not (parameter := _parameter(each, node)):
+                if not (parameter := _parameter(sources, each, node)):
                     return f"{each.path}:{node.lineno}"
                 names.add(parameter)
     return ""
@@ -84,17 +88,19 @@ def _only_steps(source: Source, node: ast.expr) -> bool:
         parent = source.parent(parent)
     if not isinstance(parent, ast.Call):
         return False
-    if (source.qualified_name(parent.func) or "").startswith("torch.optim.lr_scheduler."):
+    if _MAKES_SCHEDULE.search(source.qualified_name(parent.func) or ""):
         return True
     owner = last_name(parent.func.value).lower() if isinstance(parent.func, ast.Attribute) else ""
     return "scaler" in owner and last_name(parent.func) in _SCALED
 
 
-def _parameter(source: Source, node: ast.expr) -> str:
-    """The parameter of a function of this file that gets this argument; "" for other uses."""
+def _parameter(sources: Sequence[Source], source: Source, node: ast.expr) -> str:
+    """The parameter of a function of the project that gets this argument; "" for other uses."""
     parent = source.parent(node)
     call = source.parent(parent) if isinstance(parent, ast.keyword) else parent
-    function = called_function(source, call) if isinstance(call, ast.Call) else None
-    if function is None or not isinstance(call, ast.Call):
+    if not isinstance(call, ast.Call):
         return ""
-    return next((name for name, value in arguments_of(call, function) if value is node and name), "")
+    run = function_run(sources, source, call)
+    if run is None:
+        return ""
+    return next((name for name, value in arguments_of(call, run[1]) if value is node and name), "")

@@ -3,27 +3,38 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from perfaudit.expressions import regex
-from perfaudit.static.source import Source
+from perfaudit.static.source import LOOPS, Function, Source
 from perfaudit.static.understanding.distributed import ddp_calls
+from perfaudit.static.understanding.losses import arguments_of
 from perfaudit.static.understanding.names import dotted_name, last_name
+from perfaudit.tune.ranks.accumulations import Accumulation
+from perfaudit.tune.ranks.project_functions import function_run
 
 _STEPS_NO_WEIGHTS = regex(r"sched|prof|warm_?up|^lr_")  # names of what has a `step` besides optimizers
 _OPTIMIZER = regex(r"opt|scaler|adam|sgd|solver")
-_READS_GRADIENTS = regex(r"\.grad\b|clip_grad|unscale_")
+_READS_GRADIENTS = regex(r"\.grad\b|[\"']grad[\"']|clip_grad|unscale_")
+_READER = regex(r"^grad$|clip_grad|unscale_")  # last names of what reads gradients
+# What a function that gets the model may not do, if it is to compute something of it and no more.
+_TRAINS = regex(r"\.backward\b|\.step\b|zero_grad|register_\w*hook|requires_grad")
 _PARAMETERS = {"parameters", "named_parameters", "modules", "named_modules", "children", "named_children"}
-_LOOKS = {"print", "len", "isinstance", "id", "type"}
-_HOOKS = ("register_post_accumulate_grad_hook", "register_comm_hook")  # that see gradients of each pass
+_LOOKS = {"print", "len", "isinstance", "hasattr", "id", "type", "sum", "any", "all"}
+_MODES = {"train", "eval", "zero_grad"}  # methods of a model or an optimizer that read no gradient
+# What sees gradients of each pass, or steps in it.
+_HOOKS = ("register_post_accumulate_grad_hook", "register_comm_hook", "_apply_optimizer_in_backward")
+_DEEPEST = 3  # functions into which a model is followed
+_ASSIGNS = (ast.Assign, ast.AnnAssign, ast.NamedExpr)
+_Find = Callable[[Source, Sequence[ast.AST], set[str]], bool]
 
 
-def step_elsewhere(sources: Sequence[Source], condition: ast.If) -> str:
-    """Where an optimizer steps besides the condition that tells the last pass, as file:line; "" for nowhere.
+def step_elsewhere(sources: Sequence[Source], found: Accumulation) -> str:
+    """Where an optimizer steps besides those that follow the last pass, as file:line; "" for nowhere.
 
     Such a step may follow passes whose gradients no rank has sent: `if len(loader) % 4: optimizer.step()` behind a loop.
     """
-    inside = {id(node) for node in ast.walk(condition)}
+    inside = _ids_below(found.steps)
     for source in sources:
         for node in source.nodes(ast.Attribute):
             if node.attr != "step" or id(node) in inside or not isinstance(node.ctx, ast.Load):
@@ -35,73 +46,230 @@ def step_elsewhere(sources: Sequence[Source], condition: ast.If) -> str:
     return ""
 
 
-def use_of_gradients(sources: Sequence[Source], source: Source, condition: ast.If, model: str) -> str:
-    """What may look at gradients, or change them, in each pass and not under the condition alone; "" for nothing.
+def use_of_gradients(sources: Sequence[Source], source: Source, found: Accumulation, model: ast.expr) -> str:
+    """What may look at gradients, or change them, in each pass and not behind the last one alone; "" for nothing.
 
-    Gradients of earlier passes are there in the whole block, so that what stands in front of the pass counts as well.
+    Gradients of earlier passes are there in all of the loop, so that what stands in front of the pass counts as well; and those
+    of the last passes of an epoch in the loops around it.
     """
-    block = [each for each in source.block(condition) if each is not condition]
-    if any(_READS_GRADIENTS.search(source.text_of(each)) for each in block):
-        return f"gradients are looked at behind each pass of {source.path}:{block[0].lineno}"
     for hook in _HOOKS:
         if place := next((f"{each.path}" for each in sources if each.mentions(hook)), ""):
             return f"{place} says {hook}, which sees the gradients of each pass"
-    names = _holders(sources, model, _optimizers(condition))
-    own = {
-        function.name
-        for each in sources
-        for function in each.nodes(ast.FunctionDef)
-        if _READS_GRADIENTS.search(each.text_of(function))
-    }
-    for node in (node for statement in block for node in ast.walk(statement)):
-        given: list[ast.expr] = []
-        if isinstance(node, ast.Call) and last_name(node.func) not in _LOOKS:
-            given = [*node.args, *(keyword.value for keyword in node.keywords)]
-            if last_name(node.func) in own:
-                return f"`{source.brief(node.func)}` of {source.path}:{node.lineno} looks at gradients in each pass"
-        elif isinstance(node, ast.For):
-            given = [node.iter]
-        if any(_holds(each, names) for each in given):
-            what = source.brief(node.func if isinstance(node, ast.Call) else given[0], 40)
-            return f"`{what}` of {source.path}:{given[0].lineno} gets the model or the optimizer in each pass"
-    return ""
+    loops = [each for each in source.ancestors(found.passes[0]) if isinstance(each, LOOPS)]
+    under = _ids_below(found.steps)
+    if reader := next((each for loop in loops for each in _readers(loop.body, under)), None):
+        return f"gradients are looked at in each pass, or behind the last one, by {source.path}:{reader.lineno}"
+    program = _Program(sources, source, found.passes[0])
+    holders = program.holders({last_name(model), *_optimizers(found.steps)} - {""})
+    inside = [node for statement in loops[0].body for node in ast.walk(statement) if id(node) not in under]
+    return program.use_in(source, inside, holders)
 
 
-def _optimizers(condition: ast.If) -> set[str]:
-    """Names of what steps under the condition, and of what is stepped by a scaler."""
+def _ids_below(statements: Iterable[ast.stmt]) -> set[int]:
+    return {id(node) for statement in statements for node in ast.walk(statement)}
+
+
+def _readers(statements: Iterable[ast.stmt], left_out: set[int]) -> Iterator[ast.expr]:
+    """Where gradients are read, or changed, by name: `.grad`, `getattr(p, "grad")`, `clip_grad_norm_`, `unscale_`."""
+    for node in (node for statement in statements for node in ast.walk(statement) if id(node) not in left_out):
+        if (isinstance(node, (ast.Name, ast.Attribute)) and _READER.search(last_name(node))) or (
+            isinstance(node, ast.Constant) and node.value == "grad"
+        ):
+            yield node
+
+
+def _optimizers(steps: Sequence[ast.stmt]) -> set[str]:
+    """Names of what steps in these statements, and of what is stepped by a scaler."""
     found = set()
-    for node in ast.walk(condition):
+    for node in (node for statement in steps for node in ast.walk(statement)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "step":
             found |= {last_name(node.func.value), *map(last_name, node.args)}
     return found - {""}
 
 
-def _holders(sources: Sequence[Source], model: str, optimizers: set[str]) -> set[str]:
-    """Names by which the model, its parameters or an optimizer is had: `params = list(model.parameters())`."""
-    wrapped = {last_name(given) for source in sources for call in ddp_calls(source) for given in call.args[:1]}
-    names = {model, *optimizers, *wrapped} - {""}
-    assigned = [node for source in sources for node in source.nodes(ast.Assign)]
-    while True:
-        more = {
-            last_name(target)
-            for node in assigned
-            if _holds(node.value, names)
-            for target in node.targets
-            if isinstance(target, (ast.Name, ast.Attribute))
+class _Program:
+    """Who has the model, its parameters or an optimizer in a program, by name, and what is done with them."""
+
+    def __init__(self, sources: Sequence[Source], source: Source, inside: ast.AST) -> None:
+        self._sources = sources
+        around = {id(each) for each in source.ancestors(inside)}
+        self._functions: dict[str, list[tuple[Source, Function]]] = {}
+        for each in sources:
+            for function in each.nodes(ast.FunctionDef):
+                if id(function) not in around:  # the one with the loop does not call itself
+                    self._functions.setdefault(function.name, []).append((each, function))
+        self._named = {each.name for source in sources for each in source.definitions}
+        self._readers = self._all_readers()
+        self._asked: list[int] = []  # functions that are being looked at, by id
+        # By what is found, function, names, and how many functions are being looked at.
+        self._known: dict[tuple[str, int, frozenset[str], int], bool] = {}
+
+    def _all_readers(self) -> set[str]:
+        """Names of functions that read gradients, by themselves or in what they call."""
+        found = {
+            name
+            for name, some in self._functions.items()
+            if any(_READS_GRADIENTS.search(each.text_of(function)) for each, function in some)
         }
-        if more <= names:
-            return names
-        names |= more
+        calls = {
+            name: {
+                last_name(node.func)
+                for _, function in some
+                for node in ast.walk(function)
+                if isinstance(node, ast.Call)
+            }
+            for name, some in self._functions.items()
+        }
+        while more := {name for name, called in calls.items() if name not in found and called & (found - _MODES)}:
+            found |= more
+        return found
+
+    def holders(self, names: set[str]) -> set[str]:
+        """Names by which the model, its parameters or an optimizer is had: `params = list(model.parameters())`."""
+        wrapped = {
+            last_name(given) for source in self._sources for call in ddp_calls(source) for given in call.args[:1]
+        }
+        assigned = [
+            (source, *each) for source in self._sources for each in _assignments(source.nodes(*_ASSIGNS, ast.With))
+        ]
+        return self._with_assigned(names | (wrapped - {""}), assigned)
+
+    def _with_assigned(self, names: set[str], assigned: Sequence[tuple[Source, ast.expr, set[str]]]) -> set[str]:
+        names = set(names)
+        while True:
+            more = set[str]().union(
+                *(
+                    targets
+                    for source, value, targets in assigned
+                    if targets - names and self._holds(source, value, names)
+                )
+            )
+            if more <= names:
+                return names
+            names |= more
+
+    def use_in(self, source: Source, nodes: Iterable[ast.AST], names: set[str]) -> str:
+        """What these nodes do that may read gradients of what is held under these names, or change them; "" for nothing."""
+        for node in nodes:
+            given: list[ast.expr] = []
+            if isinstance(node, ast.Call):
+                name = last_name(node.func)
+                is_mode = (
+                    isinstance(node.func, ast.Attribute)
+                    and name in _MODES
+                    and self._holds(source, node.func.value, names)
+                )
+                if name in self._readers and not is_mode:
+                    return f"`{source.brief(node.func)}` of {source.path}:{node.lineno} looks at gradients in each pass"
+                if name not in _LOOKS and not self._only_computes(source, node, names):
+                    given = [*node.args, *(keyword.value for keyword in node.keywords)]
+            elif isinstance(node, ast.For):
+                given = [node.iter]
+            if any(self._holds(source, each, names) for each in given):
+                what = source.brief(node.func if isinstance(node, ast.Call) else given[0], 40)
+                return f"`{what}` of {source.path}:{given[0].lineno} gets the model or the optimizer in each pass"
+        return ""
+
+    def _holds(self, source: Source, node: ast.AST, names: set[str]) -> bool:
+        """Whether an expression has one of these names, or anything of it.
+
+        Not as what is called: `model(x)` is what it gives.
+        """
+        if isinstance(node, (ast.Name, ast.Attribute)) and (parts := dotted_name(node)):
+            return not names.isdisjoint(parts.split("."))
+        if isinstance(node, ast.Subscript) and _is_setting(node):
+            return False
+        children = ast.iter_child_nodes(node)
+        if isinstance(node, ast.Call):
+            if (run := self._run_with(source, node, names)) is not None:
+                return self._looks_into(self._gives_away, *run)
+            children = iter([*node.args, *node.keywords])
+            method = node.func if isinstance(node.func, ast.Attribute) else None
+            if method is not None and (method.attr in _PARAMETERS or not dotted_name(method.value)):
+                return self._holds(source, method.value, names) or any(
+                    self._holds(source, child, names) for child in children
+                )
+        return any(self._holds(source, child, names) for child in children)
+
+    def _run_with(self, source: Source, call: ast.Call, names: set[str]) -> tuple[Source, Function, set[str]] | None:
+        """The function of the project that a call runs with some of what these names hold, and the names of that in it.
+
+        None where it gets nothing of it, or the text does not say what it gets, or which function it is.
+        """
+        if last_name(call.func) not in self._named or len(self._asked) >= _DEEPEST:
+            return None
+        run = function_run(self._sources, source, call)
+        if run is None or id(run[1]) in self._asked:
+            return None
+        values = [*call.args, *(keyword.value for keyword in call.keywords)]
+        number = sum(self._holds(source, value, names) for value in values)
+        held = {name for name, value in arguments_of(call, run[1]) if self._holds(source, value, names)}
+        return (*run, names | held) if number and len(held) == number else None  # some may be passed as * or **
+
+    def _only_computes(self, source: Source, call: ast.Call, names: set[str]) -> bool:
+        """Whether a call runs a function of the project that calls the model it gets, and does nothing else with it.
+
+        `loss = loss_of(model, batch)`, `evaluate(model, held_out)`.
+        """
+        run = self._run_with(source, call, names) if last_name(call.func) not in self._readers else None
+        return (
+            run is not None
+            and not _TRAINS.search(run[0].text_of(run[1]))
+            and not self._looks_into(self._gives_away, *run)
+            and not self._looks_into(self._uses, *run)
+        )
+
+    def _looks_into(self, find: _Find, here: Source, function: Function, names: set[str]) -> bool:
+        """Whether this is found in a function, in which something is held under these names."""
+        key = (find.__name__, id(function), frozenset(names), len(self._asked))
+        if key not in self._known:
+            self._asked.append(id(function))
+            try:
+                nodes = [node for statement in function.body for node in ast.walk(statement)]
+                own = self._with_assigned(names, [(here, *each) for each in _assignments(nodes)])
+                self._known[key] = find(here, nodes, own)
+            finally:
+                self._asked.pop()
+        return self._known[key]
+
+    def _gives_away(self, source: Source, nodes: Sequence[ast.AST], names: set[str]) -> bool:
+        """Whether what is held under these names is given back, or kept anywhere but under a name."""
+        out = [node.value for node in nodes if isinstance(node, (ast.Return, ast.Yield)) and node.value is not None]
+        out += [node.value for node in nodes if isinstance(node, ast.Assign) and not all(map(_is_name, node.targets))]
+        return any(self._holds(source, each, names) for each in out)
+
+    def _uses(self, source: Source, nodes: Sequence[ast.AST], names: set[str]) -> bool:
+        return bool(self.use_in(source, nodes, names))
 
 
-def _holds(node: ast.AST, names: set[str]) -> bool:
-    """Whether an expression has one of these names, or anything of it: not as what is called, as `model(x)` is what it gives."""
-    if isinstance(node, (ast.Name, ast.Attribute)) and (parts := dotted_name(node)):
-        return not names.isdisjoint(parts.split("."))
-    children = ast.iter_child_nodes(node)
-    if isinstance(node, ast.Call):
-        children = iter([*node.args, *node.keywords])
-        method = node.func if isinstance(node.func, ast.Attribute) else None
-        if method is not None and (method.attr in _PARAMETERS or not dotted_name(method.value)):
-            return _holds(method.value, names) or any(_holds(child, names) for child in children)
-    return any(_holds(child, names) for child in children)
+def _assignments(nodes: Iterable[ast.AST]) -> Iterator[tuple[ast.expr, set[str]]]:
+    """What is assigned, each with the last names of all that it is assigned to."""
+    for node in nodes:
+        if isinstance(node, ast.Assign):
+            yield node.value, set[str]().union(*map(_last_names, node.targets))
+        elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
+            yield node.value, _last_names(node.target)
+        elif isinstance(node, ast.With):
+            for item in node.items:
+                if item.optional_vars is not None:
+                    yield item.context_expr, _last_names(item.optional_vars)
+
+
+def _last_names(target: ast.expr) -> set[str]:
+    if isinstance(target, (ast.Tuple, ast.List)):
+        return set[str]().union(*map(_last_names, target.elts))
+    return {last_name(target.value if isinstance(target, ast.Starred) else target)} - {""}
+
+
+def _is_name(target: ast.expr) -> bool:
+    return (
+        all(map(_is_name, target.elts)) if isinstance(target, (ast.Tuple, ast.List)) else isinstance(target, ast.Name)
+    )
+
+
+def _is_setting(node: ast.Subscript) -> bool:
+    """Whether this is a number of an optimizer: `optimizer.param_groups[0]["lr"]`."""
+    key = node.slice.value if isinstance(node.slice, ast.Constant) else None
+    return isinstance(key, str) and key != "params" and isinstance(node.value, ast.Subscript) and (
+        last_name(node.value.value) == "param_groups"
+    )  # fmt: skip

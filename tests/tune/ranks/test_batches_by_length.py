@@ -12,7 +12,7 @@ import pytest
 from forked_programs import run_perfaudit_on_ranks
 
 from perfaudit.tune.ranks.candidates import BY_LENGTH, NoCandidates, candidates_of
-from perfaudit.tune.ranks.patches import Ranks
+from perfaudit.tune.ranks.patches import SeenRanks
 from perfaudit.tune.ranks.race import BASE, CONTROL, Race, SetRun
 
 PROGRAM = Path(__file__).parents[3] / "benchmarks/rank_programs/padded_ranks.py"
@@ -30,8 +30,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def ranks(lengths: dict[str, Any] = LENGTHS, lines: tuple[int, int] = (3, 3)) -> Ranks:
-    return Ranks(lengths=lengths, loaders_read=[("train.py", *lines)])
+def ranks(lengths: dict[str, Any] = LENGTHS, lines: tuple[int, int] = (3, 3)) -> SeenRanks:
+    return SeenRanks(lengths=lengths, loaders_read=[("train.py", *lines)])
 
 
 def test_the_sampler_takes_the_place_of_the_distributed_one() -> None:
@@ -61,7 +61,7 @@ def test_the_sampler_takes_the_place_of_the_distributed_one() -> None:
         (LOADER + "print(len(sampler))\n", ranks(), frozenset({"order"}), "used for more than to load"),
     ],
 )
-def test_why_there_is_no_such_patch(text: str, seen: Ranks, allow: frozenset[str], why: str) -> None:
+def test_why_there_is_no_such_patch(text: str, seen: SeenRanks, allow: frozenset[str], why: str) -> None:
     Path("train.py").write_text(HEAD + text)
     with pytest.raises(NoCandidates, match=re.escape(why)):
         candidates_of(["train.py"], allow, seen, BY_LENGTH)
@@ -136,7 +136,7 @@ def test_two_ranks_whose_batches_differ_have_about_the_same_with_the_patch() -> 
     Path("padded_ranks.py").write_text(text)
     line = 1 + text[: text.index("loader = DataLoader")].count("\n")
     before = run_on_two_ranks()
-    seen = Ranks(lengths=LENGTHS, loaders_read=[("padded_ranks.py", line, line)])
+    seen = SeenRanks(lengths=LENGTHS, loaders_read=[("padded_ranks.py", line, line)])
     (candidate,) = candidates_of(["padded_ranks.py"], frozenset({"order"}), seen, BY_LENGTH).candidates
     Path("padded_ranks.py").write_text(candidate.text)
     after = run_on_two_ranks()

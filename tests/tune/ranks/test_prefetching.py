@@ -9,7 +9,7 @@ import pytest
 from forked_programs import run_on_ranks
 
 from perfaudit.static.source import Source
-from perfaudit.tune.ranks.patches import Ranks, Refused
+from perfaudit.tune.ranks.patches import PatchRefused, SeenRanks
 from perfaudit.tune.ranks.prefetching import candidates
 
 HEAD = "from torch.distributed.fsdp import fully_shard\n"
@@ -38,13 +38,13 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def texts(text: str) -> dict[str, str]:
     Path("train.py").write_text(HEAD + text)
-    found = candidates([Source("train.py", HEAD + text)], Ranks())
+    found = candidates([Source("train.py", HEAD + text)], SeenRanks())
     return {each.key: each.text.removeprefix(HEAD) for each in found}
 
 
 def test_one_layer_ahead_and_two_in_both_passes() -> None:
     assert texts(LOOP) == {"forward_prefetch=1": ONE, "forward_prefetch=2, backward_prefetch=2": TWO}
-    found = list(candidates([Source("train.py", HEAD + LOOP)], Ranks()))
+    found = list(candidates([Source("train.py", HEAD + LOOP)], SeenRanks()))
     assert {each.fix.changes for each in found} == {()}
 
 
@@ -95,12 +95,12 @@ def test_other_loops_over_layers(loop: str) -> None:
     ],
 )
 def test_why_nothing_is_gathered_ahead(text: str, why: str) -> None:
-    with pytest.raises(Refused, match=why):
+    with pytest.raises(PatchRefused, match=why):
         texts(text)
 
 
 def test_a_program_without_fsdp_is_left_alone() -> None:
-    assert list(candidates([Source("train.py", "for layer in model.layers:\n    compile(layer)\n")], Ranks())) == []
+    assert list(candidates([Source("train.py", "for layer in model.layers:\n    compile(layer)\n")], SeenRanks())) == []
 
 
 # Each step leaves out another layer, so that some of what is gathered ahead is gathered for nothing.
@@ -143,7 +143,7 @@ dist.destroy_process_group()
 
 @pytest.mark.slow
 def test_what_is_learned_stays_the_same_to_the_bit(tmp_path: Path) -> None:
-    found = {"": PROGRAM} | {each.key: each.text for each in candidates([Source("train.py", PROGRAM)], Ranks())}
+    found = {"": PROGRAM} | {each.key: each.text for each in candidates([Source("train.py", PROGRAM)], SeenRanks())}
     assert len(found) == 3
     losses = [losses_of(text, tmp_path) for text in found.values()]
     assert losses[1:] == [losses[0]] * 2

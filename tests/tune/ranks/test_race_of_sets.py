@@ -10,8 +10,8 @@ import pytest
 
 from perfaudit.findings import Edit, Fix, Location, Span
 from perfaudit.report import Report
-from perfaudit.tune.ranks.patches import Candidate
-from perfaudit.tune.ranks.race import BASE, CONTROL, MOST_GENERATIONS, NUDGED, Race, SetRun, gap
+from perfaudit.tune.ranks.patches import RankPatch
+from perfaudit.tune.ranks.race import BASE, CONTROL, MOST_GENERATIONS, NUDGED, SPOILED, Race, SetRun, gap
 from perfaudit.tune.ranks.report import report_of_race
 
 LOSSES = ((1.0, 0.5, 0.25), (1.1, 0.6, 0.3))
@@ -137,7 +137,7 @@ def test_where_identical_code_is_far_off_its_losses_tell_nothing_of_a_patch(
     Path("train.py").write_text("step()\n")
     edits = (Edit(Span(0, 0), "quick = True\n"),)
     fix = Fix("quick", "safe", (), edits)
-    quick = Candidate(
+    quick = RankPatch(
         "patch", {}, {}, "quick", fix, "train.py", "quick = True\nstep()\n", Location("train.py", 1, 1, 1, 2)
     )
     raced = race("patch", changes=changes)
@@ -157,7 +157,7 @@ def test_without_a_set_of_identical_code_nothing_is_handed_over() -> None:
     raced = race("patch")
     for number in range(6):
         raced.add({BASE: SetRun(1.0, LOSSES), "patch": SetRun(0.8 + 0.001 * number, LOSSES)})
-    quick = Candidate("patch", {}, {}, "quick", Fix("quick", "safe"), "train.py", "", Location("train.py", 1, 1, 1, 2))
+    quick = RankPatch("patch", {}, {}, "quick", Fix("quick", "safe"), "train.py", "", Location("train.py", 1, 1, 1, 2))
     (winner,) = report_of_race(Report("tune"), raced, {"patch": quick}).winners
     assert (winner.fix, "no set of identical code has run" in winner.handed_over) == (None, True)
 
@@ -249,6 +249,39 @@ def test_what_is_said_of_norms(
     raced = race("patch", changes=("rounding",))
     raced.add({key: SetRun(1.0, LOSSES, norms=base if key != "patch" else patched) for key in (BASE, CONTROL, "patch")})
     assert said in raced.loss_words("patch")
+
+
+CLIPPED = ((1.0, 1.0), (1.0, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("norms", "spoiled", "why"),
+    [
+        (CLIPPED, 0.3, ""),
+        (CLIPPED, 0.25, "these losses do not tell wrong gradients from yours: spoiled ones move them by 0.0e+00"),
+        (CLIPPED, None, "it was not shown that losses tell wrong ones"),
+        ((), 0.25, "these losses do not tell wrong gradients from yours"),
+        (NORMS, None, ""),  # norms tell them
+    ],
+)
+def test_where_neither_norms_nor_losses_tell_wrong_gradients_nothing_is_handed_over(
+    norms: tuple[tuple[float, ...], ...], spoiled: float | None, why: str
+) -> None:
+    """As where a learning rate begins at nothing, and gradients are clipped to one norm."""
+    raced = race("patch", changes=("rounding",))
+    raced.spoils = True
+    for number in range(4):
+        order = raced.order()
+        assert (SPOILED in order) == (number == 1 and norms != NORMS)
+        runs = {key: SetRun(0.5 if key == "patch" else 1.0, LOSSES, norms=norms) for key in order}
+        if SPOILED in runs:
+            last = spoiled if spoiled is not None else 0.25
+            told = SetRun(1.0, ((1.0, 0.5, last), LOSSES[1]), norms=norms)
+            runs[SPOILED] = told if spoiled is not None else SetRun(why="Rank 1 failed")
+        raced.add(runs)
+    assert raced.best() == "patch"
+    assert why in raced.why_losses_tell_nothing("patch")
+    assert bool(why) == bool(raced.why_losses_tell_nothing("patch"))
 
 
 def test_without_losses_nothing_is_verified() -> None:

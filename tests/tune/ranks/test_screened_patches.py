@@ -18,8 +18,7 @@ from perfaudit.static import edit
 from perfaudit.tune.candidates import Candidate
 from perfaudit.tune.race_results import Raced, Seen
 from perfaudit.tune.ranks.candidates import candidates_of
-from perfaudit.tune.ranks.patches import Candidate as RankCandidate
-from perfaudit.tune.ranks.patches import is_unchanged
+from perfaudit.tune.ranks.patches import RankPatch, is_unchanged
 from perfaudit.tune.ranks.screened_patches import Screened, _in_place, _wrapping
 
 TEXT = "optimizer = AdamW(parameters)\nloader.zero_grad(False)\n"
@@ -105,7 +104,7 @@ CALL = "model = DistributedDataParallel(net)\n"
 DDP = "from torch.nn.parallel import DistributedDataParallel\n" + CALL + TEXT
 
 
-def of_ranks(*changes: str) -> list[RankCandidate]:
+def of_ranks(*changes: str) -> list[RankPatch]:
     """The patches of a call of DistributedDataParallel in `train.py`."""
     Path("train.py").write_text(DDP)
     return candidates_of(["train.py"], frozenset(changes)).candidates

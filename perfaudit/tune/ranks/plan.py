@@ -1,0 +1,95 @@
+"""What is raced first on ranks, and how much of it fits into the budget. Pure.
+
+A set of ranks costs a start of the script, so a budget has few of them. What the phases of a step say that a patch may gain
+decides which come first; whether it does, the race says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from perfaudit.measure.stats import LOOKS
+from perfaudit.tune.ranks.patches import RankPatch
+
+SCREENING_SHARE = 0.3  # of the budget, for patches that a running set of ranks can be given
+STARTS_TO_SCREEN = 3  # of the script, for which there must be time: two of them to see what there is and to race it
+SET_OVER_FIRST = 1.5  # seconds of a set over those of the first one: its steps take half as long as a start
+BESIDE = 2  # sets of a generation besides those of the patches: your code, and identical code
+# Of a step, chosen: from which on what no running set can be given is sure of its generations before anything is screened.
+PROMISING = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """Where the step of the first set goes. communication: of the rank that waits least, None where it is not known."""
+
+    communication: float | None = None
+    update: float = 0.0
+    loading: float = 0.0
+
+
+# Of the time in collectives that a patch may take away, by its first setting. `no_sync` leaves one pass of several; a hook sends
+# half of the bytes. For the others chosen: what is sent is still sent.
+_OF_COMMUNICATION = {
+    "no_sync": 1.0,
+    "comm_hook": 0.5,
+    "find_unused_parameters": 0.5,
+    "bucket_cap_mb": 0.4,
+    "reshard_after_forward": 0.5,
+    "forward_prefetch": 0.5,
+    "gradient_as_bucket_view": 0.3,
+    "static_graph": 0.3,
+}
+_OF_UPDATE = {"optimizer": 0.5}  # each of two ranks updates half
+_OF_LOADING = {"num_workers": 1.0}
+_NEED_FRESH_SETS = {"no_sync", "num_workers", "optimizer", "reshard_after_forward", "forward_prefetch"}
+
+
+def promise(patch: RankPatch, shares: Shares) -> float:
+    """What a patch may gain at most, as a share of a step, as far as the phases tell; 0 where they tell nothing."""
+    parts = [
+        (shares.communication or 0.0) * _OF_COMMUNICATION.get(name, 0.0)
+        + shares.update * _OF_UPDATE.get(name, 0.0)
+        + shares.loading * _OF_LOADING.get(name, 0.0)
+        for name in _settings_changed(patch)
+    ]
+    return max(parts, default=0.0)
+
+
+def _settings_changed(patch: RankPatch) -> set[str]:
+    return {name for name, value in patch.settings.items() if patch.now.get(name) != value}
+
+
+def in_order(
+    patches: Sequence[RankPatch], shares: Shares, saved: Mapping[str, float], looks: Mapping[str, float]
+) -> list[RankPatch]:
+    """The patches, what promises most first; those that promise the same as they are.
+
+    saved: the share of a step that a patch was shown to save in a running set, by key, which counts in the place of its promise;
+    looks: that which one seemed to save that was not decided there, and promises no more than that.
+    """
+
+    def worth(patch: RankPatch) -> float:
+        promised = promise(patch, shares)
+        return saved.get(patch.key, min(promised, looks.get(patch.key, promised)))
+
+    return sorted(patches, key=worth, reverse=True)
+
+
+def seconds_to_screen(
+    budget: float, spent: float, of_first: float, patches: Sequence[RankPatch], shares: Shares
+) -> float:
+    """Seconds for a running set: a share of the budget, as far as what is promising and needs fresh sets leaves them.
+
+    spent: seconds of the budget; of_first: of the first set.
+    """
+    promises = [promise(each, shares) for each in patches if _NEED_FRESH_SETS & _settings_changed(each)]
+    sets = BESIDE + 1 if max(promises, default=0.0) >= PROMISING else 0
+    kept = LOOKS[0].generations * sets * SET_OVER_FIRST * of_first
+    return max(0.0, min(SCREENING_SHARE * budget, budget - spent - kept))
+
+
+def number_that_fit(seconds: float, of_set: float) -> int:
+    """Patches of which the generations before the first look fit into so many seconds. of_set: seconds of a set."""
+    return max(0, int(seconds / (LOOKS[0].generations * of_set)) - BESIDE)
