@@ -12,6 +12,9 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 import ranks as benchmark  # noqa: E402  # lies outside the package
 from records import read  # noqa: E402
 
+from perfaudit.tune.ranks import race  # noqa: E402
+from perfaudit.tune.ranks.race import MAY_BE, NORM_MAY_BE  # noqa: E402
+
 
 def test_the_page_is_that_of_the_records() -> None:
     assert benchmark.PAGE.read_text(encoding="utf-8") == benchmark.page(read(benchmark.RECORDS))
@@ -21,6 +24,24 @@ def test_the_page_of_sources_has_the_same_table() -> None:
     rows = benchmark.worth(read(benchmark.RECORDS))
     page = (ROOT / "benchmarks" / "sources_cpu.md").read_text(encoding="utf-8")
     assert "\n".join(rows) in page
+
+
+def test_the_page_of_norms_has_the_limits_of_the_code_between_a_right_patch_and_a_wrong_one() -> None:
+    page = (ROOT / "benchmarks" / "rank_norms.md").read_text(encoding="utf-8")
+    rows = {cells[1]: [float(cell) for cell in cells[2:4]] for cells in table_of(page)}
+    limit = rows["limit"]
+    assert limit == [MAY_BE["rounding"], NORM_MAY_BE["rounding"]]
+    right, wrong = (rows[f"`no_sync` but for the {which}"] for which in ("last pass", "first pass, which is wrong"))
+    assert all(low < middle < high for low, middle, high in zip(right, limit, wrong, strict=True))
+    comment = "by 9e-4 in ten steps of a program under `no_sync`, whose losses move by 4e-5"
+    assert comment in Path(race.__file__).read_text(encoding="utf-8")
+    assert [f"{each:.0e}" for each in reversed(right)] == ["9e-04", "4e-05"]
+
+
+def table_of(page: str) -> list[list[str]]:
+    """The rows of a page's one table, without its head."""
+    lines = [line for line in page.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.split("|")] for line in lines[1:]]
 
 
 def test_only_runs_of_the_same_round_are_compared() -> None:

@@ -92,7 +92,7 @@ class _Sent:
     found: Any = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)  # each is itself alone: comparing what they hold took most of the time of a thousand
 class _Row:
     """A series, its sets that are out, in their order, and how many it was given."""
 

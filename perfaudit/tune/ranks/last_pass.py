@@ -7,7 +7,8 @@ nothing but a constructor sets.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+import copy
+from collections.abc import Iterator, Mapping, Sequence
 
 from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, Source
@@ -40,6 +41,40 @@ def why_known_late(sources: Sequence[Source], test: ast.expr, between: Sequence[
         if isinstance(node, (ast.Attribute, ast.Subscript)) and not _stays(sources, node):
             return f"has `{ast.unparse(node)}`, which a call in the pass may change"
     return ""
+
+
+def as_before(test: ast.expr, between: Sequence[ast.stmt]) -> tuple[ast.expr, list[ast.stmt]]:
+    """A condition as it reads in front of these statements: where one of them is `step += 1`, and nothing else in them sets that
+    name, with `step + 1`. And the statements without it.
+    """
+    counts = {
+        each.target.id: each
+        for each in between
+        if isinstance(each, ast.AugAssign)
+        and isinstance(each.op, ast.Add)
+        and isinstance(each.target, ast.Name)
+        and isinstance(each.value, ast.Constant)
+        and type(each.value.value) is int
+    }
+    stores = [
+        node.id
+        for statement in between
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
+    ]
+    counts = {name: each for name, each in counts.items() if stores.count(name) == 1}
+    return _Counted(counts).visit(copy.deepcopy(test)), [each for each in between if each not in counts.values()]
+
+
+class _Counted(ast.NodeTransformer):
+    """Puts `step + 1` for `step`, of names that are counted up."""
+
+    def __init__(self, counts: Mapping[str, ast.AugAssign]) -> None:
+        self._counts = counts
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        counted = self._counts.get(node.id)
+        return node if counted is None else ast.BinOp(ast.Name(node.id, ast.Load()), ast.Add(), counted.value)
 
 
 def _stays(sources: Sequence[Source], node: ast.expr) -> bool:

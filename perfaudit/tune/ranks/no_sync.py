@@ -20,7 +20,7 @@ from perfaudit.static.understanding.losses import arguments_of
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.values import ABSENT, argument, constant
 from perfaudit.tune.ranks.accumulations import Accumulation, accumulations
-from perfaudit.tune.ranks.last_pass import why_known_late
+from perfaudit.tune.ranks.last_pass import as_before, why_known_late
 from perfaudit.tune.ranks.patches import PatchRefused, RankPatch, SeenRanks, patch
 from perfaudit.tune.ranks.unsynced_passes import step_elsewhere, use_of_gradients
 
@@ -103,17 +103,21 @@ def _candidate(sources: Sequence[Source], source: Source, found: Accumulation) -
     if model is None:
         raise PatchRefused(f"no_sync is not tried: above {place} no model is run by the name of one that was wrapped")
     first = _index(source, block, model)
-    if why := why_known_late(sources, found.test, block[0 if found.is_counted else first : found.end]):
+    test, between = found.test, block[0 if found.is_counted else first : found.end]
+    if not found.is_counted:
+        test, between = as_before(test, between)
+    if why := why_known_late(sources, test, between):
         raise PatchRefused(f"no_sync is not tried: the condition of {source.path}:{found.line} {why}")
+    is_last = found.is_last if ast.dump(test) == ast.dump(found.test) else ast.unparse(test)
     if why := use_of_gradients(sources, source, found, model):
         raise PatchRefused(f"no_sync is not tried: {why}")
-    edits = edit.together(*_edits(source, block[first : last + 1], found, model))
+    edits = edit.together(*_edits(source, block[first : last + 1], test, is_last, model))
     words = "sum gradients over the ranks once a step, in the last of its passes"
     return patch(source, backward[0], {"no_sync": True}, {"no_sync": False}, words, ("rounding",), edits)
 
 
 def _edits(
-    source: Source, statements: list[ast.stmt], found: Accumulation, model: ast.expr
+    source: Source, statements: list[ast.stmt], is_last: ast.expr, text: str, model: ast.expr
 ) -> Iterator[edit.Edits | None]:
     """`with nullcontext() if ... else model.no_sync():` around the statements, and its imports.
 
@@ -121,11 +125,11 @@ def _edits(
     """
     nullcontext, imported = edit.name_for(source, "contextlib.nullcontext")
     yield imported
-    test, name = found.is_last, dotted_name(model)
+    test, name = text, dotted_name(model)
     if not (isinstance(model, ast.Name) and _is_wrapped(source, model)):
         wrapper, needed = edit.name_for(source, DDP)
         yield needed
-        test = f"({test})" if isinstance(found.test, (ast.IfExp, ast.Lambda)) else test
+        test = f"({test})" if isinstance(is_last, (ast.IfExp, ast.Lambda)) else test
         test = f"{test} or not isinstance({name}, {wrapper})"
     yield edit.wrap_block(source, statements, f"with {nullcontext}() if {test} else {name}.no_sync():")
 

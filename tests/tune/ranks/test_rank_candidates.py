@@ -102,6 +102,14 @@ def test_a_model_that_is_wrapped_under_a_condition_or_elsewhere_is_asked_whether
     assert [each.path for each in found.candidates if each.key == "no_sync=True"] == ["engine.py"]
 
 
+def test_a_condition_of_what_is_counted_up_behind_the_pass_is_asked_for_the_count_it_will_have() -> None:
+    """`step += 1` between the pass and `if step % 4 == 0`: as three trainings of microsoft/CodeBERT have it."""
+    text = ACCUMULATING.replace("(i + 1) % 4 == 0", "steps % args.passes == 0 or steps == last")
+    found = choice(text.replace("    loss.backward()\n", "    steps += 1\n    loss.backward()\n"))
+    said = "(steps + 1) % args.passes == 0 or steps + 1 == last"
+    assert patched_line(found) == f"with contextlib.nullcontext() if {said} else model.no_sync():"
+
+
 IN_BRANCHES = """\
     if scaler is not None:
         scaler.scale(loss).backward()
@@ -165,7 +173,16 @@ def test_a_static_graph_is_learned_from_a_pass_that_is_summed(text: str, is_trie
             "    loss.backward()\n    nn.utils.clip_grad_norm_(ps, 1.0)\n",
             "gradients are looked at",
         ),
-        ("    loss.backward()\n", "    loss.backward()\n    i += 1\n", "is known behind the pass only"),
+        ("    loss.backward()\n", "    loss.backward()\n    i -= 1\n", "is known behind the pass only"),
+        ("    loss.backward()\n", "    loss.backward()\n    i += len(x)\n", "is known behind the pass only"),
+        ("    loss.backward()\n", "    loss.backward()\n    i += 1\n    i += 1\n", "is known behind the pass only"),
+        (
+            "    loss.backward()\n",
+            "    loss.backward()\n    if x.any():\n        i += 1\n",
+            "is known behind the pass only",
+        ),
+        ("    loss.backward()\n", "    loss.backward()\n    i += 1\n    i = i * 2\n", "is known behind the pass only"),
+        ("    loss.backward()\n", "    loss.backward()\n    i += 1.5\n", "is known behind the pass only"),
         ("if (i + 1) % 4 == 0:", "if (i + 1) % steps() == 0:", "calls something"),
         ("model(y)", "run(y)", "no model is run by the name of one that was wrapped"),
         (LAST, LAST + "if len(loader) % 4:\n    optimizer.step()\n", "an optimizer steps at train.py:17, too"),
