@@ -277,3 +277,44 @@ def test_batches_taken_one_by_one_of_what_another_file_makes(project: Folder) ->
     ):
         folder = project(**{"data.py": data.format(pinned=pinned), "train.py": train.format(made=made)})
         assert bool(findings_in(folder, "train.py", "PA104")) is is_told
+
+
+MAKES_EPISODE = """
+from torch.utils.data import DataLoader
+
+def make_loader(task, classes):
+    return DataLoader(Images(task), batch_size=5 * classes, sampler=Balanced(classes))
+"""
+EPISODES = """
+import tasks
+
+for episode in range(10000):
+    images, labels = iter(tasks.make_loader(draw(), 5)).next()
+    optimizer.zero_grad()
+    criterion(model(images.cuda()), labels.cuda()).backward()
+    optimizer.step()
+"""
+EPOCHS = """
+import tasks
+
+for epoch in range(100):
+    for images, labels in tasks.make_loader(draw(), 5):
+        optimizer.zero_grad()
+        criterion(model(images.cuda()), labels.cuda()).backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("train", "is_told"),
+    [
+        (EPISODES, False),
+        (EPISODES.replace("    images, labels =", "    if episode % 100 == 0:\n        images, labels ="), True),
+        (EPOCHS, True),
+    ],
+)
+@pytest.mark.parametrize("rule", ["PA101", "PA102"])
+def test_loader_that_a_training_makes_for_every_step(project: Folder, train: str, rule: str, *, is_told: bool) -> None:
+    folder = project(**{"tasks.py": MAKES_EPISODE, "train.py": train})
+    found = findings_in(folder, "tasks.py", rule)
+    assert [finding.severity != "hint" for finding in found] == [is_told]

@@ -174,13 +174,13 @@ def _next_batch(source: Source, call: ast.Call) -> Part | None:
     """`next(batches)` where `batches` is always `iter(loader)`."""
     if not (isinstance(call.func, ast.Name) and call.func.id == "next" and len(call.args) == 1):
         return None
-    calls = _iterated(source, call.args[0])
+    calls = _what_is_iterated(source, call.args[0])
     if calls is None and any(call is taken for taken in unseen_takes(source)):
         return Part((), source.statement(call), ())
     return Part(calls, source.statement(call), ()) if calls else None
 
 
-def _iterated(source: Source, iterator: ast.expr | None, depth: int = 3) -> Calls | None:
+def _what_is_iterated(source: Source, iterator: ast.expr | None, depth: int = 3) -> Calls | None:
     """The loaders that an expression goes through by `iter(loader)`, also where a function is handed that."""
     if isinstance(iterator, ast.Call):
         is_iter = isinstance(iterator.func, ast.Name) and iterator.func.id == "iter" and iterator.args
@@ -191,7 +191,7 @@ def _iterated(source: Source, iterator: ast.expr | None, depth: int = 3) -> Call
     for binding in source.lookup(iterator):
         given = given_to(source, binding) if isinstance(binding, ast.arg) else [assigned_value(source, binding)]
         values += [None] if given is None else given
-    return known_calls([_iterated(source, value, depth - 1) for value in values])
+    return known_calls([_what_is_iterated(source, value, depth - 1) for value in values])
 
 
 @functools.lru_cache(maxsize=4)

@@ -9,6 +9,8 @@ from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
 from perfaudit.static.understanding.backward import backward_calls
 from perfaudit.static.understanding.demonstrations import is_shown_only
+from perfaudit.static.understanding.each_time import runs_each_time
+from perfaudit.static.understanding.epochs import counts_epochs
 from perfaudit.static.understanding.evaluation import only_evaluates
 from perfaudit.static.understanding.loaders import Pass, passes
 from perfaudit.static.understanding.names import last_name
@@ -83,13 +85,14 @@ def _whole(node: ast.expr) -> ast.expr:
 
 
 def feeds_no_long_training(source: Source, call: ast.Call) -> bool:
-    """Whether workers would pay little: a module tries itself out, a test, a few samples, one of many clients."""
+    """Whether workers would pay little: a module tries itself out, a test, a few samples, one of many clients, an episode."""
     is_trial = is_shown_only(source, call) and source.neighbours is not None and source.neighbours.is_imported()
     return (
         (is_trial and not _is_built_for_others(source, call))
         or takes_few_batches(source, call)
         or judges_single_samples(source, call)
         or is_built_for_each_object(source, call)
+        or is_made_each_step(source, call)
         or serves_evaluation_only(source, call)
     )
 
@@ -127,6 +130,25 @@ def is_built_for_each_object(source: Source, call: ast.Call) -> bool:
     files = [source, *(source.neighbours.importers_calling(owner.name) if source.neighbours is not None else ())]
     built = [(there, c) for there in files for c in there.nodes(ast.Call) if last_name(c.func) == owner.name]
     return any(there.enclosing(c, *LOOPS, ast.ListComp, ast.DictComp) is not None for there, c in built)
+
+
+def is_made_each_step(source: Source, call: ast.Call) -> bool:
+    """Whether a training loop calls the function that builds the loader, on every step: workers would start anew each time.
+
+    Such a loader gives the few batches of an episode. A loop over epochs, whose pass stands inside, is none.
+    """
+    function = source.enclosing(call, *FUNCTIONS)
+    if not isinstance(function, FUNCTIONS) or source.scope(call) is not function:
+        return False
+    files = [source, *(source.neighbours.importers_calling(function.name) if source.neighbours is not None else ())]
+    return any(
+        runs_each_time(there, made, step.loop)
+        for there in files
+        for step in step_loops(there)
+        if not counts_epochs(step.loop)
+        for made in ast.walk(step.loop)
+        if isinstance(made, ast.Call) and last_name(made.func) == function.name
+    )
 
 
 def is_script_that_evaluates(source: Source) -> bool:
