@@ -17,7 +17,6 @@ from perfaudit.cli.run_ranks import together
 from perfaudit.errors import NothingMeasured, UserError
 from perfaudit.knobs._batches_by_length import WINDOW
 from perfaudit.tune.ranks.plan import (
-    SET_OVER_FIRST,
     STARTS_TO_SCREEN,
     Shares,
     in_order,
@@ -131,12 +130,15 @@ def _lead(
 
 @dataclass(frozen=True, slots=True)
 class _First:
-    """What the first set has told. steps: of each later set; seconds: that it took, with the choice of candidates."""
+    """What the first set has told. steps: of each later set; seconds: that it took, with the choice of candidates; of_set: that
+    a later one is to take.
+    """
 
     choice: Choice
     shares: Shares
     steps: int
     seconds: float
+    of_set: float
 
 
 def _look(
@@ -172,7 +174,8 @@ def _look(
         if only_by_length:
             raise _nothing_to_race(script, str(why)) from None
         choice = Choice({}, [], [str(why)], why.moved)
-    return _First(choice, sets.shares, steps, (time.monotonic() - began) or 1.0)
+    seconds = (time.monotonic() - began) or 1.0
+    return _First(choice, sets.shares, steps, seconds, seconds + max(0, steps - LOOK_STEPS) * run.seconds)
 
 
 def _screen(
@@ -180,7 +183,7 @@ def _screen(
 ) -> None:
     """Screen in a running set what can stand there, where there is time for it. Raises Gone."""
     candidates = first.choice.candidates
-    seconds = seconds_to_screen(budget, first.seconds, first.seconds, candidates, first.shares)
+    seconds = seconds_to_screen(budget, first.seconds, first.of_set, candidates, first.shares)
     if seconds >= STARTS_TO_SCREEN * first.seconds:
         sets.screen(target, allow, seconds, screened, candidates)
     else:
@@ -195,18 +198,17 @@ def _race_in_fresh_sets(sets: Sets, race: Race, waiting: list[RankPatch], first:
 
     waiting: what is to be raced, in order; what is raced is taken out.
     """
-    steps = first.steps
+    steps, took = first.steps, first.of_set
     if any("order" in each.fix.changes for each in waiting):
         steps = _whole_windows(steps)
     texts = {each.key: {each.path: each.text} for each in waiting}
     if moved := first.choice.moved:
         texts |= {NUDGED: {moved.path: moved.nudged}, SPOILED: {moved.path: moved.spoiled}}
-    took = first.seconds
     while True:
         left = end - time.monotonic()
         if waiting and not race.order() and BASE not in race.failures:
-            is_first = not race.settings  # one is raced, however little time there is
-            number = max(int(is_first), number_that_fit(left, SET_OVER_FIRST * took if is_first else took))
+            # One is raced, however little time there is.
+            number = max(int(not race.settings), number_that_fit(left, took))
             race.admit(waiting[:number])
             del waiting[:number]
         order = race.order()

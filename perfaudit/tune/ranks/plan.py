@@ -14,8 +14,8 @@ from perfaudit.tune.ranks.patches import RankPatch
 
 SCREENING_SHARE = 0.3  # of the budget, for patches that a running set of ranks can be given
 STARTS_TO_SCREEN = 3  # of the script, for which there must be time: two of them to see what there is and to race it
-SET_OVER_FIRST = 1.5  # seconds of a set over those of the first one: its steps take half as long as a start
 BESIDE = 2  # sets of a generation besides those of the patches: your code, and identical code
+ONCE = 1  # sets of the first generation alone: your code with its gradients moved
 # Of a step, chosen: from which on what no running set can be given is sure of its generations before anything is screened.
 PROMISING = 0.1
 
@@ -78,18 +78,22 @@ def in_order(
 
 
 def seconds_to_screen(
-    budget: float, spent: float, of_first: float, patches: Sequence[RankPatch], shares: Shares
+    budget: float, spent: float, of_set: float, patches: Sequence[RankPatch], shares: Shares
 ) -> float:
     """Seconds for a running set: a share of the budget, as far as what is promising and needs fresh sets leaves them.
 
-    spent: seconds of the budget; of_first: of the first set.
+    spent: seconds of the budget; of_set: that a set takes.
     """
     promises = [promise(each, shares) for each in patches if _NEED_FRESH_SETS & _settings_changed(each)]
-    sets = BESIDE + 1 if max(promises, default=0.0) >= PROMISING else 0
-    kept = LOOKS[0].generations * sets * SET_OVER_FIRST * of_first
+    kept = _seconds_of_race(1, of_set) if max(promises, default=0.0) >= PROMISING else 0.0
     return max(0.0, min(SCREENING_SHARE * budget, budget - spent - kept))
 
 
+def _seconds_of_race(patches: int, of_set: float) -> float:
+    """Seconds until the first look at so many patches."""
+    return (LOOKS[0].generations * (BESIDE + patches) + ONCE) * of_set
+
+
 def number_that_fit(seconds: float, of_set: float) -> int:
-    """Patches of which the generations before the first look fit into so many seconds. of_set: seconds of a set."""
-    return max(0, int(seconds / (LOOKS[0].generations * of_set)) - BESIDE)
+    """Patches of which the generations before the first look fit into so many seconds. of_set: that a set takes."""
+    return max(0, int((seconds / of_set - ONCE) / LOOKS[0].generations) - BESIDE)

@@ -52,24 +52,25 @@ def test_a_promise_is_of_what_a_patch_changes_and_not_of_what_it_leaves() -> Non
 
 
 @pytest.mark.parametrize(
-    ("budget", "of_first", "patches", "shares", "seconds"),
+    ("budget", "patches", "shares", "seconds"),
     [
-        (600.0, 10.0, [BUCKETS], COMMUNICATING, 180.0),
-        (600.0, 10.0, [NO_SYNC], Shares(0.05), 180.0),
-        (600.0, 10.0, [NO_SYNC], Shares(), 180.0),
-        (600.0, 10.0, [BUCKETS, NO_SYNC], COMMUNICATING, 180.0),  # 4 generations of 3 sets of 15 s, and much is left
-        (300.0, 10.0, [BUCKETS, NO_SYNC], COMMUNICATING, 90.0),
-        (240.0, 10.0, [BUCKETS, NO_SYNC], COMMUNICATING, 50.0),
-        (180.0, 10.0, [BUCKETS, NO_SYNC], COMMUNICATING, 0.0),
+        (600.0, [BUCKETS], COMMUNICATING, 180.0),
+        (160.0, [NO_SYNC], Shares(0.05), 48.0),
+        (160.0, [NO_SYNC], Shares(), 48.0),
+        (600.0, [BUCKETS, NO_SYNC], COMMUNICATING, 180.0),  # 13 sets of 10 s, and much is left
+        (180.0, [BUCKETS, NO_SYNC], COMMUNICATING, 40.0),
+        (140.0, [BUCKETS, NO_SYNC], COMMUNICATING, 0.0),
     ],
 )
 def test_screening_leaves_the_time_that_a_promising_patch_needs_in_fresh_sets(
-    budget: float, of_first: float, patches: list[RankPatch], shares: Shares, seconds: float
+    budget: float, patches: list[RankPatch], shares: Shares, seconds: float
 ) -> None:
-    assert seconds_to_screen(budget, of_first, of_first, patches, shares) == seconds
+    assert seconds_to_screen(budget, 10.0, 10.0, patches, shares) == seconds
 
 
-@pytest.mark.parametrize(("seconds", "of_set", "number"), [(600, 15, 8), (300, 15, 3), (100, 15, 0), (0, 15, 0)])
+@pytest.mark.parametrize(
+    ("seconds", "of_set", "number"), [(615, 15, 8), (600, 15, 7), (315, 15, 3), (100, 15, 0), (0, 15, 0)]
+)
 def test_as_many_patches_are_raced_as_four_generations_of_them_fit_into_the_budget(
     seconds: float, of_set: float, number: int
 ) -> None:
