@@ -532,3 +532,74 @@ def test_a_function_that_makes_a_whole_step_is_the_one_that_is_imported(
     source = Source("engine.py", steps, Project(files).seen_from(tmp_path / "engine.py"))
     found = list(run_checks(source, all_rules(), frozenset(["PA601"])))
     assert [f.location.line for f in found if f.location] == ([7] if is_told else [])
+
+
+AGENT = """
+    import torch
+
+    class Agent:
+        def __init__(self, network):
+            self.network = network.cuda()
+            self.optimizer = torch.optim.Adam(network.parameters())
+
+        def observe(self, state, reward):
+            self.memory.add(state, reward)
+            if len(self.memory) > 64:
+                self.seen.append(self.learn(self.memory.sample()))
+
+        def learn(self, batch):
+            loss = self.network(batch).mean()
+            self.optimizer.zero_grad()
+            loss.backward()
+            self.optimizer.step()
+            return loss.item()
+"""
+PLAYS = "for state, reward in world:\n    agent.observe(state, reward)"
+
+
+@pytest.mark.parametrize(
+    ("steps", "loop", "is_told"),
+    [
+        (AGENT, PLAYS, True),
+        (AGENT, "agent.observe(state, reward)", False),
+        (AGENT, "for epoch in range(100):\n    agent.observe(state, reward)", False),
+        (AGENT.replace("if len(self.memory) > 64", "if self.turns % 1000 == 0"), PLAYS, False),
+        (
+            AGENT.replace("def learn", "def end(self):\n            self.learn(self.rest)\n\n        def learn"),
+            PLAYS,
+            False,
+        ),
+        (AGENT.replace("self.learn(self.m", "other.learn(self.m"), PLAYS, False),
+    ],
+)
+def test_a_whole_step_that_a_method_makes_for_the_loop_of_another_file(
+    tmp_path: Path, steps: str, loop: str, is_told: bool
+) -> None:
+    (tmp_path / "agent.py").write_text(textwrap.dedent(steps))
+    (tmp_path / "main.py").write_text(f"from agent import Agent\nagent = Agent(Net())\n{loop}\n")
+    neighbours = Project([tmp_path / "agent.py", tmp_path / "main.py"]).seen_from(tmp_path / "agent.py")
+    source = Source("agent.py", textwrap.dedent(steps), neighbours)
+    found = list(run_checks(source, all_rules(), frozenset(["PA601"])))
+    assert ["return loss.item()" in source.text.splitlines()[f.location.line - 1] for f in found if f.location] == (
+        [True] if is_told else []
+    )
+
+
+@pytest.mark.parametrize(("imports", "is_told"), [("import torch\n", True), ("import mxnet\n", False)])
+def test_a_trainer_that_is_handed_all_it_uses_is_of_torch_where_its_importer_is(
+    tmp_path: Path, imports: str, is_told: bool
+) -> None:
+    code = """
+        class Trainer:  # on a device of its caller
+            def run(self, batches, device):
+                for batch in batches:
+                    loss = self.network(batch.to(device)).mean()
+                    loss.backward()
+                    self.optimizer.step()
+                    self.total += loss.item()
+    """
+    (tmp_path / "trainer.py").write_text(textwrap.dedent(code))
+    (tmp_path / "main.py").write_text(f"{imports}from trainer import Trainer\nTrainer().run(batches, device)\n")
+    neighbours = Project([tmp_path / "trainer.py", tmp_path / "main.py"]).seen_from(tmp_path / "trainer.py")
+    source = Source("trainer.py", textwrap.dedent(code), neighbours)
+    assert bool(list(run_checks(source, all_rules(), frozenset(["PA601"])))) == is_told

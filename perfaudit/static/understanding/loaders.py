@@ -212,6 +212,8 @@ def _is_bound_elsewhere(source: Source, binding: ast.Name, depth: int) -> bool:
 def _without_count(source: Source, target: ast.expr, over: ast.expr) -> tuple[ast.expr, ast.expr]:
     """The target and iterable of a loop without `enumerate` and the number it adds, also inside a progress bar."""
     inner = _without_progress(source, over)
+    if isinstance(inner, ast.Name):  # `numbered = enumerate(loader)` in a statement of its own
+        inner = assigned_once(source, inner)
     if not isinstance(inner, ast.Call) or last_name(inner.func) != "enumerate" or not inner.args:
         return target, over
     if not isinstance(target, (ast.Tuple, ast.List)) or len(target.elts) != 2:
@@ -240,13 +242,18 @@ def loaders(source: Source, node: ast.expr, known: frozenset[int] = frozenset())
         return known_calls([loaders(source, branch, known) for branch in (node.body, node.orelse)])
     if isinstance(node, ast.Name):
         return known_calls([_loaders_bound(source, binding, known) for binding in source.lookup(node)])
-    if isinstance(node, ast.Attribute) and dotted_name(node.value) == "self":
-        stores = [a for a in source.nodes(ast.Attribute) if a.attr == node.attr and isinstance(a.ctx, ast.Store)]
-        own = [store for store in stores if dotted_name(store.value) == "self"]
-        return known_calls([_loaders_bound(source, store, known) for store in own]) if len(own) == len(stores) else None
+    if isinstance(node, ast.Attribute) and (stores := _own_stores(source, node)) is not None:
+        return known_calls([_loaders_bound(source, store, known) for store in stores])
     if isinstance(node, ast.Subscript):
         return _loaders_in_dict(source, node.value, known)
     return None
+
+
+def _own_stores(source: Source, node: ast.Attribute) -> list[ast.Attribute] | None:
+    """Where the file sets an attribute of `self`; None for another's, or where another object's is set by the same name."""
+    stores = [a for a in source.nodes(ast.Attribute) if a.attr == node.attr and isinstance(a.ctx, ast.Store)]
+    is_own = all(dotted_name(one.value) == "self" for one in (node, *stores))
+    return stores if is_own else None
 
 
 def known_calls(found: list[Calls | None]) -> Calls | None:
@@ -364,7 +371,7 @@ def _loaders_in_dict(source: Source, node: ast.expr, known: frozenset[int]) -> C
     if isinstance(node, ast.DictComp):
         return loaders(source, node.value, known)
     if isinstance(node, ast.Dict):
-        return known_calls([loaders(source, value, known) for value in node.values])
+        return known_calls([loaders(source, value, known) for value in node.values]) if node.values else ()
     if isinstance(node, ast.Name) and len(bindings := source.lookup(node)) == 1:
         value = assigned_value(source, bindings[0])
         if value is None or id(value) in known:
@@ -373,10 +380,21 @@ def _loaders_in_dict(source: Source, node: ast.expr, known: frozenset[int]) -> C
         return known_calls(
             [_loaders_in_dict(source, value, known | {id(value)}), *(calls for calls in added if calls != ())]
         )
+    if isinstance(node, ast.Attribute) and (stores := _own_stores(source, node)):  # `self.loaders["train"]`
+        values = [assigned_value(source, store) for store in stores]
+        kept = [
+            _loaders_in_dict(source, value, known | {id(value)})
+            if value is not None and id(value) not in known
+            else None
+            for value in values
+        ]
+        uses = [a for a in source.nodes(ast.Attribute) if a.attr == node.attr and isinstance(a.ctx, ast.Load)]
+        added = [_loaders_added(source, use, known) for use in uses]
+        return known_calls([*kept, *(calls for calls in added if calls != ())])
     return None
 
 
-def _loaders_added(source: Source, use: ast.Name, known: frozenset[int]) -> Calls | None:
+def _loaders_added(source: Source, use: ast.Name | ast.Attribute, known: frozenset[int]) -> Calls | None:
     """The loaders that a use of a dict adds to it: `held["x"] = DataLoader(...)`; None for a use that may change it otherwise."""
     parent = source.parent(use)
     if isinstance(parent, ast.Attribute):

@@ -39,7 +39,7 @@ LOG_LEVELS = {"info", "warning", "error", "critical"}
 @check("PA601", ast.Module)
 def host_sync_in_training_loop(source: Source, module: ast.Module) -> Iterator[Seen]:
     steps = step_loops(source)
-    if not (steps or source.calls(".backward")) or not source.imports_torch or not _on_accelerator(source):
+    if not (steps or source.calls(".backward")) or not _is_of_torch(source) or not _on_accelerator(source):
         return
     yield from _in_whole_steps(source)
     for step in steps:
@@ -58,6 +58,12 @@ def host_sync_in_training_loop(source: Source, module: ast.Module) -> Iterator[S
             continue
         fix = sums_on_device(source, step, regions, places) or Proposal(_advice(source, places[0]))
         yield Seen(places[0], _message(source, step, regions, places), fix, tuple(places), hot=True)
+
+
+def _is_of_torch(source: Source) -> bool:
+    """Whether a file imports torch, or is imported by one that names it: a trainer that is handed its model and loss."""
+    is_named = source.neighbours is not None and source.neighbours.is_imported_by_a_marked_file("torch")
+    return source.imports_torch or is_named
 
 
 def _in_whole_steps(source: Source) -> Iterator[Seen]:

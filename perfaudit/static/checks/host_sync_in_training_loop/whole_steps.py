@@ -13,7 +13,7 @@ from perfaudit.static.understanding.devices import uses_accelerator
 from perfaudit.static.understanding.elsewhere import Elsewhere, built_by
 from perfaudit.static.understanding.epochs import counts_epochs
 from perfaudit.static.understanding.evaluation import EVALUATION_NAME
-from perfaudit.static.understanding.names import last_name
+from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.rarely import runs_rarely
 from perfaudit.static.understanding.step_loops import is_over_written_values, step_loops
 
@@ -36,7 +36,9 @@ def whole_steps(source: Source) -> Iterator[Elsewhere]:
             found[id(function)] = function
     for function in found.values():
         if _makes_one_update(source, function) and (
-            _is_run_by_ignite(source, function) or _is_called_in_loop(source, function)
+            _is_run_by_ignite(source, function)
+            or _is_called_in_loop(source, function)
+            or _is_called_by_method_in_loop(source, function)
         ):
             yield Elsewhere(source, function, ast.Call(ast.Name(function.name), [], []))
 
@@ -78,6 +80,30 @@ def _is_called_in_loop(source: Source, function: Function) -> bool:
         return any(_is_each_turn(there, call) for is_meant, there, call in meant if is_meant)
     unclear = [_is_each_turn(there, call) for is_meant, there, call in meant if is_meant is None]
     return bool(unclear) and all(unclear)
+
+
+def _is_called_by_method_in_loop(source: Source, function: Function) -> bool:
+    """Whether one method of the same class alone calls a step, and is called itself on the turns of a loop elsewhere.
+
+    So an agent learns where it has seen enough: `if len(self.memory) > size: self.learn(self.memory.sample())`.
+    """
+    owner = source.parent(function)
+    if not isinstance(owner, ast.ClassDef):
+        return False
+    calls = [
+        call
+        for call in source.calls(f".{function.name}")
+        if lies_in(call, owner) and dotted_name(call.func) == f"self.{function.name}"
+    ]
+    around = {id(method): method for call in calls if (method := source.enclosing(call, *FUNCTIONS)) is not None}
+    method = next(iter(around.values())) if len(around) == 1 else None
+    return (
+        isinstance(method, FUNCTIONS)
+        and method is not function
+        and source.parent(method) is owner
+        and all(_in_no_loop(source, call, method) and not runs_rarely(source, call, method) for call in calls)
+        and _is_called_in_loop(source, method)
+    )
 
 
 def _is_meant(source: Source, function: Function, there: Source, call: ast.Call) -> bool | None:
