@@ -17,6 +17,7 @@ from perfaudit.cli.run_ranks import together
 from perfaudit.errors import NothingMeasured, UserError
 from perfaudit.knobs._batches_by_length import WINDOW
 from perfaudit.tune.ranks.plan import (
+    SCREENING_SHARE,
     STARTS_TO_SCREEN,
     Shares,
     in_order,
@@ -186,11 +187,12 @@ def _screen(
     seconds = seconds_to_screen(budget, first.seconds, first.of_set, candidates, first.shares)
     if seconds >= STARTS_TO_SCREEN * first.seconds:
         sets.screen(target, allow, seconds, screened, candidates)
-    else:
-        screened.left.append(
-            f"patches that a running set of ranks can be given are not screened in {seconds:.0f} s, as one start takes "
-            f"{first.seconds:.0f} s: --budget gives more time"
-        )
+        return
+    is_kept = seconds < min(SCREENING_SHARE * budget, budget - first.seconds)
+    screened.left.append(
+        f"patches that a running set of ranks can be given are not screened in {seconds:.0f} s, as one start takes "
+        f"{first.seconds:.0f} s{'; the rest is kept for a patch that promises more' if is_kept else ''}: --budget gives more time"
+    )
 
 
 def _race_in_fresh_sets(sets: Sets, race: Race, waiting: list[RankPatch], first: _First, end: float) -> None:

@@ -231,6 +231,7 @@ def test_where_ranks_wait_for_each_other_no_sync_is_raced_before_all_else(
     raced = [trial for trial in report.trials if trial.status == "ok"]
     assert [trial.settings["patch"] for trial in raced[1:2]] == [first]
     assert bool(sets.screened) == is_screened
+    assert any("10 s; the rest is kept for a patch that promises more" in note for note in report.notes) != is_screened
     assert any("not raced in fresh sets" in note for note in report.notes)
 
 
