@@ -163,7 +163,7 @@ class _Program:
                     return f"`{source.brief(node.func)}` of {source.path}:{node.lineno} looks at gradients in each pass"
                 if name not in _LOOKS and not self._only_computes(source, node, names):
                     given = [*node.args, *(keyword.value for keyword in node.keywords)]
-            elif isinstance(node, ast.For):
+            elif isinstance(node, ast.For) and not _only_sets_numbers(node):
                 given = [node.iter]
             if any(self._holds(source, each, names) for each in given):
                 what = source.brief(node.func if isinstance(node, ast.Call) else given[0], 40)
@@ -269,7 +269,26 @@ def _is_name(target: ast.expr) -> bool:
 
 def _is_setting(node: ast.Subscript) -> bool:
     """Whether this is a number of an optimizer: `optimizer.param_groups[0]["lr"]`."""
+    return _has_key_of_number(node) and isinstance(node.value, ast.Subscript) and _is_groups(node.value.value)
+
+
+def _only_sets_numbers(loop: ast.For) -> bool:
+    """Whether a loop over an optimizer's groups reads and sets their numbers alone: `for group in optimizer.param_groups:`."""
+    if not (_is_groups(loop.iter) and isinstance(loop.target, ast.Name)):
+        return False
+    inside = [node for statement in loop.body for node in ast.walk(statement)]
+    numbers = [node.value for node in inside if isinstance(node, ast.Subscript) and _has_key_of_number(node)]
+    return all(
+        any(node is each for each in numbers)
+        for node in inside
+        if isinstance(node, ast.Name) and node.id == loop.target.id
+    )
+
+
+def _has_key_of_number(node: ast.Subscript) -> bool:
     key = node.slice.value if isinstance(node.slice, ast.Constant) else None
-    return isinstance(key, str) and key != "params" and isinstance(node.value, ast.Subscript) and (
-        last_name(node.value.value) == "param_groups"
-    )  # fmt: skip
+    return isinstance(key, str) and key != "params"
+
+
+def _is_groups(node: ast.expr) -> bool:
+    return last_name(node) == "param_groups"
