@@ -311,6 +311,7 @@ for epoch in range(100):
         (EPISODES, False),
         (EPISODES.replace("    images, labels =", "    if episode % 100 == 0:\n        images, labels ="), True),
         (EPOCHS, True),
+        (EPISODES.replace("tasks.make", "mine.make"), True),  # another one's
     ],
 )
 @pytest.mark.parametrize("rule", ["PA101", "PA102"])

@@ -155,6 +155,12 @@ class Wide(nn.Module):
         super().__init__()
         self.conv = nn.Conv2d(256, WIDTH, 3)
 
+class Larger(nn.Module):
+    def __init__(self, channels=64, scale=2):
+        super().__init__()
+        self.conv = nn.Conv2d(channels, channels * (scale ** 2), 3)
+        self.shuffle = nn.PixelShuffle(scale)
+
 WIDTH = 512
 
 def build(kind):
@@ -164,7 +170,7 @@ def build(kind):
 
 
 @pytest.mark.parametrize(
-    ("model", "number"), [("Narrow()", 0), ("Wide()", 1), ("build(kind)", 1), ("pick('Narrow')", 1)]
+    ("model", "number"), [("Narrow()", 0), ("Wide()", 1), ("Larger()", 1), ("build(kind)", 1), ("pick('Narrow')", 1)]
 )
 def test_only_what_the_script_reaches_is_wide(tmp_path: Path, model: str, number: int) -> None:
     script = TRAINS.format(imports=f"from nets import {model.partition('(')[0]}", model=model)

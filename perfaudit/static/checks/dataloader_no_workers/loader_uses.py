@@ -6,8 +6,9 @@ import ast
 import re
 
 from perfaudit.expressions import regex
-from perfaudit.static.source import FUNCTIONS, LOOPS, Source
+from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
 from perfaudit.static.understanding.backward import backward_calls
+from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.demonstrations import is_shown_only
 from perfaudit.static.understanding.each_time import runs_each_time
 from perfaudit.static.understanding.epochs import counts_epochs
@@ -138,7 +139,7 @@ def is_made_each_step(source: Source, call: ast.Call) -> bool:
     Such a loader gives the few batches of an episode. A loop over epochs, whose pass stands inside, is none.
     """
     function = source.enclosing(call, *FUNCTIONS)
-    if not isinstance(function, FUNCTIONS) or source.scope(call) is not function:
+    if not isinstance(function, FUNCTIONS) or source.scope(function) is not source.tree:
         return False
     files = [source, *(source.neighbours.importers_calling(function.name) if source.neighbours is not None else ())]
     return any(
@@ -147,8 +148,15 @@ def is_made_each_step(source: Source, call: ast.Call) -> bool:
         for step in step_loops(there)
         if not counts_epochs(step.loop)
         for made in ast.walk(step.loop)
-        if isinstance(made, ast.Call) and last_name(made.func) == function.name
+        if isinstance(made, ast.Call) and _is_call_of(source, function, there, made)
     )
+
+
+def _is_call_of(source: Source, function: Function, there: Source, call: ast.Call) -> bool:
+    """Whether a call is one of a function of this file, by what it looks up or imports: `model.train()` is none of `train`."""
+    if there is source:
+        return called_function(source, call) is function
+    return (there.qualified_name(call.func) or "").rpartition(".")[2] == function.name
 
 
 def is_script_that_evaluates(source: Source) -> bool:

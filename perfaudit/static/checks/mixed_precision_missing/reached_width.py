@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from perfaudit.expressions import regex
 from perfaudit.static.bare_code import without_comments
 from perfaudit.static.checks.mixed_precision_missing.reached_code import reached_code
 from perfaudit.static.model_width import LAYERS, WIDTH, marks_of_width
 from perfaudit.static.project.convolution_marks import marks_of_convolutions
 from perfaudit.static.source import Source
 
+_SQUARED = regex(rb"\b\w*(?:channel|feature|feat|filter|plane|dim|width|nf)\w*\s*\*\s*\(?\s*\w+\s*\*\*\s*2\b")
+
 
 def may_reach_width(source: Source) -> bool:
-    """Whether what the script reaches, and its own text, name wide layers; True wherever what it reaches is not clear."""
+    """Whether what the script reaches, and its own text, name wide layers; True wherever what it reaches is not clear.
+
+    Nor is it for layers of a width that is multiplied by a square, as those in front of a `PixelShuffle` are.
+    """
     reached = reached_code(source)
     if reached is None or reached.borrows_models:
         return True
     others = [there.text_of(node) for there, node in reached.code if there is not source]
     data = without_comments("\n".join([source.text, *others]).encode("utf-8", "replace"))
+    if _SQUARED.search(data):
+        return True
     return "wide convolutions" in marks_of_convolutions(data) or {LAYERS, WIDTH} <= marks_of_width(data)
