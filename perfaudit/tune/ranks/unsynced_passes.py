@@ -21,6 +21,7 @@ _READER = regex(r"^grad$|clip_grad|unscale_")  # last names of what reads gradie
 _TRAINS = regex(r"\.backward\b|\.step\b|zero_grad|register_\w*hook|requires_grad")
 _PARAMETERS = {"parameters", "named_parameters", "modules", "named_modules", "children", "named_children"}
 _LOOKS = {"print", "len", "isinstance", "hasattr", "id", "type", "sum", "any", "all"}
+_FACTS = {"device", "dtype", "shape", "training"}  # of a model or a weight, that lead to no gradient
 _MODES = {"train", "eval", "zero_grad"}  # methods of a model or an optimizer that read no gradient
 # What sees gradients of each pass, or steps in it.
 _HOOKS = ("register_post_accumulate_grad_hook", "register_comm_hook", "_apply_optimizer_in_backward")
@@ -88,10 +89,13 @@ def _optimizers(steps: Sequence[ast.stmt]) -> set[str]:
 
 
 class _Program:
-    """Who has the model, its parameters or an optimizer in a program, by name, and what is done with them."""
+    """Who has the model, its parameters or an optimizer in a program, by name, and what is done with them.
+
+    Names of attributes begin with a point: ".model" of `self.model`.
+    """
 
     def __init__(self, sources: Sequence[Source], source: Source, inside: ast.AST) -> None:
-        self._sources = sources
+        self._sources, self._own = sources, source
         around = {id(each) for each in source.ancestors(inside)}
         self._functions: dict[str, list[tuple[Source, Function]]] = {}
         for each in sources:
@@ -129,10 +133,15 @@ class _Program:
         wrapped = {
             last_name(given) for source in self._sources for call in ddp_calls(source) for given in call.args[:1]
         }
-        assigned = [
-            (source, *each) for source in self._sources for each in _assignments(source.nodes(*_ASSIGNS, ast.With))
-        ]
-        return self._with_assigned(names | (wrapped - {""}), assigned)
+        assigned = [(source, *each) for source in self._sources for each in _assignments(self._seen_from_loop(source))]
+        known = (names | wrapped) - {""}
+        return self._with_assigned(known | {f".{name}" for name in known}, assigned)
+
+    def _seen_from_loop(self, source: Source) -> Iterator[ast.AST]:
+        """Assignments whose names the file of the loop may use: its own, of other files those of globals and attributes."""
+        for node in source.nodes(*_ASSIGNS, ast.With):
+            if source is self._own or source.scope(node) is source.tree or _sets_attribute(node):
+                yield node
 
     def _with_assigned(self, names: set[str], assigned: Sequence[tuple[Source, ast.expr, set[str]]]) -> set[str]:
         names = set(names)
@@ -175,8 +184,13 @@ class _Program:
 
         Not as what is called: `model(x)` is what it gives.
         """
+        if isinstance(node, ast.Attribute) and node.attr in _FACTS:
+            return False
         if isinstance(node, (ast.Name, ast.Attribute)) and (parts := dotted_name(node)):
-            return not names.isdisjoint(parts.split("."))
+            root, *attributes = parts.split(".")
+            return root in names or any(f".{each}" in names for each in attributes)
+        if isinstance(node, ast.Attribute) and f".{node.attr}" in names:
+            return True
         if isinstance(node, ast.Subscript) and _is_setting(node):
             return False
         children = ast.iter_child_nodes(node)
@@ -204,7 +218,10 @@ class _Program:
         values = [*call.args, *(keyword.value for keyword in call.keywords)]
         number = sum(self._holds(source, value, names) for value in values)
         held = {name for name, value in arguments_of(call, run[1]) if self._holds(source, value, names)}
-        return (*run, names | held) if number and len(held) == number else None  # some may be passed as * or **
+        if not number or len(held) != number:  # some may be passed as * or **
+            return None
+        known = names if run[0] is source else {name for name in names if name.startswith(".")}
+        return (*run, known | held)
 
     def _only_computes(self, source: Source, call: ast.Call, names: set[str]) -> bool:
         """Whether a call runs a function of the project that calls the model it gets, and does nothing else with it.
@@ -246,7 +263,8 @@ def _assignments(nodes: Iterable[ast.AST]) -> Iterator[tuple[ast.expr, set[str]]
     """What is assigned, each with the last names of all that it is assigned to."""
     for node in nodes:
         if isinstance(node, ast.Assign):
-            yield node.value, set[str]().union(*map(_last_names, node.targets))
+            for target in node.targets:
+                yield from _pairs(target, node.value)
         elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
             yield node.value, _last_names(node.target)
         elif isinstance(node, ast.With):
@@ -255,10 +273,28 @@ def _assignments(nodes: Iterable[ast.AST]) -> Iterator[tuple[ast.expr, set[str]]
                     yield item.context_expr, _last_names(item.optional_vars)
 
 
+def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, set[str]]]:
+    """Of `a, b = x, y` each with its own."""
+    parts = [each.elts for each in (target, value) if isinstance(each, (ast.Tuple, ast.List))]
+    is_starred = any(isinstance(each, ast.Starred) for some in parts for each in some)
+    if len(parts) == 2 and len(parts[0]) == len(parts[1]) and not is_starred:
+        for one, other in zip(*parts, strict=True):
+            yield from _pairs(one, other)
+    else:
+        yield value, _last_names(target)
+
+
+def _sets_attribute(node: ast.AST) -> bool:
+    return any(isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store) for each in ast.walk(node))
+
+
 def _last_names(target: ast.expr) -> set[str]:
     if isinstance(target, (ast.Tuple, ast.List)):
         return set[str]().union(*map(_last_names, target.elts))
-    return {last_name(target.value if isinstance(target, ast.Starred) else target)} - {""}
+    target = target.value if isinstance(target, ast.Starred) else target
+    if isinstance(target, ast.Attribute):
+        return {f".{target.attr}"}
+    return {target.id} if isinstance(target, ast.Name) else set()
 
 
 def _is_name(target: ast.expr) -> bool:
