@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ from perfaudit.findings import SEVERITIES, Finding, Severity, only
 from perfaudit.ownership import folders_above, is_ours, not_ours
 from perfaudit.patterns import MAX_PATTERNS, is_pattern, spec_of
 from perfaudit.reading import MAX_SETTINGS_BYTES, read_bytes, toml_of
+from perfaudit.records import field, record, replace
 from perfaudit.rules import Rule, line_of
 
 _LISTS = ("select", "ignore", "exclude", "rules")
@@ -24,7 +23,7 @@ TARGET_KEYS = ("file", "model", "dataloader", "optimizer", "step", "ema")
 _NAME = regex(r"\w[\w.-]*(?<!\.py)")  # of a target: nothing that is typed for a file or an option
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Config:
     """What the project file sets.
 
@@ -164,6 +163,8 @@ def _why_no_target(name: str, text: str) -> str:
     """Why an entry of `[tool.perfaudit.targets]` names no target, "" where it may."""
     if not _NAME.fullmatch(name):
         return "a name has letters, digits, _, - and dots, and is not that of a Python file"
+    import shlex
+
     try:
         words = shlex.split(text)
     except ValueError as error:  # a quote that is not closed

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from perfaudit.expressions import regex
 from perfaudit.reading import json_of, toml_of, value_in_words
+from perfaudit.records import record
 
 T = TypeVar("T", bound=str)
 
@@ -29,7 +29,7 @@ class Damaged(ValueError):
         self.key = key
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Value:
     """A value with the path of the key that it stands at: `findings[3].fix`, "" for the whole text.
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
 from typing import Literal
+
+from perfaudit.records import field, record, replace
 
 Severity = Literal["error", "warning", "info", "hint"]
 Safety = Literal["safe", "unsafe", "manual"]
@@ -15,7 +16,7 @@ SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info", "hint")  # a hin
 CHANGES = ("rounding", "precision", "rng", "checkpoint", "order", "algorithm", "aliasing")
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@record(frozen=True, slots=True, order=True)
 class Location:
     """A range of source text; lines and columns are 1-based, columns count characters, the end is exclusive.
 
@@ -34,7 +35,7 @@ class Location:
         return f"{self.path}{cell}:{self.line}:{self.column}"
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@record(frozen=True, slots=True, order=True)
 class Span:
     """Character offsets into one file's text; `end` is exclusive."""
 
@@ -42,7 +43,7 @@ class Span:
     end: int
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@record(frozen=True, slots=True, order=True)
 class Edit:
     """Replace the text of `span` by `text`; an empty span inserts.
 
@@ -54,7 +55,7 @@ class Edit:
     place: Location | None = field(default=None, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Fix:
     """A set of edits to one file that go together, and what besides speed they change.
 
@@ -74,7 +75,7 @@ class Fix:
     encoding: str = "utf-8"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class FilePatch:
     """One file of a patch that was measured: what the file was, what it becomes, and the edits that make it so.
 
@@ -91,7 +92,7 @@ class FilePatch:
     edits: tuple[Edit, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Expected:
     """The range that was known of a saving before it was measured, as fractions of a step."""
 
@@ -100,7 +101,7 @@ class Expected:
     high: float
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Saving:
     """Share of a training step that goes away, as an interval of fractions in 0..1 (negative: it gets slower).
 
@@ -123,7 +124,7 @@ class Saving:
     expected: Expected | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Finding:
     """One thing seen in one place, in the user's own names.
 

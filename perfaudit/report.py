@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from perfaudit import __version__
 from perfaudit.findings import Edit, Finding, Fix, Location, Saving
+from perfaudit.records import record, replace
 
 if TYPE_CHECKING:  # a plain scan has none of them
     from perfaudit.machine_facts import MachineFact
@@ -22,7 +21,7 @@ SCHEMA = "perfaudit.report/1"
 Json = dict[str, Any]  # Any: nested JSON
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Skipped:
     """A file that could not be audited, and why."""
 
@@ -30,7 +29,7 @@ class Skipped:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class RulesLeftOut:
     """A folder of the project's own rules that were not run, and why."""
 
@@ -38,7 +37,7 @@ class RulesLeftOut:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class UnusedSuppression:
     """A comment that silences nothing: the names in it that do not, none for one without names.
 
@@ -53,7 +52,7 @@ class UnusedSuppression:
     unknown: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@record(frozen=True, slots=True, repr=False)
 class Report:
     """Everything one command found and measured; findings are in order of rank once `rank.sort_findings` has seen them."""
 
@@ -84,7 +83,7 @@ class Report:
 
     def with_(self, **changes: Any) -> Report:  # Any: one type per field
         """A copy with some fields replaced."""
-        return dataclasses.replace(self, **changes)
+        return replace(self, **changes)
 
     def __repr__(self) -> str:
         """What a session shows of it: the result in one line. `to_json` has all of it."""
@@ -107,29 +106,29 @@ def to_json(report: Report) -> Json:
         "command": report.command,
         "target": report.target or None,
         "interrupted": report.interrupted,
-        "environment": dataclasses.asdict(report.environment) if report.environment else None,
-        "calibration": _plain(dataclasses.asdict(report.calibration)) if report.calibration else None,
+        "environment": _as_dict(report.environment) if report.environment else None,
+        "calibration": _plain(_as_dict(report.calibration)) if report.calibration else None,
         "files": report.files,
         "findings": [_finding(finding) for finding in report.findings],
         "trials": [_trial(trial) for trial in report.trials],
         "comparisons": [comparison_json(comparison) for comparison in report.comparisons],
         "winners": [_winner(winner) for winner in report.winners],
         "ladder": _ladder(report.ladder) if report.ladder else None,
-        "not_applicable": [dataclasses.asdict(item) for item in report.not_applicable],
-        "skipped": [dataclasses.asdict(item) for item in report.skipped],
+        "not_applicable": [_as_dict(item) for item in report.not_applicable],
+        "skipped": [_as_dict(item) for item in report.skipped],
         "notes": list(report.notes),
         "tests_left_out": report.tests_left_out,
         "hints_left_out": report.hints_left_out,
-        "rules_left_out": [dataclasses.asdict(item) for item in report.rules_left_out],
+        "rules_left_out": [_as_dict(item) for item in report.rules_left_out],
         "baseline": {"known": report.known, "gone": report.gone},
         "unused_suppressions": [
             {"path": item.path, "cell": item.cell, "line": item.line, "rules": list(item.rules)}
             for item in report.unused_suppressions
         ],
         "gate": _gate(report.gate) if report.gate else None,
-        "run": _plain(dataclasses.asdict(report.run)) if report.run else None,
+        "run": _plain(_as_dict(report.run)) if report.run else None,
         "trace": _trace(report.traces) if report.traces else None,
-        "doctor": [dataclasses.asdict(fact) for fact in report.machine] if report.command == "doctor" else None,
+        "doctor": [_as_dict(fact) for fact in report.machine] if report.command == "doctor" else None,
     }
 
 
@@ -153,7 +152,7 @@ def _finding(finding: Finding) -> Json:
 
 
 def _saving(saving: Saving | None) -> Json | None:
-    return dataclasses.asdict(saving) if saving else None
+    return _as_dict(saving) if saving else None
 
 
 def _fix(fix: Fix | None) -> Json | None:
@@ -181,14 +180,14 @@ def _range(place: Location | None) -> Json:
 
 
 def _trial(trial: Trial) -> Json:
-    data = dataclasses.asdict(trial)
+    data = _as_dict(trial)
     data["samples"] = list(trial.samples)
     return data
 
 
 def comparison_json(comparison: Comparison) -> Json:
     """A comparison as plain data; bounds that are not known are null."""
-    data = dataclasses.asdict(comparison)
+    data = _as_dict(comparison)
     if comparison.high == float("inf"):  # JSON has no infinity
         data["low"] = data["high"] = None
     return data
@@ -212,7 +211,7 @@ def _winner(winner: Winner) -> Json:
 
 
 def _ladder(ladder: Ladder) -> Json:
-    data = dataclasses.asdict(ladder)
+    data = _as_dict(ladder)
     for rung in data["rungs"]:  # keys of version 1 for which a climb has no figures any more
         rung |= dict.fromkeys(("seconds_per_step", "peak_memory_bytes", "from_start", "from_low", "from_high"))
     for entry in [data, *data["rungs"]]:
@@ -225,7 +224,7 @@ def _ladder(ladder: Ladder) -> Json:
 
 def _trace(traces: Traces) -> Json:
     """Traces as plain data; of a rank's timeline every stretch is a list of start, end and kind, since there are many."""
-    data: Json = _plain(dataclasses.asdict(traces))
+    data: Json = _plain(_as_dict(traces))
     for rank in data["ranks"]:
         rank["timeline"] = [[one["start"], one["end"], one["kind"]] for one in rank["timeline"]]
     return data
@@ -233,11 +232,17 @@ def _trace(traces: Traces) -> Json:
 
 def _gate(gate: Gate) -> Json:
     """A gate as plain data: tuples are lists, and numbers that are not known are null."""
-    data: Json = _plain(dataclasses.asdict(gate))
+    data: Json = _plain(_as_dict(gate))
     for timed in data["times"]:
         if timed["high"] is None:
             timed["low"] = None
     return data
+
+
+def _as_dict(value: Any) -> Json:  # Any: a dataclass
+    import dataclasses  # only for what a scan without `--format json` lacks
+
+    return dataclasses.asdict(value)
 
 
 def _plain(value: Any) -> Any:  # Any: nested JSON

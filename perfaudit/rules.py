@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -13,6 +12,7 @@ from perfaudit.errors import RuleFileError, refusal
 from perfaudit.expressions import regex
 from perfaudit.findings import CHANGES, SEVERITIES, Saving, Severity
 from perfaudit.reading import MAX_SETTINGS_BYTES, read_bytes, toml_of
+from perfaudit.records import record
 
 FixKind = Literal["none", "safe", "unsafe", "manual"]
 Tier = Literal["stable", "preview"]
@@ -20,15 +20,26 @@ FoundIn = Literal["code", "trace"]
 AREAS = ("input", "model", "backend", "optimizer", "debugging", "host", "distributed", "evaluation", "environment")
 
 _REQUIRED = {"id", "name", "title", "area", "severity", "fix", "why", "sources", "example"}
-_OPTIONAL = {"accelerator_only", "found_in", "benchmarked", "changes", "reading", "saving", "several_processes", "tier"}
+_OPTIONAL = {
+    "accelerator_only",
+    "found_in",
+    "benchmarked",
+    "changes",
+    "reading",
+    "saving",
+    "several_processes",
+    "tier",
+    "words",
+}
 _RULE_FILE = regex(r"[^/]*\.toml")
 _EXAMPLE_KEYS = {"bad", "good", "lines", "hints", "fixed", "missed"}
 _DOCUMENTED = {"low", "high", "source", "says"}  # of a saving
 _BENCHMARKED = {"low", "high", "command", "device", "versions"}
+_WORDS = regex(rb"^words = \[(.*)\]$", re.MULTILINE)
 _LABELS = ("right", "arguable", "wrong")  # of a reading
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Example:
     """One piece of code of a rule file.
 
@@ -47,7 +58,7 @@ class Example:
         return bool(self.lines) or self.missed
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Reading:
     """What somebody who read the rule's findings on code that it was not tuned on said of them, and where that is written.
 
@@ -62,14 +73,14 @@ class Reading:
     where: str
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Rule:
     """What a rule looks for and why; detection is Python, everything else is this.
 
     `saving` is what is known of it, most often what somebody else documents; `benchmarked` is what our own benchmark of the
     rule printed, and its findings say that one where both are there. `examples` are empty where only the head of the file was
     read; a rule that is found in traces has none. `reading` is None where none of its findings has been read on code
-    that the rule was not tuned on.
+    that the rule was not tuned on. `words` are those without which a text gives it nothing to say: of "a|b" one is enough.
     """
 
     id: str
@@ -90,6 +101,7 @@ class Rule:
     reading: Reading | None = None
     benchmarked: Saving | None = None
     found_in: FoundIn = "code"
+    words: tuple[str, ...] = ()
 
     @property
     def reported_as(self) -> Severity:
@@ -129,10 +141,23 @@ class RuleHeads(Mapping[str, Rule]):
     """Rules by id without their examples. A file is read when its rule is asked for: a scan asks for those that report."""
 
     def __init__(self, folder: Path) -> None:
-        self._paths = {path.stem.partition("-")[0]: path for path in sorted(folder.glob("*.toml"))}
+        files = sorted(path for path in folder.iterdir() if path.suffix == ".toml") if folder.is_dir() else ()
+        self._paths = {path.stem.partition("-")[0]: path for path in files}
         self._read: dict[str, Rule] = {}
+        self._words: dict[str, tuple[str, ...]] = {}
         if not self._paths:
             raise _no_rules(folder)
+
+    def name_of(self, id: str) -> str:
+        """The name of a rule, as its file is called; nothing is read."""
+        return self._paths[id].stem.partition("-")[2]
+
+    def words_of(self, id: str) -> tuple[str, ...]:
+        """`Rule.words` by the one line that says them, which a scan asks of every rule."""
+        if id not in self._words:
+            line = _WORDS.search(read_bytes(self._paths[id], MAX_SETTINGS_BYTES).partition(b"\n[[example]]")[0])
+            self._words[id] = tuple(line[1].decode().split('"')[1::2]) if line else ()
+        return self._words[id]
 
     def __getitem__(self, id: str) -> Rule:
         if id not in self._read:
@@ -246,6 +271,7 @@ def read_rule(path: Path, examples: bool = True, content: bytes | None = None) -
         benchmarked=_saving(data, "benchmarked", (_BENCHMARKED,), fail),
         examples=_examples(data, fail) if examples and not in_trace else (),
         found_in="trace" if in_trace else "code",
+        words=_texts(data, "words", fail),
         path=str(path),
     )
 

@@ -6,16 +6,16 @@ import contextlib
 import os
 import shutil
 import stat
-from dataclasses import dataclass
 from pathlib import Path
 
 from perfaudit.files.descriptors import OPEN, has_lock
 from perfaudit.files.places import source_place
 from perfaudit.files.temporary import temporary_name
 from perfaudit.files.user_files import parent_of
+from perfaudit.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Kept:
     """What a source file held, under a second name beside it; `handle` holds the lock that says so."""
 

@@ -6,9 +6,9 @@ Baselines and gates compare finding by finding, and fixes are applied so; this i
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from perfaudit.findings import Finding, Fix, Location
+from perfaudit.records import replace
 from perfaudit.static.document import Document, read_again
 
 Reading = Callable[[str], Document | None]

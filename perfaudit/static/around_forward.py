@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
+from perfaudit.records import record
 from perfaudit.static import edit
 from perfaudit.static.edit import Edits
 from perfaudit.static.source import FUNCTIONS, Source
@@ -17,7 +17,7 @@ from perfaudit.static.source import FUNCTIONS, Source
 _OTHER = {"train", "eval", "zero_grad", "to", "cuda", "cpu", "parameters", "named_parameters", "state_dict", "modules"}
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Begun:
     """A call of `backward`, and how its function calls the models.
 
@@ -62,7 +62,7 @@ def put_forwards_under(
     return tuple(each for edits in found if edits for each in edits), regions[0].statements[0]
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class _Region:
     """Statements of a block that are put under the header, and those behind them, up to their backward pass."""
 

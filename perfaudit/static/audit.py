@@ -8,10 +8,10 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from perfaudit.findings import Finding, Fix
+from perfaudit.records import field, record, replace
 from perfaudit.report import Skipped, UnusedSuppression
 from perfaudit.rules import Rule
 from perfaudit.static.document import Document, read_document
@@ -26,7 +26,7 @@ MAX_REHASHED = 32 << 20  # characters of a file, once for each of its fixes: abo
 Statements = dict[int, tuple[ast.stmt, str]]  # by line: the innermost statement there and the name of its scope
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Audited:
     """What one file gave. `asked` is what else of the project the findings depend on, None where they depend on nothing."""
 

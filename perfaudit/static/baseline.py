@@ -6,7 +6,6 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perfaudit.decoding import Damaged, Value
@@ -14,12 +13,13 @@ from perfaudit.errors import ConfigError, UserError, refusal
 from perfaudit.files import reason, replace_file
 from perfaudit.findings import Finding, only, parts_of
 from perfaudit.reading import MAX_RECORD_BYTES, read_bytes
+from perfaudit.records import record, replace
 from perfaudit.static.discover import shown_path
 
 SCHEMA = "perfaudit.baseline/1"
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@record(frozen=True, slots=True, order=True)
 class Known:
     """One accepted finding. Path, rule and digest decide; the message is there to be read in a review.
 

@@ -7,7 +7,6 @@ import bisect
 import hashlib
 import warnings
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perfaudit.errors import UserError
@@ -15,13 +14,14 @@ from perfaudit.files import reason, replace_source
 from perfaudit.findings import Edit, Finding, Fix
 from perfaudit.forked_work import Lost, in_children
 from perfaudit.reading import read_bytes
+from perfaudit.records import record, replace
 from perfaudit.static import edit, unified_diff
 from perfaudit.static.document import Document, read_document
 from perfaudit.static.edit import Edits
 from perfaudit.static.source import Unreadable, decode_source
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Patched:
     """A file with its fixes: the text before and after, which findings are in, which had to wait for another run."""
 

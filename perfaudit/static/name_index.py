@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cached_property
 
 from perfaudit.expressions import regex
 from perfaudit.reading import read_bytes
+from perfaudit.records import record
 
 MAX_BYTES = 4 << 20  # of a text that is read for its names; a notebook with more is taken to name everything
 
@@ -38,7 +38,7 @@ _ASKS_BY_TEXT = regex(rb"\bgetattr\(|\battrgetter\(|__all__|entry_points")
 _SCRIPT = regex(rb"__main__|\.parse_args\(|^(?:for|while)\b", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Names:
     """What one text says of names that other files may define.
 

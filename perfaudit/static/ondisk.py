@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from perfaudit.errors import UserError, refusal
 from perfaudit.expressions import regex
 from perfaudit.files import Kept, Refused, forget, keep, put_back, reason, replace_source, source_place, sweep
 from perfaudit.reading import MAX_FILE_BYTES, TooLarge, read_bytes
+from perfaudit.records import record
 from perfaudit.static.discover import SUFFIXES
 from perfaudit.static.document import digest, is_notebook
 from perfaudit.static.source import Unreadable, decode_source
@@ -19,7 +19,7 @@ from perfaudit.static.source.reading import MAX_BYTES
 _UNUSUAL = regex("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")  # in a path: nothing that a terminal obeys
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Opened:
     """A file of the project as it was found. path: as the patch has it; real: where it is, links followed."""
 
@@ -34,7 +34,7 @@ class Opened:
         return digest(self.data)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Planned:
     """A file that was checked and can be replaced: what it holds, what it will hold, the difference in its encoding."""
 

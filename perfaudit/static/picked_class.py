@@ -6,8 +6,8 @@ What the text does not settle is left open: then a test says at that call whethe
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
 
+from perfaudit.records import record
 from perfaudit.static import edit
 from perfaudit.static.edit import Edits
 from perfaudit.static.source import Source
@@ -15,7 +15,7 @@ from perfaudit.static.source import Source
 _PLAIN = (ast.Name, ast.Attribute, ast.Subscript, ast.Constant)  # what is read twice without doing anything twice
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Picked:
     """What a call may build. classes: dotted names, None where there may be others. test: an expression that is true where the
     class asked about was picked; imports: what it takes.

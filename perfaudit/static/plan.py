@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 
 from perfaudit.config import Config, apply_config, selected_rules
 from perfaudit.errors import RuleFileError
+from perfaudit.records import field, record, replace
 from perfaudit.report import Report, RulesLeftOut
 from perfaudit.rules import Rule, read_folder, rule_heads
 from perfaudit.static.discover import shown_path
@@ -19,7 +18,7 @@ from perfaudit.static.rule_folder import RuleFolder, read_rule_folder
 from perfaudit.static.scan import Options
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class OwnRules:
     """Folders of somebody's own rules: those that are run, as they were read, and those that are not, each with the reason."""
 
@@ -40,7 +39,7 @@ class OwnRules:
         return tuple(RulesLeftOut(shown_path(folder), reason) for folder, reason in self.left_out.items())
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ScanPlan:
     """How a scan is made. config: without names of rules that are not run. options: None where no rule is left."""
 
@@ -81,6 +80,8 @@ def own_rules(config: Config, named: Iterable[Path] = ()) -> OwnRules:
 
 def how_to_trust(config: Config) -> str:
     """The command that trusts the project's rules, to be typed in the working directory."""
+    import shlex
+
     folder = shown_path(config.path.parent) if config.path else "."
     return f"perfaudit rules trust {shlex.quote(folder)}"
 

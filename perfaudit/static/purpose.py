@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from perfaudit.expressions import regex
+from perfaudit.records import record
 from perfaudit.static.name_index import code_of
 
 _TRAINS = regex(
@@ -20,7 +20,7 @@ _NAMED_EVALUATION = regex(
 _IS_RUN = regex(rb"__main__|\.parse_args\(|^(?:for|while)\b", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Purpose:
     """Whether a file is run by itself, says anything of training, and evaluates by its text or by its name."""
 

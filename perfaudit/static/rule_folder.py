@@ -7,10 +7,10 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from perfaudit.errors import RuleFileError, refusal
+from perfaudit.records import field, record
 
 USER_RULES = "perfaudit_user_rules"  # the package under which rule folders are packages of their own
 # A rule is two files, and ours are 100. More is a folder of something else, whose files change all the time.
@@ -18,7 +18,7 @@ MAX_FILES = 500
 MAX_BYTES = 8 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class RuleFolder:
     """What lay in a folder when it was read.
 

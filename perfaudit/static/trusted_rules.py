@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from perfaudit.errors import UserError
 from perfaudit.expressions import regex
 from perfaudit.files import Folder, reason
+from perfaudit.records import record
 from perfaudit.static.rule_folder import RuleFolder
 from perfaudit.user_folder import NoUserFolder, config_folder
 
@@ -28,7 +28,7 @@ class Damaged(Exception):
     """The file that says what is trusted cannot be understood; the message names it."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Trust:
     """What the user trusts. folders: digest by name of each file of a folder, by its real path. trouble: why it is not known."""
 

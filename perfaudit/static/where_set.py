@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from perfaudit.records import record
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
 
 _MOST = 6  # names followed from one to the next
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class WhereSet:
     """The literal that is the number, None for an argument without a default, and the file that has it.
 

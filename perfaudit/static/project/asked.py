@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from perfaudit.records import field, record
 
 if TYPE_CHECKING:
     from perfaudit.static.uses import Question
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class Asked:
     """What the findings of one file depend on besides its own text; for the cache."""
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 
 from perfaudit.expressions import matches_at_lines_with, regex
+from perfaudit.records import record
 from perfaudit.static.project.marks import marks_of_bytes
 from perfaudit.static.source.plain_subclass import PLAIN_BASES
 
@@ -36,7 +36,7 @@ _PICKED = regex(rb"[\"'](\w[\w.]{0,100})\.(?:[\"']\s{0,8}\+|\{[\w.\[\]]{0,60}\}|
 _ADDS_A_NAME = regex(rb"sys\.path\.(?:append|insert)\((?:\s*\d+\s*,)?\s*\w+\s*\)")
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Glance:
     """What the bytes of one file show without parsing: a digest, marks, imported modules as written ("a.*" for all of one),
     and classes with one base that may be one of torch's.

@@ -1,0 +1,121 @@
+"""A record is to everybody what the dataclass with the same fields is; it is only made faster."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import pickle
+from functools import cached_property
+from typing import Any
+
+import pytest
+
+from perfaudit.records import field, record, replace
+
+
+@record(frozen=True, slots=True, order=True)
+class Place:
+    """Where something is."""
+
+    path: str
+    line: int = 1
+    remark: str | None = field(default=None, compare=False)
+
+    @property
+    def shown(self) -> str:
+        return f"{self.path}:{self.line}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, order=True)
+class Plain:
+    """The same as a dataclass."""
+
+    path: str
+    line: int = 1
+    remark: str | None = dataclasses.field(default=None, compare=False)
+
+
+@record(slots=True)
+class Noted:
+    names: set[str] = field(default_factory=set)
+    inside: tuple[Place, ...] = ()
+
+
+@record(frozen=True)
+class Kept:
+    name: str
+    data: dict[str, int] = field(default_factory=dict, compare=False, repr=False)
+
+    @cached_property
+    def length(self) -> int:
+        return len(self.name)
+
+
+PLACES: list[dict[str, Any]] = [  # Any: values of several types
+    {"path": "a.py"},
+    {"path": "a.py", "line": 2},
+    {"path": "a.py", "line": 2, "remark": "x"},
+    {"path": "b.py"},
+]
+
+
+@pytest.mark.parametrize("values", PLACES)
+def test_a_record_does_what_the_dataclass_does(values: dict[str, Any]) -> None:
+    one, other = Place(**values), Plain(**values)
+    assert repr(one) == repr(other).replace("Plain", "Place")
+    assert dataclasses.asdict(one) == dataclasses.asdict(other)
+    assert [f.name for f in dataclasses.fields(one)] == [f.name for f in dataclasses.fields(other)]
+    assert dataclasses.is_dataclass(one)
+    assert Place.__match_args__ == Plain.__match_args__
+    for more in PLACES:
+        assert (one == Place(**more), one < Place(**more), one >= Place(**more)) == (
+            other == Plain(**more),
+            other < Plain(**more),
+            other >= Plain(**more),
+        )
+        assert (hash(one) == hash(Place(**more))) == (hash(other) == hash(Plain(**more)))
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))])
+def test_copies_are_equal(copied: Any) -> None:
+    for it in (Place("a.py", 3, "x"), Noted({"a"}, (Place("b"),)), Kept("a", {"b": 1})):
+        assert copied(it) == it
+        assert repr(copied(it)) == repr(it)
+
+
+def test_replace_is_that_of_dataclasses() -> None:
+    place = Place("a.py", 3, "x")
+    assert replace(place, line=4).shown == dataclasses.replace(place, line=4).shown == "a.py:4"
+    assert replace(Plain("a.py"), line=4) == Plain("a.py", 4)
+    with pytest.raises(TypeError, match="column"):
+        replace(place, column=4)
+
+
+def test_what_is_frozen_stays() -> None:
+    place = Place("a.py")
+    for change in (lambda: setattr(place, "line", 2), lambda: delattr(place, "line"), lambda: setattr(place, "x", 2)):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            change()
+    assert place == Place("a.py")
+
+
+def test_what_is_not_frozen_has_defaults_of_its_own_and_no_hash() -> None:
+    one, other = Noted(), Noted()
+    one.names.add("a")
+    one.inside = (Place("b"),)
+    assert (other.names, other.inside) == (set(), ())
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(one)
+
+
+def test_a_record_without_slots_keeps_what_it_computes() -> None:
+    kept = Kept("name")
+    assert (kept.length, "length" in vars(kept)) == (4, True)
+    assert repr(kept) == "Kept(name='name')"
+    assert Kept("a", {"x": 1}) == Kept("a")
+
+
+@pytest.mark.parametrize("given", [(), ("a", 1, None, 2)])
+def test_wrong_arguments_are_refused(given: tuple[Any, ...]) -> None:
+    with pytest.raises(TypeError, match=r"__init__\(\)"):
+        Place(*given)
