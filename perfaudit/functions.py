@@ -27,7 +27,7 @@ def scan(paths: list[str], severity: Severity) -> Report:
 
 def fix(scan: Callable[[], Report], unsafe: bool, allow: Sequence[str]) -> Report:
     """What is left once the fixes of a scan are written; `notes` say how many there were in each file."""
-    from perfaudit.cli.scan import allowed_changes
+    from perfaudit.cli.one_scan import allowed_changes
     from perfaudit.cli.scanning import fix_files
 
     told: list[str] = []

@@ -120,7 +120,7 @@ def _command_of(app: typer.Typer) -> Any:  # a command of click, in the typer th
 @pytest.fixture
 def perfaudit(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
     """Run a command in this process, in the working directory: `perfaudit("scan", "train.py").code`."""
-    from perfaudit.cli.app import run
+    from perfaudit.cli.entry import run
 
     monkeypatch.setattr("typer.main.get_command", _command_of)
 

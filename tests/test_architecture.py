@@ -14,13 +14,14 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "perfaudit"
 
-BASE = {"findings", "errors", "reading", "decoding", "expressions", "__init__"}
+BASE = {"findings", "errors", "reading", "decoding", "expressions", "records", "__init__"}
 # What each part may import of the package besides itself and BASE. `docs/architecture.md` shows the same table.
 MAY_IMPORT = {
     "findings": set(),
     "reading": set(),
     "decoding": set(),
     "expressions": set(),
+    "records": set(),
     "errors": set(),
     "__init__": {"report", "trace", "rules", "machine", "functions"},
     "__main__": {"cli"},
@@ -211,8 +212,8 @@ def test_what_only_reads_imports_neither_torch_nor_pandas_nor_rich(tmp_path: Pat
     (tmp_path / "train.py").write_text("import torch\nloader = torch.utils.data.DataLoader(d)\n")
     code = (
         f"import sys; sys.argv = ['perfaudit', *{command}]\n"
-        "from perfaudit.cli import main\n"
-        "try: main()\n"
+        "from perfaudit.cli.entry import run\n"
+        "try: assert not run()\n"
         "except SystemExit as leave: assert not leave.code, leave.code\n"
         "print([m for m in ('torch', 'pandas', 'numpy', 'rich', 'pydantic') if m in sys.modules])\n"
         "print([m for m in sys.modules if m.startswith('perfaudit.knobs.') and '._' not in m])\n"
@@ -223,6 +224,24 @@ def test_what_only_reads_imports_neither_torch_nor_pandas_nor_rich(tmp_path: Pat
     *_, heavy, knobs, has_tune = done.stdout.splitlines()
     assert (heavy, has_tune) == ("[]", "False")  # a command imports no other
     assert (knobs == "[]") == (command[0] == "scan" or command == ["rules"])  # `settled_by` asks each knob
+
+
+# What takes longer to import than a file of code to scan: a scan of one file is typed all day, and asked for by editors.
+SLOW_TO_IMPORT = ("dataclasses", "difflib", "inspect", "json", "rich", "subprocess", "tempfile", "tokenize", "typer")
+
+
+def test_a_plain_scan_imports_nothing_that_is_slow_to_import(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import torch\nloader = torch.utils.data.DataLoader(d, num_workers=0)\n")
+    code = (
+        "import sys; before = set(sys.modules); sys.argv = ['perfaudit', 'scan', 'train.py', '--exit-zero', '--no-cache']\n"
+        "from perfaudit.cli.entry import run\n"
+        "try: assert not run()\n"
+        "except SystemExit as leave: assert not leave.code, leave.code\n"
+        f"print(sorted((set(sys.modules) - before) & set({SLOW_TO_IMPORT})))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "PA101" in done.stdout
+    assert done.stdout.splitlines()[-1] == "[]"
 
 
 # Inside the scanner: what no module of a folder may import. `registry` loads the checks by their folder, not by name.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 import sys
 
@@ -17,9 +19,23 @@ def main() -> None:
         except OSError as error:  # a full disk: Python would leave with 1, which says that there are findings
             sys.exit(say_not_written(error))
         return
-    from perfaudit.cli.app import run
+    only_reads = sys.argv[1:2] == ["scan"] and "--measure" not in sys.argv
+    if only_reads:
+        gc.set_threshold(1_000_000)  # what is there are modules, which stay: looking for cycles in them took 6 ms
+    from perfaudit.cli.entry import run
 
-    sys.exit(run())
+    code = run()
+    if only_reads:
+        _end_at_once(code)
+    sys.exit(code)
+
+
+def _end_at_once(code: int) -> None:
+    """Leave to the system what it takes back anyway: Python takes its modules apart one by one, which took 12 ms."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # a full disk, which was said; a stream that is closed
+            stream.flush()
+    os._exit(code)
 
 
 def say_not_written(error: OSError) -> int:

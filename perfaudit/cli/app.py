@@ -1,21 +1,14 @@
-"""The typer application, and the one place where errors become exit codes."""
+"""The typer application."""
 
 from __future__ import annotations
 
 import importlib
-import os
-import sys
-import tempfile
-import traceback
-from pathlib import Path
 from typing import Any
 
 import typer
 
 from perfaudit.cli.help_text import Command, Group
-from perfaudit.cli.output import say
 from perfaudit.cli.script_command import ScriptCommand
-from perfaudit.errors import NOTHING_MEASURED, UserError, refusal
 
 HELP = """Find out why PyTorch training is slow, measure what each cause costs, and get the patch.
 
@@ -88,41 +81,3 @@ def root(
     ),
 ) -> None:
     """Options before the command."""
-
-
-def _check_working_directory() -> None:
-    try:
-        Path.cwd()
-    except OSError as error:
-        reason = refusal(error)
-        raise UserError(f"the working directory cannot be found ({reason}): change into another one") from error
-
-
-def run() -> int:
-    """Run the command line and return its exit code; a UserError is one line on stderr, never a traceback.
-
-    typer itself leaves with 2 for wrong options, 130 for Ctrl-C, and the code of `typer.Exit`. A fault of the machine or of
-    this program is a traceback and 3: Python and typer would leave with 1, which says that there are findings.
-    """
-    try:
-        _check_working_directory()
-        named = sys.argv[1] if sys.argv[1:] else ""
-        application(named if named in COMMANDS else "")()
-        return 0
-    except UserError as error:
-        from perfaudit.cli.one_voice import speaking
-        from perfaudit.distributed.launch import place_of
-
-        place = place_of(os.environ)
-        base = Path(tempfile.gettempdir()) if place.local_ranks > 1 else Path()  # a full disk has none
-        with speaking(place, str(error), base) as is_ours:
-            if is_ours:
-                say(f"perfaudit: {error}")
-        return error.exit_code
-    except SystemExit as leaving:
-        if isinstance(leaving.__context__, (OSError, typer.Abort)):  # nobody reads what is said, or input has ended
-            return NOTHING_MEASURED
-        raise
-    except Exception:
-        say(traceback.format_exc().rstrip("\n"))
-        return NOTHING_MEASURED

@@ -49,7 +49,7 @@ def command(
     ] = None,
 ) -> None:
     """Read, plan, write or print, exit."""
-    from perfaudit.cli.scan import allowed_changes
+    from perfaudit.cli.one_scan import allowed_changes
     from perfaudit.render.words import one_line
     from perfaudit.static.ondisk import write_all
     from perfaudit.static.patching import git_patch_of

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from perfaudit.cli.output import check_writable, emit, format_option, is_terminal
+from perfaudit.cli.options import format_option
+from perfaudit.cli.output import check_writable, emit, is_terminal
 from perfaudit.errors import FOUND, OK
 
 HELP = """Look at the machine: what this process may use of it, what slows a training, and what would spoil a measurement.

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfaudit.cli.output import format_option, is_terminal, text_width, write
+from perfaudit.cli.options import format_option
+from perfaudit.cli.output import is_terminal, text_width, write
 from perfaudit.cli.rules import FurtherRules, every_rule
 from perfaudit.errors import UserError
 

@@ -25,7 +25,8 @@ from perfaudit.cli.gate_options import (
 from perfaudit.cli.group import group_with_default
 from perfaudit.cli.help_text import Command
 from perfaudit.cli.nodes import On
-from perfaudit.cli.output import HtmlFile, check_writable, emit, format_option, say
+from perfaudit.cli.options import HtmlFile, format_option
+from perfaudit.cli.output import check_writable, emit, say
 from perfaudit.errors import FOUND, INTERRUPTED, NOTHING_MEASURED, OK, NothingMeasured, UserError
 from perfaudit.gate.signals import ended_by_signals, hold_back
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from perfaudit.cli.output import HtmlFile, check_writable, format_option, is_terminal, say, text_width, write
+from perfaudit.cli.options import HtmlFile, format_option
+from perfaudit.cli.output import check_writable, is_terminal, say, text_width, write
 from perfaudit.errors import NothingMeasured, UserError
 
 if TYPE_CHECKING:

@@ -3,44 +3,18 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
-
-import typer
+from typing import TYPE_CHECKING, TextIO
 
 from perfaudit.errors import UserError
-from perfaudit.render import all_formats, renderer
-from perfaudit.report import Report
 
 if TYPE_CHECKING:
     from perfaudit.cli.code_around import Reading
+    from perfaudit.report import Report
 
 ALIASES = {"full": "text"}
-
-
-def format_option(*names: str, what: str = "report") -> Any:  # Any: as typer has it
-    """The option `--format`, which takes these names, every format of `perfaudit.render` if there are none.
-
-    Commands get the name of a format: "text" where "full" was typed.
-    """
-    allowed = names or all_formats()
-
-    def check_name(name: str) -> str:
-        name = ALIASES.get(name, name)
-        if name not in allowed:
-            raise typer.BadParameter(f"{name!r} is none of {', '.join(allowed)}")
-        return name
-
-    return typer.Option(
-        "--format",
-        metavar="|".join(allowed),
-        callback=check_name,
-        autocompletion=lambda: list(allowed),
-        help=f"Format of the {what}; full is another name for text.",
-    )
 
 
 def is_terminal(stream: object) -> bool:
@@ -54,12 +28,18 @@ def is_terminal(stream: object) -> bool:
 
 def text_width() -> int:
     """Columns for text: those of the terminal, within what can be read; 100 where there is none."""
-    return max(40, min(shutil.get_terminal_size((100, 24)).columns, 140))
+    return max(40, min(_columns() or 100, 140))
 
 
-HtmlFile = Annotated[
-    Path | None, typer.Option("--html", metavar="FILE", help="Also write the report as a page to pass on.")
-]
+def _columns() -> int:
+    """As `shutil.get_terminal_size` has them, which takes longer to import than a text to print; 0 where there are none."""
+    given = os.environ.get("COLUMNS", "")
+    if given.isdecimal() and int(given):
+        return int(given)
+    try:
+        return os.get_terminal_size(sys.__stdout__.fileno()).columns if sys.__stdout__ is not None else 0
+    except (OSError, ValueError):  # no terminal, or closed
+        return 0
 
 
 def emit(
@@ -89,6 +69,8 @@ def emit(
         content = text.render(report, in_colour=in_colour, width=text_width(), verbose=verbose)
         write(content, output, addresses=_addresses(report) if in_colour else {})
     else:
+        from perfaudit.render import renderer
+
         write(renderer(format_)(report), output, has_commands=format_ == "github")
 
 
@@ -120,7 +102,6 @@ def write(
     Of text, whatever the code or a file has put into it, neither a terminal nor the log of a CI obeys anything; commands of
     our own stay, and so do links to the addresses (see `link_places`). Raises UserError when it cannot be written.
     """
-    from perfaudit.files import reason, replace_file
     from perfaudit.render.paint import link_places
     from perfaudit.render.words import inert
 
@@ -130,8 +111,12 @@ def write(
         if output is None:
             _to_stdout(content)
         else:
+            from perfaudit.files import replace_file
+
             replace_file(output, content if isinstance(content, bytes) else content.encode("utf-8", "replace"))
     except OSError as error:
+        from perfaudit.files import reason
+
         raise UserError(f"{output or 'stdout'}: not written: {reason(error)}") from error
 
 
@@ -179,8 +164,6 @@ def check_writable(output: Path | None, page: Path | None = None) -> None:
 
     page: the file of `--html`, which is another one.
     """
-    from perfaudit.files import destination, reason
-
     if page is not None:
         check_writable(page)
         if output is not None and output.resolve() == page.resolve():
@@ -188,6 +171,8 @@ def check_writable(output: Path | None, page: Path | None = None) -> None:
 
     if output is None:
         return
+    from perfaudit.files import destination, reason
+
     try:
         destination(output)
     except OSError as error:

@@ -12,7 +12,8 @@ import typer
 from perfaudit.cli import rules_trust
 from perfaudit.cli.group import group_with_default
 from perfaudit.cli.help_text import Command
-from perfaudit.cli.output import format_option, is_terminal, text_width, write
+from perfaudit.cli.options import format_option
+from perfaudit.cli.output import is_terminal, text_width, write
 from perfaudit.errors import UserError
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfaudit.cli.output import format_option, write
+from perfaudit.cli.options import format_option
+from perfaudit.cli.output import write
 from perfaudit.errors import UserError
 
 if TYPE_CHECKING:

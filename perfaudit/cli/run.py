@@ -14,7 +14,8 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perfaudit.cli.output import HtmlFile, check_writable, emit, format_option, say
+from perfaudit.cli.options import HtmlFile, format_option
+from perfaudit.cli.output import check_writable, emit, say
 from perfaudit.cli.run_export import MOST_UPDATES, PROFILE, SCALARS, TRACE, Export, check_export, write_steps
 from perfaudit.cli.run_progress import is_live, progress
 from perfaudit.errors import INTERRUPTED, NOTHING_MEASURED, OK, WRONG_USE, UserError

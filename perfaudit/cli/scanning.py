@@ -6,12 +6,12 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfaudit.cli.output import say, write
 from perfaudit.errors import UserError
+from perfaudit.records import record, replace
 
 MAX_ROUNDS = 10  # of fixing and scanning again; two or three are usual
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from perfaudit.static.scan import Options
 
 
-@dataclass
+@record()
 class Plan:
     """What is scanned and how.
 

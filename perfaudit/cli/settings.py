@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from perfaudit.cli.output import say
 from perfaudit.errors import ConfigError
+from perfaudit.records import replace
 
 if TYPE_CHECKING:
     from perfaudit.config import Config
     from perfaudit.static.plan import ScanPlan
     from perfaudit.target.names import Typed
-
-RuleFolders = Annotated[
-    list[Path] | None,
-    typer.Option("--rules", metavar="DIR", help="Also the rules of this folder, whose Python runs (several times)."),
-]
 
 
 def settings_of_project(start: Path | None = None) -> Config:
@@ -48,6 +40,8 @@ def rules_to_run(
 
     own = own_rules(config, named)
     if own.note:
+        import shlex
+
         once = " ".join(f"--rules {shlex.quote(shown_path(folder))}" for folder in own.left_out)
         how = f"read them, then: {how_to_trust(config)} (or for one scan: {once})"
         say(f"perfaudit: {one_line(own.note)}; {one_line(how)}")
@@ -62,6 +56,8 @@ def typed_target(config: Config, text: str, arguments: tuple[str, ...] = (), is_
 
     arguments: given to the script behind those that the project file has. Raises UserError.
     """
+    import shlex
+
     from perfaudit.config import named_target
     from perfaudit.target.names import Typed, split_target
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfaudit.cli.output import HtmlFile, check_writable, emit, format_option, is_terminal, say, write
+from perfaudit.cli.options import HtmlFile, format_option
+from perfaudit.cli.output import check_writable, emit, is_terminal, say, write
 from perfaudit.errors import FOUND, NOTHING_MEASURED, OK, UserError
 
 if TYPE_CHECKING:

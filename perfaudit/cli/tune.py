@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from perfaudit.cli.nodes import On
-from perfaudit.cli.output import SOURCES, HtmlFile, check_writable, emit, format_option, names, say
+from perfaudit.cli.options import HtmlFile, format_option
+from perfaudit.cli.output import SOURCES, check_writable, emit, names, say
 from perfaudit.errors import FOUND, INTERRUPTED, NOTHING_MEASURED, OK, UserError
 
 if TYPE_CHECKING:

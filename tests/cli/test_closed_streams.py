@@ -24,6 +24,7 @@ def started(command: str, folder: Path) -> Any:
         ("scan a.py <&- >&- 2>&-", 0, ""),
         ("scan nothing.py 2>&-", 2, ""),
         ("scan - <&-", 2, "perfaudit: standard input is closed; - reads one text from it"),
+        ("scan a.py >/dev/full", 2, "perfaudit: stdout: not written: no space left on device"),
         ("rules >/dev/full", 2, "perfaudit: stdout: not written: no space left on device"),
         ("--version >/dev/full", 2, "perfaudit: stdout: not written: no space left on device"),
         ("explain PA201 2>&- >&-", 0, ""),

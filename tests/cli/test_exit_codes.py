@@ -29,7 +29,7 @@ def test_faults(
         raise error
 
     project(**{"a.py": "import torch\n"})
-    monkeypatch.setattr("perfaudit.cli.scan.emit", fails)
+    monkeypatch.setattr("perfaudit.cli.one_scan.emit", fails)
     done = perfaudit("scan", "a.py")
     assert done.code == code
     assert said in done.err

@@ -120,7 +120,7 @@ def test_the_first_layer_does_not_import_what_it_reads(repository: Path, perfaud
     assert not (repository / "ran").exists()
     code = (
         "import sys; sys.argv = ['perfaudit', 'gate', '--against', 'main', '--layers', 'findings']\n"
-        "from perfaudit.cli.app import run\n"
+        "from perfaudit.cli.entry import run\n"
         "try: run()\n"
         "except SystemExit: pass\n"
         "print([m for m in ('torch', 'pandas', 'numpy', 'rich') if m in sys.modules])\n"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from perfaudit.cli import scan, tune
+from perfaudit.cli import one_scan, tune
 from perfaudit.target.names import Target
 
 Project = Callable[..., Path]
@@ -40,10 +40,10 @@ def here(project: Project) -> Path:
 )
 def test_a_name_is_tuned_and_measured(here: Path, text: str, arguments: tuple[str, ...], target: Target) -> None:
     assert tune.target_named(text, [], arguments, False) == target
-    typed = scan._target_by_name([text], arguments)
+    typed = one_scan._target_by_name([text], arguments)
     assert typed is not None
-    assert scan._file_of(typed) == target.file
-    assert scan._target_by_name(["train.py"], ()) is None
+    assert one_scan._file_of(typed) == target.file
+    assert one_scan._target_by_name(["train.py"], ()) is None
 
 
 def test_a_name_is_run(here: Path, perfaudit: Callable[..., Any]) -> None:

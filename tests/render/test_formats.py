@@ -112,9 +112,8 @@ def test_only_the_format_asked_for_is_imported(project: Project) -> None:
     project(**{"a.py": CODE})
     code = (
         "import sys; sys.argv = ['perfaudit', 'scan', 'a.py', '--exit-zero', '--format', 'concise']\n"
-        "from perfaudit.cli import main\n"
-        "try: main()\n"
-        "except SystemExit as leave: assert not leave.code, leave.code\n"
+        "from perfaudit.cli.entry import run\n"
+        "assert not run()\n"
         "from perfaudit.render import all_formats\n"
         "print([name for name in all_formats() if f'perfaudit.render.{name}' in sys.modules])\n"
     )
