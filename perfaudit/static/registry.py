@@ -5,8 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import importlib
-import pkgutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -81,20 +80,42 @@ def check(rule: str, *kinds: type[ast.AST], call: str | Iterable[str] = ()) -> C
 
 
 def all_checks() -> tuple[Check, ...]:
-    """Every check of `perfaudit.static.checks`, imported on first use, and those of the user's own that were loaded.
-
-    A check is a file named as its rule, or a folder of that name: its `__init__.py` is the check, what lies beside that its own.
-    """
-    _load_ours()
+    """Every check of `perfaudit.static.checks`, imported by now, and those of the user's own that were loaded."""
+    for rule in rule_heads():
+        _load_ours(rule)
     return tuple(_CHECKS)
 
 
 @functools.cache
-def _load_ours() -> None:
-    from perfaudit.static import checks
+def _load_ours(rule: str) -> None:
+    """Import the check of one of our rules: a file named as the rule, or a folder of that name.
 
-    for module in pkgutil.iter_modules(checks.__path__):
-        importlib.import_module(f"{checks.__name__}.{module.name}")
+    Of a folder, `__init__.py` is the check, what lies beside that its own. A rule that is found in traces has none here.
+    """
+    name = f"perfaudit.static.checks.{rule_heads().name_of(rule).replace('-', '_')}"
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+
+
+def _checks_for(source: Source, rules: Mapping[str, Rule], wanted: Set[str]) -> list[Check]:
+    """The checks of those wanted rules that may have something to say of a text; none of the others of ours is imported."""
+    ours = rule_heads()
+    here = set()
+    for rule in wanted:
+        is_ours = rule in ours
+        if mentions_all(source, ours.words_of(rule) if is_ours else rules[rule].words):
+            here.add(rule)
+            if is_ours:
+                _load_ours(rule)
+    return sorted((item for item in _CHECKS if item.rule in here), key=lambda item: item.rule)
+
+
+def mentions_all(source: Source, words: tuple[str, ...]) -> bool:
+    """Whether a text mentions each of the words, of "a|b" one of the two."""
+    return all(any(map(source.mentions, word.split("|"))) for word in words)
 
 
 class Catalogue(NamedTuple):
@@ -176,9 +197,7 @@ def run_what_works(
     failures: list[CheckFailed] = []
     room = MAX_DIFFS + DIFFS_PER_TEXT * len(source.text)
     wanted = rules.keys() if selected is None else selected & rules.keys()
-    for item in all_checks():
-        if item.rule not in wanted:
-            continue
+    for item in _checks_for(source, rules, wanted):
         ours = not item.function.__module__.startswith(USER_RULES)
         for node in _nodes_to_check(source, item):
             try:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from perfaudit.expressions import regex
 from perfaudit.findings import Finding
 from perfaudit.forked_work import Lost, in_children
 from perfaudit.reading import read_bytes
+from perfaudit.records import record
 from perfaudit.report import Report, Skipped, UnusedSuppression
 from perfaudit.rules import Rule
 from perfaudit.static import discover
@@ -32,7 +32,7 @@ _TEST_FOLDER = regex(r"(^|/)tests/")
 _TEST_TEXT = regex(rb"^[ \t]*(?:(?:import|from)[ \t]+(?:unittest|pytest)\b|def test_)|TestCase\b", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Options:
     """How a scan is made.
 
@@ -121,7 +121,6 @@ def scan_bytes(data: bytes, name: str, options: Options | None = None) -> tuple[
         except Unreadable as problem:
             return Audited(skipped=(Skipped(shown, str(problem)),), looked_at=False), None
 
-    all_checks()  # imported before the process parts
     ((_, done),) = in_children(work, [data])
     if isinstance(done, Lost):
         done = Audited(skipped=(Skipped(shown, done.reason),), looked_at=False), None
@@ -155,6 +154,8 @@ def _is_test(file: discover.File, named_too: bool) -> bool:
     The text decides for the names, because `test_net.py` evaluates a network in many a repository.
     """
     inside = file.inside or (file.shown_as if named_too else "")
+    if not inside:
+        return False
     if not file.problem and _TEST_HELPER.search(inside):
         return True
     if file.problem or not _TEST_NAME.search(inside):
@@ -188,9 +189,9 @@ def _audit_files(
     processes = min(options.processes or _cores(), MAX_PROCESSES, len(files))
     if options.processes <= 1 and sum(sizes.values()) < POOL_BYTES:
         processes = 1
-    if files:
+    if processes > 1:
         all_checks()  # imported before the processes part, so that each has them
-    if processes > 1:  # the largest first, so that none is left with one at the end
+        # The largest first, so that none is left with one at the end.
         files = sorted(files, key=lambda file: -sizes.get(file, 0))
 
     def work(file: discover.File) -> Audited:
