@@ -6,17 +6,16 @@ import contextlib
 import gc
 import os
 import pickle
-import selectors
+import select
 import signal
-import socket
 import struct
-import threading
-import traceback
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, NoReturn, TypeVar
+
+from perfaudit.records import record
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -32,7 +31,7 @@ OUT_OF_MEMORY = 97  # exit status of a child, taken by nothing else
 _LENGTH = struct.Struct("!q")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Limits:
     """What one item may take; None for what a file of code may. doing: what the process does, for the reason of a loss."""
 
@@ -57,7 +56,7 @@ class Limits:
 OF_CODE = Limits()
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Lost:
     """What an item gave that ended its child; reason: in the words of a report."""
 
@@ -77,39 +76,36 @@ def in_children(
         return
     waiting = list(enumerate(items))[::-1]
     lost = 0
-    crew: dict[socket.socket, _Child[T, R]] = {}
+    crew: list[_Child[T, R]] = []
     try:
-        with selectors.DefaultSelector() as ready:
-            while waiting or crew:
-                while waiting and len(crew) < processes:
-                    child = _Child(work, items, [one.pipe for one in crew.values()], limits)
-                    crew[child.pipe] = child
-                    ready.register(child.pipe, selectors.EVENT_READ)
+        while waiting or crew:
+            while waiting and len(crew) < processes:
+                crew.append(_Child(work, items, crew, limits))
+                crew[-1].take(waiting.pop()[0])
+            for child in _wait_for(crew):
+                number = child.number
+                result = child.result()
+                if isinstance(result, Lost):
+                    lost += 1
+                yield items[number], result
+                if lost >= MAX_LOST:
+                    reason = f"not looked at: {lost} others ended the process that {limits.doing} them"
+                    yield from ((items[number], Lost(reason)) for number, _ in reversed(waiting))
+                    waiting.clear()
+                if isinstance(result, Lost) or not waiting:
+                    crew.remove(child)
+                    child.end()
+                else:
                     child.take(waiting.pop()[0])
-                for key, _ in ready.select():
-                    child = crew[key.fileobj]  # type: ignore[index]  # a socket, as registered
-                    number = child.number
-                    result = child.result()
-                    if isinstance(result, Lost):
-                        lost += 1
-                    yield items[number], result
-                    if lost >= MAX_LOST:
-                        reason = f"not looked at: {lost} others ended the process that {limits.doing} them"
-                        yield from ((items[number], Lost(reason)) for number, _ in reversed(waiting))
-                        waiting.clear()
-                    if isinstance(result, Lost) or not waiting:
-                        ready.unregister(child.pipe)
-                        crew.pop(child.pipe).end()
-                    else:
-                        child.take(waiting.pop()[0])
     finally:
-        for child in crew.values():
+        for child in crew:
             child.end()
 
 
 def can_fork() -> bool:
     """Whether a child may be forked here: not where other threads run, whose locks it would find closed for ever."""
-    return hasattr(os, "fork") and threading.active_count() == 1
+    threading = sys.modules.get("threading")  # where nobody has imported it, there is one thread
+    return hasattr(os, "fork") and (threading is None or threading.active_count() == 1)
 
 
 def _in_this_process(work: Callable[[T], R], items: Sequence[T]) -> Iterator[tuple[T, R | Lost]]:
@@ -131,28 +127,44 @@ def _collect_seldom() -> None:
     gc.set_threshold(COLLECT_AT, *older)
 
 
-class _Child(Generic[T, R]):
-    """One forked process that works on one item at a time; number: of the item."""
+def _wait_for(crew: list[_Child[T, R]]) -> list[_Child[T, R]]:
+    """The children that have answered, or ended; one is simply read from."""
+    if len(crew) == 1:
+        return crew[:]
+    ready = select.poll()
+    for child in crew:
+        ready.register(child.answers, select.POLLIN)
+    numbers = {number for number, _ in ready.poll()}
+    return [child for child in crew if child.answers in numbers]
 
-    def __init__(self, work: Callable[[T], R], items: Sequence[T], others: list[socket.socket], limits: Limits) -> None:
+
+class _Child(Generic[T, R]):
+    """One forked process that works on one item at a time; number: of the item. Pipes: sockets take longer to import."""
+
+    def __init__(
+        self, work: Callable[[T], R], items: Sequence[T], others: Sequence[_Child[T, R]], limits: Limits
+    ) -> None:
         self.number = -1
         self._limits = limits
         self._status: int | None = None
-        self.pipe, far = socket.socketpair()
+        taken, self.orders = os.pipe()
+        self.answers, given = os.pipe()
         with warnings.catch_warnings():
             # Threads of C libraries (torch's) may run; the child calls none of them.
             warnings.simplefilter("ignore", DeprecationWarning)
             self._pid = os.fork()
         if self._pid == 0:
-            for other in (*others, self.pipe):  # else it would not see that this process has gone
-                other.close()
-            _live(work, items, far, limits)
-        far.close()
+            for other in (*others, self):  # else it would not see that this process has gone
+                os.close(other.orders)
+                os.close(other.answers)
+            _live(work, items, taken, given, limits)
+        os.close(taken)
+        os.close(given)
 
     def take(self, number: int) -> None:
         self.number = number
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it died; `result` says how
-            self.pipe.sendall(_LENGTH.pack(number))
+        with contextlib.suppress(BrokenPipeError):  # it died; `result` says how
+            os.write(self.orders, _LENGTH.pack(number))
 
     def result(self) -> R | Lost:
         """What came of the item, Lost where the child died. Raises what the work raised."""
@@ -170,11 +182,7 @@ class _Child(Generic[T, R]):
         """So many bytes; None where the child ended before."""
         parts = bytearray()
         while len(parts) < size:
-            try:
-                part = self.pipe.recv(min(size - len(parts), 1 << 20))
-            except ConnectionResetError:
-                part = b""
-            if not part:
+            if not (part := os.read(self.answers, min(size - len(parts), 1 << 20))):
                 return None
             parts += part
         return bytes(parts)
@@ -185,7 +193,8 @@ class _Child(Generic[T, R]):
         return self._status
 
     def end(self) -> None:
-        self.pipe.close()
+        os.close(self.orders)
+        os.close(self.answers)
         if self._status is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGKILL)
@@ -206,7 +215,7 @@ def _reason(status: int, limits: Limits) -> str:
     return f"the process that {limits.doing} it died; a file that does that deserves a bug report"
 
 
-def _live(work: Callable[[T], R], items: Sequence[T], pipe: socket.socket, limits: Limits) -> NoReturn:
+def _live(work: Callable[[T], R], items: Sequence[T], orders: int, answers: int, limits: Limits) -> NoReturn:
     """The life of a child, which never returns into the code of its parent."""
     status = 1
     try:
@@ -216,14 +225,13 @@ def _live(work: Callable[[T], R], items: Sequence[T], pipe: socket.socket, limit
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPROF, signal.SIGALRM})
         _collect_seldom()
         gc.freeze()  # what is there already is not looked through again and again
-        while order := pipe.recv(_LENGTH.size, socket.MSG_WAITALL):
+        while order := os.read(orders, _LENGTH.size):  # which was written in one piece
             signal.setitimer(signal.ITIMER_PROF, limits.cpu)
             signal.setitimer(signal.ITIMER_REAL, limits.wall)
             body = _answer(work, items[_LENGTH.unpack(order)[0]])
             signal.setitimer(signal.ITIMER_PROF, 0)
             signal.setitimer(signal.ITIMER_REAL, 0)
-            pipe.sendall(_LENGTH.pack(len(body)))
-            pipe.sendall(body)
+            _write(answers, _LENGTH.pack(len(body)) + body)
         status = 0
     except MemoryError:  # what is kept of earlier files may be half made now
         status = OUT_OF_MEMORY
@@ -231,6 +239,12 @@ def _live(work: Callable[[T], R], items: Sequence[T], pipe: socket.socket, limit
         status = 1
     finally:
         os._exit(status)
+
+
+def _write(to: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(to, rest) :]
 
 
 def _answer(work: Callable[[T], R], item: T) -> bytes:
@@ -243,6 +257,8 @@ def _answer(work: Callable[[T], R], item: T) -> bytes:
     try:
         return pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
     except (pickle.PicklingError, TypeError, AttributeError, RecursionError):
+        import traceback
+
         return pickle.dumps((None, RuntimeError(traceback.format_exc())))
 
 

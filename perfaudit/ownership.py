@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import stat
 from collections.abc import Iterable
 from pathlib import Path
@@ -65,6 +64,8 @@ def not_ours(paths: Iterable[Path]) -> str:
     theirs = sorted(paths)
     if not theirs:
         return ""
+    import shlex
+
     top = min((path.parent for path in theirs), key=lambda folder: len(folder.parts))
     names = ", ".join(path.relative_to(top).as_posix() for path in theirs)
     return (

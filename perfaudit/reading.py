@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import reprlib
 import stat
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +58,8 @@ def toml_of(text: str) -> dict[str, Any]:  # Any: raw TOML
     """The tables of a TOML text. Raises ValueError, also for what is nested too deeply or has numbers that are too long."""
     if sum(line.count(".") ** 2 for line in text.split("\n")) > MAX_DOTS_SQUARED:
         raise ValueError("dotted keys of too many parts")
+    import tomllib  # which takes as long to import as a file of code to parse
+
     try:
         return tomllib.loads(text)
     except RecursionError as error:
@@ -76,6 +76,8 @@ def value_in_words(value: object) -> str:
 
 def json_of(data: str | bytes) -> Any:  # Any: any JSON value
     """The value in a JSON text. Raises ValueError, also for what is nested too deeply or has too many parts."""
+    import json
+
     check_json_parts(data)
     try:
         return json.loads(data)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import importlib
-import pkgutil
 from collections.abc import Callable
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from perfaudit.report import Report
+if TYPE_CHECKING:
+    from perfaudit.report import Report
 
 # What formats share, and pages that are no report; every other file or folder is a format.
 SHARED = {
@@ -41,9 +41,11 @@ BY_PLACE = {"concise", "github", "gitlab"}
 
 def all_formats() -> tuple[str, ...]:
     """Names of all formats; none of them is imported."""
+    import pkgutil
+
     return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name not in SHARED))
 
 
 def renderer(name: str) -> Callable[[Report], str]:
     """What renders a report in this format. Raises ModuleNotFoundError for a name that is none."""
-    return cast(Callable[[Report], str], importlib.import_module(f"{__name__}.{name}").render)
+    return cast("Callable[[Report], str]", importlib.import_module(f"{__name__}.{name}").render)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from perfaudit.expressions import regex
 from perfaudit.findings import Finding, Fix, Location, Saving
+from perfaudit.records import replace
 from perfaudit.render.paint import Paint, plain
 from perfaudit.report import Report, UnusedSuppression
 from perfaudit.rules import Rule
@@ -75,6 +74,10 @@ def _each_text(value: Any, changed: Callable[[str, str], str], name: str = "") -
         return tuple(_each_text(item, changed, name) for item in value)
     if isinstance(value, dict):
         return {_each_text(key, changed): _each_text(item, changed, name) for key, item in value.items()}
+    if value is None or isinstance(value, (int, float)):
+        return value
+    from dataclasses import fields, is_dataclass  # a plain scan has none
+
     if is_dataclass(value) and not isinstance(value, type):
         return replace(value, **{f.name: _each_text(getattr(value, f.name), changed, f.name) for f in fields(value)})
     return value
@@ -116,6 +119,8 @@ def inert(text: str, in_colour: bool = False) -> str:
 def json_text(value: object) -> str:
     """The value as JSON in ASCII, which every stream takes, with a final line end. What would be a command in a log is
     escaped, and reads back as it was."""
+    import json
+
     text = json.dumps(value, indent=2, allow_nan=False)
     return _LOG_COMMAND.sub(lambda found: "#\\u0023", text) + "\n"
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from perfaudit.findings import Edit, Fix, Location
 from perfaudit.reading import MAX_FILE_BYTES
+from perfaudit.records import replace
 from perfaudit.static import edit, unified_diff
-from perfaudit.static.notebook import Notebook, read_notebook
 from perfaudit.static.source import Unreadable, read_text
 from perfaudit.static.source.lines import location
 from perfaudit.static.source.reading import MAX_BYTES
+
+if TYPE_CHECKING:
+    from perfaudit.static.notebook import Notebook
 
 MAX_DIFF = 20_000  # characters; a notebook that is saved on one line has itself twice in its diff
 
@@ -107,5 +109,7 @@ def document(raw: str, path: Path, encoding: str = "utf-8") -> Document:
     """The text of a file of this name. Raises Unreadable for a notebook that cannot be read."""
     if not is_notebook(path):
         return Document(raw, raw, encoding)
+    from perfaudit.static.notebook import read_notebook  # most files are none
+
     notebook = read_notebook(raw)
     return Document(raw, notebook.text, encoding, notebook)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import re
-import tokenize
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -374,9 +373,7 @@ def _in_f_string(source: Source, node: ast.AST) -> bool:
 
 
 def has_comment(source: Source, span: Span) -> bool:
-    if "#" not in source.text[span.start : span.end]:
-        return False
-    return any(token.type == tokenize.COMMENT for token, _ in source.tokens(span))
+    return bool(source.comments_in(span))
 
 
 def _is_word(character: str) -> bool:
@@ -430,6 +427,11 @@ def has_own_lines(source: Source, statement: ast.stmt) -> bool:
 def lines_in_strings(source: Source, span: Span) -> set[int]:
     """Numbers of the lines that begin inside a string: their white space is data."""
     found: set[int] = set()
+    text = source.text[span.start : span.end]
+    if not any(sign in text for sign in ('"""', "'''", "\\")):  # no string goes on in the next line
+        return found
+    import tokenize
+
     opened: list[int] = []
     first = source.line_number(span.start)
     for token, _ in source.tokens(span):

@@ -8,7 +8,6 @@ behind the last change may come out as taken away and put in again; git reads a 
 from __future__ import annotations
 
 import bisect
-import difflib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -99,9 +98,12 @@ def _longest_rising(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 def _changes_in(before: Sequence[str], after: Sequence[str], part: Change) -> Iterator[Change]:
     """The changes in a part; the part itself where equal lines would take too long to pair."""
-    if _pairs(before, after, part) > MAX_PAIRS:
+    pairs = _pairs(before, after, part)
+    if pairs > MAX_PAIRS or not pairs:
         yield part
         return
+    import difflib  # most changes are between lines that all differ, as above
+
     a, b = before[part.start : part.end], after[part.new_start : part.new_end]
     for kind, i, j, k, m in difflib.SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
         if kind != "equal":

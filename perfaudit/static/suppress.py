@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import re
-import tokenize
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -44,6 +42,9 @@ def suppressions(text: str, rules: Iterable[str] = ("PA",)) -> list[Suppression]
     """
     if "perfaudit:" not in text and not _names_one_of(rules, text):
         return []
+    import io
+    import tokenize  # few files have such comments
+
     found: list[Suppression] = []
     try:
         for token in tokenize.generate_tokens(io.StringIO(text, newline="").readline):

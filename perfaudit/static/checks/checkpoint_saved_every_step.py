@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from perfaudit.expressions import regex
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Loop, Source
+from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.demonstrations import is_test
 from perfaudit.static.understanding.each_time import runs_each_time
 from perfaudit.static.understanding.epochs import counts_epochs
@@ -34,7 +35,7 @@ def checkpoint_saved_every_step(source: Source, module: ast.Module) -> Iterator[
         if not _is_over_batches(step.loop):
             continue
         for part in step_code(source, step):
-            for call in ast.walk(part.root):
+            for call in walk(part.root):
                 if not isinstance(call, ast.Call) or source.qualified_name(call.func) not in _SAVES:
                     continue
                 if is_test(source, call) or not _has_weights(source, call):
@@ -53,7 +54,7 @@ def _is_over_batches(loop: Loop) -> bool:
     """Whether a loop goes over many short steps, and not over epochs, episodes or whole trainings."""
     if not isinstance(loop, ast.For) or counts_epochs(loop):
         return False
-    names = [dotted_name(n) for part in (loop.target, loop.iter) for n in ast.walk(part)]
+    names = [dotted_name(n) for part in (loop.target, loop.iter) for n in walk(part)]
     return not any(_LONG.search(name) for name in names)
 
 

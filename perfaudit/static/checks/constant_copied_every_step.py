@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from perfaudit.expressions import regex
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
+from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.demonstrations import is_shown_only, is_test
 from perfaudit.static.understanding.devices import changes_default_device, device_text, names_accelerator
@@ -41,7 +42,7 @@ def constant_copied_every_step(source: Source, module: ast.Module) -> Iterator[S
         return
     told: set[int] = set()
     for root, way in _code_of_steps(source):
-        for call in (node for part in root.body for node in ast.walk(part) if isinstance(node, ast.Call)):
+        for call in (node for part in root.body for node in walk(part) if isinstance(node, ast.Call)):
             made = copied.get(id(call))
             if made is None or id(call) in told or is_test(source, call) or in_no_grad(source, call):
                 continue
@@ -95,7 +96,7 @@ def _code_of_steps(source: Source) -> Iterator[tuple[Loop | Function, str]]:
 
 
 def _called_each_time(source: Source, function: Function) -> Iterator[Function]:
-    calls = [node for part in function.body for node in ast.walk(part) if isinstance(node, ast.Call)]
+    calls = [node for part in function.body for node in walk(part) if isinstance(node, ast.Call)]
     for call in calls:
         called = called_function(source, call)
         if called is not None and called is not function and runs_each_time(source, call, function):

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from perfaudit.expressions import regex
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
+from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.devices import uses_accelerator
 from perfaudit.static.understanding.each_time import runs_each_time
 from perfaudit.static.understanding.entry import module_classes
@@ -219,7 +220,7 @@ def _is_filled(source: Source, node: ast.Subscript) -> bool:
 
 
 def _is_made_of_tensors(source: Source, value: ast.expr) -> bool:
-    for node in ast.walk(value):
+    for node in walk(value):
         if isinstance(node, ast.Subscript) and any(
             _is_mask(source, part) for part in (node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice])
         ):
@@ -276,7 +277,7 @@ def _binds_tensor(source: Source, binding: ast.AST, function: Function, depth: i
 
 def _is_on_host(source: Source, node: ast.expr, depth: int = DEPTH) -> bool:
     """Whether a list, NumPy, or a copy to the host has a part in an expression."""
-    for part in ast.walk(node):
+    for part in walk(node):
         if isinstance(part, _MIXED_UP) or (isinstance(part, ast.Constant) and isinstance(part.value, str)):
             return True
         if isinstance(part, ast.Attribute) and part.attr in ("cpu", "numpy", "tolist"):

@@ -10,6 +10,7 @@ from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
+from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.devices import uses_accelerator
 from perfaudit.static.understanding.names import dotted_name, last_name
@@ -34,7 +35,7 @@ def ema_after_step(source: Source, _: ast.Module) -> Iterator[Seen]:
         return
     for loop in step_loops(source):
         for code in step_code(source, loop):
-            inside = {id(node) for node in ast.walk(code.root)}
+            inside = {id(node) for node in walk(code.root)}
             steps = [call for call in source.calls(".step") if id(call) in inside and _is_plain_step(source, call)]
             for call in steps:
                 if runs_rarely(source, call, code.root):
@@ -92,7 +93,7 @@ def _update_of_average(source: Source, statement: ast.stmt) -> ast.Call | None:
     if last_name(call.func) == "accumulate" and len(call.args) < 2:  # of an iterator, of an evaluator
         return None
     values = [*call.args, *(k.value for k in call.keywords)]
-    named = [owner, last_name(call.func), *(last_name(n) for value in values for n in ast.walk(value))]
+    named = [owner, last_name(call.func), *(last_name(n) for value in values for n in walk(value))]
     return None if any(_NO_WEIGHTS.search(name) for name in named) else call
 
 
@@ -120,7 +121,7 @@ def _reads_optimizer(source: Source, step: ast.stmt, update: ast.Call) -> bool:
     """Whether the update is given the optimizer, or an object that holds it: it would find it in another state."""
     function = step.value.func if isinstance(step, ast.Expr) and isinstance(step.value, ast.Call) else None
     optimizer = dotted_name(function.value) if isinstance(function, ast.Attribute) else ""
-    names = [n for n in ast.walk(update) if isinstance(n, (ast.Name, ast.Attribute)) and n is not update.func]
+    names = [n for n in walk(update) if isinstance(n, (ast.Name, ast.Attribute)) and n is not update.func]
     whole = [n for n in names if not isinstance(source.parent(n), ast.Attribute) or source.parent(n) is update.func]
     read = [dotted_name(n) for n in whole]
     if not optimizer or any(_OPTIMIZER.search(last_name(n)) for n in names):

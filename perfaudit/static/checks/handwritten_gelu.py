@@ -10,6 +10,7 @@ from perfaudit.static import edit
 from perfaudit.static.checks.handwritten_activation.formulas import is_wanted_written_out, may_hold_integers
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
+from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.how_often import runs_every_step
 from perfaudit.static.understanding.values import assigned_value, constant
 
@@ -117,7 +118,7 @@ def _named_parts(source: Source, node: ast.expr) -> list[ast.stmt]:
     found: list[ast.stmt] = []
     open_: list[ast.AST] = [node]
     while open_:
-        for name in ast.walk(open_.pop()):
+        for name in walk(open_.pop()):
             if isinstance(name, ast.Name) and (assignment := _assignment_of_part(source, name)) is not None:
                 found.append(assignment)
                 open_.append(assignment.value)
@@ -233,7 +234,7 @@ def _is_plain(node: ast.expr) -> bool:
     """A name, attribute or element, which is the same each time it is read."""
     if not isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
         return False
-    return not any(isinstance(part, (ast.Call, ast.NamedExpr, ast.Await, ast.Yield)) for part in ast.walk(node))
+    return not any(isinstance(part, (ast.Call, ast.NamedExpr, ast.Await, ast.Yield)) for part in walk(node))
 
 
 def _sum(left: Polynomial | None, right: Polynomial | None) -> Polynomial | None:

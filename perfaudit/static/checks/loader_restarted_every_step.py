@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
+from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.demonstrations import is_test
 from perfaudit.static.understanding.each_time import runs_each_time
 from perfaudit.static.understanding.epochs import takes_few_long_steps
@@ -27,7 +28,7 @@ def loader_restarted_every_step(source: Source, module: ast.Module) -> Iterator[
         if takes_few_long_steps(source, step):
             continue
         for part in step_code(source, step):
-            for call in ast.walk(part.root):
+            for call in walk(part.root):
                 loader = _loader_of(source, call) if isinstance(call, ast.Call) else None
                 if loader is None or is_test(source, call) or not runs_each_time(source, call, part.root):
                     continue

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
+from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.batch_parts import reaching
 from perfaudit.static.understanding.how_often import runs_every_step
 from perfaudit.static.understanding.names import last_name
@@ -100,7 +101,7 @@ def _named_size(source: Source, node: ast.expr) -> tuple[str, int] | None:
 
 
 def _subscripts(loop: ast.For) -> list[ast.Subscript]:
-    return [node for statement in loop.body for node in ast.walk(statement) if isinstance(node, ast.Subscript)]
+    return [node for statement in loop.body for node in walk(statement) if isinstance(node, ast.Subscript)]
 
 
 def _takes_row(node: ast.Subscript, tensor: str, axis: int, index: str) -> bool:
@@ -115,7 +116,7 @@ def _takes_row(node: ast.Subscript, tensor: str, axis: int, index: str) -> bool:
 
 def _rows_stand_alone(loop: ast.For, index: str) -> bool:
     """Whether no row needs another one's result, decides what is done, or has a size or a layer of its own."""
-    nodes = [node for statement in loop.body for node in ast.walk(statement)]
+    nodes = [node for statement in loop.body for node in walk(statement)]
     if any(isinstance(node, (*CONDITIONS, *FUNCTIONS, ast.For)) for node in nodes):
         return False
     if any(isinstance(node, ast.Call) and last_name(node.func) in BY_SAMPLE for node in nodes):
@@ -133,9 +134,9 @@ def _rows_stand_alone(loop: ast.For, index: str) -> bool:
 
 def _is_plain(node: ast.Subscript, index: str) -> bool:
     """Whether a subscript by the counter takes one row of a named tensor: no ragged slice, mask, key, or layer."""
-    around = {n.id for n in ast.walk(node.slice) if isinstance(n, ast.Name)}
+    around = {n.id for n in walk(node.slice) if isinstance(n, ast.Name)}
     if index not in around:
-        return not any(isinstance(n, ast.Constant) and isinstance(n.value, str) for n in ast.walk(node.slice))
+        return not any(isinstance(n, ast.Constant) and isinstance(n.value, str) for n in walk(node.slice))
     if not isinstance(node.value, ast.Name):
         return False
     places = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
@@ -144,7 +145,7 @@ def _is_plain(node: ast.Subscript, index: str) -> bool:
 
 def _is_free(node: ast.expr, index: str) -> bool:
     """A slice whose ends do not depend on the row."""
-    return isinstance(node, ast.Slice) and not any(isinstance(n, ast.Name) and n.id == index for n in ast.walk(node))
+    return isinstance(node, ast.Slice) and not any(isinstance(n, ast.Name) and n.id == index for n in walk(node))
 
 
 def _is_carried(loop: ast.For, stored: set[str]) -> bool:
@@ -152,15 +153,15 @@ def _is_carried(loop: ast.For, stored: set[str]) -> bool:
     bound: set[str] = set()
     for statement in loop.body:
         value = getattr(statement, "value", None)
-        read = {n.id for n in ast.walk(value) if isinstance(n, ast.Name)} if value is not None else set()
+        read = {n.id for n in walk(value) if isinstance(n, ast.Name)} if value is not None else set()
         if isinstance(statement, ast.AugAssign):
             if read & (stored - bound):
                 return True
             continue  # a sum over the rows
         if not isinstance(statement, (ast.Assign, ast.Expr, ast.AnnAssign)) or read & (stored - bound):
             return True
-        bound |= {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-        written = [n for n in ast.walk(statement) if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store)]
+        bound |= {n.id for n in walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        written = [n for n in walk(statement) if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store)]
         if any(isinstance(n.value, ast.Name) and _is_read(loop, n.value.id) for n in written):
             return True
     return False
@@ -169,11 +170,6 @@ def _is_carried(loop: ast.For, stored: set[str]) -> bool:
 def _is_read(loop: ast.For, name: str) -> bool:
     """Whether a tensor that is written row by row is also read in the loop."""
     targets = {
-        id(n.value)
-        for s in loop.body
-        for n in ast.walk(s)
-        if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store)
+        id(n.value) for s in loop.body for n in walk(s) if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store)
     }
-    return any(
-        isinstance(n, ast.Name) and n.id == name and id(n) not in targets for s in loop.body for n in ast.walk(s)
-    )
+    return any(isinstance(n, ast.Name) and n.id == name and id(n) not in targets for s in loop.body for n in walk(s))

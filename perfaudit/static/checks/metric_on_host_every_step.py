@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from perfaudit.expressions import regex
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import LOOPS, Source
+from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.demonstrations import is_test
 from perfaudit.static.understanding.devices import uses_accelerator
 from perfaudit.static.understanding.each_time import runs_each_time
@@ -32,7 +33,7 @@ def metric_on_host_every_step(source: Source, module: ast.Module) -> Iterator[Se
         for part in step_code(source, step):
             if evaluates(step, part.root):
                 continue
-            for call in (node for node in ast.walk(part.root) if isinstance(node, ast.Call)):
+            for call in (node for node in walk(part.root) if isinstance(node, ast.Call)):
                 if not _METRICS.match(source.qualified_name(call.func) or "") or is_test(source, call):
                     continue
                 inner = source.enclosing(call, *LOOPS, within=part.root)

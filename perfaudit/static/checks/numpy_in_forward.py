@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from perfaudit.expressions import regex
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Function, Source
+from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.no_grad import in_no_grad
@@ -55,14 +56,14 @@ def _is_module(source: Source, definition: ast.ClassDef) -> bool:
 
 
 def _calls(function: Function) -> list[ast.Call]:
-    calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
+    calls = [node for node in walk(function) if isinstance(node, ast.Call)]
     return sorted(calls, key=lambda call: (call.lineno, call.col_offset))
 
 
 def _goes_through_numpy(source: Source, function: Function, call: ast.Call) -> bool:
     name = source.qualified_name(call.func)
     if name in FROM_NUMPY:
-        found = bool(call.args) and any(_is_array(source, part) for part in ast.walk(call.args[0]))
+        found = bool(call.args) and any(_is_array(source, part) for part in walk(call.args[0]))
     elif name in COPIES:
         found = bool(call.args) and _is_array(source, call.args[0])
     elif name is None and isinstance(call.func, ast.Attribute) and call.func.attr == "numpy":
@@ -86,14 +87,14 @@ def _takes_input(function: Function, call: ast.Call) -> bool:
     """Whether NumPy gets a whole argument of `forward` that is used as a tensor elsewhere, not its size."""
     parameters = {a.arg for a in function.args.args[1:]}
     given = {a.id for a in call.args if isinstance(a, ast.Name)} & parameters
-    attributes = (n for n in ast.walk(function) if isinstance(n, ast.Attribute) and n.attr in SIZES)
+    attributes = (n for n in walk(function) if isinstance(n, ast.Attribute) and n.attr in SIZES)
     return bool(given & {n.value.id for n in attributes if isinstance(n.value, ast.Name)})
 
 
 def _feeds_another_library(source: Source, call: ast.Call) -> bool:
     """Whether the array goes straight into a call that may have no other form: neither NumPy's nor of this file."""
     around = source.enclosing(call, ast.Call)
-    if around is None or any(part is call for part in ast.walk(around.func)):
+    if around is None or any(part is call for part in walk(around.func)):
         return False
     name = source.qualified_name(around.func) or ""
     return not name.startswith(("numpy.", "torch.")) and called_function(source, around) is None

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from perfaudit.expressions import regex
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
+from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.each_time import runs_each_time, runs_in_any_case
 from perfaudit.static.understanding.elsewhere import Elsewhere, called_each_step, called_from
 from perfaudit.static.understanding.entry import module_classes
@@ -54,7 +55,7 @@ def sync_or_empty_cache_in_loop(source: Source, module: ast.Module) -> Iterator[
         roots = [*(part.root for part in code), *(there.function for there in elsewhere)]
         is_timed = any(_reads_a_clock(root) for root in roots)
         for part in code:
-            for call in ast.walk(part.root):
+            for call in walk(part.root):
                 told = _cost_and_cure(source, call, is_timed) if isinstance(call, ast.Call) else None
                 if told is not None and runs_each_time(source, call, part.root):
                     cost, cure = told
@@ -147,7 +148,7 @@ def _is_stream_sync(source: Source, call: ast.Call) -> bool:
 
 def _reads_a_clock(root: Loop | Function) -> bool:
     """Whether a time is taken in this code: by the host's clock, by events of the device, by a timer or its `tic`."""
-    for call in ast.walk(root):
+    for call in walk(root):
         if not isinstance(call, ast.Call):
             continue
         receiver = call.func.value if isinstance(call.func, ast.Attribute) else None

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import LOOPS, Loop, Source
+from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.branches import branches, exclude_each_other
 from perfaudit.static.understanding.how_often import runs_every_step
 from perfaudit.static.understanding.loaders import passes
@@ -22,7 +23,7 @@ def tensor_grown_in_loop(source: Source, call: ast.Call) -> Iterator[Seen]:
     loop = source.enclosing(call, *LOOPS, within=source.scope(call))
     if name is None or not isinstance(loop, LOOPS) or _has_few_turns(source, loop):
         return
-    if not any(call is node for statement in loop.body for node in ast.walk(statement)):
+    if not any(call is node for statement in loop.body for node in walk(statement)):
         return
     if any(not _is_part_of_growing(source, mention, call) for mention in _mentions(loop, name)):
         return
@@ -52,7 +53,7 @@ def _grown_name(source: Source, call: ast.Call) -> str | None:
 
 
 def _mentions(loop: Loop, name: str) -> list[ast.Name]:
-    return [node for node in ast.walk(loop) if isinstance(node, ast.Name) and node.id == name]
+    return [node for node in walk(loop) if isinstance(node, ast.Name) and node.id == name]
 
 
 def _is_part_of_growing(source: Source, mention: ast.Name, call: ast.Call) -> bool:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfaudit.reading import read_bytes
-from perfaudit.static.call_index import CallIndex, CallShape
 from perfaudit.static.import_graph import FileSet, ImportGraph, numbers_in
 from perfaudit.static.module_names import ModuleNames
 from perfaudit.static.project.asked import Asked
@@ -18,12 +17,12 @@ from perfaudit.static.project.file_facts import FileFacts
 from perfaudit.static.project.first_look import Glance, glance
 from perfaudit.static.project.layout import Layout
 from perfaudit.static.project.neighbours import Neighbours
-from perfaudit.static.project.program_marks import marks_for_program
 from perfaudit.static.project.star_imports import StarImports
 from perfaudit.static.source import Source, read_source
 from perfaudit.static.source.reading import Unreadable, read_text
 
 if TYPE_CHECKING:
+    from perfaudit.static.call_index import CallIndex, CallShape
     from perfaudit.static.uses import Uses
 
 MAX_SOURCES = 8  # neighbours whose trees are kept; one of 100 kB takes 20 MB
@@ -78,6 +77,8 @@ class Project:
     def said_to_program(self, path: str) -> frozenset[str]:
         """What a file says that matters to a script which imports it, besides the marks of a first look."""
         if path not in self._said:
+            from perfaudit.static.project.program_marks import marks_for_program  # only scripts ask for them
+
             seen = self.glance(path)
             try:
                 name = os.path.basename(path)
@@ -143,6 +144,8 @@ class Project:
 
     @cached_property
     def _call_index(self) -> CallIndex:
+        from perfaudit.static.call_index import CallIndex  # only where other files call what a check asks for
+
         return CallIndex(self.files)
 
     @cached_property

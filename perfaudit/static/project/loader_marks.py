@@ -45,7 +45,8 @@ def marks_of_loaders(data: bytes) -> set[str]:
         marks |= {PINNING_ON} if b"True" in values else set()
         marks |= {PINNING_OFF} if b"False" in values else set()
     if any(word in data for word in (b"worker", b"thread", b"pin_mem", b"pin-mem")):
-        marks |= {declares(match[1].decode().replace("-", "_")) for match in _DECLARED.finditer(data)}
+        if b"add_argument(" in data:
+            marks |= {declares(match[1].decode().replace("-", "_")) for match in _DECLARED.finditer(data)}
         marks |= {sets(match[1].decode()) for match in _SET.finditer(data)}
     return marks
 
@@ -62,9 +63,9 @@ def sets(option: str) -> str:
 
 def _marks_of_calls(data: bytes) -> set[str]:
     calls = [match[1] for match in _LOADER_CALL.finditer(data)]
-    values = _PINS_BY_KEY.findall(data)
+    values = _PINS_BY_KEY.findall(data) if b"pin_memory" in data else []
     by_key = bool(values) and set(values) == {b"True"}
-    pinned = [call for call in calls if _PINS.search(call) or (by_key and b"**" in call and b"pin_memory" not in call)]
+    pinned = [call for call in calls if (_PINS.search(call) if b"pin_memory" in call else by_key and b"**" in call)]
     marks = {"pinned loaders"} if pinned else set()
     if len(pinned) < data.count(b"DataLoader("):
         marks.add("pageable loaders")
@@ -80,7 +81,7 @@ def _marks_of_calls(data: bytes) -> set[str]:
 
 def _without_trial(data: bytes) -> bytes:
     """A module of datasets without the block under its main guard that tries them out: no program runs that loader."""
-    guard = _MAIN_GUARD.search(data) if b"__main__" in data else None
+    guard = _MAIN_GUARD.search(data) if b"__main__" in data and b"Dataset" in data else None
     if guard is None or b"Dataset" not in data[: guard.start()]:
         return data
     block = data[guard.end() :].removeprefix(b":")

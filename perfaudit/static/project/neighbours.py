@@ -7,12 +7,12 @@ import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from perfaudit.static.call_index import CallShape
 from perfaudit.static.import_graph import numbers_in
 from perfaudit.static.project.imported_names import MAX_HOPS, ImportedNames
 from perfaudit.static.project.marks import FIRST_LOOK
 
 if TYPE_CHECKING:
+    from perfaudit.static.call_index import CallShape
     from perfaudit.static.source import Source
     from perfaudit.static.uses import Question
 

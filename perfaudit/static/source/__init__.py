@@ -50,14 +50,18 @@ class Source(Imports):
     def _calls_by_last_name(self) -> dict[str, list[ast.Call]]:
         """Calls by the last part of what is called, as written, and of what it stands for where it is an alias."""
         table: dict[str, list[ast.Call]] = {}
+        written: set[str] = set()
         for call in self.nodes(ast.Call):
             if isinstance(call.func, ast.Attribute):
+                written.add(call.func.attr)
                 table.setdefault(self._last_name_meant(call.func), []).append(call)
             elif isinstance(call.func, ast.Name):
                 name = call.func.id
+                written.add(name)
                 target = self.aliases.get(name) or self.subclasses.get(name) or self._name_from_star(name)
                 target = target or self._assigned_aliases.get(name) or name
                 table.setdefault(target.rpartition(".")[2], []).append(call)
+        self._names_lent += table.keys() - written
         return table
 
     def _last_name_meant(self, function: ast.Attribute) -> str:
@@ -79,8 +83,9 @@ class Source(Imports):
 
     @cached_property
     def _names_meant(self) -> str:
-        """What imported names stand for, and the last names of what is called, one a line."""
-        return "\n".join([*self.aliases.values(), *self._calls_by_last_name])
+        """What imported names and the last names of what is called stand for, one a line, where the text spells another name."""
+        assert self.aliases is not None and self._calls_by_last_name is not None, "which both note what is lent"
+        return "\n".join(self._names_lent)
 
     def calls_named(self, pattern: re.Pattern[str]) -> list[ast.Call]:
         """Calls whose last name, as in `_calls_by_last_name`, the pattern finds; each name is searched once."""

@@ -25,6 +25,7 @@ class Imports(Variables):
     def __init__(self, path: str, text: str, neighbours: Neighbours | None = None) -> None:
         super().__init__(path, text)
         self.neighbours = neighbours
+        self._names_lent: list[str] = []  # what imported names stand for that are not spelled so here
 
     @cached_property
     def aliases(self) -> dict[str, str]:
@@ -43,7 +44,10 @@ class Imports(Variables):
         for definition in self.definitions:
             if self.parent(definition) is self.tree and definition.name in found:
                 found[definition.name].add("")
-        return {name: self._torch_name(next(iter(targets))) for name, targets in found.items() if len(targets) == 1}
+        written = {name: next(iter(targets)) for name, targets in found.items() if len(targets) == 1}
+        meant = {name: self._torch_name(target) for name, target in written.items()}
+        self._names_lent += [meant[name] for name, target in written.items() if meant[name] != target]
+        return meant
 
     def _torch_name(self, dotted: str) -> str:
         """The documented name behind an imported one where other files of the project lead to torch, else the name itself."""

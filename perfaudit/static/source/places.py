@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import ast
 import bisect
-import io
 import re
-import tokenize
 from functools import cached_property
+from typing import TYPE_CHECKING
 
+from perfaudit.expressions import regex
 from perfaudit.findings import Location, Span
 from perfaudit.static.source.lines import NEWLINE, line_starts
+from perfaudit.static.source.syntax import walk
 from perfaudit.static.source.tree import Tree
+
+if TYPE_CHECKING:
+    import tokenize
+
+_NO_LINE_END = regex(r"[^\r\n]")
 
 
 class Places(Tree):
@@ -21,19 +27,58 @@ class Places(Tree):
     def code(self) -> str:
         """The text with comments and docstrings blanked: same length, same lines."""
         blank = [self.span(node) for node in self.nodes(ast.Expr) if isinstance(node.value, ast.Constant)]
-        try:
-            for token in tokenize.generate_tokens(io.StringIO(self.text, newline="").readline):
-                if token.type == tokenize.COMMENT:
-                    begin = self._line_starts[token.start[0] - 1] + token.start[1]
-                    blank.append(Span(begin, begin + len(token.string)))
-        except (tokenize.TokenError, SyntaxError, IndexError):
-            return self.text
+        blank += self._comments()
         parts, done = [], 0
         for span in sorted(blank, key=lambda span: span.start):
             if span.start >= done:
-                parts += [self.text[done : span.start], re.sub(r"[^\r\n]", " ", self.text[span.start : span.end])]
+                parts += [self.text[done : span.start], _NO_LINE_END.sub(" ", self.text[span.start : span.end])]
                 done = span.end
         return "".join([*parts, self.text[done:]])
+
+    def _comments(self) -> list[Span]:
+        """From each number sign that stands in no string to the end of its line: a tokenizer takes as long as the parser."""
+        found: list[Span] = []
+        at = self.text.find("#")
+        strings = iter(self._strings if at >= 0 else ())
+        string = next(strings, None)
+        while at >= 0:
+            if string is not None and string.end <= at:
+                string = next(strings, None)
+            elif string is not None and string.start <= at:
+                found += self._comments_between_pieces(string)
+                at = self.text.find("#", string.end)
+            else:
+                end = NEWLINE.search(self.text, at)
+                found.append(Span(at, end.start() if end else len(self.text)))
+                at = self.text.find("#", found[-1].end)
+        return found
+
+    @property
+    def _strings(self) -> list[Span]:
+        """Where strings stand, in order; of strings side by side, and of one with strings inside, the whole."""
+        joined = [
+            node for name in ("JoinedStr", "TemplateStr") for node in self.nodes(getattr(ast, name, ast.JoinedStr))
+        ]
+        inside = {id(part) for node in joined for part in walk(node) if part is not node}
+        texts = [node for node in self.nodes(ast.Constant) if isinstance(node.value, (str, bytes))]
+        return sorted({self.span(node) for node in (*joined, *texts) if id(node) not in inside})
+
+    def _comments_between_pieces(self, string: Span) -> list[Span]:
+        """The comments between strings that stand side by side, on lines of their own."""
+        text = self.text[string.start : string.end]
+        quotes = text.lstrip("rRbBuUfFtT")[:3]
+        is_one = quotes in ('"""', "'''") and text.index(quotes, text.index(quotes) + 3) == len(text) - 3
+        if is_one or ("\n" not in text and "\r" not in text):
+            return []
+        return self.comments_in(string)
+
+    def comments_in(self, span: Span) -> list[Span]:
+        """The comments inside an expression that begins and ends at this span."""
+        if "#" not in self.text[span.start : span.end]:
+            return []
+        from token import COMMENT
+
+        return [place for token, place in self.tokens(span) if token.type == COMMENT]
 
     def says(self, pattern: re.Pattern[str]) -> bool:
         """Whether the pattern is found in the code, comments and docstrings left aside; cheap where it is nowhere."""
@@ -106,6 +151,9 @@ class Places(Tree):
 
         The text between is tokenised alone, so it must be one whole expression, argument list or bracket.
         """
+        import io
+        import tokenize  # few files have to be taken apart
+
         text = self.text[span.start : span.end]
         starts = [0, *(match.end() for match in NEWLINE.finditer(text))]
         found = []

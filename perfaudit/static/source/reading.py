@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import codecs
-import io
-import re
-import tokenize
 from pathlib import Path
 
 from perfaudit.errors import refusal
+from perfaudit.expressions import regex
 from perfaudit.reading import TooLarge, read_bytes
 
 MAX_BYTES = 4 << 20  # a generated 13 MB list costs ast.parse 6 s and 1.8 GB; no hand-written file comes near 4 MiB
 # Codecs of packages that read UTF-8 and let older Pythons run newer syntax, which the parser of this one knows.
-_NEWER_SYNTAX = re.compile(rb"[ \t\f]*#.*?coding[:=][ \t]*future[-_](?:fstrings|annotations)\b")
+_NEWER_SYNTAX = regex(rb"[ \t\f]*#.*?coding[:=][ \t]*future[-_](?:fstrings|annotations)\b")
 SLOW_CODECS = {"punycode", "idna"}  # 200 kB in the first take 14 s, four times as long for twice as much
 
 
@@ -40,8 +38,13 @@ def decode_source(data: bytes) -> tuple[str, str]:
     if b"\0" in data:
         raise Unreadable("binary: it holds null bytes")
     try:
+        if b"coding" not in b"".join(data.split(b"\n", 2)[:2]) and not data.startswith(codecs.BOM_UTF8):  # most files
+            return data.decode("utf-8"), "utf-8"
         if any(_NEWER_SYNTAX.match(line) for line in data[:500].splitlines()[:2]):
             return data.decode("utf-8"), "utf-8"
+        import io
+        import tokenize
+
         encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
         if codecs.lookup(encoding).name in SLOW_CODECS:
             raise Unreadable(f"in {encoding}, an encoding for names of domains and no text of a program")

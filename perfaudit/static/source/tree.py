@@ -9,31 +9,9 @@ from functools import cached_property
 from typing import TypeVar
 
 from perfaudit.static.source.reading import Unreadable
-from perfaudit.static.source.syntax import Function
+from perfaudit.static.source.syntax import Function, child_fields
 
 N = TypeVar("N", bound=ast.AST)
-# Fields that hold texts, numbers and marks; what is asked of operators is asked of the node that has them.
-_NOT_CHILDREN = {
-    *(
-        "arg",
-        "attr",
-        "conversion",
-        "ctx",
-        "id",
-        "is_async",
-        "kind",
-        "kwd_attrs",
-        "level",
-        "module",
-        "op",
-        "ops",
-        "rest",
-    ),
-    *("simple", "str", "type_comment", "type_ignores"),
-}
-_CHILD_FIELDS: dict[type, tuple[str, ...]] = {
-    **dict.fromkeys((ast.Constant, ast.Name, ast.alias, ast.Global, ast.Nonlocal, ast.MatchSingleton), ())
-}
 _SCOPES = {ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef}
 
 
@@ -71,10 +49,7 @@ class Tree:
                 note, names = known[kind]
             except KeyError:
                 bucket = self._by_type[kind] = []
-                if kind not in _CHILD_FIELDS:
-                    fields = (name for name in reversed(kind._fields) if name not in _NOT_CHILDREN)
-                    _CHILD_FIELDS[kind] = tuple(fields)
-                note, names = known[kind] = bucket.append, _CHILD_FIELDS[kind]
+                note, names = known[kind] = bucket.append, child_fields(kind)[::-1]
             note(node)
             for name in names:
                 value = getattr(node, name)

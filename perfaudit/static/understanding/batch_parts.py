@@ -7,6 +7,7 @@ import functools
 from typing import NamedTuple
 
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
+from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.called_functions import callers
 from perfaudit.static.understanding.loaders import (
     COMPREHENSIONS,
@@ -103,7 +104,7 @@ def _named_part(source: Source, name: ast.Name, depth: int) -> Part | None:
     for ancestor in source.ancestors(name):
         if isinstance(ancestor, COMPREHENSIONS):
             for generator in ancestor.generators:
-                if any(n.id == name.id for n in ast.walk(generator.target) if isinstance(n, ast.Name)):
+                if any(n.id == name.id for n in walk(generator.target) if isinstance(n, ast.Name)):
                     return _element(source, generator.target, generator.iter, name.id, depth)
         if isinstance(ancestor, (*FUNCTIONS, ast.Lambda)):
             break
@@ -147,7 +148,7 @@ def _bound_part(source: Source, binding: ast.Name, name: str, depth: int) -> Par
         own = [item for item in known if item.loop is statement]
         if not own:
             return _element(source, statement.target, statement.iter, name, depth)
-        of_batch = next((item for item in own if any(node is binding for node in ast.walk(item.batch))), None)
+        of_batch = next((item for item in own if any(node is binding for node in walk(item.batch))), None)
         return Part(of_batch.loaders, statement, ()) if of_batch is not None else None
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
         return None
@@ -197,7 +198,7 @@ def _what_is_iterated(source: Source, iterator: ast.expr | None, depth: int = 3)
 @functools.lru_cache(maxsize=4)
 def unseen_takes(source: Source) -> tuple[ast.Call, ...]:
     """The `next(self.batches)` of training loops, of an attribute that a function of another file gives: it shows no loader."""
-    inside = {id(node) for step in step_loops(source) for node in ast.walk(step.loop)}
+    inside = {id(node) for step in step_loops(source) for node in walk(step.loop)}
     return tuple(
         call
         for call in source.nodes(ast.Call)

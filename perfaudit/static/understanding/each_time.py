@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
-from perfaudit.static.source.syntax import lies_in
+from perfaudit.static.source.syntax import lies_in, walk
 from perfaudit.static.understanding.backward import updates_weights
 from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.names import dotted_name, last_name
@@ -109,7 +109,7 @@ def _may_leave(source: Source, statement: ast.stmt) -> bool:
     That is a parameter without gradient, or an item that is None.
     """
     leaves = (ast.Return, ast.Continue, ast.Break)
-    if not any(isinstance(node, leaves) for node in ast.walk(statement)):
+    if not any(isinstance(node, leaves) for node in walk(statement)):
         return False
     match statement:
         case ast.If(test=ast.Compare(left=ast.Attribute(attr="grad"), ops=[ast.Is()])):
@@ -236,8 +236,8 @@ def _is_loop_target(source: Source, node: ast.AST) -> bool:
 def _is_steady(source: Source, test: ast.expr, within: Loop | Function) -> bool:
     """Whether a condition has one outcome in all iterations: nothing in it is set inside, counted or computed."""
     changing = _bound_inside(within)
-    given = {a.arg for a in ast.walk(within.args) if isinstance(a, ast.arg)} if isinstance(within, FUNCTIONS) else set()
-    for part in ast.walk(test):
+    given = {a.arg for a in walk(within.args) if isinstance(a, ast.arg)} if isinstance(within, FUNCTIONS) else set()
+    for part in walk(test):
         if isinstance(part, ast.Call) and last_name(part.func) not in _STEADY_CALLS:
             return False
         if isinstance(part, (ast.NamedExpr, ast.Await)) or dotted_name(part) in changing:
@@ -260,6 +260,6 @@ def _asks_what_is_given(source: Source, name: ast.Name) -> bool:
 @functools.lru_cache(maxsize=4)  # asked for every condition on the way to every node of one loop
 def _bound_inside(within: Loop | Function) -> frozenset[str]:
     """Names and attribute chains that are assigned inside a loop or a function."""
-    stores = [n for n in ast.walk(within) if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Store)]
-    inner = {id(n) for part in ast.walk(within) if isinstance(part, ast.comprehension) for n in ast.walk(part.target)}
+    stores = [n for n in walk(within) if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Store)]
+    inner = {id(n) for part in walk(within) if isinstance(part, ast.comprehension) for n in walk(part.target)}
     return frozenset(dotted_name(node) for node in stores if id(node) not in inner) - {""}

@@ -6,6 +6,7 @@ import ast
 
 from perfaudit.expressions import regex
 from perfaudit.static.source import LOOPS, Loop, Source
+from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.evaluation import EVALUATION_NAME
 from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.step_loops import StepLoop, is_over_written_values
@@ -22,10 +23,8 @@ def counts_epochs(loop: Loop) -> bool:
     counted = (
         loop.iter.args if isinstance(loop.iter, ast.Call) and last_name(loop.iter.func) in ("range", "trange") else []
     )
-    limits = {
-        last_name(node).lower() for limit in counted for node in ast.walk(limit)
-    }  # not what a bar shows beside it
-    return any(_EPOCH.search(last_name(node).lower()) for node in ast.walk(loop.target)) or any(
+    limits = {last_name(node).lower() for limit in counted for node in walk(limit)}  # not what a bar shows beside it
+    return any(_EPOCH.search(last_name(node).lower()) for node in walk(loop.target)) or any(
         _EPOCHS.search(name) for name in limits
     )
 
@@ -41,10 +40,10 @@ def takes_few_long_steps(source: Source, step: StepLoop) -> bool:
         return False
     if _last_epoch(step.loop) < _FEW_STEPS or source.calls("torch.optim.LBFGS"):
         return True
-    inside = [node for root in (step.loop, *step.helpers) for part in root.body for node in ast.walk(part)]
+    inside = [node for root in (step.loop, *step.helpers) for part in root.body for node in walk(part)]
     if any(isinstance(node, LOOPS) and not is_over_written_values(node) for node in inside):
         return True
-    called = (last_name(node.func) for part in step.loop.body for node in ast.walk(part) if isinstance(node, ast.Call))
+    called = (last_name(node.func) for part in step.loop.body for node in walk(part) if isinstance(node, ast.Call))
     return any(EVALUATION_NAME.search(name.lower()) for name in called)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from perfaudit.static.source import FUNCTIONS, Source
+from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.devices import changes_default_device, moves_to_device
 from perfaudit.static.understanding.step_code import step_code
 from perfaudit.static.understanding.step_loops import StepLoop
@@ -21,7 +22,7 @@ def trains_on_host(source: Source, step: StepLoop) -> bool:
 
     Such are tutorials that train on the CPU first and show `net.to(device)` afterwards.
     """
-    nodes = [node for code in step_code(source, step) for node in ast.walk(code.root)]
+    nodes = [node for code in step_code(source, step) for node in walk(code.root)]
     calls = [node for node in nodes if isinstance(node, ast.Call)]
     if any(moves_to_device(source, call) or _names_device(call) for call in calls) or changes_default_device(source):
         return False
@@ -54,7 +55,7 @@ def _builds_on_host(source: Source, binding: ast.AST) -> bool:
     made = source.lookup(value.func) if isinstance(value.func, ast.Name) else []
     if not made or not all(isinstance(definition, ast.ClassDef) for definition in made):
         return False
-    inside = [node for definition in made for node in ast.walk(definition) if isinstance(node, ast.Call)]
+    inside = [node for definition in made for node in walk(definition) if isinstance(node, ast.Call)]
     return not any(moves_to_device(source, call) or _names_device(call) for call in inside)
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.source import FUNCTIONS, Function, Source
+from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.called_functions import assigned_once, called_function, callers
 from perfaudit.static.understanding.generators import iterable_behind
 from perfaudit.static.understanding.names import dotted_name, last_name
@@ -111,7 +112,7 @@ def perhaps_passes(source: Source) -> tuple[Pass, ...]:
 def _unseen(source: Source, comes: Callable[[Source, ast.expr], bool]) -> tuple[Pass, ...]:
     training = [step.loop for step in step_loops(source)]
     functions = {id(function) for loop in training if (function := source.enclosing(loop, *FUNCTIONS)) is not None}
-    inside = {id(node) for loop in training for node in ast.walk(loop)}
+    inside = {id(node) for loop in training for node in walk(loop)}
     more = [
         n for n in source.nodes(ast.For) if id(n) not in inside and id(source.enclosing(n, *FUNCTIONS)) in functions
     ]
@@ -348,7 +349,7 @@ def seen_by_caller(source: Source, over: ast.expr, function: Function, call: ast
 
     None where the call passes nothing that can be read.
     """
-    for name in [n for n in ast.walk(over) if isinstance(n, ast.Name)]:
+    for name in [n for n in walk(over) if isinstance(n, ast.Name)]:
         for binding in source.lookup(name):
             if isinstance(binding, ast.arg) and source.parent(source.parent(binding) or binding) is function:
                 value = argument_for(source, call, function, binding) if binding.arg != "self" else over

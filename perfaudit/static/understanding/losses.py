@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
+from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.backward import backward_calls, losses_handed_over
 from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.names import dotted_name, last_name
@@ -34,7 +35,7 @@ def loss_names(source: Source, root: Loop | Function, given_back: Iterable[ast.e
     """
     assigned: dict[str, list[ast.expr]] = {}
     added: dict[str, list[ast.expr]] = {}
-    for node in ast.walk(root):
+    for node in walk(root):
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
             target = node.targets[0]
             assigned.setdefault(key(target), []).append(node.value)
@@ -110,7 +111,7 @@ def _handed_to_backward(source: Source, root: Loop | Function) -> Iterator[ast.e
         if function is not None and function is not own:
             terms = summands(source, backward_operand(source, call))
             given.setdefault(id(function), set()).update(key(term) for term in terms)
-    for node in ast.walk(root) if given else ():
+    for node in walk(root) if given else ():
         function = called_function(source, node) if isinstance(node, ast.Call) else None
         if isinstance(node, ast.Call) and function is not None and id(function) in given:
             for name, argument in arguments_of(node, function):

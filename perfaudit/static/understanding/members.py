@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from perfaudit.expressions import regex
 from perfaudit.static.source import Source
+from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.values import assigned_value
 
@@ -87,7 +88,7 @@ def _is_other_text(source: Source, constant: ast.Constant) -> bool:
 @lru_cache(maxsize=8)
 def opens_itself(source: Source, definition: ast.ClassDef) -> bool:
     """Whether the class reaches its layers otherwise than by name: its children in a loop, or a computed name."""
-    for node in ast.walk(definition):
+    for node in walk(definition):
         is_open = isinstance(node, ast.Attribute) and node.attr in ("children", "named_children", "_modules")
         if isinstance(node, ast.Attribute) and is_open and is_own(node) and not _is_for_initialising(source, node):
             return True

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
+from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.called_functions import calls_of_functions
 from perfaudit.static.understanding.each_time import runs_each_time
 from perfaudit.static.understanding.evaluation import EVALUATION_NAME
@@ -84,5 +85,5 @@ def evaluates(step: StepLoop, root: Loop | Function) -> bool:
     """Whether a function that a training loop calls is no part of the step: it evaluates or draws samples."""
     if not isinstance(root, FUNCTIONS) or any(root is helper for helper in step.helpers):
         return False
-    called = {last_name(node.func) for node in ast.walk(root) if isinstance(node, ast.Call)}
+    called = {last_name(node.func) for node in walk(root) if isinstance(node, ast.Call)}
     return "eval" in called or bool(EVALUATION_NAME.search(root.name.lower()))

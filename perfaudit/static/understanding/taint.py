@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
+from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.device_calls import (
     is_text,
@@ -83,7 +84,7 @@ def values_elsewhere(there: Elsewhere, kind_of: Callable[[ast.expr], Kind]) -> R
 
 def _seeds(source: Source, root: Loop | Function, given_back: Iterable[ast.expr] = ()) -> dict[str, Kind]:
     """What the backward pass says of names, less the inputs of the loss that come from the loader and are moved here."""
-    moved = {name for node in ast.walk(root) for name in _names_moved(node)}
+    moved = {name for node in walk(root) for name in _names_moved(node)}
     return {
         name: Kind.TENSOR if sure else Kind.MAYBE
         for name, sure in loss_names(source, root, given_back).items()
@@ -127,7 +128,7 @@ def _before(source: Source, loop: Loop) -> dict[str, Value]:
             if earlier is statement:
                 break
             reader.statement(earlier)
-    again = {key(node) for node in ast.walk(loop) if isinstance(getattr(node, "ctx", None), ast.Store)}
+    again = {key(node) for node in walk(loop) if isinstance(getattr(node, "ctx", None), ast.Store)}
     return {n: v for n, v in reader.names.items() if n not in again or whole(v) is Kind.TENSOR}
 
 
@@ -420,7 +421,7 @@ class _Reader:
         unread = Kind.MAYBE if given >= Kind.MAYBE else Kind.UNKNOWN
         if any(known is function for known in self.stack) or len(self.stack) >= _MAX_DEPTH:
             return unread
-        is_generator = any(isinstance(n, (ast.Yield, ast.YieldFrom)) for n in ast.walk(function))
+        is_generator = any(isinstance(n, (ast.Yield, ast.YieldFrom)) for n in walk(function))
         if is_generator or len(self.followed) >= _MAX_FOLLOWED:
             return unread
         self.followed.append(function)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from perfaudit.expressions import regex
+from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.step_loops import StepLoop
 
@@ -13,7 +14,7 @@ _UPDATE = regex(r"optim|sgd|adam|scaler|trainer|(^|_)update_?(param|weight|net|m
 
 def updates_anything(step: StepLoop) -> bool:
     """Whether anything updates weights: a loop that only looks for gradients, such as an attack, has no steps."""
-    nodes = [node for root in (step.loop, *step.helpers) for node in ast.walk(root)]
+    nodes = [node for root in (step.loop, *step.helpers) for node in walk(root)]
     if any(_UPDATE.search(last_name(node).lower()) for node in nodes):
         return True
     if any(isinstance(node, ast.Call) and last_name(node.func) == "step" for node in nodes):
@@ -23,11 +24,11 @@ def updates_anything(step: StepLoop) -> bool:
         return True
     descents = [n.value for n in nodes if isinstance(n, ast.AugAssign) and isinstance(n.op, ast.Sub)]
     descents += [a for n in nodes if isinstance(n, ast.Call) and last_name(n.func) == "sub_" for a in n.args]
-    return any("grad" in (found := {last_name(n) for n in ast.walk(v)}) and "sign" not in found for v in descents)
+    return any("grad" in (found := {last_name(n) for n in walk(v)}) and "sign" not in found for v in descents)
 
 
 def looks_for_gradients(step: StepLoop) -> bool:
     """Whether a loop updates nothing and reads a gradient, as an attack or the search for a bound does."""
-    nodes = (node for root in (step.loop, *step.helpers) for node in ast.walk(root))
+    nodes = (node for root in (step.loop, *step.helpers) for node in walk(root))
     reads = any(isinstance(n, ast.Attribute) and n.attr == "grad" and isinstance(n.ctx, ast.Load) for n in nodes)
     return reads and not updates_anything(step)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+from pathlib import Path
 
 import pytest
 
 from perfaudit.static.source import Source
+from perfaudit.static.source.syntax import walk
 
 
 def call_of(source: Source, name: str = "call") -> ast.Call:
@@ -58,3 +60,40 @@ def test_code_without_comments_and_docstrings() -> None:
     text = 'def f():\r\n    """fp16"""\r\n    x = "# ü"  # fp16\r\n    return x\r\n'
     code = Source("a.py", text).code
     assert code == text.replace('"""fp16"""', " " * 10).replace("# fp16", " " * 6)
+
+
+@pytest.mark.parametrize(
+    ("text", "comments"),
+    [
+        ("x = 1  # one", ["# one"]),
+        ("# first\rx = 1  # second\r\n# third", ["# first", "# second", "# third"]),
+        ("x = '#'  # '#'", ["# '#'"]),
+        ("x = '''\n# in it\n'''  # out", ["# out"]),
+        ('x = rb"""#"""\n# out', ["# out"]),
+        ("x = ('a'  # between\n     'b#')", ["# between"]),
+        ("x = ('''a\n#'''\n     # between\n     '''b''')", ["# between"]),
+        ("x = f'{y[\"#\"]}#'  # out", ["# out"]),
+        ("x = f'''\n# {y}\n'''  # out", ["# out"]),
+        ("x = (f'{y}#'  # between\n     f'{z}')  # out", ["# between", "# out"]),
+        ("x = 'é#'; y = 'ü'  # ä", ["# ä"]),
+        ("x = 'a\\\n#'  # out", ["# out"]),
+    ],
+)
+def test_comments_are_what_no_string_holds(text: str, comments: list[str]) -> None:
+    code = Source("a.py", text).code
+    blank = [n for n, (before, after) in enumerate(zip(text, code, strict=True)) if before != after]
+    expected = text
+    for comment in comments:
+        expected = expected.replace(comment, " " * len(comment))
+    assert code == expected
+    assert blank
+
+
+def test_a_walk_meets_the_nodes_of_ast_in_its_order() -> None:
+    text = (Path(ast.__file__)).read_text(encoding="utf-8")
+    tree = ast.parse(text + "\nmatch x:\n    case {'a': [1, *y], **z} | A(b=None) if not c: pass\n")
+    left_out = (ast.expr_context, ast.operator, ast.boolop, ast.unaryop, ast.cmpop)
+    expected = [node for node in ast.walk(tree) if not isinstance(node, left_out)]
+    met = list(walk(tree))
+    assert len(met) == len(expected)
+    assert all(one is other for one, other in zip(met, expected, strict=True))

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple, TypeGuard
 
+from perfaudit.records import record
 from perfaudit.static.checks.conv_bias_before_norm.layer_rows import DESCRIPTIVE, SEQUENTIAL, Row, arguments, rows
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
+from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.branches import Path, Where, branches, exclude_each_other, leaves_between
 from perfaudit.static.understanding.members import attributes, is_own, may_be_of, opens_itself, texts
 from perfaudit.static.understanding.values import assigned_value
@@ -165,7 +166,7 @@ def _exclude_one_another(paths: list[Path]) -> bool:
 # ---- layers that a class calls in turn -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _Slot:
     """Where a called layer is kept: an attribute of `self`, or a list there with the text that says which element."""
 
@@ -247,7 +248,7 @@ def _slot(source: Source, callee: ast.expr, depth: int = 2) -> _Slot | None:
     if len(bindings) > 1:  # the variable of the loop around, if other loops have one of the same name
         around = source.enclosing(callee, ast.For)
         bindings = [b for b in bindings if around is not None and any(a is around for a in source.ancestors(b))]
-        if around is None or not any(n is b for b in bindings for n in ast.walk(around.target)):
+        if around is None or not any(n is b for b in bindings for n in walk(around.target)):
             return None
     if len(bindings) != 1:
         return None
@@ -384,7 +385,7 @@ def _own_names(source: Source, function: ast.AST) -> dict[str, list[ast.Name]]:
     """Every mention of each variable that no function inside this one mentions, by name."""
     table: dict[str, list[ast.Name]] = {}
     shared = set()
-    for node in ast.walk(function):
+    for node in walk(function):
         if isinstance(node, ast.Name):
             table.setdefault(node.id, []).append(node)
             if source.scope(node) is not function:
@@ -393,7 +394,7 @@ def _own_names(source: Source, function: ast.AST) -> dict[str, list[ast.Name]]:
 
 
 def _mentions(node: ast.AST, name: str, kind: type[ast.expr_context] = ast.expr_context) -> list[ast.Name]:
-    return [n for n in ast.walk(node) if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, kind)]
+    return [n for n in walk(node) if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, kind)]
 
 
 def _is_rebound(statement: ast.stmt, name: str) -> bool:

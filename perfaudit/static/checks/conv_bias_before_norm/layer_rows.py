@@ -6,8 +6,8 @@ What cannot be read is None in the row; what is done to a list and not followed 
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass, field
 
+from perfaudit.records import field, record
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
 from perfaudit.static.understanding.branches import Branch, branches
 from perfaudit.static.understanding.members import attributes, is_own, is_super, may_be_of
@@ -165,7 +165,7 @@ def _added_row(source: Source, call: ast.Call) -> Row | None:
 # ---- lists that become a Sequential --------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class _Life:
     """A variable from the statement that binds it to a list or a Sequential until the next that binds it."""
 

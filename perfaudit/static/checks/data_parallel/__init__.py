@@ -5,8 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from perfaudit.static.checks.data_parallel.program import Refused
-from perfaudit.static.checks.data_parallel.ranks import launcher, patch, title
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.defaults import default, written_default
@@ -37,6 +35,9 @@ def derived_data_parallel(source: Source, module: ast.Module) -> Iterator[Seen]:
 
 
 def _check_call(source: Source, call: ast.Call) -> Iterator[Seen]:
+    from perfaudit.static.checks.data_parallel.program import Refused  # most files have no such call
+    from perfaudit.static.checks.data_parallel.ranks import launcher, patch, title
+
     if only_evaluates(source, call) or _runs_without_cuda(source, call):
         return
     is_function = (source.qualified_name(call.func) or "").endswith(".data_parallel")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
 
+from perfaudit.records import record
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
 from perfaudit.static.understanding.backward import backward_calls, losses_handed_over
 from perfaudit.static.understanding.called_functions import called_function, callers
@@ -26,7 +26,7 @@ class Refused(Exception):
     """Why a script gets no patch, as the end of a sentence: "no patch: …"."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Program:
     """A script that trains one wrapped model over one loader.
 

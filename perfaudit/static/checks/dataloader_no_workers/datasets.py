@@ -9,6 +9,7 @@ from perfaudit.expressions import regex
 from perfaudit.static.checks.dataloader_no_workers.samples import Found, class_of_samples, method_of, only_looks_up
 from perfaudit.static.project.neighbours import Neighbours
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
+from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.called_functions import assigned_once, called_function
 from perfaudit.static.understanding.devices import device_text, moves_to_device
 from perfaudit.static.understanding.loaders import given_to
@@ -85,7 +86,7 @@ def _reachable_nodes(source: Source, call: ast.Call) -> tuple[ast.AST, ...]:
         new = []
         for root in edge:
             if id(root) not in nodes:
-                new += [node for node in ast.walk(root) if id(node) not in nodes]
+                new += [node for node in walk(root) if id(node) not in nodes]
                 nodes.update((id(node), node) for node in new)
         asked = {_key(n): n for n in new if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Load)}
         edge = [definition for node in asked.values() for definition in _definitions(source, node)]
@@ -345,7 +346,7 @@ def writes_to_itself(source: Source, dataset: ast.expr) -> str:
     """
     definition = local_class(source, dataset)
     items = [s for s in definition.body if isinstance(s, FUNCTIONS) and s.name == "__getitem__"] if definition else []
-    for node in (n for item in items for n in ast.walk(item)):
+    for node in (n for item in items for n in walk(item)):
         written: ast.AST | None = None
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
             written = node
@@ -357,7 +358,7 @@ def writes_to_itself(source: Source, dataset: ast.expr) -> str:
         if not name.startswith("self."):
             continue
         tests = [a.test for a in source.ancestors(node) if isinstance(a, ast.If)]
-        if not any(last_name(n) == last_name(written) for t in tests for n in ast.walk(t)):  # type: ignore[arg-type]
+        if not any(last_name(n) == last_name(written) for t in tests for n in walk(t)):  # type: ignore[arg-type]
             return name
     return ""
 
@@ -372,7 +373,7 @@ def draws_from_own_generator(source: Source, dataset: ast.expr) -> str:
     for item in definition.body if definition else ():
         if not isinstance(item, FUNCTIONS) or item.name != "__getitem__":
             continue
-        for node in ast.walk(item):
+        for node in walk(item):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 name = dotted_name(node.func.value)
                 if name.startswith("self.") and _GENERATOR.search(name) and node.func.attr in _DRAWS:
@@ -386,7 +387,7 @@ def keeps_file_open(source: Source, dataset: ast.expr) -> bool:
     definition = local_class(source, dataset)
     inside, definition = (source, definition) if definition is not None or found is None else found[0]
     init = method_of(definition, "__init__") if definition is not None else None
-    for node in ast.walk(init) if init else ():
+    for node in walk(init) if init else ():
         if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, ast.Store):
             continue
         value = assigned_value(inside, node)

@@ -14,6 +14,7 @@ from perfaudit.static.checks.ema_per_parameter_loop.same_structure import have_s
 from perfaudit.static.checks.ema_per_parameter_loop.walks import WALKS, is_of_optimizer, walks_parameters
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
+from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.averages import SAME_VALUE, Polynomial, Values, may_mix_types, mixture, same_value
 from perfaudit.static.understanding.how_often import runs_every_step
 from perfaudit.static.understanding.members import attributes, is_own
@@ -140,7 +141,7 @@ def _numbers_set(source: Source, node: ast.expr) -> list[ast.expr]:
 def _has_foreach_path(source: Source, loop: ast.For) -> bool:
     """Whether the function does it with lists as well: then the loop is the fallback."""
     function = source.enclosing(loop, *FUNCTIONS) or source.tree
-    names = (dotted_name(n) for n in ast.walk(function) if isinstance(n, (ast.Name, ast.Attribute)))
+    names = (dotted_name(n) for n in walk(function) if isinstance(n, (ast.Name, ast.Attribute)))
     return any("foreach" in name for name in names)
 
 
@@ -153,7 +154,7 @@ class _Body:
         self.written: dict[str, bool] = {}  # averages in question: whether they are rebound
         self.whole_body = not loop.orelse
         self.loop = loop
-        nodes = [n for part in (loop.target, *loop.body) for n in ast.walk(part)]
+        nodes = [n for part in (loop.target, *loop.body) for n in walk(part)]
         self.bound = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
 
     def average(self) -> Average | None:
@@ -207,9 +208,7 @@ class _Body:
         value = self.values.known.get(key, {})
         mixed, is_replaced = mixture(value, key), False
         if mixed is None and key in operands and _is_loaded_into_what_is_walked(self.source, self.loop, operands[key]):
-            items = {
-                n.id for n in ast.walk(self.loop.target) if isinstance(n, ast.Name)
-            }  # of the state that is replaced
+            items = {n.id for n in walk(self.loop.target) if isinstance(n, ast.Name)}  # of the state that is replaced
             key = next((o for term in value for o in term if o in items), key)
             mixed = mixture(value, key)
             is_replaced = True
@@ -230,22 +229,23 @@ class _Body:
     def _varies(self, key: str) -> bool:
         """Whether an operand is another one in each round of the loop."""
         operand = self.values.operands.get(key)
-        return any(isinstance(n, ast.Name) and n.id in self.bound for n in ast.walk(operand)) if operand else False
+        return any(isinstance(n, ast.Name) and n.id in self.bound for n in walk(operand)) if operand else False
 
 
 def _is_loaded_into_what_is_walked(source: Source, loop: ast.For, target: ast.expr) -> bool:
     """Whether new values go into a dict that the module whose state the loop walks is given: `teacher.load_state_dict(new)`."""
     new = dotted_name(target.value) if isinstance(target, ast.Subscript) else ""
     function = source.enclosing(loop, *FUNCTIONS)
-    if not new or function is None:
+    if not new or function is None or "load_state_dict" not in source.text:
         return False
-    walked = {dotted_name(n.value) for n in ast.walk(loop.iter) if isinstance(n, ast.Attribute) and n.attr in WALKS}
-    loads = (n for n in ast.walk(function) if isinstance(n, ast.Call) and last_name(n.func) == "load_state_dict")
+    walked = {dotted_name(n.value) for n in walk(loop.iter) if isinstance(n, ast.Attribute) and n.attr in WALKS}
     return any(
         isinstance(call.func, ast.Attribute)
+        and call.func.attr == "load_state_dict"
         and dotted_name(call.func.value) in walked - {""}
         and any(dotted_name(argument) == new for argument in call.args)
-        for call in loads
+        and any(ancestor is function for ancestor in source.ancestors(call))
+        for call in source.nodes(ast.Call)
     )
 
 
@@ -281,7 +281,7 @@ def _fix(source: Source, loop: ast.For, average: Average) -> Proposal | None:
     old, new = _root(average.average), _root(average.new)
     if pairs is None or not average.whole_body or old is None or new is None or {old, new} != set(pairs):
         return None
-    if any(isinstance(node, (ast.NamedExpr, ast.Yield, ast.YieldFrom, ast.Await)) for node in ast.walk(loop)):
+    if any(isinstance(node, (ast.NamedExpr, ast.Yield, ast.YieldFrom, ast.Await)) for node in walk(loop)):
         return None  # none of them may stand in the lists
     if may_mix_types(source) or _read_elsewhere(source, loop) or not _pair_up(source, loop, pairs):
         return None
@@ -358,7 +358,7 @@ def _pair_up(source: Source, loop: ast.For, pairs: dict[str, ast.Call]) -> bool:
 
 def _read_elsewhere(source: Source, loop: ast.For) -> bool:
     """Whether a loop variable is read outside the loop, other than where another loop binds it."""
-    for target in [n for n in ast.walk(loop.target) if isinstance(n, ast.Name)]:
+    for target in [n for n in walk(loop.target) if isinstance(n, ast.Name)]:
         for use in source.uses_of(target, target.id):
             if not any(a is loop or _binds(a, use.id) for a in source.ancestors(use)):
                 return True
@@ -368,4 +368,4 @@ def _read_elsewhere(source: Source, loop: ast.For) -> bool:
 def _binds(node: ast.AST, name: str) -> bool:
     targets = [node.target] if isinstance(node, (ast.For, ast.comprehension)) else []
     targets += [generator.target for generator in getattr(node, "generators", [])]
-    return any(isinstance(n, ast.Name) and n.id == name for target in targets for n in ast.walk(target))
+    return any(isinstance(n, ast.Name) and n.id == name for target in targets for n in walk(target))

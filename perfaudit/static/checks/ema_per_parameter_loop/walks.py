@@ -7,6 +7,7 @@ import re
 
 from perfaudit.expressions import regex
 from perfaudit.static.source import Source
+from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.loaders import given_to
 from perfaudit.static.understanding.members import attributes
@@ -26,7 +27,7 @@ def walks_parameters(source: Source, iterable: ast.expr) -> bool:
     if is_of_optimizer(source, iterable):
         return True
     has_walks = not WALKS.isdisjoint(attributes(source))
-    for node in ast.walk(iterable) if has_walks else ():
+    for node in walk(iterable) if has_walks else ():
         if isinstance(node, ast.Name) and _stands_for_walk(source, node):
             return True
         if isinstance(node, ast.Attribute) and node.attr in WALKS:
@@ -37,7 +38,7 @@ def walks_parameters(source: Source, iterable: ast.expr) -> bool:
         # A method that chains parameters and buffers.
         function = called_function(source, iterable) if has_walks else None
         if function is not None:
-            return any(isinstance(n, ast.Attribute) and n.attr in WALKS for n in ast.walk(function))
+            return any(isinstance(n, ast.Attribute) and n.attr in WALKS for n in walk(function))
     if isinstance(iterable, ast.Call) and isinstance(iterable.func, ast.Name) and iterable.func.id == "zip":
         return len(iterable.args) == 2 and all(PARAMETER_LIST.search(ast.unparse(a)) for a in iterable.args)
     return False
@@ -63,7 +64,7 @@ def _stands_for_walk(source: Source, name: ast.Name) -> bool:
     made = [value] if value is not None else given or []
     return bool(made) and all(
         isinstance(part, (ast.Call, ast.IfExp, ast.ListComp))
-        and any(isinstance(n, ast.Attribute) and n.attr in WALKS for n in ast.walk(part))
+        and any(isinstance(n, ast.Attribute) and n.attr in WALKS for n in walk(part))
         for part in made
     )
 

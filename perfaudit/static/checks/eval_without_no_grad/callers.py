@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from perfaudit.expressions import regex
+from perfaudit.records import record
 from perfaudit.static.checks.eval_without_no_grad.surroundings import gradients_may_be_off
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
 from perfaudit.static.understanding.called_functions import called_function
@@ -25,7 +25,7 @@ class CallsElsewhere(NamedTuple):
     off: str
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _Calls:
     """Whether a file calls one of these functions or methods, with gradients on or where they may be off."""
 
@@ -46,7 +46,7 @@ class _Calls:
                 yield call
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class CallsInLoops:
     """Whether a file calls a method of this name with arguments in a loop: it has none of that name itself."""
 

@@ -17,6 +17,7 @@ from perfaudit.static.checks.eval_without_no_grad.model_runs import records_grap
 from perfaudit.static.checks.eval_without_no_grad.surroundings import plain_decorators, plain_surroundings
 from perfaudit.static.registry import Proposal, Seen
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Loop, Source
+from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.backward import backward_calls
 from perfaudit.static.understanding.called_functions import called_function, callers
 from perfaudit.static.understanding.names import dotted_name
@@ -32,9 +33,7 @@ def trained_or_evaluated(source: Source, statement: ast.stmt, model: str) -> Ite
     if not isinstance(choice, ast.If) or not choice.orelse:
         return
     other = choice.body if any(item is statement for item in choice.orelse) else choice.orelse
-    is_train = any(
-        f"{model}.train" == dotted_name(n.func) for s in other for n in ast.walk(s) if isinstance(n, ast.Call)
-    )
+    is_train = any(f"{model}.train" == dotted_name(n.func) for s in other for n in walk(s) if isinstance(n, ast.Call))
     if not is_train or _never_evaluates(source, choice, other is choice.body):
         return
     test = source.text_of(choice.test)
@@ -42,7 +41,7 @@ def trained_or_evaluated(source: Source, statement: ast.stmt, model: str) -> Ite
     around = source.parent(choice)
     each = (around,) if isinstance(around, LOOPS) else ()  # each turn chooses anew
     for loop in (*each, *loops_behind(source, choice, model), *_step_around(source, choice)):
-        calls = [node for node in ast.walk(loop) if isinstance(node, ast.Call)]
+        calls = [node for node in walk(loop) if isinstance(node, ast.Call)]
         runs = [call for call in calls if runs_model(source, call, model)]
         steps = [c for c in calls if isinstance(c.func, ast.Attribute) and c.func.attr == "backward"]
         if not runs or not steps or not all(records_graph(source, run) for run in runs):
@@ -88,7 +87,7 @@ def _step_around(source: Source, choice: ast.If) -> Iterator[Function]:
 def evaluated_by_arguments(source: Source, statement: ast.stmt, model: str) -> Iterator[tuple[Loop, Seen]]:
     """Loops that train or evaluate, called behind a statement with arguments that leave the backward pass out."""
     for item in in_eval_mode(source, statement, model):
-        for call in (node for node in ast.walk(item) if isinstance(node, ast.Call)):
+        for call in (node for node in walk(item) if isinstance(node, ast.Call)):
             function = called_function(source, call)
             if function is None or not plain_decorators(function) or not plain_surroundings(source, call):
                 continue
@@ -99,10 +98,10 @@ def evaluated_by_arguments(source: Source, statement: ast.stmt, model: str) -> I
 def _loops_that_train_too(
     source: Source, function: Function, call: ast.Call, model: str
 ) -> Iterator[tuple[Loop, Seen]]:
-    if any(ends_eval_mode(source, node, model) for node in ast.walk(function)):
+    if any(ends_eval_mode(source, node, model) for node in walk(function)):
         return
     for loop in (loop for item in function.body for loop in outermost_loops(item)):
-        calls = [node for node in ast.walk(loop) if isinstance(node, ast.Call)]
+        calls = [node for node in walk(loop) if isinstance(node, ast.Call)]
         runs = [run for run in calls if runs_model(source, run, model)]
         steps = [c for c in calls if isinstance(c.func, ast.Attribute) and c.func.attr == "backward"]
         tests = {test_that_leaves_out(source, step, function, call) for step in steps}

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
+from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.elsewhere import function_run
 from perfaudit.static.understanding.members import is_own
@@ -46,7 +47,7 @@ def graph_escapes(source: Source, loop: Loop, runs: list[ast.Call], in_order: bo
             return True
     if flow.is_kept_by_calls(source, _MAX_KEEPERS) or any(_keeps_what_it_runs(source, run) for run in runs):
         return True
-    return any(flow.carries(node.value) for node in ast.walk(loop) if isinstance(node, ast.Return) and node.value)
+    return any(flow.carries(node.value) for node in walk(loop) if isinstance(node, ast.Return) and node.value)
 
 
 def leaves_no_graph(source: Source, function: Function, runs: list[ast.Call]) -> bool:
@@ -59,10 +60,8 @@ def _keeps_what_it_runs(source: Source, run: ast.Call) -> bool:
     function = called_function(source, run)
     if function is None:
         return False
-    given = {argument.arg for argument in ast.walk(function.args) if isinstance(argument, ast.arg)}
-    calls = [
-        node for node in ast.walk(function) if isinstance(node, ast.Call) and called_function(source, node) is None
-    ]
+    given = {argument.arg for argument in walk(function.args) if isinstance(argument, ast.arg)}
+    calls = [node for node in walk(function) if isinstance(node, ast.Call) and called_function(source, node) is None]
     own = source.bound_in(function).keys()
     inner = [
         call
@@ -86,9 +85,9 @@ def _keeps(source: Source, function: Function, names: frozenset[str], calls: int
 
 def _converted_at_once(loop: Loop) -> frozenset[str]:
     """Names that are given what is left of them without a graph before anything else reads them, in the block that binds them."""
-    names = [node for node in ast.walk(loop) if isinstance(node, ast.Name)]
+    names = [node for node in walk(loop) if isinstance(node, ast.Name)]
     found = set()
-    for block in (body for node in ast.walk(loop) if isinstance(body := getattr(node, "body", None), list)):
+    for block in (body for node in walk(loop) if isinstance(body := getattr(node, "body", None), list)):
         for place, statement in enumerate(block):
             name = _converted_name(statement)
             before = [node for node in names if node.id == name and node.lineno < statement.lineno]
@@ -101,7 +100,7 @@ def _converted_at_once(loop: Loop) -> frozenset[str]:
 
 def _is_converted_first(function: Function, name: str) -> bool:
     """Whether the first statement of a function that reads a parameter gives it what is left of it without a graph."""
-    reads = (s for s in function.body if any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(s)))
+    reads = (s for s in function.body if any(isinstance(n, ast.Name) and n.id == name for n in walk(s)))
     first = next(reads, None)
     if not isinstance(first, ast.Assign) or len(first.targets) != 1 or dotted_name(first.targets[0]) != name:
         return False
@@ -166,7 +165,7 @@ class _Flow:
                 self.bind(target, value)
 
     def assignments(self) -> Iterator[tuple[ast.expr, ast.expr]]:
-        for node in ast.walk(self.loop):
+        for node in walk(self.loop):
             match node:
                 case ast.Assign():
                     for target in node.targets:
@@ -241,14 +240,12 @@ class _Flow:
         """Whether a function returns something, none of which carries a graph, and keeps none."""
         if not self.keeps_nothing(source, _MAX_KEEPERS):
             return False
-        returned = [
-            node.value for node in ast.walk(self.loop) if isinstance(node, ast.Return) and node.value is not None
-        ]
+        returned = [node.value for node in walk(self.loop) if isinstance(node, ast.Return) and node.value is not None]
         return bool(returned) and not any(self.carries(value) for value in returned)
 
     def keeps_nothing(self, source: Source, calls: int) -> bool:
         """Whether a function puts no graph into what outlives it: what it was given, and names and objects it did not make."""
-        given = {argument.arg for argument in ast.walk(self.loop) if isinstance(argument, ast.arg)}
+        given = {argument.arg for argument in walk(self.loop) if isinstance(argument, ast.arg)}
         grown = self._grown_names(source)
         if grown is None or grown & given or not grown <= source.bound_in(self.loop).keys():
             return False
@@ -257,13 +254,13 @@ class _Flow:
         self.names |= grown
         self._follow()
         declared = {
-            name for node in ast.walk(self.loop) if isinstance(node, (ast.Global, ast.Nonlocal)) for name in node.names
+            name for node in walk(self.loop) if isinstance(node, (ast.Global, ast.Nonlocal)) for name in node.names
         }
         return not declared & self.names and not self.is_kept_by_calls(source, calls)
 
     def is_kept_by_calls(self, source: Source, calls: int) -> bool:
         """Whether a function of the project that is given something which carries a graph may keep it."""
-        for call in (node for node in ast.walk(self.loop) if isinstance(node, ast.Call) and id(node) not in self.runs):
+        for call in (node for node in walk(self.loop) if isinstance(node, ast.Call) and id(node) not in self.runs):
             there = function_run(source, call)
             if there is None or there.function is self.loop:
                 continue
@@ -275,16 +272,14 @@ class _Flow:
 
     def _grown_names(self, source: Source) -> set[str] | None:
         """Names that are grown by something that carries a graph, or set an item to it; None where an object is that keeps it."""
-        bound = {
-            id(node) for target, _ in self.assignments() for node in ast.walk(target) if isinstance(node, ast.Name)
-        }
+        bound = {id(node) for target, _ in self.assignments() for node in walk(target) if isinstance(node, ast.Name)}
         holders = [*self.holders(source)]
         if not all(isinstance(holder, ast.Name) for holder in holders):
             return None
         return {holder.id for holder in holders if isinstance(holder, ast.Name) and id(holder) not in bound}
 
     def proves_no_graph(self) -> bool:
-        calls = (node for node in ast.walk(self.loop) if isinstance(node, ast.Call))
+        calls = (node for node in walk(self.loop) if isinstance(node, ast.Call))
         sure = self.surely_named()
         return any(
             isinstance(call.func, ast.Attribute) and call.func.attr == "numpy" and self._is_sure(call.func.value, sure)
@@ -304,16 +299,16 @@ class _Flow:
         while before != len(sure):
             before = len(sure)
             for target, value in self.assignments():
-                for name in {dotted_name(part) for part in ast.walk(target)} & sure:
+                for name in {dotted_name(part) for part in walk(target)} & sure:
                     if not self._is_sure(value, sure):
                         sure.discard(name)
         return sure
 
     def _is_sure(self, node: ast.expr, sure: set[str]) -> bool:
         """Whether all names that carry a graph into an expression do so surely; one that may not, ends it."""
-        inner = (part for part in ast.walk(node) if isinstance(part, (ast.Name, ast.Attribute)))
+        inner = (part for part in walk(node) if isinstance(part, (ast.Name, ast.Attribute)))
         carrying = {name for part in inner if (name := dotted_name(part)) in self.names}
-        calls = (part for part in ast.walk(node) if isinstance(part, ast.Call) and id(part) not in self.runs)
+        calls = (part for part in walk(node) if isinstance(part, ast.Call) and id(part) not in self.runs)
         if any(_DECODES.search(last_name(call.func)) and not self._is_of_model(call) for call in calls):
             return False
         return carrying <= sure and self.carries(node)
@@ -325,12 +320,12 @@ class _Flow:
     def holders(self, source: Source) -> Iterator[ast.expr]:
         """What is set in the loop, or grown there, and carries a graph; each as the expression that stands there."""
         for target, value in self.assignments():
-            for node in ast.walk(target):
+            for node in walk(target):
                 if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) and self.carries(value):
                     yield node.value
                 elif isinstance(node, (ast.Name, ast.Attribute)) and dotted_name(node) in self.names:
                     yield node
-        for node in ast.walk(self.loop):
+        for node in walk(self.loop):
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _GROWS):
                 continue
             given = (*node.args, *(k.value for k in node.keywords))
@@ -346,7 +341,7 @@ class _Flow:
             targets = earlier.targets if isinstance(earlier, ast.Assign) else []
             if len(targets) == 1 and dotted_name(targets[0]) == node.id and isinstance(earlier, ast.Assign):
                 return not self.carries(earlier.value)
-            if any(_binds(part, node.id) for part in ast.walk(earlier) if isinstance(part, ast.expr)):
+            if any(_binds(part, node.id) for part in walk(earlier) if isinstance(part, ast.expr)):
                 return False
         return False
 
@@ -361,7 +356,7 @@ def _may_be_old(value: ast.expr) -> bool:
 
 def _read_behind(source: Source, loop: Loop, holder: ast.Name) -> Iterator[ast.Name]:
     """Reads of a name outside the loop that may see what the loop has left in it."""
-    inside = {id(node) for node in ast.walk(loop)}
+    inside = {id(node) for node in walk(loop)}
     bindings = source.lookup(holder)
     for use in source.uses_of(bindings[0], holder.id) if bindings else ():
         if id(use) not in inside and not _is_set_anew(source, loop, use):
@@ -388,7 +383,7 @@ def _is_set_anew(source: Source, loop: Loop, use: ast.Name) -> bool:
 
 
 def _binds(target: ast.expr, name: str) -> bool:
-    return any(isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Store) for n in ast.walk(target))
+    return any(isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Store) for n in walk(target))
 
 
 def _is_number_only(source: Source, use: ast.Name, depth: int = 2) -> bool:

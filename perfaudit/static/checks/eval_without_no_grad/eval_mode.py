@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from perfaudit.static.source import LOOPS, Source
+from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.values import resolve
 
@@ -81,7 +82,7 @@ def in_eval_mode(source: Source, statement: ast.stmt, model: str) -> Iterator[as
     """The plain statements behind the one that puts a model into eval mode, until one may end that."""
     block = source.block(statement)
     for item in block[next(n for n, item in enumerate(block) if item is statement) + 1 :]:
-        if any(ends_eval_mode(source, node, model) for node in ast.walk(item)):
+        if any(ends_eval_mode(source, node, model) for node in walk(item)):
             return
         yield from plain_statements(item)
 

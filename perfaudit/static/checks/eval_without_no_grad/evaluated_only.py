@@ -33,6 +33,7 @@ from perfaudit.static.checks.eval_without_no_grad.unseen_calls import unseen_cal
 from perfaudit.static.checks.eval_without_no_grad.wanted_gradients import EVALUATION, gets, needs_gradients
 from perfaudit.static.registry import Proposal, Seen
 from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
+from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.backward import backward_calls
 from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.elsewhere import Elsewhere, called_elsewhere
@@ -60,7 +61,7 @@ def evaluated_only(
     """Loops that evaluate the model and no more; `ways` are methods by which it is run."""
     value = statement.value if isinstance(statement, ast.Assign) else call.func
     for loop, name in (*evaluations(source, statement, model), *_in_methods(source, statement, model)):
-        runs = [node for node in ast.walk(loop) if isinstance(node, ast.Call) and runs_model(source, node, name, ways)]
+        runs = [node for node in walk(loop) if isinstance(node, ast.Call) and runs_model(source, node, name, ways)]
         if not runs or not all(records_graph(source, run) for run in runs):
             continue
         if needs_gradients(source, loop, name) or _proves_no_graph(source, loop, runs, name, ways):
@@ -80,7 +81,7 @@ def _in_methods(source: Source, statement: ast.stmt, model: str) -> Iterator[tup
         return
     methods = [item for item in owner.body if isinstance(item, FUNCTIONS) and item is not constructor]
     if not model.startswith("self.") or any(
-        ends_eval_mode(source, node, model) for method in methods for node in ast.walk(method)
+        ends_eval_mode(source, node, model) for method in methods for node in walk(method)
     ):
         return
     for method in (method for method in methods if not may_train(source, owner, method, model)):
@@ -95,11 +96,11 @@ def evaluated_elsewhere(
 ) -> Iterator[tuple[Loop, Seen]]:
     """Loops of functions of other files that are handed the model behind the statement which puts it into eval mode."""
     for item in in_eval_mode(source, statement, model):
-        for call in (node for node in ast.walk(item) if isinstance(node, ast.Call) and gets(node, model)):
+        for call in (node for node in walk(item) if isinstance(node, ast.Call) and gets(node, model)):
             there = called_elsewhere(source, call) or _called_through_star(source, call)
             if there is None or there.source is source or not plain_decorators(there.function):
                 continue
-            if not plain_surroundings(source, call) or any(is_eval(node) for node in ast.walk(there.function)):
+            if not plain_surroundings(source, call) or any(is_eval(node) for node in walk(there.function)):
                 continue  # where the other file puts it into eval mode, that file is told
             for given in {name for name, value in there.named_arguments if handed_name(value) == model}:
                 for loop, name in in_eval_mode_still(there.source, there.function, given, MAX_CALLS - 1):
@@ -126,7 +127,7 @@ def _called_through_star(source: Source, call: ast.Call) -> Elsewhere | None:
 
 def _recorded_for_nothing(source: Source, loop: Loop, model: str, ways: frozenset[str]) -> ast.Call | None:
     """The first call of the model in a loop, where all of them surely record a graph and nothing of it leaves the loop."""
-    runs = [node for node in ast.walk(loop) if isinstance(node, ast.Call) and runs_model(source, node, model, ways)]
+    runs = [node for node in walk(loop) if isinstance(node, ast.Call) and runs_model(source, node, model, ways)]
     if not runs or not all(records_graph(source, run) for run in runs) or gradients_are_off(source, runs[0]):
         return None
     if may_be_frozen(source, model) or needs_gradients(source, loop, model) or proves_no_graph(loop, runs):

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from perfaudit.static.checks.eval_without_no_grad.eval_mode import ends_eval_mode, handed_name, plain_statements
 from perfaudit.static.checks.eval_without_no_grad.surroundings import plain_decorators, plain_surroundings
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Loop, Source
+from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.names import dotted_name
 
@@ -20,7 +21,7 @@ def loops_behind(source: Source, statement: ast.stmt, model: str) -> Iterator[Lo
     after = block[next(n for n, item in enumerate(block) if item is statement) + 1 :]
     for item in after:
         yield from outermost_loops(item)
-        if any(ends_eval_mode(source, node, model) for node in ast.walk(item)):
+        if any(ends_eval_mode(source, node, model) for node in walk(item)):
             return
 
 
@@ -35,7 +36,7 @@ def evaluations(source: Source, statement: ast.stmt, model: str) -> Iterator[tup
     block = source.block(statement)
     for item in block[next(n for n, item in enumerate(block) if item is statement) + 1 :]:
         yield from ((loop, model) for loop in outermost_loops(item))
-        if any(ends_eval_mode(source, node, model) for node in ast.walk(item)):
+        if any(ends_eval_mode(source, node, model) for node in walk(item)):
             return
         yield from _evaluations_by_call(source, item, model)
 
@@ -44,7 +45,7 @@ def _evaluations_by_call(
     source: Source, statement: ast.stmt, model: str, calls: int = MAX_CALLS
 ) -> Iterator[tuple[Loop, str]]:
     """The loops of functions of this file that a statement calls with the model, directly or through others."""
-    for call in (n for plain in plain_statements(statement) for n in ast.walk(plain) if isinstance(n, ast.Call)):
+    for call in (n for plain in plain_statements(statement) for n in walk(plain) if isinstance(n, ast.Call)):
         function = called_function(source, call)
         if function is None or not plain_decorators(function) or not plain_surroundings(source, call):
             continue
@@ -55,7 +56,7 @@ def _evaluations_by_call(
 def in_eval_mode_still(source: Source, function: Function, model: str, calls: int) -> Iterator[tuple[Loop, str]]:
     for item in function.body:
         yield from ((loop, model) for loop in outermost_loops(item))
-        if any(ends_eval_mode(source, node, model) for node in ast.walk(item)):
+        if any(ends_eval_mode(source, node, model) for node in walk(item)):
             return
         if calls:
             yield from _evaluations_by_call(source, item, model, calls)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from perfaudit.static.checks.eval_without_no_grad.surroundings import DIFFERENTIATES
 from perfaudit.static.source import FUNCTIONS, Function, Source
+from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.elsewhere import class_of
 from perfaudit.static.understanding.members import is_own, own_values
 from perfaudit.static.understanding.names import dotted_name, last_name
@@ -39,7 +40,7 @@ def _whose(source: Source, node: ast.expr) -> str:
     loop = source.enclosing(node, ast.For)
     if not isinstance(loop, ast.For) or not isinstance(node, ast.Name):
         return dotted_name(node)
-    if not any(isinstance(n, ast.Name) and n.id == node.id for n in ast.walk(loop.target)):
+    if not any(isinstance(n, ast.Name) and n.id == node.id for n in walk(loop.target)):
         return dotted_name(node)
     listed = loop.iter.func if isinstance(loop.iter, ast.Call) else None
     if not isinstance(listed, ast.Attribute) or listed.attr not in ("parameters", "named_parameters"):
@@ -95,7 +96,7 @@ def indexes_a_number(source: Source) -> bool:
         and node.slice.value == 0
         and isinstance(node.value, ast.Call)
         and last_name(node.value.func) == "numpy"
-        and any("loss" in last_name(part).lower() for part in ast.walk(node.value))
+        and any("loss" in last_name(part).lower() for part in walk(node.value))
         for node in source.nodes(ast.Subscript)
     )
 
@@ -105,10 +106,10 @@ def records_nothing(source: Source, definition: ast.ClassDef) -> bool:
     for method in (item for item in definition.body if isinstance(item, FUNCTIONS)):
         if method.name.startswith("forward") and _leaves_gradients_out(source, method):
             return True
-        for loop in (node for node in ast.walk(method) if isinstance(node, ast.For) and method.name == "__init__"):
+        for loop in (node for node in walk(method) if isinstance(node, ast.For) and method.name == "__init__"):
             if dotted_name(loop.iter.func if isinstance(loop.iter, ast.Call) else loop.iter) != "self.parameters":
                 continue
-            for store in (n for n in ast.walk(loop) if isinstance(n, ast.Attribute) and n.attr == "requires_grad"):
+            for store in (n for n in walk(loop) if isinstance(n, ast.Attribute) and n.attr == "requires_grad"):
                 value = assigned_value(source, store)
                 if value is not None and (is_false(source, value) or _is_false_by_default(method, value)):
                     return True
@@ -117,7 +118,7 @@ def records_nothing(source: Source, definition: ast.ClassDef) -> bool:
 
 def differentiates(source: Source, definition: ast.ClassDef) -> bool:
     """Whether a class of models differentiates by itself, as one that adapts to a few samples before it answers."""
-    calls = [node for node in ast.walk(definition) if isinstance(node, ast.Call)]
+    calls = [node for node in walk(definition) if isinstance(node, ast.Call)]
     return any(
         last_name(call.func) == "backward" or (source.qualified_name(call.func) or "").startswith(DIFFERENTIATES)
         for call in calls
@@ -125,7 +126,7 @@ def differentiates(source: Source, definition: ast.ClassDef) -> bool:
 
 
 def _leaves_gradients_out(source: Source, method: Function) -> bool:
-    nodes = (node for node in ast.walk(method) if isinstance(node, (ast.Name, ast.Attribute)))
+    nodes = (node for node in walk(method) if isinstance(node, (ast.Name, ast.Attribute)))
     return any(source.qualified_name(node) in NO_GRAD | SET_GRAD for node in nodes)
 
 

@@ -9,6 +9,7 @@ from perfaudit.static.checks.eval_without_no_grad.eval_mode import handed_name
 from perfaudit.static.checks.eval_without_no_grad.surroundings import plain_decorators, plain_surroundings
 from perfaudit.static.checks.eval_without_no_grad.wanted_gradients import GRADIENT
 from perfaudit.static.source import FUNCTIONS, Function, Source
+from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.no_grad import NO_GRAD, SET_GRAD
@@ -40,7 +41,7 @@ def runs_inside(source: Source, call: ast.Call, model: str, ways: frozenset[str]
         names = {name for name, value in given if name and handed_name(value) == model}
         if not names and _has_same(source, call, function, model):
             names = {model}
-    return [n for name in names for n in ast.walk(function) if isinstance(n, ast.Call) and _is_run(n, name, ways)]
+    return [n for name in names for n in walk(function) if isinstance(n, ast.Call) and _is_run(n, name, ways)]
 
 
 def _has_same(source: Source, call: ast.Call, function: Function, name: str) -> bool:
@@ -73,5 +74,5 @@ def records_graph(source: Source, run: ast.Call) -> bool:
 
 
 def switches_gradients(source: Source, function: Function) -> bool:
-    nodes = [n for n in ast.walk(function) if isinstance(n, (ast.Name, ast.Attribute))]
+    nodes = [n for n in walk(function) if isinstance(n, (ast.Name, ast.Attribute))]
     return any(source.qualified_name(node) in NO_GRAD | SET_GRAD or GRADIENT.search(last_name(node)) for node in nodes)

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from perfaudit.static.checks.eval_without_no_grad.model_runs import switches_gradients
 from perfaudit.static.checks.eval_without_no_grad.surroundings import plain_decorators
 from perfaudit.static.source import FUNCTIONS, Function, Source
+from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.members import is_own, own_values
 from perfaudit.static.understanding.names import dotted_name, last_name
 
@@ -32,7 +33,7 @@ def _methods_run(method: Function, methods: dict[str, Function]) -> list[Functio
     """A method and those of its class that it runs on `self`, also by calling `self` itself."""
     pending, found = [method], [method]
     while pending:
-        for call in (node for node in ast.walk(pending.pop()) if isinstance(node, ast.Call)):
+        for call in (node for node in walk(pending.pop()) if isinstance(node, ast.Call)):
             name = "forward" if dotted_name(call.func) == "self" else last_name(call.func) if is_own(call.func) else ""
             called = methods.get(name)
             if called is not None and not any(called is known for known in found):
@@ -43,7 +44,7 @@ def _methods_run(method: Function, methods: dict[str, Function]) -> list[Functio
 
 def _runs_a_layer(source: Source, definition: ast.ClassDef, method: Function) -> bool:
     """Whether a method calls what the class builds as a module, `self.encoder(x)`, or reads a parameter of its own."""
-    for node in ast.walk(method):
+    for node in walk(method):
         if isinstance(node, ast.Call) and is_own(node.func) and isinstance(node.func, ast.Attribute):
             if any(_is_module(source, value) for value in own_values(source, node.func, node.func.attr)):
                 return True

@@ -8,6 +8,7 @@ from perfaudit.expressions import regex
 from perfaudit.static.checks.eval_without_no_grad.wanted_gradients import needs_gradients
 from perfaudit.static.project.neighbours import Neighbours
 from perfaudit.static.source import FUNCTIONS, Function, Source
+from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.members import is_own
 from perfaudit.static.understanding.names import dotted_name, last_name
@@ -25,7 +26,7 @@ def may_train(source: Source, owner: ast.ClassDef, method: Function, model: str)
     function that is not in sight.
     """
     classes = _with_bases(source, owner)
-    nodes = [node for definition in classes for node in ast.walk(definition)]
+    nodes = [node for definition in classes for node in walk(definition)]
     named = (node for node in nodes if isinstance(node, (ast.Name, ast.Attribute, ast.FunctionDef, ast.arg)))
     if any(_TRAINS.search(_name(node).lower()) for node in named):
         return True
@@ -37,7 +38,7 @@ def may_train(source: Source, owner: ast.ClassDef, method: Function, model: str)
         function = pending.pop()
         if needs_gradients(source, function, model):
             return True
-        for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
+        for call in (node for node in walk(function) if isinstance(node, ast.Call)):
             if isinstance(call.func, ast.Attribute):
                 is_of_base = isinstance(call.func.value, ast.Call) and last_name(call.func.value.func) == "super"
                 if is_of_base or (is_own(call.func) and call.func.attr not in known | kept):

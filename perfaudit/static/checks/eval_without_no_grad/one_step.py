@@ -12,6 +12,7 @@ from perfaudit.static.checks.eval_without_no_grad.model_runs import records_grap
 from perfaudit.static.checks.eval_without_no_grad.wanted_gradients import needs_gradients
 from perfaudit.static.registry import Proposal, Seen
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
+from perfaudit.static.source.syntax import walk
 
 
 def one_step(source: Source, statement: ast.stmt, model: str, ways: frozenset[str]) -> Iterator[tuple[Function, Seen]]:
@@ -20,14 +21,14 @@ def one_step(source: Source, statement: ast.stmt, model: str, ways: frozenset[st
     if not isinstance(function, FUNCTIONS) or not isinstance(source.parent(function), ast.ClassDef):
         return
     behind = function.body[next(n for n, item in enumerate(function.body) if item is statement) + 1 :]
-    if any(isinstance(node, LOOPS) for node in ast.walk(function)):
+    if any(isinstance(node, LOOPS) for node in walk(function)):
         return
-    runs = [n for s in behind for n in ast.walk(s) if isinstance(n, ast.Call) and runs_model(source, n, model, ways)]
+    runs = [n for s in behind for n in walk(s) if isinstance(n, ast.Call) and runs_model(source, n, model, ways)]
     if not runs or not leaves_no_graph(source, function, runs) or _sets_attributes(function):
         return
     if not all(records_graph(source, run) for run in runs) or needs_gradients(source, function, model):
         return
-    if any(ends_eval_mode(source, n, model) and n.lineno < runs[0].lineno for s in behind for n in ast.walk(s)):  # type: ignore[attr-defined]  # of statements
+    if any(ends_eval_mode(source, n, model) and n.lineno < runs[0].lineno for s in behind for n in walk(s)):  # type: ignore[attr-defined]  # of statements
         return
     name = function.name
     if source.neighbours is None or not source.neighbours.some_importer(CallsInLoops(name), calling=(name,)):
@@ -38,4 +39,4 @@ def one_step(source: Source, statement: ast.stmt, model: str, ways: frozenset[st
 
 def _sets_attributes(function: Function) -> bool:
     """Whether a function keeps something on an object, which may carry the graph."""
-    return any(isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store) for n in ast.walk(function))
+    return any(isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store) for n in walk(function))

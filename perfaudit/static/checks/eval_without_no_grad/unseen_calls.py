@@ -10,6 +10,7 @@ from perfaudit.static.checks.eval_without_no_grad.eval_mode import is_train_fals
 from perfaudit.static.checks.eval_without_no_grad.evaluations import names_given
 from perfaudit.static.checks.eval_without_no_grad.wanted_gradients import gets
 from perfaudit.static.source import Loop, Source
+from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.opaque import is_opaque, made_of, reports
@@ -45,7 +46,7 @@ def unseen_call(
     while pending:
         root, run_here = pending.pop()
         known.add(id(root))
-        for call in (node for node in ast.walk(root) if isinstance(node, ast.Call)):
+        for call in (node for node in walk(root) if isinstance(node, ast.Call)):
             function = called_function(source, call)
             if function is not None and id(function) not in known:
                 pending.append((function, models | names_given(call, function, run_here)))

@@ -7,6 +7,7 @@ import ast
 from perfaudit.expressions import regex
 from perfaudit.static.checks.eval_without_no_grad.eval_mode import handed_name, is_train_false
 from perfaudit.static.source import Function, Loop, Source
+from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.batch_parts import VARIABLE
 from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.names import dotted_name, last_name
@@ -24,23 +25,22 @@ EVALUATION = regex(r"_?(test|eval|evaluate|evaluation|validate|validation)(_(epo
 
 def needs_gradients(source: Source, loop: Loop | Function, model: str) -> bool:
     """Whether something in the loop, or in a function of this file that it calls, speaks of gradients or training."""
-    calls = [node for node in ast.walk(loop) if isinstance(node, ast.Call)]
+    calls = [node for node in walk(loop) if isinstance(node, ast.Call)]
     if any(_hands_model_out(source, call, model) for call in calls):
         return True
     functions = [function for call in calls if (function := called_function(source, call))]
     own_steps = [c for c in calls if last_name(c.func) == "step" and called_function(source, c) in functions]
     around = enclosing_function(source, loop)
     is_evaluation = around is not None and bool(EVALUATION.fullmatch(around.name))
-    for node in [n for root in (loop, *functions) for n in ast.walk(root)]:
+    for node in [n for root in (loop, *functions) for n in walk(root)]:
         if isinstance(node, (ast.Yield, ast.YieldFrom, ast.Await)):  # the caller would run under no_grad in between
             return True
-        is_habit = is_evaluation and dotted_name(node) == f"{model}.zero_grad"  # nothing fills them there
-        is_habit = (
-            is_habit or source.qualified_name(source.parent(node)) == VARIABLE
-        )  # `torch.autograd` of its `Variable`
-        is_habit = is_habit or _is_list_of_scores(source, node) or source.qualified_name(node) in NO_GRAD
-        if isinstance(node, (ast.Name, ast.Attribute)) and GRADIENT.search(last_name(node).lower()) and not is_habit:
-            return True
+        if isinstance(node, (ast.Name, ast.Attribute)) and GRADIENT.search(last_name(node).lower()):
+            is_habit = is_evaluation and dotted_name(node) == f"{model}.zero_grad"  # nothing fills them there
+            # `torch.autograd` of its `Variable`
+            is_habit = is_habit or source.qualified_name(source.parent(node)) == VARIABLE
+            if not is_habit and not _is_list_of_scores(source, node) and source.qualified_name(node) not in NO_GRAD:
+                return True
         if isinstance(node, ast.keyword) and GRADIENT.search(node.arg or "") and not is_false(source, node.value):
             return True
         is_switch = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not is_train_false(node)

@@ -14,6 +14,7 @@ from perfaudit.static.checks.gradient_norm_per_parameter.gradient_loops import (
 )
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
+from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.demonstrations import is_test
 from perfaudit.static.understanding.devices import uses_accelerator
 from perfaudit.static.understanding.names import last_name
@@ -36,7 +37,7 @@ def summed_in_a_loop(source: Source, loop: ast.For) -> Iterator[Seen]:
         return
     waits = any(
         isinstance(n, ast.Call) and (last_name(n.func) == "item" or source.qualified_name(n.func) == "float")
-        for n in ast.walk(loop)
+        for n in walk(loop)
     )
     yield _seen_norm(source, loop, norm, waits)
 
@@ -60,7 +61,7 @@ def stacked_from_a_list(source: Source, made: ast.ListComp | ast.GeneratorExp) -
     norm = _norm_in(source, made.elt, parameter, {})
     if norm is None or not _is_worth_saying(source, made):
         return
-    waits = any(isinstance(n, ast.Call) and last_name(n.func) == "item" for n in ast.walk(made.elt))
+    waits = any(isinstance(n, ast.Call) and last_name(n.func) == "item" for n in walk(made.elt))
     yield _seen_norm(source, made, norm, waits)
 
 
@@ -102,8 +103,8 @@ def _summed_norm(source: Source, loop: ast.For, statement: ast.stmt, parameter: 
     norm = _norm_in(source, added, parameter, named)
     if norm is None:
         return None
-    for name in [n.id for n in ast.walk(added) if isinstance(n, ast.Name) and n.id in named and n.id != target.id]:
-        reads = [n for n in ast.walk(loop) if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)]
+    for name in [n.id for n in walk(added) if isinstance(n, ast.Name) and n.id in named and n.id != target.id]:
+        reads = [n for n in walk(loop) if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)]
         if any(not _feeds(source, read, statement, named, target.id) for read in reads):
             return None  # each norm is shown or compared by itself
     return norm
@@ -118,7 +119,7 @@ def _feeds(source: Source, read: ast.Name, statement: ast.stmt, named: dict[str,
 
 def _norm_in(source: Source, node: ast.expr, parameter: str, named: dict[str, ast.expr]) -> ast.expr | None:
     """The norm, or the sum of squares, of `parameter.grad` inside an expression, names of the loop followed."""
-    for part in ast.walk(node):
+    for part in walk(node):
         if isinstance(part, ast.Call) and _is_norm(source, part, parameter, named):
             return part
         if isinstance(part, ast.Name) and part.id in named and isinstance(part.ctx, ast.Load):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
-from dataclasses import dataclass
 
 from perfaudit.expressions import regex
+from perfaudit.records import record
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.defaults import written_default
 from perfaudit.static.understanding.members import is_own, own_values
@@ -33,7 +33,7 @@ def are_asked_for_elsewhere(source: Source, function: Function) -> bool:
     return bool(source.neighbours.some_importer(_Asks(name), calling=(name,)))
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _Asks:
     """Whether a file calls what has this name with a flag that asks for the weights, or that is on by default there."""
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from perfaudit.records import field, record
 from perfaudit.static.checks.handwritten_attention.attention_lengths import have_one_length
 from perfaudit.static.checks.handwritten_attention.attention_mask import is_causal, is_infinite, is_low, seen_by
 from perfaudit.static.checks.handwritten_attention.attention_scale import inverse, is_number, is_root_of_width
@@ -33,7 +33,7 @@ class Call(NamedTuple):
     layers: frozenset[str]  # of the class, which the call replaces: a softmax, a dropout
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class _Parts:
     """What was read of a chain so far; `name` is what holds the scores or weights."""
 

@@ -21,6 +21,7 @@ from perfaudit.static.checks.handwritten_attention.attention_values import (
     want,
 )
 from perfaudit.static.source import Source
+from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.values import constant
 
@@ -61,7 +62,7 @@ def arithmetic(op: type, left: Value, right: Value, right_node: ast.expr, left_n
 
 
 def _is_mask(node: ast.expr) -> bool:
-    return any(_MULTIPLIER.search(last_name(part)) for part in ast.walk(node))
+    return any(_MULTIPLIER.search(last_name(part)) for part in walk(node))
 
 
 def finish(weights: Weights, node: ast.expr, values_node: ast.expr, values: Value, fits: bool) -> Value:

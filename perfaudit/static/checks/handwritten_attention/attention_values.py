@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass, field, replace
 
+from perfaudit.records import field, record, replace
 from perfaudit.static.source import Function
 
 
-@dataclass(slots=True, eq=False)
+@record(slots=True, eq=False)
 class Chain:
     """One product of queries and keys, and what becomes of it.
 
@@ -28,7 +28,7 @@ class Chain:
     is_asked_for: bool = False  # the weights are given to who asks for them, which is not done by default
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Operand:
     """Something that may be multiplied: whether its last step turned it, its rank if known, whether it is `self.x`.
 
@@ -43,7 +43,7 @@ class Operand:
     is_many: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Scores:
     """Products of queries and keys; `axis` is the place of the keys, counted from the end."""
 
@@ -53,7 +53,7 @@ class Scores:
     is_masked: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Weights:
     """Scores after the softmax over the keys; `is_turned` when keys and queries have changed places."""
 
@@ -64,7 +64,7 @@ class Weights:
     is_turned: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Peak:
     """The largest score of each row, for subtracting it."""
 

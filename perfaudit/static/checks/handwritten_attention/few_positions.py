@@ -8,6 +8,7 @@ from functools import lru_cache
 from perfaudit.expressions import regex
 from perfaudit.static.checks.handwritten_attention.named_numbers import numbers_in, parameters, values_named
 from perfaudit.static.source import FUNCTIONS, Function, Source
+from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.names import last_name
 
 FEW = 64  # positions, 8 by 8: readers call the windows of 49 and 64 positions of vision transformers hardly worth a change
@@ -65,7 +66,7 @@ def _is_in_small_windows(source: Source, function: Function) -> bool:
     owner = source.enclosing(function, ast.ClassDef)
     if not isinstance(owner, ast.ClassDef) or not _is_built_with_window(owner):
         return False
-    if not any(_is_area(node) for node in ast.walk(owner)):
+    if not any(_is_area(node) for node in walk(owner)):
         return False
     sizes = _window_sizes(source)
     return bool(sizes) and all(size is not None and size * size <= FEW for size in sizes)
@@ -90,7 +91,7 @@ def _is_area(node: ast.AST) -> bool:
 
 
 def _names_window(node: ast.AST) -> bool:
-    return any(isinstance(n, (ast.Name, ast.Attribute)) and _is_window(last_name(n)) for n in ast.walk(node))
+    return any(isinstance(n, (ast.Name, ast.Attribute)) and _is_window(last_name(n)) for n in walk(node))
 
 
 @lru_cache(maxsize=2)

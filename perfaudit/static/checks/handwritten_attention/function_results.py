@@ -10,6 +10,7 @@ from perfaudit.static.checks.handwritten_attention.attention_products import PRO
 from perfaudit.static.checks.handwritten_attention.attention_steps import give_up
 from perfaudit.static.checks.handwritten_attention.attention_values import PLAIN, Value, chains, join_values, want
 from perfaudit.static.source import Function, Source
+from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.names import last_name
 
 if TYPE_CHECKING:
@@ -61,9 +62,9 @@ def _may_matter(source: Source, function: Function, given: bool) -> bool:
     """Whether following a call may tell something: it gets scores, or makes products itself; generators are not read."""
     known = _read_before(source)
     if function not in known:
-        nodes = list(ast.walk(function))
+        nodes = list(walk(function))
         names = {last_name(n.func) for n in nodes if isinstance(n, ast.Call)}
-        names |= {"@" for n in nodes if isinstance(n, ast.MatMult)}
+        names |= {"@" for n in nodes if isinstance(getattr(n, "op", None), ast.MatMult)}
         makes = not names.isdisjoint(PRODUCTS | {"einsum", "baddbmm", "@", "transpose", "permute"})
         known[function] = any(isinstance(n, (ast.Yield, ast.YieldFrom)) for n in nodes), makes
     is_generator, makes_products = known[function]

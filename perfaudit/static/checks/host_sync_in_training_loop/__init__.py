@@ -13,6 +13,7 @@ from perfaudit.static.checks.host_sync_in_training_loop.device_sums import sums_
 from perfaudit.static.checks.host_sync_in_training_loop.whole_steps import whole_steps
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Loop, Source
+from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.demonstrations import is_main_guard, is_test
 from perfaudit.static.understanding.device_calls import is_text, names_cpu
 from perfaudit.static.understanding.devices import device_text, uses_accelerator
@@ -95,7 +96,7 @@ def _in_other_files(
 
     places_here: what is told of this file; of `to_cpu(loss).item()` the call is not told again.
     """
-    told = {id(node) for place in places_here for node in ast.walk(place)}
+    told = {id(node) for place in places_here for node in walk(place)}
     found: dict[int, tuple[list[_Wait], list[ast.Call]]] = {}
     for region in regions:
         for there in called_each_step(source, region.code.root) if region.code.is_near else ():
@@ -163,7 +164,7 @@ def _seen_elsewhere(source: Source, waits: list[_Wait], calls: list[ast.Call]) -
         f"`{_text(there.source, place)}` in `{there.function.name}`, {file} line {place.lineno}{there.way}{more}"
     )
     advice = _advice(there.source, place)
-    if often and any(last_name(node) in ("grad", "parameters") for node in ast.walk(there.function)):
+    if often and any(last_name(node) in ("grad", "parameters") for node in walk(there.function)):
         advice = (
             "add up tensors, or take all at once (`torch.nn.utils.get_total_norm`); read one value where it is shown"
         )
@@ -219,7 +220,7 @@ def _syncs(
 ) -> Iterator[ast.expr]:
     """What reads a device tensor in this region on every step, in document order. runs: whether a place does run then."""
     root = region.code.root
-    found = [place for node in ast.walk(root) for place in _reads(source, region, node)]
+    found = [place for node in walk(root) for place in _reads(source, region, node)]
     unique = {id(place): place for place in found}.values()
     for place in sorted(unique, key=lambda node: (node.lineno, node.col_offset)):
         if not runs(source, place, root) or _belongs_elsewhere(source, place, root, other_loops):

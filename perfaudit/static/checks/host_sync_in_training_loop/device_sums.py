@@ -10,6 +10,7 @@ from perfaudit.findings import Edit, Span
 from perfaudit.static import edit
 from perfaudit.static.registry import Proposal
 from perfaudit.static.source import FUNCTIONS, LOOPS, Loop, Source
+from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.kinds import Kind
 from perfaudit.static.understanding.losses import backpropagated_names, key
 from perfaudit.static.understanding.names import last_name
@@ -66,7 +67,7 @@ def sums_on_device(
 
 def _is_timed(loop: Loop) -> bool:
     """Whether the loop takes the time: the sync that would go is what makes its numbers mean something."""
-    return any(isinstance(node, ast.Call) and last_name(node.func) in TIMERS for node in ast.walk(loop))
+    return any(isinstance(node, ast.Call) and last_name(node.func) in TIMERS for node in walk(loop))
 
 
 def _around(source: Source, node: ast.AST) -> Iterator[ast.AST]:
@@ -113,7 +114,7 @@ def _is_read_only_after(source: Source, loop: Loop, total: ast.Name) -> bool:
     if total.id in declared:
         return False
     bindings = source.bound_in(scope).get(total.id, [])
-    inside = {id(node) for node in ast.walk(loop)}
+    inside = {id(node) for node in walk(loop)}
     if any(id(binding) in inside and binding is not total for binding in bindings):
         return False
     uses = source.uses_of(bindings[0], total.id) if bindings else []
@@ -129,8 +130,8 @@ def _start(source: Source, loop: Loop, name: str) -> int | float | None:
                 continue
             return _literal(earlier, name)
         if isinstance(ancestor, LOOPS):  # what the rest of an outer loop sets reaches the loop on the next round
-            others = [s for s in ast.walk(ancestor) if isinstance(s, ast.stmt) and _binds(s, name)]
-            inside = {id(node) for node in ast.walk(loop)}
+            others = [s for s in walk(ancestor) if isinstance(s, ast.stmt) and _binds(s, name)]
+            inside = {id(node) for node in walk(loop)}
             if any(id(s) not in inside and _literal(s, name) is None for s in others):
                 return None
         if isinstance(ancestor, ast.stmt):
@@ -139,15 +140,13 @@ def _start(source: Source, loop: Loop, name: str) -> int | float | None:
 
 
 def _sets(statement: ast.stmt, name: str) -> bool:
-    return any(
-        isinstance(n, ast.Name) and n.id == name and not isinstance(n.ctx, ast.Load) for n in ast.walk(statement)
-    )
+    return any(isinstance(n, ast.Name) and n.id == name and not isinstance(n.ctx, ast.Load) for n in walk(statement))
 
 
 def _binds(statement: ast.stmt, name: str) -> bool:
     """Whether the statement itself, not one inside it, sets the name."""
     targets = getattr(statement, "targets", None) or [getattr(statement, "target", None)]
-    return any(isinstance(n, ast.Name) and n.id == name for target in targets if target for n in ast.walk(target))
+    return any(isinstance(n, ast.Name) and n.id == name for target in targets if target for n in walk(target))
 
 
 def _literal(statement: ast.stmt, name: str) -> int | float | None:
@@ -188,7 +187,7 @@ def _number(source: Source, place: ast.expr, tensor: ast.expr, start: float) -> 
 
 def _is_reduced(source: Source, loop: Loop, tensor: ast.expr) -> bool:
     """Whether the loop gives the tensor's name to what a function makes of it, which may be a plain number."""
-    for node in ast.walk(loop):
+    for node in walk(loop):
         if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)) or source.qualified_name(
             node.value.func
         ):

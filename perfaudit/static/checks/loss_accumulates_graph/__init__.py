@@ -18,6 +18,7 @@ from perfaudit.static.checks.loss_accumulates_graph.readers import (
 from perfaudit.static.checks.loss_accumulates_graph.tensors import is_tensor
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Function, Source
+from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.each_time import runs_in_any_case
 from perfaudit.static.understanding.elsewhere import Elsewhere, function_run
 from perfaudit.static.understanding.losses import backpropagated_names, key
@@ -41,7 +42,7 @@ def loss_accumulates_graph(source: Source, module: ast.Module) -> Iterator[Seen]
         losses = backpropagated_names(source, step.loop) | returned
         yield from _handed_over(source, step, losses, returned)
         parts = parts_beside(source, step, losses)
-        for statement in ast.walk(step.loop):
+        for statement in walk(step.loop):
             target, added = addition(statement)
             is_listed = target is None
             if is_listed:
@@ -76,7 +77,7 @@ def _handed_over(
     source: Source, step: StepLoop, losses: set[str] | frozenset[str], returned: set[str]
 ) -> Iterator[Seen]:
     """Calls in the loop that hand the loss to a method which adds it to a sum, here or in another file: `meter.update(loss)`."""
-    for call in (node for part in step.loop.body for node in ast.walk(part) if isinstance(node, ast.Call)):
+    for call in (node for part in step.loop.body for node in walk(part) if isinstance(node, ast.Call)):
         given = [argument for argument in call.args if key(argument) in losses]
         if not given or not isinstance(call.func, ast.Attribute) or in_no_grad(source, call):
             continue
@@ -103,7 +104,7 @@ def _handed_over(
 
 
 def _statements(function: Function) -> Iterator[ast.stmt]:
-    return (node for node in ast.walk(function) if isinstance(node, ast.stmt))
+    return (node for node in walk(function) if isinstance(node, ast.stmt))
 
 
 def _begins_again(step: StepLoop, receiver: ast.expr) -> bool:
@@ -111,7 +112,7 @@ def _begins_again(step: StepLoop, receiver: ast.expr) -> bool:
     name = dotted_name(receiver)
     if not name:
         return True
-    for node in ast.walk(step.loop):
+    for node in walk(step.loop):
         if (
             isinstance(node, (ast.Name, ast.Attribute))
             and isinstance(node.ctx, ast.Store)
@@ -133,7 +134,7 @@ def _adds_to_self(here: Elsewhere, statement: ast.AST, names: set[str]) -> bool:
     value = statement.value if added is target and isinstance(statement, ast.Assign) else added
     if not any(isinstance(term, ast.Name) for term in loss_terms(value, names)):
         return False
-    bound = {n.id for n in ast.walk(here.function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    bound = {n.id for n in walk(here.function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     return not names & bound and runs_in_any_case(here.source, statement, here.function)
 
 
@@ -167,7 +168,7 @@ def _uses_graphs_again(source: Source) -> bool:
 def _returned_losses(source: Source, step: StepLoop) -> set[str]:
     """Names that get, in the loop, the loss which a function of this file has called `backward` on and returns."""
     found: set[str] = set()
-    for node in ast.walk(step.loop):
+    for node in walk(step.loop):
         if not (
             isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and isinstance(node.targets[0], ast.Name)
         ):
@@ -179,10 +180,10 @@ def _returned_losses(source: Source, step: StepLoop) -> set[str]:
 
 
 def _returns_its_loss(source: Source, function: Function) -> bool:
-    returns = [n for n in ast.walk(function) if isinstance(n, ast.Return) and enclosing_function(source, n) is function]
+    returns = [n for n in walk(function) if isinstance(n, ast.Return) and enclosing_function(source, n) is function]
     losses = backpropagated_names(source, function)
     reads = {"item", "detach", "data"}
-    rebound = [n for n in ast.walk(function) if isinstance(n, ast.Call) and last_name(n.func) in reads]
+    rebound = [n for n in walk(function) if isinstance(n, ast.Call) and last_name(n.func) in reads]
     return (
         bool(returns)
         and not rebound

@@ -6,6 +6,7 @@ import ast
 import functools
 
 from perfaudit.static.source import LOOPS, Source
+from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.entry import builds_of_library, is_module_class, module_classes, whole_models
 from perfaudit.static.understanding.values import constant
 
@@ -54,7 +55,7 @@ def _layers_in(
     """The layers with weights that a class builds, those of the classes of this file that it builds among them."""
     if root.name in known or len(known) >= _DEEP:
         return 0
-    calls = [node for node in ast.walk(root) if isinstance(node, ast.Call)]
+    calls = [node for node in walk(root) if isinstance(node, ast.Call)]
     return _layers(source, calls, root, classes, known | {root.name})
 
 
