@@ -89,10 +89,11 @@ def _has_wide_product(data: bytes) -> bool:
     for match in islice(_FACTOR.finditer(data), _MAX_NUMBERS):
         if named := _MULTIPLIED.search(data[max(match.start() - _NAME_REACH, 0) : match.start()]):
             factors[named[1]] = max(factors.get(named[1], 0), int(match[1]))
-    for match in islice(_POWER.finditer(data), _MAX_NUMBERS):
+    has_power = b"**" in data
+    for match in islice(_POWER.finditer(data), _MAX_NUMBERS) if has_power else ():
         if _MULTIPLIED.fullmatch(match[1]):
             factors[match[1]] = max(factors.get(match[1], 0), 2 ** int(match[2] or _LEVELS - 1))
-    for match in islice(_RISING.finditer(data), _MAX_NUMBERS):
+    for match in islice(_RISING.finditer(data), _MAX_NUMBERS) if has_power else ():
         if _MULTIPLIED.fullmatch(name := match[1] or match[2]):
             factors[name] = max(factors.get(name, 0), _RISEN)
     for name, factor in factors.items():
@@ -100,6 +101,8 @@ def _has_wide_product(data: bytes) -> bool:
         given = [value for value in given if value >= _FEWEST or name != b"dim"]  # `softmax(dim=1)` names an axis
         if given and min(given) * factor >= _WIDE and _NO_WIDTH.search(name.lower()) is None:
             return True
+    if b"widen" not in data:
+        return False
     if any(int(match[1]) >= _WIDEST for match in islice(_WIDEN_FACTOR.finditer(data), _MAX_NUMBERS)):
         return True
     return any(
@@ -110,6 +113,8 @@ def _has_wide_product(data: bytes) -> bool:
 
 def _has_wide_level(data: bytes) -> bool:
     """Whether the text gives channels and the factors of the levels of a model, and the smallest of either make one wide."""
+    if b"mult" not in data:
+        return False
     factors = [
         max(int(f) for f in m[1].split(b",") if f.strip()) for m in islice(_FACTORS.finditer(data), _MAX_NUMBERS)
     ]
