@@ -172,7 +172,7 @@ def command(
         tune_on_ranks(
             place, chosen, seconds_of(budget), seconds_of(timeout),
             (climbs or frozenset()) | ({"order"} if alone else frozenset()), in_place, meet,
-            lambda report: _hand_over(report, format, output, verbose, html, out, apply, exit_zero),
+            lambda report: _hand_over(report, format, output, verbose, html, out, apply, exit_zero, is_launched=True),
             only_by_length=bool(alone),
         )  # fmt: skip
         raise typer.Exit(OK)  # the first rank has reported
@@ -195,8 +195,9 @@ def _hand_over(
     out: Path | None,
     apply: bool,
     exit_zero: bool,
+    is_launched: bool = False,
 ) -> NoReturn:
-    """Print the report, write the patch where it was asked for, and leave."""
+    """Print the report, write the patch where it was asked for, and leave. is_launched: by a launcher, which reads the code."""
     emit(report, format, output, verbose, html)
     if out is not None:
         _write_patch(report, out)
@@ -204,7 +205,13 @@ def _hand_over(
         _apply(report)
     if report.interrupted:
         raise typer.Exit(INTERRUPTED)
-    raise typer.Exit(_code(report, exit_zero))
+    code = _code(report, exit_zero)
+    if is_launched and code == FOUND:
+        say(
+            "exit code 1 says that there is a patch; a launcher calls that a failure, and what it prints below is no error of "
+            "the script's (--exit-zero ends with 0)"
+        )
+    raise typer.Exit(code)
 
 
 def _as_before(

@@ -15,6 +15,7 @@ from perfaudit.cli import tune_ranks
 from perfaudit.cli.rank_sets import _is_cut_short
 from perfaudit.cli.ranks_child import Gone
 from perfaudit.cli.set_of_ranks import set_run_of, shares_of_step
+from perfaudit.cli.tune import _hand_over
 from perfaudit.cli.tune_ranks import (
     FEWEST_STEPS,
     MOST_STEPS,
@@ -353,3 +354,16 @@ def test_without_loss_or_with_a_file_that_changed_the_patch_stays_here() -> None
     Path("train.py").write_text("\n" + TEXT)
     (winner,) = report_of_race(Report("tune"), race, by_key).winners
     assert (winner.fix, "has changed" in winner.handed_over) == (None, True)
+
+
+@pytest.mark.parametrize(
+    ("patched", "exit_zero", "code", "is_said"), [(0.8, False, 1, True), (0.8, True, 0, False), (1.0, False, 0, False)]
+)
+def test_what_a_launcher_makes_of_exit_code_1_is_said(
+    patched: float, exit_zero: bool, code: int, is_said: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """torchrun prints a traceback of its own behind the report of a patch that pays."""
+    with pytest.raises(typer.Exit) as left:
+        _hand_over(report_of(6, patched), "json", None, False, None, None, False, exit_zero, is_launched=True)
+    assert left.value.exit_code == code
+    assert ("a launcher calls that a failure" in capsys.readouterr().err) == is_said
