@@ -337,9 +337,12 @@ class Race:
         if not any(each[key].norms for each in self.generations if key in each):
             return said
         if not self.tells_norms(key):
+            said += "; norms of gradients are not compared, as not all ranks tell them, or they are clipped to one, or far apart"
+            has_spoiled = any(SPOILED in each for each in self.generations)
             return (
-                f"{said}; norms of gradients are not compared, as not all ranks tell them, or they are clipped to one, or far "
-                "apart anyway"
+                f"{said}; spoiled gradients move these losses by {self._gap(SPOILED, LOSS):.1e}"
+                if has_spoiled
+                else said
             )
         apart = self._gap(key, NORM)
         return f"{said}; norms of their gradients agree " + (f"within {apart:.1e}" if apart else "to the bit")

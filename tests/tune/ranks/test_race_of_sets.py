@@ -282,6 +282,8 @@ def test_where_neither_norms_nor_losses_tell_wrong_gradients_nothing_is_handed_o
     assert raced.best() == "patch"
     assert why in raced.why_losses_tell_nothing("patch")
     assert bool(why) == bool(raced.why_losses_tell_nothing("patch"))
+    told = "spoiled gradients move these losses by 1.7e-01" if spoiled == 0.3 else ""
+    assert raced.loss_words("patch").endswith(told) and bool(told) == ("by 1.7e-01" in raced.loss_words("patch"))
 
 
 def test_without_losses_nothing_is_verified() -> None:
