@@ -242,6 +242,11 @@ def _rules() -> tuple[str, list[str]]:
         r"\*\*Of (\d+) findings in (\d+) repositories (\d+) are right \((\d+ %)\), (\d+) true but hardly worth saying "
         r"\((\d+ %)\) and (\d+) wrong \((\d+ %)\)",
     )
+    of_some = _all_found(
+        page,
+        r"\*\*Of the (\d+) findings of (\w+) rules in (\d+) repositories \d+ are right \((\d+ %)\), \d+ true but hardly "
+        r"worth saying \((\d+ %)\) and \d+ wrong \((\d+ %)\)",
+    )
     (kinds,) = _found(page, r"only PA801 and PA603, whose last reading missed the 90 %\. (\d+) public repositories")
     row = r"\| %s \| (\d+) \| (\d+) \| (\d+) \| (\d+) \| \d+ \| \d+(?: \(\d+ %%\))? \| \d+ \| 0 \|"
     evaluations, losses = ([int(cell) for cell in _found(page, row % rule)] for rule in ("PA801", "PA603"))
@@ -261,6 +266,11 @@ def _rules() -> tuple[str, list[str]]:
             f"{found[1]} repositories | one who fixes rules, so it is not independent | {found[0]} | "
             f"{found[3]} | {found[5]} | {found[7]} |"
             for found in later
+        ),
+        *(
+            f"{found[2]} repositories, {found[1]} rules alone | one who fixes rules, so it is not independent | {found[0]} | "
+            f"{' | '.join(found[3:])} |"
+            for found in of_some
         ),
         f"{kinds} repositories, PA603 and PA801 alone | one who fixes rules, so it is not independent | {of_two} | "
         f"{' | '.join(_percent(each / of_two) for each in judged_of_two)} |",
