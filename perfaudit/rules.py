@@ -144,7 +144,6 @@ class RuleHeads(Mapping[str, Rule]):
         files = sorted(path for path in folder.iterdir() if path.suffix == ".toml") if folder.is_dir() else ()
         self._paths = {path.stem.partition("-")[0]: path for path in files}
         self._read: dict[str, Rule] = {}
-        self._words: dict[str, tuple[str, ...]] = {}
         if not self._paths:
             raise _no_rules(folder)
 
@@ -153,11 +152,9 @@ class RuleHeads(Mapping[str, Rule]):
         return self._paths[id].stem.partition("-")[2]
 
     def words_of(self, id: str) -> tuple[str, ...]:
-        """`Rule.words` by the one line that says them, which a scan asks of every rule."""
-        if id not in self._words:
-            line = _WORDS.search(read_bytes(self._paths[id], MAX_SETTINGS_BYTES).partition(b"\n[[example]]")[0])
-            self._words[id] = tuple(line[1].decode().split('"')[1::2]) if line else ()
-        return self._words[id]
+        """`Rule.words` by the one line that says them, read anew."""
+        line = _WORDS.search(read_bytes(self._paths[id], MAX_SETTINGS_BYTES).partition(b"\n[[example]]")[0])
+        return tuple(line[1].decode().split('"')[1::2]) if line else ()
 
     def __getitem__(self, id: str) -> Rule:
         if id not in self._read:

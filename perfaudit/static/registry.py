@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import importlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -100,22 +100,38 @@ def _load_ours(rule: str) -> None:
             raise
 
 
-def _checks_for(source: Source, rules: Mapping[str, Rule], wanted: Set[str]) -> list[Check]:
-    """The checks of those wanted rules that may have something to say of a text; none of the others of ours is imported."""
+def _checks_for(source: Source, rules: Mapping[str, Rule], selected: frozenset[str] | None) -> list[Check]:
+    """The checks of selected rules that may have something to say of a text; none of the others of ours is imported."""
     ours = rule_heads()
-    here = set()
-    for rule in wanted:
-        is_ours = rule in ours
-        if mentions_all(source, ours.words_of(rule) if is_ours else rules[rule].words):
-            here.add(rule)
-            if is_ours:
-                _load_ours(rule)
+    if rules is ours:
+        words = _words_of_ours(selected)
+    else:
+        words = tuple((rule, rules[rule].words) for rule in rules if selected is None or rule in selected)
+    here = {rule for rule, each in words if mentions_all(source, each)}
+    for rule in here:
+        if rule in ours:
+            _load_ours(rule)
     return sorted((item for item in _CHECKS if item.rule in here), key=lambda item: item.rule)
+
+
+@functools.lru_cache(maxsize=4)
+def _words_of_ours(selected: frozenset[str] | None) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """The words of each selected rule, by lines of their files: a scan asks for them with every file."""
+    heads = rule_heads()
+    return tuple((rule, heads.words_of(rule)) for rule in heads if selected is None or rule in selected)
 
 
 def mentions_all(source: Source, words: tuple[str, ...]) -> bool:
     """Whether a text mentions each of the words, of "a|b" one of the two."""
-    return all(any(map(source.mentions, word.split("|"))) for word in words)
+    for word in words:  # noqa: SIM110  # asked of every file for every rule, and a generator takes as long as an answer
+        if not (source.mentions(word) if "|" not in word else any(map(source.mentions, _alternatives(word)))):
+            return False
+    return True
+
+
+@functools.cache
+def _alternatives(word: str) -> tuple[str, ...]:
+    return tuple(word.split("|"))
 
 
 class Catalogue(NamedTuple):
@@ -196,8 +212,7 @@ def run_what_works(
     found: list[Finding] = []
     failures: list[CheckFailed] = []
     room = MAX_DIFFS + DIFFS_PER_TEXT * len(source.text)
-    wanted = rules.keys() if selected is None else selected & rules.keys()
-    for item in _checks_for(source, rules, wanted):
+    for item in _checks_for(source, rules, selected):
         ours = not item.function.__module__.startswith(USER_RULES)
         for node in _nodes_to_check(source, item):
             try:
