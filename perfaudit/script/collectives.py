@@ -302,7 +302,9 @@ def _sums_of_buffers(model: Any) -> dict[str, float]:
         if not isinstance(module, torch.nn.modules.batchnorm._NormBase)
         for name, buffer in module.named_buffers(recurse=False)
     )
-    sums = {name: torch.nan_to_num(each.detach().double()).sum().item() for name, each in own if not each.is_complex()}
+    sums = {
+        name: torch.nan_to_num(each.detach().cpu().double()).sum().item() for name, each in own if not each.is_complex()
+    }
     return {name: value for name, value in sums.items() if math.isfinite(value)}
 
 
