@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -149,7 +150,8 @@ class ChildLab:
 
         The script as it is says so, which makes as many steps where it is another subject.
         """
-        if any(known in error for known in self.own_ends):
+        error = _without_lines(error)
+        if any(_without_lines(known) in error for known in self.own_ends):
             return True
         other = self._as_it_is
         if other is not subject:
@@ -161,7 +163,7 @@ class ChildLab:
                 other.child.pause()
                 return False
             except ChildFailed as failure:
-                if failure.kind != "step" or str(failure) != error:
+                if failure.kind != "step" or _without_lines(str(failure)) != error:
                     return False
         self.own_ends.add(error)
         return True
@@ -175,6 +177,11 @@ class ChildLab:
         for real, digest in ran.items():
             if real not in patched and self.ran.setdefault(real, digest) != digest:
                 raise TrialFailed(f"{os.path.relpath(real)} changed while it was measured")
+
+
+def _without_lines(error: str) -> str:
+    """An error as it is told, without the number of its line, which a patch may have moved."""
+    return re.sub(r":\d+( in [^()]+\))", r"\1", error)
 
 
 @dataclass(frozen=True, slots=True)
