@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import random
+import statistics
 import time
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
@@ -52,7 +53,8 @@ class Screening:
 
     why_apart: what went wrong with several candidates in place, since which one at a time is; "" where nothing did.
 
-    base_totals: of the base's timed blocks, "steps", seconds that count ("counted"), on the wall ("wall"), of the process
+    base_steps: of each of the base's timed blocks, seconds of a step that count, and those of the process. base_totals: of these
+    blocks, "steps", seconds that count ("counted"), on the wall ("wall"), of the process
     ("cpu"), of waiting for a core ("queued"), and by phase ("phases").
     """
 
@@ -64,6 +66,7 @@ class Screening:
     race: Race
     mark: Callable[[str], None] = lambda key: None
     loaders: Mapping[str, OtherLoader] = field(default_factory=dict)
+    base_steps: list[tuple[float, float]] = field(default_factory=list)
     base_totals: Json = field(
         default_factory=lambda: dict.fromkeys(("steps", "counted", "wall", "cpu", "queued"), 0.0) | {"phases": {}}
     )
@@ -167,7 +170,8 @@ class Screening:
             "learns": self._is_learning,
             "raised": list(self.raised),
             "block": self.race.paces[self.race.base].block,
-            "base": self.base_totals,
+            "base": self.base_totals
+            | {"usual": [statistics.median(each) for each in zip(*self.base_steps, strict=True)]},
             "counts_own": self.counts_own,
             "in_halves": sorted(self.race.in_halves),
             "pairs": self.race.pairs_seen,
@@ -247,6 +251,7 @@ class Screening:
         if is_base:
             wall = self.agreement.slowest(spent.wall - restarted)
             seen = {"steps": turn.steps, "counted": seconds, "wall": wall}
+            self.base_steps.append((seconds / turn.steps, spent.process / turn.steps))
             self._add(seen | {"cpu": spent.process, "queued": spent.queued}, phases)
         restart: float = self.agreement.slowest(turn.steps * training.restart_per_step())
         return float(seconds + restart) * _of_batch(self._own_loader, training.loader)

@@ -16,6 +16,7 @@ from perfaudit.tune.climb_state import Climb
 from perfaudit.tune.climb_time import CHECKING_SECONDS, CHECKING_STARTS
 from perfaudit.tune.losses import was_compared
 from perfaudit.tune.patched_source import SourceRace
+from perfaudit.tune.race_results import long_steps_words
 from perfaudit.tune.screening import LEAST
 
 LAST = LOOKS[-1].generations  # of a final race
@@ -177,8 +178,8 @@ def _trouble(state: Climb, raced: Ladder) -> str:
         return f"{FAILED}{raced.verified or 'the losses of all of it were not compared'}"
     if raced.ratio is None:
         return NO_TIME_FOR_ALL
-    if raced.basis == "screened" and state.doubt:
-        return f"{FAILED}{state.doubt}"
+    if raced.basis == "screened" and (doubt := state.doubt or long_steps_words(*state.races)):
+        return f"{FAILED}{doubt}"
     return "" if raced.high < 1 else NOT_CONFIRMED
 
 

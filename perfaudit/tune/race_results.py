@@ -15,6 +15,7 @@ from perfaudit.tune.workshop import Json
 WITH = "with it, "  # of a candidate, see `measure.preparation`
 RAISES = "a step of the training raises now and then, with patches and without; such steps are not counted"
 NOT_KNOWN = "whether without it, too, was not seen"
+MOST_LONG = 1 / 3  # of the time, chosen: a screened figure of the other steps is wrong by half then
 OWN_TIME = (
     "others use the cores: what steps waited for cores is left out of all times, as if nobody else used the machine"
 )
@@ -94,6 +95,20 @@ class Raced:
         return self._base_seconds / self.base["steps"] if self.base and self.base["steps"] else None
 
     @property
+    def share_of_long_steps(self) -> float:
+        """Of the base's time, what some steps take beyond a usual one: rollouts, an evaluation. 0 where that is not told.
+
+        Of its processor time as well: a step is long, too, while others hold the cores.
+        """
+        steps, usual = self.base.get("steps"), self.base.get("usual")
+        if not steps or not usual:
+            return 0.0
+        totals = (self._base_seconds, self.base["cpu"])
+        return max(
+            0.0, min(1 - each * steps / total if total else 0.0 for each, total in zip(usual, totals, strict=True))
+        )
+
+    @property
     def _base_seconds(self) -> float:
         """Seconds of the base's steps; those on the wall where an earlier version has told them."""
         wall: float = self.base.get("wall", 0.0)
@@ -142,6 +157,20 @@ def notes_of(*races: Raced) -> list[str]:
     """What the report is to say of these races, in their order, each thing once."""
     own = [OWN_TIME] if any(raced.clock == "own" for raced in races) else []
     return list(dict.fromkeys([*own, *(note for raced in races for note in raced.notes)]))
+
+
+def long_steps_words(*races: Raced) -> str:
+    """Why a screened figure says too little of these trainings, "" where it does not.
+
+    The middle of many ratios is that of usual steps. Where a few long ones hold much of the time, it is not what a run saves.
+    """
+    most = max((raced.share_of_long_steps for raced in races), default=0.0)
+    if most < MOST_LONG:
+        return ""
+    return (
+        f"{100 * most:.0f} % of the time lies in a few long steps (rollouts or an evaluation between two updates, say), of which "
+        "the race in one training tells nothing; the race of fresh processes times them, and has not decided"
+    )
 
 
 def doubt_of(*races: Raced, figure: Interval | None = None) -> str:

@@ -190,6 +190,23 @@ def test_what_was_only_screened_must_lie_below_what_identical_code_came_out_at(
     assert (found.basis, found.trouble, bool(found.files)) == ("screened", trouble, not trouble)
 
 
+@pytest.mark.parametrize(
+    ("usual", "is_told"),
+    [
+        ([0.5, 0.5], True),  # half of the time is in rollouts
+        ([0.7, 0.6], False),
+        ([0.5, 1.0], False),  # steps were long because others held the cores
+        ([], False),  # of an earlier version
+    ],
+)
+def test_what_was_only_screened_is_no_figure_of_a_training_with_long_steps(usual: list[float], is_told: bool) -> None:
+    found = raced(RIGHT, a=GAIN)
+    found.base = {"steps": 10, "counted": 10.0, "cpu": 10.0, "usual": usual}
+    ladder = ladder_of(climb_of(found))
+    assert bool(ladder.files) is not is_told
+    assert ("50 % of the time lies in a few long steps" in ladder.trouble) is is_told
+
+
 def test_each_patch_must_lie_below_a_control_of_a_race_that_shows_it() -> None:
     """Alone, b is not faster than identical code was; all of it is, and so is b where it was raced beside a."""
     alone = raced(FAST, a=GAIN, b=(0.92, 0.9, 0.94))
