@@ -16,7 +16,7 @@ from perfaudit.target.queue_time import queued_seconds
 
 BATCHES = 12  # to look at, after two that warm up,
 LOOKING = 3.0  # seconds, at most
-ALONE = 3  # steps on one thread
+ALONE = 6  # steps on one thread
 
 _SHARED = "/dev/shm"
 
@@ -25,9 +25,13 @@ def look(training: Any) -> Reply:
     """Seconds to load each of some batches and of the steps on them, without workers; memory that grew and that is free.
 
     undisturbed: the mean seconds to load one, of factories without what it waited for a core; cpu_share: of these, the share
-    of processor time. step: seconds of one; where others hold the cores, those of one on one thread, without what it waited for
-    a core, may be less. step_cpu: processor seconds, of all its threads together or on one thread, whichever is less: threads
-    that wait for another one which has no core may count as computing.
+    of processor time; fetch_own: mean processor seconds of the thread that loads, which loading takes at least.
+
+    Some more steps are made on one thread, for a machine whose cores others hold: a thread that waits for another one, which has
+    no core, may count as computing. step: the median of the seconds, or that on one thread without what it waited for a core, if
+    that is less. step_cpu: the mean of the processor seconds, all threads together, or the most that one of the steps on one
+    thread took, if that is less; long steps are rare among a few, so that it is raised as far as the mean of the others lies
+    above their median.
 
     Raises ValueError for a loader with workers.
     """
@@ -71,7 +75,7 @@ def _look_at_script(training: Any) -> Reply:
         raise ValueError("asked of a script whose steps load nothing")
     alone = _on_one_thread(training, steps, lambda: _make_step_of_script(training)[0])
     training.loads = None
-    loads = [_Load(load.wall, load.cpu, max(load.wall, load.cpu), False) for load in found]
+    loads = [_Load(load.wall, load.cpu, max(load.wall, load.cpu), load.own, False) for load in found]
     usual, alone = (
         [_Step(*(seconds * len(steps) / len(loads) for seconds in step)) for step in each] for each in (steps, alone)
     )
@@ -110,8 +114,10 @@ def _on_one_thread(training: Any, steps: Sequence[_Step], make_step: Callable[[]
     try:
         while len(found) < ALONE and time.monotonic() < end:
             found.append(make_step())
-    except Exception:  # a script that ends here has shown what was asked; who asks next is told that it has ended
-        return found
+    except Exception:
+        if not training.is_script:
+            raise
+        return found  # a script that ends here has shown what was asked; who asks next is told that it has ended
     finally:
         torch.set_num_threads(threads)
     return found
@@ -128,15 +134,22 @@ def _reply_of(
         "batches": len(fetches),
         "fetch": fetch,
         "undisturbed": statistics.fmean(load.undisturbed for load in within),
+        "fetch_own": statistics.fmean(load.own for load in within),
         "cv": statistics.stdev(fetches) / fetch if len(fetches) > 1 else 0.0,
         "cpu_share": min(1.0, sum(load.cpu for load in within) / max(sum(load.undisturbed for load in within), 1e-9)),
         "step": min(statistics.median(seconds) for seconds in (walls, undisturbed) if seconds),
-        "step_cpu": min(statistics.median(step.cpu for step in each) for each in (steps, alone) if each),
+        "step_cpu": _processor_seconds([step.cpu for step in steps], [step.cpu for step in alone]),
         "samples": samples,
         "batch_bytes": _bytes_in(batch),
         "shared_memory": _free_shared_memory(),
         "grown_bytes": grown,
     }
+
+
+def _processor_seconds(usual: list[float], alone: list[float]) -> float:
+    """Of a step: see `look`. usual: of steps as they are; alone: of some on one thread."""
+    mean, median = statistics.fmean(usual), statistics.median(usual)
+    return min(mean, max(alone) * max(1.0, mean / max(median, 1e-9))) if alone else mean
 
 
 class _Step(NamedTuple):
@@ -157,19 +170,23 @@ def _since(began: _Step) -> _Step:
 
 @dataclass(frozen=True, slots=True)
 class _Load:
-    """Seconds that loading one batch took, of which computing; without waiting for a core; and if it began an epoch."""
+    """Seconds that loading one batch took, of which computing; without waiting for a core; and if it began an epoch.
+
+    own: processor seconds of the thread that loads.
+    """
 
     seconds: float
     cpu: float
     undisturbed: float
+    own: float
     restarts: bool
 
 
 def _load_batch(training: Any) -> tuple[_Load, Any]:
-    restarts, began = len(training.restart_seconds), _clocks()
+    restarts, began, own = len(training.restart_seconds), _clocks(), time.thread_time()
     batch = training.next_batch()
-    wall, cpu, queued = _since(began)
-    return _Load(wall, cpu, max(cpu, wall - max(0.0, queued)), len(training.restart_seconds) > restarts), batch
+    (wall, cpu, queued), own = _since(began), time.thread_time() - own
+    return _Load(wall, cpu, max(cpu, wall - max(0.0, queued)), own, len(training.restart_seconds) > restarts), batch
 
 
 def _bytes_in(batch: Any) -> int:

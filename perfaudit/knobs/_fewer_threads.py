@@ -23,17 +23,15 @@ def fewer_threads(survey: Survey, workers: int, seen: Reply) -> int | None:
     seen: see `_dataloader_look`. None as well where a step could be slower than now on cores that nobody else uses, which no
     race on a busy machine would show. Now, without workers, a step takes fetch + S + P / T: its serial part, and what T threads
     share. With t threads, and workers enough, it takes S + P / t. That is no more where fetch >= P * (1 / t - 1 / T). P is at
-    most the processor seconds of the step, and at most T times its seconds, which waiting for a core only makes longer. Of fetch
-    the processor seconds count, as the rest may be such waiting. Where there are workers already this does not hold, and the
-    knob `threads` tries fewer.
+    most the processor seconds of the step. Of fetch those of the thread that loads count: the rest may be waiting for a core, or
+    work that threads share. Means count, as long steps and loads do in an epoch. Where there are workers already this does not
+    hold, and the knob `threads` tries fewer.
     """
     host, loader = survey.facts.host, survey.facts.loader
     if survey.facts.device.type != "cpu" or loader.num_workers or loader.prefix or float(seen["cpu_share"]) < COMPUTING:
         return None
     threads = max(1, host.cores - workers)
-    fetch = float(seen["undisturbed"]) * float(seen["cpu_share"])
-    shared = min(float(seen["step_cpu"]), host.threads * float(seen["step"]))
-    is_safe = fetch >= shared * (1 / threads - 1 / host.threads)
+    is_safe = float(seen["fetch_own"]) >= float(seen["step_cpu"]) * (1 / threads - 1 / host.threads)
     return threads if threads < host.threads and is_safe else None
 
 

@@ -19,12 +19,18 @@ GIVING = ("__iter__", "__len__", "_get_iterator", "_index_sampler", "_auto_colla
 
 
 class Load:
-    """A batch with the seconds that loading it took, on the wall, of the process, and of its threads' waiting for a core."""
+    """A batch with the seconds that loading it took: on the wall, of the process, of its threads' waiting for a core, and of the
+    processor by the thread that asks for it.
+    """
 
-    __slots__ = ("batch", "cpu", "queued", "wall")
+    __slots__ = ("batch", "cpu", "own", "queued", "wall")
 
-    def __init__(self, wall: float, cpu: float, queued: float, batch: Batch) -> None:
-        self.wall, self.cpu, self.queued, self.batch = wall, cpu, queued, batch
+    def __init__(self, wall: float, cpu: float, queued: float, own: float, batch: Batch) -> None:
+        self.wall, self.cpu, self.queued, self.own, self.batch = wall, cpu, queued, own, batch
+
+
+def _clocks() -> tuple[float, float, float, float]:
+    return time.perf_counter(), time.process_time(), queued_seconds(), time.thread_time()
 
 
 class ScriptLoading:
@@ -107,10 +113,10 @@ class ScriptLoading:
         load = original if self.loading is None or self.loading is self._own else self._load_other
         if self.loads is None:
             return load(batches)
-        wall, cpu, queued = time.perf_counter(), time.process_time(), queued_seconds()
+        began = _clocks()
         batch = load(batches)
-        wall, cpu, queued = time.perf_counter() - wall, time.process_time() - cpu, queued_seconds() - queued
-        self.loads.append(Load(wall, cpu, queued, batch))
+        wall, cpu, queued, own = (now - then for now, then in zip(_clocks(), began, strict=True))
+        self.loads.append(Load(wall, cpu, queued, own, batch))
         return batch
 
     def _load_other(self, batches: Any) -> Batch:

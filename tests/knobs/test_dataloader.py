@@ -17,6 +17,7 @@ from surveys import survey_of
 from perfaudit.knobs import Bench, Probe, Refused, Survey, Told, Unanswered
 from perfaudit.knobs._code import Code
 from perfaudit.knobs._dataloader_look import _Load, _reply_of, _Step
+from perfaudit.knobs._fewer_threads import fewer_threads
 from perfaudit.knobs._workers_needed import most_workers, start_seconds, wanted_workers
 from perfaudit.knobs.dataloader import KNOB
 from perfaudit.measure.facts import CallSite, Script
@@ -31,12 +32,16 @@ def survey(device: str = "cpu", batches: int | None = 1000, cores: int = 8, **lo
     return survey_of(device={"type": device}, host={"cores": cores}, loader={"epoch_batches": batches, **loader})
 
 
-def seen(fetch: float, step: float, **more: object) -> dict[str, Any]:
-    """What a look without workers found: milliseconds, and by default a batch that waits for a disk."""
+def seen(fetch: float, step: float, threads: int = 2, **more: object) -> dict[str, Any]:
+    """What a look without workers found: milliseconds, and by default a batch that waits for a disk.
+
+    threads: so many a step keeps busy.
+    """
     base = {
         "fetch": fetch / 1e3,
+        "fetch_own": fetch / 1e3 * float(str(more.get("cpu_share", 0.05))),
         "step": step / 1e3,
-        "step_cpu": 1e3,  # no less than all threads together have in that time
+        "step_cpu": threads * step / 1e3,
         "cv": 0.0,
         "cpu_share": 0.05,
         "batch_bytes": MIB,
@@ -419,7 +424,7 @@ def test_a_look_at_a_training_without_workers(tmp_path: Path, monkeypatch: pytes
     from torch.utils.data import DataLoader, TensorDataset
 
     loader = DataLoader(TensorDataset(torch.zeros(64, 4), torch.zeros(64, dtype=torch.int64)), batch_size=8)
-    batches, threads = iter([*loader, *loader, *loader]), list[int]()
+    batches, threads = iter([*loader] * 4), list[int]()
     training = SimpleNamespace(
         is_script=False,
         loader=loader,
@@ -435,13 +440,14 @@ def test_a_look_at_a_training_without_workers(tmp_path: Path, monkeypatch: pytes
     torch.set_num_threads(2)
     try:
         reply = KNOB.answer_instrument(training)
-        assert threads == [2] * 7 + [1] * 3 and torch.get_num_threads() == 2
+        assert threads == [2] * 7 + [1] * 6 and torch.get_num_threads() == 2
         training.device = torch.device("cuda")
         KNOB.answer_instrument(training)
-        assert threads[10:] == [2] * 7
+        assert threads[13:] == [2] * 7
         training.device = torch.device("cpu")
-        assert KNOB.answer_instrument(training)["batches"] == 5  # and there are no more
-        assert threads[17:] == [2] * 7 and torch.get_num_threads() == 2
+        with pytest.raises(StopIteration):  # there are no more, on one thread
+            KNOB.answer_instrument(training)
+        assert threads[20:] == [2] * 7 + [1] * 5 and torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
     assert (reply["batches"], reply["samples"], reply["batch_bytes"]) == (5, 8, 8 * 4 * 4 + 8 * 8)
@@ -451,7 +457,7 @@ def test_a_look_at_a_training_without_workers(tmp_path: Path, monkeypatch: pytes
 
 def test_what_others_hold_of_the_cores_makes_no_step_longer() -> None:
     """Two threads wait for each other by computing, where one alone only waits for a core."""
-    loads = [_Load(0.3, 0.12, 0.12, False)] * 3
+    loads = [_Load(0.3, 0.12, 0.12, 0.12, False)] * 3
     steps, alone = [_Step(2.5, 1.8, 1.0)] * 3, [_Step(0.2, 0.06, 0.13)] * 3
     found = _reply_of(loads, steps, alone, None, 32, 0)
     assert found["step"] == pytest.approx(0.07) and found["step_cpu"] == 0.06
@@ -459,6 +465,16 @@ def test_what_others_hold_of_the_cores_makes_no_step_longer() -> None:
     calm = _reply_of(loads, [_Step(0.04, 0.07, 0.0)] * 3, alone, None, 32, 0)
     assert calm["step"] == 0.04 and calm["step_cpu"] == 0.06
     assert _reply_of(loads, steps, [], None, 32, 0)["step"] == 2.5
+
+
+def test_long_steps_that_are_rare_count_in_what_a_step_computes() -> None:
+    """Two short steps and a long one: in the mean a step computes 40 ms, and one thread may have met short ones alone."""
+    loads, short, long = [_Load(0.02, 0.16, 0.16, 0.02, False)] * 3, _Step(0.001, 0.001, 0.0), _Step(0.06, 0.118, 0.0)
+    found = _reply_of(loads, [short, short, long], [short] * 3, None, 32, 0)
+    assert found["step_cpu"] == pytest.approx(0.04)
+    assert found["fetch_own"] == 0.02  # of 0.16 that eight threads compute together
+    assert fewer_threads(on_cores(2, 2), 1, {**found, "step_cpu": 0.041}) is None
+    assert fewer_threads(on_cores(2, 2), 1, found) == 1
 
 
 # ---- the edit -----------------------------------------------------------------------------------------------------
@@ -671,7 +687,8 @@ def on_cores(cores: int, threads: int, device: str = "cpu", **loader: object) ->
             seen(19, 20, cpu_share=1.0),
             {},
         ),  # a step of one thread may take longer than loading and the step do
-        (on_cores(8, 8), seen(30, 50, cpu_share=1.0), {1: 7}),  # 8/7 of 50 ms
+        (on_cores(8, 8), seen(30, 50, 8, cpu_share=1.0), {1: 7}),  # 8/7 of 50 ms
+        (on_cores(8, 8), seen(7, 50, 8, cpu_share=1.0), {}),
         (on_cores(2, 2), seen(19, 100, cpu_share=1.0, step_cpu=0.038), {1: 1}),  # most of the step waits for a core
         (on_cores(2, 2), seen(19, 100, cpu_share=1.0, step_cpu=0.039), {}),
         (on_cores(2, 2), seen(50, 20, cpu_share=0.2), {}),  # workers that wait leave the core to the step
