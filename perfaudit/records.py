@@ -1,7 +1,8 @@
-"""Dataclasses that are made in a tenth of the time: a scan of one file imports some thirty of them.
+"""Dataclasses that are made in a fifth of the time: a scan of one file imports some thirty of them.
 
-Whoever asks takes them for dataclasses: `dataclasses.replace`, `asdict` and `fields`, and a type checker. Where `dataclasses`
-writes and compiles each method of each class, all share one here, but for `__init__`.
+`dataclasses.replace`, `asdict`, `fields` and `is_dataclass`, `pprint` and a type checker take them for dataclasses, and one may
+derive from them. Where `dataclasses` writes and compiles each method of each class, all share one here, but for `__init__`. What
+a record cannot have is refused when its class is made.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ _NOT_GIVEN: Any = object()
 def _make(cls: Any, frozen: bool, slots: bool, order: bool, compares: bool, shows: bool) -> Any:  # Any: classes
     own = vars(cls)
     names = tuple(cls.__annotations__)
+    written = ("__post_init__", "__init__", *(("__eq__", "__hash__") * compares), *(("__repr__",) * shows))
+    _refuse_what_is_no_record(cls, names, written)
     said = {name: _options(own[name]) if name in own else {} for name in names}
     body = {key: value for key, value in own.items() if key not in (*names, "__dict__", "__weakref__")}
     body |= {
@@ -44,7 +47,9 @@ def _make(cls: Any, frozen: bool, slots: bool, order: bool, compares: bool, show
         "__match_args__": names,
         "__init__": _init(said),
         "__reduce__": _reduce,
-        "__dataclass_fields__": _Fields(said),
+        "__replace__": replace,
+        "__dataclass_fields__": _AsDataclass("__dataclass_fields__", said, frozen, order, compares, shows),
+        "__dataclass_params__": _AsDataclass("__dataclass_params__", said, frozen, order, compares, shows),
     }
     body["_compared"] = tuple(name for name in names if said[name].get("compare", True))
     body["_shown"] = tuple(name for name in names if said[name].get("repr", True))
@@ -83,19 +88,33 @@ def _init(said: dict[str, dict[str, Any]]) -> Callable[..., None]:  # Any: what 
     return made
 
 
-class _Fields:
-    """The fields as `dataclasses` has them, from the first time on that somebody asks."""
+def _refuse_what_is_no_record(cls: Any, names: tuple[str, ...], written: tuple[str, ...]) -> None:  # Any: a class
+    """Raise TypeError for a class that a dataclass could be and a record cannot. written: methods that it gets here."""
+    own = vars(cls)
+    if by_hand := [name for name in written if own.get(name) is not None]:
+        raise TypeError(f"{cls.__name__} is no record, because it has its own {by_hand[0]}: make it a dataclass")
+    if any(hasattr(base, "__dataclass_fields__") for base in cls.__bases__):
+        raise TypeError(f"{cls.__name__} is no record, because its base has fields: make it a dataclass")
+    for name in names:
+        if "ClassVar" in str(cls.__annotations__[name]) or isinstance(own.get(name), (list, dict, set)):
+            raise TypeError(f"{cls.__name__} is no record, because of {name}: make it a dataclass")
 
-    def __init__(self, said: dict[str, dict[str, Any]]) -> None:
-        self._said = said
+
+class _AsDataclass:
+    """What `dataclasses` keeps in a class under this name, from the first time on that somebody asks."""
+
+    def __init__(self, name: str, said: dict[str, dict[str, Any]], *options: bool) -> None:  # Any: options of a field
+        self._name, self._said = name, said
+        self._options: dict[str, Any] = dict(zip(("frozen", "order", "eq", "repr"), options, strict=True))
 
     def __get__(self, instance: object, owner: Any) -> Any:
         import dataclasses
 
         kinds = owner.__annotations__
         fields = [(name, kinds[name], dataclasses.field(**of)) for name, of in self._said.items()]
-        owner.__dataclass_fields__ = vars(dataclasses.make_dataclass(owner.__name__, fields))["__dataclass_fields__"]
-        return owner.__dataclass_fields__
+        made = vars(dataclasses.make_dataclass(owner.__name__, fields, **self._options))[self._name]
+        setattr(owner, self._name, made)
+        return made
 
 
 # ---- what all share; Any: a record --------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import pickle
+import pprint
 from functools import cached_property
 from typing import Any
 
@@ -113,6 +114,32 @@ def test_a_record_without_slots_keeps_what_it_computes() -> None:
     assert (kept.length, "length" in vars(kept)) == (4, True)
     assert repr(kept) == "Kept(name='name')"
     assert Kept("a", {"x": 1}) == Kept("a")
+
+
+def test_who_prints_or_derives_from_a_record_takes_it_for_a_dataclass() -> None:
+    assert "line=2" in pprint.pformat(Place("a.py", 2), width=10)
+
+    @dataclasses.dataclass(frozen=True)
+    class Longer(Place):
+        end: int = 0
+
+    assert Longer("a.py", 2, None, 3) == Longer("a.py", 2, end=3) != Longer("a.py", 2)
+    assert Place("a.py").__replace__(line=5) == Place("a.py", 5)  # what `copy.replace` calls
+
+
+@pytest.mark.parametrize(
+    ("body", "base"),
+    [
+        ({"__annotations__": {"a": "int"}, "__post_init__": lambda self: None}, object),
+        ({"__annotations__": {"a": "int"}, "__repr__": lambda self: "a"}, object),
+        ({"__annotations__": {"a": "ClassVar[int]"}, "a": 1}, object),
+        ({"__annotations__": {"a": "list[int]"}, "a": []}, object),
+        ({"__annotations__": {"a": "int"}}, Place),
+    ],
+)
+def test_what_a_record_would_pass_over_is_refused(body: dict[str, Any], base: type) -> None:
+    with pytest.raises(TypeError, match="make it a dataclass"):
+        record(frozen=True)(type("Odd", (base,), body))
 
 
 @pytest.mark.parametrize("given", [(), ("a", 1, None, 2)])
