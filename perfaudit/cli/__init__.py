@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import os
@@ -25,13 +26,14 @@ def main() -> None:
     from perfaudit.cli.entry import run
 
     code = run()
-    if only_reads:
+    if only_reads and not (sys.gettrace() or sys.getprofile()):  # who looks on has more to say at the end
         _end_at_once(code)
     sys.exit(code)
 
 
 def _end_at_once(code: int) -> None:
     """Leave to the system what it takes back anyway: Python takes its modules apart one by one, which took 12 ms."""
+    atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # a full disk, which was said; a stream that is closed
             stream.flush()
