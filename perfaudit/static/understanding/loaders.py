@@ -13,6 +13,7 @@ from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.called_functions import assigned_once, called_function, callers
 from perfaudit.static.understanding.generators import iterable_behind
+from perfaudit.static.understanding.members import attributes, family, is_own
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.step_loops import step_loops
 from perfaudit.static.understanding.values import ABSENT, UNKNOWN, Argument, argument, assigned_value
@@ -251,10 +252,22 @@ def loaders(source: Source, node: ast.expr, known: frozenset[int] = frozenset())
 
 
 def _own_stores(source: Source, node: ast.Attribute) -> list[ast.Attribute] | None:
-    """Where the file sets an attribute of `self`; None for another's, or where another object's is set by the same name."""
-    stores = [a for a in source.nodes(ast.Attribute) if a.attr == node.attr and isinstance(a.ctx, ast.Store)]
-    is_own = all(dotted_name(one.value) == "self" for one in (node, *stores))
-    return stores if is_own else None
+    """Where the class around a use sets an attribute of `self`, or a base or subclass of it in this file does.
+
+    None for another object's attribute, or where another object's is set by the same name.
+    """
+    stores = [a for a in attributes(source).get(node.attr, ()) if isinstance(a.ctx, ast.Store)]
+    if not all(is_own(one) for one in (node, *stores)):
+        return None
+    return [store for store in stores if _is_of_same_object(source, store, node)]
+
+
+def _is_of_same_object(source: Source, one: ast.Attribute, other: ast.Attribute) -> bool:
+    """Whether two mentions of `self` may mean one object: that of a class, or of one that derives from it in this file."""
+    first, second = source.enclosing(one, ast.ClassDef), source.enclosing(other, ast.ClassDef)
+    if first is None or second is None:
+        return False
+    return id(first) in family(source, second) or id(second) in family(source, first)
 
 
 def known_calls(found: list[Calls | None]) -> Calls | None:
@@ -389,7 +402,11 @@ def _loaders_in_dict(source: Source, node: ast.expr, known: frozenset[int]) -> C
             else None
             for value in values
         ]
-        uses = [a for a in source.nodes(ast.Attribute) if a.attr == node.attr and isinstance(a.ctx, ast.Load)]
+        uses = [
+            a
+            for a in attributes(source)[node.attr]
+            if isinstance(a.ctx, ast.Load) and (not is_own(a) or _is_of_same_object(source, a, node))
+        ]
         added = [_loaders_added(source, use, known) for use in uses]
         return known_calls([*kept, *(calls for calls in added if calls != ())])
     return None

@@ -28,10 +28,10 @@ def may_be_of(source: Source, use: ast.Attribute, definition: ast.ClassDef | Non
 
 
 def _are_related(source: Source, first: ast.ClassDef, second: ast.ClassDef) -> bool:
-    return bool(_family(source, first) & _family(source, second))
+    return bool(family(source, first) & family(source, second))
 
 
-def _family(source: Source, definition: ast.ClassDef) -> frozenset[int]:
+def family(source: Source, definition: ast.ClassDef) -> frozenset[int]:
     """A class and the classes of this file it descends from."""
     found: dict[int, ast.ClassDef] = {}
     pending = [definition]

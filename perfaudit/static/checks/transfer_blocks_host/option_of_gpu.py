@@ -22,7 +22,14 @@ def is_off_by_option_only(source: Source, node: ast.expr) -> bool:
     flags = {f"--{name}", f"--{name.replace('_', '-')}"}
     declared = [c for c in source.calls(".add_argument") if any(constant(source, a) in flags for a in c.args)]
     stores = [n for n in source.nodes(ast.Attribute) if n.attr == name and isinstance(n.ctx, ast.Store)]
-    return bool(declared) and not stores and all(_is_switch(source, call) for call in declared)
+    if stores or _is_set_by_default(source, name):
+        return False
+    return bool(declared) and all(_is_switch(source, call) for call in declared)
+
+
+def _is_set_by_default(source: Source, name: str) -> bool:
+    """Whether `parser.set_defaults(no_cuda=True)` names an option, or may: `parser.set_defaults(**settings)`."""
+    return any(keyword.arg in (name, None) for call in source.calls(".set_defaults") for keyword in call.keywords)
 
 
 def _is_switch(source: Source, call: ast.Call) -> bool:
