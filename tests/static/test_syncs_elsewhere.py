@@ -554,6 +554,8 @@ AGENT = """
             self.optimizer.step()
             return loss.item()
 """
+ENOUGH = "if len(self.memory) > 64:"
+LEAVES = "if {}:\n                return\n            if len(self.memory) > 64:"
 PLAYS = "for state, reward in world:\n    agent.observe(state, reward)"
 
 
@@ -570,6 +572,22 @@ PLAYS = "for state, reward in world:\n    agent.observe(state, reward)"
             False,
         ),
         (AGENT.replace("self.learn(self.m", "other.learn(self.m"), PLAYS, False),
+        (AGENT.replace(ENOUGH, "if self.memory.size >= 64:"), PLAYS, True),
+        (AGENT.replace(ENOUGH, "if len(self.memory) > 64 and not len(self.rest):"), PLAYS, True),
+        (AGENT.replace(ENOUGH, LEAVES.format("len(self.memory) < 64")), PLAYS, True),
+        (AGENT.replace(ENOUGH, "if self.steps_done > 64:"), PLAYS, True),
+        # The end of an episode is no step.
+        (AGENT.replace(ENOUGH, "if done:"), PLAYS, False),
+        (AGENT.replace(ENOUGH, "if state.is_terminal():"), PLAYS, False),
+        (AGENT.replace(ENOUGH, "if self.full:"), PLAYS, False),
+        (AGENT.replace(ENOUGH, "if done and len(self.memory) > 64:"), PLAYS, False),
+        (AGENT.replace(ENOUGH, "if self.episodes_done > 64:"), PLAYS, False),
+        (AGENT.replace(ENOUGH, LEAVES.format("not done")), PLAYS, False),
+        (
+            AGENT.replace("self.seen.append(self.learn(self.memory.sample()))", "done and self.learn(self.rest)"),
+            PLAYS,
+            False,
+        ),
     ],
 )
 def test_a_whole_step_that_a_method_makes_for_the_loop_of_another_file(

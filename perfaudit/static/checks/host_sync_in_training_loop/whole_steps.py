@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
 from perfaudit.static.source.syntax import lies_in
 from perfaudit.static.understanding.backward import updates_weights
@@ -18,6 +19,8 @@ from perfaudit.static.understanding.rarely import runs_rarely
 from perfaudit.static.understanding.step_loops import is_over_written_values, step_loops
 
 _IGNITE = "ignite.engine.Engine"
+_ENDS = regex(r"(?<!steps_)done|terminal|terminated|truncated|finished|episode")  # what tells that a game is over
+_ORDERS = (ast.Gt, ast.GtE, ast.Lt, ast.LtE)
 
 
 def whole_steps(source: Source) -> Iterator[Elsewhere]:
@@ -85,7 +88,8 @@ def _is_called_in_loop(source: Source, function: Function) -> bool:
 def _is_called_by_method_in_loop(source: Source, function: Function) -> bool:
     """Whether one method of the same class alone calls a step, and is called itself on the turns of a loop elsewhere.
 
-    So an agent learns where it has seen enough: `if len(self.memory) > size: self.learn(self.memory.sample())`.
+    So an agent learns where it has seen enough: `if len(self.memory) > size: self.learn(self.memory.sample())`. Behind another
+    condition, `if done:`, it may learn once in an episode.
     """
     owner = source.parent(function)
     if not isinstance(owner, ast.ClassDef):
@@ -102,7 +106,43 @@ def _is_called_by_method_in_loop(source: Source, function: Function) -> bool:
         and method is not function
         and source.parent(method) is owner
         and all(_in_no_loop(source, call, method) and not runs_rarely(source, call, method) for call in calls)
+        and all(_asks_for_size(test) for call in calls for test in _conditions(source, call, method))
         and _is_called_in_loop(source, method)
+    )
+
+
+def _conditions(source: Source, node: ast.AST, method: Function) -> Iterator[ast.expr]:
+    """What must hold for a method to come to a node: the conditions around it, and those that leave before it."""
+    child = node
+    for ancestor in source.ancestors(node):
+        if isinstance(child, ast.stmt) and child is not method:
+            for earlier in source.before(child):
+                if any(isinstance(inner, ast.Return) for inner in ast.walk(earlier)):
+                    yield earlier.test if isinstance(earlier, ast.If) else ast.Constant(None)
+        if ancestor is method:
+            return
+        if isinstance(ancestor, (ast.If, ast.IfExp)) and child is not ancestor.test:
+            yield ancestor.test
+        elif isinstance(ancestor, ast.BoolOp) and child is not ancestor.values[0]:
+            yield from ancestor.values[: next(n for n, value in enumerate(ancestor.values) if value is child)]
+        elif isinstance(ancestor, (ast.match_case, ast.ExceptHandler)):
+            yield ast.Constant(None)  # nothing that is known
+        child = ancestor
+
+
+def _asks_for_size(test: ast.expr) -> bool:
+    """Whether a condition asks for a size or a count: `len(memory) > size`, `self.turn % 4 == 0`; each part of it."""
+    if isinstance(test, ast.BoolOp):
+        return all(_asks_for_size(part) for part in test.values)
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return _asks_for_size(test.operand)
+    if any(_ENDS.search(last_name(part).lower()) for part in ast.walk(test)):
+        return False
+    is_compared = isinstance(test, ast.Compare) and any(isinstance(op, _ORDERS) for op in test.ops)
+    return is_compared or any(
+        (isinstance(part, ast.Call) and last_name(part.func) == "len")
+        or (isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mod))
+        for part in ast.walk(test)
     )
 
 
