@@ -311,11 +311,20 @@ for epoch in range(100):
         (EPISODES, False),
         (EPISODES.replace("    images, labels =", "    if episode % 100 == 0:\n        images, labels ="), True),
         (EPOCHS, True),
+        (EPISODES.replace("import tasks", "from tasks import make_loader").replace("tasks.make", "make"), False),
+        (EPISODES.replace("import tasks", "from handed import make_loader").replace("tasks.make", "make"), False),
         (EPISODES.replace("tasks.make", "mine.make"), True),  # another one's
+        (EPISODES.replace("import tasks", "import mine, tasks").replace("tasks.make", "mine.make"), True),
+        (EPISODES.replace("import tasks", "import library, tasks").replace("tasks.make", "library.make"), True),
+        (
+            EPISODES.replace("import tasks", "import tasks\nfrom mine import held").replace("tasks.make", "held.make"),
+            True,
+        ),
     ],
 )
 @pytest.mark.parametrize("rule", ["PA101", "PA102"])
 def test_loader_that_a_training_makes_for_every_step(project: Folder, train: str, rule: str, *, is_told: bool) -> None:
-    folder = project(**{"tasks.py": MAKES_EPISODE, "train.py": train})
+    others = {"mine.py": "def make_loader(task, classes):\n    pass\n", "handed.py": "from tasks import make_loader\n"}
+    folder = project(**{"tasks.py": MAKES_EPISODE, "train.py": train, **others})
     found = findings_in(folder, "tasks.py", rule)
     assert [finding.severity != "hint" for finding in found] == [is_told]

@@ -153,10 +153,17 @@ def is_made_each_step(source: Source, call: ast.Call) -> bool:
 
 
 def _is_call_of(source: Source, function: Function, there: Source, call: ast.Call) -> bool:
-    """Whether a call is one of a function of this file, by what it looks up or imports: `model.train()` is none of `train`."""
+    """Whether a call is one of a function of this file, by what it looks up or imports: `model.train()` is none of `train`.
+
+    Nor is it one of another module that has a function of that name.
+    """
     if there is source:
         return called_function(source, call) is function
-    return (there.qualified_name(call.func) or "").rpartition(".")[2] == function.name
+    dotted = there.qualified_name(call.func) or ""
+    if dotted.rpartition(".")[2] != function.name or source.neighbours is None:
+        return False
+    is_ours = source.neighbours.is_own_module(dotted, there)
+    return is_ours and source.neighbours.bindings_of(dotted, there) is None  # else it is that of a third file
 
 
 def is_script_that_evaluates(source: Source) -> bool:
