@@ -272,6 +272,8 @@ SHARED_BY_FEWER = {
     "taint": "where tensors lie is asked of any program; both rules that ask it are about other things",
     "kinds": "the lattice of taint",
     "device_calls": "what calls do in taint",
+    "reached_code": "what a script has a use for is asked of any program",
+    "rows_of_layers": "what the optimizers of a script train is asked of any program",
 }
 
 

@@ -90,7 +90,8 @@ def all_checks() -> tuple[Check, ...]:
 def _load_ours(rule: str) -> None:
     """Import the check of one of our rules: a file named as the rule, or a folder of that name.
 
-    Of a folder, `__init__.py` is the check, what lies beside that its own. A rule that is found in traces has none here.
+    Of a folder, `__init__.py` is the check; what lies beside it only this check uses, or this and one other, whose import brings
+    this check along. A rule that is found in traces has none here.
     """
     name = f"perfaudit.static.checks.{rule_heads().name_of(rule).replace('-', '_')}"
     try:

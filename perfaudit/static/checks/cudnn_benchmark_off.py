@@ -8,12 +8,6 @@ from collections.abc import Iterator
 
 from perfaudit.expressions import regex
 from perfaudit.static import edit
-from perfaudit.static.checks.mixed_precision_missing.reached_code import reached_code
-from perfaudit.static.checks.mixed_precision_missing.rows_of_layers import (
-    may_convolve,
-    trained_layers,
-    trains_small_rows,
-)
 from perfaudit.static.project.batch_shapes import (
     COLLATES,
     OF_LABELS,
@@ -45,6 +39,12 @@ from perfaudit.static.understanding.entry import (
 from perfaudit.static.understanding.how_often import runs_often
 from perfaudit.static.understanding.loaders import LOADER
 from perfaudit.static.understanding.names import last_name
+from perfaudit.static.understanding.reached_code import reached_code
+from perfaudit.static.understanding.rows_of_layers import (
+    may_convolve,
+    trained_layers,
+    trains_small_rows,
+)
 from perfaudit.static.understanding.step_loops import StepLoop
 from perfaudit.static.understanding.values import argument, constant, enclosing_function, resolve
 

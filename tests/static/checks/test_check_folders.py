@@ -1,4 +1,4 @@
-"""A check is a file or a folder named as its rule; what else lies in the folder is its own and registers nothing."""
+"""A check is a file or a folder named as its rule; what else lies in the folder registers nothing."""
 
 from __future__ import annotations
 

@@ -10,7 +10,6 @@ from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.checks.mixed_precision_missing.decided import decides_precision
 from perfaudit.static.checks.mixed_precision_missing.reached_width import may_reach_width
-from perfaudit.static.checks.mixed_precision_missing.rows_of_layers import trains_small_rows
 from perfaudit.static.model_width import LAYERS, NARROW, WIDTH, marks_of_width
 from perfaudit.static.old_torch import lacks_autocast
 from perfaudit.static.project.precision_marks import FEWER_BITS
@@ -35,6 +34,7 @@ from perfaudit.static.understanding.entry import (
 from perfaudit.static.understanding.losses import backward_operand
 from perfaudit.static.understanding.models import is_visible
 from perfaudit.static.understanding.names import dotted_name
+from perfaudit.static.understanding.rows_of_layers import trains_small_rows
 from perfaudit.static.understanding.step_loops import StepLoop
 from perfaudit.static.understanding.values import ABSENT, UNKNOWN, argument, resolve
 

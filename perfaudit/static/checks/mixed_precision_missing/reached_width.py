@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from perfaudit.expressions import regex
 from perfaudit.static.bare_code import without_comments
-from perfaudit.static.checks.mixed_precision_missing.reached_code import reached_code
 from perfaudit.static.model_width import LAYERS, WIDTH, marks_of_width
 from perfaudit.static.project.convolution_marks import marks_of_convolutions
 from perfaudit.static.source import Source
+from perfaudit.static.understanding.reached_code import reached_code
 
 _SQUARED = regex(rb"\b\w*(?:channel|feature|feat|filter|plane|dim|width|nf)\w*\s*\*\s*\(?\s*\w+\s*\*\*\s*2\b")
 
