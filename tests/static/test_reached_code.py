@@ -45,6 +45,28 @@ def initialise(module):
 KINDS = {"rows": Linears, "images": Images}
 ROWS = {"rows": Linears}
 FILLED = {}
+CALLED = dict()
+LISTED = []
+GROWS = [Linears]
+GROWS.append(Images)
+STORED = {"rows": Linears}
+STORED["images"] = Images
+ADDED = [Linears]
+ADDED += [Images]
+OPTIONS = nn.ParameterDict()
+OPTIONS.update({})
+MARKED = {"rows": Linears}
+
+def marked(kind):
+    MARKED[kind.__name__] = kind
+    return kind
+
+@marked
+class Other(Images):
+    pass
+
+def pick():
+    return [kind for kind in nn.Module.__subclasses__()][0](512)
 """
 LAYERS = """
 from nets import Images, Linears
@@ -107,6 +129,27 @@ def train(model, loader):
         ("import nets", "nets.__dict__[name](512)", 1),
         ("import nets", "eval('nets.' + name)(512)", 1),
         ("from nets import FILLED", "FILLED[name](512)", 1),
+        ("from nets import FILLED", "FILLED.get(name)(512)", 1),
+        ("from nets import FILLED", "Linears(FILLED)", 1),
+        ("from nets import CALLED", "CALLED[name](512)", 1),
+        ("from nets import LISTED", "LISTED[0](512)", 1),
+        ("import nets", "nets.LISTED[0](512)", 1),
+        ("from nets import GROWS", "GROWS[1](512)", 1),
+        ("from nets import STORED", "STORED[name](512)", 1),
+        ("from nets import ADDED", "ADDED[1](512)", 1),
+        ("from nets import MARKED", "MARKED[name](512)", 1),
+        ("from nets import pick", "pick()", 1),
+        ("from nets import Images", "Linears.__subclasses__()[0](512)", 1),
+        ("from nets import Linears\nfrom torch import nn", "Linears(512, getattr(nn, 'Conv2d')(3, 512, 3))", 1),
+        ("from nets import Linears\nfrom torch import nn", "Linears(512, getattr(nn, kind)(3, 512, 3))", 1),
+        ("from nets import Linears\nfrom vit_pytorch import ViT", "Linears(ViT(512))", 1),
+        ("from nets import Linears\nfrom fancy.models.dense import Dense", "Linears(Dense(512))", 1),
+        # ... but these texts pick no layers, and these libraries have none.
+        ("from nets import Linears", "Linears(getattr(torch.optim, name))", 0),
+        ("import logging\nfrom nets import Linears", "Linears(getattr(logging, level))", 0),
+        ("from nets import Linears", "Linears(getattr(torch, 'compile', None))", 0),
+        ("from nets import Linears, OPTIONS", "Linears(OPTIONS)", 0),
+        ("import wandb\nfrom nets import Linears", "Linears(wandb.init())", 0),
         ("from nets import Linears, Missing", "Missing(Linears(512))", 1),
     ],
 )

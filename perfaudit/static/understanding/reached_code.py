@@ -9,6 +9,7 @@ import ast
 import builtins
 import functools
 import re
+import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -22,11 +23,17 @@ _MOST = 400  # definitions that are looked through; what a larger program reache
 _LENDS_MODELS = regex(  # libraries of models
     r"^(torchvision\.models|torch\.hub|timm|transformers|segmentation_models\w*|efficientnet\w*|pretrainedmodels|monai|mm\w+"
     r"|detectron2|diffusers|open_clip|clip|ultralytics|facenet_pytorch|lpips|geffnet|pytorchcv|effdet|kornia)\b"
+    r"|^(\w+_)?(\w*net|vit|\w*former|yolo\w*)s?(_\w+)?\."  # by the name of the library: `vit_pytorch.ViT`
+    r"|^(?!torch_geometric|dgl)\w+\.(\w+\.)*(models?|nets?|networks?|backbones?|archs?|architectures?|model_zoo)\."
 )
+_LAYERS_BY_TEXT = regex(r"^torch(\.nn(\..*)?)?$")  # `getattr(nn, kind)`; `getattr(torch.optim, kind)` gives no layer
 # Definitions that are found by a text: what they are is not in sight.
 _BY_TEXT = {"eval", "exec", "globals", "__import__", "import_module", "instantiate", "locate", "import_string"}
 _REGISTERS = regex(r"regist|entry_?point", re.IGNORECASE)
 _BUILTINS = set(dir(builtins)) | {"__file__", "__name__", "__doc__", "__class__"}
+_MAKES_EMPTY = {"dict", "list", "set", "OrderedDict", "defaultdict"}
+_CHANGES = {"append", "extend", "insert", "add", "update", "setdefault"}
+_TABLES = (ast.Dict, ast.List, ast.Set, ast.DictComp, ast.ListComp, ast.SetComp)
 _IMPORTS = (ast.Import, ast.ImportFrom)
 _DEFINITIONS = (*FUNCTIONS, ast.ClassDef)
 Definition = tuple[Source, ast.AST]
@@ -85,7 +92,11 @@ class _Walk:
             node = pending.pop()
             if isinstance(node, _IMPORTS) or _asks_for_class(node):
                 continue
-            if isinstance(node, ast.Call) and (_finds_by_text(node) or self._is_of_filled_table(there, node.func)):
+            if isinstance(node, ast.Call) and (
+                _finds_by_text(node) or self._is_of_filled_table(there, node.func) or self._gets_layer(there, node)
+            ):
+                yield None
+            if isinstance(node, ast.Attribute) and node.attr == "__subclasses__":
                 yield None
             if isinstance(node, (ast.Name, ast.Attribute)):
                 found = self._targets(there, node)
@@ -121,7 +132,7 @@ class _Walk:
         bound = there.lookup(name)
         if not bound and name.id not in _BUILTINS:
             return self._from_star(there, name)
-        return _definitions_bound(there, bound)
+        return self._definitions_bound(there, bound)
 
     def _from_star(self, there: Source, name: ast.Name) -> list[Definition | None]:
         """What a name stands for that only `from module import *` can have bound; [None] for what is called and is nowhere."""
@@ -130,7 +141,7 @@ class _Walk:
             module = "." * star.level + (star.module or "")
             joined = module if module.endswith(".") else module + "."
             if found := self._neighbours.bindings_of(joined + name.id, self._asker(there)):
-                return _definitions_bound(*found)
+                return self._definitions_bound(*found)
         user = there.parent(name)
         return [None] if stars or (isinstance(user, ast.Call) and user.func is name) else []
 
@@ -139,34 +150,79 @@ class _Walk:
         name = dotted
         while name.strip("."):
             if found := self._neighbours.bindings_of(name, by):
-                return _definitions_bound(*found)
+                return self._definitions_bound(*found)
             name = name.rpartition(".")[0]
         if dotted.startswith(".") or self._neighbours.is_own_module(dotted, by):
             return [None]
         self.names.add(dotted)
         return []
 
+    def _definitions_bound(self, there: Source, bindings: list[ast.AST]) -> list[Definition | None]:
+        """The functions and classes among what binds a name, and of a variable of the module the statements that give it a value.
+
+        [None] for a table of another file that is changed: what its module puts into it is not run here.
+        """
+        found: list[Definition | None] = []
+        for binding in bindings:
+            if isinstance(binding, _DEFINITIONS):
+                found.append((there, binding))
+            elif there.scope(binding) is there.tree and (value := assigned_value(there, binding)) is not None:
+                if there is not self._script and (_is_empty(value) or _is_changed(there, binding, value)):
+                    return [None]
+                found.append((there, there.statement(binding)))
+            elif there.scope(binding) is there.tree and isinstance(there.statement(binding), ast.AugAssign):
+                found.append((there, there.statement(binding)))
+        return found
+
     def _is_of_filled_table(self, there: Source, called: ast.expr) -> bool:
         """Whether what is called is an item of a table that is empty where it is made: others put classes into it."""
         table = called.value if isinstance(called, ast.Subscript) else None
+        if isinstance(called, ast.Call) and isinstance(called.func, ast.Attribute) and called.func.attr == "get":
+            table = called.func.value
         found = self._targets(there, table) if isinstance(table, (ast.Name, ast.Attribute)) else None
         statements = [item[1] for item in found or () if item is not None]
         values = [statement.value for statement in statements if isinstance(statement, (ast.Assign, ast.AnnAssign))]
-        return any(isinstance(value, ast.Dict) and not value.keys for value in values)
+        return any(value is not None and _is_empty(value) for value in values)
+
+    def _gets_layer(self, there: Source, call: ast.Call) -> bool:
+        """Whether a call may take a layer, or a class of a library, by a text: `getattr(nn, "Conv2d")`; a known name is noted."""
+        if not isinstance(call.func, ast.Name) or call.func.id != "getattr" or len(call.args) < 2:
+            return False
+        dotted = there.qualified_name(call.args[0])
+        if dotted is None or dotted.partition(".")[0] in sys.stdlib_module_names:
+            return False
+        text = call.args[1].value if isinstance(call.args[1], ast.Constant) else None
+        if isinstance(text, str) and dotted != "torch.nn":
+            self.names.add(f"{dotted}.{text}")
+            return False
+        return _LAYERS_BY_TEXT.search(dotted) is not None or _LENDS_MODELS.search(dotted + ".") is not None
 
     def _asker(self, there: Source) -> Source | None:
         return None if there is self._script else there
 
 
-def _definitions_bound(there: Source, bindings: list[ast.AST]) -> list[Definition | None]:
-    """The functions and classes among what binds a name, and of a variable of the module the statements that give it a value."""
-    found: list[Definition | None] = []
-    for binding in bindings:
-        if isinstance(binding, _DEFINITIONS):
-            found.append((there, binding))
-        elif there.scope(binding) is there.tree and assigned_value(there, binding) is not None:
-            found.append((there, there.statement(binding)))
-    return found
+def _is_empty(value: ast.expr) -> bool:
+    """`{}`, `[]`, `dict()`."""
+    match value:
+        case ast.Dict(keys=[]) | ast.List(elts=[]) | ast.Call(func=ast.Name(id="defaultdict")):
+            return True
+        case ast.Call(args=[], keywords=[]):
+            return last_name(value.func) in _MAKES_EMPTY
+    return False
+
+
+def _is_changed(there: Source, binding: ast.AST, value: ast.expr) -> bool:
+    """Whether the file of a table puts something into it: `ALL.append(CNN)`, `MODELS["cnn"] = CNN`."""
+    is_made = isinstance(value, ast.Call) and last_name(value.func) in _MAKES_EMPTY
+    if not is_made and not isinstance(value, _TABLES):
+        return False
+    uses = there.uses_of(binding, binding.id) if isinstance(binding, ast.Name) else []
+    for parent in map(there.parent, uses):
+        if isinstance(parent, ast.Subscript) and isinstance(parent.ctx, ast.Store):
+            return True
+        if isinstance(parent, ast.Attribute) and parent.attr in _CHANGES:
+            return True
+    return False
 
 
 def _runs_by_itself(statement: ast.stmt) -> bool:
