@@ -15,8 +15,10 @@ from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.names import last_name
 
 _OPTIONS = regex(
-    r"^(args?|arguments|options|params|cfg|conf|config|configuration|hparams|hyper_?parameters|settings|flags)$"
+    r"^(args?|arguments|opts|options|params|cfg|conf|config|configuration|hparams|hyper_?parameters|settings|flags)$"
 )
+_OPTIMIZER_TOO = "opt"  # what a name stands for that optimizers have as often as options
+_PARSERS = regex(r"^(parse_args|parse_known_args|parse_opts?|get_opts?|Namespace)$")
 
 
 def why_known_late(sources: Sequence[Source], test: ast.expr, between: Sequence[ast.stmt]) -> str:
@@ -83,13 +85,28 @@ def _stays(sources: Sequence[Source], node: ast.expr) -> bool:
         return True
     if not isinstance(node, (ast.Attribute, ast.Subscript)) or any("setattr(" in source.text for source in sources):
         return False
-    is_option = bool(_OPTIONS.search(last_name(node.value).lower().lstrip("_")))
+    is_option = _is_named_as_options(sources, last_name(node.value).lower().lstrip("_"))
     if isinstance(node, ast.Subscript):
         root = _root(node)
         return is_option and not any(_root(each) == root for each in _stores(sources, ast.Subscript))
     kept, elsewhere = _stores_of(sources, node.attr)
     is_own = isinstance(node.value, ast.Name) and node.value.id == "self" and kept
     return (is_option or is_own) and not elsewhere and _stays(sources, node.value)
+
+
+def _is_named_as_options(sources: Sequence[Source], name: str) -> bool:
+    """Whether options have this name; `opt` only where nothing but a parser of arguments, or other options, gives it."""
+    if name != _OPTIMIZER_TOO:
+        return bool(_OPTIONS.search(name))
+    values = [
+        node.value
+        for source in sources
+        for node in source.nodes(ast.Assign)
+        if any(last_name(target).lstrip("_") == _OPTIMIZER_TOO for target in node.targets)
+    ]
+    parsed = [value for value in values if isinstance(value, ast.Call) and _PARSERS.search(last_name(value.func))]
+    others = (last_name(value).lstrip("_") for value in values if value not in parsed)
+    return bool(parsed) and all(other == _OPTIMIZER_TOO or _OPTIONS.search(other) for other in others)
 
 
 def _stores_of(sources: Sequence[Source], name: str) -> tuple[bool, bool]:

@@ -219,6 +219,11 @@ BACKWARD = "    loss.backward()\n"
         ("(i + 1) % trainer.passes == 0", "", "", False),
         ("(i + 1) % args.passes == 0", "print(i)", "", True),
         ("(i + 1) % cfg['passes'] == 0", "", "", True),
+        ("(i + 1) % opts.passes == 0", "", "", True),
+        ("(i + 1) % opt.passes == 0", "", "opt = parser.parse_args()\n", True),
+        ("(i + 1) % opt.passes == 0", "", "opt = Trainer(4)\n", False),  # an optimizer, for all that its name says
+        ("(i + 1) % opt.passes == 0", "", "opt = parser.parse_args()\nopt = Trainer(opt)\n", False),
+        ("(i + 1) % opt.passes == 0", "", "", False),
         ("(i + 1) % 4 == 0 or i + 1 == len(loader)", "print(i)", "", True),
     ],
 )
@@ -343,6 +348,23 @@ def test_gradients_must_be_left_alone_in_all_of_the_loop_and_behind_its_last_pas
     assert of(choice(epochs + "    save(model)\n"), "no_sync=True")
     found = choice(epochs + "    record(model.weight.grad)\n")
     assert any("behind the last one, by train.py:17" in each for each in found.left), found.left
+
+
+@pytest.mark.parametrize(
+    ("name", "parser", "is_tried"),
+    [
+        ("opts", "argparse.ArgumentParser().parse_args()", True),
+        ("opt", "argparse.ArgumentParser().parse_args()", True),
+        ("opt", "torch.optim.SGD([torch.ones(1)], lr=0.1)", False),
+        ("kit", "argparse.ArgumentParser().parse_args()", False),
+    ],
+)
+def test_options_that_a_constructor_keeps_stay(name: str, parser: str, is_tried: bool) -> None:
+    start = f"class Trainer:\n    def __init__(self, {name}):\n        self.{name} = {name}\n"
+    body = ACCUMULATING.replace("% 4", f"% self.{name}.accum")
+    fit = "    def fit(self, loader):\n" + "".join(f"        {line}\n" for line in body.splitlines())
+    found = choice(f"import argparse\n{start}{fit}{name} = {parser}\nTrainer({name}).fit(loader)\n")
+    assert (of(found, "no_sync=True") is not None) == is_tried, found.left
 
 
 @pytest.mark.parametrize(
