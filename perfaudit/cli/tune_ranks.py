@@ -19,6 +19,7 @@ from perfaudit.knobs._batches_by_length import WINDOW
 from perfaudit.tune.ranks.plan import (
     SCREENING_SHARE,
     STARTS_TO_SCREEN,
+    Pace,
     Shares,
     in_order,
     number_that_fit,
@@ -113,10 +114,10 @@ def _lead(
         raise _nothing_to_race(script, "; ".join([*choice.left, *screened.left]))
     found = [*screened.survivors(), *screened.undecided_candidates(choice.candidates)]
     wanted = in_order(found, first.shares, screened.savings(), screened.looks())
-    race, waiting = _race(choice, wanted), [*wanted]
+    race, waiting, pace = _race(choice, wanted), [*wanted], Pace(first.of_set)
     try:
         if not report.interrupted and sets.is_complete:
-            _race_in_fresh_sets(sets, race, waiting, first, began + budget)
+            _race_in_fresh_sets(sets, race, waiting, first, began + budget, pace)
             if waiting and BASE not in race.failures:
                 keys = "; ".join(each.key for each in waiting)
                 screened.left.append(
@@ -126,7 +127,8 @@ def _lead(
         report = report.with_(interrupted=True)
     except Gone as why:
         report = _note_early_end(report, why)
-    return report_of_race(report, race, {each.key: each for each in wanted}, screened)
+    pace.spent = time.monotonic() - began
+    return report_of_race(report, race, {each.key: each for each in wanted}, screened, pace)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,12 +197,14 @@ def _screen(
     )
 
 
-def _race_in_fresh_sets(sets: Sets, race: Race, waiting: list[RankPatch], first: _First, end: float) -> None:
+def _race_in_fresh_sets(
+    sets: Sets, race: Race, waiting: list[RankPatch], first: _First, end: float, pace: Pace
+) -> None:
     """Race them generation by generation until this time, as many at once as there is time for. Raises Gone.
 
-    waiting: what is to be raced, in order; what is raced is taken out.
+    waiting: what is to be raced, in order; what is raced is taken out. pace: is told what a set takes.
     """
-    steps, took = first.steps, first.of_set
+    steps = first.steps
     if any("order" in each.fix.changes for each in waiting):
         steps = _whole_windows(steps)
     texts = {each.key: {each.path: each.text} for each in waiting}
@@ -210,11 +214,11 @@ def _race_in_fresh_sets(sets: Sets, race: Race, waiting: list[RankPatch], first:
         left = end - time.monotonic()
         if waiting and not race.order() and BASE not in race.failures:
             # One is raced, however little time there is.
-            number = max(int(not race.settings), number_that_fit(left, took))
+            number = max(int(not race.settings), number_that_fit(left, pace.of_set))
             race.admit(waiting[:number])
             del waiting[:number]
         order = race.order()
-        if not order or left < took * len(order):
+        if not order or left < pace.of_set * len(order):
             return
         say(f"generation {len(race.generations) + 1}: {len(order)} sets of ranks, {left:.0f} s left")
         generation: dict[str, SetRun] = {}
@@ -224,7 +228,7 @@ def _race_in_fresh_sets(sets: Sets, race: Race, waiting: list[RankPatch], first:
             if key == BASE and generation[key].why:
                 break  # there is nothing to compare with
         race.add(generation)
-        took = (time.monotonic() - began) / len(order)
+        pace.of_set = (time.monotonic() - began) / len(order)
 
 
 def _nothing_to_race(script: Script, why: str) -> UserError:

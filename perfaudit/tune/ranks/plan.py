@@ -6,10 +6,12 @@ decides which come first; whether it does, the race says.
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from perfaudit.measure.stats import LOOKS
+from perfaudit.measure.stats import LOOKS, looks_made, student_quantile
 from perfaudit.tune.ranks.patches import RankPatch
 
 SCREENING_SHARE = 0.3  # of the budget, for patches that a running set of ranks can be given
@@ -27,6 +29,33 @@ class Shares:
     communication: float | None = None
     update: float = 0.0
     loading: float = 0.0
+
+
+@dataclass(slots=True)
+class Pace:
+    """What the tuning has taken so far. of_set: seconds of a set of ranks; spent: seconds until now."""
+
+    of_set: float
+    spent: float = 0.0
+
+    def budget_words(self, generations: int, patches: int) -> str:
+        """The budget that has so many more generations of so many patches, as it is typed: what is spent is spent again."""
+        return f"--budget {math.ceil(self.spent + generations * (BESIDE + patches) * self.of_set)}s"
+
+
+def generations_to_show(log_ratios: Sequence[float], least: float) -> int | None:
+    """How many generations would show the gain `least`, if the next ones scatter as these do; None where no number would.
+
+    Of a race that its budget ends, as `interval_at` has it.
+    """
+    if len(log_ratios) < 2:
+        return None
+    centre, scatter = statistics.fmean(log_ratios), statistics.stdev(log_ratios)
+    for count in range(len(log_ratios) + 1, LOOKS[-1].generations + 1):
+        alpha = looks_made(LOOKS, count, True)[-1][1]
+        if centre + student_quantile(count - 1, alpha) * scatter / math.sqrt(count) <= math.log(1 - least):
+            return count
+    return None
 
 
 # Of the time in collectives that a patch may take away, by its first setting. `no_sync` leaves one pass of several; a hook sends

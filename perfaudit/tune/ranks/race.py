@@ -28,6 +28,7 @@ from perfaudit.measure.stats import (
 )
 from perfaudit.measurements import NOT_CLAIMED, Comparison, Settings, Trial
 from perfaudit.tune.ranks.patches import RankPatch
+from perfaudit.tune.ranks.plan import generations_to_show
 
 BASE, CONTROL = "your code", "identical code"
 NUDGED = "your code with each gradient moved by its last bit"  # once, to see how far roundings carry the losses
@@ -203,14 +204,23 @@ class Race:
 
     def best(self) -> str:
         """The key of the candidate that is shown to gain most by its lower end; "" where none is shown to pay."""
-        paying = {
-            key: high
-            for key in self.settings
-            if key not in self.failures
-            and key not in self.given_up
-            and (high := self.interval(key)[2]) <= 1 - LEAST_GAIN
-        }
-        return min(paying, key=lambda key: paying[key], default="")
+        return next((key for key, high in self._faster() if high <= 1 - LEAST_GAIN), "")
+
+    def faster_by_too_little(self) -> list[str]:
+        """Keys of candidates that are called faster, and not shown to gain as much as a patch must; best first."""
+        return [key for key, high in self._faster() if high > 1 - LEAST_GAIN]
+
+    def _faster(self) -> list[tuple[str, float]]:
+        """What is called faster, as `comparisons` tells it, with the upper end of its ratio; the one that gains most first."""
+        judged = {key: self.interval(key) for key in self.settings if key not in {*self.failures, *self.given_up}}
+        found = [(key, high) for key, (_, low, high) in judged.items() if verdict(low, high) == "faster"]
+        return sorted(found, key=lambda each: each[1])
+
+    def generations_to_show(self, key: str) -> int | None:
+        """How many more generations would show that a candidate pays, if they scatter as these do; None where no number would."""
+        ratios = self._log_ratios(key)
+        wanted = generations_to_show(ratios, LEAST_GAIN)
+        return None if wanted is None else wanted - len(ratios)
 
     def batches_words(self, key: str) -> str:
         """What batches hold with a patch that changes which samples they have, and without; "" for other patches."""

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from perfaudit.findings import Saving
 from perfaudit.measurements import Winner
 from perfaudit.tune.ranks.patches import RankPatch, is_unchanged
-from perfaudit.tune.ranks.race import BASE, CONTROL, KNOB, Race
+from perfaudit.tune.ranks.plan import Pace
+from perfaudit.tune.ranks.race import BASE, CONTROL, KNOB, LEAST_GAIN, Race
 
 FEWEST_GENERATIONS = 2  # that have a scatter
 
@@ -19,9 +20,16 @@ if TYPE_CHECKING:
 
 
 def report_of_race(
-    report: Report, race: Race, by_key: Mapping[str, RankPatch], screened: Screened | None = None
+    report: Report,
+    race: Race,
+    by_key: Mapping[str, RankPatch],
+    screened: Screened | None = None,
+    pace: Pace | None = None,
 ) -> Report:
-    """The report with what the race has shown, and the patch that is handed over. screened: what one running set has."""
+    """The report with what the race has shown, and the patch that is handed over. screened: what one running set has.
+
+    pace: what a longer budget is told by.
+    """
     notes = [*report.notes, *(screened.notes() if screened is not None else ())]
     of_running = screened.comparisons() if screened is not None else ()
     if BASE in race.failures:
@@ -34,7 +42,7 @@ def report_of_race(
     return report.with_(
         trials=tuple(race.trials()) if race.settings else (),
         comparisons=(*race.comparisons(), *of_running),
-        winners=(_winner(race, by_key, any(each.verdict == "faster" for each in of_running)),),
+        winners=(_winner(race, by_key, any(each.verdict == "faster" for each in of_running), pace),),
         notes=tuple(notes),
     )
 
@@ -57,12 +65,27 @@ def _control_of(race: Race, changes: tuple[str, ...]) -> tuple[float, float, flo
     return Race({CONTROL: {}}, {CONTROL: changes}, generations=race.generations).interval(CONTROL)
 
 
-def _winner(race: Race, by_key: Mapping[str, RankPatch], has_screened: bool = False) -> Winner:
+def _why_nothing_pays(race: Race, pace: Pace | None) -> str:
+    """That nothing pays; of what is called faster, why that is too little, and the budget that would tell more."""
+    faster = race.faster_by_too_little()
+    if not faster:
+        return "nothing that was raced was shown to pay"
+    said = f"{faster[0]} is faster, by less than {100 * LEAST_GAIN:.0f} % at worst, which is too little for a patch"
+    wanted = race.generations_to_show(faster[0])
+    if wanted is None or pace is None:
+        return said
+    more = pace.budget_words(wanted, len(race.settings.keys() - race.failures.keys() - race.given_up))
+    return f"{said}; {wanted} more round{'s' if wanted > 1 else ''} would decide it if they scatter as these do: {more}"
+
+
+def _winner(
+    race: Race, by_key: Mapping[str, RankPatch], has_screened: bool = False, pace: Pace | None = None
+) -> Winner:
     """What to do. has_screened: whether a patch was faster in the running set."""
     key = race.best()
     control = _control_of(race, race.changes[key] if key else ())
     if not key or not control[1] <= 1 <= control[2]:
-        why = "nothing that was raced was shown to pay" if not key else "the control is not the same as your code"
+        why = _why_nothing_pays(race, pace) if not key else "the control is not the same as your code"
         if _tells_nothing(race):
             why = "too little was measured to tell anything"
             if has_screened:

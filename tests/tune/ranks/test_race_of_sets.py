@@ -11,6 +11,7 @@ import pytest
 from perfaudit.findings import Edit, Fix, Location, Span
 from perfaudit.report import Report
 from perfaudit.tune.ranks.patches import RankPatch
+from perfaudit.tune.ranks.plan import Pace
 from perfaudit.tune.ranks.race import BASE, CONTROL, MOST_GENERATIONS, NUDGED, SPOILED, Race, SetRun, gap
 from perfaudit.tune.ranks.report import report_of_race
 
@@ -64,6 +65,33 @@ def test_a_single_generation_is_no_verdict(generations: int, why: str) -> None:
     (kept,) = report_of_race(Report("tune"), raced, {}).winners
     assert kept.keeps_current
     assert why in kept.words
+
+
+def test_what_is_faster_by_too_little_says_so_and_what_budget_would_decide_it() -> None:
+    """Three rounds end the budget: 0.525 [0.276, 0.998], and 1 % at worst is not shown."""
+    raced = race("a", "broken", "slow")
+    for number, ratio in enumerate((0.4055, 0.525, 0.68)):
+        runs = {BASE: SetRun(1.0, LOSSES), CONTROL: SetRun(1.0, LOSSES), "a": SetRun(ratio, LOSSES)}
+        runs["slow"] = SetRun(1.5, LOSSES)
+        raced.add(runs | ({} if number else {"broken": SetRun(why="Rank 1 failed")}))
+    compared = raced.comparisons()[0]
+    assert (compared.verdict, raced.best(), 0.99 < compared.high < 1) == ("faster", "", True)
+    pace = Pace(10.0, 122.3)
+    (kept,) = report_of_race(Report("tune"), raced, {}, pace=pace).winners
+    said = "keep what you have: a is faster, by less than 1 % at worst, which is too little for a patch"
+    assert kept.words == f"{said}; 1 more round would decide it if they scatter as these do: --budget 153s"
+    assert report_of_race(Report("tune"), raced, {}).winners[0].words == said
+    raced.add({BASE: SetRun(1.0, LOSSES), CONTROL: SetRun(1.0, LOSSES), "a": SetRun(0.525, LOSSES)})
+    assert raced.best() == "a"
+
+
+def test_no_budget_is_named_where_no_number_of_rounds_would_show_the_least_gain() -> None:
+    raced = race("a")
+    for number in range(3):
+        runs = {BASE: 1.0, CONTROL: 1.0, "a": 0.994 + 0.0001 * number}
+        raced.add({key: SetRun(seconds, LOSSES) for key, seconds in runs.items()})
+    (kept,) = report_of_race(Report("tune"), raced, {}, pace=Pace(10.0)).winners
+    assert kept.words.endswith("a is faster, by less than 1 % at worst, which is too little for a patch")
 
 
 def test_of_two_that_gain_the_one_is_taken_that_gains_more_for_certain() -> None:
