@@ -202,6 +202,29 @@ def test_what_the_budget_has_no_time_for_is_told_by_what_was_raced_and_not_by_th
     assert {trial.status for trial in report.trials} == ({"ok"} if budget else {"not_measured"})
 
 
+@pytest.mark.parametrize("at", [2, 6])
+def test_ctrl_c_in_a_set_of_the_race_is_an_interruption_and_exit_code_130(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], at: int
+) -> None:
+    class Interrupted(TimedSets):
+        def run(self, texts: dict[str, str], steps: int, reads_samples: bool = False) -> SetRun:
+            if len(self.ran) == at:
+                raise KeyboardInterrupt
+            return super().run(texts, steps, reads_samples)
+
+    now = [0.0]
+    monkeypatch.setattr(tune_ranks.time, "monotonic", lambda: now[0])
+    script = Script("train.py", (), False)
+    sets = Interrupted(now, 5.0, 5.0)
+    report = _lead(sets, RankPlace(0, 2, 0, 2), Target("train.py"), script, 200.0, ALLOWED, False)  # type: ignore[arg-type]
+    with pytest.raises(typer.Exit) as left:
+        _hand_over(report, "text", None, False, None, None, False, False, is_launched=True)
+    said = capsys.readouterr().out
+    assert left.value.exit_code == 130
+    assert "interrupted; what was measured until then is in this report" in said
+    assert "too few generations" not in said
+
+
 @pytest.mark.parametrize(
     ("communication", "budget", "first", "is_screened"),
     [

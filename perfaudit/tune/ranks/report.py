@@ -11,6 +11,7 @@ from perfaudit.measurements import Winner
 from perfaudit.tune.ranks.patches import RankPatch, is_unchanged
 from perfaudit.tune.ranks.plan import Pace
 from perfaudit.tune.ranks.race import BASE, CONTROL, KNOB, LEAST_GAIN, Race
+from perfaudit.tune.session import INTERRUPTED
 
 FEWEST_GENERATIONS = 2  # that have a scatter
 
@@ -35,14 +36,18 @@ def report_of_race(
     if BASE in race.failures:
         notes.append("nothing was compared, as a set of your own code failed")
     elif _tells_nothing(race):
-        notes.append("too few generations fitted into the budget: --budget gives more time")
+        if not report.interrupted:
+            notes.append("too few generations fitted into the budget: --budget gives more time")
     elif race.settings and CONTROL in race.generations[0]:
         notes.append(_control(race))
     notes += filter(None, map(race.batches_words, race.settings))
+    notes += [INTERRUPTED] * report.interrupted
+    has_screened = any(each.verdict == "faster" for each in of_running)
+    winner = _winner(race, by_key, has_screened, pace, report.interrupted)
     return report.with_(
         trials=tuple(race.trials()) if race.settings else (),
         comparisons=(*race.comparisons(), *of_running),
-        winners=(_winner(race, by_key, any(each.verdict == "faster" for each in of_running), pace),),
+        winners=(winner,),
         notes=tuple(notes),
     )
 
@@ -79,7 +84,11 @@ def _why_nothing_pays(race: Race, pace: Pace | None) -> str:
 
 
 def _winner(
-    race: Race, by_key: Mapping[str, RankPatch], has_screened: bool = False, pace: Pace | None = None
+    race: Race,
+    by_key: Mapping[str, RankPatch],
+    has_screened: bool = False,
+    pace: Pace | None = None,
+    is_interrupted: bool = False,
 ) -> Winner:
     """What to do. has_screened: whether a patch was faster in the running set."""
     key = race.best()
@@ -90,6 +99,8 @@ def _winner(
             why = "too little was measured to tell anything"
             if has_screened:
                 why = "what was faster in the running set was not raced often enough in fresh ones to be handed over"
+        if is_interrupted and not key and not race.faster_by_too_little():
+            why = "interrupted before anything was decided"
         return Winner(KNOB, race.now, True, f"keep what you have: {why}")
     candidate = by_key[key]
     ratio, low, high = race.interval(key)

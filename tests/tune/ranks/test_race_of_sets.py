@@ -14,6 +14,7 @@ from perfaudit.tune.ranks.patches import RankPatch
 from perfaudit.tune.ranks.plan import Pace
 from perfaudit.tune.ranks.race import BASE, CONTROL, MOST_GENERATIONS, NUDGED, SPOILED, Race, SetRun, gap
 from perfaudit.tune.ranks.report import report_of_race
+from perfaudit.tune.session import INTERRUPTED
 
 LOSSES = ((1.0, 0.5, 0.25), (1.1, 0.6, 0.3))
 
@@ -92,6 +93,16 @@ def test_no_budget_is_named_where_no_number_of_rounds_would_show_the_least_gain(
         raced.add({key: SetRun(seconds, LOSSES) for key, seconds in runs.items()})
     (kept,) = report_of_race(Report("tune"), raced, {}, pace=Pace(10.0)).winners
     assert kept.words.endswith("a is faster, by less than 1 % at worst, which is too little for a patch")
+
+
+@pytest.mark.parametrize("generations", [0, 1, 3])
+def test_an_interruption_is_told_and_the_budget_is_not_blamed_for_it(generations: int) -> None:
+    raced = race("a")
+    run(raced, {}, noise=0.05, most=generations)
+    report = report_of_race(Report("tune", interrupted=True), raced, {})
+    assert report.notes[-1] == INTERRUPTED
+    assert not any("budget" in note for note in report.notes)
+    assert report.winners[0].words == "keep what you have: interrupted before anything was decided"
 
 
 def test_of_two_that_gain_the_one_is_taken_that_gains_more_for_certain() -> None:
