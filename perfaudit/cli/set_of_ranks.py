@@ -23,7 +23,9 @@ def set_run_of(words: Sequence[Json], steps: int) -> SetRun:
     names = {each.name for each in fields(RankRun)}
     ranks = [RankRun(**{name: value for name, value in told.items() if name in names}) for told in words]
     if any(each.ended not in ("enough", "finished") for each in ranks):
-        return SetRun(why=faults(ranks)[0], has_failed=any(each.ended == "failed" for each in ranks))
+        told = faults(ranks)
+        has_failed = any(each.ended == "failed" for each in ranks)
+        return SetRun(why=told[0], has_failed=has_failed, all_ranks=" ".join(told))
     updates = [found for told in words if (found := RankUpdates.from_word(told)) is not None]
     counted = [each.between(WARM_UP).seconds for each in updates]
     if len(counted) < len(words) or not all(counted):

@@ -161,7 +161,9 @@ def _look(
     if sets.differ:
         raise UserError(sets.differ)
     if run.why:
-        raise (UserError if run.has_failed else NothingMeasured)(f"{script}: {run.why}")
+        if run.has_failed:
+            raise UserError(f"{script}: {run.why}")
+        raise NothingMeasured(f"{script}: {run.all_ranks or run.why}")
     facts = sets.facts
     seen = SeenRanks(
         max(1, host().cores // place.local_ranks),

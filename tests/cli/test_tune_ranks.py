@@ -108,6 +108,26 @@ def test_a_rank_that_does_not_join_the_first_set_is_one_sentence() -> None:
     assert str(refused.value) == "train.py: rank 1 has not joined, so that nothing was measured"
 
 
+def test_ranks_that_hang_in_the_first_set_are_named_all_with_where_they_stand() -> None:
+    """Which of them waits for the other is what tells the fault."""
+    words = [
+        word(rank, 0.04, ended="late", message="made no step for 15 s after at least 3 steps", stands=stands)
+        for rank, stands in enumerate(("train.py:9 in main, in a barrier", "train.py:12 in main"))
+    ]
+
+    class Hung(TimedSets):
+        def run(self, texts: dict[str, str], steps: int, reads_samples: bool = False) -> SetRun:
+            return set_run_of(words, steps)
+
+    with pytest.raises(NothingMeasured) as refused:
+        _lead(
+            Hung([0.0], 1.0, 1.0), RankPlace(0, 2, 0, 2), Target("train.py"), Script("train.py", (), False), 60.0,
+            ALLOWED, False,
+        )  # type: ignore[arg-type]  # fmt: skip
+    late = "made no step for 15 s after at least 3 steps; it stands at train.py"
+    assert str(refused.value) == f"train.py: Rank 1 {late}:12 in main. Rank 0 {late}:9 in main, in a barrier."
+
+
 @pytest.mark.parametrize("is_reported", [True, False])
 def test_a_rank_whose_first_one_is_gone_does_not_end_as_if_all_were_well(
     monkeypatch: pytest.MonkeyPatch, is_reported: bool

@@ -48,8 +48,8 @@ MOST_GENERATIONS = LOOKS[-1].generations
 class SetRun:
     """What a set of ranks has shown: seconds of a step, and the first losses, rank by rank; norms: of the gradients there.
 
-    why: it has none of that; has_failed: for the script raised an error on a rank. mean: seconds of a step, of the rank that
-    takes longest, over whole windows of a sampler by length; tokens: of all ranks in a step, 0 where no mask tells; padding: its
+    why: it has none of that; has_failed: for the script raised an error on a rank; all_ranks: what is said of each of
+    them there. mean: seconds of a step, of the rank that takes longest, over whole windows of a sampler by length; tokens: of all ranks in a step, 0 where no mask tells; padding: its
     share of what batches hold, None likewise; spread: see `distributed.compare.spread_of_batches`.
     """
 
@@ -57,6 +57,7 @@ class SetRun:
     losses: tuple[tuple[float, ...], ...] = ()
     why: str = ""
     has_failed: bool = False
+    all_ranks: str = ""
     mean: float = 0.0
     tokens: float = 0.0
     padding: float | None = None
