@@ -17,12 +17,14 @@ from perfaudit.cli.run_ranks import together
 from perfaudit.errors import NothingMeasured, UserError
 from perfaudit.knobs._batches_by_length import WINDOW
 from perfaudit.tune.ranks.plan import (
-    SCREENING_SHARE,
     STARTS_TO_SCREEN,
     Pace,
     Shares,
+    budget_to_screen,
+    budget_words,
     in_order,
     number_that_fit,
+    seconds_that_fit,
     seconds_to_screen,
 )
 from perfaudit.tune.ranks.race import BASE, NUDGED, PATCH, SPOILED, Race, SetRun
@@ -37,6 +39,9 @@ if TYPE_CHECKING:
     from perfaudit.tune.ranks.screened_patches import Screened
 
 FEWEST_STEPS, MOST_STEPS = 40, 200  # of a set, with those that do not count
+SHORT_STEPS = (
+    20  # of a set, where those are long, and the budget has no time for the generations that tell anything otherwise
+)
 LOOK_STEPS = 8  # of the first set, which tells what the script runs; it is no part of the race
 
 
@@ -97,7 +102,7 @@ def _lead(
     from perfaudit.tune.ranks.screened_patches import Screened
 
     machine, began = host(), time.monotonic()
-    first = _look(sets, place, script, allow, only_by_length, began)
+    first = _look(sets, place, script, allow, only_by_length, began, budget)
     facts, choice = sets.facts, first.choice
     machine = replace(
         machine, device=facts.get("device", "cpu"), torch=facts.get("torch", ""), threads=facts.get("threads", 0)
@@ -114,14 +119,16 @@ def _lead(
         raise _nothing_to_race(script, "; ".join([*choice.left, *screened.left]))
     found = [*screened.survivors(), *screened.undecided_candidates(choice.candidates)]
     wanted = in_order(found, first.shares, screened.savings(), screened.looks())
-    race, waiting, pace = _race(choice, wanted), [*wanted], Pace(first.of_set)
+    race, waiting, pace = _race(choice, wanted), [*wanted], Pace(first.of_set, first.seconds)
+    pace.has_screened = bool(screened.candidates)
     try:
         if not report.interrupted and sets.is_complete:
             _race_in_fresh_sets(sets, race, waiting, first, began + budget, pace)
             if waiting and BASE not in race.failures:
                 keys = "; ".join(each.key for each in waiting)
+                enough = pace.budget_to_look(len(race.settings) + len(waiting))
                 screened.left.append(
-                    f"not raced in fresh sets, for which the budget had no time: {keys}; --budget gives more"
+                    f"not raced in fresh sets, for which the budget had no time: {keys}; {enough} has time for all"
                 )
     except KeyboardInterrupt:
         report = report.with_(interrupted=True)
@@ -134,7 +141,7 @@ def _lead(
 @dataclass(frozen=True, slots=True)
 class _First:
     """What the first set has told. steps: of each later set; seconds: that it took, with the choice of candidates; of_set: that
-    a later one is to take.
+    a later one is to take; of_long_set: that it takes where the budget is long.
     """
 
     choice: Choice
@@ -142,10 +149,17 @@ class _First:
     steps: int
     seconds: float
     of_set: float
+    of_long_set: float
 
 
 def _look(
-    sets: Sets, place: RankPlace, script: Script, allow: frozenset[str], only_by_length: bool, began: float
+    sets: Sets,
+    place: RankPlace,
+    script: Script,
+    allow: frozenset[str],
+    only_by_length: bool,
+    began: float,
+    budget: float,
 ) -> _First:
     """Run the first set, and choose what to try. Raises UserError and NothingMeasured where there is nothing to go on from."""
     from perfaudit.measure.environment import host
@@ -157,7 +171,7 @@ def _look(
         run = sets.run({}, LOOK_STEPS, reads_samples=True)
     except Gone as why:
         raise NothingMeasured(f"{script}: {why}, so that nothing was measured") from None
-    steps = _steps_of_set(run.seconds, time.monotonic() - began)
+    start = time.monotonic() - began
     if sets.differ:
         raise UserError(sets.differ)
     if run.why:
@@ -180,7 +194,11 @@ def _look(
             raise _nothing_to_race(script, str(why)) from None
         choice = Choice({}, [], [str(why)], why.moved)
     seconds = (time.monotonic() - began) or 1.0
-    return _First(choice, sets.shares, steps, seconds, seconds + max(0, steps - LOOK_STEPS) * run.seconds)
+    steps = _steps_of_set(run.seconds, start, seconds_that_fit(budget - seconds))
+    of_set, of_long_set = (
+        seconds + max(0, number - LOOK_STEPS) * run.seconds for number in (steps, _steps_of_set(run.seconds, start))
+    )
+    return _First(choice, sets.shares, steps, seconds, of_set, of_long_set)
 
 
 def _screen(
@@ -192,10 +210,14 @@ def _screen(
     if seconds >= STARTS_TO_SCREEN * first.seconds:
         sets.screen(target, allow, seconds, screened, candidates)
         return
-    is_kept = seconds < min(SCREENING_SHARE * budget, budget - first.seconds)
+    kept_for_nothing = seconds_to_screen(budget, first.seconds, first.of_set, (), first.shares)
+    why = "the budget is too short for them"
+    if kept_for_nothing >= STARTS_TO_SCREEN * first.seconds:
+        why = "the budget is kept for a patch that promises more"
+    enough = budget_to_screen(first.seconds, first.of_long_set, candidates, first.shares)
     screened.left.append(
-        f"patches that a running set of ranks can be given are not screened in {seconds:.0f} s, as one start takes "
-        f"{first.seconds:.0f} s{'; the rest is kept for a patch that promises more' if is_kept else ''}: --budget gives more time"
+        f"patches that a running set of ranks can be given are not screened, for which it needs {STARTS_TO_SCREEN} starts of "
+        f"{first.seconds:.0f} s: {why}; {budget_words(enough)} has time for them"
     )
 
 
@@ -247,9 +269,17 @@ def _race(choice: Choice, wanted: Sequence[RankPatch]) -> Race:
     return Race({}, {}, {PATCH: "none"}, os.getpid(), nudges, choice.moved is not None)
 
 
-def _steps_of_set(step: float, start: float) -> int:
-    """Steps that take half as long as the start of a set: more would tell less than another set does. Both in seconds."""
-    return min(MOST_STEPS, max(FEWEST_STEPS, round(start / step / 2))) if step > 0 else FEWEST_STEPS
+def _steps_of_set(step: float, start: float, fits: float = math.inf) -> int:
+    """Steps that take half as long as the start of a set: more would tell less than another set does. All in seconds.
+
+    fits: that a set may take for the generations before the first look to fit into the budget. Where FEWEST_STEPS take longer,
+    there are fewer, as four generations of short sets tell something, and one of long sets nothing.
+    """
+    if step <= 0:
+        return FEWEST_STEPS
+    fitting = LOOK_STEPS + (fits - start) / step
+    fewest = int(min(FEWEST_STEPS, max(SHORT_STEPS, fitting)))
+    return min(MOST_STEPS, max(fewest, round(start / step / 2)))
 
 
 def _whole_windows(steps: int) -> int:

@@ -19,6 +19,7 @@ from perfaudit.cli.tune import _hand_over
 from perfaudit.cli.tune_ranks import (
     FEWEST_STEPS,
     MOST_STEPS,
+    SHORT_STEPS,
     _lead,
     _steps_of_set,
     _whole_windows,
@@ -218,7 +219,12 @@ def test_what_the_budget_has_no_time_for_is_told_by_what_was_raced_and_not_by_th
     assert len(report.trials) - 1 == raced
     others = "static_graph=True; gradient_as_bucket_view=True, static_graph=True; bucket_cap_mb=5; bucket_cap_mb=100"
     said = f"not raced in fresh sets, for which the budget had no time: {others}; comm_hook='fp16_compress_hook'; "
-    assert left == [f"{said}--budget gives more"] * is_left
+    if is_left:
+        (note,) = left
+        assert note.startswith(f"{said}--budget ")
+        assert note.endswith("s has time for all")
+    else:
+        assert not left
     assert {trial.status for trial in report.trials} == ({"ok"} if budget else {"not_measured"})
 
 
@@ -275,7 +281,8 @@ def test_where_ranks_wait_for_each_other_no_sync_is_raced_before_all_else(
     raced = [trial for trial in report.trials if trial.status == "ok"]
     assert [trial.settings["patch"] for trial in raced[1:2]] == [first]
     assert bool(sets.screened) == is_screened
-    assert any("10 s; the rest is kept for a patch that promises more" in note for note in report.notes) != is_screened
+    told = "3 starts of 10 s: the budget is kept for a patch that promises more; --budget 225s has time for them"
+    assert any(told in note for note in report.notes) != is_screened
     assert any("not raced in fresh sets" in note for note in report.notes)
 
 
@@ -318,6 +325,38 @@ def test_steps_of_a_set_go_by_what_a_start_takes() -> None:
         MOST_STEPS,
     )
     assert _steps_of_set(0.0, 10.0) == FEWEST_STEPS
+
+
+@pytest.mark.parametrize(
+    ("step", "start", "fits", "steps"),
+    [
+        (0.5, 10.0, 13.0, SHORT_STEPS),  # 14 would fit
+        (0.5, 10.0, 20.0, 28),
+        (0.5, 10.0, 30.0, FEWEST_STEPS),
+        (0.05, 10.0, 1.0, 100),  # its start is what a set takes, and not its steps
+    ],
+)
+def test_a_short_budget_has_shorter_sets_where_their_steps_are_what_takes_long(
+    step: float, start: float, fits: float, steps: int
+) -> None:
+    assert _steps_of_set(step, start, fits) == steps
+
+
+def test_a_short_budget_of_long_steps_has_several_generations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start of 6 s with 8 steps of 0.56 s: 40 steps a set are one generation in 180 s, and no interval."""
+
+    class LongSteps(TimedSets):
+        def run(self, texts: dict[str, str], steps: int, reads_samples: bool = False) -> SetRun:
+            self.later = 6.0 + 0.56 * steps
+            super().run(texts, steps, reads_samples)
+            return SetRun(0.56 * (1 + 0.001 * (len(self.ran) % 3)), LOSSES)
+
+    now = [0.0]
+    monkeypatch.setattr(tune_ranks.time, "monotonic", lambda: now[0])
+    script, sets = Script("train.py", (), False), LongSteps(now, 10.5, 0.0)
+    report = _lead(sets, RankPlace(0, 2, 0, 2), Target("train.py"), script, 180.0, ALLOWED, False)  # type: ignore[arg-type]
+    assert [compared.n for compared in report.comparisons] == [2]
+    assert 180 - 3 * sets.later < now[0] <= 180  # no further generation fits
 
 
 def report_of(

@@ -33,14 +33,29 @@ class Shares:
 
 @dataclass(slots=True)
 class Pace:
-    """What the tuning has taken so far. of_set: seconds of a set of ranks; spent: seconds until now."""
+    """What the tuning has taken so far. of_set: seconds of a set of ranks; first: of the first one, with the choice of patches;
+    spent: until now. has_screened: a longer budget has a longer screening, too.
+    """
 
     of_set: float
+    first: float = 0.0
     spent: float = 0.0
+    has_screened: bool = False
 
-    def budget_words(self, generations: int, patches: int) -> str:
+    def budget_for_more(self, generations: int, patches: int) -> str:
         """The budget that has so many more generations of so many patches, as it is typed: what is spent is spent again."""
-        return f"--budget {math.ceil(self.spent + generations * (BESIDE + patches) * self.of_set)}s"
+        more = generations * (BESIDE + patches) * self.of_set
+        return budget_words(self.spent + more / (1 - SCREENING_SHARE * self.has_screened))
+
+    def budget_to_look(self, patches: int) -> str:
+        """The budget that has the generations before the first look at so many patches, as it is typed."""
+        screens = self.has_screened or patches > 1  # that of one patch is kept before anything is screened
+        return budget_words((self.first + _seconds_of_race(patches, self.of_set)) / (1 - SCREENING_SHARE * screens))
+
+
+def budget_words(seconds: float) -> str:
+    """A budget as it is typed."""
+    return f"--budget {math.ceil(seconds)}s"
 
 
 def generations_to_show(log_ratios: Sequence[float], least: float) -> int | None:
@@ -113,9 +128,24 @@ def seconds_to_screen(
 
     spent: seconds of the budget; of_set: that a set takes.
     """
+    return max(0.0, min(SCREENING_SHARE * budget, budget - spent - _seconds_kept(of_set, patches, shares)))
+
+
+def budget_to_screen(spent: float, of_set: float, patches: Sequence[RankPatch], shares: Shares) -> float:
+    """The least budget of which STARTS_TO_SCREEN starts are left for a running set. spent: seconds, of one start."""
+    wanted = STARTS_TO_SCREEN * spent
+    return max(wanted / SCREENING_SHARE, spent + wanted + _seconds_kept(of_set, patches, shares))
+
+
+def _seconds_kept(of_set: float, patches: Sequence[RankPatch], shares: Shares) -> float:
+    """Seconds for the generations of a patch that is promising and needs fresh sets; 0 where there is none."""
     promises = [promise(each, shares) for each in patches if _NEED_FRESH_SETS & _settings_changed(each)]
-    kept = _seconds_of_race(1, of_set) if max(promises, default=0.0) >= PROMISING else 0.0
-    return max(0.0, min(SCREENING_SHARE * budget, budget - spent - kept))
+    return _seconds_of_race(1, of_set) if max(promises, default=0.0) >= PROMISING else 0.0
+
+
+def seconds_that_fit(seconds: float) -> float:
+    """Seconds that a set may take for the generations of one patch to fit into so many seconds."""
+    return seconds / _seconds_of_race(1, 1.0)
 
 
 def _seconds_of_race(patches: int, of_set: float) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from perfaudit.findings import Saving
+from perfaudit.measure.stats import LOOKS
 from perfaudit.measurements import Winner
 from perfaudit.tune.ranks.patches import RankPatch, is_unchanged
 from perfaudit.tune.ranks.plan import Pace
@@ -37,7 +38,14 @@ def report_of_race(
         notes.append("nothing was compared, as a set of your own code failed")
     elif _tells_nothing(race):
         if not report.interrupted:
-            notes.append("too few generations fitted into the budget: --budget gives more time")
+            more = (
+                "--budget gives more time"
+                if pace is None
+                else f"{pace.budget_to_look(len(_open(race)))} has time for it"
+            )
+            notes.append(
+                f"too few generations fitted into the budget, the first look at which is after {LOOKS[0].generations}: {more}"
+            )
     elif race.settings and CONTROL in race.generations[0]:
         notes.append(_control(race))
     notes += filter(None, map(race.batches_words, race.settings))
@@ -54,8 +62,12 @@ def report_of_race(
 
 def _tells_nothing(race: Race) -> bool:
     """Whether patches that did not fail were raced in too few generations for an interval."""
-    open_ = race.settings.keys() - race.failures.keys() - race.given_up
-    return bool(open_) and len(race.generations) < FEWEST_GENERATIONS
+    return bool(_open(race)) and len(race.generations) < FEWEST_GENERATIONS
+
+
+def _open(race: Race) -> set[str]:
+    """Patches that neither failed nor were given up."""
+    return race.settings.keys() - race.failures.keys() - race.given_up
 
 
 def _control(race: Race) -> str:
@@ -79,7 +91,7 @@ def _why_nothing_pays(race: Race, pace: Pace | None) -> str:
     wanted = race.generations_to_show(faster[0])
     if wanted is None or pace is None:
         return said
-    more = pace.budget_words(wanted, len(race.settings.keys() - race.failures.keys() - race.given_up))
+    more = pace.budget_for_more(wanted, len(_open(race)))
     return f"{said}; {wanted} more round{'s' if wanted > 1 else ''} would decide it if they scatter as these do: {more}"
 
 

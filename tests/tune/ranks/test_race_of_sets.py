@@ -77,13 +77,26 @@ def test_what_is_faster_by_too_little_says_so_and_what_budget_would_decide_it() 
         raced.add(runs | ({} if number else {"broken": SetRun(why="Rank 1 failed")}))
     compared = raced.comparisons()[0]
     assert (compared.verdict, raced.best(), 0.99 < compared.high < 1) == ("faster", "", True)
-    pace = Pace(10.0, 122.3)
+    pace = Pace(10.0, 10.0, 122.3)
     (kept,) = report_of_race(Report("tune"), raced, {}, pace=pace).winners
     said = "keep what you have: a is faster, by less than 1 % at worst, which is too little for a patch"
     assert kept.words == f"{said}; 1 more round would decide it if they scatter as these do: --budget 153s"
     assert report_of_race(Report("tune"), raced, {}).winners[0].words == said
+    pace.has_screened = True  # for three tenths of what is more, too
+    assert report_of_race(Report("tune"), raced, {}, pace=pace).winners[0].words.endswith(": --budget 166s")
     raced.add({BASE: SetRun(1.0, LOSSES), CONTROL: SetRun(1.0, LOSSES), "a": SetRun(0.525, LOSSES)})
     assert raced.best() == "a"
+
+
+def test_too_few_generations_name_the_budget_that_has_the_first_look() -> None:
+    """13 sets of 10 s behind a first one of 12 s."""
+    raced = race("a")
+    run(raced, {}, most=1)
+    (note,) = report_of_race(Report("tune"), raced, {}, pace=Pace(10.0, 12.0)).notes
+    told = (
+        "too few generations fitted into the budget, the first look at which is after 4: --budget 142s has time for it"
+    )
+    assert note == told
 
 
 def test_no_budget_is_named_where_no_number_of_rounds_would_show_the_least_gain() -> None:
