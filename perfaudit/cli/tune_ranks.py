@@ -169,6 +169,9 @@ def _look(
     say("the script runs once on all ranks, to see what it runs")
     try:
         run = sets.run({}, LOOK_STEPS, reads_samples=True)
+    except KeyboardInterrupt:
+        say(f"{script}: interrupted before anything was measured")
+        raise
     except Gone as why:
         raise NothingMeasured(f"{script}: {why}, so that nothing was measured") from None
     start = time.monotonic() - began

@@ -228,6 +228,17 @@ def test_what_the_budget_has_no_time_for_is_told_by_what_was_raced_and_not_by_th
     assert {trial.status for trial in report.trials} == ({"ok"} if budget else {"not_measured"})
 
 
+def test_ctrl_c_in_the_first_set_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    class Interrupted(TimedSets):
+        def run(self, texts: dict[str, str], steps: int, reads_samples: bool = False) -> SetRun:
+            raise KeyboardInterrupt
+
+    sets, script = Interrupted([0.0], 1.0, 1.0), Script("train.py", (), False)
+    with pytest.raises(KeyboardInterrupt):  # which is exit code 130: see `cli.entry`
+        _lead(sets, RankPlace(0, 2, 0, 2), Target("train.py"), script, 60.0, ALLOWED, False)  # type: ignore[arg-type]
+    assert "train.py: interrupted before anything was measured" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("at", [2, 6])
 def test_ctrl_c_in_a_set_of_the_race_is_an_interruption_and_exit_code_130(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], at: int
