@@ -20,13 +20,16 @@ _READER = regex(r"^grad$|clip_grad|unscale_")  # last names of what reads gradie
 # What a function that gets the model may not do, if it is to compute something of it and no more.
 _TRAINS = regex(r"\.backward\b|\.step\b|zero_grad|register_\w*hook|requires_grad")
 _PARAMETERS = {"parameters", "named_parameters", "modules", "named_modules", "children", "named_children"}
-_LOOKS = {"print", "len", "isinstance", "hasattr", "id", "type", "sum", "any", "all"}
+_LOOKS = {"print", "len", "isinstance", "hasattr", "id", "type"}
+_REDUCES = {"sum", "any", "all"}  # of a comprehension, which is looked at by itself
+_COMPUTES = {"norm", "abs", "pow", "square", "sum", "mean", "numel"}  # methods of a weight that give something else
 _FACTS = {"device", "dtype", "shape", "training"}  # of a model or a weight, that lead to no gradient
 _MODES = {"train", "eval", "zero_grad"}  # methods of a model or an optimizer that read no gradient
 # What sees gradients of each pass, or steps in it.
 _HOOKS = ("register_post_accumulate_grad_hook", "register_comm_hook", "_apply_optimizer_in_backward")
 _DEEPEST = 3  # functions into which a model is followed
 _ASSIGNS = (ast.Assign, ast.AnnAssign, ast.NamedExpr)
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _Find = Callable[[Source, Sequence[ast.AST], set[str]], bool]
 
 
@@ -170,10 +173,12 @@ class _Program:
                 )
                 if name in self._readers and not is_mode:
                     return f"`{source.brief(node.func)}` of {source.path}:{node.lineno} looks at gradients in each pass"
-                if name not in _LOOKS and not self._only_computes(source, node, names):
+                if name not in _LOOKS and not _reduces(node) and not self._only_computes(source, node, names):
                     given = [*node.args, *(keyword.value for keyword in node.keywords)]
             elif isinstance(node, ast.For) and not _only_sets_numbers(node):
                 given = [node.iter]
+            elif isinstance(node, _COMPREHENSIONS) and not _only_computes_of_each(node):
+                given = [each.iter for each in node.generators]
             if any(self._holds(source, each, names) for each in given):
                 what = source.brief(node.func if isinstance(node, ast.Call) else given[0], 40)
                 return f"`{what}` of {source.path}:{given[0].lineno} gets the model or the optimizer in each pass"
@@ -310,14 +315,47 @@ def _is_setting(node: ast.Subscript) -> bool:
 
 def _only_sets_numbers(loop: ast.For) -> bool:
     """Whether a loop over an optimizer's groups reads and sets their numbers alone: `for group in optimizer.param_groups:`."""
-    if not (_is_groups(loop.iter) and isinstance(loop.target, ast.Name)):
-        return False
     inside = [node for statement in loop.body for node in ast.walk(statement)]
+    return _is_groups(loop.iter) and _has_numbers_alone(loop.target, inside)
+
+
+def _reduces(call: ast.Call) -> bool:
+    """Whether this is `sum(p.norm() for p in ...)`, and the like."""
+    return (
+        last_name(call.func) in _REDUCES and bool(call.args) and all(isinstance(a, _COMPREHENSIONS) for a in call.args)
+    )
+
+
+def _only_computes_of_each(node: ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp) -> bool:
+    """Whether a comprehension makes something else of each weight, or reads numbers of an optimizer's groups.
+
+    `p.norm() for p in model.parameters()`, `group["lr"] for group in optimizer.param_groups`.
+    """
+    each = node.generators[0]
+    if len(node.generators) > 1 or not isinstance(each.target, ast.Name):
+        return False
+    made = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
+    inside = [child for part in (*made, *each.ifs) for child in ast.walk(part)]
+    if _is_groups(each.iter):
+        return _has_numbers_alone(each.target, inside)
+    methods = [
+        call.func.value
+        for call in inside
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in _COMPUTES
+    ]
+    is_of_weights = isinstance(each.iter, ast.Call) and last_name(each.iter.func) == "parameters"
+    return is_of_weights and _stands_among(each.target, inside, methods)
+
+
+def _has_numbers_alone(target: ast.expr, inside: Sequence[ast.AST]) -> bool:
     numbers = [node.value for node in inside if isinstance(node, ast.Subscript) and _has_key_of_number(node)]
+    return isinstance(target, ast.Name) and _stands_among(target, inside, numbers)
+
+
+def _stands_among(name: ast.Name, inside: Sequence[ast.AST], places: Sequence[ast.expr]) -> bool:
+    """Whether a name is in these places and in no others."""
     return all(
-        any(node is each for each in numbers)
-        for node in inside
-        if isinstance(node, ast.Name) and node.id == loop.target.id
+        any(node is each for each in places) for node in inside if isinstance(node, ast.Name) and node.id == name.id
     )
 
 
