@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from perfaudit.expressions import regex
-from perfaudit.static.source import LOOPS, Function, Source
+from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
 from perfaudit.static.understanding.distributed import ddp_calls
 from perfaudit.static.understanding.losses import arguments_of
 from perfaudit.static.understanding.names import dotted_name, last_name
@@ -14,6 +14,7 @@ from perfaudit.tune.ranks.accumulations import Accumulation
 from perfaudit.tune.ranks.project_functions import function_run
 
 _STEPS_NO_WEIGHTS = regex(r"sched|prof|warm_?up|^lr_")  # names of what has a `step` besides optimizers
+_SCHEDULE = regex(r"[Ss]chedule|LR$")
 _OPTIMIZER = regex(r"opt|scaler|adam|sgd|solver")
 _READS_GRADIENTS = regex(r"\.grad\b|[\"']grad[\"']|clip_grad|unscale_")
 _READER = regex(r"^grad$|clip_grad|unscale_")  # last names of what reads gradients
@@ -45,7 +46,7 @@ def step_elsewhere(sources: Sequence[Source], found: Accumulation) -> str:
                 continue
             owner, parent = last_name(node.value).lower(), source.parent(node)
             is_called = isinstance(parent, ast.Call) and parent.func is node
-            if (is_called and not _STEPS_NO_WEIGHTS.search(owner)) or (not is_called and _OPTIMIZER.search(owner)):
+            if _OPTIMIZER.search(owner) or (is_called and not _STEPS_NO_WEIGHTS.search(owner)):
                 return f"{source.path}:{node.lineno}"
     return ""
 
@@ -66,7 +67,9 @@ def use_of_gradients(sources: Sequence[Source], source: Source, found: Accumulat
     program = _Program(sources, source, found.passes[0])
     holders = program.holders({last_name(model), *_optimizers(found.steps)} - {""})
     inside = [node for statement in loops[0].body for node in ast.walk(statement) if id(node) not in under]
-    return program.use_in(source, inside, holders)
+    if why := program.use_in(source, inside, holders):
+        return why
+    return program.optimizer_behind(source, loops[0], under, _optimizers(found.steps))
 
 
 def _ids_below(statements: Iterable[ast.stmt]) -> set[int]:
@@ -139,6 +142,61 @@ class _Program:
         assigned = [(source, *each) for source in self._sources for each in _assignments(self._seen_from_loop(source))]
         known = (names | wrapped) - {""}
         return self._with_assigned(known | {f".{name}" for name in known}, assigned)
+
+    def optimizer_behind(
+        self, source: Source, place: ast.stmt | ast.expr, left_out: set[int], names: set[str], depth: int = _DEEPEST
+    ) -> str:
+        """What gets an optimizer behind a place, where it may step; "" for nothing.
+
+        Behind it is what stands below it, or in a loop around it, in its function and in those that call that one.
+        """
+        assigned = [(source, *each) for each in _assignments(source.nodes(*_ASSIGNS))]
+        names = self._with_assigned(
+            names | {f".{name.lstrip('.')}" for name in names},
+            [
+                each for each in assigned if not isinstance(each[1], ast.Call)
+            ],  # what a call makes of it may be the model
+        )
+        scope = source.enclosing(place, *FUNCTIONS) or source.tree
+        around = [each for each in source.ancestors(place) if isinstance(each, LOOPS) and source.scope(each) is scope]
+        looped, left_out = _ids_below(around), left_out | {id(node) for node in ast.walk(place)}
+        end = place.end_lineno or place.lineno
+        behind = [
+            node
+            for node in ast.walk(scope)
+            if isinstance(node, ast.Call)
+            and (node.lineno > end or id(node) in looped)
+            and id(node) not in left_out
+            and source.scope(node) is scope
+        ]
+        if why := self._handed_on(source, behind, names):
+            return why
+        calls = [(each, call) for each in self._sources for call in each.nodes(ast.Call)] if depth else []
+        for each, call in calls:
+            if isinstance(scope, FUNCTIONS) and last_name(call.func) == scope.name:
+                given = [_last_names(value) for name, value in arguments_of(call, scope) if name in names]
+                if why := self.optimizer_behind(each, call, left_out, names.union(*given), depth - 1):
+                    return why
+        return ""
+
+    def _handed_on(self, source: Source, nodes: Iterable[ast.AST], names: set[str]) -> str:
+        """Which call gives what these names hold to anything but a schedule, or a function of the project that keeps it."""
+        for call in (node for node in nodes if isinstance(node, ast.Call) and last_name(node.func) not in _LOOKS):
+            given = [*call.args, *(keyword.value for keyword in call.keywords)]
+            if not any(self._holds(source, each, names) for each in given):
+                continue
+            run = self._run_with(source, call, names)
+            made = source.qualified_name(call.func) or last_name(call.func)
+            if _SCHEDULE.search(made) if run is None else not self._looks_into(self._hands_on, *run):
+                continue
+            return (
+                f"`{source.brief(call.func)}` of {source.path}:{call.lineno} gets the optimizer behind passes that may not be "
+                "summed"
+            )
+        return ""
+
+    def _hands_on(self, source: Source, nodes: Sequence[ast.AST], names: set[str]) -> bool:
+        return bool(self._handed_on(source, nodes, names))
 
     def _seen_from_loop(self, source: Source) -> Iterator[ast.AST]:
         """Assignments whose names the file of the loop may use: its own, of other files those of globals and attributes."""

@@ -396,6 +396,43 @@ def test_a_step_for_the_rest_in_another_file_keeps_gradients_summed_in_each_pass
     assert any("an optimizer steps at rest.py:2, too" in each for each in found.left), found.left
 
 
+@pytest.mark.parametrize("name", ["warmup_optimizer", "prof_opt", "lr_opt", "self.warm_up_adam"])
+def test_an_optimizer_that_has_the_name_of_a_schedule_as_well_is_one(name: str) -> None:
+    found = choice(f"{ACCUMULATING}{name}.step()\n")
+    assert of(found, "no_sync=True") is None
+    assert any("an optimizer steps at train.py:16, too" in each for each in found.left), found.left
+
+
+@pytest.mark.parametrize(
+    ("behind", "before", "is_tried"),
+    [
+        ("flush(optimizer)", "", False),
+        ("flush([model, optimizer])", "", False),
+        ("flush(of=kept)", "kept = optimizer\n", False),
+        ("finish(optimizer)", "def finish(o):\n    flush(o)\n", False),
+        ("finish(*[optimizer])", "def finish(o):\n    pass\n", False),
+        ("finish(optimizer)", "def finish(o):\n    print(o)\n    for g in o.param_groups: g['lr'] = 0.1\n", True),
+        ("torch.save(optimizer.state_dict(), 'last.pt')", "", True),
+        ("schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)", "", True),
+        ("record(optimizer.param_groups[0]['lr'])", "", True),
+        ("save(model)", "", True),
+        ("", "model, optimizer = prepare(model, optimizer)\n", True),
+    ],
+)
+def test_nobody_else_gets_the_optimizer_behind_the_loop(behind: str, before: str, is_tried: bool) -> None:
+    start, loop = ACCUMULATING.split("for i, x", 1)
+    once = f"for i, x{loop}"
+    epochs = "for epoch in range(9):\n" + "".join(f"    {line}\n" for line in once.splitlines())
+    for text in (f"{once}{behind}\n", f"{epochs}    {behind}\n", epochs.replace("9):\n", f"9):\n    {behind}\n")):
+        found = choice(start + before + text)
+        assert (of(found, "no_sync=True") is not None) == is_tried, found.left
+        assert is_tried or any("gets the optimizer behind passes" in each for each in found.left), found.left
+    body = "".join(f"    {line}\n" for line in once.splitlines()).replace("optimizer.", "opt.")
+    main = f"{start}{before}train(model, loader, optimizer)\n{behind}\n"
+    called = choice(f"def train(model, loader, opt):\n{body}{main}")
+    assert (of(called, "no_sync=True") is not None) == is_tried, called.left
+
+
 def test_what_steps_and_moves_no_weights_does_not_keep_gradients_summed_in_each_pass() -> None:
     text = ACCUMULATING.replace("    y = x.cos()\n", "    y = x.cos()\n    profiler.step()\n") + "lr_scheduler.step()\n"
     assert "model.no_sync():" in patched(choice(text), "no_sync=True")
