@@ -23,3 +23,9 @@ def function_run(sources: Sequence[Source], source: Source, call: ast.Call) -> t
         if isinstance(function, FUNCTIONS) and function.name == name
     ]
     return found[0] if len(found) == 1 else None
+
+
+def parameters_of(function: Function) -> set[str]:
+    """Names of what a function takes, without `*rest` and `**options`, under which nothing has a name of its own."""
+    taken = function.args
+    return {each.arg for each in (*taken.posonlyargs, *taken.args, *taken.kwonlyargs)}

@@ -12,7 +12,7 @@ from perfaudit.static.understanding.losses import arguments_of
 from perfaudit.static.understanding.names import last_name
 from perfaudit.tune.ranks.ddp_call import the_call
 from perfaudit.tune.ranks.patches import PatchRefused, RankPatch, SeenRanks, patch
-from perfaudit.tune.ranks.project_functions import function_run
+from perfaudit.tune.ranks.project_functions import function_run, parameters_of
 
 SHARDED = "ZeroRedundancyOptimizer"
 _OPTIMIZER = regex(r"^torch\.optim\.(Adam|AdamW|SGD|NAdam|RAdam|RMSprop|Adagrad|Adamax|Adadelta)$")
@@ -103,4 +103,5 @@ def _parameter(sources: Sequence[Source], source: Source, node: ast.expr) -> str
     run = function_run(sources, source, call)
     if run is None:
         return ""
-    return next((name for name, value in arguments_of(call, run[1]) if value is node and name), "")
+    named = parameters_of(run[1])
+    return next((name for name, value in arguments_of(call, run[1]) if value is node and name in named), "")

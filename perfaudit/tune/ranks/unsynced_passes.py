@@ -11,7 +11,7 @@ from perfaudit.static.understanding.distributed import ddp_calls
 from perfaudit.static.understanding.losses import arguments_of
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.tune.ranks.accumulations import Accumulation
-from perfaudit.tune.ranks.project_functions import function_run
+from perfaudit.tune.ranks.project_functions import function_run, parameters_of
 
 _STEPS_NO_WEIGHTS = regex(r"sched|prof|warm_?up|^lr_")  # names of what has a `step` besides optimizers
 _SCHEDULE = regex(r"[Ss]chedule|LR$")
@@ -281,7 +281,8 @@ class _Program:
         values = [*call.args, *(keyword.value for keyword in call.keywords)]
         number = sum(self._holds(source, value, names) for value in values)
         held = {name for name, value in arguments_of(call, run[1]) if self._holds(source, value, names)}
-        if not number or len(held) != number:  # some may be passed as * or **
+        held &= parameters_of(run[1])
+        if not number or len(held) != number:  # some may be passed, or taken, as * or **
             return None
         known = names if run[0] is source else {name for name in names if name.startswith(".")}
         return (*run, known | held)

@@ -279,6 +279,7 @@ def test_gradients_of_the_model_by_its_name_before_it_was_wrapped_must_be_left_a
         ("look(model)", "def look(net):\n    box.net = net\n", False),
         ("box.look(model)", "def look(net):\n    return net(x)\n", False),  # of what is made elsewhere
         ("look(model)", "from lib import look\nclass A:\n    def look(net):\n        return net(x)\n", False),
+        ("look(m=model)", "def look(**o):\n    shrink(o['m'])\n", False),
         ("look(*[model])", "def look(net):\n    return net(x)\n", False),
         ("look(model)", "def look(net):\n    look(net)\n", False),
         ("look(look_again(model))", "def look_again(net):\n    return net\ndef look(net):\n    shrink(net)\n", False),
@@ -599,6 +600,9 @@ def test_an_optimizer_is_spread_over_the_ranks() -> None:
         ("other = optimizer\n", 9),
         ("def save(o):\n    torch.save(o.state_dict(), 'last.pt')\nsave(optimizer)\n", 10),
         ("def save(o):\n    torch.save(o.state_dict(), 'last.pt')\nsave(o=optimizer)\n", 10),
+        ("def save(*, o):\n    torch.save(o.state_dict(), 'last.pt')\nsave(o=optimizer)\n", 10),
+        ("def save(**o):\n    torch.save(o['a'].state_dict(), 'last.pt')\nsave(a=optimizer)\n", 11),
+        ("def save(*o):\n    torch.save(o[0].state_dict(), 'last.pt')\nsave(optimizer)\n", 11),
         ("def train(o):\n    o.step()\n    keep(o)\ntrain(optimizer)\n", 11),
         ("trainer.optimizer.state_dict()\n", 9),
         ("def train(o):\n    o.step()\ntrain(optimizer)\n", 0),
