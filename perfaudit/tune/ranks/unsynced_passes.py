@@ -26,6 +26,12 @@ _REDUCES = {"sum", "any", "all"}  # of a comprehension, which is looked at by it
 _COMPUTES = {"norm", "abs", "pow", "square", "sum", "mean", "numel"}  # methods of a weight that give something else
 _FACTS = {"device", "dtype", "shape", "training"}  # of a model or a weight, that lead to no gradient
 _MODES = {"train", "eval", "zero_grad"}  # methods of a model or an optimizer that read no gradient
+# Other methods that may be called of who has a model or an optimizer; what gets the parameters is looked at by itself.
+_LEFT_ALONE = {*_MODES, *_PARAMETERS, "forward", "state_dict", "scale", "get_scale"}
+_GIVES_NUMBERS = {"forward", "state_dict", "scale", "get_scale", "zero_grad", "step", "get_last_lr", "get_lr"}
+_OF_SCHEDULE = {"step", "get_last_lr", "get_lr"}
+_COMPILE = "torch.compile"
+_MOVES = {"to", "cuda", "cpu", "train", "eval", "float", "half", "bfloat16", "requires_grad_"}  # gives the model itself
 # What sees gradients of each pass, or steps in it.
 _HOOKS = ("register_post_accumulate_grad_hook", "register_comm_hook", "_apply_optimizer_in_backward")
 _DEEPEST = 3  # functions into which a model is followed
@@ -65,7 +71,7 @@ def use_of_gradients(sources: Sequence[Source], source: Source, found: Accumulat
     if reader := next((each for loop in loops for each in _readers(loop.body, under)), None):
         return f"gradients are looked at in each pass, or behind the last one, by {source.path}:{reader.lineno}"
     program = _Program(sources, source, found.passes[0])
-    holders = program.holders({last_name(model), *_optimizers(found.steps)} - {""})
+    holders = program.holders(last_name(model), _optimizers(found.steps))
     inside = [node for statement in loops[0].body for node in ast.walk(statement) if id(node) not in under]
     if why := program.use_in(source, inside, holders):
         return why
@@ -134,14 +140,18 @@ class _Program:
             found |= more
         return found
 
-    def holders(self, names: set[str]) -> set[str]:
-        """Names by which the model, its parameters or an optimizer is had: `params = list(model.parameters())`."""
+    def holders(self, model: str, optimizers: set[str]) -> set[str]:
+        """Names by which the model, its parameters or an optimizer is had: `params = list(model.parameters())`.
+
+        Those of the model itself, which is called, are there with "()" behind them as well.
+        """
         wrapped = {
             last_name(given) for source in self._sources for call in ddp_calls(source) for given in call.args[:1]
         }
         assigned = [(source, *each) for source in self._sources for each in _assignments(self._seen_from_loop(source))]
-        known = (names | wrapped) - {""}
-        return self._with_assigned(known | {f".{name}" for name in known}, assigned)
+        models = {name for each in ({model} | wrapped) - {""} for name in (each, f".{each}")}
+        others = {name for each in optimizers for name in (each, f".{each}")}
+        return self._with_assigned(models | {f"{name}()" for name in models} | others, assigned)
 
     def optimizer_behind(
         self, source: Source, place: ast.stmt | ast.expr, left_out: set[int], names: set[str], depth: int = _DEEPEST
@@ -207,16 +217,30 @@ class _Program:
     def _with_assigned(self, names: set[str], assigned: Sequence[tuple[Source, ast.expr, set[str]]]) -> set[str]:
         names = set(names)
         while True:
-            more = set[str]().union(
-                *(
-                    targets
-                    for source, value, targets in assigned
-                    if targets - names and self._holds(source, value, names)
-                )
-            )
+            more = set[str]()
+            for source, value, targets in assigned:
+                if targets - names and self._holds(source, value, names):
+                    more |= targets
+                if self._is_model(source, value, names):
+                    more |= targets | {f"{target}()" for target in targets}
             if more <= names:
                 return names
             names |= more
+
+    def _is_model(self, source: Source, node: ast.expr, names: set[str]) -> bool:
+        """Whether this is the model itself, and not who has it: `model`, `self.model.module`, `DDP(net)`, `net.to(device)`."""
+        if isinstance(node, ast.Name):
+            return f"{node.id}()" in names
+        if isinstance(node, ast.Attribute):
+            return f".{node.attr}()" in names or (node.attr == "module" and self._is_model(source, node.value, names))
+        if isinstance(node, ast.IfExp):
+            return all(self._is_model(source, each, names) for each in (node.body, node.orelse))
+        if not isinstance(node, ast.Call):
+            return False
+        if isinstance(node.func, ast.Attribute) and node.func.attr in _MOVES:
+            return self._is_model(source, node.func.value, names)
+        is_wrapped = any(node is each for each in ddp_calls(source)) or source.qualified_name(node.func) == _COMPILE
+        return is_wrapped and any(self._is_model(source, each, names) for each in node.args[:1])
 
     def use_in(self, source: Source, nodes: Iterable[ast.AST], names: set[str]) -> str:
         """What these nodes do that may read gradients of what is held under these names, or change them; "" for nothing."""
@@ -233,14 +257,27 @@ class _Program:
                     return f"`{source.brief(node.func)}` of {source.path}:{node.lineno} looks at gradients in each pass"
                 if name not in _LOOKS and not _reduces(node) and not self._only_computes(source, node, names):
                     given = [*node.args, *(keyword.value for keyword in node.keywords)]
+                    given += [] if self._is_left_alone(source, node.func, names) else [node.func]
             elif isinstance(node, ast.For) and not _only_sets_numbers(node):
                 given = [node.iter]
+            elif isinstance(node, ast.Assign) and not all(map(_is_name, node.targets)):
+                given = [node.value]
             elif isinstance(node, _COMPREHENSIONS) and not _only_computes_of_each(node):
                 given = [each.iter for each in node.generators]
             if any(self._holds(source, each, names) for each in given):
                 what = source.brief(node.func if isinstance(node, ast.Call) else given[0], 40)
                 return f"`{what}` of {source.path}:{given[0].lineno} gets the model or the optimizer in each pass"
         return ""
+
+    def _is_left_alone(self, source: Source, called: ast.expr, names: set[str]) -> bool:
+        """Whether a call runs the model, or a method of who has it that neither reads gradients nor steps."""
+        if self._is_model(source, called, names):
+            return True
+        if not isinstance(called, ast.Attribute):
+            return False
+        owner = last_name(called.value).lower()
+        is_schedule = bool(_STEPS_NO_WEIGHTS.search(owner)) and not _OPTIMIZER.search(owner)
+        return called.attr in (_LEFT_ALONE | _OF_SCHEDULE if is_schedule else _LEFT_ALONE)
 
     def _holds(self, source: Source, node: ast.AST, names: set[str]) -> bool:
         """Whether an expression has one of these names, or anything of it.
@@ -254,7 +291,7 @@ class _Program:
             return root in names or any(f".{each}" in names for each in attributes)
         if isinstance(node, ast.Attribute) and f".{node.attr}" in names:
             return True
-        if isinstance(node, ast.Subscript) and _is_setting(node):
+        if (isinstance(node, ast.Subscript) and _is_setting(node)) or _is_penalty(node):
             return False
         children = ast.iter_child_nodes(node)
         if isinstance(node, ast.Call):
@@ -262,7 +299,10 @@ class _Program:
                 return self._looks_into(self._gives_away, *run)
             children = iter([*node.args, *node.keywords])
             method = node.func if isinstance(node.func, ast.Attribute) else None
-            if method is not None and (method.attr in _PARAMETERS or not dotted_name(method.value)):
+            gives = (
+                method is not None and method.attr not in _GIVES_NUMBERS and not self._is_model(source, method, names)
+            )
+            if method is not None and (gives or not dotted_name(method.value)):
                 return self._holds(source, method.value, names) or any(
                     self._holds(source, child, names) for child in children
                 )
@@ -285,7 +325,8 @@ class _Program:
         if not number or len(held) != number:  # some may be passed, or taken, as * or **
             return None
         known = names if run[0] is source else {name for name in names if name.startswith(".")}
-        return (*run, known | held)
+        models = {f"{name}()" for name, value in arguments_of(call, run[1]) if self._is_model(source, value, names)}
+        return (*run, known - {f"{name}()" for name in parameters_of(run[1])} | held | models)
 
     def _only_computes(self, source: Source, call: ast.Call, names: set[str]) -> bool:
         """Whether a call runs a function of the project that calls the model it gets, and does nothing else with it.
@@ -356,6 +397,8 @@ def _last_names(target: ast.expr) -> set[str]:
     if isinstance(target, (ast.Tuple, ast.List)):
         return set[str]().union(*map(_last_names, target.elts))
     target = target.value if isinstance(target, ast.Starred) else target
+    if isinstance(target, ast.Subscript):
+        return _last_names(target.value)
     if isinstance(target, ast.Attribute):
         return {f".{target.attr}"}
     return {target.id} if isinstance(target, ast.Name) else set()
@@ -382,6 +425,15 @@ def _reduces(call: ast.Call) -> bool:
     """Whether this is `sum(p.norm() for p in ...)`, and the like."""
     return (
         last_name(call.func) in _REDUCES and bool(call.args) and all(isinstance(a, _COMPREHENSIONS) for a in call.args)
+    )
+
+
+def _is_penalty(node: ast.AST) -> bool:
+    """Whether this is a number of all weights: `sum(p.norm() for p in model.parameters())`."""
+    return (
+        isinstance(node, ast.Call)
+        and _reduces(node)
+        and all(isinstance(each, _COMPREHENSIONS) and _only_computes_of_each(each) for each in node.args)
     )
 
 
