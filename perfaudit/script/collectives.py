@@ -11,11 +11,12 @@ On an accelerator a collective of NCCL is queued, and the host goes on at once: 
 from __future__ import annotations
 
 import contextlib
-import math
+import ctypes
 import os
 import sys
 import time
 import weakref
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -227,7 +228,7 @@ class Collectives:
                     each.numel() * each.element_size() for each in model.parameters() if each.requires_grad
                 )
                 self._buckets.append(_Buckets(model, self._clock, self._of_thread))
-                self._wrapped[-1].buffers = _sums_of_buffers(model)
+                self._wrapped[-1].buffers = _digests_of_buffers(model)
 
         return build
 
@@ -269,26 +270,26 @@ class Collectives:
 
 @dataclass(slots=True)
 class _Wrapped:
-    """A model of DistributedDataParallel, and the line that has built it. buffers: their sums then, by name."""
+    """A model of DistributedDataParallel, and the line that has built it. buffers: digests of them then, by name."""
 
     file: str
     line: int
     model: weakref.ref[Any]
     gradient_bytes: int = 0
     is_called: bool = False
-    buffers: dict[str, float] = field(default_factory=dict)
+    buffers: dict[str, int] = field(default_factory=dict)
 
     def changed_buffers(self) -> list[str]:
-        """Names of the buffers that ranks send each other and that have another sum now, MOST_BUFFERS at most."""
-        with contextlib.suppress(Exception):  # of a kind that has no sum
-            now = _sums_of_buffers(self.model())
+        """Names of the buffers that ranks send each other and that are not what they were, MOST_BUFFERS at most."""
+        with contextlib.suppress(Exception):  # a model of some class of the script's own
+            now = _digests_of_buffers(self.model())
             changed = (name for name, value in self.buffers.items() if now.get(name, value) != value)
             return sorted(changed)[:MOST_BUFFERS]
         return []
 
 
-def _sums_of_buffers(model: Any) -> dict[str, float]:
-    """The sum of each buffer that DistributedDataParallel sends from the first rank to the others, by name.
+def _digests_of_buffers(model: Any) -> dict[str, int]:
+    """A digest of each buffer that DistributedDataParallel sends from the first rank to the others, by name.
 
     Without those of batch norm, which no forward pass of a training reads.
     """
@@ -296,16 +297,20 @@ def _sums_of_buffers(model: Any) -> dict[str, float]:
 
     if model is None or not getattr(model, "broadcast_buffers", True):
         return {}
-    own = (
-        (f"{place}.{name}" if place else name, buffer)
-        for place, module in model.module.named_modules()
-        if not isinstance(module, torch.nn.modules.batchnorm._NormBase)
-        for name, buffer in module.named_buffers(recurse=False)
-    )
-    sums = {
-        name: torch.nan_to_num(each.detach().cpu().double()).sum().item() for name, each in own if not each.is_complex()
-    }
-    return {name: value for name, value in sums.items() if math.isfinite(value)}
+    found = {}
+    for place, module in model.module.named_modules():
+        if not isinstance(module, torch.nn.modules.batchnorm._NormBase):
+            for name, buffer in module.named_buffers(recurse=False):
+                with contextlib.suppress(Exception):  # of a kind that has no bytes, as a sparse one
+                    found[f"{place}.{name}" if place else name] = _digest(buffer)
+    return found
+
+
+def _digest(buffer: Any) -> int:
+    """Of its bytes on the host, so that values that change places, or signs, tell: sums do not."""
+    held = buffer.detach().cpu().contiguous()
+    size = held.numel() * held.element_size()
+    return zlib.crc32((ctypes.c_char * size).from_address(held.data_ptr())) if size else 0
 
 
 class _Buckets:

@@ -98,8 +98,16 @@ class Counting(nn.Module):
         self.layer, self.norm = nn.Linear(4, 4), nn.BatchNorm1d(4)
         self.register_buffer("codes", torch.ones(4))
         self.register_buffer("mask", torch.ones(4, dtype=torch.bool))
+        self.register_buffer("queue", torch.arange(4.0).reshape(2, 2).t())
+        self.register_buffer("signs", torch.tensor([1.0, -2.0, 1.0], dtype=torch.bfloat16))
+        self.register_buffer("none", torch.zeros(0))
+        self.register_buffer("far", torch.tensor([float("nan"), float("-inf")]))
+        self.register_buffer("steps", torch.tensor(0))
     def forward(self, x):
         self.codes.mul_(2)
+        self.queue.copy_(self.queue.roll(1, 0))
+        self.signs.neg_()
+        self.steps += 1
         return self.norm(self.layer(x) * self.mask)
 def wrap(**options):
     model = nn.parallel.DistributedDataParallel(Counting(), **options)
@@ -201,7 +209,7 @@ def test_the_time_behind_the_last_gradient_of_a_backward_pass_is_waiting_for_buc
 
 def test_buffers_that_steps_change_are_named_but_for_those_of_batch_norm(told: dict[str, Any]) -> None:
     """Of a model whose buffers are not sent to other ranks, none."""
-    assert told["buffers"] == [["codes"], []]
+    assert told["buffers"] == [["codes", "queue", "signs", "steps"], []]
 
 
 def test_models_that_are_wrapped_are_told_with_their_line_and_whether_they_are_called(told: dict[str, Any]) -> None:
