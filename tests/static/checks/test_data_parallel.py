@@ -235,6 +235,58 @@ for epoch in range(2):
 """
 
 
+# The names of the training loop are those of the validation loop behind it, as in most scripts of one function.
+SAME_NAMES = (
+    WITHOUT_FUNCTIONS.replace("loader = ", "held_out = DataLoader(data, batch_size=32)\nloader = ", 1)
+    + """    with torch.no_grad():
+        for batch in held_out:
+            x, target = batch
+            out = net(x)
+            loss = F.mse_loss(out, target)
+            print(loss.item())
+"""
+)
+READ_HERE = "        x, target = batch\n        out"  # in the training loop
+
+
+def test_names_that_the_validation_loop_binds_as_well() -> None:
+    """A turn reads what it binds itself, so that the patch is that of a script with other names in the other loop."""
+    training, _, validation = SAME_NAMES.partition("    with torch.no_grad")
+    others = validation
+    for name in ("batch", "x", "target", "out", "loss"):
+        others = re.sub(rf"(?<![.\w]){name}\b(?!_size)", f"{name}_2", others)
+    mid = "    with torch.no_grad"
+    assert patched(SAME_NAMES).partition(mid)[0] == patched(f"{training}{mid}{others}").partition(mid)[0]
+    by_head = SAME_NAMES.replace("for batch in", "for x, target in").replace("x, target = batch", "x = x.float()")
+    assert "DistributedDataParallel(" in patched(by_head)
+
+
+@pytest.mark.parametrize(
+    "here",
+    [
+        "        x, target = batch\n        x = x + data.tensors[0][:16]\n        out",
+        "        x, target = batch\n        if epoch:\n            x = data.tensors[0][:16]\n        out",
+        "        x, target = batch\n        for x in data.tensors:\n            pass\n        out",
+        "        if epoch:\n            x, target = batch\n        out",  # a turn of the first epoch reads another loop's
+        "        target = batch[1]\n        out",
+        "        out",
+    ],
+)
+def test_names_that_a_turn_does_not_surely_bind_to_its_batch(here: str) -> None:
+    code = changed(READ_HERE, here, SAME_NAMES.replace("for epoch", "x, target = data.tensors\nfor epoch"))
+    assert re.search(r"`net\(x\)` takes more than parts of the batch", why_not(code)), why_not(code)
+
+
+def test_a_name_that_another_call_may_bind() -> None:
+    code = "def other():\n    global x\n    x = data.tensors[0]\n\n\n" + SAME_NAMES
+    assert "`net(x)` takes more than parts of the batch" in why_not(code)
+    in_function = "def main():\n    global x\n" + "".join(
+        f"    {line}\n" for line in SAME_NAMES.partition("torch.manual_seed")[2].splitlines()[1:]
+    )
+    head = SAME_NAMES.partition("torch.manual_seed")[0] + "torch.manual_seed(0)\n"
+    assert "`net(x)` takes more than parts of the batch" in why_not(f"{head}{in_function}\n\nmain()\n")
+
+
 def test_a_script_without_functions() -> None:
     assert patched(WITHOUT_FUNCTIONS).endswith(
         """    if RANK == 0:

@@ -10,7 +10,7 @@ from perfaudit.static.checks.data_parallel.program import MOVES, Program, Refuse
 from perfaudit.static.checks.data_parallel.saves import refuse_saves
 from perfaudit.static.checks.data_parallel.steady import Steady
 from perfaudit.static.checks.data_parallel.surroundings import is_in_class
-from perfaudit.static.checks.data_parallel.variables import all_uses
+from perfaudit.static.checks.data_parallel.variables import all_uses, bindings_in_turn
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
 from perfaudit.static.understanding.called_functions import callers
 from perfaudit.static.understanding.distributed import DATA_PARALLEL
@@ -291,8 +291,9 @@ def _is_share(program: Program, node: ast.expr, known: frozenset[int] = frozense
     source = program.source
     match node:
         case ast.Name():
-            bound = [b for b in source.lookup(node) if id(b) not in known]
-            return bool(source.lookup(node)) and all(_is_bound_to_share(program, b, known | {id(b)}) for b in bound)
+            bound = bindings_in_turn(source, node, program.steps)
+            new = [binding for binding in bound if id(binding) not in known]
+            return bool(bound) and all(_is_bound_to_share(program, b, known | {id(b)}) for b in new)
         case ast.Subscript(slice=ast.Constant()):
             return _is_share(program, node.value, known) and not isinstance(source.parent(node), ast.Subscript)
         case ast.Call(func=ast.Attribute(value=inner, attr=name)) if name in _MOVED:
@@ -329,7 +330,7 @@ def _is_output(program: Program, node: ast.expr, run: ast.Call, depth: int = 6) 
         return node is run
     match node:
         case ast.Name():
-            bound = program.source.lookup(node)
+            bound = bindings_in_turn(program.source, node, program.steps)
             value = assigned_value(program.source, bound[0]) if len(bound) == 1 else None
             return value is not None and _is_output(program, value, run, depth - 1)
         case ast.Call(func=ast.Attribute(value=inner, attr=name)) if name in _PLAIN_OUTPUT:

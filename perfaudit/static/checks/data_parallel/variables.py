@@ -1,4 +1,4 @@
-"""Where a variable of a script is read: in its own function and in the functions of the file that it is handed to."""
+"""Where a variable of a script is read, in its own function and in those that it is handed to, and what has bound it there."""
 
 from __future__ import annotations
 
@@ -30,6 +30,31 @@ def all_uses(source: Source, name: ast.Name) -> list[ast.Name]:
             if not parameters:
                 found.append(use)
     return found
+
+
+def bindings_in_turn(source: Source, name: ast.Name, loop: ast.For) -> list[ast.AST]:
+    """The nodes that may have bound a name that a turn of the loop reads.
+
+    Where the turn surely binds it in front of the read, by the head of the loop or by an assignment straight in its body, no
+    place outside of the loop is one of them: `for x, y in val_loader` says nothing of `for x, y in train_loader`.
+    """
+    bound, scope = source.lookup(name), source.scope(name)
+    around = {id(each) for each in (name, *source.ancestors(name))}
+    own = source.bound_in(scope).get(name.id, [])  # not those of a `global` of this function
+    place = next((index for index, each in enumerate(loop.body) if id(each) in around), None)
+    if place is None or not bound or own is not bound:
+        return bound
+    sure: list[ast.expr] = [loop.target]
+    for statement in loop.body[:place]:
+        sure += statement.targets if isinstance(statement, ast.Assign) else []
+    parts = {id(part) for target in sure for part in ast.walk(target)}
+    if not any(id(binding) in parts for binding in bound):
+        return bound
+    return [
+        binding
+        for binding in bound
+        if source.scope(binding) is not scope or any(each is loop for each in source.ancestors(binding))
+    ]
 
 
 def _parameters(source: Source, use: ast.Name) -> list[ast.arg]:
