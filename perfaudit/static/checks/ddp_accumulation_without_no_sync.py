@@ -64,6 +64,19 @@ def passes_before_a_rare_step(source: Source, also_synced: bool = False) -> list
     return found
 
 
+def passes_and_steps(source: Source) -> Iterator[tuple[Loop, list[ast.Call], list[ast.Call]]]:
+    """Each training loop with its backward passes and the steps of optimizers in it; nothing of a file that decides itself when
+    gradients are summed.
+    """
+    for step in () if source.says(_SYNCED_BY_HAND) else step_loops(source):
+        passes = [call for call in backward_calls(source) if _stands_in(source, call, step.loop)]
+        yield (
+            step.loop,
+            [call for call in passes if not _is_synced_by_helper(source, call)],
+            [call for call in source.calls(".step") if _is_optimizer(call) and _stands_in(source, call, step.loop)],
+        )
+
+
 def word_of_sync(source: Source) -> str:
     """The word by which a file says that it decides itself when gradients are summed; "" where it has none."""
     found = _SYNCED_BY_HAND.search(source.code)

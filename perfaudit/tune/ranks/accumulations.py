@@ -11,6 +11,7 @@ from perfaudit.static.checks.ddp_accumulation_without_no_sync import passes_befo
 from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.backward import backward_calls
 from perfaudit.static.understanding.names import last_name
+from perfaudit.tune.ranks.rare_steps import rare_steps
 
 _OPTIMIZER = regex(r"opt|scaler|adam|sgd|solver")
 _LEAVES = (ast.Break, ast.Continue, ast.Return)
@@ -37,7 +38,7 @@ class Accumulation:
 
 
 def accumulations(source: Source) -> list[Accumulation]:
-    """Those of a file: an optimizer that steps under `if (i + 1) % n == 0`, or behind `for i in range(n)`."""
+    """Those of a file: an optimizer that steps under `if (i + 1) % n == 0` or the like, or behind `for i in range(n)`."""
     by_condition: dict[int, tuple[ast.If, list[ast.Call]]] = {}
     for call, condition in passes_before_a_rare_step(source):
         calls = by_condition.setdefault(id(condition), (condition, []))[1]
@@ -48,6 +49,11 @@ def accumulations(source: Source) -> list[Accumulation]:
         block, text = source.block(condition), source.text_of(condition.test)
         end = next(index for index, each in enumerate(block) if each is condition)
         found.append(Accumulation(calls, block, end, text, condition.test, condition.lineno, condition.body))
+    known = [call for each in found for call in each.passes]
+    for rare in rare_steps(source):
+        if not any(call is other for call in rare.passes for other in known):
+            text, line, block = ast.unparse(rare.test), rare.condition.lineno, source.block(rare.condition)
+            found.append(Accumulation(rare.passes, block, rare.end, text, rare.test, line, rare.steps))
     return [*found, *_in_counted_loops(source)]
 
 

@@ -22,6 +22,7 @@ from perfaudit.static.understanding.values import ABSENT, argument, constant
 from perfaudit.tune.ranks.accumulations import Accumulation, accumulations
 from perfaudit.tune.ranks.last_pass import as_before, why_known_late
 from perfaudit.tune.ranks.patches import PatchRefused, RankPatch, SeenRanks, patch
+from perfaudit.tune.ranks.rare_steps import step_not_told
 from perfaudit.tune.ranks.unsynced_passes import step_elsewhere, use_of_gradients
 
 _DEEPEST = 3  # functions that hand the wrapped model on
@@ -52,6 +53,11 @@ def candidates(sources: Sequence[Source], ranks: SeenRanks) -> Iterator[RankPatc
             raise PatchRefused(
                 f"no_sync is not tried: {source.path} accumulates gradients, and no condition of an optimizer's step "
                 "tells which pass is the last one"
+            )
+        elif line := step_not_told(source):
+            raise PatchRefused(
+                f"no_sync is not tried: an optimizer steps behind some passes only, and the text in front of a pass does not "
+                f"tell whether the condition of {source.path}:{line} will hold behind it"
             )
         elif why := _why_synced_already(source):
             raise PatchRefused(

@@ -68,6 +68,30 @@ for i in range(5):
 """
 # The last layer has no gradient in the last pass, and one in those before it.
 SHALLOW_LAST = CONDITION.replace("model(x)", "model(x, is_deep=steps % 4 < 3)")
+# Passes that are told in front of the pass, some of them left out, and by a count behind it that starts anew.
+FLAG = """
+for i in range(20):
+    last = i % 4 == 3
+    if i in (2, 7):
+        continue
+    loss = model(torch.randn(3, 4)).square().mean() / 4
+    loss.backward()
+    if not last:
+        continue
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+ANEW = """
+count = 0
+for i in range(20):
+    loss = model(torch.randn(3, 4)).square().mean() / 4
+    loss.backward()
+    count += 1
+    if count == 4:
+        count = 0
+        optimizer.step()
+        optimizer.zero_grad()
+"""
 WRONG = 1e-3  # of a weight: float32 sums in another order are 1e-7 off
 
 
@@ -91,7 +115,7 @@ def patched(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch, **seen: An
     return next((each.text for each in found if each.key == "no_sync=True"), "")
 
 
-@pytest.mark.parametrize("loop", [CONDITION, COUNTED, SHALLOW_LAST])
+@pytest.mark.parametrize("loop", [CONDITION, COUNTED, SHALLOW_LAST, FLAG, ANEW])
 def test_two_ranks_learn_the_same(loop: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = START + loop + END
     if loop is SHALLOW_LAST:
