@@ -60,6 +60,7 @@ ANEW = f"    count += 1\n    if count == 4:\n{STEP}        count = 0\n"
         (FLAG + PASS + "    if not last:\n        continue\n    optimizer.step()\n", "last"),
         (PASS + FLAG + WITH_FLAG, "(i + 1) % 4 == 0"),
         (PASS + "    count += 1\n" + FLAG.replace("(i + 1)", "count") + WITH_FLAG, "(count + 1) % 4 == 0"),
+        (PASS + FLAG.replace("(i + 1)", "count") + "    count += 1\n" + WITH_FLAG, "count % 4 == 0"),
         (PASS + ELSE, "(i + 1) % 4 == 0"),
         (PASS + ELSE.replace(" != 0", ""), "not (i + 1) % 4"),
         (PASS + CONTINUE, "not (i + 1) % 4"),
@@ -98,6 +99,10 @@ LATE = "is known behind the pass only"
         # a count that is compared, and is not known to start anew
         (PASS + ANEW.replace("        count = 0\n", ""), NOT_TOLD),
         (PASS + ANEW.replace("count == 4", "count == 4 and ok"), NOT_TOLD),
+        (PASS + ANEW.replace("        count = 0\n", "        count = 9\n"), NOT_TOLD),
+        # steps in each turn
+        (PASS + ELSE + "    critic_optimizer.step()\n", ""),
+        (PASS + CONTINUE.replace("continue", "print(i)"), ""),
         # a question that counts nothing
         (PASS + f"    if loss.isfinite():\n{STEP}", ""),
         (PASS + f"    if scaler is None:\n{STEP}    else:\n        scaler.step(optimizer)\n", ""),
