@@ -102,7 +102,9 @@ def _is_named_as_options(sources: Sequence[Source], name: str) -> bool:
         node.value
         for source in sources
         for node in source.nodes(ast.Assign)
-        if any(last_name(target).lstrip("_") == _OPTIMIZER_TOO for target in node.targets)
+        for target in node.targets
+        for name_set in (target.elts if isinstance(target, ast.Tuple) else [target])
+        if last_name(name_set).lstrip("_") == _OPTIMIZER_TOO
     ]
     parsed = [value for value in values if isinstance(value, ast.Call) and _PARSERS.search(last_name(value.func))]
     others = (last_name(value).lstrip("_") for value in values if value not in parsed)

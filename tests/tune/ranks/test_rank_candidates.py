@@ -221,6 +221,8 @@ BACKWARD = "    loss.backward()\n"
         ("(i + 1) % cfg['passes'] == 0", "", "", True),
         ("(i + 1) % opts.passes == 0", "", "", True),
         ("(i + 1) % opt.passes == 0", "", "opt = parser.parse_args()\n", True),
+        ("(i + 1) % opt.passes == 0", "", "opt, _ = parser.parse_known_args()\n", True),
+        ("(i + 1) % opt.passes == 0", "", "opt = parser.parse_args()\nopt, schedule = make(opt)\n", False),
         ("(i + 1) % opt.passes == 0", "", "opt = Trainer(4)\n", False),  # an optimizer, for all that its name says
         ("(i + 1) % opt.passes == 0", "", "opt = parser.parse_args()\nopt = Trainer(opt)\n", False),
         ("(i + 1) % opt.passes == 0", "", "", False),
