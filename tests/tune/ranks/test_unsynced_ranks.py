@@ -139,4 +139,6 @@ def test_beside_a_static_graph_torch_raises(tmp_path: Path, monkeypatch: pytest.
     text = START.replace("(Net())", "(Net(), static_graph=True)") + CONDITION + END
     assert patched(text, tmp_path, monkeypatch) == ""
     other = patched(START + CONDITION + END, tmp_path, monkeypatch).replace("(Net())", "(Net(), static_graph=True)")
-    assert run_on_ranks(other, "train.py", [], tmp_path)[0].code != 0
+    first = run_on_ranks(other, "train.py", [], tmp_path)[0]
+    assert first.code != 0
+    assert "expect_autograd_hooks_" in first.err, first.err  # an assertion of its reducer
