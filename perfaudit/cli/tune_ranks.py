@@ -189,6 +189,7 @@ def _look(
         facts.get("loaders_read", ()),
         [name for each in facts.get("wrapped", ()) for name in each["changed_buffers"]],
         bool(facts.get("reads_iterable")),
+        any(each["tracks_statistics"] for each in facts.get("wrapped", ())),
     )
     try:
         choice = candidates_of(facts.get("files", []), allow, seen, BY_LENGTH if only_by_length else FINDS)

@@ -173,9 +173,9 @@ class Collectives:
     def wrapped_models(self) -> list[Json]:
         """Models given to DistributedDataParallel: by which line, bytes of their gradients, whether they were called.
 
-        changed_buffers: see `_Wrapped`.
+        changed_buffers, tracks_statistics: see `_Wrapped`.
         """
-        names = ("line", "gradient_bytes", "is_called")
+        names = ("line", "gradient_bytes", "is_called", "tracks_statistics")
         return [
             {"file": os.path.abspath(each.file), "changed_buffers": each.changed_buffers()}  # noqa: PTH100  # as others tell it
             | {name: getattr(each, name) for name in names}
@@ -228,6 +228,7 @@ class Collectives:
                     each.numel() * each.element_size() for each in model.parameters() if each.requires_grad
                 )
                 self._buckets.append(_Buckets(model, self._clock, self._of_thread))
+                self._wrapped[-1].tracks_statistics = _tracks_statistics(model)
                 self._wrapped[-1].buffers = _digests_of_buffers(model)
 
         return build
@@ -270,13 +271,17 @@ class Collectives:
 
 @dataclass(slots=True)
 class _Wrapped:
-    """A model of DistributedDataParallel, and the line that has built it. buffers: digests of them then, by name."""
+    """A model of DistributedDataParallel, and the line that has built it. buffers: digests of them then, by name.
+
+    tracks_statistics: see `_tracks_statistics`.
+    """
 
     file: str
     line: int
     model: weakref.ref[Any]
     gradient_bytes: int = 0
     is_called: bool = False
+    tracks_statistics: bool = False
     buffers: dict[str, int] = field(default_factory=dict)
 
     def changed_buffers(self) -> list[str]:
@@ -286,6 +291,21 @@ class _Wrapped:
             changed = (name for name, value in self.buffers.items() if now.get(name, value) != value)
             return sorted(changed)[:MOST_BUFFERS]
         return []
+
+
+def _tracks_statistics(model: Any) -> bool:
+    """Whether batch norm has running statistics that the first rank sends to the others, which have seen other batches.
+
+    Those of SyncBatchNorm are of all ranks.
+    """
+    import torch
+
+    return bool(getattr(model, "broadcast_buffers", True)) and any(
+        isinstance(module, torch.nn.modules.batchnorm._NormBase)
+        and not isinstance(module, torch.nn.SyncBatchNorm)
+        and module.running_mean is not None
+        for module in model.module.modules()
+    )
 
 
 def _digests_of_buffers(model: Any) -> dict[str, int]:

@@ -114,7 +114,9 @@ def wrap(**options):
     model(torch.randn(2, 4))
     return model
 models = [wrap(), wrap(broadcast_buffers=False)]
-print(json.dumps([each["changed_buffers"] for each in WATCH.wrapped_models()]))
+norms = [nn.BatchNorm2d(4), nn.BatchNorm2d(4, track_running_stats=False), nn.GroupNorm(2, 4)]
+models += [nn.parallel.DistributedDataParallel(norm) for norm in norms]
+print(json.dumps([[each["changed_buffers"], each["tracks_statistics"]] for each in WATCH.wrapped_models()]))
 """,
     "between": """
 WATCH.take()
@@ -209,7 +211,8 @@ def test_the_time_behind_the_last_gradient_of_a_backward_pass_is_waiting_for_buc
 
 def test_buffers_that_steps_change_are_named_but_for_those_of_batch_norm(told: dict[str, Any]) -> None:
     """Of a model whose buffers are not sent to other ranks, none."""
-    assert told["buffers"] == [["codes", "queue", "signs", "steps"], []]
+    assert told["buffers"][:2] == [[["codes", "queue", "signs", "steps"], True], [[], False]]
+    assert [tracks for _, tracks in told["buffers"][2:]] == [True, False, False]
 
 
 def test_models_that_are_wrapped_are_told_with_their_line_and_whether_they_are_called(told: dict[str, Any]) -> None:

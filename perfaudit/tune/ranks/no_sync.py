@@ -28,6 +28,10 @@ from perfaudit.tune.ranks.unsynced_passes import step_elsewhere, use_of_gradient
 _DEEPEST = 3  # functions that hand the wrapped model on
 _SWALLOWS = regex(r"suppress|raises")  # contexts behind which a program goes on after an error
 _SET_STATIC = regex(r"_set_static_graph")  # of torch, private
+_STATISTICS = (
+    "; running statistics of batch norm reach the other ranks once a step, too, so that what those evaluate in between, or "
+    "behind passes that no step follows, has other statistics than now; the first rank's are as now"
+)
 _USUAL_NAME = "model"  # of the model in a function that gets it from another file
 
 
@@ -45,7 +49,7 @@ def candidates(sources: Sequence[Source], ranks: SeenRanks) -> Iterator[RankPatc
                     f"no_sync is not tried: an optimizer steps at {place}, too, and not behind the last pass that "
                     f"{source.path}:{found[0].line} tells: gradients that no rank has sent may reach it"
                 )
-            yield _candidate(sources, source, found[0])
+            yield _candidate(sources, source, found[0], ranks.tracks_statistics)
         elif found:
             places = ", ".join(f"{source.path}:{each.line}" for each in found[:4])
             raise PatchRefused(f"no_sync is not tried: gradients of several passes add up in several places: {places}")
@@ -96,7 +100,7 @@ def _why_synced_already(source: Source) -> str:
     return f"{source.path}:{passes[0][0].lineno} stands under a `with` of the project's own" if passes else ""
 
 
-def _candidate(sources: Sequence[Source], source: Source, found: Accumulation) -> RankPatch:
+def _candidate(sources: Sequence[Source], source: Source, found: Accumulation, tracks_statistics: bool) -> RankPatch:
     """The patch of these passes. There is one, or one in each branch of a question."""
     block, backward = found.block, found.passes
     place = f"{source.path}:{backward[0].lineno}"
@@ -118,7 +122,7 @@ def _candidate(sources: Sequence[Source], source: Source, found: Accumulation) -
     if why := use_of_gradients(sources, source, found, model):
         raise PatchRefused(f"no_sync is not tried: {why}")
     edits = edit.together(*_edits(source, block[first : last + 1], test, is_last, model))
-    words = "sum gradients over the ranks once a step, in the last of its passes"
+    words = "sum gradients over the ranks once a step, in the last of its passes" + _STATISTICS * tracks_statistics
     return patch(source, backward[0], {"no_sync": True}, {"no_sync": False}, words, ("rounding",), edits)
 
 

@@ -27,6 +27,7 @@ class SeenRanks:
     lengths: of samples, see `target.sample_lengths.told_lengths`, {} where the loader puts none together. loaders_read: file,
     first and last line of the calls whose loaders steps have read. changed_buffers: names of buffers of the wrapped model that
     steps have changed, those of batch norm left out. reads_iterable: a loader that steps read has an IterableDataset.
+    tracks_statistics: batch norm of the wrapped model has running statistics, which the first rank sends to the others.
     """
 
     cores: int = 1
@@ -35,6 +36,7 @@ class SeenRanks:
     loaders_read: Sequence[Sequence[Any]] = ()
     changed_buffers: Sequence[str] = ()
     reads_iterable: bool = False
+    tracks_statistics: bool = False
 
     def have_read(self, source: Source, call: ast.Call) -> bool:
         """Whether steps have read the loader that this call makes."""

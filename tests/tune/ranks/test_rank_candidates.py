@@ -144,6 +144,15 @@ def test_a_step_where_the_condition_does_not_hold_needs_summed_gradients() -> No
     assert any("an optimizer steps at train.py:17, too" in each for each in later.left), later.left
 
 
+def test_statistics_of_batch_norm_reach_other_ranks_once_a_step_and_the_patch_says_so() -> None:
+    plain, tracked = (
+        of(choice(ACCUMULATING, ranks=SeenRanks(tracks_statistics=each)), "no_sync=True") for each in (False, True)
+    )
+    assert plain is not None and tracked is not None
+    assert "batch norm" not in plain.words
+    assert "running statistics of batch norm reach the other ranks once a step" in tracked.words
+
+
 def test_buffers_that_steps_change_are_sent_behind_summed_passes_only() -> None:
     found = choice(ACCUMULATING, ranks=SeenRanks(changed_buffers=["codebook"]))
     assert of(found, "no_sync=True") is None

@@ -44,6 +44,11 @@ END = """
 print(json.dumps([model.module.codes.tolist(), [w.tolist() for w in model.parameters()]]))
 dist.destroy_process_group()
 """
+EVALUATED = """
+with torch.no_grad():
+    print(model.eval()(torch.ones(3, 4)).square().mean().item())
+dist.destroy_process_group()
+"""
 CONDITION = """
 steps = 0
 for i in range(20):
@@ -142,3 +147,19 @@ def test_beside_a_static_graph_torch_raises(tmp_path: Path, monkeypatch: pytest.
     first = run_on_ranks(other, "train.py", [], tmp_path)[0]
     assert first.code != 0
     assert "expect_autograd_hooks_" in first.err, first.err  # an assertion of its reducer
+
+
+@pytest.mark.parametrize("passes", [20, 18])
+def test_the_first_rank_alone_keeps_its_statistics_of_batch_norm(
+    passes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others have the first rank's behind passes that a step follows, and their own behind passes that none follows."""
+    text = (START + CONDITION + EVALUATED).replace("nn.Linear(4, 4), nn.L", "nn.BatchNorm1d(4), nn.L")
+    text = text.replace("range(20)", f"range({passes})")
+    other = patched(text, tmp_path, monkeypatch, tracks_statistics=True)
+    assert "model.no_sync():" in other
+    now, then = (
+        [json.loads(each.out) for each in run_on_ranks(one, "train.py", [], tmp_path)] for one in (text, other)
+    )
+    assert then[0] == pytest.approx(now[0], abs=1e-6)
+    assert (abs(then[1] - now[1]) > WRONG) == bool(passes % 4)
