@@ -182,6 +182,12 @@ def _connect(ray: Any, say: Say) -> bool:  # Any: the module
     logging.getLogger("ray").setLevel(logging.ERROR)
     _print_no_logs_of_nodes(ray)
     ensure_reachable()
+    if gone := _cluster_that_is_gone():
+        say(
+            f"the Ray cluster at {gone}, which Ray remembers on this machine, does not answer: another is started here alone"
+        )
+        _start_here(ray, options)
+        return True
     try:
         ray.init(address="auto", **options)
     except ConnectionError as error:
@@ -190,10 +196,7 @@ def _connect(ray: Any, say: Say) -> bool:  # Any: the module
                 f"{_cluster_words()} cannot be joined: {_first_line(error)}{_token_words()}"
             ) from error
         say("no Ray cluster was found (RAY_ADDRESS names none, none runs here): one is started on this machine alone")
-        try:
-            ray.init(address="local", num_cpus=usable_cores(), include_dashboard=False, **options)
-        except (RuntimeError, OSError, ValueError) as failure:
-            raise NothingMeasured(f"no Ray cluster can be started on this machine: {_first_line(failure)}") from failure
+        _start_here(ray, options)
         return True
     except (RuntimeError, ValueError, RayError) as error:  # the last one where the cluster asks for a token
         if "ersion mismatch" in str(error):
@@ -203,6 +206,30 @@ def _connect(ray: Any, say: Say) -> bool:  # Any: the module
             ) from error
         raise NothingMeasured(f"{_cluster_words()} cannot be joined: {_first_line(error)}{_token_words()}") from error
     return False
+
+
+def _start_here(ray: Any, options: dict[str, Any]) -> None:
+    try:
+        ray.init(address="local", num_cpus=usable_cores(), include_dashboard=False, **options)
+    except (RuntimeError, OSError, ValueError) as failure:
+        raise NothingMeasured(f"no Ray cluster can be started on this machine: {_first_line(failure)}") from failure
+
+
+def _cluster_that_is_gone() -> str:
+    """The address of the cluster that Ray would join without RAY_ADDRESS, where nothing listens there; "" otherwise.
+
+    A head that was killed leaves its address in a file, and Ray tries it for minutes. What it would join is private to Ray; where
+    that cannot be asked, it is left to Ray.
+    """
+    if os.environ.get("RAY_ADDRESS"):
+        return ""
+    try:
+        from ray._private.services import get_ray_address_from_environment
+
+        address = str(get_ray_address_from_environment("auto", None) or "")
+    except (ImportError, TypeError, OSError):  # the last one where Ray knows of no cluster
+        return ""
+    return address if _why_silent(address) is not None else ""
 
 
 def _print_no_logs_of_nodes(ray: Any) -> None:
@@ -231,14 +258,20 @@ def ensure_reachable() -> None:
 
     Ray itself tries for minutes, and prints each try.
     """
-    address = os.environ.get("RAY_ADDRESS", "")
+    if (error := _why_silent(os.environ.get("RAY_ADDRESS", ""))) is not None:
+        raise NothingMeasured(f"{_cluster_words()} does not answer: {refusal(error)}") from error
+
+
+def _why_silent(address: str) -> OSError | None:
+    """The error of a connection to HOST:PORT; None where something listens there, and for other addresses."""
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdigit() or "/" in host:
-        return
+        return None
     try:
         socket.create_connection((host.strip("[]"), int(port)), REACH_SECONDS).close()
     except OSError as error:
-        raise NothingMeasured(f"{_cluster_words()} does not answer: {refusal(error)}") from error
+        return error
+    return None
 
 
 def _choose_nodes(ray: Any, place: UserPlace, say: Say, like: Kind | None, is_ours: bool) -> RayNodes:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
+import sys
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -132,3 +134,55 @@ def test_a_fault_of_ours_is_no_lost_node(folder: str) -> None:
     with pytest.raises(RayTaskError):
         nodes.share(folder)
     assert nodes.width == 1
+
+
+class Joined:
+    """Ray, as far as a cluster is joined or started."""
+
+    def __init__(self) -> None:
+        self.addresses: list[str] = []
+
+    def init(self, address: str, **_: object) -> None:
+        self.addresses.append(address)
+
+
+@pytest.fixture
+def remembered(monkeypatch: pytest.MonkeyPatch) -> dict[str, str | None]:
+    """What Ray would join without RAY_ADDRESS: its address; None where it knows none."""
+    found: dict[str, str | None] = {}
+
+    def address_of(addr: str, temp_dir: str | None) -> str:
+        if (address := found["address"]) is None:
+            raise ConnectionError("Could not find any running Ray instance.")
+        return address
+
+    exceptions, services = ModuleType("ray.exceptions"), ModuleType("ray._private.services")
+    vars(exceptions)["RayError"] = RayError
+    vars(services)["get_ray_address_from_environment"] = address_of
+    for name, made in (("ray", ModuleType("ray")), ("ray._private", ModuleType("ray._private"))):
+        monkeypatch.setitem(sys.modules, name, made)
+    monkeypatch.setitem(sys.modules, "ray.exceptions", exceptions)
+    monkeypatch.setitem(sys.modules, "ray._private.services", services)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    return found
+
+
+def test_a_cluster_that_ray_remembers_and_that_is_gone_gives_way_to_one_here(
+    remembered: dict[str, str | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        for remembered["address"] in (address, None, "local"):
+            ray, said = Joined(), list[str]()
+            assert not module._connect(ray, said.append)
+            assert (ray.addresses, said) == (["auto"], [])
+    remembered["address"] = address  # nothing listens there now
+    ray = Joined()
+    assert module._connect(ray, said.append)
+    assert ray.addresses == ["local"]
+    assert said == [
+        f"the Ray cluster at {address}, which Ray remembers on this machine, does not answer: another is started here alone"
+    ]
+    monkeypatch.setenv("RAY_ADDRESS", address)  # what the user names is no matter of what is remembered
+    with pytest.raises(NothingMeasured, match=r"\(RAY_ADDRESS\) does not answer"):
+        module._connect(ray, said.append)
