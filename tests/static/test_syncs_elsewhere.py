@@ -576,6 +576,13 @@ PLAYS = "for state, reward in world:\n    agent.observe(state, reward)"
         (AGENT.replace(ENOUGH, "if len(self.memory) > 64 and not len(self.rest):"), PLAYS, True),
         (AGENT.replace(ENOUGH, LEAVES.format("len(self.memory) < 64")), PLAYS, True),
         (AGENT.replace(ENOUGH, "if self.steps_done > 64:"), PLAYS, True),
+        (
+            AGENT.replace(ENOUGH, "self.turn = (self.turn + 1) % self.pause\n            if self.turn == 0:"),
+            PLAYS,
+            True,
+        ),
+        (AGENT.replace(ENOUGH, "if not self.optimizer:"), PLAYS, True),  # which only the constructor sets
+        (AGENT.replace(ENOUGH, "self.optimizer = reward\n            if self.optimizer:"), PLAYS, False),
         # The end of an episode is no step.
         (AGENT.replace(ENOUGH, "if done:"), PLAYS, False),
         (AGENT.replace(ENOUGH, "if state.is_terminal():"), PLAYS, False),

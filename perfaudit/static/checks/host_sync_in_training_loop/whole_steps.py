@@ -14,6 +14,7 @@ from perfaudit.static.understanding.devices import uses_accelerator
 from perfaudit.static.understanding.elsewhere import Elsewhere, built_by
 from perfaudit.static.understanding.epochs import counts_epochs
 from perfaudit.static.understanding.evaluation import EVALUATION_NAME
+from perfaudit.static.understanding.members import is_own, own_values, stores_of
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.rarely import runs_rarely
 from perfaudit.static.understanding.step_loops import is_over_written_values, step_loops
@@ -106,7 +107,7 @@ def _is_called_by_method_in_loop(source: Source, function: Function) -> bool:
         and method is not function
         and source.parent(method) is owner
         and all(_in_no_loop(source, call, method) and not runs_rarely(source, call, method) for call in calls)
-        and all(_asks_for_size(test) for call in calls for test in _conditions(source, call, method))
+        and all(_asks_for_size(source, test) for call in calls for test in _conditions(source, call, method))
         and _is_called_in_loop(source, method)
     )
 
@@ -130,20 +131,31 @@ def _conditions(source: Source, node: ast.AST, method: Function) -> Iterator[ast
         child = ancestor
 
 
-def _asks_for_size(test: ast.expr) -> bool:
-    """Whether a condition asks for a size or a count: `len(memory) > size`, `self.turn % 4 == 0`; each part of it."""
+def _asks_for_size(source: Source, test: ast.expr) -> bool:
+    """Whether a condition asks for a size or a count: `len(memory) > size`, `self.turn % 4 == 0`; each part of it.
+
+    Or for a setting, which the constructor of the object alone sets: `if not self.prioritized`.
+    """
     if isinstance(test, ast.BoolOp):
-        return all(_asks_for_size(part) for part in test.values)
+        return all(_asks_for_size(source, part) for part in test.values)
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        return _asks_for_size(test.operand)
+        return _asks_for_size(source, test.operand)
     if any(_ENDS.search(last_name(part).lower()) for part in ast.walk(test)):
         return False
+    if isinstance(test, ast.Attribute) and is_own(test):
+        set_in = [source.enclosing(store, *FUNCTIONS) for store in stores_of(source, test)]
+        return bool(set_in) and all(isinstance(place, FUNCTIONS) and place.name == "__init__" for place in set_in)
     is_compared = isinstance(test, ast.Compare) and any(isinstance(op, _ORDERS) for op in test.ops)
     return is_compared or any(
-        (isinstance(part, ast.Call) and last_name(part.func) == "len")
-        or (isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mod))
+        (isinstance(part, ast.Call) and last_name(part.func) == "len") or _is_remainder(source, part)
         for part in ast.walk(test)
     )
+
+
+def _is_remainder(source: Source, node: ast.AST) -> bool:
+    """`turn % 4`, or `self.turn` that is given such a value."""
+    values = own_values(source, node, node.attr) if isinstance(node, ast.Attribute) and is_own(node) else [node]
+    return any(isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mod) for value in values)
 
 
 def _is_meant(source: Source, function: Function, there: Source, call: ast.Call) -> bool | None:
