@@ -564,6 +564,8 @@ PLAYS = "for state, reward in world:\n    agent.observe(state, reward)"
     [
         (AGENT, PLAYS, True),
         (AGENT, "agent.observe(state, reward)", False),
+        (AGENT, PLAYS.replace("agent.", "if done: agent."), False),
+        (AGENT, PLAYS.replace("agent.", "if not done: agent."), True),
         (AGENT, "for epoch in range(100):\n    agent.observe(state, reward)", False),
         (AGENT.replace("if len(self.memory) > 64", "if self.turns % 1000 == 0"), PLAYS, False),
         (

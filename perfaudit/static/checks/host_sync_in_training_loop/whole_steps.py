@@ -202,5 +202,25 @@ def _is_each_turn(there: Source, call: ast.Call) -> bool:
     loop = there.enclosing(call, *LOOPS)
     if not isinstance(loop, LOOPS) or counts_epochs(loop) or runs_rarely(there, call, loop):
         return False
+    if _is_at_end(there, call, loop):
+        return False
     inside = (node for part in loop.body for node in ast.walk(part))
     return not any(isinstance(node, LOOPS) and not is_over_written_values(node) for node in inside)
+
+
+def _is_at_end(there: Source, call: ast.Call, loop: ast.AST) -> bool:
+    """Whether a loop makes the call where a game is over: `if done: agent.update(memory)`."""
+    child: ast.AST = call
+    for ancestor in there.ancestors(call):
+        if ancestor is loop:
+            return False
+        if isinstance(ancestor, ast.If) and any(part is child for part in ancestor.body) and _tells_end(ancestor.test):
+            return True
+        child = ancestor
+    return False
+
+
+def _tells_end(test: ast.expr) -> bool:
+    """`done`, `state.is_terminal()`; not `not done`."""
+    is_negated = isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)
+    return not is_negated and any(_ENDS.search(last_name(part).lower()) for part in ast.walk(test))
