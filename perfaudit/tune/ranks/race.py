@@ -49,8 +49,8 @@ class SetRun:
     """What a set of ranks has shown: seconds of a step, and the first losses, rank by rank; norms: of the gradients there.
 
     why: it has none of that; has_failed: for the script raised an error on a rank; all_ranks: what is said of each of them
-    there. mean: seconds of a step, of the rank that takes longest, over whole windows of a sampler by length; tokens: of all ranks
-    in a step, 0 where no mask tells; padding: its share of what batches hold, None likewise; spread: see
+    there. mean: seconds of a step, of the rank that takes longest, over whole windows of a sampler by length; tokens: of all
+    ranks in a step, 0 where no mask tells; padding: its share of what batches hold, None likewise; spread: see
     `distributed.compare.spread_of_batches`.
     """
 
