@@ -258,6 +258,9 @@ class _Program:
                 if name not in _LOOKS and not _reduces(node) and not self._only_computes(source, node, names):
                     given = [*node.args, *(keyword.value for keyword in node.keywords)]
                     given += [] if self._is_left_alone(source, node.func, names) else [node.func]
+                if self._uses_by_itself(source, node, names):
+                    what = source.brief(node.func)
+                    return f"`{what}` of {source.path}:{node.lineno} has the model or the optimizer in each pass"
             elif isinstance(node, ast.For) and not _only_sets_numbers(node):
                 given = [node.iter]
             elif isinstance(node, ast.Assign) and not all(map(_is_name, node.targets)):
@@ -340,6 +343,20 @@ class _Program:
             and not self._looks_into(self._gives_away, *run)
             and not self._looks_into(self._uses, *run)
         )
+
+    def _uses_by_itself(self, source: Source, call: ast.Call, names: set[str]) -> bool:
+        """Whether a call runs a function of the project that gets nothing of it, and has it as a global or an attribute."""
+        values = [*call.args, *(keyword.value for keyword in call.keywords)]
+        if last_name(call.func) not in self._named or any(self._holds(source, each, names) for each in values):
+            return False
+        run = function_run(self._sources, source, call)
+        if run is None or id(run[1]) in self._asked:
+            return False
+        if len(self._asked) >= _DEEPEST:
+            return True
+        known = names if run[0] is source else {name for name in names if name.startswith(".")}
+        taken = parameters_of(run[1])
+        return self._looks_into(self._uses, *run, known - taken - {f"{name}()" for name in taken})
 
     def _looks_into(self, find: _Find, here: Source, function: Function, names: set[str]) -> bool:
         """Whether this is found in a function, in which something is held under these names."""

@@ -329,6 +329,10 @@ def test_gradients_of_the_model_by_its_name_before_it_was_wrapped_must_be_left_a
         ("fs[0]()", "fs = [partial(adaptive_clip, model)]\n", False),
         ("fs['a'].apply()", "fs = {}\nfs['a'] = AGC(model)\n", False),
         ("kept['model'] = model", "", False),
+        ("clip()", "def clip():\n    adaptive_clip(model)\n", False),
+        ("clip()", "def clip():\n    deeper()\ndef deeper():\n    optimizer.average()\n", False),
+        ("x = more(i)", "def more(i):\n    return model(i) + model.module(i)\n", True),
+        ("x = more(i)", "def more(model):\n    return clip(model)\n", True),  # another thing of the same name
         ("kept.model = model", "", False),
         ("model.module.clip_my_gradients()", "", False),
         ("model.clip_my_gradients()", "", False),
