@@ -35,7 +35,7 @@ _MOVES = {"to", "cuda", "cpu", "train", "eval", "float", "half", "bfloat16", "re
 # What sees gradients of each pass, or steps in it.
 _HOOKS = ("register_post_accumulate_grad_hook", "register_comm_hook", "_apply_optimizer_in_backward")
 _DEEPEST = 3  # functions into which a model is followed
-_ASSIGNS = (ast.Assign, ast.AnnAssign, ast.NamedExpr)
+_ASSIGNS = (ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.Expr)  # the last of `kept.append(model)`
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _Find = Callable[[Source, Sequence[ast.AST], set[str]], bool]
 
@@ -389,6 +389,9 @@ def _assignments(nodes: Iterable[ast.AST]) -> Iterator[tuple[ast.expr, set[str]]
                 yield from _pairs(target, node.value)
         elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
             yield node.value, _last_names(node.target)
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            if isinstance(method := node.value.func, ast.Attribute) and method.attr in ("append", "extend", "add"):
+                yield from ((each, _last_names(method.value)) for each in node.value.args)
         elif isinstance(node, ast.With):
             for item in node.items:
                 if item.optional_vars is not None:
