@@ -18,7 +18,7 @@ BUDGET, BUDGET_OF_SCRIPT = "75s", "3m"  # a script is started several times
 
 
 @record(frozen=True, slots=True)
-class Asked:
+class ScanOptions:
     """What the options of `perfaudit scan` say, under their names there."""
 
     paths: list[str] | None = None
@@ -53,7 +53,7 @@ class Asked:
     verbose: bool = False
 
 
-def scan_as_asked(asked: Asked) -> int:
+def scan_as_asked(asked: ScanOptions) -> int:
     """Parse, scan, render; the exit code."""
     paths, fix, diff, format, output, html = (
         asked.paths or ["."],
@@ -135,7 +135,7 @@ def scan_as_asked(asked: Asked) -> int:
     return OK if asked.exit_zero or not report.findings else FOUND
 
 
-def _tell_nothing_read(asked: Asked, given: list[str], plan: Plan, report: Report) -> None:
+def _tell_nothing_read(asked: ScanOptions, given: list[str], plan: Plan, report: Report) -> None:
     """Say why no file was audited; an editor, or who asked for a format, gets what they can read all the same."""
     for skipped in report.skipped:
         say(f"perfaudit: {skipped.path}: not audited: {skipped.reason}")
@@ -173,7 +173,7 @@ def _for_format(plan: Plan, report: Report, format: str) -> Report:
     return report if format in BY_PLACE else plan.as_read(report)
 
 
-def _go_together(asked: Asked, given: list[str], unsafe: bool) -> None:
+def _go_together(asked: ScanOptions, given: list[str], unsafe: bool) -> None:
     """Raises UserError for options of which one would be passed over in silence."""
     if asked.measure and (asked.fix or asked.diff):
         raise UserError("--measure prints a report; apply its patches with a second call: --fix, or --diff | git apply")
@@ -203,7 +203,7 @@ def _go_together(asked: Asked, given: list[str], unsafe: bool) -> None:
         raise UserError(f"--statistics prints text or json, not {asked.format}")
 
 
-def _without_page(asked: Asked, given: list[str]) -> str:
+def _without_page(asked: ScanOptions, given: list[str]) -> str:
     """The option whose output is no report, so that there is none to make a page of; "" without one."""
     if asked.diff or asked.statistics or asked.update_baseline:
         return "--diff" if asked.diff else "--statistics" if asked.statistics else "--update-baseline"
@@ -236,7 +236,7 @@ def _file_of(typed: Typed) -> str:
 
 
 def _measure_findings(
-    asked: Asked,
+    asked: ScanOptions,
     paths: list[str],
     arguments: tuple[str, ...],
     roles: dict[str, str],

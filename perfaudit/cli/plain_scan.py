@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from perfaudit.cli.one_scan import Asked
+from perfaudit.cli.one_scan import ScanOptions
 from perfaudit.cli.output import ALIASES
 
 _FLAGS = {"--exit-zero", "--force-exclude", "--isolated", "--no-cache", "--tests"}
 _WITH_VALUE = {"--format", "--stdin-filename"}
 
 
-def read_plain(words: list[str]) -> Asked | None:
+def read_plain(words: list[str]) -> ScanOptions | None:
     """What the words behind `perfaudit scan` ask for; None where they are not paths and the plainest options alone."""
     given: dict[str, Any] = {}  # Any: one type for each option
     paths: list[str] = []
@@ -34,7 +34,7 @@ def read_plain(words: list[str]) -> Asked | None:
         given["format"] = ALIASES.get(given["format"], given["format"])
         if given["format"] not in all_formats():
             return None
-    return Asked(paths or None, **given)
+    return ScanOptions(paths or None, **given)
 
 
 def _parameter(option: str) -> str:

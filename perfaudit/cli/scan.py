@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from perfaudit.cli.one_scan import Asked, scan_as_asked
+from perfaudit.cli.one_scan import ScanOptions, scan_as_asked
 from perfaudit.cli.options import HtmlFile, RuleFolders, format_option
 
 HELP = """Find what makes training slow, by reading the code. Your code is neither imported nor run, unless --measure is given.
@@ -131,4 +131,4 @@ def command(
     ] = False,
 ) -> None:
     """Parse, scan, render, exit."""
-    raise typer.Exit(scan_as_asked(Asked(**locals())))  # each parameter under its own name
+    raise typer.Exit(scan_as_asked(ScanOptions(**locals())))  # each parameter under its own name

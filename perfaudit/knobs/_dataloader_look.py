@@ -27,11 +27,12 @@ def look(training: Any) -> Reply:
     undisturbed: the mean seconds to load one, of factories without what it waited for a core; cpu_share: of these, the share
     of processor time; fetch_own: mean processor seconds of the thread that loads, which loading takes at least.
 
-    Some more steps are made on one thread, for a machine whose cores others hold: a thread that waits for another one, which has
-    no core, may count as computing. step: the median of the seconds, or that on one thread without what it waited for a core, if
-    that is less. step_cpu: the mean of the processor seconds, all threads together, or the most that one of the steps on one
-    thread took, if that is less; long steps are rare among a few, so that it is raised as far as the mean of the others lies
-    above their median.
+    On a busy machine, threads of a step spin while they wait for one that has no core, which counts as processor time. So a few
+    more steps run on one thread, and each figure of a step is the smaller of two:
+
+    - step, seconds: the median of the usual steps; the median of those on one thread, without what they waited for a core.
+    - step_cpu, processor seconds of all threads: the mean of the usual steps; the largest on one thread, times the mean of the
+      usual ones over their median, because a few steps may miss the rare long ones.
 
     Raises ValueError for a loader with workers.
     """

@@ -10,7 +10,7 @@ import pytest
 
 from perfaudit.cli import scan
 from perfaudit.cli.app import application
-from perfaudit.cli.one_scan import Asked
+from perfaudit.cli.one_scan import ScanOptions
 from perfaudit.cli.plain_scan import read_plain
 
 PLAIN = [
@@ -43,9 +43,9 @@ NOT_PLAIN = [
 
 @pytest.mark.parametrize("line", PLAIN)
 def test_both_read_the_same(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    taken: list[Asked] = []
+    taken: list[ScanOptions] = []
 
-    def take(asked: Asked) -> int:
+    def take(asked: ScanOptions) -> int:
         taken.append(asked)
         return 0
 

@@ -12,7 +12,7 @@ from perfaudit.static.source import FUNCTIONS, LOOPS, Loop, Source
 from perfaudit.static.understanding.backward import backward_calls
 from perfaudit.static.understanding.distributed import ddp_calls
 from perfaudit.static.understanding.losses import backward_operand
-from perfaudit.static.understanding.names import dotted_name, last_name
+from perfaudit.static.understanding.names import dotted_name, is_like_an_optimizer, last_name
 from perfaudit.static.understanding.rarely import rare_when, runs_rarely
 from perfaudit.static.understanding.step_loops import step_loops
 
@@ -21,7 +21,6 @@ _SYNCED_BY_HAND = regex(
     r"no_sync|require_backward_grad_sync|set_requires_gradient_sync|(?<!torch\.)(?<!current_)accelerat|deepspeed", re.I
 )
 _PARTS = regex(r"accum|micro|chunk|split|mini_?batch", re.IGNORECASE)  # of one batch
-_OPTIMIZER = regex(r"opt|scaler|adam|sgd|solver", re.IGNORECASE)
 ADVICE = "run forward and backward of all passes but the last before a step under `with model.no_sync():`"
 
 REST = "the last pass before the step of line {} as well, or each rank steps with its own gradients there"
@@ -177,7 +176,7 @@ def _header(source: Source, loop: ast.AST | None) -> str:
 
 def _is_optimizer(call: ast.Call) -> bool:
     owner = last_name(call.func.value) if isinstance(call.func, ast.Attribute) else ""
-    return bool(_OPTIMIZER.search(owner)) and "sched" not in owner.lower()
+    return is_like_an_optimizer(owner) and "sched" not in owner.lower()
 
 
 def _period(source: Source, step: ast.Call, loop: Loop) -> ast.If | None:

@@ -39,7 +39,7 @@ _DEFINITIONS = (*FUNCTIONS, ast.ClassDef)
 Definition = tuple[Source, ast.AST]
 
 
-class Reached(NamedTuple):
+class ReachedCode(NamedTuple):
     """code: what the script itself runs, and the definitions that are reached, each with its file; a variable by its statement.
 
     names: what they name of libraries, as "torch.nn.Conv2d".
@@ -55,7 +55,7 @@ class Reached(NamedTuple):
 
 
 @functools.lru_cache(maxsize=4)  # several rules ask for the same file
-def reached_code(source: Source) -> Reached | None:
+def reached_code(source: Source) -> ReachedCode | None:
     """All that a script reaches by its names; None wherever that is not clear.
 
     Everything that a function or class names counts as run. Methods that only a subclass has are part of that subclass.
@@ -74,7 +74,7 @@ def reached_code(source: Source) -> Reached | None:
             if id(further[1]) not in known:
                 known.add(id(further[1]))
                 pending.append(further)
-    return Reached(tuple(pending), frozenset(walk.names))
+    return ReachedCode(tuple(pending), frozenset(walk.names))
 
 
 class _Walk:

@@ -6,25 +6,23 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from perfaudit.expressions import regex
 from perfaudit.static.checks.ddp_accumulation_without_no_sync import passes_before_a_rare_step
 from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.backward import backward_calls
-from perfaudit.static.understanding.names import last_name
+from perfaudit.static.understanding.names import is_like_an_optimizer, last_name
 from perfaudit.tune.ranks.rare_steps import rare_steps
 
-_OPTIMIZER = regex(r"opt|scaler|adam|sgd|solver")
 _LEAVES = (ast.Break, ast.Continue, ast.Return)
 
 
 @dataclass(frozen=True, slots=True)
 class Accumulation:
-    """Passes, of which one is made in each turn of a loop. block: the statements in which it lies; end: how many of these lie in
-    front of what follows the last pass.
+    """Backward passes whose gradients add up before an optimizer steps: one pass in each turn of a loop.
 
-    is_last: what says that a turn has the last pass, as the text has it; test: the same as an expression; is_counted: it says so
-    of the turn as it began, so that nothing in it may change what it names. steps: statements in which an optimizer steps behind
-    the last pass, and in which gradients may be looked at.
+    block: the statements among which the pass lies. end: the index in it of the first statement behind all passes, which runs
+    after the last pass only. is_last: the condition under which a turn makes the last pass, as the text has it; test: the same as
+    an expression. is_counted: the condition speaks of the turn as it begins, so that nothing in the turn may change its names.
+    steps: the statements behind the last pass in which the optimizer steps, and in which gradients may be read.
     """
 
     passes: Sequence[ast.Call]
@@ -98,6 +96,6 @@ def _is_step(node: ast.AST) -> bool:
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
         and node.func.attr == "step"
-        and bool(_OPTIMIZER.search(name := last_name(node.func.value).lower()))
+        and is_like_an_optimizer(name := last_name(node.func.value).lower())
         and "sched" not in name
     )

@@ -9,13 +9,12 @@ from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
 from perfaudit.static.understanding.distributed import ddp_calls
 from perfaudit.static.understanding.losses import arguments_of
-from perfaudit.static.understanding.names import dotted_name, last_name
+from perfaudit.static.understanding.names import dotted_name, is_like_an_optimizer, last_name
 from perfaudit.tune.ranks.accumulations import Accumulation
 from perfaudit.tune.ranks.project_functions import function_run, parameters_of
 
 _STEPS_NO_WEIGHTS = regex(r"sched|prof|warm_?up|^lr_")  # names of what has a `step` besides optimizers
 _SCHEDULE = regex(r"[Ss]chedule|LR$")
-_OPTIMIZER = regex(r"opt|scaler|adam|sgd|solver")
 _READS_GRADIENTS = regex(r"\.grad\b|[\"']grad[\"']|clip_grad|unscale_")
 _READER = regex(r"^grad$|clip_grad|unscale_")  # last names of what reads gradients
 # What a function that gets the model may not do, if it is to compute something of it and no more.
@@ -52,7 +51,7 @@ def step_elsewhere(sources: Sequence[Source], found: Accumulation) -> str:
                 continue
             owner, parent = last_name(node.value).lower(), source.parent(node)
             is_called = isinstance(parent, ast.Call) and parent.func is node
-            if _OPTIMIZER.search(owner) or (is_called and not _STEPS_NO_WEIGHTS.search(owner)):
+            if is_like_an_optimizer(owner) or (is_called and not _STEPS_NO_WEIGHTS.search(owner)):
                 return f"{source.path}:{node.lineno}"
     return ""
 
@@ -279,7 +278,7 @@ class _Program:
         if not isinstance(called, ast.Attribute):
             return False
         owner = last_name(called.value).lower()
-        is_schedule = bool(_STEPS_NO_WEIGHTS.search(owner)) and not _OPTIMIZER.search(owner)
+        is_schedule = bool(_STEPS_NO_WEIGHTS.search(owner)) and not is_like_an_optimizer(owner)
         return called.attr in (_LEFT_ALONE | _OF_SCHEDULE if is_schedule else _LEFT_ALONE)
 
     def _holds(self, source: Source, node: ast.AST, names: set[str]) -> bool:
