@@ -17,8 +17,9 @@ figures, is the regret:
     regret = time per sample with our choice / time with the sweep's best - 1
 
 with a 95 % interval. "against current" is the same race's ratio of our choice to the setting that was there before.
-A run is calm where the load average, before and after, was at most CALM; loads are those of the whole machine. Each run is
-appended to the records when it is finished, so that it can be interrupted, run in parts, and judged anew.
+Loads are those of the whole machine, the workers that a run starts included; *others* is how many cores were busy in the second
+before a run. Each run is appended to the records when it is finished, so that it can be interrupted, run in parts, and judged
+anew.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from pathlib import Path
 from typing import Any
 
 from batch_limits import MODELS, batch_run, batch_table
+from machine_states import busy_cores
 from records import keep, read
 
 from perfaudit.knobs.dataloader import KNOB
@@ -53,7 +55,6 @@ from perfaudit.target.names import Target, factories
 from perfaudit.tune.bout import variant_of
 from perfaudit.tune.report import tune
 
-CALM = 2.0  # load average at or below which a run counts as calm
 CLOSE = 0.03  # regret that is no regret
 SHARE = 0.25  # of the sweep's time that a search may take
 SWEEP_SECONDS = 6.0  # a setting: what a careful person gives each
@@ -176,7 +177,7 @@ def loader_run(regime: str, budget: float) -> Record:
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         file = Path(folder) / "train.py"
         file.write_text(REGIMES[regime])
-        before = load_average()
+        others, before = busy_cores(), load_average()
         started = time.monotonic()
         report = tune(Target(str(file), {}), ["dataloader"], budget, device="cpu")
         searched = time.monotonic() - started
@@ -190,7 +191,7 @@ def loader_run(regime: str, budget: float) -> Record:
         best: Settings = json.loads(min(speeds, key=lambda key: speeds[key]))
         regret, against_current = head_to_head(lab, ours, best, current)
         return {
-            "part": "loader", "regime": regime, "load": [before, load_average()], "cores": usable_cores(),
+            "part": "loader", "regime": regime, "others": others, "load": [before, load_average()], "cores": usable_cores(),
             "ours": ours, "kept": winner.keeps_current, "best": best, "seconds": searched, "sweep_seconds": sweeping,
             "raced": [[c.candidate["num_workers"], c.ratio, c.low, min(c.high, 1e9), c.n] for c in report.comparisons],
             "said": winner.words, "sweep": speeds,
@@ -244,10 +245,6 @@ def head_to_head(lab: ChildLab, ours: Settings, best: Settings, current: Setting
     return against(best), against(current)
 
 
-def is_calm(record: Record) -> bool:
-    return all(load is not None and load <= CALM for load in record["load"])
-
-
 def loader_table(records: list[Record]) -> str:
     """One row a run, and how many of them reach what is promised."""
     head = [
@@ -259,6 +256,7 @@ def loader_table(records: list[Record]) -> str:
         "ours / sweep, s",
         "share, %",
         "load",
+        "others",
     ]
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     for r in sorted(records, key=lambda r: r["regime"]):
@@ -270,16 +268,14 @@ def loader_table(records: list[Record]) -> str:
             percent(r["against_current"]),
             f"{r['seconds']:.0f} / {r['sweep_seconds']:.0f}",
             f"{100 * r['seconds'] / r['sweep_seconds']:.0f}",
-            f"{max(r['load']):.1f}" + ("" if is_calm(r) else " (not calm)"),
+            f"{max(r['load']):.1f}",
+            "–" if r.get("others") is None else f"{r['others']:.2f}",
         ]
         lines.append(f"| {' | '.join(cells)} |")
-    for name, mine in (("calm runs", [r for r in records if is_calm(r)]), ("all runs", records)):
-        if mine:
-            lines += ["", summary(name, mine)]
-    return "\n".join(lines)
+    return "\n".join([*lines, "", summary(records)])
 
 
-def summary(name: str, records: list[Record]) -> str:
+def summary(records: list[Record]) -> str:
     """What share of runs keeps each promise."""
     n = len(records)
     close = sum(r["regret"][0] <= CLOSE for r in records)
@@ -288,7 +284,7 @@ def summary(name: str, records: list[Record]) -> str:
     shares = [r["seconds"] / r["sweep_seconds"] for r in records]
     longer = sum(share > SHARE for share in shares)
     return (
-        f"{n} {name}: regret at most {100 * CLOSE:.0f} % in {close} ({100 * close / n:.0f} %), shown to be larger in "
+        f"{n} runs: regret at most {100 * CLOSE:.0f} % in {close} ({100 * close / n:.0f} %), shown to be larger in "
         f"{shown}; worse than the current setting by more than the interval in {worse}; time "
         f"{100 * statistics.median(shares):.0f} % of the sweep's (median), over {100 * SHARE:.0f} % in {longer}"
     )
@@ -304,6 +300,8 @@ def short(settings: Settings) -> str:
 
 def percent(interval: list[float]) -> str:
     middle, low, high = interval
+    if math.isnan(middle):
+        return "left the race early"
     if low == high == 0:
         return "same setting"
     return (

@@ -28,7 +28,6 @@ sys.path.insert(0, str(BENCHMARKS))
 import demonstration  # noqa: E402  # they stand in that folder
 import machine_states  # noqa: E402
 import script_demonstration  # noqa: E402
-import search_quality  # noqa: E402
 
 Json = dict[str, Any]
 Pages = Mapping[str, str]  # texts by name, such as docs/scan.md
@@ -388,24 +387,25 @@ def _search() -> tuple[str, list[str]]:
     runs = {run["regime"]: run for run in _record("search_quality.json")["runs"]}
     (settings,) = {len(run["sweep"]) for run in runs.values()}
     named = {
-        "io, sleeping step": "a slow disk, sleeping",
         "decode, real step": "decoding images, real",
         "memory, real step": "memory, real",
+        "fast io, sleeping step": "a fast disk, sleeping",
+        "slow io, sleeping step": "a slow disk, sleeping",
+        "jitter, sleeping step": "a disk that jitters, sleeping",
     }
     rows = []
     for regime, words in named.items():
         run = runs[regime]
-        ours, best = (f"{run[key]['num_workers'] or 'no'} workers" for key in ("ours", "best"))
-        low_high = "{:.0f} % [{:+.0f}, {:+.0f}]".format(*(100 * value for value in run["regret"]))
+        ours, best = (_workers(run[key]["num_workers"]) for key in ("ours", "best"))
+        low_high = "{:.0f} % [{:+.0f}, {:+.0f}]".format(*(round(100 * value) for value in run["regret"]))
         regret = "none: the same" if run["ours"] == run["best"] else low_high
-        calm = "" if search_quality.is_calm(run) else ", not calm"
         took = f"{run['seconds']:.0f} / {run['sweep_seconds']:.0f}"
-        rows.append(f"| {words} | {ours} | {best} | {regret} | {took} | {max(run['load']):.1f}{calm} |")
-    return "benchmarks/search_quality.json", [
-        f"against an exhaustive sweep of {settings} settings in the same run",
-        f"a load above {search_quality.CALM:.0f} is not calm",
-        *rows,
-    ]
+        rows.append(f"| {words} | {ours} | {best} | {regret} | {took} |")
+    return "benchmarks/search_quality.json", [f"against a sweep of {settings} settings in the same run", *rows]
+
+
+def _workers(number: int) -> str:
+    return {0: "no workers", 1: "1 worker"}.get(number, f"{number} workers")
 
 
 def _memory() -> tuple[str, list[str]]:
