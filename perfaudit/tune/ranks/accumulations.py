@@ -72,9 +72,9 @@ def _in_counted_loops(source: Source) -> Iterator[Accumulation]:
         passes = [call for call in backward_calls(source) if _lies_straight_in(source, call, loop)]
         block = source.block(loop)
         behind = block[next(index for index, each in enumerate(block) if each is loop) + 1 :]
-        steps = [statement for statement in behind if any(map(_is_step, ast.walk(statement)))]
+        steps = [statement for statement in behind if any(map(is_step, ast.walk(statement)))]
         inside = [node for statement in loop.body for node in ast.walk(statement)]
-        if passes and steps and not any(isinstance(node, _LEAVES) or _is_step(node) for node in inside):
+        if passes and steps and not any(isinstance(node, _LEAVES) or is_step(node) for node in inside):
             number = source.text_of(counted.args[0])
             if not isinstance(counted.args[0], (ast.Name, ast.Attribute, ast.Constant)):
                 number = f"({number})"
@@ -90,7 +90,7 @@ def _lies_straight_in(source: Source, call: ast.Call, loop: ast.For) -> bool:
     )
 
 
-def _is_step(node: ast.AST) -> bool:
+def is_step(node: ast.AST) -> bool:
     """Whether an optimizer steps here, by its name."""
     return (
         isinstance(node, ast.Call)

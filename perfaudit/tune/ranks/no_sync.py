@@ -12,33 +12,31 @@ from perfaudit.static.checks.ddp_accumulation_without_no_sync import (
     passes_before_a_rare_step,
     word_of_sync,
 )
-from perfaudit.static.source import FUNCTIONS, Source
-from perfaudit.static.understanding.called_functions import callers
-from perfaudit.static.understanding.demonstrations import is_main_guard
+from perfaudit.static.source import Source
 from perfaudit.static.understanding.distributed import DDP, ddp_calls
-from perfaudit.static.understanding.losses import arguments_of
-from perfaudit.static.understanding.names import dotted_name, last_name
+from perfaudit.static.understanding.names import dotted_name
 from perfaudit.static.understanding.values import ABSENT, argument, constant
 from perfaudit.tune.ranks.accumulations import Accumulation, accumulations
+from perfaudit.tune.ranks.hidden_steps import hidden_step
 from perfaudit.tune.ranks.last_pass import as_before, why_known_late
+from perfaudit.tune.ranks.model_names import is_wrapped, run_of_model
 from perfaudit.tune.ranks.patches import PatchRefused, RankPatch, SeenRanks, patch
 from perfaudit.tune.ranks.rare_steps import step_not_told
 from perfaudit.tune.ranks.unsynced_passes import step_elsewhere, use_of_gradients
 
-_DEEPEST = 3  # functions that hand the wrapped model on
 _SWALLOWS = regex(r"suppress|raises")  # contexts behind which a program goes on after an error
 _SET_STATIC = regex(r"_set_static_graph")  # of torch, private
 _STATISTICS = (
     "; running statistics of batch norm reach the other ranks once a step, too, so that what those evaluate in between, or "
     "behind passes that no step follows, has other statistics than now; the first rank's are as now"
 )
-_USUAL_NAME = "model"  # of the model in a function that gets it from another file
 
 
 def candidates(sources: Sequence[Source], ranks: SeenRanks) -> Iterator[RankPatch]:
     """A patch that puts the passes of an accumulation into `no_sync`. Raises PatchRefused where it cannot be written."""
     if not any(ddp_calls(source) for source in sources):
         return
+    is_found = False
     for source in sources:
         found = accumulations(source)
         if len(found) == 1:
@@ -49,6 +47,7 @@ def candidates(sources: Sequence[Source], ranks: SeenRanks) -> Iterator[RankPatc
                     f"no_sync is not tried: an optimizer steps at {place}, too, and not behind the last pass that "
                     f"{source.path}:{found[0].line} tells: gradients that no rank has sent may reach it"
                 )
+            is_found = True
             yield _candidate(sources, source, found[0], ranks.tracks_statistics)
         elif found:
             places = ", ".join(f"{source.path}:{each.line}" for each in found[:4])
@@ -67,6 +66,8 @@ def candidates(sources: Sequence[Source], ranks: SeenRanks) -> Iterator[RankPatc
             raise PatchRefused(
                 f"no_sync is not tried: whether a pass sums gradients over the ranks may be decided already: {why}"
             )
+    if not is_found and (why := hidden_step(sources)):
+        raise PatchRefused(f"no_sync is not tried: {why}")
 
 
 def _why_not(sources: Sequence[Source], ranks: SeenRanks) -> str:
@@ -109,14 +110,14 @@ def _candidate(sources: Sequence[Source], source: Source, found: Accumulation, t
         raise PatchRefused(f"no_sync is not tried: several passes follow each other at {place}")
     if not _is_made_each_time(source, block[last], backward):
         raise PatchRefused(f"no_sync is not tried: the pass of {place} may be left out, and the step behind it made")
-    model = _name_of_model(sources, source, block[: last + 1])
-    if model is None:
+    run = run_of_model(sources, source, block[: last + 1])
+    if run is None:
         raise PatchRefused(f"no_sync is not tried: above {place} no model is run by the name of one that was wrapped")
-    first = _index(source, block, model)
+    first, model = _index(source, block, run.place), run.name
     test, between = found.test, block[0 if found.is_counted else first : found.end]
     if not found.is_counted:
         test, between = as_before(test, between)
-    if why := why_known_late(sources, test, between):
+    if why := why_known_late(sources, source, test, between):
         raise PatchRefused(f"no_sync is not tried: the condition of {source.path}:{found.line} {why}")
     is_last = found.is_last if ast.dump(test) == ast.dump(found.test) else ast.unparse(test)
     if why := use_of_gradients(sources, source, found, model):
@@ -136,7 +137,7 @@ def _edits(
     nullcontext, imported = edit.name_for(source, "contextlib.nullcontext")
     yield imported
     test, name = text, dotted_name(model)
-    if not (isinstance(model, ast.Name) and _is_wrapped(source, model)):
+    if not (isinstance(model, ast.Name) and is_wrapped(source, model)):
         wrapper, needed = edit.name_for(source, DDP)
         yield needed
         test = f"({test})" if isinstance(is_last, (ast.IfExp, ast.Lambda)) else test
@@ -155,61 +156,6 @@ def _is_made_each_time(source: Source, statement: ast.stmt, backward: Sequence[a
     branches = (statement.body, statement.orelse) if isinstance(statement, ast.If) else ()
     return bool(branches) and all(
         any(_is_made_each_time(source, each, backward) for each in branch) for branch in branches
-    )
-
-
-def _name_of_model(sources: Sequence[Source], source: Source, block: Sequence[ast.stmt]) -> ast.expr | None:
-    """The name under which the statements first run the model: one that surely is wrapped, else one of the name of such a model.
-
-    It is called, or given to a function of the project, which `use_of_gradients` looks at.
-    """
-    calls = [call for statement in block for call in ast.walk(statement) if isinstance(call, ast.Call)]
-    own = {function.name for each in sources for function in each.nodes(ast.FunctionDef)}
-    given = [
-        each
-        for call in calls
-        if last_name(call.func) in own
-        for each in (*call.args, *(k.value for k in call.keywords))
-    ]
-    named = [each for each in (*(call.func for call in calls), *given) if dotted_name(each)]
-    wrapped: list[ast.expr] = [name for name in named if isinstance(name, ast.Name) and _is_wrapped(source, name)]
-    if not wrapped:
-        names = _names_of_wrapped(sources)
-        wrapped = [name for name in named if last_name(name) in names and not source.qualified_name(name)]
-    return min(wrapped, key=lambda name: (name.lineno, name.col_offset), default=None)
-
-
-def _names_of_wrapped(sources: Sequence[Source]) -> set[str]:
-    """Last names of what a wrapped model is assigned to, and the usual one."""
-    assigned = [source.parent(call) for source in sources for call in ddp_calls(source)]
-    targets = [target for each in assigned if isinstance(each, ast.Assign) for target in each.targets]
-    return ({last_name(target) for target in targets} - {""}) | {_USUAL_NAME}
-
-
-def _is_wrapped(source: Source, name: ast.Name, depth: int = _DEEPEST) -> bool:
-    """Whether a name is the wrapped model in any case: what is wrapped under a condition has no `no_sync` without it."""
-    scope = source.scope(name)
-    for wrapping in ddp_calls(source):
-        assigned = source.parent(wrapping)
-        if (
-            isinstance(assigned, ast.Assign)
-            and any(isinstance(target, ast.Name) and target.id == name.id for target in assigned.targets)
-            and source.scope(assigned) in (scope, source.tree)
-            and (source.scope(assigned) is scope or name.id not in source.bound_in(scope))
-            and not any(
-                isinstance(each, (ast.If, ast.Try)) and not is_main_guard(each) for each in source.ancestors(assigned)
-            )
-        ):
-            return True
-    bindings = source.lookup(name)
-    if not (depth and len(bindings) == 1 and isinstance(bindings[0], ast.arg) and isinstance(scope, FUNCTIONS)):
-        return False
-    calls = callers(source, scope)
-    given = [value for call in calls for parameter, value in arguments_of(call, scope) if parameter == bindings[0].arg]
-    return (
-        bool(given)
-        and len(given) == len(calls)
-        and all(isinstance(value, ast.Name) and _is_wrapped(source, value, depth - 1) for value in given)
     )
 
 

@@ -1,7 +1,8 @@
 """An optimizer that steps behind some passes only, in other words than `if (i + 1) % n == 0: optimizer.step()`.
 
-In the `else` of a question, behind `if (i + 1) % n: continue`, under a name that was set to the answer, and by a counter that
-starts anew. Each is read as a condition under which the step follows the pass of the same turn.
+In the `else` of a question, behind `if (i + 1) % n: continue`, under a name that was set to the answer, by a counter that starts
+anew, and by what was counted since the last step (`i - last >= n`). Each is read as a condition under which the step follows the
+pass of the same turn.
 """
 
 from __future__ import annotations
@@ -43,8 +44,9 @@ def rare_steps(source: Source) -> Iterator[RareStep]:
 def step_not_told(source: Source) -> int:
     """The line of a step that follows some passes only, where nothing above tells which; 0 for none."""
     for loop, passes, steps in passes_and_steps(source):
-        for condition, test, _ in _conditions(source, steps, loop):
-            if _passes_before(source, passes, condition) and _seems_counted(test, loop):
+        for condition, test, behind in _conditions(source, steps, loop):
+            is_counted = _seems_counted(test, loop) or is_since_last(test, behind)
+            if is_counted and _passes_before(source, passes, condition):
                 return condition.lineno
     return 0
 
@@ -95,7 +97,8 @@ def _question(
     last = max(index for index in range(place) if any(_lies_in(source, call, [block[index]]) for call in passes))
     flags = _flags(block[:place], test)
     asked = _put(flags, block, test)
-    if isinstance(asked, (ast.IfExp, ast.Lambda)) or not (_is_rare(asked) or _starts_anew(test, behind)):
+    counts = is_rare(asked) or _starts_anew(test, behind) or is_since_last(test, behind)
+    if isinstance(asked, (ast.IfExp, ast.Lambda)) or not counts:
         return None
     if all(index < last for index in flags.values()):
         return place, test
@@ -132,7 +135,7 @@ class _Put(ast.NodeTransformer):
         return copy.deepcopy(self._values.get(node.id, node))
 
 
-def _is_rare(test: ast.expr) -> bool:
+def is_rare(test: ast.expr) -> bool:
     return _has_remainder(test) and rare_when(test) is True
 
 
@@ -157,6 +160,23 @@ def _starts_anew(test: ast.expr, behind: _Block) -> bool:
     )
 
 
+def is_since_last(test: ast.expr, behind: _Block) -> bool:
+    """Whether a question is `i - last >= n`, and `last` is set to `i` where it holds."""
+    if not (isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], (ast.Eq, ast.GtE))):
+        return False
+    since = test.left
+    return (
+        isinstance(since, ast.BinOp)
+        and isinstance(since.op, ast.Sub)
+        and any(
+            isinstance(each, ast.Assign)
+            and ast.unparse(each.value) == ast.unparse(since.left)
+            and any(ast.unparse(target) == ast.unparse(since.right) for target in each.targets)
+            for each in behind
+        )
+    )
+
+
 def _seems_counted(test: ast.expr, loop: Loop) -> bool:
     """Whether a question, or what its loop sets a name in it to, has a remainder, or compares what the loop counts up."""
     names = _names(test)
@@ -173,7 +193,7 @@ def _seems_counted(test: ast.expr, loop: Loop) -> bool:
         elif target.id in names:
             asked.append(node.value)
     compared = (_names(node) for each in asked for node in ast.walk(each) if isinstance(node, ast.Compare))
-    return any(map(_is_rare, asked)) or any(counted & each for each in compared)
+    return any(map(is_rare, asked)) or any(counted & each for each in compared)
 
 
 def _names(node: ast.AST) -> set[str]:

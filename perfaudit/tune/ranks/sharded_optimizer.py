@@ -11,6 +11,7 @@ from perfaudit.static.source import Source
 from perfaudit.static.understanding.losses import arguments_of
 from perfaudit.static.understanding.names import last_name
 from perfaudit.tune.ranks.ddp_call import the_call
+from perfaudit.tune.ranks.options import is_of_options
 from perfaudit.tune.ranks.patches import PatchRefused, RankPatch, SeenRanks, patch
 from perfaudit.tune.ranks.project_functions import function_run, parameters_of
 
@@ -77,7 +78,56 @@ def _other_use(sources: Sequence[Source], source: Source, call: ast.Call) -> str
                 if not (parameter := _parameter(sources, each, node)):
                     return f"{each.path}:{node.lineno}"
                 names.add(parameter)
-    return ""
+    owner = source.enclosing(call, ast.ClassDef) if isinstance(target, ast.Attribute) else None
+    return next(
+        (f"{each.path}:{node.lineno}" for each in sources for node in _uses_of_all(sources, each, owner)),
+        "",
+    )
+
+
+def _uses_of_all(sources: Sequence[Source], source: Source, owner: ast.ClassDef | None) -> Iterator[ast.expr]:
+    """Where all names of a file, or all of the object with the optimizer, are had: `globals()`, `vars(self)`, `save(self)`.
+
+    owner: the class of that object, None where the optimizer is no attribute. Attributes of options are others.
+    """
+    for node in source.nodes(ast.Call):
+        name = node.func.id if isinstance(node.func, ast.Name) else ""
+        if name in ("globals", "locals") or (name == "vars" and not node.args):
+            if not _picks_a_class(source, node):
+                yield node
+        elif name == "vars" and owner is not None and not is_of_options(sources, node.args[0]):
+            yield node
+    if owner is None:
+        return
+    for attribute in source.nodes(ast.Attribute):
+        is_other = last_name(attribute.value) == "self" and source.enclosing(attribute, ast.ClassDef) is not owner
+        if attribute.attr == "__dict__" and not is_other and not is_of_options(sources, attribute.value):
+            yield attribute
+    objects = {
+        last_name(target)
+        for each in sources
+        for node in each.nodes(ast.Assign)
+        if isinstance(node.value, ast.Call) and last_name(node.value.func) == owner.name
+        for target in node.targets
+    } - {""}
+    for loaded in source.nodes(ast.Name):
+        is_own = loaded.id == "self" and source.enclosing(loaded, ast.ClassDef) is owner
+        if (is_own or loaded.id in objects) and _hands_on(source.parent(loaded)):
+            yield loaded
+
+
+def _hands_on(parent: ast.AST | None) -> bool:
+    """Whether what stands right below this is handed to somebody."""
+    if isinstance(parent, ast.Call):
+        return last_name(parent.func) not in ("super", "isinstance", "hasattr", "print")
+    return isinstance(parent, (ast.keyword, ast.Dict))
+
+
+def _picks_a_class(source: Source, names: ast.Call) -> bool:
+    """Whether all names are had to call one of them, or to ask for one: `globals()[args.model](...)`, `"x" in globals()`."""
+    item = source.parent(names)
+    called = source.parent(item) if isinstance(item, ast.Subscript) else None
+    return isinstance(item, ast.Compare) or (isinstance(called, ast.Call) and called.func is item)
 
 
 def _only_steps(source: Source, node: ast.expr) -> bool:

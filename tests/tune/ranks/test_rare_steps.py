@@ -49,6 +49,7 @@ FLAG = "    last = (i + 1) % 4 == 0\n"
 WITH_FLAG = f"    if last:\n{STEP}"
 ELSE = f"    if (i + 1) % 4 != 0:\n        print(i)\n    else:\n{STEP}"
 CONTINUE = "    if (i + 1) % 4:\n        continue\n    optimizer.step()\n    optimizer.zero_grad()\n"
+SINCE = f"    if i - count >= 4:\n{STEP}        count = i\n"
 ANEW = f"    count += 1\n    if count == 4:\n{STEP}        count = 0\n"
 
 
@@ -67,6 +68,8 @@ ANEW = f"    count += 1\n    if count == 4:\n{STEP}        count = 0\n"
         (PASS + CONTINUE + "    for each_optimizer in some:\n        each_optimizer.step()\n", "not (i + 1) % 4"),
         (PASS + ANEW, "count + 1 == 4"),
         (PASS + ANEW.replace("==", ">="), "count + 1 >= 4"),
+        (PASS + SINCE, "i - count >= 4"),
+        ("    n = i + 9 * epoch\n" + PASS + SINCE.replace("if i", "if n").replace("= i", "= n"), "n - count >= 4"),
     ],
 )  # fmt: skip
 def test_the_patch_asks_in_front_of_the_pass_what_the_step_depends_on(loop: str, asked: str) -> None:
@@ -100,6 +103,8 @@ LATE = "is known behind the pass only"
         (PASS + ANEW.replace("        count = 0\n", ""), NOT_TOLD),
         (PASS + ANEW.replace("count == 4", "count == 4 and ok"), NOT_TOLD),
         (PASS + ANEW.replace("        count = 0\n", "        count = 9\n"), NOT_TOLD),
+        (PASS + SINCE.replace("count = i", "count = 0"), ""),
+        (PASS + "    i = x.shape[0]\n" + SINCE, NOT_TOLD),
         # steps in each turn
         (PASS + ELSE + "    critic_optimizer.step()\n", ""),
         (PASS + CONTINUE.replace("continue", "print(i)"), ""),
