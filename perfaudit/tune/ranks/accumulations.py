@@ -22,7 +22,8 @@ class Accumulation:
     block: the statements among which the pass lies. end: the index in it of the first statement behind all passes, which runs
     after the last pass only. is_last: the condition under which a turn makes the last pass, as the text has it; test: the same as
     an expression. is_counted: the condition speaks of the turn as it begins, so that nothing in the turn may change its names.
-    steps: the statements behind the last pass in which the optimizer steps, and in which gradients may be read.
+    steps: the statements behind the last pass in which the optimizer steps, and in which gradients may be read. makes_steps: the
+    passes are calls that make the steps as well, see `told_scalers`.
     """
 
     passes: Sequence[ast.Call]
@@ -33,6 +34,7 @@ class Accumulation:
     line: int
     steps: Sequence[ast.stmt]
     is_counted: bool = False
+    makes_steps: bool = False
 
 
 def accumulations(source: Source) -> list[Accumulation]:

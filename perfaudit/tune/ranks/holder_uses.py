@@ -28,7 +28,7 @@ _LOOKS = {"print", "len", "isinstance", "hasattr", "id", "type", "super"}
 _GIVES_AS_IT_IS = {"enumerate", "zip", "list", "tuple", "iter", "next", "reversed"}  # what comes out is looked at
 # Other methods that may be called of who has a model or an optimizer; what gets the parameters is looked at by itself.
 _LEFT_ALONE = {*MODES, *_PARAMETERS, "forward", "generate", "state_dict", "save_pretrained", "scale", "get_scale"}
-_OF_SCHEDULE = {"step", "get_last_lr", "get_lr"}
+_OF_SCHEDULE = regex(r"^(step|get_)")
 # Methods of an optimizer or of a scaler, behind the loop, that step no weights; `step` is looked at by itself.
 _MAKES_NO_STEP = {*_LEFT_ALONE, "step", "update", "load_state_dict", "add_param_group", "consolidate_state_dict"}
 _LOGS = regex(r"^(log|print|info|debug|warn|write)")
@@ -94,7 +94,7 @@ class Uses(Holders):
         if not isinstance(called, ast.Attribute):
             return False
         is_schedule = not may_step(last_name(called.value).lower())
-        return called.attr in (_LEFT_ALONE | _OF_SCHEDULE if is_schedule else _LEFT_ALONE)
+        return called.attr in _LEFT_ALONE or (is_schedule and bool(_OF_SCHEDULE.search(called.attr)))
 
     def _only_computes(self, source: Source, call: ast.Call, names: set[str]) -> bool:
         """Whether a call runs a function of the project that calls the model it gets, and does nothing else with it.

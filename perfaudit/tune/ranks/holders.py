@@ -64,6 +64,7 @@ class Holders:
             node.attr for each in sources for node in each.nodes(ast.Attribute) if isinstance(node.ctx, ast.Store)
         }
         self._readers = self._all_readers()
+        self.quiet: Sequence[ast.AST] = ()  # calls that give nothing of what they get, see `told_scalers`
         self.owns = False  # whether the object of the loop's method has the model or the optimizer
         self._asked: list[int] = []  # functions that are being looked at, by id
         # By what is found, function, names, and how many functions are being looked at.
@@ -190,7 +191,7 @@ class Holders:
             return False
         children = _parts_given(node)
         if isinstance(node, ast.Call):
-            if is_super(node):
+            if is_super(node) or any(node is each for each in self.quiet):
                 return False
             if (run := self._run_with(source, node, names)) is not None:
                 return self._looks_into(self._gives_away, *run)

@@ -22,6 +22,7 @@ from perfaudit.tune.ranks.last_pass import as_before, why_known_late
 from perfaudit.tune.ranks.model_names import is_wrapped, run_of_model
 from perfaudit.tune.ranks.patches import PatchRefused, RankPatch, SeenRanks, patch
 from perfaudit.tune.ranks.rare_steps import step_not_told
+from perfaudit.tune.ranks.told_scalers import told_passes
 from perfaudit.tune.ranks.unsynced_passes import step_elsewhere, use_of_gradients
 
 _SWALLOWS = regex(r"suppress|raises")  # contexts behind which a program goes on after an error
@@ -38,7 +39,7 @@ def candidates(sources: Sequence[Source], ranks: SeenRanks) -> Iterator[RankPatc
         return
     is_found = False
     for source in sources:
-        found = accumulations(source)
+        found = [*accumulations(source), *told_passes(sources, source)]
         if len(found) == 1:
             if why := _why_not(sources, ranks):
                 raise PatchRefused(f"no_sync is not tried: {why}")
@@ -147,7 +148,7 @@ def _edits(
 
 def _is_made_each_time(source: Source, statement: ast.stmt, backward: Sequence[ast.Call]) -> bool:
     """Whether a statement makes one of these passes whenever it runs: by itself, under a `with`, in both branches of an `if`."""
-    if isinstance(statement, ast.Expr):
+    if isinstance(statement, (ast.Expr, ast.Assign)):
         return any(statement.value is call for call in backward)
     if isinstance(statement, ast.With):
         if any(_SWALLOWS.search(source.text_of(item.context_expr)) for item in statement.items):

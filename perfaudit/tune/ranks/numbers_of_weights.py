@@ -11,6 +11,7 @@ COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _REDUCES = {"sum", "any", "all"}  # of a comprehension, which is looked at by itself
 _COMPUTES = {"norm", "abs", "pow", "square", "sum", "mean", "numel"}  # methods of a weight that give something else
 _GIVES_NUMBERS = {"int", "float", "str", "bool", "len", "isinstance", "hasattr", "id", "type", "repr"}  # of Python
+_OF_GROUPS = {"lr", "initial_lr", "lr_scale", "weight_decay", "momentum", "betas"}  # numbers of an optimizer's groups
 _MAKES_NUMBERS = {"item", "numel", "tolist", "size", "dim"}  # methods of a tensor
 
 
@@ -19,6 +20,8 @@ def is_number(node: ast.AST) -> bool:
     if isinstance(node, ast.Call):
         name = last_name(node.func)
         return name in (_GIVES_NUMBERS if isinstance(node.func, ast.Name) else _MAKES_NUMBERS)
+    if isinstance(node, ast.Subscript):
+        return isinstance(node.slice, ast.Constant) and node.slice.value in _OF_GROUPS
     is_answer = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
     return is_answer or isinstance(node, (ast.Compare, ast.JoinedStr))
 

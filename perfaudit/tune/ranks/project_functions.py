@@ -1,9 +1,9 @@
-"""Which function of a project a call runs, of its own file or of another one from which it is imported."""
+"""Which function or class of a project a call means, of its own file or of another one from which it is imported."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.called_functions import called_function
@@ -13,16 +13,30 @@ def function_run(sources: Sequence[Source], source: Source, call: ast.Call) -> t
     """The function, with its file; None where the text does not say, as of a method of an object that is made elsewhere."""
     if (own := called_function(source, call)) is not None:
         return source, own
-    module, _, name = (source.qualified_name(call.func) or "").lstrip(".").rpartition(".")
-    file = f"/{module.replace('.', '/')}"
+    found = [(each, node) for each, node in _imported(sources, source, call) if isinstance(node, FUNCTIONS)]
+    return found[0] if len(found) == 1 else None
+
+
+def class_made(sources: Sequence[Source], source: Source, call: ast.Call) -> ast.ClassDef | None:
+    """The class of which a call makes an object; None where it is none of the project's, or the text does not say."""
+    bound = source.lookup(call.func) if isinstance(call.func, ast.Name) else []
     found = [
-        (each, function)
-        for each in sources
-        if module and f"/{each.path}".endswith((f"{file}.py", f"{file}/__init__.py"))
-        for function in each.tree.body
-        if isinstance(function, FUNCTIONS) and function.name == name
+        node
+        for node in (*bound, *(node for _, node in _imported(sources, source, call)))
+        if isinstance(node, ast.ClassDef)
     ]
     return found[0] if len(found) == 1 else None
+
+
+def _imported(sources: Sequence[Source], source: Source, call: ast.Call) -> Iterator[tuple[Source, ast.stmt]]:
+    """What files of the project have at their top level under the name that is called, where it is imported from them."""
+    module, _, name = (source.qualified_name(call.func) or "").lstrip(".").rpartition(".")
+    file = f"/{module.replace('.', '/')}"
+    for each in sources:
+        if module and f"/{each.path}".endswith((f"{file}.py", f"{file}/__init__.py")):
+            for node in each.tree.body:
+                if isinstance(node, (*FUNCTIONS, ast.ClassDef)) and node.name == name:
+                    yield each, node
 
 
 def parameters_of(function: Function) -> set[str]:

@@ -76,12 +76,13 @@ def use_of_gradients(sources: Sequence[Source], source: Source, found: Accumulat
         if place := next((f"{each.path}" for each in sources if each.mentions(hook)), ""):
             return f"{place} says {hook}, which sees the gradients of each pass"
     loops = [each for each in source.ancestors(found.passes[0]) if isinstance(each, LOOPS)]
-    under = ids_below(found.steps)
+    under = ids_below([*found.steps, *(call for call in found.passes if found.makes_steps)])
     if reader := next((each for loop in loops for each in _readers(loop.body, under)), None):
         return f"gradients are looked at in each pass, or behind the last one, by {source.path}:{reader.lineno}"
     program = Uses(sources, source, found.passes[0])
     if place := program.hook_that_reads():
         return f"the hook of {place} reads gradients in each pass"
+    program.quiet = found.passes if found.makes_steps else ()
     program.owns = dotted_name(model).startswith("self.") or _is_stepped_of_self(found.steps)
     holders = program.holders(last_name(model), _optimizers(found.steps))
     inside = [node for statement in loops[0].body for node in ast.walk(statement) if id(node) not in under]

@@ -97,6 +97,53 @@ for i in range(20):
         optimizer.step()
         optimizer.zero_grad()
 """
+# Passes since the last step, one call that makes pass and step, and a method that runs the model beside a loop with own passes.
+SINCE = """
+last = -1
+for i in range(19):
+    loss = model(torch.randn(3, 4)).square().mean() / 4
+    loss.backward()
+    if i - last >= 4:
+        optimizer.step()
+        optimizer.zero_grad()
+        last = i
+"""
+TOLD = """
+class Scaler:
+    def __call__(self, loss, optimizer, update=True):
+        loss.backward()
+        if update:
+            optimizer.step()
+            optimizer.zero_grad()
+loss_scaler = Scaler()
+for i in range(18):
+    loss = model(torch.randn(3, 4)).square().mean() / 4
+    loss_scaler(loss, optimizer, update=(i + 1) % 4 == 0)
+"""
+OBJECT = """
+class Trainer:
+    def __init__(self, model, optimizer):
+        self.model, self.optimizer, self.steps = model, optimizer, 0
+    def loss(self):
+        return self.model(torch.randn(3, 4)).square().mean() / 4
+    def fit(self):
+        for i in range(18):
+            loss = self.loss()
+            loss.backward()
+            self.steps += 1
+            if self.steps % 4 == 0:
+                self.optimizer.step()
+                self.optimizer.zero_grad()
+    def finish(self):
+        for i in range(3):
+            self.optimizer.zero_grad()
+            loss = self.loss()
+            loss.backward()
+            self.optimizer.step()
+trainer = Trainer(model, optimizer)
+trainer.fit()
+trainer.finish()
+"""
 WRONG = 1e-3  # of a weight: float32 sums in another order are 1e-7 off
 
 
@@ -120,7 +167,7 @@ def patched(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch, **seen: An
     return next((each.text for each in found if each.key == "no_sync=True"), "")
 
 
-@pytest.mark.parametrize("loop", [CONDITION, COUNTED, SHALLOW_LAST, FLAG, ANEW])
+@pytest.mark.parametrize("loop", [CONDITION, COUNTED, SHALLOW_LAST, FLAG, ANEW, SINCE, TOLD, OBJECT])
 def test_two_ranks_learn_the_same(loop: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = START + loop + END
     if loop is SHALLOW_LAST:
