@@ -16,8 +16,8 @@ ASSIGNS = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr, ast.Expr)
 _LISTS = (ast.List, ast.Tuple, ast.Name, ast.Call, ast.ListComp, ast.GeneratorExp)  # what a list grows by
 # Methods that keep nothing of what they get.
 _KEEPS_NOTHING = regex(
-    r"^(info|debug|warn\w*|error|log|log_\w+|print\w*|write\w*|watch|save\w*|load\w*|restore\w*|resume\w*|train\w*|fit\w*"
-    r"|eval\w*|valid\w*|test\w*|step|add_\w+|broadcast\w*|zero_\w+)$"
+    r"^(info|debug|warn\w*|error|log|log_\w+|print\w*|write\w*|watch|save\w*|load\w*|restore\w*|resume\w*|train|fit|evaluate|eval"
+    r"|validate|test|step|add_(graph|scalars?|text|images?|histogram|param_group)|broadcast\w*|zero_\w+)$"
 )
 
 

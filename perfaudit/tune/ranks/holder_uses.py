@@ -58,7 +58,7 @@ class Uses(Holders):
                 )
                 if name in self._readers and not is_mode:
                     return f"`{source.brief(node.func)}` of {source.path}:{node.lineno} looks at gradients in each pass"
-                if self._is_unseen_method(source, node.func):
+                if self._is_unseen_method(source, node.func) and not self._is_model(source, node.func, names):
                     what = source.brief(node.func)
                     return (
                         f"`{what}` of {source.path}:{node.lineno} is of no file of the project, and runs in each pass"
@@ -133,13 +133,14 @@ class Uses(Holders):
         return self._functions.get(last_name(call.func), []) if self._is_own_method(source, call.func) else []
 
     def _is_own_method(self, source: Source, called: ast.expr) -> bool:
-        """Whether this is `self.run` or `super().run` in the class with the loop, that has the model or the optimizer."""
+        """Whether this is `self.run`, `super().run` or `state.run` of the object that has the model or the optimizer."""
         if not isinstance(called, ast.Attribute):
             return False
-        owner = called.value
-        return (is_super(owner) or (isinstance(owner, ast.Name) and owner.id == "self")) and self._is_of_loop(
-            source, owner
-        )
+        if is_super(called.value):
+            return (
+                "self" in self.owners and source is self._own and source.enclosing(called, ast.ClassDef) is self._class
+            )
+        return self._is_of_loop(source, called.value)
 
     def _is_unseen_method(self, source: Source, called: ast.expr) -> bool:
         """Whether this is a method of the loop's own object that no file of the project has: one of a library's class."""
@@ -147,7 +148,7 @@ class Uses(Holders):
         return (
             self._is_own_method(source, called)
             and name not in self._named
-            and not (name in _LEFT_ALONE or _LOGS.search(name))
+            and not (name in _LEFT_ALONE or (_LOGS.search(name) and "grad" not in name))
             and name not in self._attributes
         )
 

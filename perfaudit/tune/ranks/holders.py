@@ -48,7 +48,7 @@ class Holders:
         around = {id(each) for each in source.ancestors(inside)}
         self._around = around
         self._class = source.enclosing(inside, ast.ClassDef)
-        scope = source.enclosing(inside, *FUNCTIONS)
+        self._scope = scope = source.enclosing(inside, *FUNCTIONS)
         # The function with the loop, what it gets where it is called, and all calls of functions of the project.
         self._given = list(_given_to(sources, scope)) if isinstance(scope, FUNCTIONS) else []
         self._functions: dict[str, list[tuple[Source, Function]]] = {}
@@ -65,7 +65,9 @@ class Holders:
         }
         self._readers = self._all_readers()
         self.quiet: Sequence[ast.AST] = ()  # calls that give nothing of what they get, see `told_scalers`
-        self.owns = False  # whether the object of the loop's method has the model or the optimizer
+        self.owners = frozenset[
+            str
+        ]()  # names of objects that have the model or the optimizer in the function of the loop
         self._asked: list[int] = []  # functions that are being looked at, by id
         # By what is found, function, names, and how many functions are being looked at.
         self._known: dict[tuple[str, int, frozenset[str], int], bool] = {}
@@ -104,7 +106,7 @@ class Holders:
         names = self._with_assigned(models | {f"{name}()" for name in models} | others, assigned)
         while more := self._kept_by_functions(names) - names:
             names = self._with_assigned(names | more, assigned)
-        return names
+        return names - self.owners  # of which the attributes are looked at one by one
 
     def _seen_from_loop(self, source: Source) -> Iterator[ast.AST]:
         """Assignments whose names the file of the loop may use.
@@ -180,8 +182,8 @@ class Holders:
         """
         if (isinstance(node, ast.Attribute) and node.attr in _FACTS) or is_number(node):
             return False
-        if isinstance(node, ast.Name) and node.id == "self":  # who has the model, where it is handed on as a whole
-            return self._class is not None and self._is_of_loop(source, node)
+        if isinstance(node, ast.Name) and self._is_of_loop(source, node):  # it is handed on as a whole
+            return True
         if isinstance(node, (ast.Name, ast.Attribute)) and (parts := dotted_name(node)):
             root, *attributes = parts.split(".")
             return root in names or any(f".{each}" in names for each in attributes)
@@ -200,15 +202,26 @@ class Holders:
             gives = (
                 method is not None and method.attr not in _GIVES_NUMBERS and not self._is_model(source, method, names)
             )
-            if method is not None and (gives or not dotted_name(method.value)) and dotted_name(method.value) != "self":
+            if (
+                method is not None
+                and (gives or not dotted_name(method.value))
+                and dotted_name(method.value) not in self.owners
+            ):
                 return self._holds(source, method.value, names) or any(
                     self._holds(source, child, names) for child in children
                 )
         return any(self._holds(source, child, names) for child in children)
 
     def _is_of_loop(self, source: Source, node: ast.AST) -> bool:
-        """Whether a `self` is the object whose method has the loop, and that has the model or the optimizer."""
-        return self.owns and source is self._own and source.enclosing(node, ast.ClassDef) is self._class
+        """Whether a name is that of the object that has the model or the optimizer as an attribute in the function of the loop.
+
+        Of `self` in other methods of its class, too.
+        """
+        if not (isinstance(node, ast.Name) and node.id in self.owners and source is self._own):
+            return False
+        if node.id == "self":
+            return source.enclosing(node, ast.ClassDef) is self._class
+        return source.enclosing(node, *FUNCTIONS) is self._scope
 
     def _run_with(self, source: Source, call: ast.Call, names: set[str]) -> tuple[Source, Function, set[str]] | None:
         """The function of the project that a call runs with some of what these names hold, and the names of that in it.
@@ -266,7 +279,7 @@ def _parts_given(node: ast.AST) -> Iterator[ast.AST]:
     if isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
         return iter([] if is_number(node.elt) else [node.elt, *(each.iter for each in node.generators)])
     if isinstance(node, ast.BinOp) and isinstance(node.op, _COMPUTES):
-        return iter([])
+        return iter([each for each in (node.left, node.right) if isinstance(each, (ast.List, ast.Tuple))])
     return ast.iter_child_nodes(node)
 
 

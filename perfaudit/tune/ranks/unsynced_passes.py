@@ -83,7 +83,7 @@ def use_of_gradients(sources: Sequence[Source], source: Source, found: Accumulat
     if place := program.hook_that_reads():
         return f"the hook of {place} reads gradients in each pass"
     program.quiet = found.passes if found.makes_steps else ()
-    program.owns = dotted_name(model).startswith("self.") or _is_stepped_of_self(found.steps)
+    program.owners = frozenset(_owners(source, [model, *_stepped(found.steps)]))
     holders = program.holders(last_name(model), _optimizers(found.steps))
     inside = [node for statement in loops[0].body for node in ast.walk(statement) if id(node) not in under]
     if why := program.use_in(source, inside, holders):
@@ -102,19 +102,19 @@ def _readers(statements: Iterable[ast.stmt], left_out: set[int]) -> Iterator[ast
 
 def _optimizers(steps: Sequence[ast.stmt]) -> set[str]:
     """Names of what steps in these statements, and of what is stepped by a scaler."""
-    found = set()
+    return {last_name(each) for each in _stepped(steps)} - {""}
+
+
+def _stepped(steps: Sequence[ast.stmt]) -> Iterator[ast.expr]:
+    """What steps in these statements, and what is stepped by a scaler."""
     for node in (node for statement in steps for node in ast.walk(statement)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "step":
-            found |= {last_name(node.func.value), *map(last_name, node.args)}
-    return found - {""}
+            yield from (node.func.value, *node.args)
 
 
-def _is_stepped_of_self(steps: Sequence[ast.stmt]) -> bool:
-    """Whether the object with the loop has the optimizer: `self.optimizer.step()`."""
-    calls = (node for statement in steps for node in ast.walk(statement) if isinstance(node, ast.Call))
-    return any(
-        isinstance(call.func, ast.Attribute)
-        and call.func.attr == "step"
-        and any(dotted_name(each).startswith("self.") for each in (call.func.value, *call.args))
-        for call in calls
-    )
+def _owners(source: Source, nodes: Iterable[ast.expr]) -> Iterator[str]:
+    """Names of objects of which these are attributes: `self` of `self.model`, `state` of `state.optimizer`; of no module."""
+    for node in nodes:
+        root, _, rest = dotted_name(node).partition(".")
+        if rest and source.qualified_name(node) is None:
+            yield root

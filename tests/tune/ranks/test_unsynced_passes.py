@@ -86,6 +86,8 @@ def test_gradients_of_the_model_by_its_name_before_it_was_wrapped_must_be_left_a
             True,
         ),  # by hooks, before anything is summed
         ("log.info(loss)", "log.info(model)\n", True),
+        ("hooks.run()", "hooks.add_model(model)\n", False),
+        ("shrink(two)", "two = [model] * 2\n", False),
         ("writer.add_scalar('loss', loss)", "writer.add_graph(model, x)\n", True),
         ("apply()", "def attach(n):\n    box.n = n\ndef apply():\n    shrink(box.n)\nattach(model)\n", False),
         ("apply()", "def attach(n):\n    global N\n    N = n\ndef apply():\n    shrink(N)\nattach(model)\n", False),
@@ -304,6 +306,7 @@ class Trainer(Base):
         ("fire('end', trainer=self)", False),
         ("self.calls.end()", False),
         ("self.log('loss', loss)", True),
+        ("self.log_gradients()", False),
         ("self.meter.update(loss)", True),
         ("z = self.loss(y, x)", True),
         ("super(Trainer, self).train()", True),
@@ -387,4 +390,21 @@ for x in held_out:
 )
 def test_a_step_with_a_pass_of_its_own_has_no_other_gradients(old: str, new: str, is_tried: bool) -> None:
     found = choice(ACCUMULATING + OWN_PASS.replace(old, new))
+    assert (of(found, "no_sync=True") is not None) == is_tried, found.left
+
+
+@pytest.mark.parametrize(
+    ("behind", "is_tried"),
+    [
+        ("state.after_pass()", False),
+        ("record(state)", False),
+        ("state.log(loss)", True),
+        ("state.meter.update(loss)", True),
+    ],
+)
+def test_an_object_that_has_the_model_need_not_be_called_self(behind: str, is_tried: bool) -> None:
+    start, loop = ACCUMULATING.split("for i, x", 1)
+    body = f"for i, x{loop}".replace("model(", "state.model(").replace("optimizer.", "state.optimizer.")
+    body = "".join(f"    {line}\n" for line in body.replace(BACKWARD, f"{BACKWARD}    {behind}\n").splitlines())
+    found = choice(f"{start}def train(state, loader):\n{body}train(State(model, optimizer), loader)\n")
     assert (of(found, "no_sync=True") is not None) == is_tried, found.left
