@@ -13,7 +13,7 @@ def function_run(sources: Sequence[Source], source: Source, call: ast.Call) -> t
     """The function, with its file; None where the text does not say, as of a method of an object that is made elsewhere."""
     if (own := called_function(source, call)) is not None:
         return source, own
-    found = [(each, node) for each, node in _imported(sources, source, call) if isinstance(node, FUNCTIONS)]
+    found = [(each, node) for each, node in _imported_nodes(sources, source, call) if isinstance(node, FUNCTIONS)]
     return found[0] if len(found) == 1 else None
 
 
@@ -22,13 +22,13 @@ def class_made(sources: Sequence[Source], source: Source, call: ast.Call) -> ast
     bound = source.lookup(call.func) if isinstance(call.func, ast.Name) else []
     found = [
         node
-        for node in (*bound, *(node for _, node in _imported(sources, source, call)))
+        for node in (*bound, *(node for _, node in _imported_nodes(sources, source, call)))
         if isinstance(node, ast.ClassDef)
     ]
     return found[0] if len(found) == 1 else None
 
 
-def _imported(sources: Sequence[Source], source: Source, call: ast.Call) -> Iterator[tuple[Source, ast.stmt]]:
+def _imported_nodes(sources: Sequence[Source], source: Source, call: ast.Call) -> Iterator[tuple[Source, ast.stmt]]:
     """What files of the project have at their top level under the name that is called, where it is imported from them."""
     module, _, name = (source.qualified_name(call.func) or "").lstrip(".").rpartition(".")
     file = f"/{module.replace('.', '/')}"

@@ -83,7 +83,7 @@ def use_of_gradients(sources: Sequence[Source], source: Source, found: Accumulat
     if place := program.hook_that_reads():
         return f"the hook of {place} reads gradients in each pass"
     program.quiet = found.passes if found.makes_steps else ()
-    program.owners = frozenset(_owners(source, [model, *_stepped(found.steps)]))
+    program.owners = frozenset(_owners(source, [model, *_owners_of_steps(found.steps)]))
     holders = program.holders(last_name(model), _optimizers(found.steps))
     inside = [node for statement in loops[0].body for node in ast.walk(statement) if id(node) not in under]
     if why := program.use_in(source, inside, holders):
@@ -102,10 +102,10 @@ def _readers(statements: Iterable[ast.stmt], left_out: set[int]) -> Iterator[ast
 
 def _optimizers(steps: Sequence[ast.stmt]) -> set[str]:
     """Names of what steps in these statements, and of what is stepped by a scaler."""
-    return {last_name(each) for each in _stepped(steps)} - {""}
+    return {last_name(each) for each in _owners_of_steps(steps)} - {""}
 
 
-def _stepped(steps: Sequence[ast.stmt]) -> Iterator[ast.expr]:
+def _owners_of_steps(steps: Sequence[ast.stmt]) -> Iterator[ast.expr]:
     """What steps in these statements, and what is stepped by a scaler."""
     for node in (node for statement in steps for node in ast.walk(statement)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "step":
