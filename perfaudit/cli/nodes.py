@@ -25,8 +25,9 @@ _WORDS = {"ray": "Ray", "slurm": "submitit, which speaks to Slurm"}
 def opener(on: str, like_here: bool = False) -> OpenNodes:
     """What opens the nodes that `--on` names.
 
-    Raises UserError for a name there is none of, and without the package; NothingMeasured where there is no cluster, so that
-    nobody waits for what is measured before the nodes are needed. like_here: nodes of the kind that this machine is.
+    Raises UserError for a name there is none of, and without the package, or with one that is broken; NothingMeasured where
+    there is no cluster, so that nobody waits for what is measured before the nodes are needed. like_here: nodes of the kind that
+    this machine is.
     """
     from perfaudit.measure.elsewhere import no_nodes
 
@@ -39,6 +40,10 @@ def opener(on: str, like_here: bool = False) -> OpenNodes:
     from perfaudit.cluster import ray_nodes as ray
     from perfaudit.cluster import slurm
 
+    try:
+        {"ray": ray.load, "slurm": slurm.load}[on]()
+    except ImportError as error:  # there, and broken: it lacks a package of its own, or was built for another Python
+        raise UserError(f"--on {on} needs {_WORDS[on]}, and {CLUSTERS[on]} cannot be imported: {error}") from error
     {"ray": ray.ensure_reachable, "slurm": slurm.ensure_reachable}[on]()
 
     def open_nodes(like: dict[str, Any] | None) -> AbstractContextManager[Nodes | None]:  # Any: JSON

@@ -147,6 +147,15 @@ class RayNodes:
             self.ray.shutdown()
 
 
+def load() -> Any:  # the module, which has no types where it is not installed
+    """Ray, which prints nothing of its own from here on. Raises ImportError."""
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
+    import ray
+
+    return ray
+
+
 @contextlib.contextmanager
 def ray_nodes(place: UserPlace, say: Say, like: Kind | None = None) -> Iterator[RayNodes]:
     """Nodes of one kind of the cluster that Ray finds (RAY_ADDRESS, or one on this machine), else of a local one.
@@ -158,10 +167,7 @@ def ray_nodes(place: UserPlace, say: Say, like: Kind | None = None) -> Iterator[
         raise UserError(
             "--on ray needs Ray, which this Python lacks: pip install 'perfaudit[ray]', or '.[ray]' in a clone"
         )
-    for name, value in _QUIET.items():
-        os.environ.setdefault(name, value)
-    import ray
-
+    ray = load()
     is_ours = _connect(ray, say)
     nodes = None
     try:

@@ -238,6 +238,13 @@ def _errors_only(name: str) -> Iterator[None]:
         logger.setLevel(before)
 
 
+def load() -> Any:  # the module, which has no types where it is not installed
+    """submitit. Raises ImportError."""
+    import submitit
+
+    return submitit
+
+
 @contextlib.contextmanager
 def slurm_nodes(place: UserPlace, say: Say, like: Kind | None = None, cluster: str = "slurm") -> Iterator[SlurmNodes]:
     """Jobs of Slurm, each with a node for itself. Partition, account and the like are read by sbatch from SBATCH_* variables.
@@ -246,8 +253,7 @@ def slurm_nodes(place: UserPlace, say: Say, like: Kind | None = None, cluster: s
     """
     if cluster == "slurm":
         ensure_reachable()
-    import submitit
-
+    submitit = load()
     folder = Path(place.folder) / ".perfaudit" / f"slurm-{secrets.token_hex(4)}"
     executor = submitit.AutoExecutor(folder=str(folder / "%j"), cluster=cluster)
     executor.update_parameters(timeout_min=MINUTES, name="perfaudit")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -110,6 +111,19 @@ def test_a_name_that_is_none_and_a_package_that_is_missing(on: str, why: str, mo
 
     monkeypatch.setattr(nodes.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=why):
+        nodes.opener(on)
+
+
+@pytest.mark.parametrize(("on", "package"), [("ray", "ray"), ("slurm", "submitit")])
+def test_a_package_that_cannot_be_imported_is_told(
+    on: str, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from perfaudit.cli import nodes
+
+    (tmp_path / f"{package}.py").write_text("import a_module_that_is_not_there\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, package, raising=False)
+    with pytest.raises(UserError, match=f"{package} cannot be imported: No module named 'a_module_that_is_not_there'"):
         nodes.opener(on)
 
 
