@@ -120,13 +120,41 @@ class Uses(Holders):
 
     def _uses_in(self, source: Source, here: Source, function: Function, names: set[str]) -> bool:
         """Whether a function that gets nothing of it uses what is held under these names, as the file of its call has them."""
-        if id(function) in self._asked:
+        if id(function) in self._asked or not self._names_any(source, here, function, names):
             return False
         if len(self._asked) >= DEEPEST:
             return True
         known = self._names_in_file(source, here, names)
         taken = parameters_of(function)
         return self._looks_into(self._uses, here, function, known - taken - {f"{name}()" for name in taken})
+
+    def _names_any(self, source: Source, here: Source, function: Function, names: set[str]) -> bool:
+        """Whether a function, or one of a name that stands in it, has one of these names: a quick look before a thorough one."""
+        known = {here.path: self._names_in_file(source, here, names)}
+        wanted, seen = [(here, function)], set[int]()
+        while wanted:
+            file, each = wanted.pop()
+            if id(each) in seen:
+                continue
+            seen.add(id(each))
+            held = known.setdefault(file.path, self._names_in_file(source, file, names))
+            taken = parameters_of(each)
+            for node in ast.walk(each):
+                name = last_name(node)
+                if isinstance(node, ast.Name) and (name in held - taken or self._is_handed_on(file, node)):
+                    return True
+                if isinstance(node, ast.Attribute) and f".{name}" in held:
+                    return True
+                if isinstance(node, ast.Call) and (
+                    self._is_unseen_method(file, node.func) or self._library_with_model(file, node, names)
+                ):
+                    return True
+                wanted += self._functions.get(name, ())
+        return False
+
+    def _is_handed_on(self, source: Source, name: ast.Name) -> bool:
+        """Whether this is the object that has the model, and not as what an attribute is of."""
+        return self._is_of_loop(source, name) and not isinstance(source.parent(name), ast.Attribute)
 
     def _methods_of_loop(self, source: Source, call: ast.Call) -> list[tuple[Source, Function]]:
         """The methods that a call of the loop's own object may run, by their name: those of a class in another file."""

@@ -77,6 +77,7 @@ def test_gradients_of_the_model_by_its_name_before_it_was_wrapped_must_be_left_a
         # who got the model in a statement
         ("lib.clip(1)", "import lib\nlib.register(model)\n", False),
         ("clip(1)", "from lib import clip, register\nregister(model)\n", False),
+        ("run()", "import lib\nlib.register(model)\ndef run():\n    lib.clip(1)\n", False),
         ("lib.clip(1)", "import lib\nlib.start(1)\n", True),
         ("clip.apply()", "clip.attach(model)\n", False),
         ("clip.apply()", "clip.attach(to=optimizer)\n", False),
@@ -282,6 +283,7 @@ def test_what_steps_and_moves_no_weights_does_not_keep_gradients_summed_in_each_
     assert "model.no_sync():" in patched(choice(text), "no_sync=True")
 
 
+MOVED = "".join(f"def {a}(x):\n    return {b}(x)\n" for a, b in ("ab", "bc", "cd", ("d", "print"), ("moved", "a")))
 IN_TRAINER = """\
 class Trainer(Base):
     def __init__(self, model):
@@ -290,6 +292,12 @@ class Trainer(Base):
         self.calls, self.meter, self.loss = calls.Calls(self), Meter(), nn.MSELoss()
     def shown(self):
         lib.clip(self.model)
+    def behind(self):
+        self.unseen()
+    def telling(self):
+        fire(self)
+    def moving(self, x):
+        return moved(x)
     def fit(self, loader):
 """
 
@@ -301,6 +309,9 @@ class Trainer(Base):
         ("super().unseen()", False),
         ("self.of_base()", False),
         ("self.shown()", False),
+        ("self.behind()", False),
+        ("self.telling()", False),
+        ("x = self.moving(x)", True),
         ("self.quiet()", True),
         ("fire(self)", False),
         ("fire('end', trainer=self)", False),
@@ -320,7 +331,7 @@ def test_methods_of_the_object_with_the_model_are_looked_at_in_whichever_file(be
     body = "".join(f"        {line}\n" for line in ACCUMULATING.splitlines()[2:])
     body = body.replace("model(", "self.model(").replace("optimizer.", "self.optimizer.")
     body = body.replace("loss.backward()\n", f"loss.backward()\n            {behind}\n")
-    Path("train.py").write_text(f"{HEAD}import calls\nimport lib\nfrom base import Base\n{IN_TRAINER}{body}")
+    Path("train.py").write_text(f"{HEAD}import calls\nimport lib\nfrom base import Base\n{MOVED}{IN_TRAINER}{body}")
     found = candidates_of(["train.py", "base.py"], frozenset(CHANGES), SeenRanks())
     assert (of(found, "no_sync=True") is not None) == is_tried, found.left
 
