@@ -630,3 +630,109 @@ def test_a_trainer_that_is_handed_all_it_uses_is_of_torch_where_its_importer_is(
     neighbours = Project([tmp_path / "trainer.py", tmp_path / "main.py"]).seen_from(tmp_path / "trainer.py")
     source = Source("trainer.py", textwrap.dedent(code), neighbours)
     assert bool(list(run_checks(source, all_rules(), frozenset(["PA601"])))) == is_told
+
+
+@pytest.mark.parametrize(
+    ("step", "place"),
+    [
+        ("loss, parts = losses_of(batch)", "line 4"),
+        ("parts, loss = losses_of(batch)", ""),  # what is read is the other one, and may be a number
+        ("loss, parts = losses_of(batch)\n            loss = loss * 2", "line 4"),
+        ("pair = losses_of(batch)\n            loss = pair[0]", ""),
+    ],
+)
+def test_what_another_file_returns_for_the_backward_pass_is_on_the_device(
+    tmp_path: Path, step: str, place: str
+) -> None:
+    helpers = """\
+    def losses_of(batch):
+        real = score(batch)
+        loss = criterion(real)
+        return loss, {"real": loss.item()}
+    """
+    code = f"""
+        import torch
+        from helpers.misc import losses_of
+
+        for batch in loader:
+            {step}
+            loss.backward()
+            optimizer.step()
+    """
+    found = messages(tmp_path, f"{textwrap.dedent(code)}    model.to('cuda')\n", helpers)
+    assert [place in message for message in found] == ([True] if place else [])
+
+
+@pytest.mark.parametrize(
+    ("device", "number"),
+    [
+        ("x.to(options['device'])", 1),
+        ("x.to(options.device)", 1),
+        ("x.to('cpu')", 0),
+        ("x.to(torch.float64)", 0),
+    ],
+)
+def test_a_copy_to_the_host_beside_one_to_a_device_of_another_file(tmp_path: Path, device: str, number: int) -> None:
+    code = f"""
+        import torch
+        from helpers.misc import options
+
+        for x in loader:
+            loss = criterion(model({device}))
+            loss.backward()
+            optimizer.step()
+            total += loss.item()
+            shown = x.to("cpu")
+    """
+    helpers = "    options = {'device': 'cuda'}\n"
+    assert len(messages(tmp_path, textwrap.dedent(code), helpers)) == number
+
+
+MODELS = """
+    import torch
+    from base import Base
+
+    class Model(Base):
+        def feed(self, batch):
+            self.batch = batch.to(self.device)
+
+        def optimize_parameters(self):
+            loss = self.network(self.batch).mean()
+            loss.backward()
+            self.optimizer.step()
+            self.log["loss"] = loss.item()
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "loop", "is_told"),
+    [
+        ("optimize_parameters", "for batch in loader:\n    model.feed(batch)\n    model.optimize_parameters()", True),
+        ("optimize_parameters", "model.optimize_parameters()", False),
+        # Anything may have a `train()`.
+        ("train", "for batch in loader:\n    model.feed(batch)\n    model.train()", False),
+        (
+            "optimize_parameters",
+            "for n, batch in enumerate(loader):\n    model.optimize_parameters()\n    if n % 500 == 0:\n"
+            "        for x in held_out:\n            model.test(x)",
+            True,
+        ),
+        (
+            "optimize_parameters",
+            "for game in games:\n    for move in game:\n        keep(move)\n    model.optimize_parameters()",
+            False,
+        ),
+        ("optimize_parameters", "for batch in loader:\n    model.optimize_parameters(batch)", False),  # another one
+    ],
+)
+def test_a_whole_step_of_a_model_that_takes_nothing_and_is_placed_by_its_base(
+    tmp_path: Path, name: str, loop: str, is_told: bool
+) -> None:
+    steps = textwrap.dedent(MODELS).replace("optimize_parameters", name)
+    (tmp_path / "model.py").write_text(steps)
+    (tmp_path / "base.py").write_text("import torch\n\nclass Base:\n    device = torch.device('cuda')\n")
+    (tmp_path / "models.py").write_text("def make(options):\n    from model import Model\n    return Model(options)\n")
+    (tmp_path / "main.py").write_text(f"import torch\nfrom models import make\nmodel = make(options)\n{loop}\n")
+    neighbours = Project(sorted(tmp_path.glob("*.py"))).seen_from(tmp_path / "model.py")
+    found = list(run_checks(Source("model.py", steps, neighbours), all_rules(), frozenset(["PA601"])))
+    assert [f.location.line for f in found if f.location] == ([13] if is_told else [])

@@ -6,7 +6,7 @@ import ast
 
 from perfaudit.expressions import regex
 from perfaudit.static.source import Source
-from perfaudit.static.understanding.devices import changes_default_device, device_text, names_accelerator
+from perfaudit.static.understanding.devices import changes_default_device, names_accelerator, names_cpu
 from perfaudit.static.understanding.kinds import Kind, Value, all_arithmetic, whole
 from perfaudit.static.understanding.values import resolve
 
@@ -28,6 +28,7 @@ _CUDA_TYPE = regex(r"torch\.cuda\.\w+Tensor$")
 _HOST_TORCH = {"torch.is_tensor", "torch.numel", "torch.save", "torch.from_numpy", "torch.is_floating_point"}
 _GRAD_NORMS = {"torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad_norm", "torch.nn.utils.get_total_norm"}
 _PARAMETERS = {"parameters", "named_parameters"}
+_COMPARES = {"eq", "ne", "lt", "le", "gt", "ge", "eq_", "sub", "mul", "div"}  # what only a tensor does to another one
 _WRAPPERS = {"torch.autograd.Variable", "torch.nn.Parameter"}
 _TENSOR_FUNCTION = regex(r"^torch\.([a-z_0-9]+|(nn\.functional|linalg|special|fft)\.[a-z_0-9]+|autograd\.grad)$")
 
@@ -82,6 +83,8 @@ def of_method(source: Source, call: ast.Call, func: ast.Attribute, receiver: Kin
         return _kind_after_move(source, call, receiver)
     if func.attr == "type" and any(makes_cuda_tensors(source, argument) for argument in call.args):
         return Kind.TENSOR
+    if receiver is Kind.MAYBE and given is Kind.TENSOR and func.attr in _COMPARES:
+        return Kind.TENSOR
     if receiver >= Kind.MAYBE:
         return receiver
     if func.attr in _PARAMETERS:  # of what is trained on the device
@@ -96,14 +99,6 @@ def _kind_after_move(source: Source, call: ast.Call, receiver: Kind) -> Kind:
     if any(names_accelerator(source, target) for target in targets):
         return Kind.TENSOR
     return receiver
-
-
-def names_cpu(source: Source, node: ast.expr) -> bool:
-    """Whether an expression is provably the host as a device: "cpu", `torch.device("cpu")`, a name bound once to it."""
-    value = resolve(source, node)
-    if isinstance(value, ast.Call) and source.qualified_name(value.func) == "torch.device" and value.args:
-        value = value.args[0]
-    return device_text(value) == "cpu"
 
 
 def makes_cuda_tensors(source: Source, node: ast.expr) -> bool:

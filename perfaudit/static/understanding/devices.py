@@ -10,6 +10,7 @@ from perfaudit.expressions import regex
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.called_functions import assigned_once
 from perfaudit.static.understanding.names import last_name
+from perfaudit.static.understanding.values import resolve
 
 _ACCELERATOR = regex(r"^((cuda|mps|xpu|npu|hpu)(:\d*)?|nccl)$")
 _DEVICE_TEXT = regex(r"^(cuda|mps|xpu|npu|hpu|xla|cpu)(:|$)")
@@ -41,6 +42,14 @@ def uses_accelerator(source: Source) -> bool:
         return True
     copies = (k.value for call in source.nodes(ast.Call) for k in call.keywords if k.arg == "device_ids")
     return any(not isinstance(value, ast.Constant) for value in copies)  # some other `DataParallel`
+
+
+def names_cpu(source: Source, node: ast.expr) -> bool:
+    """Whether an expression is provably the host as a device: "cpu", `torch.device("cpu")`, a name bound once to it."""
+    value = resolve(source, node)
+    if isinstance(value, ast.Call) and source.qualified_name(value.func) == "torch.device" and value.args:
+        value = value.args[0]
+    return device_text(value) == "cpu"
 
 
 def _is_given_cpu(source: Source, node: ast.expr) -> bool:

@@ -68,10 +68,15 @@ def device_values(source: Source, step: StepLoop) -> tuple[Region, ...]:
     return tuple(Region(code, kinds) for code in step_code(source, step))
 
 
-def values_elsewhere(there: Elsewhere, kind_of: Callable[[ast.expr], Kind]) -> Region:
-    """A function of another file, with the kinds of its expressions for what this call passes."""
+def values_elsewhere(
+    there: Elsewhere, kind_of: Callable[[ast.expr], Kind], given_back: Iterable[ast.expr] = ()
+) -> Region:
+    """A function of another file, with the kinds of its expressions for what this call passes.
+
+    given_back: what it returns to a caller that runs the backward pass on it.
+    """
     kinds: dict[int, Kind] = {}
-    reader = _Reader(there.source, kinds, _seeds(there.source, there.function), (there.function,))
+    reader = _Reader(there.source, kinds, _seeds(there.source, there.function, given_back), (there.function,))
     if there.owner is not None:
         reader.names = _device_attributes(there.source, there.owner)
     reader.names.update({name: kind_of(argument) for name, argument in there.named_arguments})

@@ -15,13 +15,14 @@ from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Loop, Source
 from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.demonstrations import is_main_guard, is_test
-from perfaudit.static.understanding.device_calls import is_text, names_cpu
-from perfaudit.static.understanding.devices import device_text, uses_accelerator
+from perfaudit.static.understanding.device_calls import is_text
+from perfaudit.static.understanding.devices import device_text, names_cpu, uses_accelerator
 from perfaudit.static.understanding.each_time import runs_each_time, runs_in_any_case
 from perfaudit.static.understanding.elsewhere import Elsewhere, called_each_step, called_from
 from perfaudit.static.understanding.epochs import takes_few_long_steps
 from perfaudit.static.understanding.host_models import trains_on_host
 from perfaudit.static.understanding.kinds import Kind
+from perfaudit.static.understanding.losses import backpropagated_names, key, losses_returned
 from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.no_grad import in_no_grad
 from perfaudit.static.understanding.step_code import StepCode, evaluates
@@ -114,11 +115,25 @@ def _in_other_files(
 
 def _waits_elsewhere(source: Source, there: Elsewhere, region: Region) -> Iterator[_Wait]:
     """What waits in a function of another file, then in those that it calls, if the call is one of the loop itself."""
-    inside = values_elsewhere(there, region.kind)
+    inside = values_elsewhere(there, region.kind, _losses_given_back(source, there, region))
     yield from _waits_in(there, inside, _hands_tensor(there, region.kind))
     if region.code.caller is None:
         for further in called_from(source, there):
             yield from _waits_in(further, values_elsewhere(further, inside.kind), _hands_tensor(further, inside.kind))
+
+
+def _losses_given_back(source: Source, there: Elsewhere, region: Region) -> list[ast.expr]:
+    """What a function of another file returns in the place of the loss: `loss, parts = losses_of(batch)`, `loss.backward()`."""
+    statement = source.statement(there.call)
+    if not isinstance(statement, ast.Assign) or statement.value is not there.call or len(statement.targets) != 1:
+        return []
+    target, losses = statement.targets[0], backpropagated_names(source, region.code.root)
+    elements = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
+    places = [n for n, element in enumerate(elements) if key(element) in losses]
+    if len(places) != 1:
+        return []
+    place = None if elements == [target] else (places[0], len(elements))
+    return losses_returned(there.source, there.function, place)
 
 
 def _waits_in(there: Elsewhere, inside: Region, gets_tensor: bool) -> Iterator[_Wait]:
@@ -176,10 +191,22 @@ def _on_accelerator(source: Source) -> bool:
     """Whether the program uses one: by this file, or, where it names no device at all, one that imports it or that it imports."""
     if uses_accelerator(source):
         return True
-    if source.neighbours is None or any(device_text(constant) for constant in source.nodes(ast.Constant)):
+    named = {text for constant in source.nodes(ast.Constant) if (text := device_text(constant))}
+    if source.neighbours is None or (named and not (named == {"cpu"} and _moves_elsewhere(source))):
         return False
     marked = source.neighbours.is_imported_by_a_marked_file("accelerator")
     return marked or source.neighbours.imports_carry("accelerator")
+
+
+def _moves_elsewhere(source: Source) -> bool:
+    """Whether something is moved to a device that another file gives, `x.to(options["device"])`, and not only to the host."""
+    targets = [call.args[0] for call in source.calls(".to") if call.args]
+    named = [target.slice if isinstance(target, ast.Subscript) else target for target in targets]
+    return any(
+        "device" in (str(name.value) if isinstance(name, ast.Constant) else last_name(name))
+        and not names_cpu(source, target)
+        for name, target in zip(named, targets, strict=True)
+    )
 
 
 def _is_alone_on_host(source: Source, step: StepLoop) -> bool:

@@ -10,7 +10,6 @@ from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
 from perfaudit.static.source.syntax import lies_in
 from perfaudit.static.understanding.backward import updates_weights
 from perfaudit.static.understanding.demonstrations import is_test
-from perfaudit.static.understanding.devices import uses_accelerator
 from perfaudit.static.understanding.elsewhere import Elsewhere, built_by
 from perfaudit.static.understanding.epochs import counts_epochs
 from perfaudit.static.understanding.evaluation import EVALUATION_NAME
@@ -21,6 +20,17 @@ from perfaudit.static.understanding.step_loops import is_over_written_values, st
 
 _IGNITE = "ignite.engine.Engine"
 _ENDS = regex(r"(?<!steps_)done|terminal|terminated|truncated|finished|episode")  # what tells that a game is over
+_COMMON = {
+    "train",
+    "update",
+    "step",
+    "run",
+    "fit",
+    "start",
+    "main",
+    "test",
+    "forward",
+}  # `agent.train()` may be anything's
 _ORDERS = (ast.Gt, ast.GtE, ast.Lt, ast.LtE)
 
 
@@ -30,7 +40,7 @@ def whole_steps(source: Source) -> Iterator[Elsewhere]:
     Each with a call that passes nothing, for what is passed is not in sight.
     """
     is_alone = source.neighbours is None and not source.calls(_IGNITE)
-    if is_alone or not source.calls(".backward") or not uses_accelerator(source):
+    if is_alone or not source.calls(".backward"):
         return
     known = {id(helper) for step in step_loops(source) for helper in step.helpers}
     found: dict[int, Function] = {}
@@ -82,6 +92,8 @@ def _is_called_in_loop(source: Source, function: Function) -> bool:
     meant = [(_is_meant(source, function, there, call), there, call) for there, call in calls]
     if any(is_meant for is_meant, _, _ in meant):
         return any(_is_each_turn(there, call) for is_meant, there, call in meant if is_meant)
+    if not _takes_anything(source, function) and function.name in _COMMON:
+        return False
     unclear = [_is_each_turn(there, call) for is_meant, there, call in meant if is_meant is None]
     return bool(unclear) and all(unclear)
 
@@ -185,16 +197,23 @@ def _is_imported(source: Source, there: Source, node: ast.expr, name: str) -> bo
 
 def _fits(source: Source, function: Function, call: ast.Call) -> bool:
     """Whether a call passes what the function wants: `model.train()` is no call of a trainer's `train(x, y)`."""
-    names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
-    if isinstance(source.parent(function), ast.ClassDef):
-        if not isinstance(call.func, ast.Attribute):
-            return False
-        names = names[1:]
-    given = len(call.args) + len(call.keywords)
+    if isinstance(source.parent(function), ast.ClassDef) and not isinstance(call.func, ast.Attribute):
+        return False
+    names, given = _parameters(source, function), len(call.args) + len(call.keywords)
     if not names:
-        return False  # `agent.train()` may be anything's
+        return given == 0
     least = len(names) - len(function.args.defaults)
     return least <= given and (len(call.args) <= len(names) or function.args.vararg is not None) and given > 0
+
+
+def _takes_anything(source: Source, function: Function) -> bool:
+    return bool(_parameters(source, function))
+
+
+def _parameters(source: Source, function: Function) -> list[str]:
+    """The parameters of a function, without the `self` of a method."""
+    names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
+    return names[1:] if isinstance(source.parent(function), ast.ClassDef) else names
 
 
 def _is_each_turn(there: Source, call: ast.Call) -> bool:
@@ -204,8 +223,8 @@ def _is_each_turn(there: Source, call: ast.Call) -> bool:
         return False
     if _is_at_end(there, call, loop):
         return False
-    inside = (node for part in loop.body for node in ast.walk(part))
-    return not any(isinstance(node, LOOPS) and not is_over_written_values(node) for node in inside)
+    inside = (node for part in loop.body for node in ast.walk(part) if isinstance(node, LOOPS))
+    return all(is_over_written_values(node) or runs_rarely(there, node, loop) for node in inside)
 
 
 def _is_at_end(there: Source, call: ast.Call, loop: ast.AST) -> bool:
