@@ -106,7 +106,7 @@ def runs_in_any_case(
 def _may_leave(source: Source, statement: ast.stmt) -> bool:
     """Whether a statement may end the call or the turn of the loop, otherwise than for what is missing there.
 
-    That is a parameter without gradient, or an item that is None.
+    That is a parameter without gradient, an item that is None, or a value that is no number: `if math.isnan(value): return`.
     """
     leaves = (ast.Return, ast.Continue, ast.Break)
     if not any(isinstance(node, leaves) for node in walk(statement)):
@@ -115,6 +115,8 @@ def _may_leave(source: Source, statement: ast.stmt) -> bool:
         case ast.If(test=ast.Compare(left=ast.Attribute(attr="grad"), ops=[ast.Is()])):
             return False
         case ast.If(test=ast.UnaryOp(op=ast.Not(), operand=ast.Attribute(attr="requires_grad"))):
+            return False
+        case ast.If(test=ast.Call() as call) if last_name(call.func) in ("isnan", "isinf"):
             return False
         case ast.If(test=ast.Compare(left=ast.Name() as name, ops=[ast.Is()], comparators=[ast.Constant(value=None)])):
             return not any(_is_loop_target(source, binding) for binding in source.lookup(name))

@@ -24,6 +24,7 @@ _CHANGES_LISTS = {"append", "extend", "insert", "add", "update", "pop", "popleft
 _SETS_OF_TENSORS = {"torch.utils.data.TensorDataset"}
 _PARTS = {"torch.utils.data.Subset", "torch.utils.data.random_split"}
 _LISTS = {"range", "list", "zip", "enumerate", "sorted"}
+_INDICES = regex(r"(^|_)(idx|index|indices|ids|nids?|eids?)$")
 _OF_TENSORS = {"size", "shape", "dim", "dtype", "numel"}
 _GENERATOR = regex(r"\.(_?rng|_?random(_?(state|generator))?|.*_rng|rng_.*|.*random_state)$")
 _DRAWS = {  # methods of `random.Random`, `numpy.random.Generator` and `RandomState`
@@ -145,7 +146,10 @@ def is_in_memory(source: Source, dataset: ast.expr, depth: int = FOLLOW) -> bool
     if not depth:
         return False
     if isinstance(dataset, ast.Name):
-        bindings = source.lookup(dataset)
+        bindings = [binding for binding in source.lookup(dataset) if not _comes_later(source, binding, dataset)]
+        made = [assigned_value(source, binding) for binding in bindings]
+        if _INDICES.search(dataset.id) and bindings and not any(isinstance(value, ast.Call) for value in made):
+            return True  # `DataLoader(train_idx)`, the numbers of samples, as a function of another file gives them
         return bool(bindings) and all(_is_bound_in_memory(source, binding, depth - 1) for binding in bindings)
     if isinstance(dataset, (ast.List, ast.Tuple, ast.ListComp)):
         return True

@@ -58,4 +58,6 @@ def _truth(test: ast.expr, given: dict[str, object]) -> bool | None:
             return decides if decides in truths else None if None in truths else not decides
         case ast.Compare(left=ast.Name(id=name), ops=[ast.Is() | ast.IsNot() as op], comparators=[ast.Constant(None)]):
             return (given[name] is None) is isinstance(op, ast.Is) if name in given else None
+        case ast.Compare(left=ast.Name(id=name), ops=[ast.Eq() | ast.NotEq() as op], comparators=[ast.Constant(value)]):
+            return (given[name] == value) is isinstance(op, ast.Eq) if name in given else None
     return None

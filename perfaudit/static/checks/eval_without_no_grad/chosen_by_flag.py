@@ -112,7 +112,8 @@ def _loops_that_train_too(
             continue
         message = f"`{source.brief(first)}` also evaluates, in eval mode, and records a graph then"
         test = tests.pop()
-        flag = test if test.startswith("not ") or " is " in test else f"bool({test})"
+        is_truth = test.startswith("not ") or any(f" {op} " in test for op in ("is", "==", "!="))
+        flag = test if is_truth else f"bool({test})"
         advice = f"run the forward pass and the loss under `torch.set_grad_enabled({flag})`"
         yield loop, Seen(first, f"{message}, which no backward pass uses", Proposal(advice))
 

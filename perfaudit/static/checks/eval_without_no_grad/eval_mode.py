@@ -97,7 +97,10 @@ def plain_statements(statement: ast.stmt) -> Iterator[ast.stmt]:
 
 
 def ends_eval_mode(source: Source, node: ast.AST, model: str) -> bool:
-    """Whether a node puts the model into another mode, or another model under its name; `net = net.cuda()` does neither."""
+    """Whether a node puts the model into another mode, or another model under its name.
+
+    `net = DataParallel(net)` does neither.
+    """
     if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store):
         return dotted_name(node) == model and not _is_moved(source, node, model)
     is_mode = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "train"
@@ -105,11 +108,8 @@ def ends_eval_mode(source: Source, node: ast.AST, model: str) -> bool:
 
 
 def _is_moved(source: Source, target: ast.AST, model: str) -> bool:
-    """Whether a model is bound to what moves it: `net = net.cuda()`, `model = model.to(device)`."""
+    """Whether a model is bound to what moves or wraps it: `net = net.cuda()`, `net = nn.DataParallel(net)`."""
     value = source.parent(target)
     if not isinstance(value, ast.Assign) or len(value.targets) != 1 or value.targets[0] is not target:
         return False
-    moved = value.value
-    if not isinstance(moved, ast.Call) or not isinstance(moved.func, ast.Attribute) or moved.func.attr not in MOVES:
-        return False
-    return dotted_name(moved.func.value) == model
+    return isinstance(value.value, ast.Call) and handed_name(value.value) == model

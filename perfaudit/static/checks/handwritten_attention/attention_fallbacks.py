@@ -15,6 +15,8 @@ FUSED = regex(
     r"|sage_?attn|sdpa|use_flash|\bself\.flash",
     re.IGNORECASE,
 )
+_OPERATOR = "scaled_dot_product_attention"
+_OWN_FUNCTION = regex(rf"\bdef\s+{_OPERATOR}\b|(?:\b(?:self|cls)\.|(?<![\w.])){_OPERATOR}(?=\()")
 _FUSED_WORDS = ("scaled_dot_product", "flash", "memory_efficient", "flex_attention", "xformers", "sage", "sdpa")
 _REFERENCE = regex(r"(^|_)(ref|reference|naive|expected|test|eager|mock)(_|$)", re.IGNORECASE)
 
@@ -63,7 +65,14 @@ def _code(source: Source, statement: ast.stmt) -> str:
     """The text of a statement without comments and docstrings, where a fused form may be spoken of."""
     text = source.text_of(statement)
     text = re.sub(r'"""(?:.|\n)*?"""|' + r"'''(?:.|\n)*?'''", "", text)
-    return re.sub(r"#[^\r\n]*", "", text)
+    text = re.sub(r"#[^\r\n]*", "", text)
+    return _OWN_FUNCTION.sub("", text) if _names_its_own(source) else text
+
+
+@lru_cache(maxsize=2)
+def _names_its_own(source: Source) -> bool:
+    """Whether the file defines a function by the name of torch's operator, which it writes out there."""
+    return any(isinstance(d, FUNCTIONS) and d.name == _OPERATOR for d in source.definitions)
 
 
 def _top_level(body: list[ast.stmt]) -> list[ast.stmt]:

@@ -78,12 +78,13 @@ def _handed_over(
 ) -> Iterator[Seen]:
     """Calls in the loop that hand the loss to a method which adds it to a sum, here or in another file: `meter.update(loss)`."""
     for call in (node for part in step.loop.body for node in walk(part) if isinstance(node, ast.Call)):
-        given = [argument for argument in call.args if key(argument) in losses]
+        terms = {id(argument): [*loss_terms(argument, losses)] for argument in call.args}
+        given = [argument for argument in call.args if terms[id(argument)]]
         if not given or not isinstance(call.func, ast.Attribute) or in_no_grad(source, call):
             continue
         if enclosing_function(source, call) is not enclosing_function(source, step.loop):
             continue
-        if not all(is_tensor(source, term, step.loop, returned) for term in given):
+        if not all(is_tensor(source, term, step.loop, returned) for one in given for term in terms[id(one)]):
             continue
         here = function_run(source, call)
         if here is None or here.owner is None or _begins_again(step, call.func.value):
@@ -98,9 +99,14 @@ def _handed_over(
             yield Seen(
                 call,
                 f"`{source.brief(call)}` ties the graphs of all steps together, so none of them is freed: {place}{where}",
-                Proposal(f"pass `{source.brief(given[0])}.detach()`"),
+                Proposal(f"pass `{_without_graph(source, given[0])}`"),
                 hot=True,
             )
+
+
+def _without_graph(source: Source, given: ast.expr) -> str:
+    text = source.brief(given)
+    return f"({text}).detach()" if isinstance(given, ast.BinOp) else f"{text}.detach()"
 
 
 def _statements(function: Function) -> Iterator[ast.stmt]:
