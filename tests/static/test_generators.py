@@ -69,7 +69,12 @@ def test_a_logger_that_hands_on_the_batches_hides_no_loader(project: Folder, yie
         ("for x, y in items:\n        yield x", None),
         ("for x in items:\n        yield x\n    yield None", None),
         ("for x in items:\n        yield x, 1", None),
-        ("yield from items", None),
+        ("yield from items", "a"),
+        ("while True:\n        yield from items", "a"),
+        ("yield from items\n    yield None", None),
+        ("yield from items\n    yield from first", None),
+        ("yield from change(items)", None),
+        ("items = change(items)\n    yield from items", None),
         ("return items", None),
     ],
 )
@@ -79,6 +84,50 @@ def test_what_a_generator_yields(body: str, given: str | None) -> None:
     assert isinstance(call, ast.Call)
     found = iterable_behind(source, call)
     assert (found and ast.unparse(found)) == given
+
+
+ENDLESS = """
+def again(items):
+    while True:
+        {yields}
+"""
+TAKES = """
+import torch
+from torch.utils.data import DataLoader
+from endless import again
+
+def main(first, second):
+    loader = DataLoader(first, batch_size=8, num_workers=4, pin_memory=True)
+    other = DataLoader(second, batch_size=8, num_workers=4, pin_memory=True)
+    batches = {batches}
+    for _ in range(1000):
+        (x, _), (y, _) = next(batches)
+        x, y = x.cuda(), y.cuda()
+        loss = model(x, y)
+        loss.backward()
+        optimizer.step()
+"""
+ROWS = "zip(again(loader), again(other))"
+
+
+@pytest.mark.parametrize(
+    ("yields", "batches", "is_told"),
+    [
+        ("yield from items", ROWS, True),
+        ("yield from items", f"iter({ROWS})", True),
+        ("yield from items", "zip(again(loader), again(unknown))", False),
+        ("yield from change(items)", ROWS, False),
+        ("yield from items", "again(loader)", True),
+    ],
+)
+def test_batches_taken_one_by_one_of_loaders_that_run_for_ever(
+    project: Folder, yields: str, batches: str, is_told: bool
+) -> None:
+    train = TAKES.format(batches=batches)
+    base = project(**{"endless.py": ENDLESS.format(yields=yields), "train.py": train})
+    neighbours = Project(sorted(base.rglob("*.py"))).seen_from(base / "train.py")
+    found = list(run_checks(Source("train.py", train, neighbours), all_rules(), frozenset(["PA104"])))
+    assert bool(found) is is_told
 
 
 def test_what_a_decorator_makes_of_a_generator_is_unknown() -> None:

@@ -593,6 +593,52 @@ def test_a_training_that_is_handed_on_is_started(tmp_path: Path, call: str, numb
     assert len(findings_in(folder, "train.py", {"PA304"})) == number
 
 
+EXECUTION = """
+class Execution:
+    def __init__(self, net):
+        self.net = net.cuda()
+
+    def run(self, mode):
+        if mode == "train":
+            self.train(self.net)
+
+    def train(self, net):
+        for x, y in self.loader:
+            loss = net(x.cuda(), y.cuda())
+            loss.backward()
+            self.optimizer.step()
+
+def show(net):
+    print(net)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "call", "number"),
+    [
+        ("main.py", "execution = Execution(Net())\n    execution.run(mode)", 1),
+        ("main.py", "Execution(Net()).run(mode)", 1),
+        ("main.py", "execution = Execution(Net())\n    execution.describe(mode)", 0),
+        ("main.py", "show(Net())", 0),
+        ("test.py", "execution = Execution(Net())\n    execution.run(mode)", 0),
+    ],
+)
+def test_an_object_that_trains_is_run(tmp_path: Path, name: str, call: str, number: int) -> None:
+    start = START.replace("engine import train", "engine import Execution, show")
+    start = start.replace("train(Net(), loader, optimizer)", call)
+    folder = write(tmp_path, {"net.py": NET, "engine.py": EXECUTION, name: start})
+    assert len(findings_in(folder, name, {"PA304"})) == number
+
+
+@pytest.mark.parametrize(("steps", "number"), [("optimizer.step()", 1), ("seen.append(x)", 0)])
+def test_a_function_that_trains_may_have_any_name(tmp_path: Path, steps: str, number: int) -> None:
+    script = "from engine import learn_all\nfrom net import Net\n\nmodel = Net()\nlosses = learn_all(model, loader)\n"
+    engine = ENGINE.replace("def train", "def learn_all").replace("optimizer.step()", steps)
+    folder = write(tmp_path, {"net.py": NET, "engine.py": engine, "main.py": script})
+    found = findings_in(folder, "main.py", {"PA304"})
+    assert [f.location.line for f in found if f.location] == [5][:number]
+
+
 @pytest.mark.parametrize(("default", "number"), [("default=2020", 0), ("default=None", 1), ("required=True", 1)])
 def test_an_option_of_another_file_may_seed_by_default(tmp_path: Path, default: str, number: int) -> None:
     options = f"def options(parser):\n    parser.add_argument('--seed', type=int, {default})\n    return parser.parse_args()\n"
@@ -613,6 +659,39 @@ def test_a_batch_of_one_in_an_inference_says_nothing_of_the_training(tmp_path: P
         script = LOOP.replace("def main():", inference.replace("infer", name))
         folder = write(tmp_path, {"net.py": NET, "train.py": script})
         assert len(findings_in(folder, "train.py", {"PA301"})) == number
+
+
+@pytest.mark.parametrize(
+    ("loader", "number"),
+    [
+        ("test_loader = DataLoader(held_out, batch_size=1)", 1),
+        ("self.val_batches = torch.utils.data.DataLoader(held_out, batch_size=1)", 1),
+        ("loader = DataLoader(held_out, batch_size=1)", 0),
+        ("latest = DataLoader(held_out, batch_size=1)", 0),
+    ],
+)
+def test_a_batch_of_one_in_a_test_says_nothing_of_the_training(tmp_path: Path, loader: str, number: int) -> None:
+    script = LOOP.replace("import torch\n", "import torch\nfrom torch.utils.data import DataLoader\n", 1)
+    script = script.replace("    model = Net()", f"    {loader}\n    model = Net()")
+    folder = write(tmp_path, {"net.py": NET, "train.py": script})
+    assert len(findings_in(folder, "train.py", {"PA301"})) == number
+
+
+@pytest.mark.parametrize(
+    ("line", "number"),
+    [
+        ("dataset.rand_resize()", 0),
+        ("augment = transforms.random_resize(images)", 0),
+        ("config['RandResize']", 0),
+        ("augment = transforms.resize(images, 224)", 1),
+        ("augment = transforms.RandomResizedCrop(224)", 1),
+    ],
+)
+def test_images_that_are_resized_at_random_have_no_size_to_time(tmp_path: Path, line: str, number: int) -> None:
+    folder = write(
+        tmp_path, {"net.py": NET, "train.py": LOOP.replace("    model = Net()", f"    {line}\n    model = Net()")}
+    )
+    assert len(findings_in(folder, "train.py", {"PA301"})) == number
 
 
 @pytest.mark.parametrize(("name", "number"), [("test.py", 1), ("sweep.py", 0)])
@@ -843,6 +922,18 @@ def test_not_every_word_of_a_type_decides_the_precision(tmp_path: Path, line: st
     assert len(findings_in(folder, "train.py", {"PA304"})) == number
 
 
+@pytest.mark.parametrize(
+    ("device", "number"), [("'cpu'", 1), ("torch.device('cpu')", 1), ("HOST", 1), ("'cuda'", 0), ("device", 0)]
+)
+def test_the_type_of_a_copy_on_the_host_decides_no_precision(tmp_path: Path, device: str, number: int) -> None:
+    script = LOOP.replace("import torch\n", "import torch\nHOST = torch.device('cpu')\n", 1)
+    script = script.replace(
+        "        loss.backward()", f"        kept = x.to({device}, torch.float64)\n        loss.backward()"
+    )
+    folder = write(tmp_path, {"net.py": NET, "train.py": script})
+    assert len(findings_in(folder, "train.py", {"PA304"})) == number
+
+
 @pytest.mark.parametrize(("name", "number"), [("generation", 1), ("evaluate", 1), ("losses", 0)])
 def test_what_only_evaluates_by_its_name_decides_no_precision(tmp_path: Path, name: str, number: int) -> None:
     script = LOOP.replace("import torch\n", f"import torch\nfrom {name} import refine\n", 1)
@@ -908,6 +999,55 @@ def test_a_setting_may_pin_the_batches_that_another_file_loads(
     found = findings_in(folder, "train.py", {"PA104"})
     assert [f.location.line for f in found if f.location] == lines
     assert all(f.fix is not None and f.fix.safety == "manual" for f in found)
+
+
+OWN_SETTING = """
+import torch
+from torch.utils.data import DataLoader
+from settings import Config
+
+def main(dataset, config):
+    loader = DataLoader(dataset, 32, num_workers=8, pin_memory=config.PIN_MEM)
+    for x, y in loader:
+        x, y = x.cuda(), y.cuda()
+        loss = criterion(model(x), y)
+        loss.backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("settings", "number"),
+    [
+        ("self.PIN_MEM = True", 1),
+        ("self.PIN_MEM = False", 0),
+        ("self.PIN_MEM = given", 0),
+        ("self.PIN_MEM = True\n        self.PIN_MEM = False", 0),
+    ],
+)
+def test_a_class_of_settings_may_pin_the_batches_of_a_loader(tmp_path: Path, settings: str, number: int) -> None:
+    config = f"class Config:\n    def __init__(self):\n        {settings}\n"
+    folder = write(tmp_path, {"settings.py": config, "train.py": OWN_SETTING})
+    assert len(findings_in(folder, "train.py", {"PA104"})) == number
+
+
+LOADER_CLASS = """
+from torch.utils.data import DataLoader
+
+class BaseDataLoader(DataLoader):
+    def __init__(self, dataset, **options):
+        super().__init__(dataset, **options)
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "number"), [("", 1), ("loader = BaseDataLoader(dataset)\n", 0), ("loader = DataLoader(dataset)\n", 0)]
+)
+def test_a_class_of_loaders_is_no_loader_that_leaves_its_batches_pageable(
+    tmp_path: Path, more: str, number: int
+) -> None:
+    files = {"base.py": LOADER_CLASS + more, "engine.py": ENGINE, "train.py": f"import base\n{BY_ANOTHER_NAME}"}
+    assert len(findings_in(write(tmp_path, files), "engine.py", {"PA104"})) == number
 
 
 WRAPPED = """
@@ -988,6 +1128,28 @@ PADS = STACKS.replace("torch.stack(images)", "torch.stack([pad(i) for i in image
 COLLATED = LOOP.replace(
     "def main():", "from data import collate\n\nloader = DataLoader(dataset, 16, collate_fn=collate)\n\ndef main():"
 )
+
+
+HANDS_ON_COLLATION = """
+from torch.utils.data import DataLoader
+from torch.utils.data.dataloader import default_collate
+
+class BaseLoader(DataLoader):
+    def __init__(self, dataset, batch_size, collate_fn=default_collate):
+        options = {"dataset": dataset, "batch_size": batch_size, "collate_fn": collate_fn}
+        super().__init__(**options)
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "number"), [("", 1), ("\ndef join_and_collate(batch):\n    return default_collate(pad(batch))\n", 0)]
+)
+def test_the_collation_of_torch_that_a_class_hands_on_is_as_usual(tmp_path: Path, more: str, number: int) -> None:
+    script = LOOP.replace(
+        "def main():", "from data import BaseLoader\n\nloader = BaseLoader(dataset, 16)\n\ndef main():"
+    )
+    folder = write(tmp_path, {"net.py": NET, "data.py": HANDS_ON_COLLATION + more, "train.py": script})
+    assert len(findings_in(folder, "train.py", {"PA301"})) == number
 
 
 PADS_BOXES = STACKS.replace("torch.cat(boxes)", "pad_boxes(boxes)")
@@ -1096,7 +1258,7 @@ def test_a_residual_network_is_wide_by_its_factor(tmp_path: Path, option: str, n
     ("called", "number"), [("simclr_train", 1), ("train_simclr", 1), ("set_train", 0), ("load_train", 0)]
 )
 def test_a_training_may_be_named_after_what_it_trains(tmp_path: Path, called: str, number: int) -> None:
-    engine, start = ENGINE.replace("def train(", f"def {called}("), START.replace("train", called)
+    engine, start = f"{ENGINE}\ndef {called}(*given):\n    begin(train, given)\n", START.replace("train", called)
     folder = write(tmp_path, {"net.py": NET, "engine.py": engine, "run.py": start})
     assert len(findings_in(folder, "run.py", {"PA304"})) == number
 

@@ -57,7 +57,7 @@ SEEDING = {"seed", "manual_seed", "manual_seed_all", "initial_seed"}  # set no f
 _DECIDED = regex(r"benchmark|determinis|reproducib|cudnn\.(enabled(?!\s*=\s*True\b)|flags)")
 _SIZES_CHANGE = regex(
     SEVERAL_SIZES
-    + r"|scale_jitter|RandomResize\b|pad_sequence|pack_padded|bucket|"
+    + r"|scale_jitter|rand(?:om)?_?resiz(?:e|ing)\b|pad_sequence|pack_padded|bucket|"
     + PROGRESSIVE
     + r"|batch_size\s*=\s*1\b",
     re.IGNORECASE,
@@ -87,6 +87,7 @@ _OF_GPUS = {
 }
 _SEEDS = regex(r"seed|determinis|reproducib")
 _EVALUATES = regex(r"(^|_)(infer(ence)?|test|eval(uate)?|predict|demo)(_|$)")
+_OF_TESTS = regex(r"(^|_)(test|val|valid|validation|eval|dev|infer(ence)?)")
 _SHORTEST_SIDE = 16  # voxels: (3, 224, 224) is an image
 _SHAPE = regex(r"shape|size")
 _MAKES_BATCHES = regex(r"pad|collate|batch")
@@ -253,7 +254,7 @@ def _speaks_of_sizes(source: Source) -> bool:
     if not source.says(_SIZES_CHANGE):
         return False
     beside = [source.span(f) for f in source.nodes(ast.FunctionDef) if _EVALUATES.search(f.name.lower())]
-    beside += [source.span(text) for text in _texts_of_options(source)]
+    beside += [source.span(part) for part in (*_texts_of_options(source), *_loaders_of_tests(source))]
     words = [
         match[0]
         for match in _SIZES_CHANGE.finditer(source.code)
@@ -265,6 +266,17 @@ def _speaks_of_sizes(source: Source) -> bool:
 def _texts_of_options(source: Source) -> list[ast.expr]:
     """What options say of themselves: `help="crop as the benchmark does"`."""
     return [keyword.value for keyword in source.nodes(ast.keyword) if keyword.arg in ("help", "description")]
+
+
+def _loaders_of_tests(source: Source) -> list[ast.Call]:
+    """The loaders that are for a test by the name they get: `test_loader = DataLoader(data, batch_size=1)`."""
+    return [
+        statement.value
+        for statement in source.nodes(ast.Assign)
+        if isinstance(statement.value, ast.Call)
+        and statement.value in source.calls(LOADER)
+        and _OF_TESTS.search(last_name(statement.targets[0]).lower())
+    ]
 
 
 def _states_volume(source: Source) -> bool:

@@ -38,6 +38,8 @@ _ONE_IMAGE = regex(rb"\b(\w{1,40})\.reshape\(\(?\s?1,\s?[13],\s?\1\.shape\[0\],\
 # What puts samples together; one that stacks them, and pads none, gives batches of one size where the samples have one.
 COLLATES, STACKS_ONLY = "collates in a way of its own", "stacks what it collates"
 _COLLATE = regex(rb"def \w{0,40}collat\w{0,40}\(")
+# torch's own function, and the parameter that has it by default and is handed on.
+_AS_USUAL = regex(rb"\bdefault_collate\b|[\"']?\bcollate_fn[\"']?\s*[:=]\s*(?:default_collate|(?:self\.)?collate_fn)\b")
 _STACKS = (b"stack(", b"default_collate(")
 _PADDING = regex(rb"pad|max\(|zeros|ones\(|full\(|resize|interpolate|\bdgl\b|Batch\b|batch\(")
 # Boxes and the like are as many as there are in a sample, in images of one size.
@@ -63,6 +65,8 @@ def marks_of_shapes(data: bytes) -> set[str]:
 
 def marks_of_collation(data: bytes) -> set[str]:
     """Whether the text of a file has to do with collation, and defines functions for it that stack tensors and pad none."""
+    if b"default_collate" in data and b"collat" not in _AS_USUAL.sub(b"", data):
+        return set()
     found = list(islice(_COLLATE.finditer(data), _MAX_FUNCTIONS))
     bodies = [_body(data, match.start()) for match in found]
     if found and all(any(word in body for word in _STACKS) and not _pads_inputs(body) for body in bodies):

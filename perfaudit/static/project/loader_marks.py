@@ -18,12 +18,13 @@ _PINS = regex(
     rb"pin_memory\s*=\s*\(?(?:True\b|torch\.cuda\.is_available\(\)|(?:self\.|args\.)?(?:use_|is_)?(?:cuda|gpu)\b"
     rb"|(?:self\.|args\.)?device(?:\.type)?\s*(?:!=\s*[\"']cpu|==\s*[\"']cuda)[\"'])"
 )
+_CLASS_OF_LOADERS = regex(rb"\bclass\s+\w*DataLoader\([^()\n]*\)")  # its header makes no loader
 _LEAVES_PAGEABLE = regex(rb"pin_memory\s*=\s*False\b")
 _PINS_BY_KEY = regex(rb"[\"']pin_memory[\"']\s*(?::|\]\s*=)\s*(\w+)")
 # An option or a constant by that name, and its value where it is written: `PIN_MEMORY = True`, `"--pin_memory", default=False`,
 # `kwargs.get("pin_memory", True)`.
 _PIN_SETTING = regex(
-    rb"(?:pin_memory|PIN_MEMORY)[\"']?\]?\s*(?::\s*bool\s*=|=|:|,[^\n]{0,80}?default\s*=|(?<=[\"']),)\s*(True|False)\b"
+    rb"(?:pin_mem(?:ory)?|PIN_MEM(?:ORY)?)[\"']?\]?\s*(?::\s*bool\s*=|=|:|,[^\n]{0,80}?default\s*=|(?<=[\"']),)\s*(True|False)\b"
 )
 # An option of the command line that says how many workers there are or whether to pin, and what sets such a thing in code.
 _DECLARED = regex(
@@ -40,7 +41,7 @@ def marks_of_loaders(data: bytes) -> set[str]:
     And whether a setting of whoever runs the program pins them, where it is written.
     """
     marks = _marks_of_calls(_without_trial(data)) if b"DataLoader(" in data else set()
-    if b"pin_memory" in data or b"PIN_MEMORY" in data:
+    if b"pin_mem" in data or b"PIN_MEM" in data:
         values = set(_PIN_SETTING.findall(_LOADER_CALL.sub(b"", data)))
         marks |= {PINNING_ON} if b"True" in values else set()
         marks |= {PINNING_OFF} if b"False" in values else set()
@@ -62,6 +63,7 @@ def sets(option: str) -> str:
 
 
 def _marks_of_calls(data: bytes) -> set[str]:
+    data = _CLASS_OF_LOADERS.sub(b"", data)
     calls = [match[1] for match in _LOADER_CALL.finditer(data)]
     values = _PINS_BY_KEY.findall(data) if b"pin_memory" in data else []
     by_key = bool(values) and set(values) == {b"True"}

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
 from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.called_functions import callers
+from perfaudit.static.understanding.generators import iterable_behind
 from perfaudit.static.understanding.loaders import (
     COMPREHENSIONS,
     Calls,
@@ -182,10 +183,17 @@ def _next_batch(source: Source, call: ast.Call) -> Part | None:
 
 
 def _what_is_iterated(source: Source, iterator: ast.expr | None, depth: int = 3) -> Calls | None:
-    """The loaders that an expression goes through by `iter(loader)`, also where a function is handed that."""
+    """The loaders that an expression goes through by `iter(loader)`, also where a function is handed that.
+
+    Of several that are taken side by side, and of those that a generator of the project passes on, again and again.
+    """
     if isinstance(iterator, ast.Call):
-        is_iter = isinstance(iterator.func, ast.Name) and iterator.func.id == "iter" and iterator.args
-        return loaders(source, iterator.args[0]) if is_iter else None
+        name = iterator.func.id if isinstance(iterator.func, ast.Name) else ""
+        if name == "iter" and iterator.args:
+            return _loaders_passed_on(source, iterator.args[0], depth)
+        if name == "zip" and iterator.args and depth:
+            return known_calls([_loaders_passed_on(source, part, depth) for part in iterator.args])
+        return _loaders_passed_on(source, iterator, depth) if iterable_behind(source, iterator) is not None else None
     if not isinstance(iterator, ast.Name) or not depth:
         return None
     values: list[ast.expr | None] = []
@@ -193,6 +201,15 @@ def _what_is_iterated(source: Source, iterator: ast.expr | None, depth: int = 3)
         given = given_to(source, binding) if isinstance(binding, ast.arg) else [assigned_value(source, binding)]
         values += [None] if given is None else given
     return known_calls([_what_is_iterated(source, value, depth - 1) for value in values])
+
+
+def _loaders_passed_on(source: Source, node: ast.expr, depth: int) -> Calls | None:
+    """The loaders that an iterable is, or that it is an iterator over."""
+    behind = iterable_behind(source, node) if isinstance(node, ast.Call) and depth else None
+    if behind is not None:
+        return _loaders_passed_on(source, behind, depth - 1)
+    own = loaders(source, node)
+    return _what_is_iterated(source, node, depth - 1) if own is None and depth else own
 
 
 @functools.lru_cache(maxsize=4)

@@ -15,6 +15,7 @@ from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.defaults import default
 from perfaudit.static.understanding.demonstrations import is_main_guard
 from perfaudit.static.understanding.devices import uses_cuda
+from perfaudit.static.understanding.elsewhere import class_of
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.step_loops import StepLoop, step_loops
 from perfaudit.static.understanding.updates import looks_for_gradients
@@ -56,6 +57,7 @@ _TRAINS = regex(
     r"^(fit|learn|optimi[sz]e_parameters|(run_|do_|start_)?train(_\w+|ing|ers?(_\w+)?)?|\w*train_?step"
     r"|(?!(?:is|in|set|get|load|read|build|make|prepare|eval|evaluate|test|on|for|pre)_)[a-z]+_train)$"  # `simclr_train`
 )
+_RUNS = {"run", "start", "launch", "execute"}  # methods of an object that trains, among others
 _NO_TRAINING = regex(
     r"test|eval|infer|demo|predict|sampl|generat|export|convert|visuali|plot|bench|profil|setup|preproc|prepar|extract|valid"
 )
@@ -136,7 +138,8 @@ def starts_training(source: Source) -> ast.stmt | None:
     if _NO_TRAINING.search(source.path.rpartition("/")[2]) or not imported_files_say(source, "steps"):
         return None
     if not any(
-        _TRAINS.search(_name_called(call)) or _hands_on_training(source, call) for call in source.nodes(ast.Call)
+        _TRAINS.search(_name_called(call)) or _hands_on_training(source, call) or _runs_training(source, call)
+        for call in source.nodes(ast.Call)
     ):
         return None
     if _is_run_by_framework(source) or imported_files_say(source, "framework"):
@@ -150,11 +153,33 @@ def _hands_on_training(source: Source, call: ast.Call) -> bool:
     return any(isinstance(g, ast.Name) and g.id in source.aliases and _TRAINS.search(g.id) for g in given)
 
 
+def _runs_training(source: Source, call: ast.Call) -> bool:
+    """Whether a call runs an imported function that trains, whatever its name: `execution.run(mode)`, `learn_all(model)`."""
+    dotted = source.qualified_name(call.func)
+    found = source.neighbours.definition_of(dotted) if source.neighbours is not None and dotted else None
+    if found is not None:
+        return isinstance(found[1], FUNCTIONS) and _updates_weights(found[1])
+    if not isinstance(call.func, ast.Attribute) or call.func.attr not in _RUNS:
+        return False
+    owner = class_of(source, call.func.value)
+    return owner is not None and owner[0] is not source and _updates_weights(owner[1])
+
+
+def _updates_weights(definition: ast.AST) -> bool:
+    called = {last_name(node.func) for node in ast.walk(definition) if isinstance(node, ast.Call)}
+    return {"backward", "step"} <= called
+
+
 def _first_of_program(source: Source) -> ast.stmt | None:
     guard = next((s for s in source.tree.body if isinstance(s, ast.If) and is_main_guard(s)), None)
     if guard is not None:
         return guard.body[0]
-    return next((statement for statement in source.tree.body if _trains(statement)), None)
+    return next((s for s in source.tree.body if _trains(s) or _is_call_of_training(source, s)), None)
+
+
+def _is_call_of_training(source: Source, statement: ast.stmt) -> bool:
+    value = statement.value if isinstance(statement, (ast.Expr, ast.Assign)) else None
+    return isinstance(value, ast.Call) and _runs_training(source, value)
 
 
 def _trains(statement: ast.stmt) -> bool:

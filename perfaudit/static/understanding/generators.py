@@ -30,8 +30,10 @@ def _parameter_yielded(source: Source, function: Function) -> str:
     """The parameter whose items are all that a function yields, "" for any other function."""
     nodes = [node for node in ast.walk(function) if source.scope(node) is function]
     yields = [node.value for node in nodes if isinstance(node, (ast.Yield, ast.YieldFrom))]
-    if not yields or any(isinstance(node, ast.YieldFrom) for node in nodes):
+    if not yields:
         return ""
+    if any(isinstance(node, ast.YieldFrom) for node in nodes):
+        return _parameter_passed_through(source, function, nodes)
     names = {value.id for value in yields if isinstance(value, ast.Name)}
     if len(names) != 1 or not all(isinstance(value, ast.Name) for value in yields):
         return ""
@@ -41,6 +43,16 @@ def _parameter_yielded(source: Source, function: Function) -> str:
         return ""
     taken = {_taken_from(source, binding) for binding in source.bound_in(function).get(name, [])}
     only = taken.pop() if len(taken) == 1 else ""
+    bound = source.bound_in(function).get(only, [])
+    return only if len(bound) == 1 and isinstance(bound[0], ast.arg) else ""
+
+
+def _parameter_passed_through(source: Source, function: Function, nodes: list[ast.AST]) -> str:
+    """The parameter of a function that only yields from it, `while True: yield from loader`; "" for any other function."""
+    if any(isinstance(node, ast.Yield) for node in nodes):
+        return ""
+    names = {_name_of(node.value) for node in nodes if isinstance(node, ast.YieldFrom)}
+    only = names.pop() if len(names) == 1 else ""
     bound = source.bound_in(function).get(only, [])
     return only if len(bound) == 1 and isinstance(bound[0], ast.arg) else ""
 

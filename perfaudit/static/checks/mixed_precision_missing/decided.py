@@ -7,6 +7,7 @@ import re
 
 from perfaudit.expressions import regex
 from perfaudit.static.source import Source
+from perfaudit.static.understanding.devices import names_cpu
 from perfaudit.static.understanding.names import last_name
 
 _DECIDED = regex(  # `corrects.double() / len(data)` is a number for people
@@ -23,11 +24,12 @@ _SHOWS = regex(r"^(print|cprint|log|info|debug|warning|write|set_description)$")
 
 def decides_precision(source: Source) -> bool:
     """Whether a word of precision stands in the code, and not only in an import that nothing uses, in a text that is
-    printed, or in an option that nothing reads.
+    printed, in an option that nothing reads, or in a copy to the host.
     """
     if not source.says(_DECIDED):
         return False
-    beside = [source.span(node) for node in (*_unused_imports(source), *_shown_texts(source), *_unread_options(source))]
+    passed_over = (*_unused_imports(source), *_shown_texts(source), *_unread_options(source), *_host_copies(source))
+    beside = [source.span(node) for node in passed_over]
     return any(
         not any(span.start <= match.start() and match.end() <= span.end for span in beside)
         for match in _DECIDED.finditer(source.code)
@@ -45,6 +47,11 @@ def _unused_imports(source: Source) -> list[ast.Import | ast.ImportFrom]:
         if (module or "").partition(".")[0] in ("torch", "apex") and not names & (used | {"*"}):
             found.append(statement)
     return found
+
+
+def _host_copies(source: Source) -> list[ast.Call]:
+    """What is copied to the host in another type there: `scores.to(cpu, torch.float64)`."""
+    return [call for call in source.calls(".to") if any(names_cpu(source, argument) for argument in call.args)]
 
 
 def _shown_texts(source: Source) -> list[ast.Constant]:

@@ -46,6 +46,7 @@ BATCH_SIZE, COLLATE, PIN_MEMORY = 1, 6, 7  # positions in DataLoader.__init__ of
 SAME_EVERYWHERE = {"torch.float", "torch.float32", "torch.long", "torch.int64"}
 _JUDGES = regex(r"(^|_)(errors?|metrics?|accuracy)$")  # what gives numbers, as a rule
 _READS = ("item", "cpu", "numpy", "tolist")
+_PIN_SETTING = regex(r"pin_mem(ory)?")
 _MAC = regex(r"(?<![a-zA-Z])mps(?![a-zA-Z])")  # not of "ramps"
 STREAMS = ("torch.cuda.Stream", "torch.cuda.stream", "torch.cuda.default_stream", "torch.Stream")
 
@@ -252,7 +253,7 @@ def _pins_tensors(source: Source, call: ast.Call, part: Part | None = None) -> b
     pinned = argument(source, call, "pin_memory", PIN_MEMORY)
     if isinstance(pinned, ast.expr):
         asks = _asks_for_gpu(source, pinned) or _is_switched_on(source, pinned) or is_off_by_option_only(source, pinned)
-        if not (is_true(source, pinned) or asks):
+        if not (is_true(source, pinned) or asks or _is_on_by_setting(source, pinned)):
             return False
     elif pinned is ABSENT or not _is_pinned_by_key(source, call):
         return False
@@ -263,6 +264,12 @@ def _pins_tensors(source: Source, call: ast.Call, part: Part | None = None) -> b
             return False
     batch_size = argument(source, call, "batch_size", BATCH_SIZE)
     return constant(source, batch_size) is not None
+
+
+def _is_on_by_setting(source: Source, node: ast.expr) -> bool:
+    """Whether a setting says it, `config.PIN_MEM`, that the program writes as True wherever it writes one."""
+    is_setting = isinstance(node, ast.Attribute) and _PIN_SETTING.fullmatch(last_name(node).lower()) is not None
+    return is_setting and _program_says(source, PINNING_ON) and not _program_says(source, PINNING_OFF)
 
 
 def _is_switched_on(source: Source, node: ast.expr) -> bool:
