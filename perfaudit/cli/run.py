@@ -351,7 +351,12 @@ def report_of(run: Run, facts: Mapping[str, Any], machine: Environment) -> Repor
     from perfaudit.report import Report
     from perfaudit.rules import rule_heads
     from perfaudit.script.advice import order_findings
-    from perfaudit.script.never_called import lines_called, lines_never_called, loaders_never_built
+    from perfaudit.script.never_called import (
+        lines_called,
+        lines_never_called,
+        loaders_never_built,
+        optimizers_never_used,
+    )
     from perfaudit.static.discover import shown_path
 
     given = [shown_path(Path(file)) for file in facts.get("files", []) if Path(file).is_file()]
@@ -365,9 +370,11 @@ def report_of(run: Run, facts: Mapping[str, Any], machine: Environment) -> Repor
     never_called, called = lines_never_called(report.findings, heard), lines_called(report.findings, heard)
     read, never_read = facts.get("loaders_read", []), facts.get("loaders_never_read", [])
     never_read = [*never_read, *loaders_never_built(report.findings, [*read, *never_read] if read else [])]
+    never_used = optimizers_never_used(report.findings, facts.get("optimizer_calls", []))
     findings = order_findings(
-        report.findings, run, only, never_read, never_built, never_run, never_called, called, facts.get("wrapped")
-    )
+        report.findings, run, only, never_read, never_built, never_run, never_called, called, facts.get("wrapped"),
+        never_used,
+    )  # fmt: skip
     machine = dataclasses.replace(
         machine, device=run.device or "cpu", torch=facts.get("torch", ""), threads=facts.get("threads", 0)
     )

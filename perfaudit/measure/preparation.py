@@ -19,6 +19,7 @@ from perfaudit.training.multiplexed_file import SwitchSetting
 from perfaudit.training.patch_in_place import patch_in_place
 from perfaudit.training.start_of_step import Numbers, around, differences, is_finite
 from perfaudit.training.switches import copies
+from perfaudit.training.tensor_layout import LostWrite
 from perfaudit.training.together import Together
 
 MOST_SAID = 500  # characters of an error, as many as `measure.worker` tells of one
@@ -109,6 +110,8 @@ class Preparation:
         self.twins.give_turn_to(None, candidate.loader)
         try:
             _try(variant, lambda: step_once(self.training), self.agreement)
+        except LostWrite as refusal:
+            raise LeavesSomething(f"with it, {refusal}{where(refusal.__cause__)}") from refusal
         except StepRaises as refusal:
             if self.training.has_ended and isinstance(refusal.__cause__, NoBatches):
                 raise refusal.__cause__ from None  # it would have ended without the candidate, too

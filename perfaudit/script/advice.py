@@ -54,6 +54,7 @@ def order_findings(
     never_called: Sequence[Lines] = (),
     called: Sequence[Lines] = (),
     wrapped: Wrapped | None = None,
+    never_used: Sequence[Lines] = (),
 ) -> tuple[Finding, ...]:
     """Those whose phase was seen to take a share worth saying first, the largest first; then what no phase was seen for.
     Of these, rules about what a step does come first where a step was seen to run their function.
@@ -65,7 +66,7 @@ def order_findings(
     accelerator_only: ids of such rules. never_read: the calls that build such loaders. never_built: the classes of such
     modules. never_run: what stands under `if __name__ == "__main__"` in other files than the script.
     never_called: findings in functions that no step was seen to call. called: in functions that one was. wrapped: None where
-    that was not looked at.
+    that was not looked at. never_used: calls of optimizers that were not seen to update anything.
     """
     findings = _observe_wrapped(findings, wrapped)
     if not run.phases:
@@ -74,7 +75,9 @@ def order_findings(
         id(finding): note
         for finding in findings
         if (
-            note := _why_last(finding, run, accelerator_only, never_read, never_built, never_run, never_called, wrapped)
+            note := _why_last(
+                finding, run, accelerator_only, never_read, never_built, never_run, never_called, wrapped, never_used
+            )
         )
     }
     findings = [f for f in findings if f.severity != "hint" or (id(f) not in why and _is_worth_saying(f, run))]
@@ -129,6 +132,7 @@ def _why_last(
     never_run: Sequence[Lines],
     never_called: Sequence[Lines],
     wrapped: Wrapped | None,
+    never_used: Sequence[Lines],
 ) -> str:
     """Why a finding has made no step of this run longer, as one of LAST; "" of the others."""
     if _lies_in(finding, never_built):
@@ -143,7 +147,7 @@ def _why_last(
         return ELSEWHERE
     if finding.rule.startswith("PA1") and _lies_in(finding, never_read):
         return NEVER_READ
-    if _is_of_unused_optimizer(finding, run):
+    if _is_of_unused_optimizer(finding, run) or _lies_in(finding, never_used):
         return NEVER_UPDATES
     return ALONE if run.ranks < 2 and finding.rule in OF_SEVERAL_PROCESSES and not run.in_started else ""
 

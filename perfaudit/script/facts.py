@@ -25,6 +25,7 @@ def facts_of(watch: Watch, files: OwnFiles) -> Json:
         "loader_at": watch.counts.loader_at,
         "first_batch_at": watch.counts.first_batch_at,
         "optimizers": watch.kinds_of_optimizers[:MOST_NAMED],
+        "optimizer_calls": watch.calls_of_optimizers(),
         "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         * (1 if sys.platform == "darwin" else 1024),
         "device": "cpu",

@@ -12,6 +12,7 @@ from typing import Any
 from perfaudit.script.after_import import after_import
 from perfaudit.script.pipe import Pipe
 from perfaudit.script.teller import Teller
+from perfaudit.script.trackers import overrule_arguments
 from perfaudit.script.watch import Watch
 from perfaudit.script.watched_process import WatchedProcess
 from perfaudit.target.overlay import PACKAGE, Carried
@@ -41,6 +42,8 @@ def tell_first_update_in_started(line: Json, pipe: int) -> Callable[[], None]:
 
 
 def _watch(order: Json, pid: int, pipe: int, token: int) -> None:
+    if order["scratch"]:
+        overrule_arguments()
     Teller(order | {"trace": -1}, Pipe(pipe), WatchedProcess(token), pid).watch.wait_for_torch()
 
 

@@ -1,4 +1,4 @@
-"""Findings in functions that no step was seen to call, and at calls that have built no loader. Pure but for reading files."""
+"""Findings in functions that no step was seen to call, and at calls that have built nothing. Pure but for reading files."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from perfaudit.findings import Finding
 
 Lines = tuple[str, int, int]  # file, first and last line
 OF_LOADERS = ("PA101", "PA102", "PA103")
+OF_OPTIMIZERS = ("PA401", "PA402")
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 COMPILED = ("jit", "compile", "script")  # in decorators: calls of what these make are not told
 
@@ -60,6 +61,21 @@ def loaders_never_built(findings: Sequence[Finding], built: Sequence[Lines]) -> 
             if os.path.realpath(place.path) == file and place.line in lines and not is_built:
                 found.append((file, place.line, place.line))
     return found
+
+
+def optimizers_never_used(findings: Sequence[Finding], used: Sequence[Lines]) -> list[Lines]:
+    """File, line and line of findings at calls of optimizers that are not among those whose optimizers were seen to update.
+
+    used: these; [] where that is not known.
+    """
+    known = [(os.path.realpath(file), first, last) for file, first, last in used]
+    places = [each.location for each in findings if each.rule in OF_OPTIMIZERS and each.location is not None]
+    others = [(os.path.realpath(place.path), place.line) for place in places if known]
+    return [
+        (file, line, line)
+        for file, line in dict.fromkeys(others)
+        if not any(file == other and first <= line <= last for other, first, last in known)
+    ]
 
 
 def _is_of_torch(called: ast.expr) -> bool:

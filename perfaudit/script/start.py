@@ -33,6 +33,7 @@ from perfaudit.script.redirected_writes import RedirectedWrites
 from perfaudit.script.stands import begin_telling
 from perfaudit.script.started_processes import watch_replaced, watch_started
 from perfaudit.script.teller import Teller
+from perfaudit.script.trackers import overrule_arguments
 from perfaudit.script.watched_process import WatchedProcess
 from perfaudit.target.overlay import install
 from perfaudit.target.random_streams import seed_all
@@ -40,6 +41,7 @@ from perfaudit.target.random_streams import seed_all
 Json = dict[str, Any]  # Any: nested JSON
 _SET_DEATH_SIGNAL, _SET_CHILD_SUBREAPER = 1, 36  # of <sys/prctl.h>
 _COLOUR = re.compile("\x1b\\[[0-9;]*m")  # that an error's text is written in, as some of torch's are
+_IN_WORKER, _FRAME = "Original Traceback", re.compile(r'File "([^"\n]+)", line (\d+), in (\S+)')
 MOST_FILES = 1000  # that are named; a script may write one a sample
 
 
@@ -130,6 +132,8 @@ def _run(order: Json, pipe: Pipe) -> None:
         watch_replaced(lambda program: pipe.tell({"replaced": program}))
         watch_in_started(order, pipe, turn)
         teller.watch.wait_for_torch()
+        if order["scratch"]:
+            overrule_arguments()
         if order["seed"] is not None:
             after_import("torch", functools.partial(seed_all, order["seed"]))
         as_main.before_leaving_at_once(lambda code: _tell_left_at_once(teller, code))
@@ -147,9 +151,9 @@ def _run(order: Json, pipe: Pipe) -> None:
             how = "missing"
         else:
             _print_traceback(error)
-    teller.end(how, message, code)
     with contextlib.suppress(Exception):
-        sys.stdout.flush()
+        sys.stdout.flush()  # first: who is told of the end reads no longer
+    teller.end(how, message, code)
     sys.exit(code)
 
 
@@ -181,12 +185,16 @@ def _relative_name(file: str, folder: Path) -> str:
 
 def _describe(error: BaseException, folder: Path) -> str:
     """An error in one line, with the innermost line of the script's own code. folder: of the command."""
-    text = " ".join(_COLOUR.sub("", words_of(error)).split())[:300]
-    place = ""
-    for frame in traceback.extract_tb(error.__traceback__):
-        is_file = not frame.filename.startswith("<")  # as "<string>" of what was compiled from a text
-        if is_file and is_own(os.path.abspath(frame.filename)):  # noqa: PTH100
-            place = f" ({_relative_name(frame.filename, folder)}:{frame.lineno} in {frame.name})"
+    words, place = words_of(error), ""
+    frames = [(each.filename, each.lineno, each.name) for each in traceback.extract_tb(error.__traceback__)]
+    if _IN_WORKER in words:  # the error of a loader's worker, with its traceback as a text
+        frames += [(file, int(line), name) for file, line, name in _FRAME.findall(words)]
+        words = f"in a loader worker: {words.strip().splitlines()[-1].removeprefix(f'{type(error).__name__}: ')}"
+    text = " ".join(_COLOUR.sub("", words).split())[:300]
+    for file, line, name in frames:
+        is_file = not file.startswith("<")  # as "<string>" of what was compiled from a text
+        if is_file and is_own(os.path.abspath(file)):  # noqa: PTH100
+            place = f" ({_relative_name(file, folder)}:{line} in {name})"
     if isinstance(error, SyntaxError) and error.filename:
         text, place = error.msg or text, f" ({_relative_name(error.filename, folder)}:{error.lineno})"
     return f"{type(error).__name__}: {text}{place}" if text else f"{type(error).__name__}{place}"

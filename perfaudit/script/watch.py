@@ -147,9 +147,11 @@ class Watch:
         return compile
 
     def _watch_building(self, original: Function) -> Function:
+        note = self._optimizers.watch_building(original)
+
         def build(*args: Any, **kwargs: Any) -> Any:
             self._has_optimizer = True
-            return original(*args, **kwargs)
+            return note(*args, **kwargs)
 
         return build
 
@@ -268,6 +270,10 @@ class Watch:
     def kinds_of_optimizers(self) -> list[str]:
         """The names of their classes, by number."""
         return self._optimizers.kinds
+
+    def calls_of_optimizers(self) -> list[tuple[str, int, int]]:
+        """See `NumberedOptimizers.calls`."""
+        return self._optimizers.calls()
 
     def optimizer(self, number: int) -> Any:
         """The optimizer of this number, None where it is gone."""

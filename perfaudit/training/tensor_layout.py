@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from perfaudit.script.replaced_functions import Function, put_back, replace
+from perfaudit.training.code_change import NotSwappable
 
 NOT_COMPATIBLE = (
     "view size is not compatible"  # how torch says that a tensor does not lie so that it can be seen in that shape
@@ -39,15 +40,21 @@ def memory_format(training: Any, name: str) -> Iterator[None]:
         _follow(training)
 
 
+class LostWrite(NotSwappable):
+    """What a step wrote into a copy in place of a view is missing where it belongs: the training is not what it was."""
+
+
 @contextlib.contextmanager
 def copies_for_views() -> Iterator[None]:
     """Inside, `view` copies a tensor that does not lie as it wants; behind it the error is raised that the first of these was.
 
-    So a step with another layout comes to its end, in a script that would be over with the error.
+    So a step with another layout comes to its end, in a script that would be over with the error. Raises LostWrite where
+    something was written into such a copy.
     """
     import torch
 
     refused: list[RuntimeError] = []
+    copies: list[tuple[Any, int]] = []  # with their versions, which count what is written
 
     def copying(view: Function) -> Function:
         def ours(tensor: Any, *shape: Any, **named: Any) -> Any:
@@ -57,7 +64,10 @@ def copies_for_views() -> Iterator[None]:
                 if NOT_COMPATIBLE not in str(error):
                     raise
                 refused.append(error.with_traceback(_stack(sys._getframe(1), error.__traceback__)))
-            return tensor.reshape(*(shape or named.values()))
+            copy = tensor.reshape(*(shape or named.values()))
+            if not copy.is_inference():
+                copies.append((copy, copy._version))
+            return copy
 
         return ours
 
@@ -66,6 +76,8 @@ def copies_for_views() -> Iterator[None]:
         yield
     finally:
         put_back(torch.Tensor, "view", ours)
+    if any(copy._version != version for copy, version in copies):
+        raise LostWrite(f"a step writes through a `view`, which this layout breaks: {refused[0]}") from refused[0]
     if refused:
         raise refused[0]
 

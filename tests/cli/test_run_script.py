@@ -165,6 +165,18 @@ def test_the_place_of_an_error_is_a_line_of_a_file(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
+def test_an_error_in_a_loader_worker_is_told_in_its_own_words_and_with_its_own_line(tmp_path: Path) -> None:
+    """torch raises it again with a traceback of a page as its text."""
+    (tmp_path / "train.py").write_text(
+        "from torch.utils.data import DataLoader\nclass Rows:\n    def __len__(self): return 8\n"
+        "    def __getitem__(self, n): raise ValueError('no such row')\n"
+        "for batch in DataLoader(Rows(), num_workers=1): print(batch)\n"
+    )
+    message = result(run_forked(tmp_path, "train.py", "--format", "json"))["message"]
+    assert message == "ValueError: in a loader worker: no such row (train.py:4 in __getitem__)"
+
+
 RANKS = """
 import sys, time
 import torch

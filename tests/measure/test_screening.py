@@ -27,6 +27,7 @@ from perfaudit.measure.twins import Twins
 from perfaudit.training import code_variant
 from perfaudit.training.code_change import NotSwappable
 from perfaudit.training.setting_variant import SettingVariant
+from perfaudit.training.tensor_layout import LostWrite
 from perfaudit.training.together import Together
 
 TEXT = """
@@ -709,6 +710,19 @@ def test_a_candidate_with_which_a_script_leaves_with_a_fault_is_to_blame_for_its
         LeavesSomething, match=r"left with code 1 after 40 updates of its optimizers; that ended the script"
     ):
         script_with(start, f"clock.sleep(cost); {leave}", 10**9)
+
+
+def test_a_step_that_loses_what_it_writes_has_the_training_built_anew(start: Start) -> None:
+    _, training = start(other="clock.sleep(cost)")
+
+    @contextlib.contextmanager
+    def losing() -> Iterator[None]:
+        yield
+        raise LostWrite("a step writes through a `view`, which this layout breaks") from RuntimeError("no view")
+
+    candidate = Candidate("layout", settings=[SettingVariant(contextlib.nullcontext, losing)])
+    with pytest.raises(LeavesSomething, match="with it, a step writes through a `view`, which this layout breaks"):
+        prepare_screening(training, [candidate], Terms(0.01, 1), Twins(no_twin))
 
 
 def test_a_setting_that_lives_on_in_what_a_script_keeps_is_to_blame_for_its_next_step(start: Start) -> None:

@@ -20,6 +20,7 @@ from perfaudit.script.advice import (
     ON_FEW_PROCESSORS,
     order_findings,
 )
+from perfaudit.script.never_called import optimizers_never_used
 
 PHASES = {"data_wait": 0.5, "host_to_device": 0.0, "forward": 0.3, "backward": 0.19, "optimizer": 0.01, "average": 0.0}
 ONLY = {rule.id for rule in all_rules().values() if rule.accelerator_only}
@@ -92,6 +93,17 @@ def test_an_optimizer_that_updates_nothing_comes_last_and_says_so() -> None:
     assert [each.note == NEVER_UPDATES for each in ordered] == [False, True]
     assert ordered[1].message.startswith("`torch.optim.Adam`")
     assert all(each.note != NEVER_UPDATES for each in order_findings(given, run()))  # no name is known
+
+
+def test_a_call_whose_optimizer_updates_nothing_comes_last_and_says_so() -> None:
+    """As the models of other files that a script imports, and does not build."""
+    phases = {**PHASES, "optimizer": 0.3}
+    given = [found("PA402").with_(location=Location(file, 9, 1, 9, 9)) for file in ("other.py", "mine.py")]
+    never_used = optimizers_never_used([*given, found("PA204")], [("mine.py", 8, 11)])
+    ordered = order_findings(given, replace(run(), phases=phases), never_used=never_used)
+    assert [each.location and each.location.path for each in ordered] == ["mine.py", "other.py"]
+    assert [each.note for each in ordered] == ["observed: optimizer takes 30.0 % of a step here", NEVER_UPDATES]
+    assert optimizers_never_used(given, []) == []  # which calls built them is not known
 
 
 @pytest.mark.parametrize("rule", ["PA704", "PA708", "PA709"])

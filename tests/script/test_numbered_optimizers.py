@@ -1,6 +1,13 @@
-"""The optimizers of a training, by number. No torch."""
+"""The optimizers of a training, by number, and the calls that built them. No torch."""
 
 from __future__ import annotations
+
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import pytest
 
 from perfaudit.script.numbered_optimizers import NO_NUMBER, NumberedOptimizers
 
@@ -24,3 +31,37 @@ def test_one_that_is_built_where_another_was_has_a_number_of_its_own() -> None:
         del optimizer
     assert found == [0, 1, 2]
     assert numbered.optimizer(0) is None
+
+
+def watched(numbered: NumberedOptimizers) -> Any:
+    return type("Watched", (Adam,), {"__init__": numbered.watch_building(Adam.__init__)})
+
+
+def test_the_calls_are_those_whose_optimizers_update() -> None:
+    numbered = NumberedOptimizers()
+    build = watched(numbered)
+    first, line = build(), sys._getframe().f_lineno
+    second, other = build(), sys._getframe().f_lineno
+    assert numbered.calls() == []  # none has updated anything
+    numbered.number(first)
+    assert numbered.calls() == [(__file__, line, line)]
+    numbered.number(second)
+    assert sorted(numbered.calls()) == [(__file__, line, line), (__file__, other, other)]
+
+
+@pytest.mark.parametrize("has_hash", [True, False])
+def test_no_call_is_told_where_that_of_one_is_not_known(has_hash: bool, tmp_path: Path) -> None:
+    """One that a library builds may be built of what any call in the script says; one without a hash stops no script."""
+    numbered = NumberedOptimizers()
+    build = watched(numbered)
+    numbered.number(build())
+    if has_hash:
+        code = compile("other = build()", sysconfig.get_path("purelib") + "/library.py", "exec")
+        names = {"build": build}
+        exec(code, names)
+        other: Any = names["other"]
+    else:
+        build.__hash__ = None
+        other = build()
+    numbered.number(other)
+    assert numbered.calls() == []

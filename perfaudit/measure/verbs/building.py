@@ -20,7 +20,7 @@ from perfaudit.measure.holder import Holder, refusal
 from perfaudit.measure.imported_libraries import ImportsNoted
 from perfaudit.script.kept_away import keep_files_away
 from perfaudit.script.redirected_writes import RedirectedWrites
-from perfaudit.script.trackers import quiet_environment
+from perfaudit.script.trackers import overrule_arguments, quiet_environment
 from perfaudit.target import overlay as patched
 from perfaudit.target import relocate
 from perfaudit.target.names import Target
@@ -107,6 +107,7 @@ def run_script(
                 "--in-place runs it all the same"
             ) from why
         os.environ.update(quiet_environment(own))
+        overrule_arguments()
         # What is compiled is kept where the next process finds it: what is written elsewhere goes with this one.
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(Path(shared, "compiled"))
     if not is_redirected:  # a library that is there before would hold functions that it is to find replaced
