@@ -101,12 +101,16 @@ class Uses(Holders):
 
         `loss = loss_of(model, batch)`, `evaluate(model, held_out)`.
         """
-        run = self._run_with(source, call, names) if last_name(call.func) not in self._readers else None
+        if last_name(call.func) in self._readers or (run := self._run_with(source, call, names)) is None:
+            return False
+        others = [self._given(source, call, each, names) for each in self._overriding(source, call)]
+        return all(each is not None and self._computes(*each) for each in (run, *others))
+
+    def _computes(self, here: Source, function: Function, names: set[str]) -> bool:
         return (
-            run is not None
-            and not _TRAINS.search(run[0].text_of(run[1]))
-            and not self._looks_into(self._gives_away, *run)
-            and not self._looks_into(self._uses, *run)
+            not _TRAINS.search(here.text_of(function))
+            and not self._looks_into(self._gives_away, here, function, names)
+            and not self._looks_into(self._uses, here, function, names)
         )
 
     def _uses_by_itself(self, source: Source, call: ast.Call, names: set[str]) -> bool:
@@ -115,7 +119,7 @@ class Uses(Holders):
         if last_name(call.func) not in self._named or any(self._holds(source, each, names) for each in values):
             return False
         run = function_run(self._sources, source, call)
-        runs = self._methods_of_loop(source, call) if run is None else [run]
+        runs = self._methods_of_loop(source, call) if run is None else [run, *self._overriding(source, call)]
         return any(self._uses_in(source, *each, names) for each in runs)
 
     def _uses_in(self, source: Source, here: Source, function: Function, names: set[str]) -> bool:

@@ -16,7 +16,7 @@ from perfaudit.static.understanding.losses import arguments_of
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.tune.ranks.assigned_names import ASSIGNS, assignments, is_name, sets_attribute
 from perfaudit.tune.ranks.numbers_of_weights import is_number, is_penalty, is_setting
-from perfaudit.tune.ranks.project_functions import function_run, parameters_of
+from perfaudit.tune.ranks.project_functions import function_run, parameters_of, with_bases
 
 MODES = {"train", "eval", "zero_grad"}  # methods of a model or an optimizer that read no gradient
 DEEPEST = 3  # functions into which a model is followed
@@ -50,7 +50,7 @@ class Holders:
         self._class = source.enclosing(inside, ast.ClassDef)
         self._scope = scope = source.enclosing(inside, *FUNCTIONS)
         # The function with the loop, what it gets where it is called, and all calls of functions of the project.
-        self._given = list(_given_to(sources, scope)) if isinstance(scope, FUNCTIONS) else []
+        self._given_to_loop = list(_given_to(sources, scope)) if isinstance(scope, FUNCTIONS) else []
         self._functions: dict[str, list[tuple[Source, Function]]] = {}
         for each in sources:
             for function in each.nodes(ast.FunctionDef):
@@ -100,7 +100,7 @@ class Holders:
         assigned = [
             (source, *each) for source in self._sources for each in assignments(source, self._seen_from_loop(source))
         ]
-        assigned += [(source, value, {name}) for source, name, value in self._given]
+        assigned += [(source, value, {name}) for source, name, value in self._given_to_loop]
         models = {name for each in ({model} | wrapped) - {""} for name in (each, f".{each}")}
         others = {name for each in optimizers for name in (each, f".{each}")}
         names = self._with_assigned(models | {f"{name}()" for name in models} | others, assigned)
@@ -113,7 +113,7 @@ class Holders:
 
         Its own, and those of files that call its function; of other files those of globals and attributes.
         """
-        is_near = source is self._own or any(source is each for each, *_ in self._given)
+        is_near = source is self._own or any(source is each for each, *_ in self._given_to_loop)
         for node in source.nodes(*ASSIGNS, ast.With):
             if is_near or source.scope(node) is source.tree or sets_attribute(node):
                 yield node
@@ -231,7 +231,13 @@ class Holders:
         if last_name(call.func) not in self._named or len(self._asked) >= DEEPEST:
             return None
         run = function_run(self._sources, source, call)
-        if run is None or id(run[1]) in self._asked:
+        return None if run is None else self._given(source, call, run, names)
+
+    def _given(
+        self, source: Source, call: ast.Call, run: tuple[Source, Function], names: set[str]
+    ) -> tuple[Source, Function, set[str]] | None:
+        """A function with the names of what a call gives it of what is held, see `_run_with`."""
+        if id(run[1]) in self._asked:
             return None
         values = [*call.args, *(keyword.value for keyword in call.keywords)]
         number = sum(self._holds(source, value, names) for value in values)
@@ -242,6 +248,19 @@ class Holders:
         known = self._names_in_file(source, run[0], names)
         models = {f"{name}()" for name, value in arguments_of(call, run[1]) if self._is_model(source, value, names)}
         return (*run, known - {f"{name}()" for name in parameters_of(run[1])} | held | models)
+
+    def _overriding(self, source: Source, call: ast.Call) -> list[tuple[Source, Function]]:
+        """The methods by which subclasses of the project replace the one that `self.run()` runs."""
+        own = source.enclosing(call, ast.ClassDef)
+        if own is None or not dotted_name(call.func).startswith("self."):
+            return []
+        return [
+            (each, function)
+            for each, function in self._functions.get(last_name(call.func), ())
+            if (definition := each.enclosing(function, ast.ClassDef)) is not None
+            and definition is not own
+            and own.name in with_bases(self._sources, definition)
+        ]
 
     def _names_in_file(self, source: Source, other: Source, names: set[str]) -> set[str]:
         """Those of these names that stand for the same in another file: of attributes, and of what it has at its top level."""

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.tune.ranks.options import is_of_options
+from perfaudit.tune.ranks.project_functions import with_bases
 from perfaudit.tune.ranks.reached_code import reached_nodes
 
 _CHANGES = {"update", "pop", "popitem", "setdefault", "clear"}  # methods of a dict
@@ -42,8 +43,9 @@ def why_known_late(sources: Sequence[Source], source: Source, test: ast.expr, be
     measured = {_root(node.args[0]) for node in nodes if isinstance(node, ast.Call) and node.args}
     if measured & {node.id for node in inside if isinstance(node, ast.Name)} - {"self"}:
         return "has the length of something that the pass uses"
+    own = source.enclosing(between[0], ast.ClassDef) if between else None
     for node in nodes:
-        if isinstance(node, (ast.Attribute, ast.Subscript)) and not _stays(sources, node, reached):
+        if isinstance(node, (ast.Attribute, ast.Subscript)) and not _stays(sources, node, reached, own):
             return f"has `{ast.unparse(node)}`, which a call in the pass may change"
     return ""
 
@@ -94,28 +96,51 @@ class _Counted(ast.NodeTransformer):
         return node if count is None else ast.BinOp(node, ast.Add(), count.value)
 
 
-def _stays(sources: Sequence[Source], node: ast.expr, reached: Sequence[ast.AST]) -> bool:
-    """Whether an attribute or an item is one of options, or one that the object sets itself, and nothing in the pass sets it."""
+def _stays(sources: Sequence[Source], node: ast.expr, reached: Sequence[ast.AST], own: ast.ClassDef | None) -> bool:
+    """Whether an attribute or an item is one of options, or one that the object sets itself, and nothing in the pass sets it.
+
+    own: the class of the object, that of the loop.
+    """
     if isinstance(node, ast.Name):
         return True
-    if not isinstance(node, (ast.Attribute, ast.Subscript)) or any(map(_sets_any_attribute, reached)):
+    if not isinstance(node, (ast.Attribute, ast.Subscript)):
         return False
     is_option = is_of_options(sources, node.value)
     if isinstance(node, ast.Subscript):
         return is_option and last_name(node.value) not in {_owner_changed(each) for each in reached}
     is_own = isinstance(node.value, ast.Name) and node.value.id == "self" and any(_sets(sources, node.attr))
-    is_set = any(isinstance(each, ast.Attribute) and _is_store(each) and each.attr == node.attr for each in reached)
-    return (is_option or is_own) and not is_set and _stays(sources, node.value, reached)
+    changed = [owner for each in reached if (owner := _owner_set(each, node.attr)) is not None]
+    if any(not _is_of_another(sources, owner, own if is_own else None) for owner in changed):
+        return False
+    return (is_option or is_own) and _stays(sources, node.value, reached, own)
+
+
+def _owner_set(node: ast.AST, attribute: str) -> ast.expr | None:
+    """Of what a node sets an attribute of this name, or one that the text does not tell; None for nothing."""
+    if isinstance(node, ast.Attribute) and _is_store(node) and node.attr == attribute:
+        return node.value
+    if isinstance(node, ast.Call) and last_name(node.func) in ("setattr", "exec"):
+        return node.args[0] if node.args else node
+    return None
+
+
+def _is_of_another(sources: Sequence[Source], owner: ast.expr, own: ast.ClassDef | None) -> bool:
+    """Whether a `self` is surely another object than one of the class `own`; without one, than options: a module of torch."""
+    if not (isinstance(owner, ast.Name) and owner.id == "self"):
+        return False
+    its = next((found for each in sources if (found := each.enclosing(owner, ast.ClassDef)) is not None), None)
+    if its is None:
+        return False
+    bases = with_bases(sources, its)
+    if own is None:
+        return any(name.endswith("Module") for name in bases)
+    return own.name not in bases and its.name not in with_bases(sources, own)
 
 
 def _sets(sources: Sequence[Source], name: str) -> Iterator[bool]:
     """Whether an attribute of this name is set, at each place where one stands."""
     for source in sources:
         yield from (_is_store(node) for node in source.nodes(ast.Attribute) if node.attr == name)
-
-
-def _sets_any_attribute(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and last_name(node.func) in ("setattr", "exec")
 
 
 def _is_store(node: ast.Name | ast.Attribute | ast.Subscript) -> bool:

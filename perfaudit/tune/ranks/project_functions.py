@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.called_functions import called_function
+from perfaudit.static.understanding.names import last_name
 
 
 def function_run(sources: Sequence[Source], source: Source, call: ast.Call) -> tuple[Source, Function] | None:
@@ -43,3 +44,16 @@ def parameters_of(function: Function) -> set[str]:
     """Names of what a function takes, without `*rest` and `**options`, under which nothing has a name of its own."""
     taken = function.args
     return {each.arg for each in (*taken.posonlyargs, *taken.args, *taken.kwonlyargs)}
+
+
+def with_bases(sources: Sequence[Source], definition: ast.ClassDef) -> set[str]:
+    """The name of a class, and those of all that it derives from, as far as the files of the project have them."""
+    bases: dict[str, set[str]] = {}
+    for source in sources:
+        for each in source.nodes(ast.ClassDef):
+            bases.setdefault(each.name, set()).update(last_name(base) for base in each.bases)
+    found, wanted = set[str](), {definition.name}
+    while wanted:
+        found |= wanted
+        wanted = {base for name in wanted for base in bases.get(name, ())} - found
+    return found

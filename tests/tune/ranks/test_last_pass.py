@@ -124,3 +124,30 @@ def test_a_count_of_the_object_is_asked_for_what_it_will_be() -> None:
     assert "nullcontext() if (self.steps + 1) % 4 == 0 else" in patched_line(choice(start + fit))
     twice = choice(start + fit.replace("self.steps += 1", "self.steps += 1\n            other.steps = 0"))
     assert of(twice, "no_sync=True") is None
+
+
+@pytest.mark.parametrize(
+    ("bases", "body", "is_tried"),
+    [
+        ("", "self.passes = 3", True),  # another object
+        ("", "setattr(self, name, 3)", True),
+        ("(Trainer)", "self.passes = 3", False),
+        ("(Middle)", "setattr(self, name, 3)", False),
+        ("", "other.passes = 3", False),
+        ("", "setattr(other, name, 3)", False),
+    ],
+)
+def test_what_another_class_sets_of_itself_is_of_another_object(bases: str, body: str, is_tried: bool) -> None:
+    start = "class Trainer:\n    def __init__(self):\n        self.passes = 4\n"
+    loop = ACCUMULATING.replace("% 4", "% self.passes").replace(BACKWARD, f"{BACKWARD}    meter.update(1)\n")
+    fit = "    def fit(self, loader):\n" + "".join(f"        {line}\n" for line in loop.splitlines())
+    others = f"class Middle(Trainer):\n    pass\nclass Meter{bases}:\n    def update(self, name):\n        {body}\n"
+    found = choice(start + fit + others)
+    assert (of(found, "no_sync=True") is not None) == is_tried, found.left
+
+
+@pytest.mark.parametrize(("base", "is_tried"), [("nn.Module", True), ("object", False)])
+def test_a_module_is_no_options(base: str, is_tried: bool) -> None:
+    other = f"class Other({base}):\n    def update(self, name):\n        setattr(self, name, 3)\n"
+    loop = ACCUMULATING.replace("% 4", "% args.passes").replace(BACKWARD, f"{BACKWARD}    meter.update(1)\n")
+    assert (of(choice(other + loop), "no_sync=True") is not None) == is_tried

@@ -419,3 +419,24 @@ def test_an_object_that_has_the_model_need_not_be_called_self(behind: str, is_tr
     body = "".join(f"    {line}\n" for line in body.replace(BACKWARD, f"{BACKWARD}    {behind}\n").splitlines())
     found = choice(f"{start}def train(state, loader):\n{body}train(State(model, optimizer), loader)\n")
     assert (of(found, "no_sync=True") is not None) == is_tried, found.left
+
+
+@pytest.mark.parametrize(
+    ("body", "is_tried"), [("return model(x).mean()", True), ("lib.clip(model)", False), ("lib.clip(self.kept)", False)]
+)
+@pytest.mark.parametrize("call", ["self.loss_of(model, y)", "self.loss_of(y, model)", "self.loss_of(y)"])
+def test_what_a_subclass_does_in_the_place_of_a_method_counts(call: str, body: str, is_tried: bool) -> None:
+    taken = call.partition("(")[2].replace("y", "x").rstrip(")")
+    start, loop = ACCUMULATING.split("for i, x", 1)
+    base = "class Base:\n    def __init__(self, model):\n        self.kept = model\n"
+    base += f"    def loss_of(self, {taken}):\n        raise NotImplementedError\n    def fit(self, loader, model, optimizer):\n"
+    base += "".join(
+        f"        {line}\n" for line in f"for i, x{loop}".replace("model(y)", f"model(y) + {call}").splitlines()
+    )
+    Path("base.py").write_text(base)
+    Path("train.py").write_text(
+        f"{HEAD}import lib\nfrom base import Base\n{start}class Net(Base):\n    def loss_of(self, {taken}):\n        {body}\n"
+        "Net(model).fit(loader, model, optimizer)\n"
+    )
+    found = candidates_of(["train.py", "base.py"], frozenset(CHANGES), SeenRanks())
+    assert (of(found, "no_sync=True") is not None) == is_tried, found.left
