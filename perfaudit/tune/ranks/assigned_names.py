@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from perfaudit.expressions import regex
 from perfaudit.static.source import Source
+from perfaudit.static.understanding.names import dotted_name
 
 # The last of `kept.append(model)`.
 ASSIGNS = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr, ast.Expr)
@@ -29,11 +30,16 @@ def assignments(source: Source, nodes: Iterable[ast.AST]) -> Iterator[tuple[ast.
     for node in nodes:
         if isinstance(node, ast.Assign):
             for target in node.targets:
-                yield from _pairs(target, node.value)
+                for value, names in _pairs(target, node.value):
+                    yield value, names
+                    if isinstance(target, ast.Attribute):  # `clip.model = model`: who has it is not only the attribute
+                        yield value, last_names(target.value) - {"self"}
         elif isinstance(node, (ast.AnnAssign, ast.NamedExpr, ast.AugAssign)) and node.value is not None:
             if not isinstance(node, ast.AugAssign) or isinstance(node.value, _LISTS):
                 yield node.value, last_names(node.target)
         elif isinstance(node, ast.Expr) and isinstance(call := node.value, ast.Call):
+            if dotted_name(call.func) == "setattr" and len(call.args) == 3:
+                yield call.args[2], last_names(call.args[0]) - {"self"}
             if (
                 isinstance(call.func, ast.Attribute)
                 and not _KEEPS_NOTHING.search(call.func.attr)

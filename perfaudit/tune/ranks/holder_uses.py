@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
@@ -103,7 +103,7 @@ class Uses(Holders):
         """
         if last_name(call.func) in self._readers or (run := self._run_with(source, call, names)) is None:
             return False
-        others = [self._given(source, call, each, names) for each in self._overriding(source, call)]
+        others = [self._run_given(source, call, each, names) for each in self._overriding(source, call)]
         return all(each is not None and self._computes(*each) for each in (run, *others))
 
     def _computes(self, here: Source, function: Function, names: set[str]) -> bool:
@@ -190,15 +190,14 @@ class Uses(Holders):
         return root if root and root in self._libraries(names) else ""
 
     def _libraries(self, names: set[str]) -> set[str]:
-        """Libraries that get something of this in a call whose result nobody keeps."""
+        """Libraries that get something of this in a statement of its own."""
         if self._with_model is None:
             self._with_model = {
                 root
                 for source in self._sources
-                for statement in source.nodes(ast.Expr)
-                if isinstance(call := statement.value, ast.Call) and (root := _library(source, call.func))
-                if not self._is_of_project(root) and not self._functions.get(last_name(call.func))
-                if any(self._holds(source, each, names) for each in (*call.args, *(k.value for k in call.keywords)))
+                for given, to in _statements_that_give(source)
+                if (root := _library(source, to)) and not self._is_of_project(root)
+                if not self._functions.get(last_name(to)) and any(self._holds(source, each, names) for each in given)
             }
         return self._with_model
 
@@ -321,6 +320,15 @@ def may_step(owner: str) -> bool:
 
 def ids_below(statements: Iterable[ast.AST]) -> set[int]:
     return {id(node) for statement in statements for node in ast.walk(statement)}
+
+
+def _statements_that_give(source: Source) -> Iterator[tuple[list[ast.expr], ast.expr]]:
+    """What statements give to what they call, `lib.register(model)`, or set, `lib.model = model`."""
+    for statement in source.nodes(ast.Expr):
+        if isinstance(call := statement.value, ast.Call):
+            yield [*call.args, *(keyword.value for keyword in call.keywords)], call.func
+    for assigned in source.nodes(ast.Assign):
+        yield from (([assigned.value], target) for target in assigned.targets if isinstance(target, ast.Attribute))
 
 
 def _library(source: Source, called: ast.expr) -> str:

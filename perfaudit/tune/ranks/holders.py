@@ -231,9 +231,9 @@ class Holders:
         if last_name(call.func) not in self._named or len(self._asked) >= DEEPEST:
             return None
         run = function_run(self._sources, source, call)
-        return None if run is None else self._given(source, call, run, names)
+        return None if run is None else self._run_given(source, call, run, names)
 
-    def _given(
+    def _run_given(
         self, source: Source, call: ast.Call, run: tuple[Source, Function], names: set[str]
     ) -> tuple[Source, Function, set[str]] | None:
         """A function with the names of what a call gives it of what is held, see `_run_with`."""

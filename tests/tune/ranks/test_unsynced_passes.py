@@ -81,6 +81,10 @@ def test_gradients_of_the_model_by_its_name_before_it_was_wrapped_must_be_left_a
         ("lib.clip(1)", "import lib\nlib.start(1)\n", True),
         ("clip.apply()", "clip.attach(model)\n", False),
         ("clip.apply()", "clip.attach(to=optimizer)\n", False),
+        ("clip.apply()", "clip.model = model\n", False),
+        ("clip.apply()", "setattr(clip, 'model', model)\n", False),
+        ("clip.apply()", "clip.width = 3\n", True),
+        ("lib.clip(1)", "import lib\nlib.model = model\n", False),
         (
             "wandb.log({'loss': loss})",
             "import wandb\nwandb.watch(model)\n",
