@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 
 from perfaudit.expressions import regex
 from perfaudit.static.source import Source
-from perfaudit.static.understanding.names import dotted_name
+from perfaudit.static.understanding.names import dotted_name, last_name
+from perfaudit.tune.ranks.options import OPTIONS
 
 # The last of `kept.append(model)`.
 ASSIGNS = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr, ast.Expr)
@@ -32,7 +33,8 @@ def assignments(source: Source, nodes: Iterable[ast.AST]) -> Iterator[tuple[ast.
             for target in node.targets:
                 for value, names in _pairs(target, node.value):
                     yield value, names
-                    if isinstance(target, ast.Attribute):  # `clip.model = model`: who has it is not only the attribute
+                    # `clip.model = model`: not only the attribute has it. Options do nothing with what they have.
+                    if isinstance(target, ast.Attribute) and not OPTIONS.search(last_name(target.value)):
                         yield value, last_names(target.value) - {"self"}
         elif isinstance(node, (ast.AnnAssign, ast.NamedExpr, ast.AugAssign)) and node.value is not None:
             if not isinstance(node, ast.AugAssign) or isinstance(node.value, _LISTS):

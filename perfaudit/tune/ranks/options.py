@@ -9,7 +9,7 @@ from perfaudit.expressions import regex
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.names import last_name
 
-_OPTIONS = regex(
+OPTIONS = regex(
     r"^(args?|arguments|opts|options|params|cfg|conf|config|configuration|hparams|hyper_?parameters|settings|flags)$"
 )
 _OPTIMIZER_TOO = "opt"  # what a name stands for that optimizers have as often as options
@@ -28,7 +28,7 @@ def is_of_options(sources: Sequence[Source], node: ast.expr) -> bool:
 def _is_named_as_options(sources: Sequence[Source], name: str) -> bool:
     """Whether options have this name; `opt` only where nothing but a parser of arguments, or other options, gives it."""
     if name != _OPTIMIZER_TOO:
-        return bool(_OPTIONS.search(name))
+        return bool(OPTIONS.search(name))
     values = [
         node.value
         for source in sources
@@ -39,4 +39,4 @@ def _is_named_as_options(sources: Sequence[Source], name: str) -> bool:
     ]
     parsed = [value for value in values if isinstance(value, ast.Call) and _PARSERS.search(last_name(value.func))]
     others = (last_name(value).lstrip("_") for value in values if value not in parsed)
-    return bool(parsed) and all(other == _OPTIMIZER_TOO or _OPTIONS.search(other) for other in others)
+    return bool(parsed) and all(other == _OPTIMIZER_TOO or OPTIONS.search(other) for other in others)

@@ -84,6 +84,7 @@ def test_gradients_of_the_model_by_its_name_before_it_was_wrapped_must_be_left_a
         ("clip.apply()", "clip.model = model\n", False),
         ("clip.apply()", "setattr(clip, 'model', model)\n", False),
         ("clip.apply()", "clip.width = 3\n", True),
+        ("x = x.to(args.device)", "args.groups = optimizer.param_groups\n", True),
         ("lib.clip(1)", "import lib\nlib.model = model\n", False),
         (
             "wandb.log({'loss': loss})",
