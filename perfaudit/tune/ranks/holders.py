@@ -25,7 +25,9 @@ READS_GRADIENTS = regex(r"\.grad\b|[\"']grad[\"']|clip_grad|unscale_")
 _FACTS = {
     "device", "dtype", "shape", "training", "config", "cfg", "args", "hparams", "hyp", "names", "stride", "nc", "num_classes"
 }  # fmt: skip
-_GIVES_NUMBERS = {"forward", "state_dict", "scale", "get_scale", "zero_grad", "step", "get_last_lr", "get_lr"}
+_GIVES_NUMBERS = {
+    "forward", "generate", "state_dict", "scale", "get_scale", "zero_grad", "step", "get_last_lr", "get_lr"
+}  # fmt: skip
 _COMPILE = "torch.compile"
 _MOVES = {"to", "cuda", "cpu", "train", "eval", "float", "half", "bfloat16", "requires_grad_"}  # gives the model itself
 _COMPUTES = (

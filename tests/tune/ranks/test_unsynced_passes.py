@@ -142,7 +142,8 @@ def test_gradients_of_the_model_by_its_name_before_it_was_wrapped_must_be_left_a
         ("for j, group in enumerate(optimizer.param_groups): shrink(group.get('params'))", "", False),
         ("for j, p in enumerate(model.parameters()): shrink(p)", "", False),
         ("record(list(model.parameters()))", "", False),
-        ("z = model.module.generate(x)", "", True),
+        ("z = model.module.generate(x)\n    record(z)", "", True),
+        ("record(look(model))", "def look(net):\n    found = net.generate(x)\n    return list(found.cpu())\n", True),
         ("for group in optimizer.param_groups: group[i] = 2", "", False),
         (
             "adjust(optimizer, i)",
