@@ -14,7 +14,7 @@ from perfaudit.static.checks.ddp_accumulation_without_no_sync import (
 )
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.distributed import DDP, ddp_calls
-from perfaudit.static.understanding.names import dotted_name
+from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.values import ABSENT, argument, constant
 from perfaudit.tune.ranks.accumulations import Accumulation, accumulations
 from perfaudit.tune.ranks.hidden_steps import hidden_step
@@ -82,6 +82,11 @@ def _why_not(sources: Sequence[Source], ranks: SeenRanks) -> str:
                 return (
                     f"{source.path}:{call.lineno} may say static_graph, and torch learns that graph from a summed pass"
                 )
+        if (line := _line_of_join(source)) is not None:
+            return (
+                f"{source.path}:{line} lets ranks make different numbers of passes, and those that are done stand in for them in "
+                "summed passes"
+            )
         if source.says(_SET_STATIC):
             return f"{source.path} says _set_static_graph, and torch learns that graph from a summed pass"
     if ranks.changed_buffers:
@@ -91,6 +96,14 @@ def _why_not(sources: Sequence[Source], ranks: SeenRanks) -> str:
             "behind summed passes only"
         )
     return ""
+
+
+def _line_of_join(source: Source) -> int | None:
+    """The line of `with model.join():`, or of `with Join([model]):`; None for no such line."""
+    calls = (item.context_expr for node in source.nodes(ast.With) for item in node.items)
+    return next(
+        (call.lineno for call in calls if isinstance(call, ast.Call) and last_name(call.func) in ("join", "Join")), None
+    )
 
 
 def _why_synced_already(source: Source) -> str:

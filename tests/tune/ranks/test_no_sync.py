@@ -127,6 +127,16 @@ def test_a_static_graph_is_learned_from_a_pass_that_is_summed(text: str, is_trie
     assert (of(found, "no_sync=True") is not None) == is_tried, found.left
 
 
+@pytest.mark.parametrize("line", ["with model.join():", "with Join([model, optimizer]):"])
+def test_ranks_that_make_different_numbers_of_passes_sum_each(line: str) -> None:
+    start, loop = ACCUMULATING.split("for i, x", 1)
+    body = "".join(f"    {each}\n" for each in f"for i, x{loop}".splitlines())
+    found = choice(f"{start}{line}\n{body}")
+    assert of(found, "no_sync=True") is None
+    assert any("train.py:9 lets ranks make different numbers of passes" in each for each in found.left), found.left
+    assert of(choice(f"{start}with timer(', '.join(names)):\n{body}"), "no_sync=True")
+
+
 @pytest.mark.parametrize(
     ("old", "new", "why"),
     [

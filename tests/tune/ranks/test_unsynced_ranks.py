@@ -156,6 +156,11 @@ def weights(text: str, folder: Path) -> list[Any]:
     return flat(first)
 
 
+def first_weights(text: str, folder: Path) -> list[Any]:
+    """What the first rank has in the end, whatever the other one has."""
+    return flat(json.loads(run_on_ranks(text, "train.py", [], folder)[0].out)[1])
+
+
 def flat(values: Any) -> list[float]:
     return [each for value in values for each in flat(value)] if isinstance(values, list) else [values]
 
@@ -194,6 +199,19 @@ def test_beside_a_static_graph_torch_raises(tmp_path: Path, monkeypatch: pytest.
     first = run_on_ranks(other, "train.py", [], tmp_path)[0]
     assert first.code != 0
     assert "expect_autograd_hooks_" in first.err, first.err  # an assertion of its reducer
+
+
+def test_ranks_that_make_different_numbers_of_passes_would_learn_something_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = CONDITION.replace("range(20)", "range(10 + 4 * dist.get_rank())").splitlines()
+    text = START + "with model.join():\n" + "".join(f"    {line}\n" for line in loop) + END
+    assert patched(text, tmp_path, monkeypatch) == ""
+    other = patched(text.replace("model.join():", "contextlib.nullcontext():"), tmp_path, monkeypatch)
+    other = other.replace("contextlib.nullcontext():\n", "model.join():\n")
+    assert "model.no_sync():" in other
+    apart = [abs(a - b) for a, b in zip(first_weights(text, tmp_path), first_weights(other, tmp_path), strict=True)]
+    assert max(apart) > WRONG
 
 
 @pytest.mark.parametrize("passes", [20, 18])
