@@ -328,3 +328,59 @@ def test_loader_that_a_training_makes_for_every_step(project: Folder, train: str
     folder = project(**{"tasks.py": MAKES_EPISODE, "train.py": train, **others})
     found = findings_in(folder, "tasks.py", rule)
     assert [finding.severity != "hint" for finding in found] == [is_told]
+
+
+FED = """
+import torch
+
+class Model:
+    def feed_data(self, data, is_whole=True):
+        self.x = data["x"].to(self.device)
+        self.y = data["y"].cuda()
+
+    def optimize_parameters(self):
+        loss = self.net(self.x, self.y)
+        loss.backward()
+        self.optimizer.step()
+"""
+CHOOSES = "def make(options):\n    from fed import Model\n    return Model(options)\n"
+FEEDS = """
+from choice import make
+from torch.utils.data import DataLoader
+
+def main(options):
+    for phase in options.phases:
+        if phase == "train":
+            loader = DataLoader(train_set, batch_size=8, num_workers=4, pin_memory=True)
+        else:
+            held_out = DataLoader(test_set, batch_size=1, pin_memory=True)
+    model = make(options)
+    for step, batch in enumerate(loader):
+        model.feed_data(batch)
+        model.optimize_parameters()
+        if step % 1000 == 0:
+            for batch in held_out:
+                model.feed_data(batch, False)
+"""
+
+
+@pytest.mark.parametrize(
+    ("fed", "train", "is_told"),
+    [
+        (FED, FEEDS, True),
+        (FED, FEEDS.replace("8, num_workers=4, pin_memory=True", "8"), False),
+        (FED, FEEDS.replace("1, pin_memory=True", "1"), False),  # some of what it is handed
+        (FED, FEEDS.replace("feed_data(batch)", "feed_data(changed(batch))"), False),
+        (FED, FEEDS.replace("def main", "def evaluate"), False),
+        (FED.replace("loss.backward()", "print(loss)"), FEEDS, False),
+        (FED.replace('data["x"]', 'crop(data["x"])').replace('data["y"]', "self.names"), FEEDS, False),
+        (FED.replace("cuda()", "float()").replace("self.device", '"cpu"'), FEEDS, False),
+        (FED.replace("feed_data", "update"), FEEDS.replace("feed_data", "update"), False),  # anything has one
+        (FED, FEEDS.replace("in enumerate(loader)", "in enumerate(options.batches)"), False),
+    ],
+)
+def test_batches_that_a_method_of_another_file_is_fed(project: Folder, fed: str, train: str, *, is_told: bool) -> None:
+    base = project(**{"fed.py": fed, "choice.py": CHOOSES, "train.py": train})
+    found = findings_in(base, "fed.py", "PA104")
+    assert [f.location.line for f in found if f.location] == ([5] if is_told else [])
+    assert all(f.fix is not None and not f.fix.edits for f in found)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.checks.transfer_blocks_host.copies_elsewhere import HandedOn, copies_elsewhere
+from perfaudit.static.checks.transfer_blocks_host.fed_batches import fed_batches
 from perfaudit.static.checks.transfer_blocks_host.host_writes import host_may_write
 from perfaudit.static.checks.transfer_blocks_host.loaders_elsewhere import loaders_elsewhere
 from perfaudit.static.checks.transfer_blocks_host.option_of_gpu import is_off_by_option_only
@@ -57,7 +58,8 @@ def transfer_blocks_host(source: Source, _: ast.Module) -> Iterator[Seen]:
     pins_here = any(_pins_tensors(source, call) for call in own)
     pins_elsewhere = _is_handed_pinned(source, own) or _is_pinned_by_setting(source, own)
     may_be_made_pinned = bool(perhaps_passes(source)) and _program_says(source, "pinned loaders")
-    if not pins_here and not pins_elsewhere and not may_be_made_pinned:
+    fed = list(fed_batches(source, _goes_to_device, _pins_tensors)) if _program_says(source, "pinned loaders") else []
+    if not (pins_here or pins_elsewhere or may_be_made_pinned or fed):
         return
     places: dict[int, list[tuple[ast.Call, Part]]] = {}
     for call in sorted([*source.calls(".to"), *source.calls(".cuda")], key=lambda c: source.span(c).end):
@@ -70,8 +72,9 @@ def transfer_blocks_host(source: Source, _: ast.Module) -> Iterator[Seen]:
         is_seen = pins_here and _is_of_pinned(source, part)
         if is_seen if part.loaders else pins_elsewhere or _is_pinned_where_made(source, part):
             handed.setdefault(id(part.taken), []).append(item)
-    if not (places or handed) or not uses_cuda(source) or _has_doubtful_copies(source):
+    if not (places or handed or fed) or not uses_cuda(source) or _has_doubtful_copies(source):
         return
+    yield from fed
     is_hint = only_evaluates(source)
     for found in places.values():
         yield _seen_copies(source, [call for call, _ in found], found[0][1], is_hint)

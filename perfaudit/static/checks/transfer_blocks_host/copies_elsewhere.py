@@ -44,20 +44,24 @@ def copies_elsewhere(source: Source, goes: Callable[[Source, ast.Call], bool]) -
             for name, value in there.named_arguments if there is not None else ():
                 if id(value) not in parts or there is None:
                     continue
-                copy = _first_copy(there.source, there.function, name, goes)
-                if copy is not None:
-                    yield HandedOn(call, parts[id(value)], there, copy)
+                copies = copies_of(there.source, there.function, name, goes)
+                if copies:
+                    yield HandedOn(call, parts[id(value)], there, copies[0])
                     break
 
 
-def _first_copy(
+def copies_of(
     source: Source, function: Function, parameter: str, goes: Callable[[Source, ast.Call], bool]
-) -> ast.Call | None:
-    for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
-        tensor = call.func.value if isinstance(call.func, ast.Attribute) and goes(source, call) else None
-        if tensor is not None and _comes_from(source, tensor, function, parameter):
-            return call
-    return None
+) -> list[ast.Call]:
+    """The copies that a function makes of what it is handed by one of its parameters."""
+    return [
+        call
+        for call in ast.walk(function)
+        if isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and goes(source, call)
+        and _comes_from(source, call.func.value, function, parameter)
+    ]
 
 
 def _comes_from(source: Source, node: ast.expr, function: Function, parameter: str, depth: int = _FOLLOW) -> bool:
