@@ -639,6 +639,17 @@ def test_a_function_that_trains_may_have_any_name(tmp_path: Path, steps: str, nu
     assert [f.location.line for f in found if f.location] == [5][:number]
 
 
+def test_of_a_choice_what_trains_is_shown_not_what_is_printed_before_it(tmp_path: Path) -> None:
+    start = START.replace("engine import train", "engine import learn_all")
+    start = start.replace(
+        "    main()", "    print(options)\n    if options.all:\n        learn_all(Net(), loader, optimizer)"
+    )
+    engine = ENGINE.replace("def train", "def learn_all")
+    folder = write(tmp_path, {"net.py": NET, "engine.py": engine, "main.py": start})
+    (finding,) = findings_in(folder, "main.py", {"PA304"})
+    assert finding.message.startswith("`learn_all(Net(), loader, optimizer)` starts a training")
+
+
 @pytest.mark.parametrize(("default", "number"), [("default=2020", 0), ("default=None", 1), ("required=True", 1)])
 def test_an_option_of_another_file_may_seed_by_default(tmp_path: Path, default: str, number: int) -> None:
     options = f"def options(parser):\n    parser.add_argument('--seed', type=int, {default})\n    return parser.parse_args()\n"

@@ -199,7 +199,7 @@ def shown_start(source: Source, start: ast.stmt) -> ast.stmt:
     named = [statement for statement in calls if _STARTS.search(name := _call_name(statement)) or _TRAINS.search(name)]
     if isinstance(guard, ast.If) and not named:  # deeper in the block: `for topic in topics: ... trainer.train(epochs)`
         inside = (node for part in block for node in ast.walk(part) if isinstance(node, ast.stmt))
-        named = [statement for statement in inside if _TRAINS.search(_call_name(statement))][:1]
+        named = [s for s in inside if _TRAINS.search(_call_name(s)) or _is_call_of_training(source, s)][:1]
     return (named or calls or [start])[-1]
 
 
