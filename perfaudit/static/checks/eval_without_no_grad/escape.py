@@ -39,7 +39,7 @@ def graph_escapes(source: Source, loop: Loop, runs: list[ast.Call], in_order: bo
     in_order: a name that is converted before anything else reads it, as in `out = out.data.cpu().numpy()`, carries none. No
     patch may rest on that: it takes every turn to come as far as the conversion.
     """
-    flow = _Flow(loop, runs, _converted_at_once(loop) if in_order else frozenset(), source=source)
+    flow = _Flow(loop, runs, source=source, in_order=in_order)
     for holder in flow.holders(source):
         if not isinstance(holder, ast.Name) or any(isinstance(a, ast.Lambda) for a in source.ancestors(holder)):
             return True
@@ -83,7 +83,7 @@ def _keeps(source: Source, function: Function, names: frozenset[str], calls: int
     return not flow.keeps_nothing(source, calls - 1)
 
 
-def _converted_at_once(loop: Loop) -> frozenset[str]:
+def _converted_at_once(loop: Loop | Function | ast.Module) -> frozenset[str]:
     """Names that are given what is left of them without a graph before anything else reads them, in the block that binds them."""
     names = [node for node in walk(loop) if isinstance(node, ast.Name)]
     found = set()
@@ -108,11 +108,16 @@ def _is_converted_first(function: Function, name: str) -> bool:
 
 
 def _converted_name(statement: ast.stmt) -> str:
-    """The name in `out = out.data.cpu().numpy()` and `out = to_cpu(out).detach()`; "" for any other statement."""
+    """The name in `out = out.data.cpu().numpy()`, `out = to_cpu(out).detach()` and `out = torch.argmax(out, 1)`.
+
+    "" for any other statement.
+    """
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
         return ""
     inner: ast.AST = statement.value
     ways = set()
+    if isinstance(inner, ast.Call) and dotted_name(inner.func) == "torch.argmax" and inner.args:
+        inner, ways = inner.args[0], {"argmax"}
     while isinstance(inner, (ast.Call, ast.Attribute)):
         if isinstance(inner, ast.Attribute):
             ways.add(inner.attr)
@@ -122,7 +127,7 @@ def _converted_name(statement: ast.stmt) -> str:
         else:
             inner = inner.value
     name = dotted_name(statement.targets[0]) if isinstance(inner, ast.Name) else ""
-    return name if name == dotted_name(inner) and ways & {"numpy", "detach", "data", "item", "tolist"} else ""
+    return name if name == dotted_name(inner) and ways & {"numpy", "detach", "data", "item", "tolist", "argmax"} else ""
 
 
 def proves_no_graph(loop: Loop | Function, runs: list[ast.Call]) -> bool:
@@ -140,14 +145,18 @@ class _Flow:
         self,
         loop: Loop | Function | ast.Module,
         runs: list[ast.Call],
-        without: frozenset[str] = frozenset(),
         source: Source | None = None,
         names: frozenset[str] = frozenset(),
         calls: int = MAX_CALLS,
+        in_order: bool = False,
     ) -> None:
-        """source: the file, where what a function makes of its arguments is looked up, `calls` deep. names: those that carry."""
+        """source: the file, where what a function makes of its arguments is looked up, `calls` deep. names: those that carry.
+
+        in_order: as for `graph_escapes`, also in the functions that are looked up.
+        """
         self.loop = loop
-        self.without = without
+        self.in_order = in_order
+        self.without = _converted_at_once(loop) if in_order else frozenset()
         self.source = source
         self.calls = calls
         self.freed: dict[tuple[str, int, frozenset[str]], bool] = {}
@@ -232,7 +241,7 @@ class _Flow:
         if place not in self.freed:
             self.freed[place] = False  # while it is looked at, for one that calls itself
             names = frozenset(name for name in given if not _is_converted_first(there.function, name))
-            flow = _Flow(there.function, [], source=there.source, names=names, calls=self.calls - 1)
+            flow = _Flow(there.function, [], there.source, names, self.calls - 1, self.in_order)
             self.freed[place] = flow.leaves_nothing(there.source)
         return self.freed[place]
 
