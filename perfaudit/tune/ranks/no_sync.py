@@ -12,11 +12,12 @@ from perfaudit.static.checks.ddp_accumulation_without_no_sync import (
     passes_before_a_rare_step,
     word_of_sync,
 )
-from perfaudit.static.source import Source
+from perfaudit.static.source import LOOPS, Source
 from perfaudit.static.understanding.distributed import DDP, ddp_calls
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.values import ABSENT, argument, constant
 from perfaudit.tune.ranks.accumulations import Accumulation, accumulations
+from perfaudit.tune.ranks.agreed_conditions import why_ranks_differ
 from perfaudit.tune.ranks.hidden_steps import hidden_step
 from perfaudit.tune.ranks.last_pass import as_before, why_known_late
 from perfaudit.tune.ranks.model_names import is_wrapped, run_of_model
@@ -132,6 +133,9 @@ def _candidate(sources: Sequence[Source], source: Source, found: Accumulation, t
     if not found.is_counted:
         test, between = as_before(test, between)
     if why := why_known_late(sources, source, test, between):
+        raise PatchRefused(f"no_sync is not tried: the condition of {source.path}:{found.line} {why}")
+    loop = source.enclosing(backward[0], *LOOPS)
+    if isinstance(loop, LOOPS) and (why := why_ranks_differ(found.test, loop)):
         raise PatchRefused(f"no_sync is not tried: the condition of {source.path}:{found.line} {why}")
     is_last = found.is_last if ast.dump(test) == ast.dump(found.test) else ast.unparse(test)
     if why := use_of_gradients(sources, source, found, model):
