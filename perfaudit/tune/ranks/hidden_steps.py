@@ -10,6 +10,7 @@ from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
 from perfaudit.static.understanding.backward import backward_calls
 from perfaudit.static.understanding.names import is_like_an_optimizer, last_name
 from perfaudit.tune.ranks.accumulations import is_step
+from perfaudit.tune.ranks.holder_uses import ids_below
 from perfaudit.tune.ranks.rare_steps import is_rare, is_since_last
 
 
@@ -36,6 +37,12 @@ def hidden_step(sources: Sequence[Source]) -> str:
                 f"an optimizer steps behind some passes only, as {source.path}:{place.lineno} has it, and no loop shows both its "
                 "passes and its steps"
             )
+    for source in shown:
+        if condition := next(_conditions_deeper(source), None):
+            return (
+                f"an optimizer steps behind some passes only, as {source.path}:{condition.lineno} has it, and the pass does not "
+                "stand in front of that condition in the same block"
+            )
     return ""
 
 
@@ -61,6 +68,19 @@ def _conditions_elsewhere(source: Source, stepping: set[str]) -> Iterator[ast.If
         if any(isinstance(node, ast.Call) and last_name(node.func) in stepping for node in inside) or (
             isinstance(around, FUNCTIONS) and any(map(is_step, inside))
         ):
+            yield condition
+
+
+def _conditions_deeper(source: Source) -> Iterator[ast.If]:
+    """Conditions of all steps of a loop that has its passes elsewhere: `try:` and `if i > n:` stand around one of the two."""
+    for condition in source.nodes(ast.If):
+        loop = source.enclosing(condition, *LOOPS, *FUNCTIONS)
+        if not (isinstance(loop, LOOPS) and is_rare(condition.test)):
+            continue
+        inside = ids_below(condition.body)
+        steps = [node for node in ast.walk(loop) if is_step(node)]
+        passes = [call for call in backward_calls(source) if any(each is loop for each in source.ancestors(call))]
+        if steps and all(id(each) in inside for each in steps) and any(id(each) not in inside for each in passes):
             yield condition
 
 

@@ -22,6 +22,11 @@ STEP = "def step():\n    optimizer.step()\n"
 FUNCTION = (
     "an optimizer steps behind some passes only, as train.py:{} has it, and no loop shows both its passes and its steps"
 )
+DEEPER = (
+    "an optimizer steps behind some passes only, as train.py:{} has it, and the pass does not stand in front of that condition "
+    "in the same block"
+)
+RARE = "if (i + 1) % 4 == 0:  # here\n"
 SCALER = "`{0}` of train.py:{{}} makes the passes and the steps, in its own code"
 
 
@@ -47,6 +52,16 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             FUNCTION,
         ),
         (f"{LOOP}    for j in range(4):  # here\n        run(x)\n    optimizer.step()\n", FUNCTION),
+        (f"{LOOP}{PASS}    if i > 9:\n        {RARE}            optimizer.step()\n", DEEPER),
+        (
+            f"{LOOP}    try:\n    {PASS}    except RuntimeError:\n        pass\n    {RARE}        optimizer.step()\n",
+            DEEPER,
+        ),
+        (f"{LOOP}{PASS}    other_optimizer.step()\n    if i > 9:\n        {RARE}            optimizer.step()\n", ""),
+        (
+            f"{LOOP}    if i > 9:\n        {RARE}            model(x).mean().backward()\n            optimizer.step()\n",
+            "",
+        ),
         # a step for each pass, something else that is rare, and a loop over other things
         (f"{STEP}{LOOP}    run(x)\n    step()\n", ""),
         (f"{LOOP}    run(x)\n    optimizer.step()\n    if i % 100 == 0:\n        print(i)\n", ""),
