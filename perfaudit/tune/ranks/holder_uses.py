@@ -231,11 +231,12 @@ class Uses(Holders):
         left_out: set[int],
         names: set[str],
         path: frozenset[str] = frozenset(),
+        trains: frozenset[str] = frozenset(),
     ) -> str:
         """What gets an optimizer behind a place, where it may step; "" for nothing.
 
         Behind it is what stands below it, or in a loop around it, in its function and in those that call that one. path: names of
-        the functions that lead to the loop; a call of one of them trains as the loop does.
+        the functions that lead to the loop; a call of one of them trains as the loop does, and so does one of `trains`.
         """
         assigned = [(source, *each) for each in assignments(source, source.nodes(*ASSIGNS))]
         names = self._with_assigned(
@@ -255,7 +256,7 @@ class Uses(Holders):
             and (node.lineno > end or id(node) in looped)
             and id(node) not in left_out
             and source.scope(node) is scope
-            and (last_name(node.func) not in path or _library(source, node.func))
+            and (last_name(node.func) not in path | trains or _library(source, node.func))
         ]
         if why := self._handed_on(source, behind, names):
             return why
@@ -264,7 +265,7 @@ class Uses(Holders):
         path |= {scope.name}
         for other, call in self._calls_of(scope):
             given = [last_names(value) for name, value in arguments_of(call, scope) if name in names]
-            if why := self.optimizer_behind(other, call, left_out, names.union(*given), path):
+            if why := self.optimizer_behind(other, call, left_out, names.union(*given), path, trains):
                 return why
         return ""
 

@@ -12,7 +12,7 @@ from perfaudit.static.checks.ddp_accumulation_without_no_sync import (
     passes_before_a_rare_step,
     word_of_sync,
 )
-from perfaudit.static.source import LOOPS, Source
+from perfaudit.static.source import FUNCTIONS, LOOPS, Source
 from perfaudit.static.understanding.distributed import DDP, ddp_calls
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.values import ABSENT, argument, constant
@@ -41,16 +41,16 @@ def candidates(sources: Sequence[Source], ranks: SeenRanks) -> Iterator[RankPatc
     is_found = False
     for source in sources:
         found = [*accumulations(source), *told_passes(sources, source)]
-        if len(found) == 1:
+        if len(found) == 1 or _are_apart(source, found):
             if why := _why_not(sources, ranks):
                 raise PatchRefused(f"no_sync is not tried: {why}")
-            if place := step_elsewhere(sources, found[0]):
+            if place := step_elsewhere(sources, found):
                 raise PatchRefused(
                     f"no_sync is not tried: an optimizer steps at {place}, too, and not behind the last pass that "
                     f"{source.path}:{found[0].line} tells: gradients that no rank has sent may reach it"
                 )
             is_found = True
-            yield _candidate(sources, source, found[0], ranks.tracks_statistics)
+            yield _candidate(sources, source, found, ranks.tracks_statistics)
         elif found:
             places = ", ".join(f"{source.path}:{each.line}" for each in found[:4])
             raise PatchRefused(f"no_sync is not tried: gradients of several passes add up in several places: {places}")
@@ -116,8 +116,34 @@ def _why_synced_already(source: Source) -> str:
     return f"{source.path}:{passes[0][0].lineno} stands under a `with` of the project's own" if passes else ""
 
 
-def _candidate(sources: Sequence[Source], source: Source, found: Accumulation, tracks_statistics: bool) -> RankPatch:
-    """The patch of these passes. There is one, or one in each branch of a question."""
+def _are_apart(source: Source, found: Sequence[Accumulation]) -> bool:
+    """Whether each of several accumulations is in a function of its own, as a training and one that distills are."""
+    functions = [source.enclosing(each.passes[0], *FUNCTIONS) for each in found]
+    return bool(found) and None not in functions and len({id(each) for each in functions}) == len(found)
+
+
+def _candidate(
+    sources: Sequence[Source], source: Source, found: Sequence[Accumulation], tracks_statistics: bool
+) -> RankPatch:
+    """The patch of these accumulations, of one model."""
+    parts = [_part(sources, source, each, [other for other in found if other is not each]) for each in found]
+    if len({name for name, _ in parts}) > 1:
+        places = ", ".join(f"{source.path}:{each.line}" for each in found)
+        raise PatchRefused(f"no_sync is not tried: gradients of several models add up: {places}")
+    edits = edit.together(*(edits for _, edits in parts))
+    edits = None if edits is None else tuple(dict.fromkeys(edits))  # one import
+    words = "sum gradients over the ranks once a step, in the last of its passes" + _STATISTICS * tracks_statistics
+    place = found[0].passes[0]
+    return patch(source, place, {"no_sync": True}, {"no_sync": False}, words, ("rounding",), edits)
+
+
+def _part(
+    sources: Sequence[Source], source: Source, found: Accumulation, others: Sequence[Accumulation]
+) -> tuple[str, edit.Edits | None]:
+    """The name of the model, and the edits, of one accumulation. It has one pass, or one in each branch of a question.
+
+    others: in other functions, which are patched as well.
+    """
     block, backward = found.block, found.passes
     place = f"{source.path}:{backward[0].lineno}"
     last = _index(source, block, backward[0])
@@ -132,17 +158,15 @@ def _candidate(sources: Sequence[Source], source: Source, found: Accumulation, t
     test, between = found.test, block[0 if found.is_counted else first : found.end]
     if not found.is_counted:
         test, between = as_before(test, between)
-    if why := why_known_late(sources, source, test, between):
-        raise PatchRefused(f"no_sync is not tried: the condition of {source.path}:{found.line} {why}")
     loop = source.enclosing(backward[0], *LOOPS)
-    if isinstance(loop, LOOPS) and (why := why_ranks_differ(found.test, loop)):
+    why = why_known_late(sources, source, test, between)
+    why = why or (why_ranks_differ(found.test, loop) if isinstance(loop, LOOPS) else "")
+    if why:
         raise PatchRefused(f"no_sync is not tried: the condition of {source.path}:{found.line} {why}")
     is_last = found.is_last if ast.dump(test) == ast.dump(found.test) else ast.unparse(test)
-    if why := use_of_gradients(sources, source, found, model):
+    if why := use_of_gradients(sources, source, found, model, others):
         raise PatchRefused(f"no_sync is not tried: {why}")
-    edits = edit.together(*_edits(source, block[first : last + 1], test, is_last, model))
-    words = "sum gradients over the ranks once a step, in the last of its passes" + _STATISTICS * tracks_statistics
-    return patch(source, backward[0], {"no_sync": True}, {"no_sync": False}, words, ("rounding",), edits)
+    return dotted_name(model), edit.together(*_edits(source, block[first : last + 1], test, is_last, model))
 
 
 def _edits(

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator, Sequence
 
 from perfaudit.expressions import regex
-from perfaudit.static.source import LOOPS, Source
+from perfaudit.static.source import FUNCTIONS, LOOPS, Source
 from perfaudit.static.understanding.backward import backward_calls
 from perfaudit.static.understanding.names import dotted_name, is_like_an_optimizer, last_name
 from perfaudit.tune.ranks.accumulations import Accumulation
@@ -17,27 +17,28 @@ _READER = regex(r"^grad$|clip_grad|unscale_")  # last names of what reads gradie
 _HOOKS = ("register_post_accumulate_grad_hook", "register_comm_hook", "_apply_optimizer_in_backward")
 
 
-def step_elsewhere(sources: Sequence[Source], found: Accumulation) -> str:
+def step_elsewhere(sources: Sequence[Source], found: Sequence[Accumulation]) -> str:
     """Where an optimizer steps besides those that follow the last pass, as file:line; "" for nowhere.
 
     Such a step may follow passes whose gradients no rank has sent: `if len(loader) % 4: optimizer.step()` behind a loop. One that
     follows a pass of its own does not.
     """
-    inside = ids_below(found.steps)
+    inside = ids_below(statement for each in found for statement in each.steps)
+    passes = [call for each in found for call in each.passes]
     for source in sources:
         for node in source.nodes(ast.Attribute):
             if node.attr != "step" or id(node) in inside or not isinstance(node.ctx, ast.Load):
                 continue
             owner, parent = last_name(node.value).lower(), source.parent(node)
             called = parent if isinstance(parent, ast.Call) and parent.func is node else None
-            if called is not None and _has_a_pass_of_its_own(source, called, found):
+            if called is not None and _has_a_pass_of_its_own(source, called, passes):
                 continue
             if is_like_an_optimizer(owner) or (called is not None and may_step(owner)):
                 return f"{source.path}:{node.lineno}"
     return ""
 
 
-def _has_a_pass_of_its_own(source: Source, step: ast.Call, found: Accumulation) -> bool:
+def _has_a_pass_of_its_own(source: Source, step: ast.Call, left_out: Sequence[ast.Call]) -> bool:
     """Whether a step follows a pass of its own, and that an end of all gradients that were there: `optimizer.zero_grad()`."""
     optimizers = (
         {last_name(each) for each in (step.func.value, *step.args)} if isinstance(step.func, ast.Attribute) else set()
@@ -46,7 +47,7 @@ def _has_a_pass_of_its_own(source: Source, step: ast.Call, found: Accumulation) 
     while True:
         for each in reversed(source.before(child)):
             nodes = list(ast.walk(each))
-            if any(node is call for node in nodes for call in found.passes):
+            if any(node is call for node in nodes for call in left_out):
                 return False
             call = each.value if isinstance(each, ast.Expr) else None
             if not is_passed:
@@ -66,11 +67,17 @@ def _owner_zeroed(call: ast.Call) -> str:
     return ""
 
 
-def use_of_gradients(sources: Sequence[Source], source: Source, found: Accumulation, model: ast.expr) -> str:
+def use_of_gradients(
+    sources: Sequence[Source],
+    source: Source,
+    found: Accumulation,
+    model: ast.expr,
+    others: Sequence[Accumulation] = (),
+) -> str:
     """What may look at gradients, or change them, in each pass and not behind the last one alone; "" for nothing.
 
     Gradients of earlier passes are there in all of the loop, so that what stands in front of the pass counts as well; and those
-    of the last passes of an epoch in the loops around it.
+    of the last passes of an epoch in the loops around it. others: accumulations in other functions, that are looked at as well.
     """
     for hook in _HOOKS:
         if place := next((f"{each.path}" for each in sources if each.mentions(hook)), ""):
@@ -82,13 +89,16 @@ def use_of_gradients(sources: Sequence[Source], source: Source, found: Accumulat
     program = Uses(sources, source, found.passes[0])
     if place := program.hook_that_reads():
         return f"the hook of {place} reads gradients in each pass"
-    program.quiet = found.passes if found.makes_steps else ()
+    program.quiet = [call for each in (found, *others) if each.makes_steps for call in each.passes]
+    trains = {
+        scope.name for each in others if isinstance(scope := source.enclosing(each.passes[0], *FUNCTIONS), FUNCTIONS)
+    }
     program.owners = frozenset(_owners(source, [model, *_owners_of_steps(found.steps)]))
     holders = program.holders(last_name(model), _optimizers(found.steps))
     inside = [node for statement in loops[0].body for node in ast.walk(statement) if id(node) not in under]
     if why := program.use_in(source, inside, holders):
         return why
-    return program.optimizer_behind(source, loops[0], under, _optimizers(found.steps))
+    return program.optimizer_behind(source, loops[0], under, _optimizers(found.steps), trains=frozenset(trains))
 
 
 def _readers(statements: Iterable[ast.stmt], left_out: set[int]) -> Iterator[ast.expr]:

@@ -284,3 +284,42 @@ def test_the_name_of_the_model_is_followed_through_files_and_functions() -> None
         f"        {line}\n" for line in f"for i, x{loop}".replace("model(y).mean()", "self.loss(y)").splitlines()
     )
     assert "or not isinstance(self.model, DDP) else self.model.no_sync():" in patched_line(choice(trainer))
+
+
+APART = """\
+def train(model, loader, optimizer):
+{first}def distill({name}, loader, optimizer, teacher):
+{second}
+model = DDP(nn.Linear(2, 2))
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+for epoch in range(9):
+    train(model, loader, optimizer)
+    distill(model, loader, optimizer, teacher)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "why"),
+    [
+        ("model", "", "", ""),
+        ("other", "model", "other", "gradients of several models add up: train.py:12, train.py:20"),
+        (
+            "model",
+            BACKWARD,
+            f"{BACKWARD}    flush(optimizer)\n",
+            "`flush` of train.py:20 gets the model or the optimizer",
+        ),
+        ("model", " == 0:", " == 0 and rank:", "the condition of train.py:20 asks which rank it is"),
+        ("model", LAST, f"{LAST}optimizer.step()\n", "an optimizer steps at train.py:23, too"),
+    ],
+)
+def test_accumulations_in_functions_of_their_own_are_patched_together(name: str, old: str, new: str, why: str) -> None:
+    """A training and one that distills, of which a run may have either."""
+    loop = "".join(f"{line}\n" for line in ACCUMULATING.splitlines()[2:])
+    first, second = ("".join(f"    {line}\n" for line in text.splitlines()) for text in (loop, loop.replace(old, new)))
+    found = choice(APART.format(first=first, second=second, name=name))
+    assert (of(found, "no_sync=True") is None) == bool(why), found.left
+    assert not why or any(why in each for each in found.left), found.left
+    if not why:
+        assert patched(found, "no_sync=True").count("else model.no_sync():") == 2
+        assert patched(found, "no_sync=True").count("import contextlib\n") == 1
