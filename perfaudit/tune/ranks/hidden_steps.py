@@ -32,7 +32,9 @@ def hidden_step(sources: Sequence[Source]) -> str:
         for function in _functions_around(source, call)
     }
     for source in shown:
-        if place := next(iter((*_conditions_elsewhere(source, stepping), *_counted_loops(source, passing))), None):
+        if place := next(
+            iter((*_conditions_elsewhere(source, stepping - passing), *_counted_loops(source, passing))), None
+        ):
             return (
                 f"an optimizer steps behind some passes only, as {source.path}:{place.lineno} has it, and no loop shows both its "
                 "passes and its steps"
@@ -59,7 +61,10 @@ def _functions_around(source: Source, node: ast.AST) -> Iterator[Function]:
 
 
 def _conditions_elsewhere(source: Source, stepping: set[str]) -> Iterator[ast.If]:
-    """Conditions under which a function that steps is called, or under which a function without a loop steps itself."""
+    """Conditions under which a function that steps is called, or under which a function without a loop steps itself.
+
+    stepping: names of functions that step, and make no pass of their own, as that of a generator does in each fifth turn.
+    """
     for condition in source.nodes(ast.If):
         if not (is_rare(condition.test) or is_since_last(condition.test, condition.body)):
             continue

@@ -62,6 +62,10 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             f"{LOOP}    if i > 9:\n        {RARE}            model(x).mean().backward()\n            optimizer.step()\n",
             "",
         ),
+        (
+            f"def other():\n    run(1)\n    o.backward()\n    optimizer.step()\n{LOOP}{PASS}    {RARE}        other()\n",
+            "",
+        ),
         # a step for each pass, something else that is rare, and a loop over other things
         (f"{STEP}{LOOP}    run(x)\n    step()\n", ""),
         (f"{LOOP}    run(x)\n    optimizer.step()\n    if i % 100 == 0:\n        print(i)\n", ""),
