@@ -18,6 +18,7 @@ from perfaudit.static.checks.eval_without_no_grad.frozen import (
     records_nothing,
 )
 from perfaudit.static.checks.eval_without_no_grad.model_ways import ways_to_run
+from perfaudit.static.checks.eval_without_no_grad.no_eval_mode import evaluated_in_training_mode
 from perfaudit.static.checks.eval_without_no_grad.objects import is_module
 from perfaudit.static.checks.eval_without_no_grad.one_step import one_step
 from perfaudit.static.checks.eval_without_no_grad.surroundings import functions_around, gradients_are_off
@@ -27,18 +28,23 @@ from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
 from perfaudit.static.understanding.elsewhere import class_of
 
 
-@check("PA801", call=(".eval", ".train"))
+@check("PA801", call=(".eval", ".train", ".parameters"))
 def eval_without_no_grad(source: Source, call: ast.Call) -> Iterator[Seen]:
     yield from _seen_in(source).get(id(call), ())
 
 
 @functools.lru_cache(maxsize=4)  # two models that are put into eval mode for one loop make one finding
 def _seen_in(source: Source) -> dict[int, list[Seen]]:
-    """What is said of each `eval()` of a file; each loop once, for the first model that it evaluates."""
+    """What is said of each `eval()` of a file; each loop once, for the first model that it evaluates.
+
+    Where it has none, of the first `parameters()` of a model.
+    """
     found: dict[int, list[Seen]] = {}
     known: set[int] = set()
-    for call in (*source.calls(".eval"), *filter(is_train_false, source.calls(".train"))):
-        for loop, seen in _unrecorded_evaluations(source, call):
+    calls = [*source.calls(".eval"), *filter(is_train_false, source.calls(".train"))]
+    for call in calls or source.calls(".parameters"):
+        evaluations = _unrecorded_evaluations(source, call) if calls else evaluated_in_training_mode(source, call)
+        for loop, seen in evaluations:
             if id(loop) not in known:
                 known.add(id(loop))
                 found.setdefault(id(call), []).append(seen)

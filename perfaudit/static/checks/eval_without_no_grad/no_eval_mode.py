@@ -1,0 +1,64 @@
+"""Evaluations of a file that trains the model and never puts it into eval mode: loops over the batches of a test."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from perfaudit.expressions import regex
+from perfaudit.static.checks.eval_without_no_grad.callers import calls_elsewhere
+from perfaudit.static.checks.eval_without_no_grad.escape import graph_escapes, proves_no_graph
+from perfaudit.static.checks.eval_without_no_grad.frozen import may_be_frozen
+from perfaudit.static.checks.eval_without_no_grad.model_runs import records_graph
+from perfaudit.static.checks.eval_without_no_grad.surroundings import functions_around, gradients_are_off
+from perfaudit.static.checks.eval_without_no_grad.unseen_calls import unseen_call
+from perfaudit.static.checks.eval_without_no_grad.wanted_gradients import needs_gradients
+from perfaudit.static.registry import Proposal, Seen
+from perfaudit.static.source import Loop, Source
+from perfaudit.static.source.syntax import walk
+from perfaudit.static.understanding.names import dotted_name, last_name
+from perfaudit.static.understanding.step_loops import step_loops
+
+_OF_TESTS = regex(
+    r"_*(test|testing|val|valid|validation|eval)(_*(data|set|dataset))?_*(loaders?|dataloaders?|dl|iter|gen|batches)_*"
+)
+_AROUND = {"enumerate", "tqdm"}
+
+
+def evaluated_in_training_mode(source: Source, call: ast.Call) -> Iterator[tuple[Loop, Seen]]:
+    """Of a model whose parameters are asked for, the loops over the batches of a test that run it, in a file that trains.
+
+    Only where no model of the file is put into eval mode: else that says which loops evaluate.
+    """
+    model = dotted_name(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+    if not model or model == "self" or source.calls(".eval") or not source.imports_torch or source.mentions("volatile"):
+        return
+    if may_be_frozen(source, model) or not any(_runs(step.loop, model) for step in step_loops(source)):
+        return
+    for loop in source.nodes(ast.For):
+        runs = _runs(loop, model)
+        if not runs or not _goes_through_test(loop) or not all(records_graph(source, run) for run in runs):
+            continue
+        if gradients_are_off(source, runs[0]) or calls_elsewhere(source, functions_around(source, loop) or []).off:
+            continue
+        if needs_gradients(source, loop, model) or proves_no_graph(loop, runs) or graph_escapes(source, loop, runs):
+            continue
+        if unseen_call(source, loop, runs, model, frozenset()) is None:
+            first = min(runs, key=lambda run: (run.lineno, run.col_offset))
+            message = f"`{source.brief(first)}` evaluates, but records a graph, which no backward pass uses"
+            yield (
+                loop,
+                Seen(first, message, Proposal("run the loop under `torch.no_grad()`, and the model in eval mode")),
+            )
+
+
+def _runs(loop: Loop, model: str) -> list[ast.Call]:
+    return [node for node in walk(loop) if isinstance(node, ast.Call) and dotted_name(node.func) == model]
+
+
+def _goes_through_test(loop: ast.For) -> bool:
+    """Whether a loop goes through what has the name of the loader of a test: `for x, y in tqdm(test_loader)`."""
+    over = loop.iter
+    while isinstance(over, ast.Call) and last_name(over.func) in _AROUND and over.args:
+        over = over.args[0]
+    return isinstance(over, (ast.Name, ast.Attribute)) and bool(_OF_TESTS.fullmatch(last_name(over).lower()))
