@@ -492,6 +492,15 @@ STEPS = """
         ("for x, y in loader:\n    engine.train()", False),  # as `model.train()`
         ("for epoch in range(100):\n    engine.train(x, y)", False),  # all the data at once
         ("for n, (x, y) in enumerate(loader):\n    if n % 100 == 0:\n        engine.train(x, y)", False),
+        ("for n, (x, y) in enumerate(loader):\n    if n % 4 == 0:\n        engine.train(x, y)", True),
+        ("EVERY = 500\nfor n, (x, y) in enumerate(loader):\n    if n % EVERY == 0:\n        engine.train(x, y)", False),
+        ("for n, (x, y) in enumerate(loader):\n    if n % args.learn_every == 0:\n        engine.train(x, y)", True),
+        (
+            "for n, (x, y) in enumerate(loader):\n    if n % args['train_period'] == 0:\n        engine.train(x, y)",
+            True,
+        ),
+        ("for n, (x, y) in enumerate(loader):\n    if n % args.show_every == 0:\n        engine.train(x, y)", False),
+        ("for n, (x, y) in enumerate(loader):\n    if n % 4 == 0 and debug:\n        engine.train(x, y)", False),
         ("for x, y in loader:\n    train(x, y)", False),  # no method
         ("engine.train(x, y)", False),
         ("engine.train(x, y)\nforest = Forest()\nfor x, y in folds:\n    forest.train(x, y)", False),

@@ -15,8 +15,9 @@ from perfaudit.static.understanding.epochs import counts_epochs
 from perfaudit.static.understanding.evaluation import EVALUATION_NAME
 from perfaudit.static.understanding.members import is_own, own_values, stores_of
 from perfaudit.static.understanding.names import dotted_name, last_name
-from perfaudit.static.understanding.rarely import runs_rarely
+from perfaudit.static.understanding.rarely import is_rare_part, runs_rarely, skip_before
 from perfaudit.static.understanding.step_loops import is_over_written_values, step_loops
+from perfaudit.static.understanding.values import constant
 
 _IGNITE = "ignite.engine.Engine"
 _ENDS = regex(r"(?<!steps_)done|terminal|terminated|truncated|finished|episode")  # what tells that a game is over
@@ -31,6 +32,8 @@ _COMMON = {
     "test",
     "forward",
 }  # `agent.train()` may be anything's
+_FEW_TURNS = 16  # of a game, behind which an agent learns
+_PERIOD = regex(r"^(train|learn|update|optimi[sz]e)(ing)?_(period|every|freq|frequency|interval)$")
 _ORDERS = (ast.Gt, ast.GtE, ast.Lt, ast.LtE)
 
 
@@ -219,12 +222,40 @@ def _parameters(source: Source, function: Function) -> list[str]:
 def _is_each_turn(there: Source, call: ast.Call) -> bool:
     """Whether a loop makes the call on each turn, and nothing longer beside it: no loop of its own, as one over an episode."""
     loop = there.enclosing(call, *LOOPS)
-    if not isinstance(loop, LOOPS) or counts_epochs(loop) or runs_rarely(there, call, loop):
+    if not isinstance(loop, LOOPS) or counts_epochs(loop):
+        return False
+    if runs_rarely(there, call, loop) and not _is_in_period_of_learning(there, call, loop):
         return False
     if _is_at_end(there, call, loop):
         return False
     inside = (node for part in loop.body for node in ast.walk(part) if isinstance(node, LOOPS))
     return all(is_over_written_values(node) or runs_rarely(there, node, loop) for node in inside)
+
+
+def _is_in_period_of_learning(there: Source, call: ast.Call, loop: ast.AST) -> bool:
+    """Whether only a count makes a call rare in its loop, of few turns or of a period of learning: `step % learn_every == 0`."""
+    child: ast.AST = call
+    for ancestor in there.ancestors(call):
+        if is_rare_part(ancestor, child) or (isinstance(child, ast.stmt) and skip_before(there, child) is not None):
+            test = ancestor.test if isinstance(ancestor, ast.If) and is_rare_part(ancestor, child) else None
+            if not isinstance(test, ast.Compare) or not isinstance(test.left, ast.BinOp):
+                return False
+            if not isinstance(test.left.op, ast.Mod) or not _is_short(there, test.left.right):
+                return False
+        if ancestor is loop:
+            return True
+        child = ancestor
+    return False
+
+
+def _is_short(there: Source, period: ast.expr) -> bool:
+    """Whether a period is of few turns, or one of learning by its name, as far as its length is not known."""
+    length = constant(there, period)
+    if isinstance(length, int):
+        return length <= _FEW_TURNS
+    key = period.slice if isinstance(period, ast.Subscript) else None
+    name = str(key.value) if isinstance(key, ast.Constant) else last_name(period)
+    return _PERIOD.search(name.lower()) is not None
 
 
 def _is_at_end(there: Source, call: ast.Call, loop: ast.AST) -> bool:
