@@ -12,7 +12,7 @@ from perfaudit.measure.elsewhere import Nodes, Work, run_on
 from perfaudit.measure.journal import Kept
 from perfaudit.measure.lab import ChildLab, LabHere
 from perfaudit.measure.ledger import Block, Generation, Json, Ledger, Variant
-from perfaudit.measure.runner import BLOCK_SECONDS, Processes, TooLarge
+from perfaudit.measure.runner import BLOCK_SECONDS, ENDS_EARLY, Processes, TooLarge
 from perfaudit.measure.stats import LOOKS
 
 GENERATIONS = LOOKS[-1].generations  # of processes: two of identical code differ by up to 2.2 × what one pair predicts
@@ -278,7 +278,7 @@ class _Race:
         """A training that ends before anything of it was measured has failed."""
         for key, end in there.ended.items():
             if key in there.subjects and not there.made[key]:
-                there.fail(key, str(end))
+                there.fail(key, f"{ENDS_EARLY}{end}")
 
     def _least(self, key: str) -> int:
         return next(max(FEWEST_STEPS, variant.least_steps) for variant in self.alive if variant.key == key)

@@ -17,7 +17,7 @@ from perfaudit.measure.environment import may_have_accelerator
 from perfaudit.measure.facts import Facts, from_json
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.nursery import START_SECONDS
-from perfaudit.measure.runner import TooLarge, TrialFailed
+from perfaudit.measure.runner import ENDS_EARLY, TooLarge, TrialEnded, TrialFailed
 from perfaudit.measure.side_by_side import why_not_beside
 
 StartOf = Callable[[Variant], "dict[str, Any] | None"]
@@ -105,7 +105,9 @@ class ChildLab:
                 self._same_source(variant, facts.digests)
                 if self.check is not None:
                     self.check(_Leaving(child), variant, facts)
-            except (ChildFailed, TrialFailed) as failure:
+            except ChildFailed as failure:
+                return self._words_of_end(variant, failure) or str(failure)
+            except TrialFailed as failure:
                 return str(failure)
         return ""
 
@@ -140,7 +142,11 @@ class ChildLab:
             return subject
         except ChildFailed as failure:
             child.close()
-            return trial_failure(failure)
+            words = self._words_of_end(variant, failure)
+            return TrialFailed(words) if words else trial_failure(failure)
+        except TrialEnded as end:
+            child.close()
+            return TrialEnded(f"{ENDS_EARLY}{end}")
         except TrialFailed as failure:
             child.close()
             return failure
@@ -167,6 +173,18 @@ class ChildLab:
                     return False
         self.own_ends.add(error)
         return True
+
+    def _words_of_end(self, variant: Variant, failure: ChildFailed) -> str:
+        """That a script ends with this error while it is checked, and without a patch too; "" where that is not known."""
+        if failure.kind != "step" or self.check is None:
+            return ""
+        is_own = not (variant.overlay or variant.applied)
+        if is_own:
+            self.own_ends.add(str(failure))
+        said = _without_lines(str(failure))
+        if not is_own and not any(_without_lines(known) in said for known in self.own_ends):
+            return ""
+        return f"your code ends so without a patch, too, before it is compared: {failure}"
 
     def _same_source(self, variant: Variant, ran: Mapping[str, str]) -> None:
         """Raise TrialFailed where what ran is not the text to be measured. ran: SHA-256 of the files that ran, by real path."""

@@ -14,6 +14,7 @@ from perfaudit.errors import NoBatches
 from perfaudit.measure import gradients
 from perfaudit.measure.memory import memory_of_script
 from perfaudit.target.autocasts import autocasts
+from perfaudit.target.load import is_out_of_memory
 from perfaudit.target.random_streams import seed_all
 from perfaudit.training.parameters import nudge, take_parameters
 from perfaudit.training.script_average import Averages
@@ -84,9 +85,15 @@ def first_losses(training: Any, asked: Request) -> Reply:  # Any: training.scrip
 
 
 def _memory(training: Any) -> Reply | None:  # Any: training.script_training.ScriptTraining
-    """The peak of one more step, as the verb `memory` has it; None where the script has none. Raises what that step raises."""
+    """The peak of one more step, as the verb `memory` has it; None where the script has none, or ends in it by an error of its
+    own, as far as can be told: the check asks a process of its own then. Raises what another one raises.
+    """
     try:
         seen = memory_of_script(training)
-    except NoBatches:  # the check asks a process of its own then
+    except NoBatches:
+        return None
+    except Exception as error:
+        if not training.has_ended or is_out_of_memory(error):
+            raise
         return None
     return {"peak_bytes": seen.tensors, "taken_bytes": seen.bytes_on_device}

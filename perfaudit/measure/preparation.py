@@ -111,7 +111,7 @@ class Preparation:
         try:
             _try(variant, lambda: step_once(self.training), self.agreement)
         except LostWrite as refusal:
-            raise LeavesSomething(f"with it, {refusal}{where(refusal.__cause__)}") from refusal
+            raise LeavesSomething(f"with it, {refusal}{where(refusal.__cause__ or refusal)}") from refusal
         except StepRaises as refusal:
             if self.training.has_ended and isinstance(refusal.__cause__, NoBatches):
                 raise refusal.__cause__ from None  # it would have ended without the candidate, too

@@ -15,6 +15,9 @@ from perfaudit.measure.journal import Json, Kept
 
 BLOCK_SECONDS = 0.35  # long against a timer tick and a scheduler slice, short against drift of the machine
 
+# How the end of a training is told that came before anything of it was measured.
+ENDS_EARLY = "it has ended before a step of it was timed: "
+
 B = TypeVar("B")
 B_co = TypeVar("B_co", covariant=True)
 

@@ -69,7 +69,8 @@ def said_of_averages(
     """What comparing them shows, to be added to what the losses show. Raises TrialFailed where they are not what was promised.
 
     is_of_average: whether the patch is one of an average, which is refused where it could not be seen. is_alike: whether the
-    losses are the same to the bit, so that nothing but the formula of the average is left to differ. again, nudged: of the
+    losses are the same to the bit: of a patch of an average, nothing but its formula is left to differ. Another one may move
+    what no loss depends on, as the bias of the keys of an attention, whose gradient is rounding alone. again, nudged: of the
     user's code, run again and with its parameters nudged.
     """
     if base is None:
@@ -91,7 +92,9 @@ def said_of_averages(
     if _beyond(found, own, is_of_average) and "rng" in changes and not is_alike:
         return _said_of_streams(mine, base, is_of_average)
     for run, times in ((again, REPEATS), (nudged, SPREAD)):
-        if not _beyond(found, own, is_of_average) or (run is nudged and (is_alike or not changes)):
+        if not _beyond(found, own, is_of_average):
+            continue
+        if run is nudged and (not changes or (is_alike and is_of_average)):
             continue
         for key, (_, whole) in gaps(run() or base, base, changes).items():
             if math.isfinite(whole):

@@ -13,6 +13,7 @@ from perfaudit.measure.facts import Facts
 from perfaudit.measure.generations import ROUNDS, least_seconds
 from perfaudit.measure.ledger import Ledger, Variant
 from perfaudit.measure.quads import LARGE
+from perfaudit.measure.runner import ENDS_EARLY
 from perfaudit.measurements import Interval
 from perfaudit.tune.candidates import PATCH, Candidate, texts_of
 from perfaudit.tune.climb_state import Climb
@@ -63,7 +64,8 @@ def final_race(session: Session, profile: Profile, state: Climb, deadline: Deadl
                 state.top_bytes = state.top_bytes or _peak(session, top)
                 if _takes_too_much(state, memory_budget):
                     return
-        if top.key not in ledger.failures or len(state.rungs) == 1 or not _drop_refused(session, profile, state):
+        is_refused = not ledger.failures.get(top.key, ENDS_EARLY).startswith(ENDS_EARLY)
+        if not is_refused or len(state.rungs) == 1 or not _drop_refused(session, profile, state):
             return
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from perfaudit.findings import FilePatch, Saving
 from perfaudit.measure.judge import comparison, typical_step
+from perfaudit.measure.runner import ENDS_EARLY
 from perfaudit.measure.stats import LOOKS
 from perfaudit.measurements import UNCHECKED, Comparison, Interval, Ladder, NotApplicable, Rung, Winner
 from perfaudit.static import unified_diff
@@ -172,7 +173,7 @@ def _trouble(state: Climb, raced: Ladder) -> str:
         return f"{FAILED}{state.trouble}"
     failed = state.final.ledger.failures if state.final is not None else {}
     for variant in (state.final.top, state.final.start) if state.final is not None else ():
-        if variant.key in failed:
+        if variant.key in failed and not (failed[variant.key].startswith(ENDS_EARLY) and was_compared(raced.verified)):
             return f"{FAILED}{failed[variant.key]}"
     if not was_compared(raced.verified):
         return f"{FAILED}{raced.verified or 'the losses of all of it were not compared'}"

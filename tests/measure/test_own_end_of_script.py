@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from perfaudit.measure.facts import Facts
 from perfaudit.measure.lab import ChildLab
 from perfaudit.measure.ledger import Variant
-from perfaudit.measure.runner import TrialEnded, TrialFailed
+from perfaudit.measure.runner import ENDS_EARLY, TrialEnded, TrialFailed
+from perfaudit.tune.tolerance import losses_command
 
 TRAIN = """
 import torch
@@ -52,3 +55,23 @@ def test_whose_fault_it_is_that_a_script_ends(
     finally:
         base.close()
         patch.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("steps", "said"), [(30, "your code ends so without a patch, too"), (19, ENDS_EARLY)])
+def test_an_end_within_the_check_of_a_script_is_told_as_its_own(
+    project: Callable[..., Path], steps: int, said: str
+) -> None:
+    """And one behind the check, while it is warmed up, as no fault that was found in it."""
+    project(**{"train.py": OWN})
+    target = {"file": "train.py", "names": {}, "arguments": [], "scratch": "", "shared": ""}
+
+    def check(child: Any, variant: Variant, facts: Facts) -> None:
+        child.ask(losses_command(steps), 60)
+
+    lab = ChildLab(target, "cpu", check=check)
+    opened = lab.open([Variant("base", "", {}), Variant("patch", "", {}, {"train.py": "import math\n" + OWN})])
+    for end in (opened["base"], opened["patch"]):
+        assert isinstance(end, TrialFailed)
+        assert str(end).startswith(said)
+        assert "pretrained" in str(end)
