@@ -16,15 +16,15 @@ from perfaudit.static.source import FUNCTIONS, LOOPS, Source
 from perfaudit.static.understanding.distributed import DDP, ddp_calls
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.values import ABSENT, argument, constant
-from perfaudit.tune.ranks.accumulations import Accumulation, accumulations
-from perfaudit.tune.ranks.agreed_conditions import why_ranks_differ
-from perfaudit.tune.ranks.hidden_steps import hidden_step
-from perfaudit.tune.ranks.last_pass import as_before, why_known_late
-from perfaudit.tune.ranks.model_names import is_wrapped, run_of_model
 from perfaudit.tune.ranks.patches import PatchRefused, RankPatch, SeenRanks, patch
-from perfaudit.tune.ranks.rare_steps import step_not_told
-from perfaudit.tune.ranks.told_scalers import told_passes
-from perfaudit.tune.ranks.unsynced_passes import step_elsewhere, use_of_gradients
+from perfaudit.tune.ranks.unsynced.accumulations import Accumulation, accumulations
+from perfaudit.tune.ranks.unsynced.agreed_conditions import why_ranks_differ
+from perfaudit.tune.ranks.unsynced.hidden_steps import hidden_step
+from perfaudit.tune.ranks.unsynced.last_pass import as_before, why_known_late
+from perfaudit.tune.ranks.unsynced.model_names import is_wrapped, run_of_model
+from perfaudit.tune.ranks.unsynced.passes import step_elsewhere, use_of_gradients
+from perfaudit.tune.ranks.unsynced.rare_steps import step_not_told
+from perfaudit.tune.ranks.unsynced.told_scalers import told_passes
 
 _SWALLOWS = regex(r"suppress|raises")  # contexts behind which a program goes on after an error
 _SET_STATIC = regex(r"_set_static_graph")  # of torch, private

@@ -14,9 +14,9 @@ from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.distributed import ddp_calls
 from perfaudit.static.understanding.losses import arguments_of
 from perfaudit.static.understanding.names import dotted_name, last_name
-from perfaudit.tune.ranks.assigned_names import ASSIGNS, assignments, is_name, sets_attribute
-from perfaudit.tune.ranks.numbers_of_weights import is_number, is_penalty, is_setting
 from perfaudit.tune.ranks.project_functions import function_run, parameters_of, with_bases
+from perfaudit.tune.ranks.unsynced.assigned_names import ASSIGNS, assignments, is_name, sets_attribute
+from perfaudit.tune.ranks.unsynced.numbers_of_weights import is_number, is_penalty, is_setting
 
 MODES = {"train", "eval", "zero_grad"}  # methods of a model or an optimizer that read no gradient
 DEEPEST = 3  # functions into which a model is followed

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from perfaudit.expressions import regex
 from perfaudit.static.source import Loop
-from perfaudit.tune.ranks.assigned_names import last_names
+from perfaudit.tune.ranks.unsynced.assigned_names import last_names
 
 _RANK = regex(r"(^|_)rank($|_)|is_main|is_master")
 # The first or only one that a loop goes over, where a bar stands around `enumerate` or `range`.

@@ -9,15 +9,15 @@ from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
 from perfaudit.static.understanding.losses import arguments_of
 from perfaudit.static.understanding.names import is_like_an_optimizer, last_name
-from perfaudit.tune.ranks.assigned_names import ASSIGNS, assignments, is_name, last_names
-from perfaudit.tune.ranks.holders import DEEPEST, MODES, READS_GRADIENTS, Holders, is_super
-from perfaudit.tune.ranks.numbers_of_weights import (
+from perfaudit.tune.ranks.project_functions import function_run, parameters_of
+from perfaudit.tune.ranks.unsynced.assigned_names import ASSIGNS, assignments, is_name, last_names
+from perfaudit.tune.ranks.unsynced.holders import DEEPEST, MODES, READS_GRADIENTS, Holders, is_super
+from perfaudit.tune.ranks.unsynced.numbers_of_weights import (
     COMPREHENSIONS,
     only_computes_of_each,
     only_sets_numbers,
     reduces,
 )
-from perfaudit.tune.ranks.project_functions import function_run, parameters_of
 
 _STEPS_NO_WEIGHTS = regex(r"sched|prof|warm_?up|^lr_")  # names of what has a `step` besides optimizers
 _SCHEDULE = regex(r"[Ss]chedule|LR$")

@@ -14,9 +14,9 @@ from perfaudit.static.source import Source
 from perfaudit.static.understanding.backward import backward_calls
 from perfaudit.static.understanding.losses import arguments_of
 from perfaudit.static.understanding.names import last_name
-from perfaudit.tune.ranks.accumulations import Accumulation, is_step
 from perfaudit.tune.ranks.project_functions import class_made
-from perfaudit.tune.ranks.rare_steps import is_rare
+from perfaudit.tune.ranks.unsynced.accumulations import Accumulation, is_step
+from perfaudit.tune.ranks.unsynced.rare_steps import is_rare
 
 _READS = regex(r"\.grad\b|clip_grad|unscale_")
 _CALLED_BESIDE = {"scale", "backward", "hasattr", "isinstance", "float", "bool"}  # outside of the question

@@ -12,7 +12,7 @@ from perfaudit.static.understanding.demonstrations import is_main_guard
 from perfaudit.static.understanding.distributed import ddp_calls
 from perfaudit.static.understanding.losses import arguments_of
 from perfaudit.static.understanding.names import dotted_name, last_name
-from perfaudit.tune.ranks.assigned_names import last_names
+from perfaudit.tune.ranks.unsynced.assigned_names import last_names
 
 _DEEPEST = 3  # functions that hand the wrapped model on
 _USUAL_NAME = "model"  # of the model in a function that gets it from another file

@@ -9,9 +9,9 @@ from perfaudit.static.checks.ddp_accumulation_without_no_sync import word_of_syn
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
 from perfaudit.static.understanding.backward import backward_calls
 from perfaudit.static.understanding.names import is_like_an_optimizer, last_name
-from perfaudit.tune.ranks.accumulations import is_step
-from perfaudit.tune.ranks.holder_uses import ids_below
-from perfaudit.tune.ranks.rare_steps import is_rare, is_since_last
+from perfaudit.tune.ranks.unsynced.accumulations import is_step
+from perfaudit.tune.ranks.unsynced.holder_uses import ids_below
+from perfaudit.tune.ranks.unsynced.rare_steps import is_rare, is_since_last
 
 
 def hidden_step(sources: Sequence[Source]) -> str:

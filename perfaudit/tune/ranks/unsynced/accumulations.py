@@ -10,7 +10,7 @@ from perfaudit.static.checks.ddp_accumulation_without_no_sync import passes_befo
 from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.backward import backward_calls
 from perfaudit.static.understanding.names import is_like_an_optimizer, last_name
-from perfaudit.tune.ranks.rare_steps import rare_steps
+from perfaudit.tune.ranks.unsynced.rare_steps import rare_steps
 
 _LEAVES = (ast.Break, ast.Continue, ast.Return)
 

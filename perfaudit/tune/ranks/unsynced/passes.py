@@ -9,8 +9,8 @@ from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
 from perfaudit.static.understanding.backward import backward_calls
 from perfaudit.static.understanding.names import dotted_name, is_like_an_optimizer, last_name
-from perfaudit.tune.ranks.accumulations import Accumulation
-from perfaudit.tune.ranks.holder_uses import Uses, ids_below, may_step
+from perfaudit.tune.ranks.unsynced.accumulations import Accumulation
+from perfaudit.tune.ranks.unsynced.holder_uses import Uses, ids_below, may_step
 
 _READER = regex(r"^grad$|clip_grad|unscale_")  # last names of what reads gradients
 # What sees gradients of each pass, or steps in it.
