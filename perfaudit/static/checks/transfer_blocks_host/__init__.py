@@ -58,7 +58,7 @@ def transfer_blocks_host(source: Source, _: ast.Module) -> Iterator[Seen]:
     pins_here = any(_pins_tensors(source, call) for call in own)
     pins_elsewhere = _is_handed_pinned(source, own) or _is_pinned_by_setting(source, own)
     may_be_made_pinned = bool(perhaps_passes(source)) and _program_says(source, "pinned loaders")
-    fed = list(fed_batches(source, _goes_to_device, _pins_tensors)) if _program_says(source, "pinned loaders") else []
+    fed = list(fed_batches(source, _goes_to_device, _pins_tensors))
     if not (pins_here or pins_elsewhere or may_be_made_pinned or fed):
         return
     places: dict[int, list[tuple[ast.Call, Part]]] = {}
