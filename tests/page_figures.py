@@ -336,15 +336,19 @@ def _climb() -> tuple[str, list[str]]:
     assert runs_of == {("calm", "60 s", 3), ("calm", "120 s", 1), ("loaded", "120 s", 1)}, (
         "a minute three times calm; two minutes once calm and once loaded"
     )
-    records = map(json.loads, (BENCHMARKS / "climb_speed.jsonl").read_text(encoding="utf-8").splitlines())
+    records = [json.loads(line) for line in (BENCHMARKS / "climb_speed.jsonl").read_text(encoding="utf-8").splitlines()]
     calm = [record["others"] for record in records if record["state"] == "calm"]
     assert max(calm) <= 0.25, "it says that this was calm"  # loader workers of its own are in the load
+    (said,) = (
+        r["ladder"]["said"] for r in records if (r["program"], r["state"], r["budget"]) == ("char_gpt", "calm", 120.0)
+    )
     return "benchmarks/climb_speed.md", [
         f"Samples climbed ({version}, {cores} cores without GPU), a minute three times calm, two minutes "
         "once calm and once loaded",
         *commands,
         f"a *loaded* machine runs {IN_WORDS[machine_states.BUSY]} busy processes beside the climb",
         f"Other programs held {max(calm):.2f} of a core at most when a calm climb began",
+        "measured {:.3f} [{:.3f}, {:.3f}] of the step".format(*said[:3]),
         *(
             f"| `{row[0]}` | {row[2]}, {row[3]} | {row[4]}, {row[5]} | {row[10]} | {row[7]} | {row[8]} "
             f"| {row[9].partition(',')[0]} |"
