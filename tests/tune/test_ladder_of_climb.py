@@ -9,11 +9,12 @@ import pytest
 from perfaudit.findings import Edit, Fix, Location, Span
 from perfaudit.measure.entrants import CONTROL
 from perfaudit.measure.ledger import Block, Generation, Ledger, Variant
+from perfaudit.measure.runner import ENDS_EARLY
 from perfaudit.measurements import UNCHECKED, Interval
 from perfaudit.tune.candidates import PATCH, Candidate
 from perfaudit.tune.climb_state import ALL, Climb, late
 from perfaudit.tune.climb_together import keep_what_is_known
-from perfaudit.tune.ladder import NOT_CONFIRMED, ladder_of, start_words, winners_of
+from perfaudit.tune.ladder import FAILED, NOT_CONFIRMED, ladder_of, start_words, winners_of
 from perfaudit.tune.patched_source import SourceRace
 from perfaudit.tune.race_results import Raced, Seen, doubt_of
 
@@ -77,6 +78,22 @@ def test_the_figure_of_the_screening_stands_with_the_rounds_of_the_final_race(
     assert (found.rounds, found.trouble) == (rounds, "")
     assert (found.seconds_per_step, found.patched_seconds_per_step) == (pytest.approx(0.1), pytest.approx(0.07))
     assert [item.path for item in found.files] == ["t.py"]
+
+
+@pytest.mark.parametrize(
+    ("why", "says", "trouble"),
+    [
+        (f"{ENDS_EARLY}ValueError: no", "the losses agree", ""),
+        (f"{ENDS_EARLY}ValueError: no", "", f"{FAILED}{ENDS_EARLY}ValueError: no"),  # not checked
+        ("more than the promised change", "the losses agree", f"{FAILED}more than the promised change"),
+    ],
+)
+def test_a_script_that_ends_behind_the_check_has_the_figure_of_the_screening(why: str, says: str, trouble: str) -> None:
+    state = climb_of(raced(RIGHT, a=GAIN), says=says)
+    assert state.final is not None
+    state.final.ledger.failures |= {START.key: why, TOP.key: why}
+    found = ladder_of(state)
+    assert (found.basis, found.trouble, bool(found.files)) == ("screened", trouble, not trouble)
 
 
 NOISE = (0.93, 1.03)
