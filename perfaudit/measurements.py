@@ -93,7 +93,8 @@ class Calibration:
     "twin"; candidates of other ways have no control of their own. scatter: standard deviation of the log ratio of one quad, None
     of one; rounds: how many quads, or pairs of blocks where `in_halves` says that the control was raced in these with half of the
     candidates in place; phases: seconds of each part of the step. computes_alone: on the CPU without loader workers, so that wall
-    over CPU tells how busy the machine is.
+    over CPU tells how busy the machine is. cpu_per_step: seconds of processor time of all threads; None in reports of before
+    it was told.
     """
 
     seconds_per_step: float
@@ -109,6 +110,7 @@ class Calibration:
     control_way: str = ""
     clock: ClockName = "wall"
     in_halves: bool = False
+    cpu_per_step: float | None = None
 
 
 def computing(profile: Mapping[str, float]) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from perfaudit.findings import Saving
 from perfaudit.measure.ledger import Block, Ledger, Pair, Variant, cpu, own, wall
@@ -191,9 +191,13 @@ def _clock(blocks: list[Block]) -> ClockName:
     return "cpu" if queued >= QUEUED * step and computing + queued >= EXPLAINED * step else "wall"
 
 
-def own_clock(ledger: Ledger, base: Variant) -> ClockName:
-    """ "own" where each block of the base says how long it takes without waiting for cores that others hold."""
-    return "own" if all(block.own is not None for block in ledger.blocks(base.key)) else "wall"
+def own_clock(ledger: Ledger, variants: Sequence[Variant]) -> ClockName:
+    """ "own" where each block of these says how long it takes without waiting for cores that others hold.
+
+    Where one of them has loader workers, what it waits for cores is their doing, and the wall clock counts for all.
+    """
+    told = (block.own is not None for variant in variants for block in ledger.blocks(variant.key))
+    return "own" if all(told) else "wall"
 
 
 def told_clock(ledger: Ledger, base: Variant, clock: ClockName) -> ClockName:

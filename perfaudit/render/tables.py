@@ -64,10 +64,8 @@ def calibration(report: Report, width: int = 100, verbose: bool = False) -> str:
 
 def control_text(seen: Calibration) -> str:
     """How far identical code came out from the user's."""
-    said, quads = (
-        "control: identical code, put in place as a patch is",
-        count(seen.rounds, unit_of(seen)),
-    )
+    how = "in a second training" if seen.control_way == "twin" else "put in place as a patch is"
+    said, quads = f"control: identical code, {how}", count(seen.rounds, unit_of(seen))
     if seen.low is None or seen.high is None:
         return f"{said}: too few {unit_of(seen)}s for an interval ({quads})"
     return f"{said}, took {interval_text(seen.ratio, seen.low, seen.high)} of the time of your code ({quads})"
@@ -80,9 +78,8 @@ def noise_text(seen: Calibration) -> str:
         if seen.scatter is not None
         else []
     )
-    processor = (
-        f"a step takes {seconds(seen.seconds_per_step / (seen.wall_over_cpu or 1.0))} of processor time, all threads"
-    )
+    computed = seen.cpu_per_step or seen.seconds_per_step / (seen.wall_over_cpu or 1.0)
+    processor = f"a step takes {seconds(computed)} of processor time, all threads"
     queued = seconds(seen.queued * seen.seconds_per_step)  # of all threads, so it may be longer than the step
     waited = f", and they wait {queued} together for cores that others hold"
     return "noise: " + "; ".join([*scatter, processor + (waited if seen.queued >= LEAST_QUEUED else "")])

@@ -25,7 +25,9 @@ def flags() -> Flags:
         "matmul_precision": _if_told(torch.get_float32_matmul_precision),
         "threads": torch.get_num_threads(),
         "anomaly": torch.is_anomaly_enabled(),
+        "anomaly.check_nan": torch.is_anomaly_check_nan_enabled(),
         "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
+        "deterministic_algorithms.warn_only": torch.is_deterministic_algorithms_warn_only_enabled(),
         "default_dtype": str(torch.get_default_dtype()),
         "grad": torch.is_grad_enabled(),
         "autocast.cpu": torch.is_autocast_enabled("cpu"),
@@ -50,7 +52,8 @@ def _setters() -> dict[str, Callable[[Any], object]]:
         "cudnn.allow_tf32": lambda value: setattr(torch.backends.cudnn, "allow_tf32", value),
         "matmul_precision": torch.set_float32_matmul_precision,
         "threads": torch.set_num_threads,
-        "anomaly": torch.autograd.set_detect_anomaly,
+        # With the other half of the switch as it is, which torch would set to its default.
+        "anomaly": lambda value: torch.set_anomaly_enabled(value, torch.is_anomaly_check_nan_enabled()),
     }
 
 
@@ -70,15 +73,22 @@ def put_back(before: Flags) -> None:
     """Set every switch that has changed since `flags` gave these; those too that are otherwise only looked at, but no ""."""
     import torch
 
-    setters: dict[str, Callable[[Any], object]] = _setters() | {
-        "deterministic_algorithms": torch.use_deterministic_algorithms,
+    looked_at: dict[str, Callable[[Any], object]] = {
+        "anomaly.check_nan": lambda value: torch.set_anomaly_enabled(torch.is_anomaly_enabled(), value),
+        "deterministic_algorithms": lambda value: torch.use_deterministic_algorithms(
+            value, warn_only=torch.is_deterministic_algorithms_warn_only_enabled()
+        ),
+        "deterministic_algorithms.warn_only": lambda value: torch.use_deterministic_algorithms(
+            torch.are_deterministic_algorithms_enabled(), warn_only=value
+        ),
         "default_dtype": _set_default_dtype,
         "grad": torch.set_grad_enabled,
         "autocast.cpu": lambda value: torch.set_autocast_enabled("cpu", value),
         "autocast.cuda": lambda value: torch.set_autocast_enabled("cuda", value),
     }
+    setters = _setters() | looked_at
     for name, value in flags().items():
-        if before[name] not in (value, ""):
+        if before.get(name, value) not in (value, ""):
             setters[name](before[name])
 
 

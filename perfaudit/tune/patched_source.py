@@ -50,7 +50,7 @@ class SourceRace:
     @property
     def clock(self) -> ClockName:
         """By which the patches are compared."""
-        return own_clock(self.ledger, self.start) if self.may_count_own else "wall"
+        return own_clock(self.ledger, (self.start, *self.patches)) if self.may_count_own else "wall"
 
     @property
     def top(self) -> Variant:

@@ -231,6 +231,7 @@ def calibration_of(raced: Raced, profile: Profile) -> Calibration | None:
         high=high,
         control_way=raced.ways.get(CONTROL, ""),
         in_halves=CONTROL in raced.in_halves,
+        cpu_per_step=base["cpu"] / steps,
     )
 
 

@@ -257,7 +257,7 @@ def test_waiting_for_cores_is_left_out_of_both_and_said_so(queued: float, told: 
     before, after = 0.010, 0.008 if told == "own" else 0.010
     blocks = [replace(block(s), own=(s - queued) * block(s).steps) for s in (before, after)]
     ledger = Ledger(generations((blocks[0], blocks[1])))
-    assert own_clock(ledger, A) == "own"
+    assert own_clock(ledger, [A]) == "own"
     found = comparison(ledger, A, B, clock="own")
     assert found is not None and found.clock == told
     assert found.ratio == pytest.approx(0.6 if told == "own" else 1.0)
@@ -268,8 +268,13 @@ def test_waiting_for_cores_is_left_out_of_both_and_said_so(queued: float, told: 
 
 def test_where_one_block_cannot_tell_no_waiting_is_left_out() -> None:
     told, untold = replace(block(0.010), own=0.004 * block(0.010).steps), block(0.010)
-    assert own_clock(Ledger(generations((told, told))), A) == "own"
-    assert own_clock(Ledger(generations((told, told), (untold, told))), A) == "wall"
+    assert own_clock(Ledger(generations((told, told))), [A, B]) == "own"
+    assert own_clock(Ledger(generations((told, told), (untold, told))), [A, B]) == "wall"
+
+
+def test_where_a_patch_has_workers_that_hold_cores_the_wall_clock_counts_for_both() -> None:
+    told, of_workers = replace(block(0.010), own=0.004 * block(0.010).steps), block(0.012)
+    assert own_clock(Ledger(generations((told, of_workers))), [A, B]) == "wall"
 
 
 def test_parts_of_a_step_are_as_long_as_the_step_by_the_same_clock() -> None:

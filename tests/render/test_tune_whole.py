@@ -240,6 +240,16 @@ def test_noise_and_processor_time_of_a_measured_scan_are_told_to_who_asks(
     assert "noise" not in render(report)
 
 
+def test_processor_time_is_what_was_seen_where_steps_leave_waiting_out() -> None:
+    """The step is told without waiting for cores, and wall over CPU with it."""
+    seen = Calibration(
+        0.031, 5.0, None, 1.02, 9, True, {}, 5.4, low=0.99, high=1.05, control_way="twin", cpu_per_step=0.034
+    )
+    lines = render(Report("scan", calibration=seen), verbose=True, width=200).splitlines()
+    assert lines[1].startswith("control: identical code, in a second training, took 1.020")
+    assert lines[2].startswith("noise: a step takes 34.00 ms of processor time, all threads, and they wait 167.40 ms")
+
+
 def test_a_control_that_excludes_one_comes_before_everything_else() -> None:
     assert TUNE.calibration is not None
     doubted = TUNE.with_(calibration=replace(TUNE.calibration, low=1.01, high=1.05))

@@ -47,7 +47,8 @@ def block(holder: Holder, steps: int, untimed: int = 1, counts_tokens: bool = Fa
     with told_batches or contextlib.nullcontext():
         seconds, samples, with_restarts = step_seconds(training, steps, samples_in, holder.on_fixed_batch)
     spent, restarted = watch.time_spent(), sum(training.restart_seconds[restarts:])
-    own = spent.own(cores_of_process()) - restarted if training.accelerator.is_host and fits_cores() else None
+    is_alone = training.accelerator.is_host and fits_cores() and not multiprocessing.active_children()
+    own = spent.own(cores_of_process()) - restarted if is_alone else None  # workers of its own hold cores for it
     phases = training.phases.take()
     restart_per_step = 0.0 if holder.on_fixed_batch else training.restart_per_step()
     if training.phases.needs_waits:
