@@ -238,6 +238,10 @@ class Knob(ABC):
         """How many steps a block must have for its time to be that of the steady state."""
         return 2
 
+    def batches_ready(self, settings: Settings) -> int:
+        """How many batches may lie ready when a block begins; as many steps are made before it is timed."""
+        return 0
+
     @abstractmethod
     def setup(self, settings: Settings) -> Setup:
         """How a training is built with a setting; called in the child."""

@@ -100,6 +100,10 @@ class Dataloader(Knob):
         """More batches than may lie ready when a block begins, twice over; in fewer the queue is measured."""
         return 2 * _workers(settings) * _prefetch(settings) + 1 if _workers(settings) else 2
 
+    def batches_ready(self, settings: Settings) -> int:
+        """Those that its workers load ahead."""
+        return _workers(settings) * _prefetch(settings) if _workers(settings) else 0
+
     def setup(self, settings: Settings) -> Setup:
         overrides: dict[str, Any] = {name: value for name, value in settings.items() if name != THREADS}
         if not settings["num_workers"]:

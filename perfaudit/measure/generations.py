@@ -183,8 +183,8 @@ class _Race:
         share = max(0.0, self.deadline.seconds_left() - opening) / (later + 1)
         per_step = self._seconds_per_step(there)
         steps = {key: self._steps(key, self.block_seconds / seconds) for key, seconds in per_step.items()}
-        # One step of each block is not timed.
-        round_seconds = sum(2 * (n + 1) * per_step[key] for key, n in steps.items())
+        # The first steps of each block are not timed.
+        round_seconds = sum(2 * (n + self._untimed(key)) * per_step[key] for key, n in steps.items())
         if round_seconds > share:  # a small budget makes shorter blocks rather than too few rounds for an interval
             steps = {key: self._steps(key, int(n * share / round_seconds)) for key, n in steps.items()}
         steps = {key: self._before_end(there, key, n) for key, n in steps.items()}
@@ -195,7 +195,11 @@ class _Race:
             order.shuffle(keys)
             seen: dict[str, list[Block]] = {}
             for key in [*keys, *reversed(keys)]:
-                if not there.ended and key in there.subjects and (block := there.block(key, steps[key])) is not None:
+                if (
+                    not there.ended
+                    and key in there.subjects
+                    and (block := self._block(there, key, steps[key])) is not None
+                ):
                     seen.setdefault(key, []).append(block)
                     self.ledger.on_block(key, block.seconds_per_step)
             if not there.ended:
@@ -211,7 +215,7 @@ class _Race:
         base, base_key = None, ""  # the first subject's
         for key in list(there.subjects):
             if key not in per_step:
-                first = there.block(key, self._least(key))
+                first = self._block(there, key, self._least(key))
                 if first is None:
                     continue
                 if base is None:
@@ -219,8 +223,8 @@ class _Race:
                 if _is_far_slower(
                     first, base
                 ):  # once more, and the base too: others may have taken the cores meanwhile
-                    again = there.block(key, self._least(key))
-                    then = there.block(base_key, self._least(base_key)) or base
+                    again = self._block(there, key, self._least(key))
+                    then = self._block(there, base_key, self._least(base_key)) or base
                     if again is not None and _is_far_slower(again, base) and _is_far_slower(again, then):
                         times = _per_sample(again) / _per_sample(then)
                         there.fail(key, f"not measured further: {times:.0f} times as slow in its first steps")
@@ -249,13 +253,13 @@ class _Race:
             if key not in there.subjects:
                 continue
             opening = self.ledger.seconds_to_open = before - self.deadline.seconds_left()
-            first = there.block(key, self._least(key))
+            first = self._block(there, key, self._least(key))
             if first is not None:
                 per_step = self.ledger.seconds_per_step = max(first.seconds_per_step, 1e-6)
                 seconds = min(self.block_seconds, max(0.0, share - opening) / (2 * self.rounds))
                 steps = self._before_end(there, key, self._steps(key, seconds / per_step))
                 blocks: list[Block] = []
-                while len(blocks) < 2 * self.rounds and (block := there.block(key, steps)) is not None:
+                while len(blocks) < 2 * self.rounds and (block := self._block(there, key, steps)) is not None:
                     blocks.append(block)
                     self.ledger.on_block(key, block.seconds_per_step)
                 if key in there.ended and steps > self._least(key):
@@ -283,16 +287,22 @@ class _Race:
     def _least(self, key: str) -> int:
         return next(max(FEWEST_STEPS, variant.least_steps) for variant in self.alive if variant.key == key)
 
+    def _block(self, there: Processes[Block], key: str, steps: int) -> Block | None:
+        return there.block(key, steps, self._untimed(key))
+
+    def _untimed(self, key: str) -> int:
+        return next(variant.untimed for variant in self.alive if variant.key == key)
+
     def _steps(self, key: str, steps: float) -> int:
         """Of a block, as many as wanted within what it may have."""
         return max(self._least(key), min(MOST_STEPS, round(steps)))
 
     def _before_end(self, there: Processes[Block], key: str, steps: int) -> int:
-        """Steps of a block with which all rounds fit before the training ends; one step of each block is not timed."""
+        """Steps of a block with which all rounds fit before the training ends; the first of each block are not timed."""
         if self.ledger.steps_to_end is None:
             return steps
         left = self.ledger.steps_to_end - there.made[key]
-        return max(self._least(key), min(steps, left // (2 * self.rounds) - 1))
+        return max(self._least(key), min(steps, left // (2 * self.rounds) - self._untimed(key)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ class Variant:
     """One configuration to measure: settings of a knob, or the user's code with other text. `key` names it uniquely.
 
     least_steps: in fewer, a block would time what its loader's workers have ready rather than what they can load.
-    counts_tokens: its batches hold more or less from step to step, so that blocks say how much.
+    counts_tokens: its batches hold more or less from step to step, so that blocks say how much. untimed: steps before each
+    block, in which what its loader's workers have ready is used up.
     """
 
     key: str
@@ -31,6 +32,7 @@ class Variant:
     fixed_batch: bool = False  # without a knob: steps on one batch again and again, loading left out
     least_steps: int = 2
     counts_tokens: bool = False
+    untimed: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,8 +43,9 @@ class Bout:
 def variant_of(name: str, settings: Settings) -> Variant:
     """A setting of a knob as something to measure."""
     module = knob(name)
-    fixed, least = module.fixed_batch, module.least_steps(settings)
-    return Variant(key_of(name, settings), name, settings, {}, module.found_at, fixed, least, module.counts_tokens)
+    fixed, least, untimed = module.fixed_batch, module.least_steps(settings), 1 + module.batches_ready(settings)
+    key = key_of(name, settings)
+    return Variant(key, name, settings, {}, module.found_at, fixed, least, module.counts_tokens, untimed)
 
 
 def patch_for(session: Session, bout: Bout, variant: Variant) -> Patched | None:

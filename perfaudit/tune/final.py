@@ -37,7 +37,8 @@ def final_race(session: Session, profile: Profile, state: Climb, deadline: Deadl
     is_told = is_told_beside(profile)
     most = memory_budget if is_told else None
     while state.rungs:
-        top = patched_variant("all", state.rungs)
+        untimed = untimed_steps(profile, state.rungs)
+        top = patched_variant("all", state.rungs, untimed)
         if not is_told:
             state.start_bytes, state.top_bytes = _peak(session, START), _peak(session, top)
             if _takes_too_much(state, memory_budget):
@@ -48,7 +49,7 @@ def final_race(session: Session, profile: Profile, state: Climb, deadline: Deadl
         built = partial(why_not_built, profile, rungs)
         averages = frozenset({top.key} if any(rung.is_of_average for rung in state.rungs) else ())
         state.final = SourceRace(
-            START, (top,), {top.key: state.changes}, stage, ledger, built, most, averages,
+            replace(START, untimed=untimed), (top,), {top.key: state.changes}, stage, ledger, built, most, averages,
             may_count_own=profile.only_computes,
         )  # fmt: skip
         session.watch.stage("the patched source against your code, in fresh processes")
@@ -74,8 +75,19 @@ def _rounds(screened: Interval | None) -> int:
     return 1 if screened is not None and 1 - screened[0] >= LARGE and screened[2] <= CLEARLY else ROUNDS
 
 
-def patched_variant(key: str, rungs: Sequence[Candidate]) -> Variant:
-    return Variant(key, KNOB, {"patch": key}, texts_of(rungs))
+def patched_variant(key: str, rungs: Sequence[Candidate], untimed: int = 1) -> Variant:
+    """The patches of these rungs as one text. untimed: steps before each block, see `untimed_steps`."""
+    return Variant(key, KNOB, {"patch": key}, texts_of(rungs), untimed=untimed)
+
+
+def untimed_steps(profile: Profile, rungs: Sequence[Candidate]) -> int:
+    """Steps before each block: as many as batches may lie ready, with these rungs or in the user's code, and one more.
+
+    Where no rung changes the loader, one: both sides then have the same ready.
+    """
+    module = knob("dataloader")
+    ready = [module.batches_ready(rung.settings) for rung in rungs if rung.knob == module.name]
+    return 1 + max(*ready, module.batches_ready(module.current(profile.survey))) if ready else 1
 
 
 def why_not_built(profile: Profile, rungs: Mapping[str, Sequence[Candidate]], key: str, facts: Facts) -> str:

@@ -202,7 +202,9 @@ def test_a_look_that_failed_is_told() -> None:
 
 @pytest.mark.parametrize(("n", "prefetch", "least"), [(0, None, 2), (1, 2, 5), (4, 2, 17), (4, 6, 49)])
 def test_a_block_is_longer_than_the_queue(n: int, prefetch: int | None, least: int) -> None:
-    assert KNOB.least_steps({"num_workers": n, "prefetch_factor": prefetch}) == least
+    settings: Settings = {"num_workers": n, "prefetch_factor": prefetch}
+    assert KNOB.least_steps(settings) == least
+    assert KNOB.batches_ready(settings) == n * (prefetch or 0)
 
 
 # ---- iterable datasets --------------------------------------------------------------------------------------------

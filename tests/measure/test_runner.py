@@ -28,6 +28,7 @@ class FakeLab:
         self.ends_after = 1 << 30  # steps of a process
         self.ends_sooner: dict[str, int] = {}  # of this variant
         self.order: list[str] = []
+        self.untimed: dict[str, set[int]] = {}  # steps before blocks
         self.closed: list[str] = []
 
     def open(self, variants: Sequence[Variant]) -> dict[str, ChildSubject | TrialFailed]:
@@ -46,13 +47,14 @@ class FakeSubject:
     def block(self, steps: int, untimed: int = 1) -> Block:
         if self.lab.fails_at_block.get(self.key) == self.blocks:
             raise TrialFailed("out of memory")
-        if self.steps + 1 + steps > self.lab.ends_sooner.get(self.key, self.lab.ends_after):
+        self.lab.untimed.setdefault(self.key, set()).add(untimed)
+        if self.steps + untimed + steps > self.lab.ends_sooner.get(self.key, self.lab.ends_after):
             raise TrialEnded("the script ended")
-        self.steps += 1 + steps
+        self.steps += untimed + steps
         self.blocks += 1
         self.lab.order.append(self.key)
         wall = steps * self.lab.speeds[self.key]
-        self.lab.clock.sleep(wall + self.lab.speeds[self.key])
+        self.lab.clock.sleep(wall + untimed * self.lab.speeds[self.key])
         return Block(steps, wall, wall, samples=8 * steps)
 
     def close(self) -> None:

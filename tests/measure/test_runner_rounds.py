@@ -218,6 +218,17 @@ def test_what_is_new_is_empty() -> None:
     assert (variant.overlay, variant.applied, variant.fixed_batch, variant.least_steps) == ({}, "", False, 2)
 
 
+@pytest.mark.parametrize("side_by_side", [True, False])
+def test_what_workers_have_ready_is_used_up_before_each_block(clock: FakeClock, *, side_by_side: bool) -> None:
+    """And a training that ends after 60 steps has room for these, too."""
+    lab, ledger = FakeLab(clock, {"a": 0.01, "b": 0.01}), Ledger(apart="" if side_by_side else "no memory")
+    lab.ends_after = 60
+    a, b = variants("a", "b")
+    measure(lab, [a, replace(b, untimed=5)], ledger, Deadline(1000, clock), seed=1, generations=3)
+    assert lab.untimed == {"a": {1}, "b": {5}}
+    assert [len(generation.rounds) for generation in ledger.generations][-1] == 3
+
+
 def test_blocks_of_different_length_are_compared_by_the_sample(clock: FakeClock) -> None:
     """b may not be measured in fewer than nine steps; five times as slow by the sample is far all the same."""
     lab, ledger = FakeLab(clock, {"a": 0.1, "b": 0.5}), Ledger()
