@@ -92,14 +92,16 @@ def step_before(report: Report) -> float | None:
 
 def _result(found: Ladder, patches: int) -> str:
     """Of a patch that is handed over, so its losses were compared, and a race has shown it to be faster."""
-    assert found.ratio is not None and found.seconds_per_step is not None and found.patched_seconds_per_step is not None
+    assert found.ratio is not None
     verified = "verified for its first steps only" if found.not_learning else "verified"
     verified = "ran; losses not comparable" if NOT_CLAIMED in found.verified else verified
     said = f"{count(patches, 'patch', 'patches')}, {verified}"
     times = f"{1 / found.ratio:.2f} x" + (" in processor time" if found.clock == "cpu" else "")
     doubt = f", {SCREENED}" if found.basis == "screened" else ""
-    step = f"{step_time(found.seconds_per_step)} -> {step_time(found.patched_seconds_per_step)} a step"
-    return f"{step} ({times}{doubt}), {said}"
+    before, after = found.seconds_per_step, found.patched_seconds_per_step
+    if before is None or after is None:  # the base had no timed step by itself; ratios were told all the same
+        return f"a step is faster ({times}{doubt}), {said}"
+    return f"{step_time(before)} -> {step_time(after)} a step ({times}{doubt}), {said}"
 
 
 def _refusal_words(found: Ladder, patches: int) -> str:

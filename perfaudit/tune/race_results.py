@@ -143,7 +143,9 @@ class Raced:
             self.log_ratios[key] = list(item["log_ratios"])
         self.ways |= state["ways"]
         self.in_halves = {*state.get("in_halves", ())}
-        self.base, self.ended = state["base"], state["ended"]
+        if state["base"]["steps"] or not self.base:  # else a process before this one has told what a step takes
+            self.base = state["base"]
+        self.ended = state["ended"]
 
 
 def seen_of(item: Json) -> Seen:

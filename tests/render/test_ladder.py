@@ -11,6 +11,7 @@ from climbs import CLIMB, CONTROL, FUSED, GELU, GONE, LADDER, RACED, report
 from tunes import MACHINE
 
 from perfaudit.measurements import NO_TIME, Comparison, Ladder, NotApplicable, Rung
+from perfaudit.render.html import render as page
 from perfaudit.render.ladder import SHORT, headline, ladder, saving_of_patch, unsure_words
 from perfaudit.render.markdown import render as markdown
 from perfaudit.render.paint import plain
@@ -113,6 +114,14 @@ not searched:
 
 def test_a_climb_leads_with_its_result_and_says_what_else_there_is() -> None:
     assert render(CLIMB) == BRIEF
+
+
+def test_a_patch_is_told_where_no_step_of_the_users_code_was_timed() -> None:
+    untimed = report(SCREENED_ONLY.with_(seconds_per_step=None, patched_seconds_per_step=None))
+    first = "a step is faster (1.43 x, screened: the final race did not decide), 2 patches, verified"
+    assert headline(untimed).partition(";")[0] == first
+    for text in (render(untimed, verbose=True), markdown(untimed), page(untimed)):
+        assert "a step is faster" in text and " ms" not in text and "0.800 [0.750, 0.850]" in text
 
 
 def test_what_only_an_expert_asks_for() -> None:

@@ -259,6 +259,10 @@ def _ladder(report: Report, found: Ladder) -> Markup:
             "of them together, need not end where they do."
         )
         parts += [element("p", caption, class_="dim"), bars(rows, axis, "The ladder: time of a step, patch by patch")]
+    elif stayed:  # without the time of a step there are no bars
+        parts.append(
+            bullets((words(r.words), ": ", _rung_figures(r, len(stayed)), ";", _changes(r.changes)) for r in stayed)
+        )
     parts.append(_dropped_table([rung for rung in found.rungs if rung.dropped]))
     below = [element("p", words(said), class_="dim") for said in (reading(found), unsure_words(found)) if said]
     return together(parts, *below) if found.rungs else Markup()
