@@ -16,7 +16,11 @@ ClockName = Literal["wall", "cpu", "own"]
 
 # How a note ends that says of the losses of the user's own code that they are no numbers.
 DOES_NOT_LEARN = "times are of a training that does not learn"
-UNCHECKED = "no time was left to check its patch"  # why one is not handed over that was shown to pay
+# Why one is not handed over that was shown to pay.
+UNCHECKED = "no time was left to check its patch"
+NOT_REACHED_YET = "the run was interrupted before its patch was checked"
+FILE_CHANGED = "its file changed while it was measured"
+PAY_ALL_THE_SAME = (UNCHECKED, NOT_REACHED_YET, FILE_CHANGED)
 NOT_CLAIMED = "equality is not claimed"  # of losses, in what a check says of a patch that is another training
 NO_TIME = "no time was left for it in the budget"  # why a knob was not tried, where more time would have it tried
 

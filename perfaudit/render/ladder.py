@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from perfaudit.measurements import NOT_CLAIMED, UNCHECKED, Interval, Ladder, Rung, settings_text
+from perfaudit.measurements import (
+    FILE_CHANGED,
+    NOT_CLAIMED,
+    NOT_REACHED_YET,
+    PAY_ALL_THE_SAME,
+    UNCHECKED,
+    Interval,
+    Ladder,
+    Rung,
+    settings_text,
+)
 from perfaudit.render.ladder_details import details
 from perfaudit.render.paint import Paint, colour, painted_diff, wrap
 from perfaudit.render.tables import environment, size, table
@@ -23,6 +33,11 @@ SCREENED_MEANS = "Screened: timed in turn in one running training, before losses
 PHASE_OF_KNOB = {"dataloader": "loading", "optimizer": "optimizer", "ema": "average"}
 LARGE = 0.25  # of the step; chosen
 SCREENED = "screened: the final race did not decide"
+WHY_NONE = {
+    UNCHECKED: "no time was left to check a patch",
+    NOT_REACHED_YET: "no patch was checked before the interruption",
+    FILE_CHANGED: "no patch is handed over, because a file changed meanwhile",
+}  # what pays
 TWIN = "the memory layout of the twin is not in the interval"
 
 
@@ -118,9 +133,11 @@ def _short(reason: str) -> str:
 
 def _none_paid(report: Report) -> str:
     raced = len({(c.knob, str(c.candidate)) for c in report.comparisons})
-    unchecked = sum(rung.dropped == UNCHECKED for rung in report.ladder.rungs) if report.ladder is not None else 0
+    unchecked = (
+        [rung.dropped for rung in report.ladder.rungs if rung.dropped in PAY_ALL_THE_SAME] if report.ladder else []
+    )
     if unchecked:
-        return f"{count(unchecked, 'patch pays', 'patches pay')} (screened), and no time was left to check a patch"
+        return f"{count(len(unchecked), 'patch pays', 'patches pay')} (screened), and {WHY_NONE[unchecked[0]]}"
     if not raced:
         return "no patch was raced"
     if not any(compared.says_something for compared in report.comparisons):
@@ -210,7 +227,7 @@ def alone_text(rung: Rung) -> str:
 def _outcome(rung: Rung) -> str:
     """What else it changes, or what became of it."""
     if rung.dropped:
-        return "not checked" if rung.dropped == UNCHECKED else "taken out"
+        return "not checked" if rung.dropped in PAY_ALL_THE_SAME else "taken out"
     return _changes(rung.changes)
 
 
@@ -315,7 +332,7 @@ def knobs_left(report: Report) -> dict[str, list[str]]:
     reasons: dict[str, list[str]] = {}
     for rung in found.rungs:
         if rung.dropped:
-            what = "it pays, and is not handed over" if rung.dropped == UNCHECKED else "taken out again"
+            what = "it pays, and is not handed over" if rung.dropped in PAY_ALL_THE_SAME else "taken out again"
             reasons.setdefault(f"{what}: {rung.dropped}", []).append(rung.knob)
     for item in (*found.left, *(item for item in report.not_applicable if item.late)):
         reasons.setdefault(item.reason, []).append(item.knob)

@@ -8,6 +8,7 @@ from pathlib import Path
 from perfaudit.knobs import knob
 from perfaudit.measure.entrants import FUTILE
 from perfaudit.measure.judge import QUEUED
+from perfaudit.measurements import FILE_CHANGED, NOT_REACHED_YET
 from perfaudit.static.source import Unreadable, read_text
 from perfaudit.tune.candidates import Candidate, best_of, how_to_allow, pays, texts_of
 from perfaudit.tune.climb_state import HOPEFUL_QUADS, Climb, looks_paying, ratio_of, ratios_of
@@ -22,24 +23,50 @@ def choose(profile: Profile, state: Climb, seconds: float) -> None:
     seconds: for racing them together, where they were not raced in halves. Where that is time enough to race all without each
     one, what looks as if it paid is taken too, to be decided there.
     """
+    best = _best_to_judge(state)
+    sure = [each for each in best if state.is_sure(each)]
+    best = sure if are_halves(state, best) else _together(profile, state, best, seconds) or sure
+    for candidate in sorted(best, key=lambda candidate: not state.is_sure(candidate)):
+        try:
+            texts_of([*state.rungs, candidate])
+        except ValueError as why:
+            if state.is_sure(candidate):
+                state.left[candidate.knob] = f"{candidate.words}: it pays, and is not taken: {why}"
+            continue
+        try:
+            keep_original(state, candidate)
+        except (ValueError, Unreadable):
+            if state.is_sure(candidate):
+                drop_unchecked(state, candidate, FILE_CHANGED)
+            continue
+        state.rungs.append(candidate)
+    state.rungs.sort(key=lambda candidate: ratio_of(state, candidate))
+
+
+def _best_to_judge(state: Climb) -> list[Candidate]:
+    """Of each knob that is judged on this machine, the setting that pays, or looks most as if it did; the others are left."""
     best = _best_of_each(state)
     queued = state.alone.base.get("queued", 0.0) / (state.alone.base.get("wall") or 1.0)
     if queued >= QUEUED:
         unjudged = {each.knob for each in best if not knob(each.knob).is_judged_on_a_busy_machine}
         state.left |= dict.fromkeys(unjudged, busy_words(queued))
         best = [candidate for candidate in best if candidate.knob not in unjudged]
-    sure = [each for each in best if state.is_sure(each)]
-    best = sure if are_halves(state, best) else _together(profile, state, best, seconds) or sure
-    for candidate in sorted(best, key=lambda candidate: not state.is_sure(candidate)):
-        try:
-            texts_of([*state.rungs, candidate])
-            keep_original(state, candidate)
-        except (ValueError, Unreadable) as why:
-            if state.is_sure(candidate):
-                state.left[candidate.knob] = f"{candidate.words}: it pays, and is not taken: {why}"
-            continue
-        state.rungs.append(candidate)
-    state.rungs.sort(key=lambda candidate: ratio_of(state, candidate))
+    return best
+
+
+def drop_unchecked(state: Climb, candidate: Candidate, why: str) -> None:
+    """Name a patch that was shown to pay and is not handed over, with this reason, or that it is not to be believed."""
+    doubt = doubt_of(state.alone, figure=state.alone.interval(candidate.key))
+    state.dropped.append((candidate, f"not believed: {doubt}" if doubt else why))
+
+
+def name_what_pays(state: Climb) -> None:
+    """After an interruption, name what was shown to pay or would with more allowed, where nothing had been chosen yet."""
+    known = {each.knob for each in (*state.rungs, *(rung for rung, _ in state.dropped))} | state.left.keys()
+    for candidate in _best_to_judge(state):
+        if state.is_sure(candidate) and candidate.knob not in known:
+            drop_unchecked(state, candidate, NOT_REACHED_YET)
+    tell_offers(state)
 
 
 def some_go_together(profile: Profile, state: Climb, seconds: float) -> bool:

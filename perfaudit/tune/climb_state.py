@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from perfaudit.measure.entrants import BASE, FUTILE
 from perfaudit.measure.quads import is_hopeful
-from perfaudit.measurements import UNCHECKED, Comparison, Interval, NotApplicable
+from perfaudit.measurements import PAY_ALL_THE_SAME, UNCHECKED, Comparison, Interval, NotApplicable
 from perfaudit.tune.candidates import Candidate, least_gain, pays, texts_of
 from perfaudit.tune.patched_source import SourceRace
 from perfaudit.tune.race_results import Raced, doubt_of
@@ -77,9 +77,10 @@ class Climb:
     def undecided_candidates(self) -> list[Candidate]:
         """What may be handed over and more time would decide: what it must gain lies in its interval, or it has none.
 
-        A knob of which one setting is a rung is decided.
+        A knob of which one setting is a rung is decided, or pays all the same.
         """
-        found, taken = [], {rung.knob for rung in self.rungs}
+        pays_all_the_same = {rung.knob for rung, why in self.dropped if why in PAY_ALL_THE_SAME}
+        found, taken = [], {rung.knob for rung in self.rungs} | pays_all_the_same
         for key, candidate in self.candidates.items():
             if key in self.alone.out or candidate.lacks or candidate.knob in taken:
                 continue

@@ -11,6 +11,7 @@ from perfaudit.measure.entrants import BASE
 from perfaudit.measure.quads import FEWEST, USUAL_LOOK
 from perfaudit.measurements import UNCHECKED, Interval
 from perfaudit.tune.candidates import Candidate, in_place, least_gain, pays
+from perfaudit.tune.climb_choice import drop_unchecked
 from perfaudit.tune.climb_state import (
     ALL,
     SURE,
@@ -128,8 +129,7 @@ def leave_unchecked(state: Climb) -> None:
     """Take out all rungs: no time is left to check a patch. Those that were shown to pay are named with that reason."""
     for rung in state.rungs:
         if state.is_sure(rung):
-            doubt = doubt_of(state.alone, figure=state.alone.interval(rung.key))
-            state.dropped.append((rung, f"not believed: {doubt}" if doubt else UNCHECKED))
+            drop_unchecked(state, rung, UNCHECKED)
     state.rungs = []
 
 

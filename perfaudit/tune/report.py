@@ -20,6 +20,7 @@ from perfaudit.tune import ladder as climbing
 from perfaudit.tune.bout import Bout
 from perfaudit.tune.candidates import flag_for, screened_comparisons, why_never_allowed
 from perfaudit.tune.climb import climb
+from perfaudit.tune.climb_choice import name_what_pays
 from perfaudit.tune.climb_state import Climb, late
 from perfaudit.tune.first_look import is_raced_in_place
 from perfaudit.tune.first_steps import build, needs_time, time_phases
@@ -100,6 +101,8 @@ def tune(
     except UserError:
         record.end("failed")
         raise
+    if interrupted[0] and progress.climb is not None:
+        name_what_pays(progress.climb)
     changed, ended = changed_files(files), [INTERRUPTED] if interrupted[0] else []
     ended += filter(None, [record.journal.trouble, words_of_nodes(on, allow is not None, sent, refusals) if on else ""])
     if changed:

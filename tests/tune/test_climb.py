@@ -11,7 +11,7 @@ import math
 import re
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,8 @@ from perfaudit.measure.clock import Deadline
 from perfaudit.measure.entrants import BASE
 from perfaudit.measure.journal import all_runs
 from perfaudit.measure.ledger import Variant
-from perfaudit.measure.watch import Watch
-from perfaudit.measurements import UNCHECKED, Ladder, Settings
+from perfaudit.measure.watch import Standing, Watch
+from perfaudit.measurements import FILE_CHANGED, NOT_REACHED_YET, UNCHECKED, Ladder, Settings
 from perfaudit.render.ladder import headline
 from perfaudit.render.text import render
 from perfaudit.report import Report, to_json
@@ -801,6 +801,21 @@ def test_source_that_changes_while_it_is_measured_is_not_handed_over(climbing: C
     assert all(winner.fix is None for winner in report.winners)
 
 
+def test_what_pays_is_told_where_its_file_changed_before_it_was_chosen(climbing: Climbing) -> None:
+    def speed(on: Switches) -> float:
+        Path("t.py").write_text(PROGRAM + "# edited meanwhile\n")
+        return independent(on)
+
+    report = climbing(speed, Switch("a"))
+    found = ladder(report)
+    assert [(rung.knob, rung.dropped) for rung in found.rungs] == [("a", FILE_CHANGED)]
+    assert headline(report).endswith(
+        ": 1 patch pays (screened), and no patch is handed over, because a file changed meanwhile"
+    )
+    assert f"a: it pays, and is not handed over: {FILE_CHANGED}" in render(report)
+    assert report.notes == ("t.py changed while it was measured: nothing of this can be applied",)
+
+
 def test_an_interrupted_climb_tells_what_was_raced_and_hands_nothing_over(
     climbing: Climbing, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -841,6 +856,30 @@ def test_an_interruption_at_any_stage_tells_what_is_known_and_hands_nothing_over
     assert report.notes[0] == "interrupted; what was measured until then is in this report"
     assert len(report.comparisons) == raced
     assert (len(ladder(report).rungs), ladder(report).files) == (rungs, ())
+
+
+class StoppingOnceDecided(Watch):
+    """The user types Ctrl-C as soon as one that is raced is decided."""
+
+    def standings(self, rows: Sequence[Standing]) -> None:
+        if any(row.left == "decided" for row in rows):
+            raise KeyboardInterrupt
+
+
+def test_what_was_shown_to_pay_before_an_interruption_is_told(
+    climbing: Climbing, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perfaudit.tune.screening.SLICE", 0.1)
+    shop = Shop(clock, lambda on: (0.6 if on["a"] else 1.0) * (0.985 if on["b"] else 1.0), noise=0.03)
+    report = climbing(shop, Switch("a"), Switch("b"), watch=StoppingOnceDecided())
+    found = ladder(report)
+    assert [(rung.knob, rung.dropped) for rung in found.rungs] == [("a", NOT_REACHED_YET)]
+    assert (found.files, found.undecided) == ((), ("b",))
+    first = "1 patch pays (screened), and no patch was checked before the interruption; 1 undecided, interrupted"
+    assert headline(report).endswith(f": {first}")
+    assert f"a: it pays, and is not handed over: {NOT_REACHED_YET}" in render(report)
+    report = climbing(shop, Switch("a", ("precision",)), Switch("b"), watch=StoppingOnceDecided())
+    assert "; a would pay and is not allowed" in headline(report)
 
 
 class Killed(BaseException):
