@@ -88,6 +88,36 @@ class UntilSomeGoTogether(Deadline):
         return any(map(self._state.is_sure, self._state.allowed_candidates))
 
 
+class UntilOnePays(Deadline):
+    """A deadline that is put off to `end`, once, while nothing pays: the time between is kept for checks of what does.
+
+    needs_rest: whether something else needs that time, by now; no answer to that may come from times that were measured.
+    """
+
+    def __init__(
+        self, planned: Deadline, end: Deadline, pays: Callable[[], bool], needs_rest: Callable[[], bool]
+    ) -> None:
+        self._planned, self._last, self._pays, self._needs_rest = planned, end, pays, needs_rest
+        self.is_past_plan = False
+
+    def seconds_left(self) -> float:
+        if self.is_past_plan:
+            return 0.0 if self._pays() else self._last.seconds_left()
+        return self._planned.seconds_left()
+
+    def share_of_end(self) -> float:
+        """An equal part at both times; none in between, where data say that one pays."""
+        if self.is_past_plan:
+            return 0.0 if self._last.seconds_left() > SLICE else 1 / 2
+        return 1.0 if self._needs_rest() else 1 / 2
+
+    def goes_on(self) -> bool:
+        if self.is_past_plan or self._pays() or self._needs_rest():
+            return False
+        self.is_past_plan = self._last.seconds_left() > SLICE
+        return self.is_past_plan
+
+
 def has_time_to_race(profile: Profile, deadline: Deadline) -> bool:
     """Whether the final race can come to its first look."""
     return deadline.seconds_left() >= seconds_to_check(profile) + seconds_to_race(profile)

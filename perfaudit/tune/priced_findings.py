@@ -99,6 +99,11 @@ class Priced:
         """Whether nothing of a finding could be put in place in the training that runs."""
         return all(candidate.key in self.raced.refused for candidate in waiting.tried)
 
+    @property
+    def has_refused(self) -> bool:
+        """Whether a finding waits for a race of fresh processes, as nothing of it could be put in place."""
+        return any(map(self.is_refused, self.waiting.values()))
+
     def _shown_as_source(self, waiting: Waiting) -> Candidate | None:
         if (fresh := self.fresh(waiting)) is None:
             return None

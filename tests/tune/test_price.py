@@ -366,6 +366,22 @@ def test_what_the_time_was_too_short_for_is_said(pricing: Pricing, clock: FakeCl
     assert notes(report)["PA004"] == said
 
 
+def test_while_nothing_pays_the_time_that_is_kept_for_checks_is_raced_in(
+    pricing: Pricing, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless something waits for fresh processes."""
+
+    def quads(kept: float, refused: str = "") -> int:
+        shop = Shop(clock, gains(a=0.995), noise=0.03, refused=lambda on: refused if on["b"] else "")
+        monkeypatch.setattr("perfaudit.tune.climb_time.SLICE", kept)
+        report = pricing(shop, switch("a"), *([switch("b")] if refused else []), budget=2.0)
+        return next(c.n for c in report.comparisons if c.candidate["patch"] == "PA003" and c.basis == "screened")
+
+    never = 100.0
+    assert quads(0.1) > 1.5 * quads(never)
+    assert quads(0.1, "it runs now") == quads(never, "it runs now")
+
+
 def test_a_patch_whose_losses_there_was_no_time_to_compare_is_not_handed_over(
     pricing: Pricing, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
