@@ -52,7 +52,8 @@ class Trial:
 class Comparison:
     """Time per step (per sample where the batch size differs) of candidate over baseline; below 1 is faster.
 
-    `low` and `high` bound the ratio; both are 0 and inf where too few rounds were finished to say. `clock` is "cpu" where the
+    `low` and `high` bound the ratio; both are 0 and inf where too few rounds were finished to say, and then `ratio` says nothing
+    of what was screened, see `has_ratio`. `clock` is "cpu" where the
     processor time of the training process was compared, because others used the machine (see `judge.clock_for`), and "own" where
     waiting for cores that others held was left out (see `measure.own_time`). `of`: "step" where whole steps were compared;
     "optimizer", "forward+backward" and so on where only these phases were, timed inside the step, and the ratio says what the
@@ -81,6 +82,11 @@ class Comparison:
     way: str = ""
     per: str = "step"
     in_halves: bool = False
+
+    @property
+    def has_ratio(self) -> bool:
+        """Whether `ratio` was measured: a race in one training has one with its interval, not before."""
+        return self.basis != "screened" or math.isfinite(self.high)
 
     @property
     def says_something(self) -> bool:

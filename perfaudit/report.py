@@ -186,8 +186,10 @@ def _trial(trial: Trial) -> Json:
 
 
 def comparison_json(comparison: Comparison) -> Json:
-    """A comparison as plain data; bounds that are not known are null."""
+    """A comparison as plain data; bounds that are not known are null, and so is a ratio that was not measured."""
     data = _as_dict(comparison)
+    if not comparison.has_ratio:
+        data["ratio"] = None
     if comparison.high == float("inf"):  # JSON has no infinity
         data["low"] = data["high"] = None
     return data

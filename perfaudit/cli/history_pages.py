@@ -103,11 +103,12 @@ def _trial(row: Json) -> Trial:
 
 
 def _comparison(row: Json) -> Comparison | None:
-    """None for one of which not even the ratio can be read."""
+    """None for one of which not even the ratio can be read; one that was screened too briefly has none."""
     from perfaudit.measurements import Comparison
 
-    if row["ratio"] is None:
+    if row["ratio"] is None and row["basis"] != "screened":
         return None
+    ratio = row["ratio"] if row["ratio"] is not None else 1.0
     verdicts: dict[str, Verdict] = {"faster": "faster", "slower": "slower"}
     verdict = verdicts.get(row["verdict"], "undecided")
     low, high = (row["low"], row["high"]) if None not in (row["low"], row["high"]) else (0.0, math.inf)
@@ -115,7 +116,7 @@ def _comparison(row: Json) -> Comparison | None:
     clock = clocks.get(row["clock"], "wall")
     basis: Basis = "screened" if row["basis"] == "screened" else "measured"
     return Comparison(
-        row["knob"], row["baseline"], row["candidate"], row["ratio"], low, high, verdict, row["n"] or 0, clock, basis=basis
+        row["knob"], row["baseline"], row["candidate"], ratio, low, high, verdict, row["n"] or 0, clock, basis=basis
     )  # fmt: skip
 
 

@@ -251,11 +251,13 @@ def _patches(compared: list[Comparison], paint: Paint) -> str:
 
 
 def ratio_text(c: Comparison, paint: Paint) -> str:
-    """A ratio with its interval and verdict: "0.94 [0.93, 0.95] faster"."""
+    """A ratio with its interval and verdict, "0.94 [0.93, 0.95] faster"; none where none was measured yet."""
     style = {"faster": "green", "slower": "red", "undecided": "yellow"}[c.verdict]
     clock = clock_words(c.clock)
     if c.given_up and c.basis == "screened":
-        could_not = "it looked no faster" if c.knob == "patch" else f"at {c.ratio:.2f} it could not win"
+        could_not = (
+            "it looked no faster" if c.knob == "patch" or not c.has_ratio else f"at {c.ratio:.2f} it could not win"
+        )
         return f"{paint('given up', 'yellow')} ({count(c.n, unit_of(c))}: {could_not})"
     if c.given_up:
         return f"{c.ratio:.3f} {paint('given up', 'yellow')} ({c.n} rounds: it looked slower in every generation)"
@@ -263,7 +265,8 @@ def ratio_text(c: Comparison, paint: Paint) -> str:
     smallest = f"; under {100 * (c.smallest or 0):.1f} % nothing could be seen" if undecided else ""
     rounds = count(c.n, unit_of(c))
     basis = "" if c.basis == "measured" else f", {c.basis}"
-    return f"{interval_text(c.ratio, c.low, c.high)} {paint(c.verdict, style)} ({rounds}{basis}{clock}{smallest})"
+    ratio = interval_text(c.ratio, c.low, c.high) if c.has_ratio else "no ratio yet:"
+    return f"{ratio} {paint(c.verdict, style)} ({rounds}{basis}{clock}{smallest})"
 
 
 def _winner(winner: Winner, paint: Paint, width: int) -> str:

@@ -285,8 +285,12 @@ def test_a_climb_shows_what_all_of_it_saves(project: Project, perfaudit: Run) ->
         assert next(row["best_saving"] for row in rows if row["id"].endswith(name)) == best
 
 
-def screened(knob: str, ratio: float, high: float | None, quads: int) -> Json:
-    interval = {"low": high and ratio - 0.02, "high": high, "verdict": "faster" if high and high < 1 else "undecided"}
+def screened(knob: str, ratio: float | None, high: float | None, quads: int) -> Json:
+    interval = {
+        "low": high and ratio and ratio - 0.02,
+        "high": high,
+        "verdict": "faster" if high and high < 1 else "undecided",
+    }
     fixed = {"baseline": {"patch": "none"}, "candidate": {"update": "fused"}, "clock": "wall", "basis": "screened"}
     return {"knob": knob, "ratio": ratio, "n": quads, **interval, **fixed}
 
@@ -305,7 +309,7 @@ raced in one training, time against your code as it is
 
 def test_a_climb_shows_what_was_screened(project: Project, perfaudit: Run) -> None:
     ladder = {"ratio": 0.9, "low": 0.88, "high": 0.92, "files": [{"path": "train.py"}], "basis": "screened"}
-    rows = [screened("cudnn", 1.0, None, 2), screened("optimizer", 0.9, 0.92, 40)]
+    rows = [screened("cudnn", None, None, 2), screened("optimizer", 0.9, 0.92, 40)]
     report = {**REPORT, "ladder": ladder, "comparisons": rows}
     journal(project(), "20261121-201503-a1b2", {"kind": "end", "status": "finished", "report": report})
     assert perfaudit("history", "20261121").out == CLIMB_TEXT
@@ -313,6 +317,7 @@ def test_a_climb_shows_what_was_screened(project: Project, perfaudit: Run) -> No
     assert row["best_saving"] == "ladder 8 to 12 % (screened)"
     text = perfaudit("history", "20261121", "--format", "csv", "--table", "comparisons").out
     assert pd.read_csv(io.StringIO(text))["basis"].tolist() == ["screened", "screened"]
+    assert "no interval yet (2 quads, screened)" in perfaudit("history", "20261121", "--format", "html").out
 
 
 def test_a_run_of_which_nothing_was_finished(project: Project, perfaudit: Run) -> None:

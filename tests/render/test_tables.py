@@ -9,7 +9,7 @@ import pytest
 from perfaudit.measurements import Calibration, Comparison, NotApplicable, Trial, Winner
 from perfaudit.render.paint import plain
 from perfaudit.render.tables import calibration, knobs, ratio_text
-from perfaudit.report import Report
+from perfaudit.report import Report, comparison_json
 
 
 def trial(batch_size: int, reason: str = "not reached", peak: int | None = None, **more: object) -> Trial:
@@ -65,6 +65,19 @@ def test_what_a_step_consists_of_wraps() -> None:
 def test_a_ratio_without_an_interval() -> None:
     compared = Comparison("cudnn", {}, {}, 0.9, 0.0, math.inf, "undecided", n=8)
     assert ratio_text(compared, plain) == "0.900 [no interval yet] undecided (8 rounds)"
+    assert comparison_json(compared)["ratio"] == 0.9
+
+
+@pytest.mark.parametrize(
+    ("given_up", "said"),
+    [(False, "no ratio yet: undecided (0 pairs, screened)"), (True, "given up (0 pairs: it looked no faster)")],
+)
+def test_what_was_screened_too_briefly_has_no_ratio(given_up: bool, said: str) -> None:
+    compared = Comparison(
+        "cudnn", {}, {}, 1.0, 0.0, math.inf, "undecided", given_up=given_up, basis="screened", in_halves=True
+    )
+    assert ratio_text(compared, plain) == said
+    assert comparison_json(compared)["ratio"] is None
 
 
 @pytest.mark.parametrize(
