@@ -19,7 +19,7 @@ from perfaudit.tune.candidates import PATCH, Candidate, texts_of
 from perfaudit.tune.climb_state import Climb
 from perfaudit.tune.climb_time import seconds_to_check
 from perfaudit.tune.first_look import CLEARLY
-from perfaudit.tune.patched_source import SourceRace, check_patched, race_patched
+from perfaudit.tune.patched_source import SourceRace, check_patched, race_patched, recall_race
 from perfaudit.tune.profile import Profile
 from perfaudit.tune.questions import digest_of_texts, is_told_beside
 from perfaudit.tune.session import Session
@@ -55,6 +55,8 @@ def final_race(session: Session, profile: Profile, state: Climb, deadline: Deadl
         session.watch.stage("the patched source against your code, in fresh processes")
         if deadline.seconds_left() > seconds_to_check(profile) + 2 * least_seconds(ledger):
             race_patched(session, profile, state.final, deadline, _rounds(state.together()))
+        if not ledger.generations:
+            recall_race(session, state.final)
         if not ledger.generations and top.key not in ledger.failures and top.key not in ledger.checked:
             check_patched(session, profile, state.final)
         if is_told:  # by the processes that were checked, as each start takes seconds

@@ -101,6 +101,13 @@ def race_patched(
             session.sent.append((race.ledger.on_nodes, nodes.words if nodes is not None else ""))
 
 
+def recall_race(session: Session, race: SourceRace) -> None:
+    """Know the rounds of this race that earlier runs have finished, where nothing more is measured."""
+    for piece, state in session.record.earlier_sets(race.stage):
+        race.ledger.generations.append(piece)
+        race.ledger.take(state)
+
+
 def check_patched(session: Session, profile: Profile, race: SourceRace, deadline: Deadline | None = None) -> None:
     """Check the patches one by one without racing them; those that an earlier run found to agree are not checked again.
 

@@ -201,6 +201,7 @@ def test_which_patches_are_of_an_average(monkeypatch: pytest.MonkeyPatch) -> Non
 
     for name in ("race_patched", "check_patched"):
         monkeypatch.setattr(final, name, race)
+    monkeypatch.setattr(final, "recall_race", lambda session, race: None)
     state = Climb(frozenset(), rungs=PATCHES[3:] + PATCHES[:1])
     session: Any = SimpleNamespace(watch=Watch(), questions=SimpleNamespace(known_peak=lambda variant: None))
     profile = profile_of(survey_of(script=Script()))

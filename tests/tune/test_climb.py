@@ -38,6 +38,7 @@ from perfaudit.static import edit
 from perfaudit.target.names import Target
 from perfaudit.tune.candidates import Candidate
 from perfaudit.tune.climb import _least_to_check
+from perfaudit.tune.climb_choice import choose
 from perfaudit.tune.climb_state import Climb, without
 from perfaudit.tune.climb_time import UntilSomeGoTogether
 from perfaudit.tune.climb_together import _is_shown
@@ -828,6 +829,16 @@ def test_an_interrupted_climb_tells_what_was_raced_and_hands_nothing_over(
     assert min(raced["a"], raced["b"]) >= 4
 
 
+def choose_only(knobs: Sequence[str]) -> Callable[[Profile, Climb, float], None]:
+    """A choice that takes no other patches."""
+
+    def choice(profile: Profile, state: Climb, seconds: float) -> None:
+        choose(profile, state, seconds)
+        state.rungs = [rung for rung in state.rungs if rung.knob in knobs]
+
+    return choice
+
+
 class Stopping(Watch):
     """The user types Ctrl-C when a stage begins whose title begins so."""
 
@@ -963,6 +974,23 @@ def test_an_interrupted_final_race_counts_as_far_as_it_came(climbing: Climbing, 
     found = ladder(report)
     assert (report.interrupted, found.rounds, found.trouble) == (True, 3, "")
     assert patched(report) == {"a": 1, "b": 1, "c": 0}
+
+
+@pytest.mark.parametrize(("then", "rounds"), [(("a", "b"), 3), (("a",), 0)])
+def test_finished_rounds_of_the_final_race_count_where_there_is_no_time_to_go_on(
+    climbing: Climbing, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, then: tuple[str, ...], rounds: int
+) -> None:
+    """And those of another patch do not."""
+    whole = Shop(clock, independent)
+    climbing(whole, Switch("a"), Switch("b"))
+    cut = Shop(clock, independent, dies_at=whole.blocks - 3)
+    assert ladder(climbing(cut, Switch("a"), Switch("b"), begin=begin(Path(), False))).rounds == 3
+    monkeypatch.setattr("perfaudit.tune.final.seconds_to_check", lambda profile: math.inf)
+    if len(then) < 2:
+        monkeypatch.setattr("perfaudit.tune.climb.choose", choose_only(then))
+    found = ladder(climbing(independent, Switch("a"), Switch("b"), begin=begin(Path(), True)))
+    assert ([rung.knob for rung in found.rungs], found.rounds) == ([*then], rounds)
+    assert found.trouble == ""
 
 
 @pytest.mark.parametrize("budget", [1.4, 1.55, 1.7, 1.9, 2.1])
