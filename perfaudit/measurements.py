@@ -52,8 +52,8 @@ class Trial:
 class Comparison:
     """Time per step (per sample where the batch size differs) of candidate over baseline; below 1 is faster.
 
-    `low` and `high` bound the ratio; both are 0 and inf where too few rounds were finished to say, and then `ratio` says nothing
-    of what was screened, see `has_ratio`. `clock` is "cpu" where the
+    `low` and `high` bound the ratio; both are 0 and inf where too few rounds were finished to say, and `ratio` is then
+    the middle of what there is, and none before there is anything (`has_ratio`). `clock` is "cpu" where the
     processor time of the training process was compared, because others used the machine (see `judge.clock_for`), and "own" where
     waiting for cores that others held was left out (see `measure.own_time`). `of`: "step" where whole steps were compared;
     "optimizer", "forward+backward" and so on where only these phases were, timed inside the step, and the ratio says what the
@@ -85,8 +85,8 @@ class Comparison:
 
     @property
     def has_ratio(self) -> bool:
-        """Whether `ratio` was measured: a race in one training has one with its interval, not before."""
-        return self.basis != "screened" or math.isfinite(self.high)
+        """Whether `ratio` was measured: in one training a candidate may have entered the race and have no time yet."""
+        return self.basis != "screened" or self.n > 0
 
     @property
     def says_something(self) -> bool:

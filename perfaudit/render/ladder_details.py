@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from perfaudit.measurements import NOT_CLAIMED, Comparison, settings_text
 from perfaudit.render.paint import Paint, colour, wrap
 from perfaudit.render.tables import calibration, not_searched, of_text, table
@@ -48,7 +50,10 @@ def _race_table(compared: tuple[Comparison, ...], paint: Paint, width: int) -> s
     rows = []
     for c in sorted(compared, key=lambda c: (not c.has_ratio, c.ratio)):
         candidate = f"{c.knob} {settings_text(c.candidate)}{of_text(c)}".strip()
-        ratio = interval_text(c.ratio, c.low, c.high) if c.has_ratio else "no ratio yet"
+        is_new = c.basis == "screened" and not math.isfinite(c.high)
+        ratio = (
+            ("no interval yet" if c.has_ratio else "no ratio yet") if is_new else interval_text(c.ratio, c.low, c.high)
+        )
         raced = count(c.n, unit_of(c))
         way = _WAYS.get(c.way, c.way) or "in fresh processes"
         row = [candidate, ratio, "given up" if c.given_up else c.verdict, raced, way]

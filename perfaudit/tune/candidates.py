@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -176,7 +177,8 @@ def screened_comparisons(candidates: Mapping[str, Candidate], raced: Raced) -> t
         seen, interval = raced.entrants.get(key), raced.interval(key)
         if seen is None or key in raced.failures:
             continue
-        ratio, low, high = interval or (1.0, 0.0, math.inf)
+        logs = raced.log_ratios.get(key)
+        ratio, low, high = interval or (math.exp(statistics.median(logs)) if logs else 1.0, 0.0, math.inf)
         current: Settings = {"patch": "none"}
         found.append(
             Comparison(

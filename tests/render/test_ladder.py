@@ -278,7 +278,9 @@ def test_a_control_without_an_interval_is_no_pair_of_copies() -> None:
 def test_a_candidate_without_an_interval_has_no_ratio_where_it_was_screened() -> None:
     started = replace(RACED[3], ratio=1.0, low=0.0, high=float("inf"), n=2)
     text = render(CLIMB.with_(comparisons=(started,)), verbose=True, width=140)
-    assert re.search(r"attention attention=library +no ratio yet +undecided +2 quads ", text)
+    assert re.search(r"attention attention=library +no interval yet +undecided +2 quads ", text)
+    text = render(CLIMB.with_(comparisons=(replace(started, n=0),)), verbose=True, width=140)
+    assert re.search(r"attention attention=library +no ratio yet +undecided +0 quads ", text)
 
 
 def test_a_candidate_of_which_step_and_part_were_compared_counts_once() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,7 @@ from perfaudit.measure.entrants import CONTROL
 from perfaudit.measure.ledger import Block, Generation, Ledger, Variant
 from perfaudit.measure.runner import ENDS_EARLY
 from perfaudit.measurements import UNCHECKED, Interval
-from perfaudit.tune.candidates import PATCH, Candidate
+from perfaudit.tune.candidates import PATCH, Candidate, screened_comparisons
 from perfaudit.tune.climb_state import ALL, Climb, late
 from perfaudit.tune.climb_together import keep_what_is_known
 from perfaudit.tune.ladder import FAILED, NOT_CONFIRMED, ladder_of, start_words, winners_of
@@ -55,6 +56,14 @@ def climb_of(
 
 
 RIGHT: Interval = (1.0, 0.99, 1.01)
+
+
+def test_before_its_interval_a_candidate_has_the_middle_of_its_pairs_and_none_before_these() -> None:
+    found = raced(RIGHT)
+    found.entrants |= {"a": Seen(3, ""), "b": Seen(0, "")}
+    found.log_ratios |= {"a": [-0.5, -0.1, 0.0], "b": []}
+    a, b = screened_comparisons({"a": A, "b": B}, found)
+    assert (a.ratio, a.has_ratio, b.has_ratio) == (pytest.approx(math.exp(-0.1)), True, False)
 
 
 def test_a_final_race_that_has_decided_is_what_counts() -> None:
