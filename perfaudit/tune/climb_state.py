@@ -7,9 +7,16 @@ import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from perfaudit.measure.entrants import BASE, FUTILE
+from perfaudit.measure.entrants import BASE, FUTILE, UNDECIDED
 from perfaudit.measure.quads import is_hopeful
-from perfaudit.measurements import PAY_ALL_THE_SAME, UNCHECKED, Comparison, Interval, NotApplicable
+from perfaudit.measurements import (
+    PAY_ALL_THE_SAME,
+    UNCHECKED,
+    Comparison,
+    Interval,
+    NotApplicable,
+    settings_text,
+)
 from perfaudit.tune.candidates import Candidate, least_gain, pays, texts_of
 from perfaudit.tune.patched_source import SourceRace
 from perfaudit.tune.race_results import Raced, doubt_of
@@ -77,7 +84,8 @@ class Climb:
     def undecided_candidates(self) -> list[Candidate]:
         """What may be handed over and more time would decide: what it must gain lies in its interval, or it has none.
 
-        A knob of which one setting is a rung is decided, or pays all the same.
+        A knob of which one setting is a rung is decided, or pays all the same. So is a setting that had its last look, unless a race
+        beside others may still tell.
         """
         pays_all_the_same = {rung.knob for rung, why in self.dropped if why in PAY_ALL_THE_SAME}
         found, taken = [], {rung.knob for rung in self.rungs} | pays_all_the_same
@@ -89,9 +97,31 @@ class Climb:
             seen = self.alone.entrants.get(key)
             if seen is not None and (seen.left == FUTILE or (seen.left and interval is None)):  # or it is far slower
                 continue
+            if seen is not None and seen.left == UNDECIDED and not self._may_go_beside(candidate):
+                continue
             if interval is None or interval[1] < pays_from < interval[2]:
                 found.append(candidate)
         return found
+
+    def _may_go_beside(self, candidate: Candidate) -> bool:
+        """Whether more time would race it together with others although it was not shown to pay by itself, see `choose`."""
+        if candidate.key in self.alone.in_halves or not looks_paying(self, candidate):
+            return False
+        others = (each for each in self.allowed_candidates if each.knob != candidate.knob)
+        return any(self.is_sure(each) or looks_paying(self, each) for each in others)
+
+    @property
+    def too_small(self) -> dict[str, str]:
+        """By knob of which nothing is open or was kept, what its best setting took that is undecided after the last look."""
+        told = {c.knob for c in (*self.rungs, *(rung for rung, _ in self.dropped), *self.undecided_candidates)}
+        found: dict[str, tuple[Interval, Candidate]] = {}
+        for candidate in self.allowed_candidates:
+            seen = self.alone.entrants.get(candidate.key)
+            if seen is None or seen.left != UNDECIDED or seen.interval is None or candidate.knob in told:
+                continue
+            if candidate.knob not in found or seen.interval < found[candidate.knob][0]:
+                found[candidate.knob] = (seen.interval, candidate)
+        return {name: _too_small_words(*each) for name, each in found.items()}
 
     @property
     def out(self) -> dict[str, str]:
@@ -199,6 +229,12 @@ class Climb:
         if self.beside_measured:  # it was raced beside fewer
             return None
         return self.beside_the_others(rung) if same_rungs(self.parts.get(ALL, []), self.rungs) else None
+
+
+def _too_small_words(seen: Interval, candidate: Candidate) -> str:
+    ratio, low, high = seen
+    figure = f"{settings_text(candidate.settings)} took {ratio:.3f} [{low:.3f}, {high:.3f}] of your step"
+    return f"its effect is smaller than this race can show, however long it is: {figure}"
 
 
 def same_rungs(some: list[Candidate], others: list[Candidate]) -> bool:

@@ -46,7 +46,7 @@ def ladder_of(state: Climb, withhold: bool = False, not_learning: str = "") -> L
             NotApplicable(name, reason, name in state.late)
             for name, reason in (
                 *state.left.items(),
-                *(each for each in state.out.items() if each[0] not in state.left),
+                *(each for each in (state.too_small | state.out).items() if each[0] not in state.left),
             )
         ),
         offered=tuple(state.offered),

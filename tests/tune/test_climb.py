@@ -1154,7 +1154,7 @@ def test_a_knob_that_may_not_be_raced_costs_no_process(climbing: Climbing, monke
     assert judged == [["a"], ["a", "b"]]
 
 
-def test_what_looks_as_if_it_paid_is_left_where_there_is_no_time_to_race_it_beside_the_others(
+def test_what_looks_as_if_it_paid_after_the_last_look_is_told_with_its_interval(
     climbing: Climbing, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("perfaudit.tune.climb.seconds_together", lambda profile, state, left: 0.1)
@@ -1162,9 +1162,12 @@ def test_what_looks_as_if_it_paid_is_left_where_there_is_no_time_to_race_it_besi
     def speed(on: Switches) -> float:
         return (0.6 if on["a"] else 1.0) * (0.98 if on["b"] else 1.0)
 
-    found = ladder(climbing(Shop(clock, speed, noise=0.2), Switch("a"), Switch("b"), budget=100.0))
+    report = climbing(Shop(clock, speed, noise=0.2), Switch("a"), Switch("b"), budget=100.0)
+    found = ladder(report)
     assert [rung.knob for rung in found.rungs] == ["a"]
-    assert found.undecided == ("b",)
+    assert (found.undecided, report.notes) == ((), ())
+    (left,) = found.left
+    assert re.search(r"however long it is: b=1 took 0\.9\d\d \[0\.9\d\d, 1\.0\d\d\] of your step$", left.reason)
     assert found.screened is not None and found.screened[2] < 1
 
 

@@ -11,12 +11,12 @@ from surveys import profile_of, survey_of
 
 from perfaudit.findings import Fix, Location
 from perfaudit.measure.clock import Deadline
-from perfaudit.measure.entrants import FUTILE
+from perfaudit.measure.entrants import FUTILE, UNDECIDED
 from perfaudit.measure.facts import Script
 from perfaudit.measurements import Settings
 from perfaudit.tune.candidates import Candidate
 from perfaudit.tune.climb_left_out import bring_back, leave_out
-from perfaudit.tune.climb_state import Climb
+from perfaudit.tune.climb_state import Climb, late
 from perfaudit.tune.climb_time import (
     UntilOnePays,
     asking_words,
@@ -27,6 +27,7 @@ from perfaudit.tune.climb_time import (
     seconds_of_quads,
     seconds_to_screen,
 )
+from perfaudit.tune.ladder import ladder_of
 from perfaudit.tune.race_results import Seen
 
 SURE, UNSURE = (0.8, 0.75, 0.85), (0.98, 0.9, 1.05)
@@ -258,6 +259,19 @@ def test_what_was_given_up_as_no_faster_is_not_undecided() -> None:
     wide = (1.18, 0.62, 2.26)
     assert climb((candidate("fusion"), wide, [0.2] * 8, FUTILE)).undecided_candidates == []
     assert [each.knob for each in climb((candidate("fusion"), wide, [0.2] * 8, "")).undecided_candidates] == ["fusion"]
+
+
+def test_what_had_its_last_look_is_no_matter_of_time() -> None:
+    """A setting of the same knob that is open is."""
+    near, settings = (0.99, 0.97, 1.01), [candidate("optimizer", {"update": each}) for each in ("fused", "foreach")]
+    raced = [(settings[0], near, [0.0] * 64, UNDECIDED), (settings[1], (1.0, 0.98, 1.02), [0.0] * 64, UNDECIDED)]
+    found = climb(*raced)
+    said = "its effect is smaller than this race can show, however long it is"
+    assert (found.undecided_candidates, late(found)) == ([], [])
+    (left,) = ladder_of(found).left
+    assert (left.reason, left.late) == (f"{said}: update=fused took 0.990 [0.970, 1.010] of your step", False)
+    found = climb(raced[0], (settings[1], (1.0, 0.98, 1.02), [0.0] * 9, ""))
+    assert (found.undecided_candidates, ladder_of(found).left) == ([settings[1]], ())
 
 
 def test_nothing_is_enough_before_a_race() -> None:
