@@ -8,6 +8,8 @@ that runs is raced behind it (`tune.climb_behind`).
 
 from __future__ import annotations
 
+import math
+
 from perfaudit.errors import NothingMeasured
 from perfaudit.knobs import Refused, knob
 from perfaudit.measure.child import ChildFailed
@@ -72,8 +74,8 @@ def climb(
     whole, budget, state.behind = deadline, deadline.seconds_left(), _list_behind(session, profile, state, knobs)
     deadline = session.deadline(deadline.seconds_left() - seconds_kept(profile, state.behind, deadline.seconds_left()))
     knobs = [name for name in knobs if name not in state.left]
-    asking = session.deadline(ASKING_SHARE * deadline.seconds_left())
-    _list_candidates(session, profile, state, knobs, memory_budget, asking)
+    for_asking = ASKING_SHARE * deadline.seconds_left()
+    _list_candidates(session, profile, state, knobs, memory_budget, session.deadline(for_asking), for_asking)
     expect_candidates(session, profile, [*state.candidates.values()], deadline)
     with Screen(session, tell, profile.only_computes) as screen:
         share = session.deadline(seconds_to_screen(profile, state, deadline.seconds_left()))
@@ -134,8 +136,15 @@ def _list_behind(session: Session, profile: Profile, state: Climb, knobs: list[s
 
 
 def _list_candidates(
-    session: Session, profile: Profile, state: Climb, knobs: list[str], memory_budget: int, deadline: Deadline
+    session: Session,
+    profile: Profile,
+    state: Climb,
+    knobs: list[str],
+    memory_budget: int,
+    deadline: Deadline,
+    for_asking: float,
 ) -> None:
+    """Ask knobs for their candidates. deadline: for all questions together, of `for_asking` seconds."""
     survey = profile.survey
     for name in in_order(survey, knobs, session.skips_idle):
         module = knob(name)
@@ -154,11 +163,23 @@ def _list_candidates(
         except Refused as refusal:
             state.left[name] = str(refusal)
             if isinstance(refusal, TooLate):
+                spent = for_asking - deadline.seconds_left()
+                state.left[name] = _too_late_words(name, spent, for_asking)
                 state.late.add(name)
             continue
         state.candidates |= {candidate.key: candidate for candidate in found}
     if session.skips_idle:  # else the user has named the knobs
         _leave_to_others(state)
+
+
+def _too_late_words(name: str, spent: float, for_asking: float) -> str:
+    """Why a knob is not asked that needs long, and how much longer a budget must be. spent: by the questions of others."""
+    needed = knob(name).seconds_needed
+    more = math.ceil((spent + needed - for_asking) / ASKING_SHARE)
+    return (
+        f"it takes some {needed:.0f} s before the race, for which all patches together have {100 * ASKING_SHARE:.0f} % of the "
+        f"budget: give --budget some {more} s more, or search it alone with --{name.replace('_', '-')}"
+    )
 
 
 def _leave_to_others(state: Climb) -> None:
