@@ -44,6 +44,9 @@ class Checkpointing(Knob):
         """Equal losses; batch norms count the recomputation into their running statistics, which an average may follow."""
         return ("algorithm",) if _blocks(survey).batch_norms else ()
 
+    def no_line(self, survey: Survey) -> str:
+        return "no patch is made of recomputing blocks: it is a change by hand"
+
     def words(self, settings: Settings, survey: Survey) -> str:
         return (
             f"recompute each block of {_container(survey)} in the backward pass: "

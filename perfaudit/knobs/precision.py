@@ -170,7 +170,9 @@ class Precision(Knob):
     def no_line(self, survey: Survey) -> str:
         script = survey.facts.script
         if script is None or survey.facts.trainer is not None:
-            return no_call_of_trainer(survey, self.name, "bf16")
+            has_step = survey.facts.trainer is not None or survey.facts.factories.get("step")
+            missing = "" if has_step else "its patch is a decorator of `training_step`, and your target has none"
+            return missing or no_call_of_trainer(survey, self.name, "bf16")
         if script.autocasts:
             return f"your step computes in {' and '.join(script.autocasts)} under autocast already"
         files = {each.site.path for each in script.backward}  # elsewhere a layer may be kept from it on purpose

@@ -76,7 +76,7 @@ def of_tuning(report: Report, root: Path) -> Plan:
         return _of_winners(report.winners, root)
     files = plan_writes(report.ladder.files, root)
     if not report.ladder.files:
-        return Plan(left=(f"nothing to apply: {report.ladder.trouble or 'no change stayed on the ladder'}",))
+        return Plan(left=(f"nothing to apply: {report.ladder.trouble or 'no patch was shown to pay'}",))
     to_write = {item.path for item in files}
     said = [f"{f.path}: {'patched' if f.path in to_write else ALREADY}" for f in report.ladder.files]
     return Plan(tuple(files), tuple(said))

@@ -20,7 +20,7 @@ from perfaudit.tune.first_look import pair_of, smallest_as_good
 from perfaudit.tune.race_results import Raced
 from perfaudit.tune.recording import changed_files
 from perfaudit.tune.screening import LEAST
-from perfaudit.tune.search import BY_NAME, CHANGED, NO_LINE, bench_of, pointless, too_little_time
+from perfaudit.tune.search import CHANGED, NO_LINE, bench_of, by_name, pointless, too_little_time
 from perfaudit.tune.session import Session
 from perfaudit.tune.workshop import Json
 
@@ -86,7 +86,7 @@ def candidates_of(
     if survey.facts.is_script and module.way_on(survey, module.current(survey)) == "fresh":
         raise Refused(f"a script runs once in a process, so this is not raced beside the others; {_alone(name)}")
     if why := module.by_hand(survey):
-        raise Refused(f"{why}; {BY_NAME}")
+        raise Refused(f"{why}; {by_name(name)}")
     if late := too_little_time(module, deadline):
         raise TooLate(late)
     if never := why_never_allowed(survey, name, allow):
@@ -119,8 +119,8 @@ def candidates_of(
             found.append(taken)
     if not found:
         reason = module.no_line(survey)
-        by_name = f"; {BY_NAME}" if all_wanted and module.is_measured_unpatched else ""
-        reason = f"{reason or NO_LINE}{by_name}"
+        without = f"; {by_name(name)}" if all_wanted and module.is_measured_unpatched else ""
+        reason = f"{reason or NO_LINE}{without}"
         why = CHANGED if changed_files(session.digests) else reason
         raise Refused(not_allowed(tuple(lacking), allow) if lacking else why)
     return found
@@ -139,7 +139,7 @@ def candidates_behind(session: Session, survey: Survey, name: str, allow: frozen
     for settings in module.raced_behind(survey):
         written = fix_for(session, name, survey, settings, {})
         if written is None:
-            raise Refused(f"{module.no_line(survey) or NO_LINE}; {BY_NAME}")
+            raise Refused(f"{module.no_line(survey) or NO_LINE}; {by_name(name)}")
         patch, fix = written
         if lacks := _not_allowed(fix.changes, allow):
             raise Refused(not_allowed(lacks, allow))

@@ -139,7 +139,7 @@ def _offer_words(state: Climb, offer: Candidate) -> str:
     if seen is None:
         return f"measured too briefly to say what it would gain; {allowing}"
     if seen[2] >= 1:
-        return f"{offer.words}: was not shown to gain anything; {allowing}"
+        return f"{offer.words}: was not shown to gain anything"
     return f"{offer.words}: would take {seen[0]:.2f} [{seen[1]:.2f}, {seen[2]:.2f}] of the step (screened); {allowing}"
 
 

@@ -33,7 +33,7 @@ SEED = 7
 APART = "patches are raced one at a time, since something went wrong with several of them in place"
 BUILT_AGAIN = "the training ended while it was raced, and was built again"
 BY_ITSELF = ("with it, ", "after a step with it")  # words of a candidate that say what is in place
-NOT_LEARNING = "the losses are no numbers any more: times are of a training that does not learn"
+NOT_LEARNING = "the losses have become NaN or infinite: times are of a training that does not learn"
 
 
 @dataclass(slots=True)

@@ -29,8 +29,7 @@ SHORT_ROUNDS, SHORT_BLOCK_SECONDS = 1, 0.12  # of a race that shows once more wh
 LEAST_ASKING = 20.0  # seconds that a question may take however little time there is: building the training is in it
 FEWEST_GENERATIONS = 2  # without which there is no interval: fewer candidates are raced rather than for nothing
 FEWEST_RACED = 2  # the current setting and another one, once
-BY_NAME = "asked for by its own option, it is measured all the same, and what to change is told in words"
-NO_LINE = "no patch could be made of it without a doubt"
+NO_LINE = "no line of yours was found that could be edited for it with certainty"
 CHANGED = "your source changed while it was measured"
 PROBING_SHARE = 0.3  # of a knob's time, for asking what fits into memory and the like
 SCREENING_SHARE = 0.4  # of a knob's time, at most; the race is what the verdict rests on
@@ -97,6 +96,11 @@ def too_little_time(module: Knob, deadline: Deadline) -> str:
         f"it needs {module.seconds_needed:.0f} s of measuring and had {deadline.seconds_left():.0f} s; give it longer "
         f"with --budget, or search it alone with --{module.name.replace('_', '-')}"
     )
+
+
+def by_name(name: str) -> str:
+    """That a knob without a patch can be measured all the same."""
+    return f"--{name.replace('_', '-')} measures it without a patch and says what to change"
 
 
 def pointless(module: Knob, survey: Survey) -> str:

@@ -167,7 +167,7 @@ def test_without_a_ladder_the_winner_that_saves_most_is_written(saved: Run, perf
             Report("tune", winners=(Winner("threads", {}, False, "OMP_NUM_THREADS=1"),)),
             "threads: nothing to apply, OMP_NUM_THREADS=1\n",
         ),
-        (Report("tune", winners=(WORKERS,), ladder=Ladder()), "nothing to apply: no change stayed on the ladder\n"),
+        (Report("tune", winners=(WORKERS,), ladder=Ladder()), "nothing to apply: no patch was shown to pay\n"),
         (Report("scan"), "nothing to apply\n"),
     ],
 )

@@ -249,6 +249,10 @@ def test_what_keeps_a_script_from_being_patched_is_told() -> None:
     by_hand = survey_of([found("PA205", "net.py:7", by_hand=True)], script=Script())
     assert knob("fusion").no_line(by_hand).endswith("must be changed by hand")
     told = knob("precision").no_line
+    no_step = survey_of(factories={"model": "build_model"})
+    assert told(no_step) == "its patch is a decorator of `training_step`, and your target has none"
+    assert told(survey_of()) == ""
+    assert "a change by hand" in knob("checkpointing").no_line(survey_of())
     assert told(survey_of(script=Script())).startswith("`backward` is called by a library")
     assert "are not lines of one block" in told(survey_of(script=Script(backward=(Backward(site=site),))))
     assert told(survey_of(script=Script(autocasts=("bfloat16",)))).endswith("in bfloat16 under autocast already")

@@ -146,7 +146,7 @@ def test_what_is_in_colour() -> None:
 
 
 def test_a_climb_whose_own_losses_became_no_numbers_says_so_in_its_second_line() -> None:
-    note = "the losses are no numbers any more: times are of a training that does not learn"
+    note = "the losses have become NaN or infinite: times are of a training that does not learn"
     ends = replace(CLIMB, ladder=LADDER.with_(not_learning=note), notes=(note, "a note"))
     first, second, third = render(ends, width=200).splitlines()[:3]
     assert (first, second, third) == (RESULT.replace("verified", "verified for its first steps only"), note, "")

@@ -126,7 +126,7 @@ def test_which_settings_can_be_climbed(
         (Values("values", {1: ("rounding", "rng"), 2: ("order",)}), "rounding", 100.0,
          "it changes rng and order; allow that with --allow rounding,rng,order"),
         (Values("values", {}), "rounding", 100.0, candidates.NO_LINE),
-        (Values("values", {0: ()}), "rounding", 100.0, f"{candidates.NO_LINE}; {candidates.BY_NAME}"),
+        (Values("values", {0: ()}), "rounding", 100.0, f"{candidates.NO_LINE}; {candidates.by_name('values')}"),
         (Values("values", {1: ()}, changes_always=("rng",)), "rounding", 100.0,
          "it changes rng; allow that with --allow rounding,rng"),
         (Values("values", {1: ("precision",)}, changes_always=("precision",)), "", 100.0,

@@ -328,7 +328,11 @@ def test_two_that_exclude_each_other_leave_the_better_one(climbing: Climbing) ->
         (Switch("a", ("rng",)), "rounding", "it changes rng; allow that with --allow rounding,rng"),
         (Switch("a", ("rounding", "order")), "rounding", "it changes order; allow that with --allow rounding,order"),
         (Switch("a", ("rounding",)), "", "it changes rounding; allow that with --allow rounding"),
-        (Switch("a", line=False), "rounding", "no patch could be made of it without a doubt"),
+        (
+            Switch("a", line=False),
+            "rounding",
+            "no line of yours was found that could be edited for it with certainty; --a",
+        ),
     ],
 )
 def test_what_is_not_climbed_is_named_with_the_reason(climbing: Climbing, knob: Knob, allow: str, reason: str) -> None:
@@ -723,7 +727,7 @@ def test_losses_that_are_no_numbers_any_more_are_told(climbing: Climbing, monkey
     monkeypatch.setattr(Engine, "race", lambda self, seconds, last: {**race(self, seconds, last), "learns": False})
     report = climbing(independent, Switch("a"))
     (note,) = report.notes
-    assert note == "the losses are no numbers any more: times are of a training that does not learn"
+    assert note == "the losses have become NaN or infinite: times are of a training that does not learn"
     found = ladder(report)
     assert (found.not_learning, bool(found.files), "not_learning" in to_json(report)["ladder"]) == (note, True, True)
     assert found.verified.endswith(f"; after these steps {note}")

@@ -15,6 +15,7 @@ from perfaudit.measure.entrants import FUTILE, UNDECIDED
 from perfaudit.measure.facts import Script
 from perfaudit.measurements import Settings
 from perfaudit.tune.candidates import Candidate
+from perfaudit.tune.climb_choice import tell_offers
 from perfaudit.tune.climb_left_out import bring_back, leave_out
 from perfaudit.tune.climb_state import Climb, late
 from perfaudit.tune.climb_time import (
@@ -298,3 +299,13 @@ def test_a_race_goes_on_until_one_pays(clock: FakeClock) -> None:
     paying.clear()
     clock.sleep(3.5)
     assert (until.seconds_left(), until.share_of_end(), until.goes_on()) == (0.5, 0.5, False)
+
+
+def test_what_was_not_shown_to_gain_anything_is_not_to_be_allowed() -> None:
+    offer = replace(candidate("precision"), lacks=("precision",))
+    state = climb((offer, UNSURE, [0.0] * 8, ""))
+    tell_offers(state)
+    assert state.left == {"precision": f"{offer.words}: was not shown to gain anything"}
+    state = climb((offer, SURE, [-0.2] * 8, "decided"))
+    tell_offers(state)
+    assert state.left["precision"].endswith("; it changes precision: --allow precision")
