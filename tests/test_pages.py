@@ -26,7 +26,7 @@ import page_figures as figures  # noqa: E402
 import report_picture  # noqa: E402
 import script_demonstration  # noqa: E402
 
-from perfaudit.findings import Expected, Saving  # noqa: E402
+from perfaudit.findings import CHANGES, Expected, Saving  # noqa: E402
 from perfaudit.measure import folder  # noqa: E402
 from perfaudit.measurements import Calibration, Comparison, Environment, Trial  # noqa: E402
 from perfaudit.rank import sort_findings  # noqa: E402
@@ -91,6 +91,16 @@ def test_what_is_added_or_left_out_is_found(page: str, old: str, new: str, probl
 
 def test_the_readme_is_short() -> None:
     assert len(PAGES["README.md"].splitlines()) < 150
+
+
+def test_each_change_that_a_patch_may_make_is_explained_with_the_option_that_allows_it() -> None:
+    from perfaudit.cli import tune
+
+    table = PAGES["docs/tune.md"].partition("## What a patch may change")[2].partition("\n## ")[0]
+    helped = Path(tune.__file__).read_text().partition("patches of a climb may change:")[2].partition("default:")[0]
+    for change in CHANGES:
+        assert any(f"`{change}`" in line.split("|")[1] for line in table.splitlines() if line.startswith("|")), change
+        assert change in helped
 
 
 def test_the_readme_leads_to_every_page() -> None:

@@ -247,7 +247,7 @@ def _measure_findings(
     from perfaudit.cli.measuring import live, needs_no_launcher, needs_torch
     from perfaudit.measure.folder import measuring
     from perfaudit.quantities import seconds_of
-    from perfaudit.target.names import choose_target, script_target
+    from perfaudit.target.names import check_names, choose_target, script_target
     from perfaudit.tune.price import price
     from perfaudit.tune.recording import begin
 
@@ -257,7 +257,7 @@ def _measure_findings(
         script = script_target(paths[0], arguments, False)
     if script is None and arguments:
         raise UserError(f"{' '.join(paths)}: arguments behind -- are for one script; name that")
-    target = script or choose_target(paths if named is None else [named.text], Path.cwd(), roles)
+    target = script or check_names(choose_target(paths if named is None else [named.text], Path.cwd(), roles))
     needs_no_launcher("scan --measure", target)
     seconds = seconds_of(asked.budget or (BUDGET_OF_SCRIPT if target.is_script else BUDGET))
     with measuring(Path.cwd()), live(seconds) as watch:

@@ -111,9 +111,9 @@ def command(
         list[str] | None,
         typer.Option(
             metavar="CHANGES",
-            help="What besides speed patches of a climb may change: rounding, precision, rng, checkpoint, order, algorithm, "
-            "as rounding,rng or one in each --allow; `safe` for nothing (default: rounding). With knobs named, climb with "
-            "these.",
+            help="What besides speed patches of a climb may change: rounding, precision, rng, checkpoint, order, "
+            "algorithm, aliasing, as rounding,rng or one in each --allow; `safe` for nothing (default: "
+            "rounding). With knobs named, climb with these.",
         ),
     ] = None,
     meet: Annotated[Path | None, typer.Option(help="Of ranks on several nodes: a folder that all of them see.")] = None,
@@ -289,7 +289,7 @@ def _code(report: Report, exit_zero: bool) -> int:
 def target_named(text: str | None, named: list[str], arguments: tuple[str, ...], module: bool) -> Target:
     from perfaudit.cli.measuring import factory_names
     from perfaudit.cli.settings import settings_of_project, typed_target
-    from perfaudit.target.names import choose_target
+    from perfaudit.target.names import check_names, choose_target
 
     config = settings_of_project()
     roles = factory_names(config, named)
@@ -307,7 +307,7 @@ def target_named(text: str | None, named: list[str], arguments: tuple[str, ...],
             else "no such script; for a module, add -m"
         )
         raise UserError(f"{text or '--'}: {why}")
-    return choose_target([text] if text else [], Path.cwd(), roles)
+    return check_names(choose_target([text] if text else [], Path.cwd(), roles))
 
 
 def _write_patch(report: Report, out: Path) -> None:

@@ -204,6 +204,20 @@ def defines(file: str, name: str) -> bool:
     return star or bool(bound & {name, "__getattr__"})
 
 
+def check_names(target: Target) -> Target:
+    """The target. Raises TargetError where a file settles that it has no function of a name that it is to have.
+
+    Asked before it is imported: to import a script is to run all of its training.
+    """
+    for role, named in target.names.items():
+        file, _, name = named.rpartition(":")
+        file = file or target.file
+        if not defines(file, name.partition(".")[0]):
+            there = ", ".join(defined_names(file)) or "none"
+            raise TargetError(f"{file}: no function {name!r} for the {role} (it has: {there})")
+    return target
+
+
 def parses(file: str) -> bool:
     """Whether the text of a file can be read as Python."""
     try:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from perfaudit.errors import TargetError
-from perfaudit.target.names import Target, choose_target, defines, parse, script_target, split_target
+from perfaudit.target.names import Target, check_names, choose_target, defines, parse, script_target, split_target
 
 Project = Callable[..., Path]
 MODEL = "def build_model():\n    pass\n"
@@ -131,3 +131,26 @@ def test_a_target_that_names_nothing(project: Project) -> None:
     for text in ("", "-m", "train.py 'a"):
         with pytest.raises(TargetError):
             split_target(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("Net.build", ""),
+        ("other.py:net", ""),  # a file that is not there is told where it is imported
+        ("zzz", "train.py: no function 'zzz' for the model (it has: Net, train)"),
+        ("zzz.build", "train.py: no function 'zzz.build' for the model (it has: Net, train)"),
+        ("few.py:zzz", "few.py: no function 'zzz' for the model (it has: none)"),
+    ],
+)
+def test_a_factory_that_is_not_there_is_told_before_anything_is_imported(
+    project: Callable[..., Path], name: str, said: str
+) -> None:
+    project(**{"train.py": "class Net: pass\n\ndef train(): pass\n\ntrain()\n", "few.py": "x = 1\n"})
+    target = Target("train.py", {"model": name})
+    if not said:
+        assert check_names(target) is target
+        return
+    with pytest.raises(TargetError) as refused:
+        check_names(target)
+    assert str(refused.value) == said
