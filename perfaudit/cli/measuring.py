@@ -161,9 +161,10 @@ class _Bar(Watch):
 
 
 def standings_line(rows: Sequence[Standing]) -> str:
-    """How a race stands, on one line: the open candidates, the fastest first, the control, and how many are decided."""
-    open_ = [row for row in _in_order(rows) if not row.left and not row.is_control]
-    said = [f"{row.name} {_ratio(row) or 'no ratio yet'}" for row in open_]
+    """How a race stands, on one line: candidates, the open ones first, each by its ratio; the control; how many are decided."""
+    candidates = [row for row in _in_order(rows) if not row.is_control]
+    said = [f"{row.name} {_ratio(row) or 'no ratio yet'}" for row in candidates if not row.left]
+    said += [f"{row.name} {f'{ratio} decided' if (ratio := _ratio(row)) else 'out'}" for row in candidates if row.left]
     said += [f"{row.name} {_ratio(row) or 'not timed yet'}" for row in rows if row.is_control]
     return one_line(f"{', '.join(said)}; {_decided_words(rows)}" if said else _decided_words(rows))
 

@@ -25,6 +25,7 @@ from perfaudit.tune.questions import digest_of_texts, is_told_beside
 from perfaudit.tune.session import Session
 
 KNOB = "climb"  # in the place of a knob's name: its variants are patches, and nothing is applied at run time
+STAGE = "the patch against your code, in fresh processes"  # whole in a bar on 120 columns
 START = Variant("as it is", KNOB, {"patch": "none"})
 
 
@@ -52,7 +53,7 @@ def final_race(session: Session, profile: Profile, state: Climb, deadline: Deadl
             replace(START, untimed=untimed), (top,), {top.key: state.changes}, stage, ledger, built, most, averages,
             may_count_own=profile.only_computes,
         )  # fmt: skip
-        session.watch.stage("the patched source against your code, in fresh processes")
+        session.watch.stage(STAGE)
         if deadline.seconds_left() > seconds_to_check(profile) + 2 * least_seconds(ledger):
             race_patched(session, profile, state.final, deadline, _rounds(state.together()))
         if not ledger.generations:

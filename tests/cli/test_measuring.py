@@ -12,6 +12,7 @@ from rich.console import Console
 from perfaudit.cli import measuring
 from perfaudit.cli.measuring import _Bar, _Lines, _progress, _table, standings_line
 from perfaudit.measure.watch import Standing
+from perfaudit.tune.final import STAGE
 
 GELU = Standing("fusion", 40, 0.89, 0.83, 0.95)
 FUSED = Standing("optimizer update=fused", 36, 0.98, 0.94, 1.03)
@@ -41,11 +42,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
     [
         (
             [FUSED, GONE, GELU, REFUSED, NEW],
-            "fusion 0.89 [0.83, 0.95], optimizer update=fused 0.98 [0.94, 1.03], num_workers=2 no ratio yet; 2 of 5 decided",
+            "fusion 0.89 [0.83, 0.95], optimizer update=fused 0.98 [0.94, 1.03], num_workers=2 no ratio yet, "
+            "compile 1.31 [1.20, 1.42] decided, attention out; 2 of 5 decided",
         ),
         (
             [CONTROL, FUSED, GONE, GELU],
-            "fusion 0.89 [0.83, 0.95], optimizer update=fused 0.98 [0.94, 1.03], control 1.00; 1 of 3 decided",
+            "fusion 0.89 [0.83, 0.95], optimizer update=fused 0.98 [0.94, 1.03], "
+            "compile 1.31 [1.20, 1.42] decided, control 1.00; 1 of 3 decided",
         ),
         (
             [*[GELU] * 5, CONTROL],
@@ -55,10 +58,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
             [NEW, replace(CONTROL, ratio=None)],
             "num_workers=2 no ratio yet, control not timed yet; 0 of 1 decided",
         ),
-        ([GONE, replace(CONTROL, low=0.99, high=1.01)], "control 1.00 [0.99, 1.01]; 1 of 1 decided"),
-        ([NEW, REFUSED], "num_workers=2 no ratio yet; 1 of 2 decided"),
+        (
+            [GONE, replace(CONTROL, low=0.99, high=1.01)],
+            "compile 1.31 [1.20, 1.42] decided, control 1.00 [0.99, 1.01]; 1 of 1 decided",
+        ),
+        ([NEW, REFUSED], "num_workers=2 no ratio yet, attention out; 1 of 2 decided"),
         ([SHORT], "foreach 1.50; 0 of 1 decided"),
-        ([GONE, REFUSED], "2 of 2 decided"),
+        ([GONE, REFUSED], "compile 1.31 [1.20, 1.42] decided, attention out; 2 of 2 decided"),
         ([GELU] * 6, ", ".join(["fusion 0.89 [0.83, 0.95]"] * 6) + "; 0 of 6 decided"),
         ([Standing("a\n\x1b[2J", 3, 1.0)], "a␊␛[2J 1.00; 0 of 1 decided"),
     ],
@@ -76,7 +82,7 @@ def test_a_log_gets_a_line_every_ten_seconds(clock: Clock, capsys: pytest.Captur
     clock.now += 11.0
     watch.standings([])  # nothing is raced
     watch.block("num_workers=2, pin_memory=False", 0.0123)
-    line = "fusion 0.89 [0.83, 0.95]; 1 of 2 decided"
+    line = "fusion 0.89 [0.83, 0.95], compile 1.31 [1.20, 1.42] decided; 1 of 2 decided"
     assert capsys.readouterr().err == (
         "[    0 s] every patch beside your code\n"
         f"[   11 s] {line}\n[   22 s] {line}\n[   36 s]   num_workers=2, pin_memory=False: 12.30 ms a step\n"
@@ -108,6 +114,15 @@ def test_the_bar_has_its_clock_on_a_narrow_terminal(stage: str, last: str) -> No
     console.print(progress.get_renderable())
     (line,) = out.getvalue().splitlines()
     assert "0:00:00 of 300 s" in line and stage[:8] in line and last[:8] in line
+
+
+def test_the_final_race_is_named_whole_on_a_usual_terminal() -> None:
+    out = io.StringIO()
+    console = Console(file=out, width=120)
+    progress = _progress(console, 300.0)
+    progress.add_task("", total=300.0, stage=STAGE, last="137.02 ms a step: your code")
+    console.print(progress.get_renderable())
+    assert STAGE in out.getvalue() and "137.02 ms a step: your code" in out.getvalue()
 
 
 def test_the_bar_promises_no_end_where_there_is_none() -> None:

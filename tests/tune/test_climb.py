@@ -863,7 +863,7 @@ class Stopping(Watch):
         ("a: a switch", 0, 0),  # what a knob must know first
         ("racing all patches", 0, 0),
         ("all that pays together", 2, 2),
-        ("the patched source against your code", 2, 2),
+        ("the patch against your code", 2, 2),
     ],
 )
 def test_an_interruption_at_any_stage_tells_what_is_known_and_hands_nothing_over(
@@ -1069,7 +1069,7 @@ def test_what_a_longer_budget_adds_does_not_keep_decisions_from_being_reused(
     knobs = [Switch("a"), Small("b")]
     monkeypatch.setattr("perfaudit.tune.screening.SLICE", 0.05)
     seen = Screened(monkeypatch)
-    stopping = Stopping("the patched source against your code")
+    stopping = Stopping("the patch against your code")
     assert climbing(independent, *knobs, budget=2.5, begin=begin(Path(), False), watch=stopping).interrupted
     climbing(independent, *knobs, budget=60.0, begin=begin(Path(), True))
     assert seen.keys[:2] == [["a"], ["b"]]
