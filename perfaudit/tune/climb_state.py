@@ -84,8 +84,8 @@ class Climb:
     def undecided_candidates(self) -> list[Candidate]:
         """What may be handed over and more time would decide: what it must gain lies in its interval, or it has none.
 
-        A knob of which one setting is a rung is decided, or pays all the same. So is a setting that had its last look, unless a race
-        beside others may still tell.
+        A knob of which one setting is a rung is decided, or pays all the same. So is a setting that had its last look, unless a
+        race beside others may still tell.
         """
         pays_all_the_same = {rung.knob for rung, why in self.dropped if why in PAY_ALL_THE_SAME}
         found, taken = [], {rung.knob for rung in self.rungs} | pays_all_the_same
