@@ -87,7 +87,10 @@ def climb(
         def goes_together() -> bool:
             return some_go_together(profile, state, seconds_together(profile, state, deadline.seconds_left()))
 
-        until = UntilSomeGoTogether(share, longer, deadline, state, goes_together)
+        def pays() -> bool:
+            return any(map(state.is_sure, state.allowed_candidates))
+
+        until = UntilSomeGoTogether(share, longer, deadline, pays, goes_together)
         _race_alone(session, profile, state, screen, until)
         if bring_back(profile, state, listed, until.seconds_left()):
             _race_alone(session, profile, state, screen, until)

@@ -51,20 +51,25 @@ class UntilSomeGoTogether(Deadline):
     """A deadline that is put off while there is nothing to race together, for which time was kept.
 
     planned: where there is. latest: where there is not. end: of the budget, where not even one pays that could be checked.
-    goes_together: whether there is, now.
+    pays: whether one does, now. goes_together: whether there is something to race together.
     """
 
     def __init__(
-        self, planned: Deadline, latest: Deadline, end: Deadline, state: Climb, goes_together: Callable[[], bool]
+        self,
+        planned: Deadline,
+        latest: Deadline,
+        end: Deadline,
+        pays: Callable[[], bool],
+        goes_together: Callable[[], bool],
     ) -> None:
-        self._planned, self._latest, self._last, self._state = planned, latest, end, state
-        self._goes_together = goes_together
+        self._planned, self._latest, self._last = planned, latest, end
+        self._pays, self._goes_together = pays, goes_together
         self._was_put_off = False
         self.is_past_check = False  # the time that was kept for it is raced in
 
     def seconds_left(self) -> float:
         if self.is_past_check:  # what pays is checked in the time that is left
-            return 0.0 if self._is_sure() else self._last.seconds_left()
+            return 0.0 if self._pays() else self._last.seconds_left()
         is_waiting = not self._goes_together()
         if is_waiting and not self._planned.seconds_left():
             self._was_put_off = True
@@ -79,43 +84,10 @@ class UntilSomeGoTogether(Deadline):
         return 0.0 if is_between and not self.is_past_check else part
 
     def goes_on(self) -> bool:
-        if self.is_past_check or self._is_sure() or self._goes_together():
+        if self.is_past_check or self._pays() or self._goes_together():
             return False
         self.is_past_check = self._last.seconds_left() > SLICE
         return self.is_past_check
-
-    def _is_sure(self) -> bool:
-        return any(map(self._state.is_sure, self._state.allowed_candidates))
-
-
-class UntilOnePays(Deadline):
-    """A deadline that is put off to `end`, once, while nothing pays: the time between is kept for checks of what does.
-
-    needs_rest: whether something else needs that time, by now; no answer to that may come from times that were measured.
-    """
-
-    def __init__(
-        self, planned: Deadline, end: Deadline, pays: Callable[[], bool], needs_rest: Callable[[], bool]
-    ) -> None:
-        self._planned, self._last, self._pays, self._needs_rest = planned, end, pays, needs_rest
-        self.is_past_plan = False
-
-    def seconds_left(self) -> float:
-        if self.is_past_plan:
-            return 0.0 if self._pays() else self._last.seconds_left()
-        return self._planned.seconds_left()
-
-    def share_of_end(self) -> float:
-        """An equal part at both times; none in between, where data say that one pays."""
-        if self.is_past_plan:
-            return 0.0 if self._last.seconds_left() > SLICE else 1 / 2
-        return 1.0 if self._needs_rest() else 1 / 2
-
-    def goes_on(self) -> bool:
-        if self.is_past_plan or self._pays() or self._needs_rest():
-            return False
-        self.is_past_plan = self._last.seconds_left() > SLICE
-        return self.is_past_plan
 
 
 def has_time_to_race(profile: Profile, deadline: Deadline) -> bool:

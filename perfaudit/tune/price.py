@@ -27,7 +27,7 @@ from perfaudit.report import Report, to_json
 from perfaudit.static.source import read_text
 from perfaudit.target.names import Target
 from perfaudit.tune.candidates import PATCH, Candidate, alone_in_place, candidates_of, in_place, texts_of
-from perfaudit.tune.climb_time import UntilOnePays, seconds_to_check, seconds_to_race
+from perfaudit.tune.climb_time import UntilSomeGoTogether, seconds_to_check, seconds_to_race
 from perfaudit.tune.first_steps import first_profile, needs_time, time_phases
 from perfaudit.tune.loops import OF_SEVERAL_PROCESSES, expect_candidates, expect_findings
 from perfaudit.tune.observed_findings import observed_findings
@@ -61,7 +61,7 @@ OBSERVED_STEPS = 10  # about as many are made, some under modes that double thei
 OBSERVING_SHARE = 0.1  # of the budget
 OBSERVING_SECONDS = 10.0  # at least, where the budget is small
 ASKING_SHARE = 0.15  # of what is left, for what a knob must know before it has candidates
-SCREENING_SHARE = 0.5  # of what is left then; all of it while nothing pays
+SCREENING_SHARE = 0.5  # of what is left then; more of it while no two patches pay
 # Of a patch that stays undecided: they show an effect of 2 % in sample_models/digits_cnn.py, which took 60 s more for 1 %.
 MOST_QUADS = 32
 SURE = 2.0  # times what checks and the last race take; where less is left, all that pays is raced in the same training first
@@ -279,7 +279,7 @@ def _screen(session: Session, profile: Profile, priced: Priced, deadline: Deadli
         session, lambda: session.record.keep_comparisons(evidence_of(priced)[1]), profile.only_computes
     ) as screen:
         try:
-            until = UntilOnePays(share, deadline, lambda: bool(priced.paying), lambda: priced.has_refused)
+            until = _until(session, profile, priced, share, deadline)
             screen.race(STAGE, entrants, until, short_names(tried), priced.raced, most_quads=MOST_QUADS)
             checks = len(priced.paying) + 1  # each alone, and all together, which is then raced
             behind = checks * seconds_to_check(profile) + seconds_to_race(profile)
@@ -290,6 +290,22 @@ def _screen(session: Session, profile: Profile, priced: Priced, deadline: Deadli
                 why = f"the code as it is could not be measured: {failure}"
                 raise NothingMeasured(f"{session.target}: {why}") from failure
             priced.raced.notes.append(f"the training in which patches are raced ended early: {failure}")
+
+
+def _until(
+    session: Session, profile: Profile, priced: Priced, planned: Deadline, deadline: Deadline
+) -> UntilSomeGoTogether:
+    """When that race ends: as planned where two pay or one waits for fresh processes, and before the check where one pays.
+
+    While none does, there is nothing to keep time for.
+    """
+    to_check = deadline.seconds_left() - seconds_to_check(profile)
+    latest = session.deadline(to_check) if to_check > planned.seconds_left() else planned
+
+    def is_needed() -> bool:
+        return len(priced.paying) > 1 or priced.has_refused
+
+    return UntilSomeGoTogether(planned, latest, deadline, lambda: bool(priced.paying), is_needed)
 
 
 def _screen_together(session: Session, priced: Priced, screen: Screen, deadline: Deadline) -> None:

@@ -6,11 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from conftest import FakeClock
 from surveys import profile_of, survey_of
 
 from perfaudit.findings import Fix, Location
-from perfaudit.measure.clock import Deadline
 from perfaudit.measure.entrants import FUTILE, UNDECIDED
 from perfaudit.measure.facts import Script
 from perfaudit.measurements import Settings
@@ -19,7 +17,6 @@ from perfaudit.tune.climb_choice import tell_offers
 from perfaudit.tune.climb_left_out import bring_back, leave_out
 from perfaudit.tune.climb_state import Climb, late
 from perfaudit.tune.climb_time import (
-    UntilOnePays,
     asking_words,
     goes_first,
     is_enough,
@@ -277,28 +274,6 @@ def test_what_had_its_last_look_is_no_matter_of_time() -> None:
 
 def test_nothing_is_enough_before_a_race() -> None:
     assert not is_enough(Climb(frozenset()))
-
-
-@pytest.mark.parametrize(("needs_rest", "pays_at_plan"), [(True, False), (False, True)])
-def test_a_race_ends_as_planned_where_something_waits_for_the_rest_of_the_time(
-    clock: FakeClock, needs_rest: bool, pays_at_plan: bool
-) -> None:
-    until = UntilOnePays(Deadline(5.0, clock), Deadline(9.0, clock), lambda: pays_at_plan, lambda: needs_rest)
-    assert until.share_of_end() == (1.0 if needs_rest else 0.5)  # data choose the end where one may pay
-    clock.sleep(5.0)
-    assert (until.seconds_left(), until.goes_on(), until.seconds_left()) == (0.0, False, 0.0)
-
-
-def test_a_race_goes_on_until_one_pays(clock: FakeClock) -> None:
-    paying: list[str] = []
-    until = UntilOnePays(Deadline(5.0, clock), Deadline(9.0, clock), lambda: bool(paying), lambda: False)
-    clock.sleep(5.0)
-    assert (until.seconds_left(), until.goes_on(), until.seconds_left()) == (0.0, True, 4.0)
-    paying.append("a")
-    assert (until.seconds_left(), until.share_of_end()) == (0.0, 0.0)  # at a planned look: nobody else is judged
-    paying.clear()
-    clock.sleep(3.5)
-    assert (until.seconds_left(), until.share_of_end(), until.goes_on()) == (0.5, 0.5, False)
 
 
 def test_what_was_not_shown_to_gain_anything_is_not_to_be_allowed() -> None:

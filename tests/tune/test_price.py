@@ -382,6 +382,20 @@ def test_while_nothing_pays_the_time_that_is_kept_for_checks_is_raced_in(
     assert quads(0.1, "it runs now") == quads(never, "it runs now")
 
 
+def test_where_one_pays_the_others_are_raced_on_until_its_check(
+    pricing: Pricing, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def quads_and_note(check: float) -> tuple[int, str]:
+        monkeypatch.setattr(pricing_module, "seconds_to_check", lambda profile: check)
+        shop = Shop(clock, gains(a=0.3, b=0.99), noise=0.03)
+        report = pricing(shop, switch("a"), switch("b"), budget=2.0)
+        return next(c.n for c in report.comparisons if c.candidate["patch"] == "PA004"), notes(report)["PA003"]
+
+    longer, checked = quads_and_note(0.7)
+    assert longer > 1.3 * quads_and_note(1.9)[0]
+    assert checked == CHECKED
+
+
 def test_a_patch_whose_losses_there_was_no_time_to_compare_is_not_handed_over(
     pricing: Pricing, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
