@@ -184,7 +184,7 @@ class _Race:
         per_step = self._seconds_per_step(there)
         steps = {key: self._steps(key, self.block_seconds / seconds) for key, seconds in per_step.items()}
         # The first steps of each block are not timed.
-        round_seconds = sum(2 * (n + self._untimed(key)) * per_step[key] for key, n in steps.items())
+        round_seconds = sum(2 * (n + self._steps_before(key)) * per_step[key] for key, n in steps.items())
         if round_seconds > share:  # a small budget makes shorter blocks rather than too few rounds for an interval
             steps = {key: self._steps(key, int(n * share / round_seconds)) for key, n in steps.items()}
         steps = {key: self._before_end(there, key, n) for key, n in steps.items()}
@@ -288,9 +288,9 @@ class _Race:
         return next(max(FEWEST_STEPS, variant.least_steps) for variant in self.alive if variant.key == key)
 
     def _block(self, there: Processes[Block], key: str, steps: int) -> Block | None:
-        return there.block(key, steps, self._untimed(key))
+        return there.block(key, steps, self._steps_before(key))
 
-    def _untimed(self, key: str) -> int:
+    def _steps_before(self, key: str) -> int:
         return next(variant.untimed for variant in self.alive if variant.key == key)
 
     def _steps(self, key: str, steps: float) -> int:
@@ -302,7 +302,7 @@ class _Race:
         if self.ledger.steps_to_end is None:
             return steps
         left = self.ledger.steps_to_end - there.made[key]
-        return max(self._least(key), min(steps, left // (2 * self.rounds) - self._untimed(key)))
+        return max(self._least(key), min(steps, left // (2 * self.rounds) - self._steps_before(key)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import socket
-from types import SimpleNamespace
+import sys
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -15,6 +16,8 @@ from perfaudit.errors import NothingMeasured, UserError
 @pytest.fixture
 def has_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: SimpleNamespace(name=name))
+    for name in ("ray", "submitit"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
 
 
 def test_a_name_of_no_scheduler_is_refused() -> None:
