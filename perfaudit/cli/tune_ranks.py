@@ -39,9 +39,8 @@ if TYPE_CHECKING:
     from perfaudit.tune.ranks.screened_patches import Screened
 
 FEWEST_STEPS, MOST_STEPS = 40, 200  # of a set, with those that do not count
-SHORT_STEPS = (
-    20  # of a set, where those are long, and the budget has no time for the generations that tell anything otherwise
-)
+# Of a set, where sets are long, and the budget has no time otherwise for the generations that tell anything.
+SHORT_STEPS = 20
 LOOK_STEPS = 8  # of the first set, which tells what the script runs; it is no part of the race
 
 

@@ -14,7 +14,7 @@ from perfaudit.static.source import Source
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.tune.ranks.options import is_of_options
 from perfaudit.tune.ranks.project_functions import with_bases
-from perfaudit.tune.ranks.unsynced.reached_code import reached_nodes
+from perfaudit.tune.ranks.unsynced.reached_nodes import reached_nodes
 
 _CHANGES = {"update", "pop", "popitem", "setdefault", "clear"}  # methods of a dict
 
