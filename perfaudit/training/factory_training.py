@@ -244,7 +244,7 @@ class FactoryTraining:
     def loss(self, batch: Batch) -> Any:
         """The loss tensor of a batch that is on the device. Raises TargetError when no step can be made of it."""
         try:
-            return self._loss(batch)
+            return call_at_bottom(self._loss, batch)
         except RuntimeError as error:
             if not self._left_behind or not _WRONG_DEVICE.search(str(error)):
                 raise
@@ -324,9 +324,6 @@ class FactoryTraining:
 
     def whole_step(self, fixed: bool = False) -> Batch:
         """Load a batch, bring it to the device and make a step; of the fixed batch, only the step. Returns the batch."""
-        return call_at_bottom(self._whole_step, fixed)
-
-    def _whole_step(self, fixed: bool) -> Batch:
         batch = self.batch(fixed)
         self.last_loss = self.step(batch).detach()
         return batch
