@@ -126,6 +126,15 @@ def put_goal(program: str, folder: Path, arguments: argparse.Namespace) -> Path:
     return folder / f"{program}.py"
 
 
+def goal_patches(goal: Path) -> list[str] | None:
+    """Knobs whose patches a long climb has put into a goal; None for a twin, which is tuned by hand."""
+    told = goal.with_name("goal.json")
+    if not told.exists():
+        return None
+    ladder = json.loads(told.read_text())["ladder"]
+    return ladder["patches"] if ladder else []
+
+
 def one(program: str, state: str, budget: float, number: int, arguments: argparse.Namespace) -> Json:
     """One climb, applied to a fresh copy and raced, as a record."""
     with contextlib.ExitStack() as stack:
@@ -147,7 +156,7 @@ def one(program: str, state: str, budget: float, number: int, arguments: argpars
     return {
         "program": program, "state": state, "budget": budget, "number": number, "commit": commit_of(program),
         "at": round(time.time()), "others": others, "load": [round(load, 1), round(after, 1)], "machine": machine(), **found,
-        "applied": applied, "race": {"seconds": seconds, "load": round(os.getloadavg()[0], 1)},
+        "goal": goal_patches(goal), "applied": applied, "race": {"seconds": seconds, "load": round(os.getloadavg()[0], 1)},
     }  # fmt: skip
 
 
@@ -172,7 +181,9 @@ def ratio(record: Json, name: str, to: str) -> tuple[float, float, float]:
 
 
 def share_of(record: Json) -> float | None:
-    """What the climb saves of a step over what the goal saves; None where the goal saves nothing for certain."""
+    """What the climb saves of a step over what the goal saves; None where the goal is the program, or not surely faster."""
+    if record.get("goal") == []:
+        return None
     climbed, goal = ratio(record, "climbed", "program"), ratio(record, "goal", "program")
     return (1 - climbed[0]) / (1 - goal[0]) if goal[2] < 1 else None
 
@@ -212,12 +223,20 @@ def cells_of(mine: Sequence[Json]) -> list[str]:
         f"{middle(record['took'] for record in mine):.0f} s",
         f"{1e3 * middle(second for one in seconds for second in one['program']):.0f}",
         f"{middle(ratio(record, 'climbed', 'program')[0] for record in mine):.3f}",
-        f"{middle(ratio(record, 'goal', 'program')[0] for record in mine):.3f}",
+        _goal_cell(mine),
         f"{said}{len(shares)} of {len(mine)} runs",
         f"{times} of {len(mine)}: {', '.join(common) or 'none'}",
         f"{middle(undecided):.0f}",
         f"{middle(not_reached):.0f}",
     ]
+
+
+def _goal_cell(mine: Sequence[Json]) -> str:
+    goals = {tuple(goal) for record in mine if (goal := record.get("goal")) is not None}
+    ratios = f"{statistics.median(ratio(record, 'goal', 'program')[0] for record in mine):.3f}"
+    if goals == {()}:
+        return f"no patch ({ratios})"
+    return f"{ratios} ({', '.join(max(goals, key=len))})" if goals else ratios
 
 
 def commands_of(records: Sequence[Json]) -> list[str]:
@@ -240,7 +259,8 @@ def page(records: Sequence[Json]) -> str:
         " / ".join(sorted({record["machine"] for record in records})) + ".",
         "Load is that of the last minute, at the end of the climb, which is in it. The race afterwards is on the machine as",
         "it is. *climbed*, *goal*: their step over the program's, median of the runs. *share*: what the climb saves of a step",
-        "over what the goal saves, over those runs whose goal was shown to be faster.", "",
+        "over what the goal saves, over those runs whose goal was shown to be faster. Where a long climb found nothing to patch,",
+        "the goal is the program itself, and its ratio is what two runs of identical code differ by.", "",
         f"| {' | '.join(HEAD)} |", f"|{'---|' * len(HEAD)}",
     ]  # fmt: skip
     lines += [f"| {' | '.join(cells_of(mine))} |" for mine in rows_of(records)]

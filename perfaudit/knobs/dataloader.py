@@ -97,8 +97,8 @@ class Dataloader(Knob):
         return ("threads",) if THREADS in settings else ()
 
     def least_steps(self, settings: Settings) -> int:
-        """More batches than may lie ready when a block begins, twice over; in fewer the queue is measured."""
-        return 2 * _workers(settings) * _prefetch(settings) + 1 if _workers(settings) else 2
+        """A batch of each worker: they come in waves. What lies ready when a block begins is used up before it is timed."""
+        return max(2, _workers(settings))
 
     def batches_ready(self, settings: Settings) -> int:
         """Those that its workers load ahead."""

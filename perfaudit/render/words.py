@@ -303,10 +303,19 @@ def distrust(report: Report) -> str:
     if found is not None and found.files:
         why = "it was measured in fresh processes" if found.basis == "measured" else "it is faster by more than that"
         return f"the screened ratios of this run may be off: {control}. The patch below is handed over because {why}"
+    if _is_measured(report):
+        return f"the screened ratios of this run may be off: {control}. What it advises was measured in fresh processes"
     return (
         f"this run cannot be trusted: {control}; the ratios of patches may be as far off. Run it again, on a machine that "
         "does nothing else"
     )
+
+
+def _is_measured(report: Report) -> bool:
+    """Whether settings are advised, each of which was raced in fresh processes and not only screened."""
+    advised = [winner for winner in report.winners if not winner.keeps_current]
+    raced = [(each.knob, each.candidate) for each in report.comparisons if each.basis == "measured"]
+    return bool(advised) and all((winner.knob, winner.settings) in raced for winner in advised)
 
 
 def _screened_on_busy_machine(report: Report) -> str:

@@ -20,7 +20,7 @@ from perfaudit.tune.candidates import Candidate, least_gain
 from perfaudit.tune.climb_choice import keep_original
 from perfaudit.tune.climb_state import Climb
 from perfaudit.tune.climb_time import seconds_to_check, seconds_to_race
-from perfaudit.tune.final import START, patched_variant, untimed_steps, why_not_built
+from perfaudit.tune.final import START, patched_variant, user_code, why_not_built
 from perfaudit.tune.ladder import ladder_of
 from perfaudit.tune.losses import was_compared
 from perfaudit.tune.patched_source import SourceRace, race_patched
@@ -78,8 +78,7 @@ def _race(
         return f"{candidate.words}: {NO_NODES}", True
     keep_original(state, candidate)
     parts = {"all": [*state.rungs, candidate]} | ({"the others": [*state.rungs]} if state.rungs else {})
-    untimed = untimed_steps(profile, state.rungs)
-    patches = tuple(patched_variant(key, rungs, untimed) for key, rungs in parts.items())
+    patches = tuple(patched_variant(key, rungs) for key, rungs in parts.items())
     top, rival = patches[0], patches[1] if state.rungs else None
     session.watch.stage(f"{candidate.knob}: {knob(candidate.knob).title}, beside the others")
     _make_ready(session, profile, candidate, rival or START, deadline, memory_budget)
@@ -89,7 +88,7 @@ def _race(
     ledger = Ledger(seconds_to_open=profile.seconds_to_open, seconds_per_step=profile.seconds_per_step)
     built = partial(why_not_built, profile, parts)
     race = SourceRace(
-        replace(START, untimed=untimed),
+        user_code(profile, state.rungs),
         patches,
         changes,
         stage,

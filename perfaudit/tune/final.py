@@ -14,7 +14,7 @@ from perfaudit.measure.generations import ROUNDS, least_seconds
 from perfaudit.measure.ledger import Ledger, Variant
 from perfaudit.measure.quads import LARGE
 from perfaudit.measure.runner import ENDS_EARLY
-from perfaudit.measurements import Interval
+from perfaudit.measurements import Interval, Settings
 from perfaudit.tune.candidates import PATCH, Candidate, texts_of
 from perfaudit.tune.climb_state import Climb
 from perfaudit.tune.climb_time import seconds_to_check
@@ -26,6 +26,7 @@ from perfaudit.tune.session import Session
 
 KNOB = "climb"  # in the place of a knob's name: its variants are patches, and nothing is applied at run time
 STAGE = "the patch against your code, in fresh processes"  # whole in a bar on 120 columns
+LOADER = "dataloader"  # the knob whose rung may change how many batches lie ready
 START = Variant("as it is", KNOB, {"patch": "none"})
 
 
@@ -38,8 +39,7 @@ def final_race(session: Session, profile: Profile, state: Climb, deadline: Deadl
     is_told = is_told_beside(profile)
     most = memory_budget if is_told else None
     while state.rungs:
-        untimed = untimed_steps(profile, state.rungs)
-        top = patched_variant("all", state.rungs, untimed)
+        own, top = user_code(profile, state.rungs), patched_variant("all", state.rungs)
         if not is_told:
             state.start_bytes, state.top_bytes = _peak(session, START), _peak(session, top)
             if _takes_too_much(state, memory_budget):
@@ -50,7 +50,7 @@ def final_race(session: Session, profile: Profile, state: Climb, deadline: Deadl
         built = partial(why_not_built, profile, rungs)
         averages = frozenset({top.key} if any(rung.is_of_average for rung in state.rungs) else ())
         state.final = SourceRace(
-            replace(START, untimed=untimed), (top,), {top.key: state.changes}, stage, ledger, built, most, averages,
+            own, (top,), {top.key: state.changes}, stage, ledger, built, most, averages,
             may_count_own=profile.only_computes,
         )  # fmt: skip
         session.watch.stage(STAGE)
@@ -78,19 +78,30 @@ def _rounds(screened: Interval | None) -> int:
     return 1 if screened is not None and 1 - screened[0] >= LARGE and screened[2] <= CLEARLY else ROUNDS
 
 
-def patched_variant(key: str, rungs: Sequence[Candidate], untimed: int = 1) -> Variant:
-    """The patches of these rungs as one text. untimed: steps before each block, see `untimed_steps`."""
-    return Variant(key, KNOB, {"patch": key}, texts_of(rungs), untimed=untimed)
+def user_code(profile: Profile, rungs: Sequence[Candidate]) -> Variant:
+    """The user's code as a side of a race with these rungs: with the steps that its loader asks for, see `patched_variant`."""
+    module = knob(LOADER)
+    if not _loaders_in(rungs):
+        return START
+    current = module.current(profile.survey)
+    return replace(START, untimed=1 + module.batches_ready(current), least_steps=module.least_steps(current))
 
 
-def untimed_steps(profile: Profile, rungs: Sequence[Candidate]) -> int:
-    """Steps before each block: as many as batches may lie ready, with these rungs or in the user's code, and one more.
+def patched_variant(key: str, rungs: Sequence[Candidate]) -> Variant:
+    """The patches of these rungs as one text.
 
-    Where no rung changes the loader, one: both sides then have the same ready.
+    Where one of them changes the loader, the batches that its workers may have ready are used up before each block, and a block
+    has a batch of each worker. Elsewhere both sides have the same ready.
     """
-    module = knob("dataloader")
-    ready = [module.batches_ready(rung.settings) for rung in rungs if rung.knob == module.name]
-    return 1 + max(*ready, module.batches_ready(module.current(profile.survey))) if ready else 1
+    variant, module = Variant(key, KNOB, {"patch": key}, texts_of(rungs)), knob(LOADER)
+    for loader in _loaders_in(rungs):
+        variant = replace(variant, untimed=1 + module.batches_ready(loader), least_steps=module.least_steps(loader))
+    return variant
+
+
+def _loaders_in(rungs: Sequence[Candidate]) -> list[Settings]:
+    """The settings of the rung that changes the loader; [] for none."""
+    return [rung.settings for rung in rungs if rung.knob == LOADER]
 
 
 def why_not_built(profile: Profile, rungs: Mapping[str, Sequence[Candidate]], key: str, facts: Facts) -> str:

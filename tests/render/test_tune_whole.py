@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from tunes import BATCHES, LOADER, MACHINE, TUNE
 
-from perfaudit.measurements import Calibration, Trial
+from perfaudit.measurements import Calibration, Trial, Winner
 from perfaudit.render.paint import plain
 from perfaudit.render.tables import calibration, environment, knobs, size, table
 from perfaudit.render.text import render
@@ -254,6 +254,18 @@ def test_a_control_that_excludes_one_comes_before_everything_else() -> None:
     assert TUNE.calibration is not None
     doubted = TUNE.with_(calibration=replace(TUNE.calibration, low=1.01, high=1.05))
     assert render(doubted).startswith("this run cannot be trusted: the control, identical code")
+
+
+def test_a_control_that_excludes_one_says_nothing_against_what_fresh_processes_showed() -> None:
+    assert TUNE.calibration is not None
+    raced = TUNE.comparisons[0]
+    winner = Winner(raced.knob, raced.candidate, False, "take it")
+    doubted = TUNE.with_(calibration=replace(TUNE.calibration, low=1.01, high=1.05), winners=(winner,))
+    text = " ".join(render(doubted).split())
+    assert text.startswith("the screened ratios of this run may be off: the control, identical code")
+    assert "What it advises was measured in fresh processes" in text
+    screened = doubted.with_(comparisons=tuple(replace(each, basis="screened") for each in TUNE.comparisons))
+    assert render(screened).startswith("this run cannot be trusted")
 
 
 def test_what_was_screened_is_raced_in_one_training_and_counts_quads() -> None:
