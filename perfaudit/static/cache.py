@@ -90,6 +90,7 @@ class Cache:
             "marks": sorted(result.asked.marks),
             "imports": result.asked.imports,
             "importers": result.asked.importers,
+            "program": result.asked.program,
             "uses": sorted(result.asked.uses),
             "modules": [[folder, name] for folder, name in sorted(result.asked.modules)],
         }
@@ -167,6 +168,8 @@ def _depends(asked: Json, path: str, project: Project) -> Json:
         depends["imports"] = project.imports_digest
     if asked["importers"]:
         depends["importers"] = project.digest_of_importers(path)
+    if asked["program"]:
+        depends["program"] = project.digest_of(project.graph.program(path))
     if asked["uses"]:
         depends["place"] = project.uses.place(path)
     depends["modules"] = _digest([project.layout.module_file(folder, name) for folder, name in asked["modules"]])

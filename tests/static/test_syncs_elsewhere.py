@@ -718,8 +718,10 @@ MODELS = """
     [
         ("optimize_parameters", "for batch in loader:\n    model.feed(batch)\n    model.optimize_parameters()", True),
         ("optimize_parameters", "model.optimize_parameters()", False),
-        # Anything may have a `train()`.
-        ("train", "for batch in loader:\n    model.feed(batch)\n    model.train()", False),
+        ("train", "for batch in loader:\n    model.feed(batch)\n    model.train()", True),
+        # Anything may have a `train()`, above all where the loop trains by itself.
+        ("train", "for batch in loader:\n    model.train()\n    model(batch).mean().backward()", False),
+        ("train", "for batch in loader:\n    bar.train()", False),
         (
             "optimize_parameters",
             "for n, batch in enumerate(loader):\n    model.optimize_parameters()\n    if n % 500 == 0:\n"

@@ -19,4 +19,5 @@ class Asked:
     marks: set[str] = field(default_factory=set)
     imports: bool = False  # who imports whom, and what the bytes of files show
     importers: bool = False  # what files say that import this one, directly or through others
+    program: bool = False  # what all files say that run together with this one
     uses: set[tuple[Question, str]] = field(default_factory=set)  # of what is defined here, in any file of the scan

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from perfaudit.static.uses import Question
 
 
+MAX_CALLING = 12  # files that are parsed for a name that they call
+
+
 class Neighbours(ImportedNames):
     """What the other files of a project say to one of them. Every answer is noted in `asked`."""
 
@@ -86,6 +89,17 @@ class Neighbours(ImportedNames):
         self.asked.imports = self.asked.importers = True
         files = self._project.files_calling(self._project.graph.importers(self._path), name)
         return self._read(files)
+
+    def program_calling(self, name: str, fits: Callable[[CallShape], bool]) -> list[Source]:
+        """The files that run together with this one and call this last name in a way that fits, seen alone.
+
+        None where many do: then the name says little, and to parse them all takes long.
+        """
+        self.asked.imports = self.asked.program = True
+        project = self._project
+        numbers = project.numbers_calling(project.graph.program(self._path), name)
+        files = [project.files[n] for n in numbers if any(fits(shape) for shape in project.calls(1 << n, name))]
+        return self._read(files) if len(files) <= MAX_CALLING else []
 
     def program_sources(self, mark: str) -> list[Source]:
         """The files of the same program that carry a mark, each seen alone; not this file."""

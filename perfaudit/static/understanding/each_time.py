@@ -32,6 +32,8 @@ _STEADY_CALLS = {
     "isinstance",
     "hasattr",
     "getattr",
+    "type",
+    "is_tensor",
 }
 
 
@@ -74,16 +76,19 @@ def runs_each_time(source: Source, node: ast.AST, within: Loop | Function) -> bo
 
 
 def runs_in_any_case(
-    source: Source, node: ast.AST, within: Loop | Function, is_met: Callable[[ast.expr], bool] = lambda test: False
+    source: Source,
+    node: ast.AST,
+    within: Loop | Function,
+    outcome: Callable[[ast.expr], bool | None] = lambda test: None,
 ) -> bool:
     """Whether the node runs on every call of a function, whatever its flags are; parameters of a model count as trained.
 
-    Stricter than `runs_each_time`: of a function in another file nobody here knows how it was set up. is_met: whether a
-    condition holds for what this call hands over.
+    Stricter than `runs_each_time`: of a function in another file nobody here knows how it was set up. outcome: what a
+    condition comes to for what this call hands over; None where that is not clear.
     """
     child = node
     for ancestor in source.ancestors(node):
-        if isinstance(child, ast.stmt) and any(_may_leave(source, s) for s in source.before(child)):
+        if isinstance(child, ast.stmt) and any(_may_leave(source, s, outcome) for s in source.before(child)):
             return False
         if ancestor is within:
             return True
@@ -91,8 +96,9 @@ def runs_in_any_case(
             body = ancestor.body if isinstance(ancestor.body, list) else [ancestor.body]
             parts = ancestor.test.values if isinstance(ancestor.test, ast.BoolOp) else [ancestor.test]
             if not any(part is child for part in body):
-                return False
-            if not all(_is_given_by_loop(source, part) or is_met(part) for part in parts):
+                if outcome(ancestor.test) is not False:
+                    return False
+            elif not all(_is_given_by_loop(source, part) or outcome(part) for part in parts):
                 return False
         is_later = isinstance(ancestor, ast.BoolOp) and child is not ancestor.values[0]
         is_message = isinstance(ancestor, ast.Assert) and child is ancestor.msg
@@ -103,13 +109,15 @@ def runs_in_any_case(
     return False
 
 
-def _may_leave(source: Source, statement: ast.stmt) -> bool:
+def _may_leave(source: Source, statement: ast.stmt, outcome: Callable[[ast.expr], bool | None]) -> bool:
     """Whether a statement may end the call or the turn of the loop, otherwise than for what is missing there.
 
     That is a parameter without gradient, an item that is None, or a value that is no number: `if math.isnan(value): return`.
     """
     leaves = (ast.Return, ast.Continue, ast.Break)
     if not any(isinstance(node, leaves) for node in walk(statement)):
+        return False
+    if isinstance(statement, ast.If) and not statement.orelse and outcome(statement.test) is False:
         return False
     match statement:
         case ast.If(test=ast.Compare(left=ast.Attribute(attr="grad"), ops=[ast.Is()])):
@@ -236,7 +244,12 @@ def _is_loop_target(source: Source, node: ast.AST) -> bool:
 
 
 def _is_steady(source: Source, test: ast.expr, within: Loop | Function) -> bool:
-    """Whether a condition has one outcome in all iterations: nothing in it is set inside, counted or computed."""
+    """Whether a condition has one outcome in all iterations: nothing in it is set inside, counted or computed.
+
+    What a parameter is (`isinstance(x, Tensor)`) and which keys a dict has (`"aux" in losses`) do not change from call to call.
+    """
+    if _asks_for_key(test, within):
+        return True
     changing = _bound_inside(within)
     given = {a.arg for a in walk(within.args) if isinstance(a, ast.arg)} if isinstance(within, FUNCTIONS) else set()
     for part in walk(test):
@@ -251,9 +264,26 @@ def _is_steady(source: Source, test: ast.expr, within: Loop | Function) -> bool:
     return True
 
 
+def _asks_for_key(test: ast.expr, within: Loop | Function) -> bool:
+    """`"aux" in losses.keys()`, and `"aux" in losses` where `losses["aux"]` is read."""
+    match test:
+        case ast.Compare(left=ast.Constant(value=str()), ops=[ast.In()], comparators=[ast.Call(args=[]) as held]):
+            return last_name(held.func) == "keys"
+        case ast.Compare(left=ast.Constant(value=str() as name), ops=[ast.In()], comparators=[held]):
+            items = (node for node in walk(within) if isinstance(node, ast.Subscript))
+            return any(
+                isinstance(item.slice, ast.Constant) and item.slice.value == name
+                for item in items
+                if dotted_name(item.value) == dotted_name(held) != ""
+            )
+    return False
+
+
 def _asks_what_is_given(source: Source, name: ast.Name) -> bool:
-    """Whether a test of a parameter is one of set-up: `scaler is None`, `args.amp`."""
+    """Whether a test of a parameter is one of set-up: `scaler is None`, `args.amp`, `isinstance(x, Tensor)`."""
     parent = source.parent(name)
+    if isinstance(parent, ast.Call):
+        return last_name(parent.func) in ("isinstance", "type", "is_tensor") and parent.args[:1] == [name]
     if isinstance(parent, ast.Compare):
         return isinstance(parent.ops[0], (ast.Is, ast.IsNot))
     return isinstance(parent, ast.Attribute)

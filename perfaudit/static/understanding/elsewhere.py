@@ -15,6 +15,7 @@ from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Loop, Source
 from perfaudit.static.understanding.called_functions import called_function, callers
 from perfaudit.static.understanding.each_time import runs_each_time, runs_in_any_case
 from perfaudit.static.understanding.evaluation import EVALUATION_NAME
+from perfaudit.static.understanding.handed_in import handed_in
 from perfaudit.static.understanding.losses import arguments_of
 from perfaudit.static.understanding.members import is_own, own_values
 from perfaudit.static.understanding.names import last_name
@@ -81,7 +82,7 @@ class Elsewhere(NamedTuple):
 def called_each_step(source: Source, root: Loop | Function) -> tuple[Elsewhere, ...]:
     """The functions of other files that a loop, or a function that it calls, runs each time, in the order of the calls."""
     calls = [node for part in root.body for node in ast.walk(part) if isinstance(node, ast.Call)]
-    found = (called_elsewhere(source, call) for call in calls if runs_each_time(source, call, root))
+    found = (_called_with_care(source, call) for call in calls if runs_each_time(source, call, root))
     return tuple(there for there in found if there is not None and not evaluates_elsewhere(there))
 
 
@@ -136,6 +137,13 @@ def called_elsewhere(source: Source, call: ast.Call) -> Elsewhere | None:
     return _callee(source, call, source.neighbours)
 
 
+def _called_with_care(source: Source, call: ast.Call) -> Elsewhere | None:
+    """The same, or the method of what other files hand in: of a logger, a loss, a model. No patch may rest on it."""
+    if called_function(source, call) is not None:
+        return None
+    return _callee(source, call, source.neighbours, class_of_object=_class_of_any)
+
+
 def function_run(source: Source, call: ast.Call) -> Elsewhere | None:
     """The function that a call surely runs, of this file or of another one."""
     function = called_function(source, call)
@@ -145,6 +153,13 @@ def function_run(source: Source, call: ast.Call) -> Elsewhere | None:
 def class_of(source: Source, node: ast.expr) -> Definition | None:
     """The class whose object an expression is, in this file or another one, with that file; None where it is not clear."""
     return _class_of(source, node, source.neighbours)
+
+
+def base_elsewhere(source: Source, definition: ast.ClassDef) -> Definition | None:
+    """The first base of a class, where that is a class of another file of the project."""
+    if not definition.bases:
+        return None
+    return _class(_imported_definition(source, definition.bases[0], source.neighbours))
 
 
 def built_by(source: Source, node: ast.expr) -> list[ast.Call]:
@@ -174,16 +189,22 @@ Making = Callable[[Source, ast.AST, ast.Call], Elsewhere | None]  # what a call 
 
 
 def _callee(
-    source: Source, call: ast.Call, neighbours: Neighbours | None, making: Making | None = None
+    source: Source,
+    call: ast.Call,
+    neighbours: Neighbours | None,
+    making: Making | None = None,
+    class_of_object: Callable[[Source, ast.expr, Neighbours | None], Definition | None] | None = None,
 ) -> Elsewhere | None:
-    making = making or _plain
+    making, class_of_object = making or _plain, class_of_object or _class_of
     found = _imported_definition(source, call.func, neighbours)
     if found is not None and isinstance(found[1], FUNCTIONS):
         return making(found[0], found[1], call)
     if isinstance(call.func, ast.Attribute):
-        method, owner = call.func.attr, _class_of(source, call.func.value, neighbours)
-        return _method(owner, (method,), call, making) if owner is not None else None
-    owner = _class_of(source, call.func, neighbours)
+        owner = class_of_object(source, call.func.value, neighbours)
+        there = _method(owner, (call.func.attr,), call, making) if owner is not None else None
+        if there is not None or class_of_object is _class_of or not is_own(call.func):
+            return there
+    owner = class_of_object(source, call.func, neighbours)
     return _method(owner, _RUNS, call, making) if owner is not None else None
 
 
@@ -213,6 +234,16 @@ def _class_of(source: Source, node: ast.expr, neighbours: Neighbours | None) -> 
             return None
         found = built
     return found
+
+
+def _class_of_any(source: Source, node: ast.expr, neighbours: Neighbours | None) -> Definition | None:
+    """The same, and the class of what other files hand in, where all that do hand in objects of one class."""
+    found = _class_of(source, node, neighbours)
+    if found is not None or neighbours is None or source.neighbours is not neighbours:
+        return found
+    given = [_class_of(there, value, neighbours) for there, value in handed_in(source, node)]
+    is_one = all(each is not None and each[1] is given[0][1] for each in given) if given and given[0] else False
+    return given[0] if is_one else None
 
 
 def _class_built(source: Source, call: ast.Call, neighbours: Neighbours | None) -> Definition | None:

@@ -49,7 +49,16 @@ def step_code(source: Source, step: StepLoop) -> tuple[StepCode, ...]:
 
     No call of a function is followed that evaluates or saves.
     """
-    code = callers = [StepCode(step.loop, ())]
+    return _code_run_by(source, step.loop, step.helpers)
+
+
+def code_of_step(source: Source, function: Function) -> tuple[StepCode, ...]:
+    """The same of a function that is a step, or a part of one, of a loop elsewhere."""
+    return _code_run_by(source, function, (function,))
+
+
+def _code_run_by(source: Source, root: Loop | Function, helpers: tuple[Function, ...]) -> tuple[StepCode, ...]:
+    code = callers = [StepCode(root, ())]
     known = {id(ancestor) for other in step_loops(source) for ancestor in source.ancestors(other.loop)}
     for _ in range(CALLS_DEEP):
         reached: dict[int, tuple[Function, list[ast.Call], StepCode]] = {}
@@ -58,7 +67,7 @@ def step_code(source: Source, step: StepLoop) -> tuple[StepCode, ...]:
                 if id(function) not in known:
                     reached.setdefault(id(function), (function, [], caller))[1].append(call)
         found = [StepCode(function, tuple(calls), caller) for function, calls, caller in reached.values()]
-        followed = [part for part in found if not evaluates(step, part.root) and not leaves_step(part.root)]
+        followed = [part for part in found if not _is_no_part(part.root, helpers) and not leaves_step(part.root)]
         code = [*code, *(found if callers is code else followed)]
         known |= reached.keys()
         callers = followed
@@ -83,7 +92,11 @@ def leaves_step(root: Loop | Function) -> bool:
 
 def evaluates(step: StepLoop, root: Loop | Function) -> bool:
     """Whether a function that a training loop calls is no part of the step: it evaluates or draws samples."""
-    if not isinstance(root, FUNCTIONS) or any(root is helper for helper in step.helpers):
+    return _is_no_part(root, step.helpers)
+
+
+def _is_no_part(root: Loop | Function, helpers: tuple[Function, ...]) -> bool:
+    if not isinstance(root, FUNCTIONS) or any(root is helper for helper in helpers):
         return False
     called = {last_name(node.func) for node in walk(root) if isinstance(node, ast.Call)}
     return "eval" in called or bool(EVALUATION_NAME.search(root.name.lower()))

@@ -399,6 +399,8 @@ class _Reader:
         if name is not None:
             return of_imported(self.source, node, name, given)
         function = called_function(self.source, node)
+        if function is None and self.is_module_on_device(node.func):
+            return Kind.MAYBE
         if isinstance(node.func, ast.Attribute):
             return self.follow(function, node, given) if function else self.method(node, node.func, given)
         if isinstance(node.func, ast.Name):
@@ -412,6 +414,11 @@ class _Reader:
             self.source, node.func
         )
         return Kind.TENSOR if is_tensor else Kind.MAYBE if given >= Kind.MAYBE else Kind.UNKNOWN
+
+    def is_module_on_device(self, func: ast.expr) -> bool:
+        """Whether what is called is a name for what was moved to the device: a model, which gives tensors there."""
+        value = self.names.get(dotted_name(func))
+        return value is Kind.TENSOR and not makes_loss(self.source, ast.Call(func, [], []))
 
     def method(self, node: ast.Call, func: ast.Attribute, given: Kind) -> Value:
         receiver = whole(self.value(func.value))

@@ -25,7 +25,7 @@ from perfaudit.static.understanding.kinds import Kind
 from perfaudit.static.understanding.losses import backpropagated_names, key, losses_returned
 from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.no_grad import in_no_grad
-from perfaudit.static.understanding.step_code import StepCode, evaluates
+from perfaudit.static.understanding.step_code import StepCode, code_of_step, evaluates
 from perfaudit.static.understanding.step_loops import StepLoop, is_over_written_values, step_loops
 from perfaudit.static.understanding.taint import Region, device_values, values_elsewhere
 from perfaudit.static.understanding.updates import updates_anything
@@ -35,13 +35,16 @@ READS = {"item", "tolist", "cpu"}  # `.numpy()` alone raises on a device tensor,
 CASTS = {"float", "int", "bool", "str", "repr", "print"}
 HOST_WORLD = regex(r"(^|_)step(_async|_wait)?$|priorit")  # an environment, a replay buffer: they live on the host
 NO_WORLD = regex(r"opt|sched|scaler|prof|track|meter|stop|engine|model", re.IGNORECASE)
+_TENSORS = {"Tensor", "Variable", "Parameter"}
 LOG_LEVELS = {"info", "warning", "error", "critical"}
 
 
 @check("PA601", ast.Module)
 def host_sync_in_training_loop(source: Source, module: ast.Module) -> Iterator[Seen]:
     steps = step_loops(source)
-    if not (steps or source.calls(".backward")) or not _is_of_torch(source) or not _on_accelerator(source):
+    if not (steps or source.calls(".backward") or _may_be_run_by_base(source)):
+        return
+    if not _is_of_torch(source) or not _on_accelerator(source):
         return
     yield from _in_whole_steps(source)
     for step in steps:
@@ -68,19 +71,32 @@ def _is_of_torch(source: Source) -> bool:
     return source.imports_torch or is_named
 
 
+def _may_be_run_by_base(source: Source) -> bool:
+    """Whether something is read in a file that derives a class of an imported one, whose loop may call its methods."""
+    if source.neighbours is None or not any(source.calls(f".{name}") for name in READS):
+        return False
+    bases = (base for definition in source.nodes(ast.ClassDef) for base in definition.bases[:1])
+    return any(not (source.qualified_name(base) or "torch").startswith("torch") for base in bases)
+
+
 def _in_whole_steps(source: Source) -> Iterator[Seen]:
-    """What waits in a function that makes a whole step for a loop in another file."""
-    for there in whole_steps(source):
-        places = list(_syncs(source, values_elsewhere(there, lambda node: Kind.UNKNOWN), set()))
-        if places:
-            more = (
-                f"; {len(places) - 1} more such place{'s' if len(places) > 2 else ''} there" if len(places) > 1 else ""
-            )
-            message = (
-                f"`{_text(source, places[0])}` makes the host wait for the device on every step that `{there.function.name}` "
-                f"makes for the loop of another file{more}"
-            )
-            yield Seen(places[0], message, Proposal(_advice(source, places[0])), tuple(places), hot=True)
+    """What waits in a function that makes a whole step, or a part of one, for a loop in another file."""
+    for step in whole_steps(source):
+        root = step.function
+        kinds = values_elsewhere(step.at(source), lambda node: Kind.UNKNOWN, step.given_back).kinds
+        regions = tuple(Region(code, kinds) for code in code_of_step(source, root))
+        places = [place for region in regions for place in _syncs(source, region, set())]
+        places = list({id(place): place for place in places}.values())
+        yield from _in_other_files(source, regions, set(), places)
+        if not places:
+            continue
+        inside = enclosing_function(source, places[0])
+        where = f" in `{inside.name}`" if inside is not None and inside is not root else ""
+        more = f"; {len(places) - 1} more such place{'s' if len(places) > 2 else ''} there" if len(places) > 1 else ""
+        by = f"that `{root.name}` makes for the loop of another file"
+        by = f"of which `{root.name}` is a part: {step.run_by} calls it" if step.run_by else by
+        message = f"`{_text(source, places[0])}`{where} makes the host wait for the device on every step {by}{more}"
+        yield Seen(places[0], message, Proposal(_advice(source, places[0])), tuple(places), hot=True)
 
 
 class _Wait(NamedTuple):
@@ -139,12 +155,14 @@ def _losses_given_back(source: Source, there: Elsewhere, region: Region) -> list
 def _waits_in(there: Elsewhere, inside: Region, gets_tensor: bool) -> Iterator[_Wait]:
     """gets_tensor: whether what the function is handed is a tensor on the device, where it asks for that first."""
 
-    def is_met(test: ast.expr) -> bool:
-        asked = _asked_for_tensor(there.source, test)
-        return gets_tensor and asked is not None and inside.kind(asked) >= Kind.MAYBE
+    def outcome(test: ast.expr) -> bool | None:
+        if not gets_tensor:
+            return None
+        asked, is_of_tensors = _asked_for_kind(there.source, test)
+        return is_of_tensors if asked is not None and inside.kind(asked) >= Kind.MAYBE else None
 
     def runs(source: Source, place: ast.AST, root: Loop | Function) -> bool:
-        return runs_in_any_case(source, place, root, is_met)
+        return runs_in_any_case(source, place, root, outcome)
 
     for place in _syncs(there.source, inside, set(), runs):
         yield _Wait(there, place)
@@ -159,14 +177,28 @@ def _hands_tensor(there: Elsewhere, kind_of: Callable[[ast.expr], Kind]) -> bool
     )
 
 
-def _asked_for_tensor(source: Source, test: ast.expr) -> ast.expr | None:
-    """`x` of `isinstance(x, torch.Tensor)` and `torch.is_tensor(x)`."""
-    if not isinstance(test, ast.Call) or not test.args:
-        return None
-    if source.qualified_name(test.func) == "torch.is_tensor":
-        return test.args[0]
-    is_asked = isinstance(test.func, ast.Name) and test.func.id == "isinstance" and len(test.args) == 2
-    return test.args[0] if is_asked and source.qualified_name(test.args[1]) == "torch.Tensor" else None
+def _asked_for_kind(source: Source, test: ast.expr) -> tuple[ast.expr | None, bool]:
+    """`x` of `isinstance(x, torch.Tensor)`, `type(x) == torch.Tensor` and `torch.is_tensor(x)`, with the answer for a tensor.
+
+    Of `isinstance(x, (int, float))` the answer is False for one, and so it is of `x is None`.
+    """
+    match test:
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            asked, answer = _asked_for_kind(source, operand)
+            return asked, not answer
+        case ast.Compare(left=asked, ops=[ast.Is() | ast.IsNot() as op], comparators=[ast.Constant(value=None)]):
+            return asked, isinstance(op, ast.IsNot)
+        case ast.Compare(
+            left=ast.Call(func=ast.Name(id="type"), args=[asked]), ops=[ast.Eq() | ast.Is()], comparators=[kind]
+        ):
+            return asked, source.qualified_name(kind) == "torch.Tensor"
+        case ast.Call(func=ast.Name(id="isinstance"), args=[asked, kinds]):
+            named = kinds.elts if isinstance(kinds, ast.Tuple) else [kinds]
+            known = [source.qualified_name(kind) or last_name(kind) for kind in named]
+            return asked if all(known) else None, any(kind.rpartition(".")[2] in _TENSORS for kind in known)
+        case ast.Call(args=[asked]) if source.qualified_name(test.func) == "torch.is_tensor":
+            return asked, True
+    return None, False
 
 
 def _seen_elsewhere(source: Source, waits: list[_Wait], calls: list[ast.Call]) -> Seen:
