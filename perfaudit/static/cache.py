@@ -169,7 +169,7 @@ def _depends(asked: Json, path: str, project: Project) -> Json:
     if asked["importers"]:
         depends["importers"] = project.digest_of_importers(path)
     if asked["program"]:
-        depends["program"] = project.digest_of(project.graph.program(path))
+        depends["program"] = project.digest_of(project.program_of(path))
     if asked["uses"]:
         depends["place"] = project.uses.place(path)
     depends["modules"] = _digest([project.layout.module_file(folder, name) for folder, name in asked["modules"]])

@@ -329,3 +329,141 @@ LOOP = """
 def test_a_helper_that_asks_what_it_is_given(tmp_path: Path, loop: str, is_told: bool) -> None:
     found = told(tmp_path, {"loop.py": loop}, "loop.py")
     assert found == (["return value.data.cpu().numpy()"] if is_told else [])
+
+
+MODEL = """
+    import torch
+
+    class BaseModel:
+        def train_one_epoch(self):
+            for batch in self.batches:
+                self.set_input(batch.cuda())
+                self.optimize()
+
+    class Gan(BaseModel):
+        def optimize(self):
+            self.backward_d()
+            self.optimizer_d.step()
+            if self.loss_d.item() < 1e-5:
+                self.restart()
+
+        def backward_d(self):
+            self.loss_d = torch.nn.functional.binary_cross_entropy(self.net_d(self.input), self.ones)
+            self.loss_d.backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("model", "is_told"),
+    [
+        (MODEL, True),
+        (MODEL.replace("class Gan(BaseModel)", "class Gan(Other)"), False),
+        (MODEL.replace("self.optimize()", "if self.step % 100 == 0: self.optimize()"), False),
+        (MODEL.replace("self.optimizer_d.step()", "pass").replace("self.loss_d.backward()", "pass"), False),
+    ],
+)
+def test_a_step_that_a_base_class_of_the_same_file_calls(tmp_path: Path, model: str, is_told: bool) -> None:
+    assert told(tmp_path, {"model.py": model}, "model.py") == (["if self.loss_d.item() < 1e-5:"] if is_told else [])
+
+
+ALONE = """
+    import torch
+    from networks import Critic
+
+    class Ddpg:
+        def __init__(self, device):
+            self.critic = Critic(device)
+
+        def optimize(self):
+            loss = torch.nn.functional.mse_loss(self.values(), self.targets)
+            self.critic.update(loss)
+            return {"loss": loss.item()}
+"""
+NETWORKS = """
+    class Critic:
+        def __init__(self, device):
+            self.net = Net().to(device)
+
+        def update(self, loss):
+            self.optimizer.zero_grad()
+            loss.backward()
+            self.optimizer.step()
+"""
+EXPERIMENT = """
+    def run(Agent, device):
+        model = Agent(device)
+        for step in range(100000):
+            losses = model.optimize()
+"""
+
+
+@pytest.mark.parametrize(
+    ("alone", "networks", "experiment", "is_told"),
+    [
+        (ALONE, NETWORKS, EXPERIMENT, True),  # nobody imports the agent by its name
+        (ALONE, NETWORKS.replace("loss.backward()", "self.note(loss)"), EXPERIMENT, False),
+        (ALONE, NETWORKS.replace("self.optimizer.step()", "pass"), EXPERIMENT, False),
+        (ALONE, NETWORKS, EXPERIMENT.replace("model.optimize", "queue.optimize"), False),
+        (ALONE, NETWORKS, EXPERIMENT.replace("for step in range(100000):", "if True:"), False),
+    ],
+)
+def test_an_agent_whose_networks_update_themselves(
+    tmp_path: Path, alone: str, networks: str, experiment: str, is_told: bool
+) -> None:
+    (tmp_path / "pyproject.toml").touch()
+    files = {"ddpg.py": alone, "networks.py": networks, "experiment.py": experiment}
+    assert told(tmp_path, files, "ddpg.py") == (['return {"loss": loss.item()}'] if is_told else [])
+
+
+STATIC = """
+    import torch
+
+    class Kge(torch.nn.Module):
+        @staticmethod
+        def train_step(model, optimizer, batch):
+            loss = model(batch.cuda()).mean()
+            loss.backward()
+            optimizer.step()
+            return {"loss": loss.item()}
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "is_told"), [("model.train_step(model, optimizer, batch)", True), ("model.train_step(model)", False)]
+)
+def test_a_static_method_is_handed_the_model(tmp_path: Path, call: str, is_told: bool) -> None:
+    run = f"from kge import Kge\nmodel = Kge()\nfor batch in batches:\n    log = {call}\n"
+    assert told(tmp_path, {"kge.py": STATIC, "run.py": run}, "kge.py") == (
+        ['return {"loss": loss.item()}'] if is_told else []
+    )
+
+
+NORMS = """
+    from math import inf
+
+    def norm_of(parameters, norm_type=2):
+        parameters = list(filter(lambda p: p.grad is not None, parameters))
+        if norm_type == inf:
+            return max(p.grad.abs().max() for p in parameters)
+        total = 0
+        for p in parameters:
+            total += p.grad.data.norm(norm_type).item() ** norm_type
+        return total ** (1 / norm_type)
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "is_told"), [("norm_of(model.parameters())", True), ("norm_of(model.parameters(), inf)", False)]
+)
+def test_a_norm_is_that_of_the_number_which_a_call_leaves_as_it_is(tmp_path: Path, call: str, is_told: bool) -> None:
+    loop = f"""
+        import torch
+        from norms import norm_of, inf
+
+        for x in loader:
+            loss = model(x.cuda()).mean()
+            loss.backward()
+            {call}
+            optimizer.step()
+    """
+    assert told(tmp_path, {"norms.py": NORMS, "loop.py": loop}, "loop.py") == ([call] if is_told else [])

@@ -181,6 +181,14 @@ class Project:
             self._below_top[top] = self._files_where(lambda file: self.layout.top(os.path.dirname(file)) == top)
         return self._below_top[top]
 
+    def program_of(self, path: str) -> FileSet:
+        """Files that may run together with this one: its program; where nobody imports it, its project, for its name may be
+        made up (`importlib.import_module(f"agents.{name}")`).
+        """
+        program = self.graph.program(path)
+        is_alone = not self.graph.importers(path)
+        return (program | self.below_top_of(os.path.dirname(path)) if is_alone else program) & ~self.only(path)
+
     def _files_where(self, holds: Callable[[str], bool]) -> FileSet:
         return int("".join("1" if holds(file) else "0" for file in reversed(self.files)) or "0", 2)
 

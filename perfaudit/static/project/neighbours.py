@@ -91,13 +91,13 @@ class Neighbours(ImportedNames):
         return self._read(files)
 
     def program_calling(self, name: str, fits: Callable[[CallShape], bool]) -> list[Source]:
-        """The files that run together with this one and call this last name in a way that fits, seen alone.
+        """The files that may run together with this one and call this last name in a way that fits, seen alone.
 
         None where many do: then the name says little, and to parse them all takes long.
         """
         self.asked.imports = self.asked.program = True
         project = self._project
-        numbers = project.numbers_calling(project.graph.program(self._path), name)
+        numbers = project.numbers_calling(project.program_of(self._path), name)
         files = [project.files[n] for n in numbers if any(fits(shape) for shape in project.calls(1 << n, name))]
         return self._read(files) if len(files) <= MAX_CALLING else []
 

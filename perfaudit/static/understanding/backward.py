@@ -9,10 +9,12 @@ import re
 from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
 from perfaudit.static.source.syntax import lies_in
+from perfaudit.static.understanding.members import is_own, own_values
 from perfaudit.static.understanding.names import dotted_name, last_name
 
 OPTIMIZER_NAME = regex(r"opt|scaler|solver|adam|sgd", re.IGNORECASE)
 _LOSS_SCALER = regex(r"(^|_)loss_scaler$")
+_UPDATES = regex(r"update|optimi[sz]e|(^|_)step|learn|backprop")
 _BACKWARD_IN_TEXT = regex(r"backward\s*\(|loss_scaler\s*\(")
 
 
@@ -40,7 +42,8 @@ def runs_backward(text: str) -> bool:
 def losses_handed_over(source: Source) -> dict[int, tuple[ast.Call, ast.expr]]:
     """Calls of functions of other files that run a backward pass on what they are given, with what that is; by the call's id.
 
-    Calls that pass an optimizer, by its name. A function with a loop around its backward pass makes steps of its own.
+    Calls that pass an optimizer, by its name, and methods of objects that update their own weights: `self.critic.update(loss)`.
+    A function with a loop around its backward pass makes steps of its own.
     """
     found: dict[int, tuple[ast.Call, ast.expr]] = {}
     if source.neighbours is None:
@@ -51,14 +54,39 @@ def losses_handed_over(source: Source) -> dict[int, tuple[ast.Call, ast.expr]]:
         if not (takes_all or _first_name(call.func) in roots):  # most calls; another file has not defined what they run
             continue
         values = [*call.args, *(keyword.value for keyword in call.keywords)]
-        if not any(_names_optimizer(last_name(value)) for value in values):
+        passes_optimizer = any(_names_optimizer(last_name(value)) for value in values)
+        if not passes_optimizer and not (_UPDATES.search(last_name(call.func)) and _passes_loss(values)):
             continue
-        there = _defined_elsewhere(source, call.func)
+        there = _defined_elsewhere(source, call.func) or _method_of_built(source, call.func)
         if there is not None and isinstance(there[1], FUNCTIONS):
             loss = _given_to_backward(there[0], there[1], call)
-            if loss is not None:
+            if loss is not None and (passes_optimizer or _updates_itself(there[0], there[1])):
                 found[id(call)] = (call, loss)
     return found
+
+
+def _passes_loss(values: list[ast.expr]) -> bool:
+    return any("loss" in last_name(value).lower() for value in values)
+
+
+def _updates_itself(there: Source, function: Function) -> bool:
+    return any(updates_weights(call) and lies_in(call, function) for call in there.calls(".step"))
+
+
+def _method_of_built(source: Source, func: ast.expr) -> tuple[Source, ast.AST] | None:
+    """The method in another file that `self.critic.update` stands for, by the one call that builds `self.critic`."""
+    if not isinstance(func, ast.Attribute) or source.neighbours is None:
+        return None
+    values = own_values(source, func.value, func.value.attr) if isinstance(func.value, ast.Attribute) else []
+    built = values[0] if len(values) == 1 and is_own(func.value) else None
+    while isinstance(built, ast.Call) and isinstance(built.func, ast.Attribute) and built.func.attr in ("to", "cuda"):
+        built = built.func.value
+    dotted = source.qualified_name(built.func) or "" if isinstance(built, ast.Call) else ""
+    if dotted.partition(".")[0] in ("", "torch"):
+        return None
+    there = source.neighbours.definition_of(dotted)
+    bound = there[0].bound_in(there[1]).get(func.attr, []) if there and isinstance(there[1], ast.ClassDef) else []
+    return (there[0], bound[0]) if there is not None and len(bound) == 1 else None
 
 
 def _first_name(node: ast.expr) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 
-from perfaudit.static.call_index import CallShape
+from perfaudit.static.call_index import CallShape, shape_of
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.called_functions import callers
 from perfaudit.static.understanding.losses import arguments_of
@@ -87,19 +87,32 @@ def _calls(source: Source, function: Function) -> tuple[tuple[Source, ast.Call],
         return ()
     builds = isinstance(owner, ast.ClassDef) and function.name == "__init__"
     name = owner.name if builds and isinstance(owner, ast.ClassDef) else function.name
-    files = neighbours.program_calling(name, _passes_anything)
+    files = neighbours.program_calling(name, lambda shape: fits(source, function, shape))
     is_method = isinstance(owner, ast.ClassDef) and not builds
     return tuple(
         (there, call)
         for there in files
         for call in there.nodes(ast.Call)
         if last_name(call.func) == name
+        and fits(source, function, shape_of(call))
         and (isinstance(call.func, ast.Attribute) if is_method else _is_of(source, there, call))
     )
 
 
-def _passes_anything(shape: CallShape) -> bool:
-    return shape.positional > 0 or bool(shape.keywords)
+def fits(source: Source, function: Function, shape: CallShape) -> bool:
+    """Whether a call passes as many arguments as a function wants: `model.train()` is no call of a trainer's `train(x, y)`."""
+    if shape.unpacks:
+        return True
+    names, given = parameters_of(source, function), shape.positional + len(shape.keywords)
+    is_open = function.args.vararg is not None or function.args.kwarg is not None
+    return len(names) - len(function.args.defaults) <= given and (shape.positional <= len(names) or is_open)
+
+
+def parameters_of(source: Source, function: Function) -> list[str]:
+    """The parameters of a function, without the `self` of a method."""
+    names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
+    is_static = any(last_name(decorator) == "staticmethod" for decorator in function.decorator_list)
+    return names[1:] if isinstance(source.parent(function), ast.ClassDef) and not is_static else names
 
 
 def _is_of(source: Source, there: Source, call: ast.Call) -> bool:

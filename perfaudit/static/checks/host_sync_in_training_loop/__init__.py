@@ -14,6 +14,7 @@ from perfaudit.static.checks.host_sync_in_training_loop.whole_steps import whole
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Loop, Source
 from perfaudit.static.source.syntax import walk
+from perfaudit.static.understanding.backward import backward_calls
 from perfaudit.static.understanding.demonstrations import is_main_guard, is_test
 from perfaudit.static.understanding.device_calls import is_text
 from perfaudit.static.understanding.devices import device_text, names_cpu, uses_accelerator
@@ -42,7 +43,7 @@ LOG_LEVELS = {"info", "warning", "error", "critical"}
 @check("PA601", ast.Module)
 def host_sync_in_training_loop(source: Source, module: ast.Module) -> Iterator[Seen]:
     steps = step_loops(source)
-    if not (steps or source.calls(".backward") or _may_be_run_by_base(source)):
+    if not (steps or backward_calls(source) or _may_be_run_by_base(source)):
         return
     if not _is_of_torch(source) or not _on_accelerator(source):
         return
@@ -156,6 +157,8 @@ def _waits_in(there: Elsewhere, inside: Region, gets_tensor: bool) -> Iterator[_
     """gets_tensor: whether what the function is handed is a tensor on the device, where it asks for that first."""
 
     def outcome(test: ast.expr) -> bool | None:
+        if _asks_for_infinity(there, test):
+            return False
         if not gets_tensor:
             return None
         asked, is_of_tensors = _asked_for_kind(there.source, test)
@@ -166,6 +169,22 @@ def _waits_in(there: Elsewhere, inside: Region, gets_tensor: bool) -> Iterator[_
 
     for place in _syncs(there.source, inside, set(), runs):
         yield _Wait(there, place)
+
+
+def _asks_for_infinity(there: Elsewhere, test: ast.expr) -> bool:
+    """`norm_type == inf` where the call leaves that parameter at the number that it is by default."""
+    match test:
+        case ast.Compare(
+            left=ast.Name(id=name), ops=[ast.Eq()], comparators=[ast.Name(id="inf") | ast.Attribute(attr="inf")]
+        ):
+            arguments = there.function.args
+            named = [a.arg for a in (*arguments.posonlyargs, *arguments.args)]
+            defaults = dict(zip(named[len(named) - len(arguments.defaults) :], arguments.defaults, strict=False))
+            is_number = isinstance(default := defaults.get(name), ast.Constant) and isinstance(
+                default.value, (int, float)
+            )
+            return is_number and name not in dict(there.named_arguments)
+    return False
 
 
 def _hands_tensor(there: Elsewhere, kind_of: Callable[[ast.expr], Kind]) -> bool:

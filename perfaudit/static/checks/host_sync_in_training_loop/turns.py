@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from perfaudit.expressions import regex
-from perfaudit.static.call_index import CallShape
+from perfaudit.static.call_index import CallShape, shape_of
 from perfaudit.static.project.neighbours import Neighbours
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Loop, Source
 from perfaudit.static.understanding.called_functions import callers
 from perfaudit.static.understanding.elsewhere import built_by
 from perfaudit.static.understanding.epochs import counts_epochs
 from perfaudit.static.understanding.evaluation import EVALUATION_NAME
+from perfaudit.static.understanding.handed_in import fits, parameters_of
 from perfaudit.static.understanding.members import is_own, own_values, stores_of
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.rarely import is_rare_part, rare_when, runs_rarely, skip_before
@@ -77,12 +78,12 @@ def _sites(source: Source, function: Function, neighbours: Neighbours | None) ->
     if neighbours is None:
         return
 
-    def may_fit(shape: CallShape) -> bool:
-        return shape.unpacks or _fits_number(source, function, shape.positional, len(shape.keywords))
-
-    for there in neighbours.program_calling(function.name, may_fit):
+    is_method = isinstance(source.parent(function), ast.ClassDef)
+    for there in neighbours.program_calling(function.name, lambda shape: _fits(source, function, shape)):
         for call in there.nodes(ast.Call) if there is not source else ():
-            if last_name(call.func) == function.name and _fits(source, function, call):
+            if last_name(call.func) != function.name or (is_method and not isinstance(call.func, ast.Attribute)):
+                continue
+            if _fits(source, function, shape_of(call)):
                 yield Site(there, call, _is_meant(source, function, there, call, neighbours))
 
 
@@ -94,7 +95,7 @@ def _may_learn(source: Source, function: Function, site: Site) -> bool:
     receiver = last_name(site.call.func.value).lower()
     if receiver == "self" or _LEARNS_NOTHING.search(receiver):
         return False
-    if function.name not in _COMMON and _parameters(source, function):
+    if function.name not in _COMMON and parameters_of(source, function):
         return True
     if function.name == "train" and (site.there.calls(".backward") or not isinstance(owner, ast.ClassDef)):
         return False  # `model.train()` of the loop's own model
@@ -304,7 +305,8 @@ def _is_imported(
     """Whether a name of another file stands for what is defined here by this name; None where its imports do not say."""
     dotted = there.qualified_name(node)
     if dotted is None:
-        return False if isinstance(node, ast.Name) and there.lookup(node) else None
+        bound = there.lookup(node) if isinstance(node, ast.Name) else []
+        return False if any(isinstance(each, (*FUNCTIONS, ast.ClassDef)) for each in bound) else None
     if dotted.rpartition(".")[2] != defined.name or not (
         dotted.startswith(".") or neighbours.is_own_module(dotted, there)
     ):
@@ -315,23 +317,9 @@ def _is_imported(
     return found is not None and found[0].path == source.path and found[1] is defined
 
 
-def _fits(source: Source, function: Function, call: ast.Call) -> bool:
-    """Whether a call passes what the function wants: `model.train()` is no call of a trainer's `train(x, y)`."""
-    if isinstance(source.parent(function), ast.ClassDef) and not isinstance(call.func, ast.Attribute):
+def _fits(source: Source, function: Function, shape: CallShape) -> bool:
+    """Whether a call passes what the function wants; a name that anything may have wants an argument."""
+    names, given = parameters_of(source, function), shape.positional + len(shape.keywords)
+    if not names and given:
         return False
-    return _fits_number(source, function, len(call.args), len(call.keywords))
-
-
-def _fits_number(source: Source, function: Function, positional: int, keywords: int) -> bool:
-    names, given = _parameters(source, function), positional + keywords
-    if not names:
-        return given == 0
-    least = len(names) - len(function.args.defaults)
-    is_enough = given > 0 or function.name not in _COMMON
-    return least <= given and (positional <= len(names) or function.args.vararg is not None) and is_enough
-
-
-def _parameters(source: Source, function: Function) -> list[str]:
-    """The parameters of a function, without the `self` of a method."""
-    names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
-    return names[1:] if isinstance(source.parent(function), ast.ClassDef) else names
+    return fits(source, function, shape) and (given > 0 or not names or function.name not in _COMMON)

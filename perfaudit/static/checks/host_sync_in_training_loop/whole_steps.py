@@ -22,6 +22,7 @@ from perfaudit.static.understanding.epochs import counts_epochs
 from perfaudit.static.understanding.evaluation import EVALUATION_NAME
 from perfaudit.static.understanding.losses import backpropagated_names, key, losses_returned
 from perfaudit.static.understanding.names import dotted_name, is_like_an_optimizer, last_name
+from perfaudit.static.understanding.step_code import step_code
 from perfaudit.static.understanding.step_loops import step_loops
 
 _IGNITE = "ignite.engine.Engine"
@@ -62,7 +63,8 @@ def whole_steps(source: Source) -> Iterator[WholeStep]:
         elif (step := _run_in_loop(source, function)) is not None:
             steps[id(step)] = step
     yield from (WholeStep(step) for step in steps.values())
-    yield from _overriding_steps(source, known | found.keys() | steps.keys())
+    run_here = {id(code.root) for step in step_loops(source) for code in step_code(source, step)}
+    yield from _overriding_steps(source, known | run_here | found.keys() | steps.keys())
 
 
 def _in_no_loop(source: Source, node: ast.AST, function: Function) -> bool:
@@ -144,7 +146,7 @@ def _overriding_steps(source: Source, known: set[int]) -> Iterator[WholeStep]:
     for definition in source.definitions:
         if not isinstance(definition, ast.ClassDef) or not definition.bases:
             continue
-        base = base_elsewhere(source, definition)
+        base = base_elsewhere(source, definition) or _base_here(source, definition)
         if base is None or not isinstance(base[1], ast.ClassDef):
             continue
         methods = {m.name: m for m in definition.body if isinstance(m, FUNCTIONS)}
@@ -153,7 +155,7 @@ def _overriding_steps(source: Source, known: set[int]) -> Iterator[WholeStep]:
             if id(method) in known or _is_aside(source, method) or name.startswith("__"):
                 continue
             for call, root in calls.get(name, ()):
-                if _is_part_of_step(source, base[0], call, root):
+                if _is_part_of_step(source, method, base[0], call, root):
                     yield WholeStep(
                         method, _run_by(base[0], call), tuple(_given_back(source, method, base[0], call, root))
                     )
@@ -174,9 +176,18 @@ def _calls_of_own(
     return found
 
 
-def _is_part_of_step(source: Source, there: Source, call: ast.Call, root: Loop | Function) -> bool:
-    """Whether a loop that updates weights makes a call on each turn, or a function that does and is itself run on turns."""
-    if not _updates_weights(there, root) or not runs_each_time(there, call, root):
+def _base_here(source: Source, definition: ast.ClassDef) -> tuple[Source, ast.AST] | None:
+    base = definition.bases[0]
+    bound = source.lookup(base) if isinstance(base, ast.Name) else []
+    return (source, bound[0]) if len(bound) == 1 else None
+
+
+def _is_part_of_step(source: Source, method: Function, there: Source, call: ast.Call, root: Loop | Function) -> bool:
+    """Whether a loop that updates weights makes a call on each turn, or a function that does and is itself run on turns.
+
+    The method that is called may be what updates them.
+    """
+    if not (_updates_weights(there, root) or _updates_weights(source, method)) or not runs_each_time(there, call, root):
         return False
     if not isinstance(root, FUNCTIONS):
         return not counts_epochs(root)
