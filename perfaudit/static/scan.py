@@ -169,13 +169,19 @@ def _is_test(file: discover.File, named_too: bool) -> bool:
 
 
 def _cannot_matter(file: discover.File, project: Project) -> bool:
-    """Whether a file neither says "torch" nor imports a file of the project that does, so that it need not be parsed."""
+    """Whether a file neither says "torch" nor imports a file of the project that does, so that it need not be parsed.
+
+    One that goes through weights or runs a backward pass is of torch too where a file that says so imports it.
+    """
     if file.named or is_notebook(file.path):
         return False
     seen = project.glance(project.absolute(file.path))
     if seen is None or "torch" in seen.marks:
         return False
-    return not project.seen_from(file.path).imports_a_marked_file("torch", seen.imports)
+    neighbours = project.seen_from(file.path)
+    if "weights" in seen.marks and neighbours.is_imported_by_a_marked_file("torch"):
+        return False
+    return not neighbours.imports_a_marked_file("torch", seen.imports)
 
 
 # ---- one process or several ------------------------------------------------------------------------------------------

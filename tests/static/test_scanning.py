@@ -74,6 +74,20 @@ def test_a_file_without_torch_is_read_for_what_it_imports(project: Project) -> N
     assert scan([str(folder)], Options(frozenset({"PA601"}))).findings == ()
 
 
+AVERAGE = """
+    def update(average, model):
+        for old, new in zip(average.parameters(), model.parameters()):
+            old.data = 0.99 * old.data + 0.01 * new.data
+"""
+
+
+def test_a_file_without_torch_is_read_for_who_imports_it(project: Project) -> None:
+    folder = project(**{"ema.py": AVERAGE, "train.py": "import torch\nfrom ema import update\nupdate(old, new)\n"})
+    assert [f.rule for f in scan([str(folder)], Options(frozenset({"PA404"}))).findings] == ["PA404"]
+    (folder / "train.py").write_text("import math\nfrom ema import update\nupdate(old, new)\n")
+    assert scan([str(folder)], Options(frozenset({"PA404"}))).findings == ()
+
+
 def test_children_find_of_every_rule_what_this_process_finds(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     found = [(rule.id, example.text) for rule in all_rules().values() for example in rule.examples if example.lines]
     examples = dict(reversed(found))  # the first of each rule

@@ -45,6 +45,8 @@ _INDEXED_LOSS = regex(rb"\bloss\w{0,20}\.data\[0\]")
 def marks_of_bytes(data: bytes) -> frozenset[str]:
     """What decides whether a file is worth parsing for a question: "torch", "accelerator", "bias", "hook" and so on."""
     marks = []
+    if b".parameters()" in data or b".backward(" in data:
+        marks.append("weights")
     if b"torch" in data or b"\0" in data:  # null bytes: another encoding, in which the word would look otherwise
         marks.append("torch")
     if any(word in data for word in _ACCELERATOR_WORDS) and any(p.search(data) for p in _TO_ACCELERATOR):

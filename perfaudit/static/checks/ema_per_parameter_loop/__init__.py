@@ -73,8 +73,10 @@ def ema_per_parameter_loop(source: Source, loop: ast.For) -> Iterator[Seen]:
 
 
 def _may_use_torch(source: Source) -> bool:
-    """Whether the file imports torch, or everything from a module of its own package, which may."""
-    return source.imports_torch or any(n.level and n.names[0].name == "*" for n in source.nodes(ast.ImportFrom))
+    """Whether the file imports torch, or everything from a module of its own package, which may, or is of those that do."""
+    if source.imports_torch or any(n.level and n.names[0].name == "*" for n in source.nodes(ast.ImportFrom)):
+        return True
+    return source.neighbours is not None and source.neighbours.is_imported_by_a_marked_file("torch")
 
 
 def _is_kept_beside(loop: ast.For, average: Average) -> bool:
