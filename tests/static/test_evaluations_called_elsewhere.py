@@ -273,3 +273,73 @@ class Model:
     assert finding.fix is not None and finding.fix.title == "decorate `predict` with `@torch.no_grad()`"
     kept = model.replace("return found, loss.item()", "return found, loss")
     assert findings_in(write(tmp_path, {"model.py": kept, "eval.py": script}), "model.py", {"PA801"}) == []
+
+
+FEATURES = """
+import torch
+from arrays import to_torch
+
+def extract_one(model, x):
+    model.eval()
+    x = to_torch(x).cuda()
+    out = model(x)
+    out = out.data.cpu()
+    return out
+
+def extract_all(model, loader):
+    model.eval()
+    features = {}
+    for x, names in loader:
+        out = extract_one(model, x)
+        for name, row in zip(names, out):
+            features[name] = row
+    return features
+"""
+ARRAYS = """
+import torch
+
+def to_torch(array):
+    if not torch.is_tensor(array):
+        raise ValueError("no tensor {}".format(type(array)))
+    return array
+"""
+
+
+@pytest.mark.parametrize(
+    ("features", "arrays", "number"),
+    [
+        (FEATURES, ARRAYS, 1),
+        (FEATURES.replace("out = out.data.cpu()", "out = out.cpu()"), ARRAYS, 0),  # what is kept carries the graph
+        (FEATURES.replace("return out", "return out if raw else model(x)"), ARRAYS, 0),
+    ],
+)
+def test_features_that_a_helper_takes_from_a_model(tmp_path: Path, features: str, arrays: str, number: int) -> None:
+    folder = write(tmp_path, {"features.py": features, "arrays.py": arrays})
+    assert len(findings_in(folder, "features.py", {"PA801"})) == number
+
+
+SCORES = """
+import torch
+from arrays import to_torch
+
+def score(model, loader):
+    model.eval()
+    right = 0
+    for x, y in loader:
+        right += (model(to_torch(x)).argmax(1) == y).sum().item()
+    return right
+"""
+
+
+@pytest.mark.parametrize(
+    ("arrays", "safety"),
+    [
+        (ARRAYS, "unsafe"),
+        (ARRAYS.replace("    return array", "    return perturb(array)"), "manual"),  # who knows what that does
+        (ARRAYS.replace("    return array", "    return array + array.grad"), "manual"),
+    ],
+)
+def test_a_plain_function_of_another_file_differentiates_nothing(tmp_path: Path, arrays: str, safety: str) -> None:
+    folder = write(tmp_path, {"scores.py": SCORES, "arrays.py": arrays})
+    (finding,) = findings_in(folder, "scores.py", {"PA801"})
+    assert finding.fix is not None and finding.fix.safety == safety

@@ -60,17 +60,21 @@ def _keeps_what_it_runs(source: Source, run: ast.Call) -> bool:
     function = called_function(source, run)
     if function is None:
         return False
+    return not _Flow(function, _runs_in(source, function), source=source).keeps_nothing(source, _MAX_KEEPERS)
+
+
+def _runs_in(source: Source, function: Function) -> list[ast.Call]:
+    """The calls in a function that may run a model: of what it is given, of what its object keeps, and of names around it."""
     given = {argument.arg for argument in walk(function.args) if isinstance(argument, ast.arg)}
     calls = [node for node in walk(function) if isinstance(node, ast.Call) and called_function(source, node) is None]
     own = source.bound_in(function).keys()
-    inner = [
+    return [
         call
         for call in calls
         if (name := _RUN.sub("", dotted_name(call.func))) in given
         or is_own(call.func)
         or (name.isidentifier() and name not in own and name not in source.aliases and not hasattr(builtins, name))
     ]
-    return not _Flow(function, inner, source=source).keeps_nothing(source, _MAX_KEEPERS)
 
 
 @functools.lru_cache(maxsize=256)
@@ -160,6 +164,7 @@ class _Flow:
         self.source = source
         self.calls = calls
         self.freed: dict[tuple[str, int, frozenset[str]], bool] = {}
+        self.run_without: dict[int, bool] = {}
         self.runs = {id(run) for run in runs}
         self.models = {dotted_name(run.func) for run in runs} - {""}
         self.names: set[str] = set(names)
@@ -214,7 +219,7 @@ class _Flow:
                 return self.carries(node.value)
             case ast.Call():
                 if id(node) in self.runs:
-                    return True
+                    return not self._is_run_without(node)
                 if isinstance(node.func, (ast.Name, ast.Attribute)) and _FREE.match(last_name(node.func)):
                     return False
                 if _TO_NUMPY.fullmatch(dotted_name(node.func)):
@@ -225,6 +230,23 @@ class _Flow:
                     return False
                 return not self._is_made_without(node)
         return any(self.carries(child) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr))
+
+    def _is_run_without(self, run: ast.Call) -> bool:
+        """Whether a run is the call of a function of this file that returns something without the graph of the model it runs."""
+        function = called_function(self.source, run) if self.source is not None and self.calls else None
+        if self.source is None or function is None or function.decorator_list:
+            return False
+        if id(run) not in self.run_without:
+            self.run_without[id(run)] = False  # while it is looked at, for one that calls itself
+            self.run_without[id(run)] = self._returns_without(self.source, function)
+        return self.run_without[id(run)]
+
+    def _returns_without(self, source: Source, function: Function) -> bool:
+        runs = _runs_in(source, function)
+        flow = _Flow(function, runs, source, calls=self.calls - 1, in_order=self.in_order)
+        returned = [node.value for node in walk(function) if isinstance(node, ast.Return) and node.value is not None]
+        is_plain = not any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in walk(function))
+        return bool(runs and returned) and is_plain and not any(flow.carries(value) for value in returned)
 
     def _is_made_without(self, call: ast.Call) -> bool:
         """Whether a function of the project makes something without a graph of what it is given, as a score in numbers."""

@@ -8,10 +8,11 @@ import re
 from perfaudit.expressions import regex
 from perfaudit.static.checks.eval_without_no_grad.eval_mode import is_train_false
 from perfaudit.static.checks.eval_without_no_grad.evaluations import names_given
-from perfaudit.static.checks.eval_without_no_grad.wanted_gradients import gets
+from perfaudit.static.checks.eval_without_no_grad.wanted_gradients import GRADIENT, gets
 from perfaudit.static.source import Loop, Source
 from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.called_functions import called_function
+from perfaudit.static.understanding.elsewhere import called_elsewhere
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.opaque import is_opaque, made_of, reports
 
@@ -54,9 +55,21 @@ def unseen_call(
             is_model = is_model or (call in runs and last_name(call.func) in ways)
             if is_model or _is_method_of(call, run_here) or is_train_false(call):
                 continue
-            if is_opaque(source, call) or (_root(call.func) & holders and not reports(call)):
+            is_held = bool(_root(call.func) & holders) and not reports(call)
+            if is_held or (is_opaque(source, call) and not _is_plain_elsewhere(source, call)):
                 return call
     return None
+
+
+def _is_plain_elsewhere(source: Source, call: ast.Call) -> bool:
+    """Whether a call runs a function of another file that is in sight, and runs nothing that is not: `to_torch(array)`."""
+    there = called_elsewhere(source, call)
+    if there is None or there.source is source:
+        return False
+    nodes = list(walk(there.function))
+    if any(GRADIENT.search(last_name(node)) for node in nodes if isinstance(node, (ast.Name, ast.Attribute))):
+        return False
+    return not any(is_opaque(there.source, inner) for inner in nodes if isinstance(inner, ast.Call))
 
 
 def _wraps_a_model(source: Source, made: ast.expr) -> bool:
