@@ -16,11 +16,14 @@ def called_function(source: Source, call: ast.Call) -> Function | None:
     """The function of this file that a call runs.
 
     A function by its name; a method by `self.name`, also of a base class in this file, or on a name bound once to an
-    object of a class of this file; the closure of `optimizer.step(closure)`.
+    object of a class of this file; the closure of `optimizer.step(closure)`, and the one that a function of this file made
+    (`step = make_step(model)`, then `step(x)`).
     """
     func = call.func
     if isinstance(func, ast.Name):
         candidates = source.lookup(func)
+        if len(candidates) == 1 and isinstance(candidates[0], ast.Name):
+            candidates = _closure_made(source, func)
     elif not isinstance(func, ast.Attribute):
         return None
     elif func.attr == "step" and len(call.args) == 1 and isinstance(call.args[0], ast.Name) and updates_weights(call):
@@ -31,6 +34,18 @@ def called_function(source: Source, call: ast.Call) -> Function | None:
         return None
     only = candidates[0] if len(candidates) == 1 else None  # a name may have thousands
     return only if isinstance(only, FUNCTIONS) else None
+
+
+def _closure_made(source: Source, name: ast.Name) -> list[ast.AST]:
+    """The function inside a function of this file that the one call which binds a name returns."""
+    made = assigned_once(source, name)
+    makers = source.lookup(made.func) if isinstance(made, ast.Call) and isinstance(made.func, ast.Name) else []
+    maker = makers[0] if len(makers) == 1 else None
+    if not isinstance(maker, FUNCTIONS) or maker.decorator_list or not isinstance(maker.body[-1], ast.Return):
+        return []
+    returned = [n for n in source.nodes(ast.Return) if source.enclosing(n, *FUNCTIONS, ast.Lambda) is maker]
+    inner = returned[0].value if len(returned) == 1 else None
+    return source.bound_in(maker).get(inner.id, []) if isinstance(inner, ast.Name) else []
 
 
 def callers(source: Source, function: Function) -> tuple[ast.Call, ...]:

@@ -7,10 +7,10 @@ import functools
 from collections.abc import Callable
 
 from perfaudit.expressions import regex
-from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
+from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Loop, Source
 from perfaudit.static.source.syntax import lies_in, walk
 from perfaudit.static.understanding.backward import updates_weights
-from perfaudit.static.understanding.called_functions import called_function
+from perfaudit.static.understanding.called_functions import called_function, calls_of_functions
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.rarely import is_rare_part, skip_before
 from perfaudit.static.understanding.values import assigned_value
@@ -133,9 +133,22 @@ def _may_leave(source: Source, statement: ast.stmt, outcome: Callable[[ast.expr]
 
 def _holds_updates(source: Source, block: list[ast.stmt], behind: ast.stmt | None, within: ast.AST) -> bool:
     """Whether a block, or what comes behind one of its statements, holds all updates of the weights in a loop or function."""
-    updates = [call for call in source.calls(".step") if updates_weights(call) and lies_in(call, within)]
+    updates = [call for call in _updates(source) if lies_in(call, within)]
     held = block if behind is None else [statement for statement in block if statement.lineno > behind.lineno]
     return bool(updates) and all(any(lies_in(call, statement) for statement in held) for call in updates)
+
+
+@functools.lru_cache(maxsize=4)  # asked for each condition on the way to each node of a loop
+def _updates(source: Source) -> tuple[ast.Call, ...]:
+    """The calls that update weights, by themselves or in a function of this file, which runs one in no loop."""
+    steps = [call for call in source.calls(".step") if updates_weights(call)]
+    inside = {
+        id(function)
+        for step in steps
+        if isinstance(function := source.enclosing(step, *FUNCTIONS), FUNCTIONS)
+        and source.enclosing(step, *LOOPS, within=function) is None
+    }
+    return (*steps, *(call for call, function in calls_of_functions(source) if id(function) in inside))
 
 
 def _is_met(source: Source, test: ast.expr, within: Loop | Function, in_body: bool) -> bool:

@@ -15,11 +15,11 @@ from perfaudit.static.understanding.elsewhere import built_by
 from perfaudit.static.understanding.epochs import counts_epochs
 from perfaudit.static.understanding.evaluation import EVALUATION_NAME
 from perfaudit.static.understanding.handed_in import fits, parameters_of
+from perfaudit.static.understanding.learning_periods import is_in_learning_period
 from perfaudit.static.understanding.members import is_own, own_values, stores_of
 from perfaudit.static.understanding.names import dotted_name, last_name
-from perfaudit.static.understanding.rarely import is_rare_part, rare_when, runs_rarely, skip_before
+from perfaudit.static.understanding.rarely import runs_rarely
 from perfaudit.static.understanding.step_loops import is_over_written_values
-from perfaudit.static.understanding.values import constant
 
 _ENDS = regex(r"(?<!steps_)done|terminal|terminated|truncated|finished|episode")  # what tells that a game is over
 _COMMON = {
@@ -42,10 +42,6 @@ _LEARNS_NOTHING = regex(
     r"log|writer|sched|scaler|ema|timer|hist|queue|table|progress|env|world|criterion|noise|count|monitor|vis"
 )
 _READY = regex(r"(^|_)(update|ready|learn|train|optimi[sz]e|sample)(_|$)")  # `is_update()`, `can_learn`
-_FEW_TURNS = 16  # of a game, behind which an agent learns
-_PERIOD = regex(
-    r"^(train|learn|update|optimi[sz]e)(ing)?_(period|every|freq|frequency|interval|steps)$|^steps_per_(update|learn)"
-)
 _ORDERS = (ast.Gt, ast.GtE, ast.Lt, ast.LtE)
 _OUTWARDS = 3  # functions gone outwards from a call to the loop around it
 
@@ -146,48 +142,12 @@ def _is_each_turn(there: Source, call: ast.Call, loop: Loop) -> bool:
     """Whether a loop makes the call on each turn, and nothing longer beside it: no loop of its own, as one over an episode."""
     if counts_epochs(loop):
         return False
-    if runs_rarely(there, call, loop) and not _is_in_period_of_learning(there, call, loop):
+    if runs_rarely(there, call, loop) and not is_in_learning_period(there, call, loop):
         return False
     if _is_at_end(there, call, loop):
         return False
     inside = (node for part in loop.body for node in ast.walk(part) if isinstance(node, LOOPS))
     return all(is_over_written_values(node) or runs_rarely(there, node, loop) for node in inside)
-
-
-def _is_in_period_of_learning(there: Source, call: ast.AST, within: ast.AST) -> bool:
-    """Whether only a count makes a call rare, of few turns or of a period of learning: `step % learn_every == 0`."""
-    child: ast.AST = call
-    for ancestor in there.ancestors(call):
-        is_rare = is_rare_part(ancestor, child)
-        skip = skip_before(there, child) if isinstance(child, ast.stmt) else None
-        if is_rare and not _is_period(there, ancestor.test if isinstance(ancestor, ast.If) else None):
-            return False
-        if skip is not None and not _is_period(there, skip.test):
-            return False
-        if ancestor is within:
-            return True
-        child = ancestor
-    return False
-
-
-def _is_period(there: Source, test: ast.expr | None) -> bool:
-    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
-        rare = [part for part in test.values if rare_when(part) is not None]
-        return bool(rare) and all(_is_period(there, part) for part in rare)
-    compared = test.left if isinstance(test, ast.Compare) else None
-    if not isinstance(compared, ast.BinOp) or not isinstance(compared.op, ast.Mod):
-        return False
-    return _is_short(there, compared.right)
-
-
-def _is_short(there: Source, period: ast.expr) -> bool:
-    """Whether a period is of few turns, or one of learning by its name, as far as its length is not known."""
-    length = constant(there, period)
-    if isinstance(length, int):
-        return length <= _FEW_TURNS
-    key = period.slice if isinstance(period, ast.Subscript) else None
-    name = str(key.value) if isinstance(key, ast.Constant) else last_name(period)
-    return _PERIOD.search(name.lower()) is not None
 
 
 def _is_at_end(there: Source, call: ast.Call, loop: ast.AST) -> bool:
@@ -216,7 +176,7 @@ def runs_where_it_may_learn(source: Source, node: ast.AST, function: Function) -
 
     Behind another condition, `if done:`, it may learn once in an episode.
     """
-    if runs_rarely(source, node, function) and not _is_in_period_of_learning(source, node, function):
+    if runs_rarely(source, node, function) and not is_in_learning_period(source, node, function):
         return False
     return all(_asks_for_size(source, test) for test in _conditions(source, node, function))
 
@@ -306,7 +266,8 @@ def _is_imported(
     dotted = there.qualified_name(node)
     if dotted is None:
         bound = there.lookup(node) if isinstance(node, ast.Name) else []
-        return False if any(isinstance(each, (*FUNCTIONS, ast.ClassDef)) for each in bound) else None
+        own = (*FUNCTIONS, ast.ClassDef, ast.Name) if isinstance(defined, FUNCTIONS) else (*FUNCTIONS, ast.ClassDef)
+        return False if any(isinstance(each, own) for each in bound) else None
     if dotted.rpartition(".")[2] != defined.name or not (
         dotted.startswith(".") or neighbours.is_own_module(dotted, there)
     ):
