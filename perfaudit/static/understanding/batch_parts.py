@@ -15,6 +15,7 @@ from perfaudit.static.understanding.loaders import (
     Calls,
     argument_for,
     given_to,
+    is_handed_in,
     known_calls,
     loaders,
     passes,
@@ -174,12 +175,21 @@ def _element(source: Source, target: ast.expr, over: ast.expr, name: str, depth:
 
 def _next_batch(source: Source, call: ast.Call) -> Part | None:
     """`next(batches)` where `batches` is always `iter(loader)`."""
-    if not (isinstance(call.func, ast.Name) and call.func.id == "next" and len(call.args) == 1):
+    taken_from = iterator_asked(call)
+    if taken_from is None:
         return None
-    calls = _what_is_iterated(source, call.args[0])
+    calls = _what_is_iterated(source, taken_from)
     if calls is None and any(call is taken for taken in unseen_takes(source)):
         return Part((), source.statement(call), ())
     return Part(calls, source.statement(call), ()) if calls else None
+
+
+def iterator_asked(call: ast.Call) -> ast.expr | None:
+    """`it` of `next(it)`, `it.__next__()` and `it.next()`."""
+    if isinstance(call.func, ast.Name):
+        return call.args[0] if call.func.id == "next" and len(call.args) == 1 else None
+    is_method = isinstance(call.func, ast.Attribute) and call.func.attr in ("__next__", "next") and not call.args
+    return call.func.value if is_method and isinstance(call.func, ast.Attribute) else None
 
 
 def _what_is_iterated(source: Source, iterator: ast.expr | None, depth: int = 3) -> Calls | None:
@@ -189,16 +199,19 @@ def _what_is_iterated(source: Source, iterator: ast.expr | None, depth: int = 3)
     """
     if isinstance(iterator, ast.Call):
         name = iterator.func.id if isinstance(iterator.func, ast.Name) else ""
-        if name == "iter" and iterator.args:
+        if name in ("iter", "enumerate") and iterator.args:  # of the pairs that come of it, the number is no tensor
             return _loaders_passed_on(source, iterator.args[0], depth)
         if name == "zip" and iterator.args and depth:
             return known_calls([_loaders_passed_on(source, part, depth) for part in iterator.args])
         return _loaders_passed_on(source, iterator, depth) if iterable_behind(source, iterator) is not None else None
+    values: list[ast.expr | None] = []
+    if isinstance(iterator, ast.Attribute) and is_own(iterator) and depth:
+        values += own_values(source, iterator, iterator.attr)
+        return known_calls([_what_is_iterated(source, value, depth - 1) for value in values])
     if not isinstance(iterator, ast.Name) or not depth:
         return None
-    values: list[ast.expr | None] = []
     for binding in source.lookup(iterator):
-        given = given_to(source, binding) if isinstance(binding, ast.arg) else [assigned_value(source, binding)]
+        given = given_to(source, binding) if isinstance(binding, ast.arg) else [_value_bound(source, binding)]
         values += [None] if given is None else given
     return known_calls([_what_is_iterated(source, value, depth - 1) for value in values])
 
@@ -214,17 +227,44 @@ def _loaders_passed_on(source: Source, node: ast.expr, depth: int) -> Calls | No
 
 @functools.lru_cache(maxsize=4)
 def unseen_takes(source: Source) -> tuple[ast.Call, ...]:
-    """The `next(self.batches)` of training loops, of an attribute that a function of another file gives: it shows no loader."""
+    """The `next(batches)` of training loops, of an attribute that a function of another file gives, or of an iterator over a
+    parameter: it shows no loader.
+    """
     inside = {id(node) for step in step_loops(source) for node in walk(step.loop)}
+    asked = ((call, iterator_asked(call)) for call in source.nodes(ast.Call) if id(call) in inside)
     return tuple(
         call
-        for call in source.nodes(ast.Call)
-        if isinstance(call.func, ast.Name)
-        and call.func.id == "next"
-        and id(call) in inside
-        and len(call.args) == 1
-        and is_own(call.args[0])
-        and _is_made_elsewhere(source, call.args[0])
+        for call, taken_from in asked
+        if taken_from is not None
+        and ((is_own(taken_from) and _is_made_elsewhere(source, taken_from)) or _goes_through_given(source, taken_from))
+    )
+
+
+def _value_bound(source: Source, binding: ast.AST) -> ast.expr | None:
+    """What an assignment gives a name, also one of several: `first, second = iter(a), iter(b)`."""
+    targets = source.parent(binding)
+    statement = source.parent(targets) if isinstance(targets, ast.Tuple) else None
+    if not isinstance(statement, ast.Assign) or not isinstance(targets, ast.Tuple):
+        return assigned_value(source, binding)
+    values = statement.value.elts if isinstance(statement.value, ast.Tuple) else []
+    if len(values) != len(targets.elts) or any(isinstance(e, ast.Starred) for e in (*targets.elts, *values)):
+        return None
+    return values[next(n for n, element in enumerate(targets.elts) if element is binding)]
+
+
+def _goes_through_given(source: Source, iterator: ast.expr) -> bool:
+    """Whether a name is always `iter(loader)` or `enumerate(loader)` of a parameter."""
+    values = [_value_bound(source, b) for b in source.lookup(iterator)] if isinstance(iterator, ast.Name) else []
+    over = [
+        value.args[0]
+        for value in values
+        if isinstance(value, ast.Call)
+        and isinstance(value.func, ast.Name)
+        and value.func.id in ("iter", "enumerate")
+        and value.args
+    ]
+    return 0 < len(over) == len(values) and all(
+        isinstance(node, ast.Name) and is_handed_in(source, node) and loaders(source, node) is None for node in over
     )
 
 

@@ -101,7 +101,7 @@ def unseen_passes(source: Source) -> tuple[Pass, ...]:
     And the other loops of a function that trains, which evaluate as a rule, or go round the steps: some make several of each
     batch.
     """
-    return _unseen(source, _is_handed_in)
+    return _unseen(source, is_handed_in)
 
 
 @functools.lru_cache(maxsize=4)
@@ -161,7 +161,8 @@ def _passed_on(source: Source, call: ast.Call) -> ast.expr | None:
     return iterable_behind(source, call)
 
 
-def _is_handed_in(source: Source, node: ast.expr) -> bool:
+def is_handed_in(source: Source, node: ast.expr) -> bool:
+    """Whether an expression is a parameter, or an attribute of `self`: something that a file is given."""
     if isinstance(node, ast.Attribute):
         return dotted_name(node.value) == "self"
     bindings = source.lookup(node) if isinstance(node, ast.Name) else []
@@ -182,8 +183,8 @@ def _comes_from_elsewhere(source: Source, node: ast.expr, depth: int = 4) -> boo
     """Whether all that binds a name is handed in, or made by a function of another file of the project."""
     if isinstance(node, ast.Subscript) and depth:
         return _comes_from_elsewhere(source, node.value, depth - 1)
-    if _is_handed_in(source, node) or not depth or not isinstance(node, ast.Name):
-        return _is_handed_in(source, node)
+    if is_handed_in(source, node) or not depth or not isinstance(node, ast.Name):
+        return is_handed_in(source, node)
     bindings = [binding for binding in source.lookup(node) if isinstance(binding, ast.Name)]
     return bool(bindings) and all(_is_bound_elsewhere(source, binding, depth - 1) for binding in bindings)
 

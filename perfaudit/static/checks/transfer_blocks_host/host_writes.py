@@ -7,11 +7,23 @@ from collections.abc import Callable
 from math import inf
 
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
-from perfaudit.static.understanding.batch_parts import VARIABLE, Part, reaching, viewed_tensor, without_variable
+from perfaudit.static.understanding.batch_parts import (
+    VARIABLE,
+    Part,
+    iterator_asked,
+    reaching,
+    viewed_tensor,
+    without_variable,
+)
+from perfaudit.static.understanding.called_functions import called_function
+from perfaudit.static.understanding.loaders import argument_for
 from perfaudit.static.understanding.values import assigned_value
 
 _FORM = {"shape", "dtype", "device", "ndim", "is_cuda", "layout"}
-_READS = {"size", "dim", "ndimension", "numel", "nelement", "item", "tolist", "keys", "is_pinned", "stride"}
+_READS = {
+    *("size", "dim", "ndimension", "numel", "nelement", "item", "tolist", "keys", "is_pinned", "stride"),
+    *("clone", "sum", "mean", "max", "min", "argmax", "argmin", "any", "all"),  # hand out memory of their own
+}
 _COUNTS = {"print", "isinstance", "len", "str", "repr", "type", "id", "format", "int", "float", "hasattr"}
 _KEEP_MEMORY = {  # return the same memory, or may
     *("view", "view_as", "reshape", "squeeze", "unsqueeze", "flatten", "permute", "transpose", "t", "detach", "expand"),
@@ -47,8 +59,10 @@ def host_may_write(source: Source, copy: ast.Call, part: Part, moves: Moves) -> 
             if source.span(use).start > along.get(name, inf):
                 continue
             aliases = _aliases(source, use, moves)
-            if aliases is None and source.span(use).start >= behind:
+            if aliases is None and source.span(use).start >= behind and not _only_reads(source, use, moves):
                 return True
+            if aliases and not aliases.isdisjoint(own) and _is_taken_apart(source, use):
+                aliases &= set(own)  # the other elements are other tensors
             for alias in (aliases or set()) - seen - moved:
                 seen.add(alias)
                 pending.append((alias, 0.0))
@@ -116,11 +130,17 @@ def _is_on_device(source: Source, use: ast.Name, moves: Moves) -> bool:
 
 
 def _is_of_another_batch(source: Source, use: ast.Name, part: Part) -> bool:
-    """Whether the name surely has its value from elsewhere than the loop over the batches."""
-    if not isinstance(part.taken, (ast.For, ast.AsyncFor)):
-        return False
+    """Whether the name surely has its value from elsewhere than the loop over the batches, or from another `next(batches)`."""
     bindings = reaching(source, use)
+    if not isinstance(part.taken, (ast.For, ast.AsyncFor)):
+        return bool(bindings) and all(_is_other_take(source, binding, part) for binding in bindings)
     return bool(bindings) and not any(a is part.taken for binding in bindings for a in source.ancestors(binding))
+
+
+def _is_other_take(source: Source, binding: ast.Name, part: Part) -> bool:
+    statement = source.statement(binding)
+    value = statement.value if isinstance(statement, ast.Assign) and statement is not part.taken else None
+    return isinstance(value, ast.Call) and iterator_asked(value) is not None
 
 
 def _is_move(source: Source, binding: ast.Name, moves: Moves) -> bool:
@@ -216,6 +236,28 @@ def _aliases(source: Source, use: ast.Name, moves: Moves) -> set[str] | None:
                 return set()
             case _:
                 return None
+
+
+def _only_reads(source: Source, use: ast.Name, moves: Moves) -> bool:
+    """Whether a name is handed to a function of this file that does nothing but read it, as one that draws it."""
+    call = source.parent(use)
+    call = source.parent(call) if isinstance(call, ast.keyword) else call
+    function = called_function(source, call) if isinstance(call, ast.Call) and call.func is not use else None
+    if function is None or not isinstance(call, ast.Call):
+        return False
+    parameters = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+    taken = [parameter for parameter in parameters if argument_for(source, call, function, parameter) is use]
+    return len(taken) == 1 and all(
+        _aliases(source, read, moves) == set() for read in source.uses_of(taken[0], taken[0].arg)
+    )
+
+
+def _is_taken_apart(source: Source, use: ast.Name) -> bool:
+    """Whether a name is all that an assignment takes apart: `images, labels = batch`."""
+    parent = source.parent(use)
+    return isinstance(parent, ast.Assign) and all(
+        isinstance(target, (ast.Tuple, ast.List)) for target in parent.targets
+    )
 
 
 def _plain(target: ast.expr) -> list[ast.expr]:
