@@ -111,3 +111,37 @@ KEPT = """
 )
 def test_an_iterator_that_an_object_keeps(tmp_path: Path, kept: str, is_told: bool) -> None:
     assert told(tmp_path, {"kept.py": kept}, "kept.py") == (["x = next(self.batches).cuda()"] if is_told else [])
+
+
+COLLATED = """
+    import torch
+    from torch.utils.data import DataLoader
+
+    def join(batch):
+        images, boxes = [], []
+        for image, box in batch:
+            images.append(image)
+            boxes.append(torch.FloatTensor(box))
+        return torch.stack(images, 0), boxes
+
+    for images, boxes in DataLoader(streets, 4, collate_fn=join, pin_memory=True):
+        images = images.cuda() if on_gpu else show(images)
+        boxes = [box.cuda() for box in boxes] if on_gpu else [box for box in boxes]
+        loss = criterion(model(images), boxes)
+        loss.backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "copies"),
+    [
+        (COLLATED, "`images.cuda()` and 1 more:"),
+        (COLLATED.replace("torch.FloatTensor(box)", "Boxes(box)"), "`images.cuda()`:"),  # may have a `cuda` of its own
+        (COLLATED.replace("boxes.append(", "boxes.extend("), "`images.cuda()`:"),
+        (COLLATED.replace("images.cuda() if on_gpu else show(images)", "show(images).cuda()"), "`box.cuda()`:"),
+    ],
+)
+def test_a_list_of_tensors_and_a_copy_under_a_condition(text: str, copies: str) -> None:
+    (found,) = run_checks(Source("a.py", textwrap.dedent(text)), all_rules(), frozenset(["PA104"]))
+    assert found.message.startswith(copies)

@@ -23,6 +23,7 @@ from perfaudit.static.understanding.loaders import (
     perhaps_passes,
 )
 from perfaudit.static.understanding.members import is_own, own_values
+from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.step_loops import step_loops
 from perfaudit.static.understanding.values import assigned_value
 
@@ -364,3 +365,22 @@ def is_made_on_host(source: Source, node: ast.expr, depth: int = 6) -> bool:
         return False
     values = [assigned_value(source, binding) for binding in reaching(source, node)]
     return bool(values) and all(value is not None and is_made_on_host(source, value, depth - 1) for value in values)
+
+
+def holds_tensors(source: Source, node: ast.expr) -> bool:
+    """Whether an expression is a list of nothing but tensors made in host memory: an empty one, filled by `append`, or its like.
+
+    A loader that pins goes through lists.
+    """
+    if isinstance(node, ast.ListComp):
+        return is_made_on_host(source, node.elt)
+    bindings = source.lookup(node) if isinstance(node, ast.Name) else []
+    value = _value_bound(source, bindings[0]) if len(bindings) == 1 else None
+    if isinstance(value, ast.ListComp):
+        return is_made_on_host(source, value.elt)
+    if not isinstance(value, ast.List) or value.elts or not isinstance(node, ast.Name):
+        return False
+    methods = [source.parent(use) for use in source.uses_of(bindings[0], node.id) if use is not node]
+    calls = [source.parent(method) for method in methods if isinstance(method, ast.Attribute)]
+    put = [call for call in calls if isinstance(call, ast.Call) and last_name(call.func) == "append" and call.args]
+    return 0 < len(put) == len(methods) and all(is_made_on_host(source, call.args[0]) for call in put)

@@ -14,7 +14,10 @@ EVALUATION_NAME = regex(
 
 
 def only_evaluates(source: Source) -> bool:
-    """Whether the file puts a model into eval mode, or runs without gradients, and trains nothing: a test, a demonstration."""
-    if backward_calls(source):
+    """Whether the file puts a model into eval mode, or runs without gradients, and trains nothing: a test, a demonstration.
+
+    One that puts a model back into train mode hands it to what trains it in another file.
+    """
+    if backward_calls(source) or any(not (call.args or call.keywords) for call in source.calls(".train")):
         return False
     return bool(source.calls(".eval")) or any(source.calls(name) for name in NO_GRAD)

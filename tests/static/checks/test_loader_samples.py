@@ -218,3 +218,55 @@ def test_a_stream_of_another_file_is_not_patched(tmp_path: Path) -> None:
     (finding,) = run_checks(Source("train.py", loader, neighbours), all_rules(), frozenset(["PA101"]))
     assert finding.fix is not None and not finding.fix.edits
     assert "may depend on how many there are: `Shards` or a part of it shares its samples out" in finding.fix.title
+
+
+SESSIONS = """class Sessions(Dataset):
+    def __init__(self, sessions):
+        self.sessions = sessions
+
+    def __getitem__(self, index):
+        return self.sessions[index]
+
+    def __len__(self):
+        return len(self.sessions)
+
+def join(batch):
+    places = []
+    for session in batch:
+        nodes = np.sort(session)
+        places.append([np.where(nodes == item)[0][0] for item in session])
+    return torch.tensor(places)
+
+for x in DataLoader(Sessions(sessions), batch_size=256, collate_fn=join):
+    train(model, x.cuda())
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "is_hint"),
+    [
+        (SESSIONS, False),
+        (SESSIONS.replace("np.where(nodes == item)[0][0]", "item + 1"), True),
+        (SESSIONS.replace("[np.where(nodes == item)[0][0] for item in session]", "np.where(nodes > 3)[0]"), True),
+    ],
+)
+def test_a_collate_function_that_searches_each_sample_does_work(text: str, is_hint: bool) -> None:
+    (found,) = run_checks(Source("a.py", HEAD + text), all_rules(), frozenset(["PA101"]))
+    assert (found.severity == "hint") is is_hint
+
+
+SCRIPT = """for epoch in range(9):
+    for x in DataLoader(ImageFolder("a", transforms.ToTensor()), batch_size=16):
+        gan.train()
+        gan.learn(x.cuda())
+    gan.eval()
+    show(gan)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "is_hint"), [(SCRIPT, False), (SCRIPT.replace("gan.train()", "gan.train(False)"), True)]
+)
+def test_a_script_that_puts_what_it_evaluates_back_into_train_mode_trains(text: str, is_hint: bool) -> None:
+    (found,) = run_checks(Source("a.py", HEAD + text), all_rules(), frozenset(["PA101"]))
+    assert (found.severity == "hint") is is_hint

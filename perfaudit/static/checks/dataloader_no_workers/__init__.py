@@ -32,6 +32,7 @@ from perfaudit.static.checks.dataloader_no_workers.sample_work import (
     has_one_sample,
     is_part_of_dataset,
     only_arranges,
+    searches_in_loops,
 )
 from perfaudit.static.checks.dataloader_no_workers.samples import (
     Found,
@@ -140,7 +141,7 @@ def _serves_one_evaluation(source: Source, call: ast.Call) -> bool:
 def _only_joins(source: Source, collate: Argument) -> bool:
     """Whether a collate function of the project reads, decodes and tokenises nothing: it joins what lies in memory."""
     found = function_named(source, collate) if isinstance(collate, (ast.Name, ast.Attribute)) else None
-    return found is not None and not _WORKS.search(found[0].text_of(found[1]))
+    return found is not None and not (_WORKS.search(found[0].text_of(found[1])) or searches_in_loops(*found))
 
 
 def _with_pinning(source: Source, call: ast.Call, message: str, fix: Proposal | None) -> Joined:

@@ -31,6 +31,7 @@ _WORKS = regex(
 )
 _OF_TENSORS = regex(r"torch|[Tt]ensor|transform|default_collate|\bdgl\b|\bjax\b")
 _FLIPPED_TENSOR = regex(r"\.flip\(\s*[\[(]?-?\d")  # a view that is copied, in microseconds
+_SEARCHES = {f"numpy.{name}" for name in ("where", "argwhere", "nonzero", "unique", "searchsorted", "argsort")}
 _KNOWN = {"torch", "numpy", *sys.stdlib_module_names}
 _BASES_WITHOUT_SAMPLES = ("torch.utils.data.Dataset", "torch.utils.data.dataset.Dataset")
 
@@ -69,7 +70,10 @@ def _only_arranges(source: Source, call: ast.Call, dataset: Argument) -> bool:
     collate = _collate(source, call)
     if any(_draws_in_loops(function) for _, function in made if collate is None or function is not collate[1]):
         return False
-    if any(_draws_for_each_part(source, inside, function) for inside, function in made):
+    if any(
+        _draws_for_each_part(source, inside, function) or searches_in_loops(inside, function)
+        for inside, function in made
+    ):
         return False
     return not any(
         _WORKS.search(_FLIPPED_TENSOR.sub("", _code(inside, part)))
@@ -95,6 +99,18 @@ def _draws_in_loops(function: Function) -> bool:
         for statement in ast.walk(loop)
         if isinstance(statement, ast.Assign)
         for target in statement.targets
+    )
+
+
+def searches_in_loops(inside: Source, function: ast.AST) -> bool:
+    """Whether a loop in a loop asks numpy where something is: `np.where(nodes == item)[0][0]` for each item of each sample."""
+    return any(
+        isinstance(call, ast.Call) and inside.qualified_name(call.func) in _SEARCHES
+        for outer in ast.walk(function)
+        if isinstance(outer, ast.For)
+        for loop in ast.walk(outer)
+        if isinstance(loop, (ast.For, ast.ListComp)) and loop is not outer
+        for call in ast.walk(loop)
     )
 
 

@@ -36,8 +36,8 @@ def loss_accumulates_graph(source: Source, module: ast.Module) -> Iterator[Seen]
     if not source.imports_torch:
         return
     for step in step_loops(source):
-        if _uses_graphs_again(source):
-            return
+        if _uses_graphs_again(step):
+            continue
         returned = _returned_losses(source, step)
         losses = backpropagated_names(source, step.loop) | returned
         yield from _handed_over(source, step, losses, returned)
@@ -165,10 +165,14 @@ def _message(source: Source, step: StepLoop, statement: ast.AST, target: ast.exp
     return f"{text}, so none of them is freed"
 
 
-def _uses_graphs_again(source: Source) -> bool:
-    """Whether a backward pass in this file keeps its graph for another one."""
+def _uses_graphs_again(step: StepLoop) -> bool:
+    """Whether a backward pass of a loop, or of what it calls, keeps its graph for another one."""
     keeps = ("retain_graph", "create_graph")
-    return any(k.arg in keeps for call in source.nodes(ast.Call) for k in call.keywords)
+    return any(
+        isinstance(node, ast.keyword) and node.arg in keeps
+        for part in (step.loop, *step.helpers)
+        for node in walk(part)
+    )
 
 
 def _returned_losses(source: Source, step: StepLoop) -> set[str]:

@@ -18,7 +18,8 @@ from perfaudit.static.understanding.step_loops import StepLoop
 GRAPH_FREE = regex(r"(item|tolist|detach|data|numpy|shape|device|dtype)$")  # attributes behind which no graph is
 READER = regex(
     r"(print|float|int|str|round|format|len|isinstance|isnan|isfinite|append|write|log|info|debug|warning|"
-    r"add_scalars?|set_postfix|set_description|update|all_reduce|reduce|log_metrics?|log_dict)$"
+    r"add_scalars?|set_postfix|set_description|update|all_reduce|reduce|"
+    r"log_(value|scalar|metric|stat|loss|info|dict|epoch|step|train|result)\w*)$"
 )
 PASSES_ON = regex(r"(min|max|exp|sqrt)$")  # what comes out has the graph of what goes in
 EMPTIES = {"clear", "pop", "popitem", "update", "setdefault", "zero_", "fill_", "copy_", "detach_"}  # frees graphs

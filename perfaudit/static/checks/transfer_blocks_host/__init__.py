@@ -19,6 +19,7 @@ from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
 from perfaudit.static.understanding.batch_parts import (
     Part,
     batch_part,
+    holds_tensors,
     is_made_on_host,
     unseen_takes,
     without_variable,
@@ -347,7 +348,10 @@ def _tensors_returned(source: Source, collate: ast.expr) -> list[bool]:
     tuples = [value.elts for value in returned if isinstance(value, ast.Tuple)]
     if not tuples or len(tuples) < len(returned) or len({len(elements) for elements in tuples}) > 1:
         return []
-    return [all(is_made_on_host(there, element) for element in elements) for elements in zip(*tuples, strict=True)]
+    return [
+        all(is_made_on_host(there, element) or holds_tensors(there, element) for element in elements)
+        for elements in zip(*tuples, strict=True)
+    ]
 
 
 def _is_one_of(source: Source, part: Part, tensors: list[bool]) -> bool:

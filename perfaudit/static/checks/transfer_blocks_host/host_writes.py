@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from math import inf
 
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
@@ -41,7 +41,8 @@ def host_may_write(source: Source, copy: ast.Call, part: Part, moves: Moves) -> 
     moved = _names_of_copies(source, copy)
     along = _moved_along(source, copy, moves)
     own = {name: _key_of(source, copy, name) for name in part.names}
-    first_use = 0.0 if _repeats(source, copy, part) else source.span(copy).end
+    repeats = _repeats(source, copy, part)
+    first_use = 0.0 if repeats else source.span(copy).end
     pending = [(name, inf if name in moved else first_use) for name in own]  # what is moved counts under other names
     seen = set(own)
     while pending:
@@ -52,7 +53,7 @@ def host_may_write(source: Source, copy: ast.Call, part: Part, moves: Moves) -> 
         for use in source.uses_of(bindings[0], name) if bindings else ():
             if _is_of_another_batch(source, use, part) or _is_on_device(source, use, moves):
                 continue
-            if _is_other_element(source, use, own.get(name)):
+            if _is_other_element(source, use, own.get(name)) or (not repeats and _is_instead(source, use, copy)):
                 continue
             if name in moved and source.span(use).start > source.span(copy).start:
                 continue
@@ -116,6 +117,33 @@ def _repeats(source: Source, copy: ast.Call, part: Part) -> bool:
     return source.enclosing(copy, *LOOPS, within=part.taken) is not None
 
 
+def _is_instead(source: Source, use: ast.AST, copy: ast.AST) -> bool:
+    """Whether a use stands in the other branch of a choice than the copy: `x.cuda() if cuda else show(x)`."""
+    around = {id(ancestor): _branch_taken(ancestor, child) for ancestor, child in _steps(source, copy)}
+    for ancestor, child in _steps(source, use):
+        if id(ancestor) in around:
+            return {around[id(ancestor)], _branch_taken(ancestor, child)} == {"body", "orelse"}
+    return False
+
+
+def _steps(source: Source, node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
+    """What stands around a node, from the inside, each with its child on the way."""
+    child = node
+    for ancestor in source.ancestors(node):
+        yield ancestor, child
+        child = ancestor
+
+
+def _branch_taken(choice: ast.AST, child: ast.AST) -> str:
+    """Which part of a choice a child is: its test, what it does where that holds, or else."""
+    if isinstance(choice, ast.IfExp):
+        return "body" if child is choice.body else "orelse" if child is choice.orelse else "test"
+    if isinstance(choice, ast.If):
+        is_in = {"body": choice.body, "orelse": choice.orelse}
+        return next((name for name, block in is_in.items() if any(part is child for part in block)), "test")
+    return ""
+
+
 def _bindings(source: Source, node: ast.AST, name: str) -> list[ast.AST]:
     for scope in source.ancestors(node):
         if isinstance(scope, (*FUNCTIONS, ast.Lambda, ast.Module)) and (bound := source.bound_in(scope).get(name)):
@@ -150,6 +178,12 @@ def _is_move(source: Source, binding: ast.Name, moves: Moves) -> bool:
     if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Tuple) and isinstance(parent, ast.Tuple):
         pairs = zip(parent.elts, statement.value.elts, strict=False)
         value = next((given for element, given in pairs if element is binding), None)
+    if isinstance(value, ast.IfExp):  # `x.cuda() if cuda else x`, where nothing is copied without cuda
+        return any(_moves_value(source, part, moves) for part in (value.body, value.orelse))
+    return _moves_value(source, value, moves)
+
+
+def _moves_value(source: Source, value: ast.expr | None, moves: Moves) -> bool:
     value = _each(value)
     while isinstance(value, ast.Call):
         if moves(value):
