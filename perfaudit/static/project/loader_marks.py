@@ -7,6 +7,7 @@ import re
 from perfaudit.expressions import regex
 
 ASKED_TO_PIN = "loaders that are told whether to pin"
+PINNED_BY_PARAMETER = "loaders pinned by a parameter"
 PINNING_ON, PINNING_OFF, SURELY_PAGEABLE = (
     "pinning on by a setting",
     "pinning off by a setting",
@@ -18,6 +19,7 @@ _PINS = regex(
     rb"pin_memory\s*=\s*\(?(?:True\b|torch\.cuda\.is_available\(\)|(?:self\.|args\.)?(?:use_|is_)?(?:cuda|gpu)\b"
     rb"|(?:self\.|args\.)?device(?:\.type)?\s*(?:!=\s*[\"']cpu|==\s*[\"']cuda)[\"'])"
 )
+_GIVEN_WHETHER = regex(rb"pin_memory\s*=\s*pin_memory\b")  # in `def make_loader(images, pin_memory=True):`
 _CLASS_OF_LOADERS = regex(rb"\bclass\s+\w*DataLoader\([^()\n]*\)")  # its header makes no loader
 _LEAVES_PAGEABLE = regex(rb"pin_memory\s*=\s*False\b")
 _PINS_BY_KEY = regex(rb"[\"']pin_memory[\"']\s*(?::|\]\s*=)\s*(\w+)")
@@ -69,6 +71,10 @@ def _marks_of_calls(data: bytes) -> set[str]:
     by_key = bool(values) and set(values) == {b"True"}
     pinned = [call for call in calls if (_PINS.search(call) if b"pin_memory" in call else by_key and b"**" in call)]
     marks = {"pinned loaders"} if pinned else set()
+    given = [call for call in calls if _GIVEN_WHETHER.search(call)] if b"pin_memory" in data else []
+    if given and set(_PIN_SETTING.findall(_LOADER_CALL.sub(b"", data))) == {b"True"}:
+        marks |= {"pinned loaders", PINNED_BY_PARAMETER}
+        pinned += given
     if len(pinned) < data.count(b"DataLoader("):
         marks.add("pageable loaders")
     if any(b"collate_fn" in call for call in calls):

@@ -9,11 +9,18 @@ from collections.abc import Iterator, Sequence
 from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.checks.transfer_blocks_host.copies_elsewhere import HandedOn, copies_elsewhere
+from perfaudit.static.checks.transfer_blocks_host.evaluations import evaluates, waits_anyway
 from perfaudit.static.checks.transfer_blocks_host.fed_batches import fed_batches
 from perfaudit.static.checks.transfer_blocks_host.host_writes import host_may_write
 from perfaudit.static.checks.transfer_blocks_host.loaders_elsewhere import loaders_elsewhere
 from perfaudit.static.checks.transfer_blocks_host.option_of_gpu import is_off_by_option_only
-from perfaudit.static.project.loader_marks import ASKED_TO_PIN, PINNING_OFF, PINNING_ON, SURELY_PAGEABLE
+from perfaudit.static.project.loader_marks import (
+    ASKED_TO_PIN,
+    PINNED_BY_PARAMETER,
+    PINNING_OFF,
+    PINNING_ON,
+    SURELY_PAGEABLE,
+)
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
 from perfaudit.static.understanding.batch_parts import (
@@ -26,12 +33,10 @@ from perfaudit.static.understanding.batch_parts import (
 )
 from perfaudit.static.understanding.devices import asks_for_gpu, device_text, names_accelerator, uses_cuda
 from perfaudit.static.understanding.elsewhere import method_meant
-from perfaudit.static.understanding.evaluation import EVALUATION_NAME, only_evaluates
+from perfaudit.static.understanding.evaluation import only_evaluates
 from perfaudit.static.understanding.how_often import runs_every_step
 from perfaudit.static.understanding.loaders import LOADER, passes, perhaps_passes, unseen_passes
 from perfaudit.static.understanding.names import last_name
-from perfaudit.static.understanding.no_grad import in_no_grad
-from perfaudit.static.understanding.step_loops import step_loops
 from perfaudit.static.understanding.values import (
     ABSENT,
     Argument,
@@ -46,8 +51,6 @@ from perfaudit.static.understanding.values import (
 BATCH_SIZE, COLLATE, PIN_MEMORY = 1, 6, 7  # positions in DataLoader.__init__ of every torch since 1.0
 # A cast on the GPU gives these values, too.
 SAME_EVERYWHERE = {"torch.float", "torch.float32", "torch.long", "torch.int64"}
-_JUDGES = regex(r"(^|_)(errors?|metrics?|accuracy)$")  # what gives numbers, as a rule
-_READS = ("item", "cpu", "numpy", "tolist")
 _PIN_SETTING = regex(r"pin_mem(ory)?")
 _MAC = regex(r"(?<![a-zA-Z])mps(?![a-zA-Z])")  # not of "ramps"
 STREAMS = ("torch.cuda.Stream", "torch.cuda.stream", "torch.cuda.default_stream", "torch.Stream")
@@ -130,9 +133,9 @@ def _seen_copies(source: Source, calls: list[ast.Call], part: Part, is_hint: boo
         hot=runs_every_step(source, first),
         hint=is_hint
         or _is_taken_once(source, first, part)
-        or _waits_anyway(source, part)
+        or waits_anyway(source, part)
         or _is_waited_for(source, calls[-1])
-        or (is_helper and isinstance(part.taken, ast.For) and _evaluates(source, part.taken)),
+        or (is_helper and isinstance(part.taken, ast.For) and evaluates(source, part.taken)),
     )
 
 
@@ -146,50 +149,6 @@ def _is_waited_for(source: Source, copy: ast.Call) -> bool:
         and source.qualified_name(item.value.func) == "torch.cuda.synchronize"
         for item in behind
     )
-
-
-def _waits_anyway(source: Source, part: Part) -> bool:
-    """Whether an evaluation reads each of its batches back: the host waits there, and the copy hides almost nothing."""
-    if not isinstance(part.taken, (ast.For, ast.AsyncFor)) or not _evaluates(source, part.taken):
-        return False
-    calls = [node for node in ast.walk(part.taken) if isinstance(node, ast.Call)]
-    return (
-        any(isinstance(call.func, ast.Attribute) and call.func.attr in _READS for call in calls)
-        or any(_JUDGES.search(last_name(call.func)) for call in calls)
-        or _takes_by_mask(source, part.taken)
-    )
-
-
-def _takes_by_mask(source: Source, loop: ast.For | ast.AsyncFor) -> bool:
-    """Whether a loop takes what a comparison holds for, `target[target != ignored]`: the host asks how much that is."""
-    inside = {id(node) for node in ast.walk(loop)}
-    for node in ast.walk(loop):
-        if not isinstance(node, ast.Subscript) or not isinstance(node.ctx, ast.Load):
-            continue
-        places = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        for place in places:
-            bindings = source.lookup(place) if isinstance(place, ast.Name) else []
-            values = [assigned_value(source, binding) for binding in bindings if id(binding) in inside]
-            if any(_is_mask(value) for value in (place, *values)):
-                return True
-    return False
-
-
-def _is_mask(value: ast.expr | None) -> bool:
-    """`x != y`, `(x > 0) & (x < 9)`"""
-    if isinstance(value, ast.BinOp) and isinstance(value.op, (ast.BitAnd, ast.BitOr)):
-        return _is_mask(value.left) and _is_mask(value.right)
-    return isinstance(value, ast.Compare) and not any(isinstance(op, (ast.In, ast.NotIn, ast.Is)) for op in value.ops)
-
-
-def _evaluates(source: Source, loop: ast.For | ast.AsyncFor) -> bool:
-    """Whether a loop runs without gradients, as it or its forward does, or in a function that evaluates by its name."""
-    function = source.enclosing(loop, *FUNCTIONS)
-    is_named = isinstance(function, FUNCTIONS) and bool(EVALUATION_NAME.search(function.name.lower()))
-    trains = any(step.loop is loop for step in step_loops(source))
-    forwards = (item for statement in loop.body if isinstance(statement, ast.With) for item in statement.body)
-    is_free = in_no_grad(source, loop) or any(in_no_grad(source, item) for item in forwards)
-    return not trains and (is_named or is_free)
 
 
 def _is_taken_once(source: Source, call: ast.Call, part: Part) -> bool:
@@ -216,6 +175,8 @@ def _is_pinned_where_made(source: Source, part: Part) -> bool:
 def _is_handed_pinned(source: Source, own: Sequence[ast.Call]) -> bool:
     """Whether a training loop runs over what other files hand in, and every loader of the program pins."""
     if not (unseen_passes(source) or unseen_takes(source)) or not all(_pins_tensors(source, call) for call in own):
+        return False
+    if _program_says(source, PINNED_BY_PARAMETER) and _program_says(source, PINNING_OFF):
         return False
     return _program_says(source, "pinned loaders") and not _program_says(source, "pageable loaders")
 

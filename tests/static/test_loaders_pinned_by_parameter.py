@@ -1,0 +1,51 @@
+"""PA104 where a function makes the loaders and pins unless it is told not to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from perfaudit.rules import all_rules
+from perfaudit.static.project import Project
+from perfaudit.static.registry import run_checks
+from perfaudit.static.source import Source
+
+ENGINE = """
+import torch
+
+def train(model, loader, optimizer):
+    for x, y in loader:
+        model(x.cuda(), y.cuda()).backward()
+        optimizer.step()
+"""
+DATA = """
+from torch.utils.data import DataLoader
+
+def loader_of(images, pin_memory=True):
+    return DataLoader(images, 32, num_workers=4, pin_memory=pin_memory)
+"""
+SCRIPT = """
+from data import loader_of
+from engine import train
+
+train(Net(), loader_of(images), optimizer)
+"""
+
+
+@pytest.mark.parametrize(
+    ("data", "script", "is_told"),
+    [
+        (DATA, SCRIPT, True),
+        (DATA.replace("pin_memory=True", "pin_memory=False"), SCRIPT, False),
+        (DATA.replace("pin_memory=True", "pin_memory"), SCRIPT, False),
+        (DATA, SCRIPT.replace("loader_of(images)", "loader_of(images, pin_memory=False)"), False),
+        (DATA + "\nothers = DataLoader(pairs, 32)\n", SCRIPT, False),
+    ],
+)
+def test_loaders_that_pin_unless_a_call_says_otherwise(tmp_path: Path, data: str, script: str, is_told: bool) -> None:
+    for name, text in {"engine.py": ENGINE, "data.py": data, "script.py": script}.items():
+        (tmp_path / name).write_text(text)
+    project = Project(sorted(tmp_path.glob("*.py")))
+    source = Source("engine.py", ENGINE, project.seen_from(tmp_path / "engine.py"))
+    assert bool(run_checks(source, all_rules(), frozenset(["PA104"]))) is is_told
