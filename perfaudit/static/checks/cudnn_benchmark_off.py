@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from perfaudit.expressions import regex
 from perfaudit.static import edit
+from perfaudit.static.checks.mixed_precision_missing.training_starts import starts_training
 from perfaudit.static.project.batch_shapes import (
     COLLATES,
     OF_LABELS,
@@ -32,7 +33,6 @@ from perfaudit.static.understanding.entry import (
     place_of_setting,
     setting,
     starts_processes,
-    starts_training,
     training_loops,
     whole_models,
 )

@@ -10,12 +10,10 @@ from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.project.frameworks import has_trainer, running_frameworks
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
-from perfaudit.static.source.syntax import lies_in
 from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.defaults import default
 from perfaudit.static.understanding.demonstrations import is_main_guard
 from perfaudit.static.understanding.devices import uses_cuda
-from perfaudit.static.understanding.elsewhere import class_of
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.step_loops import StepLoop, step_loops
 from perfaudit.static.understanding.updates import looks_for_gradients
@@ -52,15 +50,7 @@ _HARMLESS = {
     "PIL", "cv2", "imageio", "matplotlib", "numpy", "pandas", "scipy", "skimage", "sklearn", "tensorboard", "tensorboardX",
     "torch", "torchvision", "tqdm", "visdom", "wandb",
 }  # fmt: skip
-_STARTS = regex(r"^(main|run|fit|train\w*)$")  # what a script calls to begin: `trainer.fit(model, loader)`
-_TRAINS = regex(
-    r"^(fit|learn|optimi[sz]e_parameters|(run_|do_|start_)?train(_\w+|ing|ers?(_\w+)?)?|\w*train_?step"
-    r"|(?!(?:is|in|set|get|load|read|build|make|prepare|eval|evaluate|test|on|for|pre)_)[a-z]+_train)$"  # `simclr_train`
-)
-_RUNS = {"run", "start", "launch", "execute"}  # methods of an object that trains, among others
-_NO_TRAINING = regex(
-    r"test|eval|infer|demo|predict|sampl|generat|export|convert|visuali|plot|bench|profil|setup|preproc|prepar|extract|valid"
-)
+STARTS = regex(r"^(main|run|fit|train\w*)$")  # what a script calls to begin: `trainer.fit(model, loader)`
 _LOOKS = {  # calls in a main block that train nothing
     *(
         "print",
@@ -90,7 +80,7 @@ def script_loops(source: Source) -> tuple[StepLoop, ...]:
     The device may be named by a file alone that the script imports.
     """
     loops = training_loops(source)
-    if not loops or not is_script(source, loops) or _is_run_by_framework(source):
+    if not loops or not is_script(source, loops) or is_run_by_framework(source):
         return ()
     return loops if uses_cuda(source) or imported_files_say(source, "accelerator") else ()
 
@@ -113,7 +103,7 @@ def _tries_out(source: Source, loop: ast.AST) -> bool:
     return isinstance(turns, int) and turns <= FEW_TURNS and is_in_guard
 
 
-def _is_run_by_framework(source: Source) -> bool:
+def is_run_by_framework(source: Source) -> bool:
     """Whether the file imports what runs a training; transformers does so only as its Trainer, else it lends the model."""
     frameworks = running_frameworks(imported_names(source))
     return bool(frameworks - {"transformers"} or (frameworks and has_trainer(source.aliases.values(), source.text)))
@@ -125,103 +115,6 @@ def imported_files_say(source: Source, mark: str) -> bool:
 
 
 @functools.lru_cache(maxsize=4)  # several rules ask for the same file
-def starts_training(source: Source) -> ast.stmt | None:
-    """The first statement under the main guard of a script whose training loop is in a file that it imports.
-
-    Without a guard, the first statement of the file that calls something by the name of a training, or the first loop that
-    does. None for any other file: one that others import, that does not name training, or whose program uses no accelerator
-    or a framework.
-    """
-    start = _first_of_program(source)
-    if start is None or source.neighbours is None or step_loops(source) or source.neighbours.is_imported(_NO_TRAINING):
-        return None  # a test that takes the options of the training from here is no other way to start it
-    if _NO_TRAINING.search(source.path.rpartition("/")[2]) or not imported_files_say(source, "steps"):
-        return None
-    if not any(
-        _TRAINS.search(_name_called(call)) or _hands_on_training(source, call) or _runs_training(source, call)
-        for call in source.nodes(ast.Call)
-    ):
-        return None
-    if _is_run_by_framework(source) or imported_files_say(source, "framework"):
-        return None
-    return start if uses_cuda(source) or imported_files_say(source, "accelerator") else None
-
-
-def _hands_on_training(source: Source, call: ast.Call) -> bool:
-    """Whether a call is given an imported function by the name of a training: `launch(config, func=train)`."""
-    given = [*call.args, *(keyword.value for keyword in call.keywords)]
-    return any(isinstance(g, ast.Name) and g.id in source.aliases and _TRAINS.search(g.id) for g in given)
-
-
-def _runs_training(source: Source, call: ast.Call) -> bool:
-    """Whether a call runs an imported function that trains, whatever its name: `execution.run(mode)`, `learn_all(model)`."""
-    dotted = source.qualified_name(call.func)
-    found = source.neighbours.definition_of(dotted) if source.neighbours is not None and dotted else None
-    if found is not None:
-        return isinstance(found[1], FUNCTIONS) and _updates_weights(found[1])
-    if not isinstance(call.func, ast.Attribute) or call.func.attr not in _RUNS:
-        return False
-    owner = class_of(source, call.func.value)
-    return owner is not None and owner[0] is not source and _updates_weights(owner[1])
-
-
-def _updates_weights(definition: ast.AST) -> bool:
-    called = {last_name(node.func) for node in ast.walk(definition) if isinstance(node, ast.Call)}
-    return {"backward", "step"} <= called
-
-
-def _first_of_program(source: Source) -> ast.stmt | None:
-    guard = next((s for s in source.tree.body if isinstance(s, ast.If) and is_main_guard(s)), None)
-    if guard is not None:
-        return guard.body[0]
-    return next((s for s in source.tree.body if _trains(s) or _is_call_of_training(source, s)), None)
-
-
-def _is_call_of_training(source: Source, statement: ast.stmt) -> bool:
-    value = statement.value if isinstance(statement, (ast.Expr, ast.Assign)) else None
-    return isinstance(value, ast.Call) and _runs_training(source, value)
-
-
-def _trains(statement: ast.stmt) -> bool:
-    """Whether a statement calls something by the name of a training, or is a loop or a choice in which such are called."""
-    if isinstance(statement, ast.If):
-        return any(_TRAINS.search(_call_name(inner)) for inner in (*statement.body, *statement.orelse))
-    if not isinstance(statement, LOOPS):
-        return _TRAINS.search(_call_name(statement)) is not None
-    return any(isinstance(n, ast.Call) and _TRAINS.search(_name_called(n)) for n in ast.walk(statement))
-
-
-def shown_start(source: Source, start: ast.stmt) -> ast.stmt:
-    """The statement to point at where a training starts: what the main block calls last, not the options it reads first."""
-    guard = source.parent(start)
-    block = guard.body if isinstance(guard, ast.If) else [start]
-    calls: list[ast.stmt] = [statement for statement in block if _call_name(statement)]
-    named = [statement for statement in calls if _STARTS.search(name := _call_name(statement)) or _TRAINS.search(name)]
-    if isinstance(guard, ast.If) and not named:  # deeper in the block: `for topic in topics: ... trainer.train(epochs)`
-        inside = (node for part in block for node in ast.walk(part) if isinstance(node, ast.stmt))
-        named = [s for s in inside if _TRAINS.search(_call_name(s)) or _is_call_of_training(source, s)][:1]
-    return (named or calls or [start])[-1]
-
-
-def training_call(source: Source, start: ast.stmt) -> ast.AST:
-    """What to show of a statement where a training starts: of a loop or a choice the first call in it by such a name."""
-    if not isinstance(start, (*LOOPS, ast.If)):
-        return start
-    calls = (node for node in source.nodes(ast.Call) if lies_in(node, start) and _TRAINS.search(_name_called(node)))
-    return next(calls, start)
-
-
-def _call_name(statement: ast.stmt) -> str:
-    """The last name of what a statement calls: "fit" of `result = trainer.fit(model)`; "" where it is no call."""
-    value = statement.value if isinstance(statement, (ast.Expr, ast.Assign)) else None
-    return _name_called(value) if isinstance(value, ast.Call) else ""
-
-
-def _name_called(call: ast.Call) -> str:
-    """The last name of what is called, of `trainers[name](...)` that of the table."""
-    return last_name(call.func.value if isinstance(call.func, ast.Subscript) else call.func)
-
-
 def is_script(source: Source, loops: tuple[StepLoop, ...]) -> bool:
     """Whether this is the file that is run where the model is: no library, no master of remote workers."""
     if any(name.startswith("torch.distributed.rpc") for name in source.aliases.values()):
@@ -325,7 +218,7 @@ def runs_unguarded(source: Source) -> bool:
         return True
     calls = [call for call in source.nodes(ast.Call) if _is_at_top(source, call)]
     called = [function for call in calls if (function := called_function(source, call)) is not None]
-    return any(_STARTS.search(last_name(call.func)) for call in calls) or any(
+    return any(STARTS.search(last_name(call.func)) for call in calls) or any(
         isinstance(node, LOOPS) for function in called for node in ast.walk(function)
     )
 

@@ -30,6 +30,7 @@ IN_TRAINING = regex(
 NO_WEIGHTS = regex(r"grad|exp_avg|square|momentum_buf|velocity")  # an optimizer's own averages
 MIXES = regex(r"\*|lerp|mul|(averag|update|ema|mean|mix|fn)\w*\(")
 FEW_STEPS = 4  # a delayed policy update comes every second step, and its average counts; one every thousand does not
+DELAYED = regex(r"^(policy|actor)_(delay|freq|frequency|interval|period)$|^(update_)?delay(_steps?)?$")  # as in TD3
 ADVICE = (
     "average all parameters at once: `torch._foreach_lerp_(averages, parameters, 1 - decay)` on two lists of floating "
     "tensors, or on an accelerator `AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay))`"
@@ -95,11 +96,15 @@ def _belongs_to_training(source: Source, loop: ast.For) -> bool:
 
 
 def _runs_every_few_steps(source: Source, loop: ast.For) -> bool:
-    """Whether what makes the loop rare is `step % n == 0` with an n that is small by its default in this file."""
+    """Whether what makes the loop rare is `step % n == 0` with an n that is small by its default in this file.
+
+    Where the file says nothing of it, the name does: `policy_delay` is two steps, as a rule.
+    """
     for condition in source.ancestors(loop):
         if isinstance(condition, ast.If) and (period := _period(condition.test)) is not None:
             few = [isinstance(n, int) and n <= FEW_STEPS for n in _values(source, period)]
-            return bool(few) and all(few) and not runs_rarely(source, condition, source.tree)
+            is_short = all(few) if few else DELAYED.search(last_name(period)) is not None
+            return is_short and not runs_rarely(source, condition, source.tree)
     return False
 
 

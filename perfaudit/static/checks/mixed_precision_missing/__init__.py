@@ -10,6 +10,7 @@ from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.checks.mixed_precision_missing.decided import decides_precision
 from perfaudit.static.checks.mixed_precision_missing.reached_width import may_reach_width
+from perfaudit.static.checks.mixed_precision_missing.training_starts import shown_start, starts_training, training_call
 from perfaudit.static.model_width import LAYERS, NARROW, WIDTH, marks_of_width
 from perfaudit.static.old_torch import lacks_autocast
 from perfaudit.static.project.precision_marks import FEWER_BITS
@@ -26,9 +27,6 @@ from perfaudit.static.understanding.entry import (
     imported_files_say,
     is_whole,
     script_loops,
-    shown_start,
-    starts_training,
-    training_call,
     whole_models,
 )
 from perfaudit.static.understanding.losses import backward_operand

@@ -1,0 +1,154 @@
+"""Where a script starts a training whose steps are in a file that it imports."""
+
+from __future__ import annotations
+
+import ast
+
+from perfaudit.expressions import regex
+from perfaudit.static.source import FUNCTIONS, LOOPS, Source
+from perfaudit.static.source.syntax import lies_in
+from perfaudit.static.understanding.demonstrations import is_main_guard
+from perfaudit.static.understanding.devices import uses_cuda
+from perfaudit.static.understanding.elsewhere import called_elsewhere, class_of
+from perfaudit.static.understanding.entry import STARTS, imported_files_say, is_run_by_framework
+from perfaudit.static.understanding.names import last_name
+from perfaudit.static.understanding.step_loops import step_loops
+
+_TRAINS = regex(
+    r"^(fit|learn|optimi[sz]e_parameters|(run_|do_|start_)?train(_\w+|ing|ers?(_\w+)?)?|\w*train_?step"
+    r"|(?!(?:is|in|set|get|load|read|build|make|prepare|eval|evaluate|test|on|for|pre)_)[a-z]+_train)$"  # `simclr_train`
+)
+_RUNS = {"run", "start", "launch", "execute"}  # methods of an object that trains, among others
+_NO_TRAINING = regex(
+    r"test|eval|infer|demo|predict|sampl|generat|export|convert|visuali|plot|bench|profil|setup|preproc|prepar|extract|valid"
+)
+
+
+def starts_training(source: Source) -> ast.stmt | None:
+    """The first statement under the main guard of a script whose training loop is in a file that it imports.
+
+    Without a guard, the first statement of the file that calls something by the name of a training, or the first loop that
+    does. None for any other file: one that others import, that does not name training, or whose program uses no accelerator
+    or a framework.
+    """
+    if source.neighbours is None or step_loops(source) or _NO_TRAINING.search(source.path.rpartition("/")[2]):
+        return None
+    has_steps = imported_files_say(source, "steps")
+    if not has_steps and not imported_files_say(source, "steps of a script"):  # of a file that also tries itself out
+        return None
+    start = _first_of_program(source)
+    if start is None or source.neighbours.is_imported(_NO_TRAINING):
+        return None  # a test that takes the options of the training from here is no other way to start it
+    calls = source.nodes(ast.Call)
+    if not any(_makes_steps(source, call) for call in calls) and not (
+        has_steps
+        and any(
+            _TRAINS.search(_name_called(call)) or _hands_on_training(source, call) or _runs_training(source, call)
+            for call in calls
+        )
+    ):
+        return None
+    if is_run_by_framework(source) or imported_files_say(source, "framework"):
+        return None
+    return start if uses_cuda(source) or imported_files_say(source, "accelerator") else None
+
+
+def _hands_on_training(source: Source, call: ast.Call) -> bool:
+    """Whether a call is given an imported function by the name of a training: `launch(config, func=train)`."""
+    given = [*call.args, *(keyword.value for keyword in call.keywords)]
+    return any(isinstance(g, ast.Name) and g.id in source.aliases and _TRAINS.search(g.id) for g in given)
+
+
+def _runs_training(source: Source, call: ast.Call) -> bool:
+    """Whether a call runs an imported function that trains, whatever its name: `execution.run(mode)`, `learn_all(model)`."""
+    dotted = source.qualified_name(call.func)
+    found = source.neighbours.definition_of(dotted) if source.neighbours is not None and dotted else None
+    if found is not None:
+        return isinstance(found[1], FUNCTIONS) and _updates_weights(found[1])
+    if not isinstance(call.func, ast.Attribute) or call.func.attr not in _RUNS:
+        return False
+    owner = class_of(source, call.func.value)
+    return owner is not None and owner[0] is not source and _updates_weights(owner[1])
+
+
+def _makes_steps(source: Source, call: ast.Call) -> bool:
+    """Whether a loop calls a method, of a class in another file, that makes a step: `gan.update_generator(x)`."""
+    if not isinstance(call.func, ast.Attribute) or source.enclosing(call, *LOOPS) is None:
+        return False
+    there = called_elsewhere(source, call)
+    return there is not None and _updates_weights(there.function)
+
+
+def _updates_weights(definition: ast.AST) -> bool:
+    called = {last_name(node.func) for node in ast.walk(definition) if isinstance(node, ast.Call)}
+    return {"backward", "step"} <= called
+
+
+def _first_of_program(source: Source) -> ast.stmt | None:
+    guard = next((s for s in source.tree.body if isinstance(s, ast.If) and is_main_guard(s)), None)
+    if guard is not None:
+        return guard.body[0]
+    return next((s for s in source.tree.body if _trains(source, s) or _is_call_of_training(source, s)), None)
+
+
+def _is_call_of_training(source: Source, statement: ast.stmt) -> bool:
+    value = statement.value if isinstance(statement, (ast.Expr, ast.Assign)) else None
+    return isinstance(value, ast.Call) and _runs_training(source, value)
+
+
+def _trains(source: Source, statement: ast.stmt) -> bool:
+    """Whether a statement calls something by the name of a training, or is a loop or a choice in which such are called."""
+    if isinstance(statement, ast.If):
+        blocks = (*statement.body, *statement.orelse)
+        return any(
+            _TRAINS.search(_call_name(inner)) or (isinstance(inner, LOOPS) and _trains(source, inner))
+            for inner in blocks
+        )
+    if not isinstance(statement, LOOPS):
+        return _TRAINS.search(_call_name(statement)) is not None
+    calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call)]
+    return any(_TRAINS.search(_name_called(call)) or _makes_steps(source, call) for call in calls)
+
+
+def shown_start(source: Source, start: ast.stmt) -> ast.stmt:
+    """The statement to point at where a training starts: what the main block calls last, not the options it reads first."""
+    guard = source.parent(start)
+    block = guard.body if isinstance(guard, ast.If) else [start]
+    calls: list[ast.stmt] = [statement for statement in block if _call_name(statement)]
+    named = [statement for statement in calls if STARTS.search(name := _call_name(statement)) or _TRAINS.search(name)]
+    if isinstance(guard, ast.If) and not named:  # deeper in the block: `for topic in topics: ... trainer.train(epochs)`
+        inside = (node for part in block for node in ast.walk(part) if isinstance(node, ast.stmt))
+        named = [s for s in inside if _is_named(source, s) or _is_call_of_training(source, s)][:1]
+    return (named or calls or [start])[-1]
+
+
+def training_call(source: Source, start: ast.stmt) -> ast.AST:
+    """What to show of a statement where a training starts: of a loop or a choice the first call in it by such a name."""
+    if not isinstance(start, (*LOOPS, ast.If)):
+        return start
+    calls = [node for node in source.nodes(ast.Call) if lies_in(node, start)]
+    named = [call for call in calls if _TRAINS.search(_name_called(call)) and not _switches_mode(source, call)]
+    return next(iter(named or [call for call in calls if _makes_steps(source, call)]), start)
+
+
+def _is_named(source: Source, statement: ast.stmt) -> bool:
+    """Whether a statement is a call by the name of a training, and not only one that puts a model into train mode."""
+    value = statement.value if isinstance(statement, (ast.Expr, ast.Assign)) else None
+    is_named = isinstance(value, ast.Call) and _TRAINS.search(_name_called(value)) is not None
+    return is_named and isinstance(value, ast.Call) and not _switches_mode(source, value)
+
+
+def _switches_mode(source: Source, call: ast.Call) -> bool:
+    """`model.train()` in a file that calls `eval()` as well."""
+    return last_name(call.func) == "train" and not (call.args or call.keywords) and bool(source.calls(".eval"))
+
+
+def _call_name(statement: ast.stmt) -> str:
+    """The last name of what a statement calls: "fit" of `result = trainer.fit(model)`; "" where it is no call."""
+    value = statement.value if isinstance(statement, (ast.Expr, ast.Assign)) else None
+    return _name_called(value) if isinstance(value, ast.Call) else ""
+
+
+def _name_called(call: ast.Call) -> str:
+    """The last name of what is called, of `trainers[name](...)` that of the table."""
+    return last_name(call.func.value if isinstance(call.func, ast.Subscript) else call.func)
