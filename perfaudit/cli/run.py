@@ -258,12 +258,14 @@ def run_of(seen: Seen, script: Script, longest: float, in_place: bool) -> Run:
 
 
 def _refuse(seen: Seen, script: str) -> None:
-    """Raise UserError where nothing ran."""
+    """Raise UserError where nothing ran, or not on."""
     if seen.refused:
         raise UserError(
             f"nothing was run: what {script} writes cannot be kept away from your files here ({seen.refused}); "
             "--in-place runs it all the same"
         )
+    if seen.not_kept_away:
+        raise UserError(f"{script}: {seen.not_kept_away}")
     if seen.ended == "missing":
         why = "is a package without __main__.py" if "is a package" in seen.message else "no such module"
         raise UserError(f"{script}: {why}{'; a file is run without -m' if script.endswith('.py') else ''}")

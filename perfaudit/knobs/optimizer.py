@@ -22,6 +22,7 @@ from perfaudit.knobs._trainers import (
 from perfaudit.measure.facts import Optimizer as OptimizerFacts
 from perfaudit.measurements import Settings
 from perfaudit.static import edit
+from perfaudit.static.bound_again import calls_bound_again
 from perfaudit.static.given_arguments import give, give_if, hands_on_options
 from perfaudit.static.picked_class import Picked, picked_class
 from perfaudit.static.source import Source
@@ -171,7 +172,9 @@ class Optimizer(Knob):
         names = " and ".join(dict.fromkeys(optimizer.name for optimizer in optimizers))
         them = f"the {len(optimizers)} optimizers of a step ({names})" if len(optimizers) > 1 else names
         how = f"build {them} with {name}={value}"
-        if "optimizer" in survey.facts.factories or survey.facts.is_script:
+        if survey.facts.is_script:
+            return f"{how}{_built_again(survey)}"
+        if "optimizer" in survey.facts.factories:
             return how
         return (
             f"{how}, if that is your optimizer: the target has no build_optimizer, so this was measured with "
@@ -182,6 +185,23 @@ class Optimizer(Knob):
         if told.winner is None or told.winner["update"] != "foreach":
             return []
         return ["the lists of foreach take temporary memory of about the size of the parameters"]
+
+
+def _built_again(survey: Survey) -> str:
+    """Which lines build one of these optimizers anew later. They stay as they are: no measured step had what they build."""
+    code, lines = Code("", survey), dict[str, None]()
+    of_a_step = {optimizer.site[:2] for optimizer in _of_a_step(survey) if optimizer.site is not None}
+    for optimizer in _of_a_step(survey):
+        found = code.call(optimizer.site)
+        if found is not None and optimizer.site is not None:
+            again = [call.lineno for call in calls_bound_again(*found, _TAKE["foreach"])]
+            lines |= dict.fromkeys(
+                f"{found[0].path}:{line}" for line in again if (optimizer.site.path, line) not in of_a_step
+            )
+    if not lines:
+        return ""
+    verb = "builds" if len(lines) == 1 else "build"
+    return f"; {' and '.join(lines)} {verb} another one later, which no step had here and which stays as it is"
 
 
 def _has_fused(survey: Survey) -> bool:

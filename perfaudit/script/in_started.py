@@ -7,7 +7,8 @@ import functools
 import os
 import select
 from collections.abc import Callable, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, NoReturn
 
 from perfaudit.script.after_import import after_import
 from perfaudit.script.pipe import Pipe
@@ -31,19 +32,26 @@ def watch_in_started(order: Json, pipe: Pipe, turn: WatchedProcess) -> None:
     _carry(_Carried(_watch, (order, os.getpid()), (pipe.descriptor, turn.token)))
 
 
-def tell_first_update_in_started(line: Json, pipe: int) -> Callable[[], None]:
+def tell_first_update_in_started(line: Json, pipe: int, scratch: str = "") -> Callable[[], None]:
     """From now on what this process starts so tells this line when it first updates an optimizer.
 
-    To be called when this process trains by itself: then they tell nothing any more.
+    To be called when this process trains by itself: then they tell nothing any more. scratch: the folder that takes what trackers
+    record, "" where nothing is kept away.
     """
     watched, ours = os.pipe()  # what lies in it says that this process trains; nobody takes it out
-    _carry(_Carried(_tell_first_update, (line,), (pipe, watched)))
+    _carry(_Carried(_tell_first_update, (line, scratch), (pipe, watched)))
     return lambda: _put_into(ours)
+
+
+def refuse_call(pipe: Pipe, why: str) -> NoReturn:
+    """Tell why the script cannot go on, and end its process before it does what cannot be kept away."""
+    pipe.tell({"not_kept_away": why})
+    os._exit(0)
 
 
 def _watch(order: Json, pid: int, pipe: int, token: int) -> None:
     if order["scratch"]:
-        overrule_arguments()
+        overrule_arguments(Path(order["scratch"]), functools.partial(refuse_call, Pipe(pipe)))
     Teller(order | {"trace": -1}, Pipe(pipe), WatchedProcess(token), pid).watch.wait_for_torch()
 
 
@@ -52,8 +60,10 @@ def _put_into(pipe: int) -> None:
         os.write(pipe, b"1")
 
 
-def _tell_first_update(line: Json, pipe: int, others: int) -> None:
+def _tell_first_update(line: Json, scratch: str, pipe: int, others: int) -> None:
     told = Pipe(pipe)
+    if scratch:
+        overrule_arguments(Path(scratch), lambda why: _refuse_here(told, line, why))
 
     def update_ends(_: int) -> None:
         watch.take_records()  # which nobody wants
@@ -62,6 +72,11 @@ def _tell_first_update(line: Json, pipe: int, others: int) -> None:
 
     watch = Watch(update_ends)
     watch.wait_for_torch()
+
+
+def _refuse_here(told: Pipe, line: Json, why: str) -> NoReturn:
+    told.tell({**line, "message": why})
+    os._exit(0)
 
 
 def _carry(carried: _Carried) -> None:

@@ -59,7 +59,8 @@ class Seen:
     kept: the first ones, as many as `keep`. profile: what `step_profile.StepProfile.end` gives. code: with which it left, None
     where it was ended. ended: "enough", "finished", "failed", "late" (no step in time), "stopped" (see `Stopped`),
     "interrupted", or "missing": there is no such module. message: of what failed, or why it was stopped.
-    redirected: files that were kept away. refused: why nothing could be kept away, and nothing ran.
+    redirected: files that were kept away. refused: why nothing could be kept away, and nothing ran. not_kept_away: a sentence on
+    what the script was about to do, and was ended before.
     began: on the clock of `time.monotonic`. trained_since: when the first update was told, on that clock; trained_at: the same in
     seconds since 1970. memory: bytes in use. fractions: when it was told first and last which share of all steps is made, and
     that share. batches, backwards: how many there were before the first update. evaluated: batches
@@ -81,6 +82,7 @@ class Seen:
     redirected: tuple[str, ...] = ()
     redirected_more: int = 0
     refused: str = ""
+    not_kept_away: str = ""
     batches: int = 0
     backwards: int = 0
     evaluated: int = 0
@@ -294,6 +296,8 @@ def _take(seen: Seen, line: Json) -> None:
         seen.batches, seen.backwards = line["batches"], line["backwards"]
     elif "refused" in line:
         seen.refused, seen.ended = line["refused"], "refused"
+    elif "not_kept_away" in line:
+        seen.not_kept_away, seen.ended = line["not_kept_away"], "refused"
     elif "replaced" in line:
         seen.replaced, seen.replaced_at = line["replaced"], time.monotonic()
     elif "left" in line and not seen.ended:  # it told nothing at its end

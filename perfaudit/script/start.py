@@ -23,7 +23,7 @@ from perfaudit.errors import words_of
 from perfaudit.processes import descendants
 from perfaudit.script import as_main
 from perfaudit.script.after_import import after_import
-from perfaudit.script.in_started import watch_in_started
+from perfaudit.script.in_started import refuse_call, watch_in_started
 from perfaudit.script.kept_away import cover_files, redirect
 from perfaudit.script.missing_module import python_without
 from perfaudit.script.overlay_mounts import Cover, NotKeptAway
@@ -133,7 +133,7 @@ def _run(order: Json, pipe: Pipe) -> None:
         watch_in_started(order, pipe, turn)
         teller.watch.wait_for_torch()
         if order["scratch"]:
-            overrule_arguments()
+            overrule_arguments(Path(order["scratch"]), functools.partial(refuse_call, pipe))
         if order["seed"] is not None:
             after_import("torch", functools.partial(seed_all, order["seed"]))
         as_main.before_leaving_at_once(lambda code: _tell_left_at_once(teller, code))

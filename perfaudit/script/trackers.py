@@ -3,11 +3,72 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from perfaudit.script.after_import import after_import
+from perfaudit.script.overruled_calls import Call, always_with, put_in_place, returns
+from perfaudit.script.own_files import is_own
+
+Refuse = Callable[[str], NoReturn]  # called with a sentence on what a script does that cannot be kept away
+
+# Arguments of a call that come before the variables, as `wandb.init(mode="online")`, by module and name in it. Sources: the
+# documentation and the source of each tracker, of its present version and of those with other names.
+_ARGUMENTS: Mapping[str, Mapping[str, Mapping[str, object]]] = {
+    "wandb": {"init": {"mode": "disabled"}},
+    "neptune": {
+        name: {"mode": "debug"}
+        for name in (
+            "Run", "Model", "ModelVersion", "Project", "init_run", "init_model", "init_model_version", "init_project",
+        )
+    },
+    "neptune.new": {
+        name: {"mode": "debug"} for name in ("init", "init_run", "init_model", "init_model_version", "init_project")
+    },
+    "comet_ml": {
+        "start": {"online": False},
+        "Experiment": {"disabled": True},
+        "ExistingExperiment": {"disabled": True},
+        "OfflineExperiment": {"disabled": True},
+        "ExistingOfflineExperiment": {"disabled": True},
+    },
+    "swanlab": {"init": {"mode": "disabled"}},
+    # An experiment is a reference in the user's repository; under DVCLIVE_TEST, a `dvcyaml` that is no name raises.
+    "dvclive": {"Live": {"save_dvc_exp": False, "dvcyaml": "dvc.yaml"}},
+    "trackio": {
+        "init": {"space_id": None, "server_url": None, "dataset_id": None, "bucket_id": None, "webhook_url": None}
+    },
+    "mlflow.tracking.client": {
+        "MlflowClient": {"tracking_uri": None, "registry_uri": None, "workspace_store_uri": None},
+        "MlflowClient.create_experiment": {"artifact_location": None},  # a bucket, say
+    },
+}  # fmt: skip
+# Calls that would switch a tracker on again, or ask its server who this is. They do nothing and give this value.
+_LEFT_OUT: Mapping[str, Mapping[str, object]] = {
+    "wandb": {"login": True},
+    "mlflow": {"set_tracking_uri": None, "set_registry_uri": None},
+    "mlflow.tracking": {"set_tracking_uri": None, "set_registry_uri": None},
+    "comet_ml": {"login": None, "init": None},
+    "swanlab": {"login": True},
+    "clearml": {"Task.set_offline": None},
+}
+# What has no meaning without the server, and would be in the user's records.
+_REFUSED: Mapping[str, Mapping[str, str]] = {
+    "wandb": {"sweep": "makes a sweep on the server", "agent": "asks the server for the runs of a sweep"},
+    "comet_ml": {"Optimizer": "makes a sweep on the server"},
+    "clearml": {"Task.import_offline_session": "sends a session to the server"},
+    "huggingface_hub.hf_api": {
+        f"{owner}{name}": f"{does} the Hub"
+        for owner in ("HfApi.", "")
+        for name, does in (
+            ("create_repo", "makes a repository on"), ("create_commit", "sends files to"),
+            ("upload_folder", "sends files to"), ("upload_file", "sends files to"),
+        )
+    },
+}  # fmt: skip
 
 
 def quiet_environment(scratch: Path) -> dict[str, str]:
@@ -19,47 +80,116 @@ def quiet_environment(scratch: Path) -> dict[str, str]:
         "WANDB_MODE": "disabled",
         "WANDB_SILENT": "true",
         "WEAVE_DISABLED": "true",
-        "MLFLOW_TRACKING_URI": (scratch / "mlruns").as_uri(),
+        "MLFLOW_TRACKING_URI": _mlflow_uri(scratch),
+        "MLFLOW_REGISTRY_URI": _mlflow_uri(scratch),
+        "MLFLOW_ALLOW_FILE_STORE": "true",  # from MLflow 3.13 on, a folder is an error without it
         "COMET_MODE": "disabled",
+        "COMET_AUTO_LOG_DISABLE": "1",
         "NEPTUNE_MODE": "debug",
         "CLEARML_OFFLINE_MODE": "1",
+        "SWANLAB_MODE": "disabled",
         "DVCLIVE_TEST": "1",
+        "DVC_STUDIO_OFFLINE": "true",
         "CODECARBON_LOG_LEVEL": "error",
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "RAY_USAGE_STATS_ENABLED": "0",
     }
 
 
-def overrule_arguments() -> None:
+def _mlflow_uri(scratch: Path) -> str:
+    return (scratch / "mlruns").as_uri()
+
+
+def overrule_arguments(scratch: Path, refuse: Refuse) -> None:
     """From now on what a script says to a tracker in a call does not count either, where it would come before the variables.
 
-    That is `wandb.init(mode="online")`, and `mlflow.set_tracking_uri(...)`.
+    refuse: called before something is done in whose place nothing can be put.
     """
-    after_import("wandb", _disable_wandb)
-    after_import("mlflow", _keep_mlflow_local)
+    after_import("mlflow.tracking", functools.partial(_keep_mlflow_in, scratch))
+    after_import("aim", functools.partial(_keep_aim_in, scratch))
+    after_import("sacred.run", _leave_files_to_sacred)
+    after_import("trackio", _forget_trackio_variables)
+    for module in dict.fromkeys([*_ARGUMENTS, *_LEFT_OUT, *_REFUSED]):
+        after_import(module, functools.partial(_overrule, module, refuse))
 
 
-def _disable_wandb() -> None:
-    wandb: Any = sys.modules["wandb"]
-    theirs = getattr(wandb, "init", None)  # a folder of records is a module of that name, too
-    if theirs is None:
-        return
-
-    @functools.wraps(theirs)
-    def init(*given: Any, **named: Any) -> Any:
-        return theirs(*given, **named | {"mode": "disabled"})
-
-    wandb.init = init
+def _overrule(module: str, refuse: Refuse) -> None:
+    for name, ours in _ARGUMENTS.get(module, {}).items():
+        put_in_place(module, name, always_with(**ours))
+    for name, value in _LEFT_OUT.get(module, {}).items():
+        put_in_place(module, name, returns(value))
+    for name, what in _REFUSED.get(module, {}).items():
+        put_in_place(module, name, _refuses(f"{module.partition('.')[0]}.{name}() {what}", refuse))
 
 
-def _keep_mlflow_local() -> None:
-    mlflow: Any = sys.modules["mlflow"]
-    theirs = getattr(mlflow, "set_tracking_uri", None)
-    if theirs is None:
-        return
+def _refuses(what: str, refuse: Refuse) -> Callable[[Call], Call]:
+    def make(theirs: Call) -> Call:
+        @functools.wraps(theirs)
+        def call(*given: Any, **named: Any) -> NoReturn:
+            refuse(f"{what}{_place()}: that cannot be kept away, and was not done; --in-place runs it all the same")
 
-    @functools.wraps(theirs)
-    def set_tracking_uri(*given: Any, **named: Any) -> None:
-        """Nothing: the variable says where it is."""
+        return call
 
-    mlflow.set_tracking_uri = set_tracking_uri
+    return make
+
+
+def _place() -> str:
+    """The innermost line of the script's own code, in parentheses."""
+    frame = sys._getframe(1)
+    while frame is not None and not is_own(frame.f_code.co_filename):
+        frame = frame.f_back  # type: ignore[assignment]  # None behind the outermost
+    return f" ({os.path.relpath(frame.f_code.co_filename)}:{frame.f_lineno})" if frame is not None else ""
+
+
+def _keep_mlflow_in(scratch: Path) -> None:
+    """Where it records is set before the script can: what is set counts more than a variable that the script changes."""
+    mlflow: Any = sys.modules["mlflow.tracking"]
+    for name in ("set_tracking_uri", "set_registry_uri"):
+        if (theirs := getattr(mlflow, name, None)) is not None:
+            theirs(_mlflow_uri(scratch))
+
+
+def _keep_aim_in(scratch: Path) -> None:
+    """A repository of a server, or one that would be mounted, is one in the scratch folder."""
+
+    def make(theirs: Call) -> Call:
+        @functools.wraps(theirs)
+        def begin(repo: object, path: object, *given: Any, **named: Any) -> None:
+            if str(path).startswith(("aim://", "ssh://")):
+                path = str(scratch / "aim")
+                Path(path).mkdir(exist_ok=True)
+                named["init"] = True
+            theirs(repo, path, *given, **named)
+
+        return begin
+
+    put_in_place("aim", "Repo", make)
+
+
+def _leave_files_to_sacred() -> None:
+    """Observers that write to databases, a cloud or a chat get nothing; what others write to files is kept away."""
+
+    def make(theirs: Call) -> Call:
+        @functools.wraps(theirs)
+        def begin(run: Any, *given: Any, **named: Any) -> None:
+            theirs(run, *given, **named)
+            run.observers = [each for each in run.observers if type(each).__name__ == "FileStorageObserver"]
+
+        return begin
+
+    put_in_place("sacred.run", "Run", make)
+
+
+def _forget_trackio_variables() -> None:
+    """Those that name a server, also where the script sets them."""
+
+    def make(theirs: Call) -> Call:
+        @functools.wraps(theirs)
+        def init(*given: Any, **named: Any) -> Any:
+            for name in ("TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL", "TRACKIO_WEBHOOK_URL"):
+                os.environ.pop(name, None)
+            return theirs(*given, **named)
+
+        return init
+
+    put_in_place("trackio", "init", make)

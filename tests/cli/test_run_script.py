@@ -277,6 +277,25 @@ def test_scripts_that_do_not_train(tmp_path: Path, text: str, code: int, said: s
     assert "Traceback" not in done.out
 
 
+SWEEPS = """
+import wandb
+sweep = wandb.sweep({"method": "random"})
+open("sent.txt", "w").close()
+"""
+
+
+def test_what_cannot_be_kept_away_from_a_server_ends_the_script_before_it_is_done(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SWEEPS)
+    (tmp_path / "wandb.py").write_text("def init(): pass\ndef sweep(sweep):\n    raise AssertionError('sent')\n")
+    done = run_forked(tmp_path, "train.py")
+    assert done.err.splitlines()[-1] == (
+        "perfaudit: train.py: wandb.sweep() makes a sweep on the server (train.py:3): that cannot be kept away, and was not done; "
+        "--in-place runs it all the same"
+    )
+    assert (done.code, done.out, "sent" in done.err) == (2, "", False)
+    assert "AssertionError: sent" in run_forked(tmp_path, "train.py", "--in-place").out
+
+
 AT_ONCE = """
 import os, torch
 model = torch.nn.Linear(8, 8)

@@ -181,6 +181,18 @@ def test_where_no_step_comes_and_nothing_fails_nothing_is_measured(
     assert "Traceback" not in done.err
 
 
+@pytest.mark.slow
+def test_what_cannot_be_kept_away_from_a_server_is_refused(tmp_path: Path, perfaudit: Run) -> None:
+    (tmp_path / "train.py").write_text("import torch\nimport wandb\nwandb.agent('id', function=print)\n")
+    (tmp_path / "wandb.py").write_text("def agent(sweep_id, function):\n    raise AssertionError('asked')\n")
+    done = perfaudit("tune", "train.py", "--anomaly", "--timeout", "100s")
+    assert (done.code, done.out, "asked" in done.err) == (2, "", False)
+    assert (
+        "train.py: wandb.agent() asks the server for the runs of a sweep (train.py:3): that cannot be kept away"
+        in done.err
+    )
+
+
 IN_PROCESS = """
 import multiprocessing
 import torch

@@ -6,6 +6,7 @@ import ast
 import inspect
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeGuard
 
 import pytest
 import torch
@@ -211,6 +212,39 @@ def test_what_options_hold_for_one_of_several_optimizers_is_switched_off(
     given = Survey(replace(USUAL, optimizer=first, script=Script(optimizers=(other,))))
     patch = KNOB.patch(Code("train.py", given), {"update": "fused"})
     assert patch is not None and '{**options, "fused": True, "foreach": False}' in patch.after
+
+
+AGAIN = """from torch.optim import Adam
+a = Adam(p)
+for step in range(100):
+    if step == 50:
+        a = Adam(p, lr=1e-4)
+"""
+
+
+@pytest.mark.parametrize(
+    ("of_a_step", "said"),
+    [
+        ((0,), "; train.py:5 builds another one later, which no step had here and which stays as it is"),
+        ((1,), ""),
+        ((0, 1), ""),
+    ],
+)
+def test_an_optimizer_that_is_built_anew_later_is_named(
+    of_a_step: tuple[int, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(AGAIN)
+    calls = sorted((node for node in ast.walk(ast.parse(AGAIN)) if _is_adam(node)), key=lambda call: call.lineno)
+    first, *others = (_adam(calls[number]) for number in of_a_step)
+    given = Survey(replace(USUAL, optimizer=first, script=Script(optimizers=tuple(others))))
+    assert KNOB.words({"update": "fused"}, given).partition(" with fused=True")[2] == said
+    patch = KNOB.patch(Code("train.py", given), {"update": "fused"})
+    assert patch is not None and patch.after.count("fused=True") == len(of_a_step)
+
+
+def _is_adam(node: ast.AST) -> TypeGuard[ast.Call]:
+    return isinstance(node, ast.Call) and ast.unparse(node.func) == "Adam"
 
 
 def _adam(call: ast.expr | None) -> Optimizer:

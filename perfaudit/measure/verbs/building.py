@@ -7,8 +7,9 @@ import os
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from perfaudit.errors import TargetError
 from perfaudit.machine.limits import free_memory
@@ -96,9 +97,9 @@ def run_script(
 
     shared: the folder in which others find what is written there.
     """
-    before, is_redirected = dict(os.environ), False
+    before, is_redirected, own_scratch = dict(os.environ), False, ""
     if scratch:
-        own = Path(tempfile.mkdtemp(dir=scratch))
+        own = Path(own_scratch := tempfile.mkdtemp(dir=scratch))
         try:
             is_redirected = isinstance(keep_files_away(own, target.file, shared=[Path(shared)]), RedirectedWrites)
         except OSError as why:
@@ -107,7 +108,7 @@ def run_script(
                 "--in-place runs it all the same"
             ) from why
         os.environ.update(quiet_environment(own))
-        overrule_arguments()
+        overrule_arguments(own, partial(_refuse_call, holder, target))
         # What is compiled is kept where the next process finds it: what is written elsewhere goes with this one.
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(Path(shared, "compiled"))
     if not is_redirected:  # a library that is there before would hold functions that it is to find replaced
@@ -117,9 +118,16 @@ def run_script(
     from perfaudit.training.script_training import ScriptTraining, cannot_be_left
 
     pipe, line = holder.replies, refusal(cannot_be_left(target, "process"))
-    trains_here = tell_first_update_in_started(line, pipe) if pipe >= 0 else lambda: None
+    trains_here = tell_first_update_in_started(line, pipe, own_scratch) if pipe >= 0 else lambda: None
     most = GRADIENTS_SHARE * free_memory()
     return ScriptTraining(target, loader, seed, optimizer, most, holder.refuse, trains_here, Start(**start))
+
+
+def _refuse_call(holder: Holder, target: Target, why: str) -> NoReturn:
+    """Say why the script cannot go on, and wait to be ended."""
+    holder.refuse(f"{target}: {why}")
+    while True:
+        time.sleep(1)
 
 
 def libraries_so_far(holder: Holder) -> Reply:
