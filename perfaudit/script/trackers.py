@@ -109,6 +109,7 @@ def overrule_arguments(scratch: Path, refuse: Refuse) -> None:
     after_import("aim", functools.partial(_keep_aim_in, scratch))
     after_import("sacred.run", _leave_files_to_sacred)
     after_import("trackio", _forget_trackio_variables)
+    after_import("transformers.training_args", _push_nothing)
     for module in dict.fromkeys([*_ARGUMENTS, *_LEFT_OUT, *_REFUSED]):
         after_import(module, functools.partial(_overrule, module, refuse))
 
@@ -193,3 +194,17 @@ def _forget_trackio_variables() -> None:
         return init
 
     put_in_place("trackio", "init", make)
+
+
+def _push_nothing() -> None:
+    """Hugging Face's Trainer makes a repository as it is built, where its arguments ask for a push."""
+
+    def make(theirs: Call) -> Call:
+        @functools.wraps(theirs)
+        def check(arguments: Any, *given: Any, **named: Any) -> None:
+            arguments.push_to_hub = False
+            theirs(arguments, *given, **named)
+
+        return check
+
+    put_in_place("transformers.training_args", "TrainingArguments.__post_init__", make)

@@ -288,10 +288,9 @@ def test_what_cannot_be_kept_away_from_a_server_ends_the_script_before_it_is_don
     (tmp_path / "train.py").write_text(SWEEPS)
     (tmp_path / "wandb.py").write_text("def init(): pass\ndef sweep(sweep):\n    raise AssertionError('sent')\n")
     done = run_forked(tmp_path, "train.py")
-    assert done.err.splitlines()[-1] == (
-        "perfaudit: train.py: wandb.sweep() makes a sweep on the server (train.py:3): that cannot be kept away, and was not done; "
-        "--in-place runs it all the same"
-    )
+    what = "wandb.sweep() makes a sweep on the server (train.py:3)"
+    said = "that cannot be kept away, and was not done; --in-place runs it all the same"
+    assert done.err.splitlines()[-1] == f"perfaudit: train.py: {what}: {said}"
     assert (done.code, done.out, "sent" in done.err) == (2, "", False)
     assert "AssertionError: sent" in run_forked(tmp_path, "train.py", "--in-place").out
 

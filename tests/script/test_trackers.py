@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -69,13 +69,23 @@ HUB = f"""{NOTE}class HfApi:
 api = HfApi()
 create_repo = api.create_repo
 """
+TRAINER = f"""{NOTE}from dataclasses import dataclass
+@dataclass
+class TrainingArguments:
+    push_to_hub: bool = False
+    def __post_init__(self):
+        calls.append(self.push_to_hub)
+@dataclass
+class Seq2SeqTrainingArguments(TrainingArguments):
+    generate: bool = False
+"""
 AIM = f"{NOTE}{RUN.format(name='Repo', parameters='path, *, init=False', values='path, init')}"
 
 FAKES = {
     **MLFLOW, "wandb.py": WANDB, "comet_ml.py": COMET, "neptune/__init__.py": NEPTUNE,
     "neptune/new.py": f"{NOTE}def init(project=None, mode='async'):\n    calls.append((project, mode))\n",
     "sacred/__init__.py": "", "sacred/run.py": SACRED, "clearml.py": CLEARML, "huggingface_hub/__init__.py": "",
-    "huggingface_hub/hf_api.py": HUB, "aim.py": AIM,
+    "huggingface_hub/hf_api.py": HUB, "aim.py": AIM, "transformers/__init__.py": "", "transformers/training_args.py": TRAINER,
     "swanlab.py": (
         f"{NOTE}def init(*, mode=None, **named):\n    calls.append(mode)\ndef login(api_key):\n    calls.append(api_key)\n"
     ),
@@ -110,6 +120,22 @@ def refuse(why: str) -> NoReturn:
     raise Refused(why)
 
 
+@pytest.fixture(autouse=True)
+def _own_modules(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No library of these names is imported, and none stays."""
+    real = {name: module for name, module in sys.modules.items() if name.partition(".")[0] in NAMES}
+    _forget_modules()
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    yield
+    _forget_modules()
+    sys.modules.update(real)
+
+
+def _forget_modules() -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] in NAMES]:
+        del sys.modules[name]
+
+
 @pytest.fixture
 def trackers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
     """Imports a module of these fakes as a script would, whose calls are overruled."""
@@ -119,21 +145,9 @@ def trackers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     monkeypatch.syspath_prepend(library)
-    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
-    for name in list(sys.modules):
-        if name.partition(".")[0] in NAMES:
-            monkeypatch.delitem(sys.modules, name)
     importlib.invalidate_caches()
     overrule_arguments(tmp_path, refuse)
     return importlib.import_module
-
-
-@pytest.fixture(autouse=True)
-def _forget_fakes() -> Any:
-    yield
-    for name in list(sys.modules):
-        if name.partition(".")[0] in NAMES:
-            del sys.modules[name]
 
 
 def test_wandb_is_off(trackers: Callable[[str], Any]) -> None:
@@ -227,6 +241,13 @@ def test_reading_from_the_hub_is_left_alone(trackers: Callable[[str], Any]) -> N
     assert trackers("huggingface_hub.hf_api").HfApi().model_info("a model") == "a model"
 
 
+def test_a_trainer_pushes_nothing(trackers: Callable[[str], Any]) -> None:
+    arguments = trackers("transformers.training_args")
+    assert arguments.TrainingArguments(push_to_hub=True).push_to_hub is False
+    assert arguments.Seq2SeqTrainingArguments(push_to_hub=True).push_to_hub is False
+    assert arguments.calls == [False, False]
+
+
 def test_a_wrong_call_is_the_library_s_own_error(trackers: Callable[[str], Any]) -> None:
     with pytest.raises(TypeError, match="unexpected keyword argument 'nonsense'"):
         trackers("wandb").init(nonsense=1)
@@ -236,7 +257,6 @@ def test_a_module_of_the_same_name_that_is_no_tracker_is_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     for name in ("wandb", "aim", "comet_ml"):
         (tmp_path / f"{name}.py").write_text("Repo = 3\n")
     importlib.invalidate_caches()
