@@ -107,8 +107,14 @@ class Optimizer(Knob):
         update = str(settings["update"])
         others = [each for each, _ in training.other_optimizers] if training.is_script else []
         with contextlib.ExitStack() as all_of_them:
-            for each in (training.optimizer, *others):
+
+            def put(each: Any) -> None:
                 all_of_them.enter_context(update_with(each, foreach=update == "foreach", fused=update == "fused"))
+
+            for each in (training.optimizer, *others):
+                put(each)
+            if training.is_script:
+                all_of_them.enter_context(training.optimizers_anew.each_put(put))
             yield
 
     def patch(self, code: Code, settings: Settings) -> Patch | None:

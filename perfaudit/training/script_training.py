@@ -38,6 +38,7 @@ from perfaudit.target.working_folder import full_path, present_folder
 from perfaudit.training.around_forward import AroundForward
 from perfaudit.training.forward_lines import Lines
 from perfaudit.training.held_names import Held, held_names
+from perfaudit.training.optimizers_anew import OptimizersAnew
 from perfaudit.training.script_loading import ScriptLoading
 from perfaudit.training.script_start import ScriptStart, Start
 from perfaudit.training.script_watch import ScriptPhases, ScriptWatch
@@ -112,6 +113,7 @@ class ScriptTraining(ScriptLoading):
         self._site_of: list[Any] = []  # of loaders and of optimizers: `construction.Built`
         self._trainers = Trainers()
         self.trainer: Trainer | None = None  # of a library, from the first update on
+        self.optimizers_anew = OptimizersAnew()
         self._open, self._first_step = contextlib.ExitStack(), contextlib.ExitStack()
         self._loader_overrides, self._overrides_in_force = loader_overrides or {}, dict(loader_overrides or {})
         self._optimizer_overrides = optimizer_overrides or {}
@@ -439,6 +441,11 @@ class ScriptTraining(ScriptLoading):
         numbers = dict.fromkeys(self._order[-self._updates_per_step :])
         stepped = [self._watch.optimizer(number) for number in numbers if number != NO_OPTIMIZER]
         return [(each, self._built_at(each)) for each in stepped if each is not None and each is not self.optimizer]
+
+    def note_optimizer(self, optimizer: Any) -> None:
+        """Take note of one that was built behind the first update."""
+        of_a_step = {self.optimizer_site, *(site for _, site in self.other_optimizers)}
+        self.optimizers_anew.note(optimizer, self._built_at(optimizer), of_a_step)
 
     @property
     def compiled_sites(self) -> dict[str, Site]:

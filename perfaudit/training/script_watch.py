@@ -50,6 +50,8 @@ class ScriptWatch(Watch):
             result = watched(*args, **kwargs)
             if not self._training.is_known:
                 self._training.start.add_optimizer(args[0])
+            elif self._training.knows_its_steps:
+                self._training.note_optimizer(args[0])
             return result
 
         return build

@@ -317,6 +317,44 @@ def test_updates_of_several_optimizers_make_one_step(run: Run) -> None:
     assert found == {"updates": 3, "models": 2, "optimizers": 2, "fused": [True, True], "others": [True], "backward": 2}
 
 
+ANEW = """
+def main():
+    model, loader = Net(), data()
+    for epoch in range(5):
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
+        for x, y in loader:
+            optimizer.zero_grad()
+            nn.functional.mse_loss(model(x), y).backward()
+            made.append(optimizer.param_groups[0]["fused"])
+            optimizer.step()
+
+main()
+"""
+
+
+@pytest.mark.slow
+def test_an_update_holds_for_optimizers_that_are_built_anew(run: Run) -> None:
+    """Four steps make an epoch, and each has an Adam of its own, which the patched call would build with the argument."""
+    found = run(
+        HEAD + "made = []\n" + ANEW,
+        """
+        from perfaudit.knobs.optimizer import KNOB
+        training.whole_step()
+        with KNOB.in_place(training, {"update": "fused"}):
+            for _ in range(4):  # from the third step of the first epoch to the second one of the next
+                training.whole_step()
+        for _ in range(2):
+            training.whole_step()
+        with KNOB.in_place(training, {"update": "fused"}):
+            for _ in range(2):
+                training.whole_step()
+        training.whole_step()
+        found["fused"] = sys.modules["__main__"].made
+        """,
+    )
+    assert found["fused"] == [None] * 2 + [True] * 4 + [None] * 2 + [True] * 2 + [None]
+
+
 @pytest.mark.slow
 def test_another_loader_takes_the_place_of_the_scripts(run: Run) -> None:
     """Its batches come from there, and the script's own goes on where it stopped."""
