@@ -105,7 +105,9 @@ def overrule_arguments(scratch: Path, refuse: Refuse) -> None:
 
     refuse: called before something is done in whose place nothing can be put.
     """
-    after_import("mlflow.tracking", functools.partial(_keep_mlflow_in, scratch))
+    setters: list[Call] = []  # of MLflow, taken before they are left out
+    after_import("mlflow.tracking", functools.partial(_take_setters, setters))
+    after_import("mlflow", functools.partial(_keep_mlflow_in, scratch, setters))
     after_import("aim", functools.partial(_keep_aim_in, scratch))
     after_import("sacred.run", _leave_files_to_sacred)
     after_import("trackio", _forget_trackio_variables)
@@ -142,12 +144,16 @@ def _place() -> str:
     return f" ({os.path.relpath(frame.f_code.co_filename)}:{frame.f_lineno})" if frame is not None else ""
 
 
-def _keep_mlflow_in(scratch: Path) -> None:
+def _take_setters(setters: list[Call]) -> None:
+    tracking: Any = sys.modules["mlflow.tracking"]
+    names = ("set_tracking_uri", "set_registry_uri")
+    setters += [getattr(tracking, name) for name in names if hasattr(tracking, name)]
+
+
+def _keep_mlflow_in(scratch: Path, setters: list[Call]) -> None:
     """Where it records is set before the script can: what is set counts more than a variable that the script changes."""
-    mlflow: Any = sys.modules["mlflow.tracking"]
-    for name in ("set_tracking_uri", "set_registry_uri"):
-        if (theirs := getattr(mlflow, name, None)) is not None:
-            theirs(_mlflow_uri(scratch))
+    for setter in setters:
+        setter(_mlflow_uri(scratch))
 
 
 def _keep_aim_in(scratch: Path) -> None:
