@@ -332,7 +332,7 @@ def test_a_file_where_the_journal_should_be(search: Search, clock: FakeClock) ->
 
 
 # Once something of the race is in the journal, the next process waits while there is a file `hold`: the race lasts as long.
-HELD = f"""{model("held()")}
+HELD = f"""{model("return held()")}
 
 torch.autograd.set_detect_anomaly(True)
 
