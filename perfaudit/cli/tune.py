@@ -78,8 +78,8 @@ def command(
         bool,
         typer.Option(
             "--all",
-            help="Every knob (also when none is named). On a script compile comes last, and checkpointing is tried only where "
-            "it is named.",
+            help="Every knob (also when none is named). compile comes last, where there is time left for it; on a script, "
+            "checkpointing is tried only where it is named.",
         ),
     ] = False,
     memory: Annotated[

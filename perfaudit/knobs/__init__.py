@@ -199,7 +199,10 @@ class Knob(ABC):
         return self.way
 
     def raced_behind(self, survey: Survey) -> list[Settings]:
-        """Settings that cannot stand in a training that runs, and that a climb races behind the others; [] for none."""
+        """Settings that a climb races behind the others, in fresh processes; [] for none.
+
+        They cannot stand in a training that runs or, with factories, they need `seconds_needed` and have less before the race.
+        """
         return []
 
     def prepare(self, bench: Bench, settings: Settings) -> bool:

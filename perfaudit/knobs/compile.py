@@ -78,8 +78,8 @@ class Compile(Knob):
         return [{"compile": mode} for mode in modes if _try_to_compile(bench, mode, left)]
 
     def raced_behind(self, survey: Survey) -> list[Settings]:
-        """Of a script, whose one process holds code that runs already."""
-        return [{"compile": DEFAULT}] if survey.facts.is_script else []
+        """Of a script, as its one process holds code that runs already; of factories where there is no time to ask before."""
+        return [{"compile": DEFAULT}]
 
     def prepare(self, bench: Bench, settings: Settings) -> bool:
         """Compiled once, and once more from the cache on disk, within the time there is."""

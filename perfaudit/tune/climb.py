@@ -71,7 +71,8 @@ def climb(
     def tell() -> None:  # for the history of a run that is killed
         session.record.keep_comparisons(screened_comparisons(state.candidates, state.alone))
 
-    whole, budget, state.behind = deadline, deadline.seconds_left(), _list_behind(session, profile, state, knobs)
+    whole, budget = deadline, deadline.seconds_left()
+    state.behind = _list_behind(session, profile, state, knobs, ASKING_SHARE * budget)
     deadline = session.deadline(deadline.seconds_left() - seconds_kept(profile, state.behind, deadline.seconds_left()))
     knobs = [name for name in knobs if name not in state.left]
     for_asking = ASKING_SHARE * deadline.seconds_left()
@@ -120,21 +121,32 @@ def _least_to_check(profile: Profile, budget: float) -> float:
     return min(CHECKED_WITHIN * needed, max(0.0, needed - OUTLASTING_SHARE * budget))
 
 
-def _list_behind(session: Session, profile: Profile, state: Climb, knobs: list[str]) -> list[Candidate]:
-    """What is raced behind the others, as far as it can matter here."""
+def _list_behind(
+    session: Session, profile: Profile, state: Climb, knobs: list[str], for_asking: float
+) -> list[Candidate]:
+    """What is raced behind the others, as far as it can matter here.
+
+    for_asking: seconds before the race. With factories, a knob that needs no more is raced beside the others.
+    """
     found, survey = list[Candidate](), profile.survey
     for name in knobs:
         if knob(name).why_not(survey) or pointless(knob(name), survey):
             continue  # `_list_candidates` says why
-        try:
-            mine = candidates_behind(session, survey, name, state.allow)
-        except Refused as refusal:
-            state.left[name] = str(refusal)
-            continue
-        if mine:
-            state.left[name] = NOT_REACHED
-            state.late.add(name)
-        found += mine
+        if survey.facts.is_script or knob(name).seconds_needed > for_asking:
+            found += _behind(session, profile, state, name)
+    return found
+
+
+def _behind(session: Session, profile: Profile, state: Climb, name: str) -> list[Candidate]:
+    """What of a knob is raced behind the others; until then it is left, as not reached or with the reason why none is."""
+    try:
+        found = candidates_behind(session, profile.survey, name, state.allow)
+    except Refused as refusal:
+        state.left[name] = str(refusal)
+        return []
+    if found:
+        state.left[name] = NOT_REACHED
+        state.late.add(name)
     return found
 
 
@@ -169,6 +181,7 @@ def _list_candidates(
                 spent = for_asking - deadline.seconds_left()
                 state.left[name] = _too_late_words(name, spent, for_asking)
                 state.late.add(name)
+                state.behind += _behind(session, profile, state, name)
             continue
         state.candidates |= {candidate.key: candidate for candidate in found}
     if session.skips_idle:  # else the user has named the knobs

@@ -1,4 +1,5 @@
-"""What cannot stand in a training that runs, as a compiled model: raced as patched source, behind the others."""
+"""What cannot stand in a training that runs, or takes too long before the race, as a compiled model: raced as patched source,
+behind the others."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ KEPT_SHARE = 0.4  # of the budget, at most, that is kept for it; what costs more
 THREE_FOR_TWO = 1.5  # processes of a generation: your code, the patch of the others, and that with this one
 NOT_REACHED = "not reached: it is raced behind the others"
 NO_NODES = "there were no nodes to race it on"
-NOT_BESIDE = "it cannot be switched while a script runs, so it is raced in fresh processes after the others"
+LAST = "so it is raced in fresh processes after the others"
 
 
 def seconds_behind(profile: Profile, candidate: Candidate) -> float:
@@ -51,12 +52,9 @@ def seconds_kept(profile: Profile, behind: Sequence[Candidate], left: float) -> 
 def race_behind(session: Session, profile: Profile, state: Climb, deadline: Deadline, memory_budget: int) -> None:
     """Race each of `state.behind` beside the rungs, in fresh processes; one that pays becomes a rung."""
     for candidate in state.behind:
-        needed, left = seconds_behind(profile, candidate), deadline.seconds_left()
         if state.rungs and (trouble := ladder_of(state).trouble):
-            why, is_late = f"{NOT_BESIDE}, and their patch is {trouble}; {_alone(candidate)}", False
-        elif left < needed:
-            why = f"{NOT_BESIDE}. That takes some {needed:.0f} s, and {left:.0f} s were left; give it longer with --budget, or"
-            why, is_late = f"{why} {_alone(candidate)}", True
+            why = f"{_why_last(profile, candidate)}, and their patch is {trouble}; {_alone(profile, candidate)}"
+            is_late = False
         else:
             try:
                 why, is_late = _race(session, profile, state, candidate, deadline, memory_budget)
@@ -77,31 +75,40 @@ def _race(
     if session.refusals:
         return f"{candidate.words}: {NO_NODES}", True
     keep_original(state, candidate)
-    parts = {"all": [*state.rungs, candidate]} | ({"the others": [*state.rungs]} if state.rungs else {})
-    patches = tuple(patched_variant(key, rungs) for key, rungs in parts.items())
-    top, rival = patches[0], patches[1] if state.rungs else None
+    race = _source_race(profile, state, candidate, memory_budget)
+    needed, left = seconds_behind(profile, candidate), deadline.seconds_left()
+    if left < needed:
+        why = f"{_why_last(profile, candidate)}. That takes some {needed:.0f} s, and {left:.0f} s were left"
+        return f"{why}; give it longer with --budget, or {_alone(profile, candidate)}", True
     session.watch.stage(f"{candidate.knob}: {knob(candidate.knob).title}, beside the others")
-    _make_ready(session, profile, candidate, rival or START, deadline, memory_budget)
-    changes = {key: tuple(dict.fromkeys(c for rung in rungs for c in rung.fix.changes)) for key, rungs in parts.items()}
-    averages = frozenset(key for key, rungs in parts.items() if any(rung.is_of_average for rung in rungs))
-    stage = f"behind {digest_of_texts(top.overlay)}"
-    ledger = Ledger(seconds_to_open=profile.seconds_to_open, seconds_per_step=profile.seconds_per_step)
-    built = partial(why_not_built, profile, parts)
-    race = SourceRace(
-        user_code(profile, state.rungs),
-        patches,
-        changes,
-        stage,
-        ledger,
-        built,
-        memory_budget,
-        averages,
-        rival,
-        profile.only_computes,
-    )
+    _make_ready(session, profile, candidate, race.rival or START, deadline, memory_budget)
     race_patched(session, profile, race, deadline)
     if session.refusals:
         return f"{candidate.words}: {NO_NODES}", True
+    return _judge(session, state, candidate, race)
+
+
+def _source_race(profile: Profile, state: Climb, candidate: Candidate, memory_budget: int) -> SourceRace:
+    """All patches with the candidate's, against the user's code and against the patch of the others, where there is one."""
+    parts = {"all": [*state.rungs, candidate]} | ({"the others": [*state.rungs]} if state.rungs else {})
+    patches = tuple(patched_variant(key, rungs) for key, rungs in parts.items())
+    return SourceRace(
+        user_code(profile, state.rungs),
+        patches,
+        {key: tuple(dict.fromkeys(c for rung in rungs for c in rung.fix.changes)) for key, rungs in parts.items()},
+        f"behind {digest_of_texts(patches[0].overlay)}",
+        Ledger(seconds_to_open=profile.seconds_to_open, seconds_per_step=profile.seconds_per_step),
+        partial(why_not_built, profile, parts),
+        memory_budget,
+        frozenset(key for key, rungs in parts.items() if any(rung.is_of_average for rung in rungs)),
+        patches[1] if state.rungs else None,
+        profile.only_computes,
+    )
+
+
+def _judge(session: Session, state: Climb, candidate: Candidate, race: SourceRace) -> tuple[str, bool]:
+    """What `_race` returns, by the rounds that there are."""
+    ledger, top, rival, stage = race.ledger, race.top, race.rival, race.stage
     for key in (START.key, top.key):
         if key in ledger.failures:
             return f"{candidate.words}: {ledger.failures[key]}", False
@@ -161,7 +168,14 @@ def _words(candidate: Candidate, seen: Comparison, has_others: bool) -> str:
     return f"{candidate.words}: {against} {figure} {end} ({seen.n} rounds of fresh processes)"
 
 
-def _alone(candidate: Candidate) -> str:
+def _why_last(profile: Profile, candidate: Candidate) -> str:
+    if profile.survey.facts.is_script:
+        return f"it cannot be switched while a script runs, {LAST}"
     return (
-        f"search it alone with --{candidate.knob.replace('_', '-')}, on the script with the patch of the others applied"
+        f"trying it takes some {knob(candidate.knob).seconds_needed:.0f} s, more than there are before the race, {LAST}"
     )
+
+
+def _alone(profile: Profile, candidate: Candidate) -> str:
+    whose = "the script" if profile.survey.facts.is_script else "your code"
+    return f"search it alone with --{candidate.knob.replace('_', '-')}, on {whose} with the patch of the others applied"

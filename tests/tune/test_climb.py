@@ -7,6 +7,7 @@ Races are run as `switches` has them.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import re
 import sys
@@ -27,6 +28,7 @@ from perfaudit.knobs._code import Code, Patch
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.entrants import BASE
+from perfaudit.measure.facts import Script
 from perfaudit.measure.journal import all_runs
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.watch import Standing, Watch
@@ -38,6 +40,7 @@ from perfaudit.static import edit
 from perfaudit.target.names import Target
 from perfaudit.tune.candidates import Candidate
 from perfaudit.tune.climb import _least_to_check
+from perfaudit.tune.climb_behind import race_behind
 from perfaudit.tune.climb_choice import choose
 from perfaudit.tune.climb_state import Climb, without
 from perfaudit.tune.climb_time import UntilSomeGoTogether
@@ -1226,10 +1229,16 @@ def test_what_cannot_stand_in_a_running_training_is_raced_behind_the_others(
 @pytest.mark.parametrize(
     ("budget", "is_ready", "reason", "late"),
     [
-        (60.0, True, r"That takes some 1\d\d s, and \d+ s were left; give it longer with --budget", True),
+        (
+            60.0, True,
+            r"^trying it takes some 90 s, more than there are before the race, so it is raced in fresh processes after the "
+            r"others. That takes some 1\d\d s, and \d+ s were left; give it longer with --budget, or search it alone with --b, "
+            r"on your code with",
+            True,
+        ),
         (400.0, False, "compiling .default. failed: no", False),
     ],
-)
+)  # fmt: skip
 def test_what_is_raced_behind_the_others_needs_its_time_and_must_be_ready(
     climbing: Climbing, budget: float, is_ready: bool, reason: str, late: bool
 ) -> None:
@@ -1239,6 +1248,52 @@ def test_what_is_raced_behind_the_others_needs_its_time_and_must_be_ready(
     (left,) = found.left
     assert (left.knob, left.late, [rung.knob for rung in found.rungs]) == ("b", late, ["a"])
     assert re.search(reason, left.reason)
+
+
+@pytest.mark.parametrize(
+    ("is_script", "budget", "is_behind"), [(False, 590.0, True), (False, 700.0, False), (True, 700.0, True)]
+)
+def test_what_needs_long_before_the_race_is_raced_behind_the_others_where_the_budget_has_less(
+    climbing: Climbing,
+    clock: FakeClock,
+    monkeypatch: pytest.MonkeyPatch,
+    is_script: bool,
+    budget: float,
+    is_behind: bool,
+) -> None:
+    """With factories; a script can race it in no other way."""
+    behind: list[list[str]] = []
+    race = race_behind
+
+    def noting(session: Session, profile: Profile, state: Climb, deadline: Deadline, memory_budget: int) -> None:
+        behind.append([each.knob for each in state.behind])
+        if not is_script:
+            race(session, profile, state, deadline, memory_budget)
+
+    monkeypatch.setattr("perfaudit.tune.climb.race_behind", noting)
+    shop = Shop(clock, seconds_of_two)
+    if is_script:
+        own = shop.facts
+        monkeypatch.setattr(shop, "facts", lambda on: dataclasses.replace(own(on), script=Script()))
+    found = ladder(climbing(shop, Compiled("b"), Switch("a"), budget=budget))
+    assert behind == [["b"] if is_behind else []]
+    assert is_script or [rung.knob for rung in found.rungs] == ["a", "b"]
+    assert is_script or (found.rungs[1].basis == "measured") is is_behind
+
+
+def test_what_has_no_time_left_for_its_questions_is_raced_behind_the_others(
+    climbing: Climbing, clock: FakeClock
+) -> None:
+    """Those of the knobs before it have taken too long."""
+
+    class Slow(Switch):
+        def candidates(self, bench: Bench) -> list[Settings]:
+            clock.sleep(30.0)
+            return super().candidates(bench)
+
+    found = ladder(climbing(seconds_of_two, Slow("a"), Compiled("b"), budget=700.0))
+    assert [(rung.knob, rung.basis) for rung in found.rungs] == [("a", "screened"), ("b", "measured")]
+    assert found.left == ()
 
 
 class Asking(Compiled):
