@@ -24,7 +24,7 @@ from perfaudit.tune.climb_time import seconds_to_check, seconds_to_race
 from perfaudit.tune.final import START, patched_variant, user_code, why_not_built
 from perfaudit.tune.ladder import ladder_of
 from perfaudit.tune.losses import was_compared
-from perfaudit.tune.patched_source import SourceRace, race_patched
+from perfaudit.tune.patched_source import SourceRace, race_patched, recall_race
 from perfaudit.tune.profile import Profile
 from perfaudit.tune.questions import digest_of_texts
 from perfaudit.tune.screening import LEAST
@@ -71,18 +71,30 @@ def race_behind(session: Session, profile: Profile, state: Climb, deadline: Dead
 def _race(
     session: Session, profile: Profile, state: Climb, candidate: Candidate, deadline: Deadline, memory_budget: int
 ) -> tuple[str, bool]:
-    """Why it is no rung, and whether more time may make it one; "" where it has become one."""
+    """Why it is no rung, and whether more time may make it one; "" where it has become one.
+
+    Where there is no time for it, rounds that an earlier run has finished are judged.
+    """
     if session.refusals:
         return f"{candidate.words}: {NO_NODES}", True
     keep_original(state, candidate)
     race = _source_race(profile, state, candidate, memory_budget)
     needed, left = seconds_behind(profile, candidate), deadline.seconds_left()
     if left < needed:
-        why = f"{_why_last(profile, candidate)}. That takes some {needed:.0f} s, and {left:.0f} s were left"
-        return f"{why}; give it longer with --budget, or {_alone(profile, candidate)}", True
+        recall_race(session, race)
+        if not race.ledger.generations:
+            why = f"{_why_last(profile, candidate)}. That takes some {needed:.0f} s, and {left:.0f} s were left"
+            return f"{why}; give it longer with --budget, or {_alone(profile, candidate)}", True
+        return _judge(session, state, candidate, race)
     session.watch.stage(f"{candidate.knob}: {knob(candidate.knob).title}, beside the others")
-    _make_ready(session, profile, candidate, race.rival or START, deadline, memory_budget)
-    race_patched(session, profile, race, deadline)
+    try:
+        _make_ready(session, profile, candidate, race.rival or START, deadline, memory_budget)
+    except Refused:
+        recall_race(session, race)
+        if not race.ledger.generations:
+            raise
+    else:
+        race_patched(session, profile, race, deadline)
     if session.refusals:
         return f"{candidate.words}: {NO_NODES}", True
     return _judge(session, state, candidate, race)

@@ -1296,6 +1296,40 @@ def test_what_has_no_time_left_for_its_questions_is_raced_behind_the_others(
     assert found.left == ()
 
 
+def test_finished_rounds_behind_the_others_count_where_there_is_no_time_to_go_on(
+    climbing: Climbing, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    knobs = (Compiled("b"), Switch("a"))
+
+    def stop(*_: object) -> tuple[str, bool]:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patching:
+        patching.setattr("perfaudit.tune.climb_behind._judge", stop)
+        assert climbing(seconds_of_two, *knobs, begin=begin(Path(), False)).interrupted
+    shop = Shop(clock, seconds_of_two)
+    found = ladder(climbing(shop, *knobs, budget=60.0, begin=begin(Path(), True)))
+    assert ([rung.knob for rung in found.rungs], found.basis, found.left) == (["a", "b"], "measured", ())
+    assert found.rungs[1].beside == pytest.approx((0.8,) * 3)
+    assert not any("the others" in keys for keys in shop.opened)
+
+
+def test_finished_rounds_behind_the_others_count_where_it_cannot_be_made_ready_again(
+    climbing: Climbing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = Compiled("b")
+
+    def stop(*_: object) -> tuple[str, bool]:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patching:
+        patching.setattr("perfaudit.tune.climb_behind._judge", stop)
+        assert climbing(seconds_of_two, module, Switch("a"), begin=begin(Path(), False)).interrupted
+    module.is_ready = False
+    found = ladder(climbing(seconds_of_two, module, Switch("a"), begin=begin(Path(), True)))
+    assert ([rung.knob for rung in found.rungs], found.left) == (["a", "b"], ())
+
+
 class Asking(Compiled):
     def prepare(self, bench: Bench, settings: Settings) -> bool:
         bench.ask(settings, "trial_compile", timeout=222.0)
