@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from perfaudit.cli.output import say
 from perfaudit.config import Config
 from perfaudit.errors import UserError
+from perfaudit.measure.entrants import BEATEN, DECIDED, FAILED, FAR_SLOWER_WORDS, FUTILE, UNDECIDED
 from perfaudit.measure.watch import Standing, Watch
 from perfaudit.render.words import one_line
 
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 
 _QUIET = 10.0  # seconds between lines where there is no terminal
 _WIDE = 100  # characters of a terminal, from which on the bar has its whole length
+# Of a candidate of which nothing was timed yet: its first steps do not count, and loader workers start.
+WARMING_UP = "warming up"
+# What a line says of a candidate that has left, by the reason.
+_FATES = {UNDECIDED: "undecided", FUTILE: "given up", BEATEN: "beaten"}
 
 
 def needs_torch(command: str) -> None:
@@ -154,25 +159,45 @@ class _Bar(Watch):
 
     def standings(self, rows: Sequence[Standing]) -> None:
         self.rows = tuple(rows)
-        self._show(last=_decided_words(rows))
+        self._show(last=_open_words(rows))
 
     def _show(self, **fields: str) -> None:
         self._update(completed=time.monotonic() - self._start, **fields)
 
 
 def standings_line(rows: Sequence[Standing]) -> str:
-    """How a race stands, on one line: candidates, the open ones first, each by its ratio; the control; how many are decided."""
+    """How a race stands, on one line: candidates, the open ones first, each by its ratio; the control; how many are open."""
     candidates = [row for row in _in_order(rows) if not row.is_control]
-    said = [f"{row.name} {_ratio(row) or 'no ratio yet'}" for row in candidates if not row.left]
-    said += [f"{row.name} {f'{ratio} decided' if (ratio := _ratio(row)) else 'out'}" for row in candidates if row.left]
+    said = [f"{row.name} {_ratio(row) or _without_ratio(row)}" for row in candidates if not row.left]
+    said += [" ".join(filter(None, (row.name, _ratio(row), _fate(row)))) for row in candidates if row.left]
     said += [f"{row.name} {_ratio(row) or 'not timed yet'}" for row in rows if row.is_control]
-    return one_line(f"{', '.join(said)}; {_decided_words(rows)}" if said else _decided_words(rows))
+    return one_line(f"{', '.join(said)}; {_open_words(rows)}" if said else _open_words(rows))
 
 
-def _decided_words(rows: Sequence[Standing]) -> str:
-    """How many of the candidates have left; the control is none, and stays."""
+def _open_words(rows: Sequence[Standing]) -> str:
+    """How many of the candidates are still raced; the control is none, and stays."""
     candidates = [row for row in rows if not row.is_control]
-    return f"{sum(bool(row.left) for row in candidates)} of {len(candidates)} decided"
+    return f"{sum(not row.left for row in candidates)} of {len(candidates)} open"
+
+
+def _without_ratio(row: Standing) -> str:
+    return "no ratio yet" if row.quads else WARMING_UP
+
+
+def _fate(row: Standing) -> str:
+    """What became of a candidate that is raced no more, in a word or two; the table has the reason."""
+    if row.left.startswith(FAILED):
+        return "failed"
+    if row.left == DECIDED:
+        return _decision(row)
+    return _FATES.get(row.left, "far slower" if row.left.endswith(FAR_SLOWER_WORDS) else "out")
+
+
+def _decision(row: Standing) -> str:
+    """What was decided: of one that is not faster, that it cannot gain what it must."""
+    if row.low is None or row.high is None:
+        return "decided"
+    return "faster" if row.high < 1 else "slower" if row.low > 1 else "not faster"
 
 
 def _table(rows: Sequence[Standing], width: int, height: int) -> Table:
@@ -187,7 +212,7 @@ def _table(rows: Sequence[Standing], width: int, height: int) -> Table:
     drawn = Table(box=SIMPLE_HEAD, pad_edge=False)
     figures = len("1.00 [0.90, 1.10]"), len("timed")
     words = max(2, width - sum(figures) - 11)  # between four columns and at their ends
-    states = max(len(row.left or "open") for row in rows)
+    states = max(len(_state(row)) for row in rows)
     shown = max(1, height - 4)  # beside them heading, rule, and what is not shown
     hidden = f"... {len(rows) - shown} more" if len(rows) > shown else ""
     names = min(max(len(hidden), *(len(row.name) for row in rows)), max(words * 3 // 5, words - states))
@@ -196,11 +221,18 @@ def _table(rows: Sequence[Standing], width: int, height: int) -> Table:
     drawn.add_column("timed", no_wrap=True, justify="right", min_width=figures[1])
     drawn.add_column("", no_wrap=True, overflow="ellipsis", max_width=words - names)
     for row in _in_order(rows)[:shown]:
-        cells = [row.name, _ratio(row), str(row.quads), row.left or "open"]
+        cells = [row.name, _ratio(row), str(row.quads), _state(row)]
         drawn.add_row(*(Text(one_line(cell)) for cell in cells), style="dim" if row.left else "")
     if hidden:
         drawn.add_row(Text(hidden), style="dim")
     return drawn
+
+
+def _state(row: Standing) -> str:
+    """Why it has left; of one that has not, that it is open, or that nothing of it was timed so far."""
+    if row.left == DECIDED:
+        return _decision(row)
+    return row.left or ("open" if row.quads else WARMING_UP)
 
 
 def _in_order(rows: Sequence[Standing]) -> list[Standing]:

@@ -30,6 +30,7 @@ from perfaudit.measure.stats import Look
 BASE, CONTROL = "base", "control"
 DECIDED = "decided"
 FAR_SLOWER = 4.0  # times the base's step, in each of two looks at one step: whatever the noise, it is not going to win
+FAR_SLOWER_WORDS = "times as slow in its first steps"
 # After which one that looks unable to gain what it must is left; that can miss a gain, and invent none.
 FUTILE_QUADS = (4, 8)
 # Fewer tell it of one that is slower than the base by so much of a step, and that by so many standard errors.

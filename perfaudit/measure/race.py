@@ -19,7 +19,7 @@ import random
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from perfaudit.measure.entrants import BASE, FAR_SLOWER, FUTILE_QUADS, Entrant, Entrants
+from perfaudit.measure.entrants import BASE, FAR_SLOWER, FAR_SLOWER_WORDS, FUTILE_QUADS, Entrant, Entrants
 from perfaudit.measure.halves import Half, Halves, Pair
 from perfaudit.measure.pace import PLAIN, Pace, steps_of_quad
 from perfaudit.measure.quads import USUAL_LOOK, quads_to_look
@@ -202,7 +202,7 @@ class Race:
             if not looks[-1] > FAR_SLOWER * base:  # nor where one of the two is not known
                 return
         if entrant.is_open and entrant.key != self.control and not self._field.lack_patches and self.least is not None:
-            self.fail(entrant.key, f"{min(looks) / base:.0f} times as slow in its first steps")
+            self.fail(entrant.key, f"{min(looks) / base:.0f} {FAR_SLOWER_WORDS}")
 
     def _pairs_wait(self, racing: Sequence[Entrant]) -> bool:
         """Whether pairs come after the quads of one that looks as if it gained what it must, and is short of its usual look.

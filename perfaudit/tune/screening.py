@@ -149,6 +149,7 @@ class Screen:
             self._engine = self.session.workshop.engine()
         self._engine.longest = deadline.seconds_left() + LATE
         waiting = so_far.waiting()
+        self.session.watch.opening("the training, with each candidate in place for a step")
         prepared = self._engine.screen(
             waiting, terms.least, SEED, terms.base, terms.rivals, so_far.quads_of(waiting), self.may_count_own,
             bool(so_far.why_apart), so_far.pairs,

@@ -176,8 +176,8 @@ def unknown_lines(shown: str) -> list[str]:
 # Lines of output that is nowhere committed: the first word, and words of it that stand in the program as they are.
 SAID = {
     "control:": ("control: identical code, put in place as a patch is",),
-    "[": (" decided",),
-    "would": ("would take ", "of the step (screened); "),
+    "[": ("given up", " open"),
+    "left:": ("would take ", "of the step (screened); "),
     "against": (", in fresh processes, ",),
     "old.pt:": (
         " values",
