@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 
-from perfaudit.measurements import NOT_CLAIMED, Comparison, settings_text
+from perfaudit.measurements import NOT_CLAIMED, Comparison
 from perfaudit.render.paint import Paint, colour, wrap
-from perfaudit.render.tables import calibration, not_searched, of_text, table
+from perfaudit.render.tables import calibration, candidate_name, not_searched, table
 from perfaudit.render.words import count, interval_text, unit_of
 from perfaudit.report import Report
 
 # By `way`: how a candidate was put in place of the user's code.
 _WAYS = {
-    "code": "its code swapped",
+    "code": "patched code",
     "setting": "set between steps",
     "loader": "a second loader",
-    "twin": "built beside yours",
+    "twin": "a second training",
 }
 
 
@@ -49,13 +49,12 @@ def _race_table(compared: tuple[Comparison, ...], paint: Paint, width: int) -> s
     columns += ["resolves"] if sees else []
     rows = []
     for c in sorted(compared, key=lambda c: (not c.has_ratio, c.ratio)):
-        candidate = f"{c.knob} {settings_text(c.candidate)}{of_text(c)}".strip()
         is_new = c.basis == "screened" and not math.isfinite(c.high)
         ratio = (
             ("no interval yet" if c.has_ratio else "no ratio yet") if is_new else interval_text(c.ratio, c.low, c.high)
         )
         raced = count(c.n, unit_of(c))
-        way = _WAYS.get(c.way, c.way) or "in fresh processes"
-        row = [candidate, ratio, "given up" if c.given_up else c.verdict, raced, way]
+        way = " and ".join(_WAYS[way] for way in c.way.split(" and ")) if c.way else "in fresh processes"
+        row = [candidate_name(c), ratio, "given up" if c.given_up else c.verdict, raced, way]
         rows.append(row + ([f"{100 * c.smallest:.1f} %" if c.smallest is not None else ""] if sees else []))
     return table(columns, rows, paint is colour, width, ("of your step", "raced"))

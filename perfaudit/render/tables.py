@@ -235,6 +235,12 @@ def settings_words(settings: Settings, names: list[str]) -> str:
     return settings_text({name: settings.get(name) for name in names})
 
 
+def candidate_name(c: Comparison) -> str:
+    """A candidate among those of other knobs: its knob, which is not named twice, and its settings."""
+    knob = "" if c.knob in c.candidate else f"{c.knob} "
+    return f"{knob}{settings_text(c.candidate)}{of_text(c)}".strip()
+
+
 def of_text(c: Comparison) -> str:
     """What a comparison is of, where it is not the whole step."""
     return "" if c.of == "step" else f", if only {c.of.replace('+', ' and ').replace('_', ' ')} changed"

@@ -67,10 +67,7 @@ def test_candidates_stand_beside_the_control() -> None:
     said = section(text, "raced").splitlines()
     rows = said[said.index("control: identical code", 3) :]
     assert "1.001 [0.993, 1.009]" in rows
-    order = [
-        rows.index(name)
-        for name in ("fusion pointwise=library", "optimizer update=fused", "attention attention=library")
-    ]
+    order = [rows.index(name) for name in ("fusion pointwise=library", "optimizer update=fused", "attention=library")]
     assert order == sorted(order)
     assert "0.980 [0.950, 1.010] undecided (48 quads, screened)" in rows
     assert "no interval yet (1 round, measured)" in rows

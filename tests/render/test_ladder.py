@@ -91,14 +91,13 @@ raced against your code:
 
  candidate                       of your step     verdict      raced        put in place   resolves
  ──────────────────────────────────────────────────────────────────────────────────────────────────
- fusion                  0.800 [0.750, 0.850]      faster   32 quads    its code swapped
+ fusion                  0.800 [0.750, 0.850]      faster   32 quads        patched code
  pointwise=library
  optimizer               0.900 [0.880, 0.920]      faster   40 quads   set between steps
  update=fused
  cudnn                   0.950 [0.900, 0.990]      faster   32 quads   set between steps
  benchmark=True
- attention               0.980 [0.950, 1.010]   undecided   48 quads        built beside      3.1 %
- attention=library                                                                 yours
+ attention=library       0.980 [0.950, 1.010]   undecided   48 quads   a second training      3.1 %
  compile              1.200 [no interval yet]   undecided    1 round            in fresh
  mode=default                                                                  processes
 
@@ -278,9 +277,9 @@ def test_a_control_without_an_interval_is_no_pair_of_copies() -> None:
 def test_a_candidate_without_an_interval_has_no_ratio_where_it_was_screened() -> None:
     started = replace(RACED[3], ratio=1.0, low=0.0, high=float("inf"), n=2)
     text = render(CLIMB.with_(comparisons=(started,)), verbose=True, width=140)
-    assert re.search(r"attention attention=library +no interval yet +undecided +2 quads ", text)
+    assert re.search(r"attention=library +no interval yet +undecided +2 quads ", text)
     text = render(CLIMB.with_(comparisons=(replace(started, n=0),)), verbose=True, width=140)
-    assert re.search(r"attention attention=library +no ratio yet +undecided +0 quads ", text)
+    assert re.search(r"attention=library +no ratio yet +undecided +0 quads ", text)
 
 
 def test_a_candidate_of_which_step_and_part_were_compared_counts_once() -> None:

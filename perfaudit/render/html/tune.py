@@ -48,6 +48,7 @@ from perfaudit.render.ladder import (
 from perfaudit.render.run import milliseconds
 from perfaudit.render.tables import (
     busy_text,
+    candidate_name,
     control_text,
     differing_names,
     machine_line,
@@ -383,7 +384,7 @@ def _race_ratios(report: Report, compared: Sequence[Comparison], with_knob: bool
 
 def _compared_name(c: Comparison, compared: Sequence[Comparison], with_knob: bool) -> str:
     if with_knob:
-        return f"{c.knob} {settings_text(c.candidate)}{of_text(c)}".strip()
+        return candidate_name(c)
     names = differing_names([compared[0].baseline, *(one.candidate for one in compared)])
     return f"{settings_words(c.candidate, names)}{of_text(c)}"
 
