@@ -32,6 +32,9 @@ SETTINGS = (".toml", ".yaml", ".yml", ".json", ".cfg", ".ini")  # endings of fil
 MAX_RUN_BYTES = 32 << 20  # of one journal: a million numbers; as JSON of empty lists it takes 0.7 GB of memory
 MAX_RUNS_BYTES = 128 << 20  # of those that are read at once, the newest first
 _ENDS = ("finished", "interrupted", "out of time", "failed")
+# Options of the command line that a start line holds, by their name there.
+_OPTIONS = {"memory": "--memory", "allow": "--allow", "names": "--factory", "on": "--on"}
+_SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 _NAMES_TRIED = 20  # ids hold four random hex digits beside the second
 
 Json = dict[str, Any]  # Any: nested JSON
@@ -290,8 +293,31 @@ def same_work(then: Json, now: Json) -> str:
         before, after = then.get(part) or {}, now.get(part) or {}
         for name in sorted(before.keys() | after.keys()):
             if name not in left_out and before.get(name) != after.get(name):
+                if part == "options" and name in _OPTIONS:
+                    return _option_words(name, before.get(name), after.get(name))
                 return f"{name} was {before.get(name)}, now it is {after.get(name)}"
     return ""
+
+
+def _option_words(name: str, then: object, now: object) -> str:
+    """That an option of the command line is another one: as it is typed, then and now."""
+    before, after = _as_typed(name, then), _as_typed(name, now)
+    if not before:
+        return f"it was started without {_OPTIONS[name]}, and now with {after}"
+    return f"it was started with {before}, and now {f'with {after}' if after else 'without it'}"
+
+
+def _as_typed(name: str, value: Any) -> str:  # Any: what JSON holds
+    """An option of a start line as it is typed, "" where it was not given."""
+    option = _OPTIONS[name]
+    if value is None or value in (0, "", {}):
+        return ""
+    if name == "memory":
+        size, unit = next(((size, unit) for size, unit in _SIZES if not value % size), (1, ""))
+        return f"{option} {value // size}{unit}"
+    if name == "names":
+        return " ".join(f"{option} {role}={factory}" for role, factory in value.items())
+    return f"{option} {','.join(value) or 'safe'}" if name == "allow" else f"{option} {value}"
 
 
 def _new_file(runs: Folder, began: float) -> str:

@@ -272,12 +272,31 @@ def changed(**parts: object) -> dict[str, Any]:  # Any: nested JSON
         (changed(environment={"torch": "2.14.0", "device": "cpu", "cores": 2}), "torch was 2.13.0, now it is 2.14.0"),
         (changed(environment={"torch": "2.13.0", "device": "cuda", "cores": 2}), "device was cpu, now it is cuda"),
         (changed(environment={"torch": "2.13.0", "device": "cpu", "cores": 8}), "cores was 2, now it is 8"),
-        (changed(options={"budget": 1, "device": "auto", "memory": 9}), "memory was 0, now it is 9"),
+        (
+            changed(options={"budget": 1, "device": "auto", "memory": 9}),
+            "it was started without --memory, and now with --memory 9",
+        ),
+        (changed(options={"budget": 1, "device": "cpu", "memory": 0}), "device was auto, now it is cpu"),
     ],
 )
 def test_same_work(tmp_path: Path, now: dict[str, Any], said: str) -> None:
     then = read_run(file_of(begun(tmp_path))).start
     assert same_work(then, now) == said
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "said"),
+    [
+        ({"memory": 1}, {"memory": 0}, "with --memory 1, and now without it"),
+        ({"memory": 8 << 30}, {"memory": 1536 << 20}, "with --memory 8GiB, and now with --memory 1536MiB"),
+        ({"allow": None}, {"allow": ["rounding", "rng"]}, "without --allow, and now with --allow rounding,rng"),
+        ({"allow": []}, {"allow": ["rounding"]}, "with --allow safe, and now with --allow rounding"),
+        ({"names": {"model": "net"}}, {"names": {}}, "with --factory model=net, and now without it"),
+        ({}, {"on": "ray"}, "without --on, and now with --on ray"),
+    ],
+)
+def test_another_option_is_told_as_it_is_typed(then: dict[str, Any], now: dict[str, Any], said: str) -> None:
+    assert same_work(changed(options=then), changed(options=now)) == f"it was started {said}"
 
 
 def test_the_latest_unfinished(tmp_path: Path, clock: FakeClock) -> None:
