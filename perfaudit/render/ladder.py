@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from perfaudit.measurements import (
     FILE_CHANGED,
     NOT_CLAIMED,
@@ -45,7 +47,8 @@ def climb(report: Report, paint: Paint, width: int, verbose: bool = False) -> li
     """The parts of a report of a climb, the result first; `verbose` adds what only an expert asks for."""
     found = report.ladder
     assert found is not None
-    head = [wrap(paint(headline(report), "bold"), width, "")]
+    first, *below = head_lines(report, width)
+    head = [wrap(paint(first, "bold"), width, ""), *(wrap(line, width, "") for line in below)]
     if found.not_learning:
         head.append(wrap(paint(found.not_learning, "bold red"), width, ""))
     if doubt := distrust(report):
@@ -65,30 +68,74 @@ def climb(report: Report, paint: Paint, width: int, verbose: bool = False) -> li
     return [part for part in parts if part]
 
 
-def headline(report: Report) -> str:
-    """What the climb came to, in one line: the step before and after, how many patches, whether they are verified."""
+def headline(report: Report, with_names: bool = False) -> str:
+    """What the climb came to, in one line: the step before and after, how many patches, whether they are verified.
+
+    with_names: of the knobs that it counts as open.
+    """
+    open_ = [each.with_names if with_names else each.words for each in _open_knobs(report)]
+    return "; ".join([_first_words(report), *([", ".join(open_)] if open_ else [])])
+
+
+def head_lines(report: Report, width: int) -> list[str]:
+    """The same with all names, on one line of so many characters, or the result on one and below it what has no room there."""
+    whole = headline(report, with_names=True)
+    if len(whole) <= width:
+        return [whole]
+    first, open_, below = _first_words(report), _open_knobs(report), list[str]()
+    if len(first) > width and SCREENED in first:
+        first, below = first.replace(SCREENED, "screened"), [SCREENED]
+    between = "; "
+    for each in open_:
+        if len(first) + len(between) + len(each.words) <= width:
+            first, between = first + between + each.words, ", "
+        elif not each.names:
+            below.append(each.words)
+    below += [f"{each.state}: {', '.join(each.names)}" for each in open_ if each.names]
+    return [first, *(["; ".join(below)] if below else [])]
+
+
+def _first_words(report: Report) -> str:
+    """The result, without what is open."""
     found = report.ladder
     assert found is not None
     stayed = [rung for rung in found.rungs if not rung.dropped]
     if found.files:
-        said = _result(found, len(stayed))
-    else:
-        before = step_before(report)
-        step = f"{step_time(before)} a step: " if before is not None else ""
-        said = f"{step}{_refusal_words(found, len(stayed)) if stayed else _none_paid(report)}"
+        return _result(found, len(stayed))
+    before = step_before(report)
+    step = f"{step_time(before)} a step: " if before is not None else ""
+    return f"{step}{_refusal_words(found, len(stayed)) if stayed else _none_paid(report)}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """Something that a climb has left open, in words; the knobs of which this is the state, where the words only count them."""
+
+    words: str
+    state: str = ""
+    names: tuple[str, ...] = ()
+
+    @property
+    def with_names(self) -> str:
+        """The words with the names that they count: "1 undecided (attention)"."""
+        return f"{self.words} ({', '.join(self.names)})" if self.names else self.words
+
+
+def _open_knobs(report: Report) -> list[_Open]:
+    """What the climb has left open."""
+    found = report.ladder
+    assert found is not None
     undecided = _undecided_knobs(report)
-    open_ = (
-        [f"{' and '.join(found.offered)} would pay and {'are' if found.offered[1:] else 'is'} not allowed"]
-        if found.offered
-        else []
-    )
-    open_ += [f"{len(undecided)} undecided"] if undecided else []
-    open_ += [f"{len(found.failed)} failed"] if found.failed else []
-    late = {item.knob for item in (*found.left, *report.not_applicable) if item.late} - {*undecided}
-    late |= {*found.undecided} - {*undecided}
-    open_ += [f"{len(late)} not reached"] if late else []
-    open_ += ["interrupted"] if report.interrupted else []
-    return "; ".join([said, *([", ".join(open_)] if open_ else [])])
+    late = [item.knob for item in (*found.left, *report.not_applicable) if item.late]
+    late = [name for name in dict.fromkeys([*late, *found.undecided]) if name not in undecided]
+    said = []
+    if found.offered:
+        is_or_are = "are" if found.offered[1:] else "is"
+        said.append(_Open(f"{' and '.join(found.offered)} would pay and {is_or_are} not allowed"))
+    for state, names in (("undecided", undecided), ("failed", found.failed), ("not reached", late)):
+        if names:
+            said.append(_Open(f"{len(names)} {state}", state, tuple(names)))
+    return [*said, *([_Open("interrupted")] if report.interrupted else [])]
 
 
 def _undecided_knobs(report: Report) -> tuple[str, ...]:

@@ -85,7 +85,7 @@ def _within(limit: int, *groups: Iterable[str]) -> str:
 def _total(report: Report) -> str:
     if report.ladder is not None:
         told = "".join(f"\n\n**{_text(said)}**" for said in (report.ladder.not_learning, distrust(report)) if said)
-        return f"**{_text(headline(report))}**{told}\n\n{_code(report.target)}"
+        return f"**{_text(headline(report, with_names=True))}**{told}\n\n{_code(report.target)}"
     if report.command == "tune":
         return _code(report.target)
     skipped = f", {len(report.skipped)} not audited" if report.skipped else ""

@@ -12,7 +12,7 @@ from tunes import MACHINE
 
 from perfaudit.measurements import NO_TIME, Comparison, Ladder, NotApplicable, Rung
 from perfaudit.render.html import render as page
-from perfaudit.render.ladder import SHORT, headline, ladder, saving_of_patch, unsure_words
+from perfaudit.render.ladder import SHORT, head_lines, headline, ladder, saving_of_patch, unsure_words
 from perfaudit.render.markdown import render as markdown
 from perfaudit.render.paint import plain
 from perfaudit.render.text import render
@@ -20,6 +20,8 @@ from perfaudit.report import to_json
 
 SCREENED_ONLY = replace(LADDER, basis="screened", rounds=0)
 RESULT = "100.0 ms -> 70.0 ms a step (1.43 x), 2 patches, verified; 1 undecided, 1 not reached"
+NAMED = RESULT.replace("undecided", "undecided (attention)").replace("not reached", "not reached (compile)")
+NAMES = "undecided: attention; not reached: compile"
 
 TABLE = """\
 
@@ -57,6 +59,7 @@ left:
 """
 BRIEF = f"""\
 {RESULT}
+{NAMES}
 
 t.py on NVIDIA H200, driver 570.1, 2 cores, 1 thread, 1.5 GiB, torch 2.13.0, Python 3.11.7, busy (load 1.6)
 
@@ -71,6 +74,7 @@ were compared, why some were not raced beside the others, 1 knob that cannot mat
 """
 VERBOSE = f"""\
 {RESULT}
+{NAMES}
 
 t.py on NVIDIA H200, driver 570.1, 2 cores, 1 thread, 1.5 GiB, torch 2.13.0, Python 3.11.7
 the machine was busy (load 1.6 on 2 cores): intervals are wider for it
@@ -148,7 +152,7 @@ def test_a_climb_whose_own_losses_became_no_numbers_says_so_in_its_second_line()
     note = "the losses have become NaN or infinite: times are of a training that does not learn"
     ends = replace(CLIMB, ladder=LADDER.with_(not_learning=note), notes=(note, "a note"))
     first, second, third = render(ends, width=200).splitlines()[:3]
-    assert (first, second, third) == (RESULT.replace("verified", "verified for its first steps only"), note, "")
+    assert (first, second, third) == (NAMED.replace("verified", "verified for its first steps only"), note, "")
     assert render(ends, width=200).count(note) == 1 and "note: a note" in render(ends)
     assert "\nchecked: 5 steps agree\n" in render(ends, verbose=True)
     page = markdown(ends)
@@ -195,6 +199,51 @@ def test_the_first_line_says_no_more_than_was_shown(found: Ladder, line: str) ->
     assert headline(report(found)) == line
 
 
+@pytest.mark.parametrize(
+    ("found", "more", "width", "lines"),
+    [
+        (LADDER, {}, 106, [NAMED]),
+        (LADDER, {}, 105, [RESULT, NAMES]),
+        (LADDER, {}, 84, [RESULT, NAMES]),
+        (LADDER, {}, 80, [RESULT.removesuffix(", 1 not reached"), NAMES]),
+        (LADDER, {"interrupted": True}, 80, [RESULT.removesuffix(", 1 not reached"), f"interrupted; {NAMES}"]),
+        (
+            SCREENED_ONLY, {}, 80,
+            [
+                "100.0 ms -> 70.0 ms a step (1.43 x, screened), 2 patches, verified; 1 undecided",
+                f"screened: the final race did not decide; {NAMES}",
+            ],
+        ),
+        (
+            LADDER.with_(offered=("precision",), failed=("ema",), left=()), {}, 80,
+            [
+                "100.0 ms -> 70.0 ms a step (1.43 x), 2 patches, verified; 1 undecided, 1 failed",
+                "precision would pay and is not allowed; undecided: attention; failed: ema",
+            ],
+        ),
+        (LADDER.with_(left=(), undecided=()), {}, 80, [RESULT.partition(";")[0]]),
+        (LADDER.with_(left=LATE, undecided=()), {}, 80, [f"{RESULT.partition(';')[0]}; 1 not reached (b)"]),
+    ],
+)  # fmt: skip
+def test_the_result_is_one_line_and_names_stand_below_it_where_they_have_no_room(
+    found: Ladder, more: dict[str, Any], width: int, lines: list[str]
+) -> None:
+    assert head_lines(report(found, comparisons=RACED, **more), width) == lines
+    head = render(report(found, comparisons=RACED, **more), width=width).partition("\n\n")[0]
+    assert (head.splitlines()[0], " ".join(head.split())) == (lines[0], " ".join(lines))
+
+
+NARROW = """\
+100.0 ms -> 70.0 ms a step (1.43 x), 2 patches, verified; 1 undecided
+undecided: attention; not reached: batch_size, compile
+"""
+
+
+def test_the_first_lines_on_eighty_columns() -> None:
+    late = tuple(NotApplicable(name, NO_TIME, late=True) for name in ("batch_size", "compile"))
+    assert render(report(LADDER.with_(left=late), comparisons=RACED), width=80).startswith(NARROW)
+
+
 def test_what_no_race_has_told_of_is_not_undecided() -> None:
     text = ladder(report(Ladder(undecided=("b", "c"))), plain, 100)[-1]
     assert text == "left:\n  b, c: not raced: the race ended before it told anything\n"
@@ -239,7 +288,7 @@ def test_what_was_raced_too_briefly_is_not_said_to_be_without_gain() -> None:
 
 def test_a_knob_without_time_is_left_and_is_not_one_that_cannot_matter() -> None:
     text = render(report(Ladder(), not_applicable=(NotApplicable("ema", NO_TIME, late=True),)))
-    assert text == "no patch was raced; 1 not reached\n\nleft:\n  ema: no time was left for it in the budget\n"
+    assert text == "no patch was raced; 1 not reached (ema)\n\nleft:\n  ema: no time was left for it in the budget\n"
 
 
 @pytest.mark.parametrize(

@@ -160,7 +160,8 @@ def test_a_whole_climb() -> None:
     more = "\n".join(text for _, text in details(CLIMB, plain, 100))
     assert shown == (
         "## perfaudit tune\n\n"
-        "**100.0 ms -\\> 70.0 ms a step (1.43 x), 2 patches, verified; 1 undecided, 1 not reached**\n\n`t.py`\n\n- a note\n\n"
+        "**100.0 ms -\\> 70.0 ms a step (1.43 x), 2 patches, verified; 1 undecided (attention), 1 not reached (compile)**\n\n"
+        "`t.py`\n\n- a note\n\n"
         f"<details open><summary>The ladder and its patch</summary>\n\n```text\n{ladder_}```\n\n</details>\n\n"
         f"<details><summary>Details</summary>\n\n```text\n{more}```\n\n</details>\n"
     )

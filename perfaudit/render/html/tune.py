@@ -87,7 +87,7 @@ def tune_header(report: Report) -> Markup:
     """The result: the step before and after, how sure that is, and on what machine."""
     head = element("h1", f"perfaudit {report.command}: {report.target}")
     found = report.ladder
-    result = headline(report).replace(" -> ", " → ") if found is not None else search_result(report)
+    result = headline(report, with_names=True).replace(" -> ", " → ") if found is not None else search_result(report)
     verdict, _, rest = result.partition("; ")
     sure = [final_race(found).replace(" -> ", " → "), _check_words(found)] if found is not None else []
     not_learning = found.not_learning if found is not None else ""
