@@ -10,7 +10,7 @@ from perfaudit.knobs import Tokens, Told, knob
 from perfaudit.measure.entrants import BEATEN, CONTROL, FUTILE
 from perfaudit.measure.judge import comparison, saving, trial
 from perfaudit.measure.ledger import Variant
-from perfaudit.measure.stats import quartiles, smallest_callable, verdict
+from perfaudit.measure.stats import LOOKS, quartiles, smallest_callable, verdict
 from perfaudit.measurements import Comparison, Settings, Trial, Winner, settings_text
 from perfaudit.tune.bout import Bout, key_of, variant_of
 from perfaudit.tune.first_look import smallest_as_good
@@ -19,6 +19,7 @@ from perfaudit.tune.race_results import Raced
 from perfaudit.tune.search import clock_of, least_gain, race_of
 
 UNDECIDED = "keep what you have: the budget was too small to decide anything"
+LAST_LOOK = "this race had its last look, so a longer budget shows no more"
 
 
 def trials_of(bout: Bout) -> list[Trial]:
@@ -174,7 +175,7 @@ def _why_kept(bout: Bout, compared: dict[str, Comparison], least: float, interru
     slow = [c for c in compared.values() if c.given_up]
     if slow and len(slow) == len(compared):
         return "keep what you have: " + ", ".join(_look_words(c) for c in slow)
-    promising = [c for c in compared.values() if c.basis == "screened" and c.low < 1 and not c.given_up]
+    promising = [c for c in compared.values() if _waits_for_a_race(bout, c, least)]
     undecided = bool(promising) or all(c.high == math.inf and not c.given_up for c in compared.values())
     if undecided and interrupted:
         return "keep what you have: interrupted before anything was decided"
@@ -196,7 +197,23 @@ def _why_kept(bout: Bout, compared: dict[str, Comparison], least: float, interru
         )
     smallest = max((c.smallest for c in compared.values() if c.smallest is not None), default=None)
     seen = f"; effects under {100 * smallest:.1f} % could not have been seen" if smallest is not None else ""
-    return f"keep what you have: nothing else was shown to gain {100 * least:.0f} % or more{seen}"
+    hopeful = [c for c in compared.values() if c.basis == "measured" and 1 - c.low >= least]
+    over = f"; {LAST_LOOK}" if hopeful and all(_had_last_look(bout, c) for c in hopeful) else ""
+    return f"keep what you have: nothing else was shown to gain {100 * least:.0f} % or more{seen}{over}"
+
+
+def _waits_for_a_race(bout: Bout, c: Comparison, least: float) -> bool:
+    """Whether a setting may gain what it must by the race in one training, and had no time for a race of fresh processes."""
+    if c.basis != "screened" or c.given_up or 1 - c.low < least or bout.look is None:
+        return False
+    key = key_of(bout.name, c.candidate)
+    return key in {variant.key for variant in bout.finalists} or not bout.look.entrants[key].left
+
+
+def _had_last_look(bout: Bout, c: Comparison) -> bool:
+    """Whether it has had all generations of processes that a race has."""
+    key = key_of(bout.name, c.candidate)
+    return bout.ledger.generations_with(bout.base.key, key, race_of(bout)) >= LOOKS[-1].generations
 
 
 def _look_words(c: Comparison) -> str:

@@ -8,15 +8,18 @@ from typing import Any
 
 import pytest
 from conftest import FakeClock
+from surveys import survey_of
 from test_search import STEP, Kept, Shop, Sizes, search  # noqa: F401  # a fixture
 
 from perfaudit.knobs import all_knobs, knob
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.entrants import CONTROL, FUTILE
+from perfaudit.measure.ledger import Block, Generation, Pair
 from perfaudit.measurements import Comparison
 from perfaudit.report import Report
+from perfaudit.tune.bout import Bout, variant_of
 from perfaudit.tune.first_look import can_choose, is_raced_in_place
-from perfaudit.tune.outcome import UNDECIDED
+from perfaudit.tune.outcome import UNDECIDED, winner_of
 from perfaudit.tune.race_results import Raced, Seen
 
 Search = Callable[..., Report]
@@ -144,6 +147,52 @@ def test_a_budget_that_ends_with_the_look_decides_nothing(search: Search, clock:
     assert [c.basis for c in report.comparisons] == ["screened"]
     assert report.winners[0].words == UNDECIDED
     assert report.notes == ("the budget was too small for sizes: give it longer with --budget",)
+
+
+@pytest.mark.parametrize(
+    ("seen", "words"),
+    [
+        (
+            Seen(64, "decided", (0.998, 0.993, 1.003)),
+            "keep what you have: nothing else was shown to gain 1 % or more; effects under 0.5 % could not have been seen",
+        ),
+        (Seen(8, "", (0.998, 0.993, 1.003)),
+         "keep what you have: nothing else was shown to gain 1 % or more; effects under 0.5 % could not have been seen"),
+        (Seen(8, "", (0.97, 0.95, 1.01)), UNDECIDED),  # it would be raced in fresh processes
+        (Seen(2, "", None), UNDECIDED),
+    ],
+)  # fmt: skip
+def test_the_budget_is_too_small_only_where_more_time_would_tell_more(seen: Seen, words: str) -> None:
+    bout = transfer_bout()
+    (key,) = bout.variants.keys() - {bout.base.key}
+    bout.look = Raced({key: seen, CONTROL: Seen(8, "", (1.0, 0.99, 1.01))}, log_ratios={key: [-0.002] * 8})
+    assert winner_of(bout).words == words
+
+
+@pytest.mark.parametrize(("generations", "is_over"), [(4, False), (11, False), (12, True)])
+def test_a_race_that_had_its_last_look_is_said_to_be_over(generations: int, is_over: bool) -> None:
+    bout = transfer_bout()
+    (other,) = (variant for variant in bout.variants.values() if variant is not bout.base)
+    bout.finalists = [other]
+
+    def pair(seconds: float) -> Pair:
+        block = Block(10, 10 * seconds, 10 * seconds, 80)
+        return block, block
+
+    for number in range(generations):
+        rounds = [{bout.base.key: pair(0.1), other.key: pair(0.101 if number % 2 else 0.097)}]
+        bout.ledger.generations.append(Generation("transfer race", rounds))
+    words = winner_of(bout).words
+    assert words.startswith("keep what you have: nothing else was shown to gain 1 % or more; effects under ")
+    assert words.endswith("seen; this race had its last look, so a longer budget shows no more") is is_over
+
+
+def transfer_bout() -> Bout:
+    """A search of which only the settings are known: yours and another one."""
+    survey = survey_of()
+    base = variant_of("transfer", {"pin_memory": False, "non_blocking": False})
+    other = variant_of("transfer", {"pin_memory": True, "non_blocking": False})
+    return Bout("transfer", survey, base, variants={each.key: each for each in (base, other)})
 
 
 def test_a_resumed_search_asks_for_no_race_that_was_decided(search: Search, clock: FakeClock) -> None:  # noqa: F811
