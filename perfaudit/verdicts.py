@@ -15,6 +15,8 @@ GateVerdict = Literal["pass", "improved", "regressed", "inconclusive", "accepted
 
 Kind = Literal["ref", "baseline", "self_test"]
 
+PER_SAMPLE = "per sample:"  # how a reason begins where steps of both versions have other samples
+
 
 @dataclass(frozen=True, slots=True)
 class Place:

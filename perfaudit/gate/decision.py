@@ -32,7 +32,7 @@ from perfaudit.gate.one_training_quads import LOOKS as LOOKS_OF_ONE
 from perfaudit.gate.one_training_quads import batches, control, differs_from_itself
 from perfaudit.gate.records import TargetRecord
 from perfaudit.measure.stats import Look, is_look, looks_made
-from perfaudit.verdicts import GateVerdict, TimeVerdict
+from perfaudit.verdicts import PER_SAMPLE, GateVerdict, TimeVerdict
 
 # Pairs of processes, and how often a bound may miss on its side. Most goes to the last look, where small effects are decided.
 LOOKS = (Look(4, 0.002), Look(8, 0.003), Look(16, 0.005))
@@ -205,4 +205,4 @@ def _why_unmeasured(record: TargetRecord) -> str:
 
 def _per_sample(record: TargetRecord) -> list[str]:
     samples = record.samples_per_step()
-    return [f"per sample: a step has {samples[1]:g} samples now, {samples[0]:g} before"] if samples else []
+    return [f"{PER_SAMPLE} a step has {samples[1]:g} samples now, {samples[0]:g} before"] if samples else []

@@ -8,7 +8,14 @@ from perfaudit.render.counter_words import counter_name, difference, in_order, n
 from perfaudit.render.gate import layers, machine
 from perfaudit.render.gate_words import findings_counts, findings_phrase, headline, word
 from perfaudit.render.paint import plain
-from perfaudit.render.time_words import could_not_see, interval_words, same_again, why_this_way
+from perfaudit.render.time_words import (
+    MEDIANS,
+    could_not_see,
+    has_other_medians,
+    interval_words,
+    same_again,
+    why_this_way,
+)
 from perfaudit.render.words import count, seconds
 from perfaudit.report import Report
 from perfaudit.verdicts import CounterChange, CountersVerdict, Gate, TimeVerdict
@@ -98,7 +105,10 @@ def _step(timed: TimeVerdict, text: Text) -> str:
     if timed.seconds_before is None or timed.seconds_after is None:
         return ""
     before, after = seconds(timed.seconds_before), seconds(timed.seconds_after)
-    return text(f"{before} stored, {after} measured now" if timed.advice else f"{before} → {after}, both measured")
+    of_all = f"; {MEDIANS}" if has_other_medians(timed) else ""
+    return text(
+        f"{before} stored, {after} measured now" if timed.advice else f"{before} → {after}, both measured{of_all}"
+    )
 
 
 def _line(cells: list[str]) -> str:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from perfaudit.render.words import count, seconds
-from perfaudit.verdicts import Gate, SelfTest, TimeVerdict
+from perfaudit.verdicts import PER_SAMPLE, Gate, SelfTest, TimeVerdict
+
+AS_PRINTED = 0.002  # of a ratio; three digits and the rounding of two times hide as much
+MEDIANS = "medians of all blocks; the ratio compares neighbouring blocks"
 
 
 def at_most(timed: TimeVerdict) -> str:
@@ -68,7 +71,19 @@ def _ratio(timed: TimeVerdict) -> str:
 def _steps(timed: TimeVerdict, between: str) -> str:
     if timed.seconds_before is None or timed.seconds_after is None:
         return ""
-    return f", {seconds(timed.seconds_before)}{between}{seconds(timed.seconds_after)} a step"
+    of_all = f" ({MEDIANS})" if has_other_medians(timed) else ""
+    return f", {seconds(timed.seconds_before)}{between}{seconds(timed.seconds_after)} a step{of_all}"
+
+
+def has_other_medians(timed: TimeVerdict) -> bool:
+    """Whether the ratio is visibly not that of the two times: a drift of the machine is in these, and not in the ratio.
+
+    Where the ratio is per sample, its reason says so.
+    """
+    before, after = timed.seconds_before, timed.seconds_after
+    if not before or not after or not timed.ratio or timed.advice or PER_SAMPLE in timed.reason:
+        return False
+    return abs(after / before / timed.ratio - 1) > AS_PRINTED
 
 
 def _advice(timed: TimeVerdict, gate: Gate) -> list[str]:

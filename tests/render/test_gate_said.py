@@ -195,6 +195,23 @@ def test_what_grew_is_accepted_before_what_is_slower() -> None:
     assert said == 'a wanted change is accepted, with its reason, by `perfaudit gate update t.py u.py --accept "why"`'
 
 
+@pytest.mark.parametrize(
+    ("after", "reason", "is_said"),
+    [
+        (0.1081, "", False),
+        (0.1082, "", False),  # as printed
+        (0.1120, "", True),  # the machine has slowed down meanwhile
+        (0.1120, "per sample: a step has 32 samples now, 31 before", False),
+    ],
+)
+def test_a_ratio_that_is_not_that_of_the_two_times_is_explained(after: float, reason: str, is_said: bool) -> None:
+    timed = replace(SLOWER, seconds_after=after, reason=reason)
+    said = time_sentences(timed, Gate("main", "ref", "regressed"))[0]
+    assert said.endswith("a step (medians of all blocks; the ratio compares neighbouring blocks)") is is_said
+    row = renderer("markdown")(report(Gate(MAIN, "ref", "regressed", times=(timed,))))
+    assert ("both measured; medians of all blocks; the ratio compares neighbouring blocks |" in row) is is_said
+
+
 def test_how_both_versions_were_compared_and_why() -> None:
     one = replace(
         EVEN,
