@@ -135,13 +135,17 @@ def ratio(record: Json, ours: str, way: str) -> tuple[float, float, float] | Non
 
 def page(records: Sequence[Json]) -> str:
     last = {(record["program"], record["state"]): record for record in records}
-    rounds = sorted({len(record["seconds"]["training"]) for record in last.values()})
-    states = " ".join(state for state in STATES if any(record["state"] == state for record in last.values()))
+    states: dict[int, set[str]] = {}
+    for record in last.values():
+        states.setdefault(len(record["seconds"]["training"]), set()).add(record["state"])
     order = {name: place for place, name in enumerate((*SAMPLES, *OTHERS))}
     shown = sorted(last.values(), key=lambda one: (STATES.index(one["state"]), order[one["program"]]))
     lines = [
         "# The step of a training, and the step of the program by itself", "",
-        *(f"    python benchmarks/fidelity.py --rounds {n} --sources SOURCES --states {states} --write" for n in rounds), "",
+        *(
+            f"    python benchmarks/fidelity.py --rounds {n} --sources SOURCES --states {' '.join(sorted(states[n]))} --write"
+            for n in sorted(states)
+        ), "",
         " / ".join(sorted({record["machine"] for record in last.values()})) + ". Load is that of the last minute.",
     ]  # fmt: skip
     for ours, title in OURS.items():

@@ -295,6 +295,8 @@ def test_fidelity_is_the_step_of_a_race_and_of_a_training_over_each_other_way() 
     later = {**record, "seconds": {**seconds, "training": [0.10, 0.11, 0.12]}}
     page = fidelity.page([{**record, "seconds": {**seconds, "training": [1.0, 1.0, 1.0]}}, later])
     assert [line for line in page.splitlines() if line.startswith("| char_gpt")] == rows  # the last one
+    command = "    python benchmarks/fidelity.py --rounds 3 --sources SOURCES --states calm --write"
+    assert page.splitlines()[2] == command  # nothing was run beside other processes
 
 
 def test_the_base_of_a_race_is_what_its_quads_were_compared_with() -> None:
