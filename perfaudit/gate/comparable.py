@@ -191,5 +191,6 @@ def stored_time(
         return advice(f"not timed: {failure}")
     ratio = after / before
     what = f"{percent(abs(ratio - 1))} {'slower' if ratio > 1 else 'faster'} than the file says"
-    excuse = "a noisy hour" if ratio > 1 else "a calm hour"
-    return advice(f"stored times cry wolf: {what}, which {excuse} explains as well; measure with --against REF", ratio)
+    return advice(
+        f"not judged: {what}, and times of different runs differ by as much; measure with --against REF", ratio
+    )

@@ -79,7 +79,7 @@ def time_verdict(
         verdict = "pass"
     doubt = differs_from_itself(record.one, ended) if record.one is not None else ""
     if record.one is not None and verdict != "inconclusive" and control(record.one, ended) is None:
-        doubt = "in one training identical code was not raced long enough to be told from itself"
+        doubt = "in one training identical code was timed too briefly for an interval"
     verdict = "inconclusive" if doubt else verdict
     reasons = [doubt or _why_undecided(record, low, high, limit, tolerated)] if verdict == "inconclusive" else []
     if reasons and record.one is None and record.steps_to_end is not None:

@@ -73,7 +73,7 @@ def first_steps(training: Any, steps: int, seed: int, nudge: float = 0.0) -> Rep
         what = "update" if name in parameters else "buffer"
         rows[f"{what} of {name}"] = _row(name, after[name].detach() - value)
     if not all(map(math.isfinite, losses)):
-        raise NotInDoubles("its losses are no numbers there")
+        raise NotInDoubles("its losses become NaN or infinite there")
     return {"losses": [loss.hex() for loss in losses], "rows": rows}
 
 
@@ -123,7 +123,7 @@ def everything_double() -> Iterator[None]:
 
     stance = getattr(torch.compiler, "set_stance", None)
     if stance is None:
-        raise NotInDoubles("this torch cannot run compiled code as it is written (2.6 can)")
+        raise NotInDoubles("this version of torch cannot run compiled code uncompiled (2.6 can)")
     default = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:

@@ -40,7 +40,7 @@ WHY_NONE = {
     NOT_REACHED_YET: "no patch was checked before the interruption",
     FILE_CHANGED: "no patch is handed over, because a file changed meanwhile",
 }  # what pays
-TWIN = "the memory layout of the twin is not in the interval"
+TWIN = "where a second training lies in memory changes its time too: that is not in the interval"
 
 
 def climb(report: Report, paint: Paint, width: int, verbose: bool = False) -> list[str]:

@@ -220,5 +220,5 @@ def _race_alone(session: Session, profile: Profile, state: Climb, screen: Screen
         if not state.alone.entrants:
             if failure.kind == "ended" and session.target.is_script:
                 raise as_user_error(session.target, failure, session.timeout) from failure
-            raise NothingMeasured(f"{session.target}: the code as it is could not be measured: {failure}") from failure
+            raise NothingMeasured(f"{session.target}: your code as it is could not be measured: {failure}") from failure
         state.alone.notes.append(f"the training in which patches are raced ended early: {failure}")

@@ -182,7 +182,7 @@ def _words(candidate: Candidate, seen: Comparison, has_others: bool) -> str:
 
 def _why_last(profile: Profile, candidate: Candidate) -> str:
     if profile.survey.facts.is_script:
-        return f"it cannot be switched while a script runs, {LAST}"
+        return f"it cannot be switched on and off while a script runs, {LAST}"
     return (
         f"trying it takes some {knob(candidate.knob).seconds_needed:.0f} s, more than there are before the race, {LAST}"
     )

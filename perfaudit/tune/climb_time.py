@@ -169,7 +169,7 @@ def asking_words(profile: Profile, name: str, left: float) -> str:
         return ""
     return (
         f"not measured, for want of time: its questions need {asks} more starts of the script ({start:.0f} s each), "
-        f"and are about {100 * share:.0f} % of the step"
+        f"and it works on about {100 * share:.0f} % of the step"
     )
 
 

@@ -92,7 +92,7 @@ def said_of_exact(mine: Exact, base: Exact, nudged: Callable[[], Exact]) -> str:
             worst = max(beyond, key=lambda name: beyond[name])
             limit = max(FLOOR, SPREAD * own.get(worst, 0.0))
             raise TrialFailed(
-                f"more than the promised change: {WHAT}, where roundings are no excuse, the {worst} differ"
+                f"more than the promised change: {WHAT}, where rounding cannot explain it, the {worst} differ"
                 f"{'' if worst == 'losses' else 's'} by {beyond[worst]:.1e} (tolerance {limit:.1e})"
             )
     return f"; {WHAT} losses, gradients and updates of {len(base.losses)} steps agree within {found[worst]:.1e}"

@@ -100,13 +100,13 @@ def time_phases(session: Session, profile: Profile, budget: float) -> Profile:
     try:
         _, block, *more = session.questions.ask("profile", Variant("profile", "", {}), *commands)
     except ChildFailed as failure:
-        raise NothingMeasured(f"{session.target}: the code as it is could not be measured: {failure}") from failure
+        raise NothingMeasured(f"{session.target}: your code as it is could not be measured: {failure}") from failure
     per_step, device = block["wall"] / block["steps"], profile.survey.facts.device
     notes = list(profile.notes)
     if device.phases_by_waiting:
         notes.append(
-            f"{device.type} has no clock that torch can read: the parts of a step are those of steps "
-            "after each part of which the host waited, and together they take longer than a step"
+            f"torch cannot read the clock of {device.type}, so the host waits after each part of a step to time it: "
+            "the parts together take longer than a step"
         )
     if not block.get("finite", True):
         notes.append(_not_learning(session, per_step))

@@ -83,7 +83,7 @@ def start_words(state: Climb, seconds: float) -> list[str]:
     if pairs < LOOKS[0].generations:
         return [f"{said}: of the race of fresh processes there was time for {pairs} of {LOOKS[0].generations} pairs"]
     starts = (1 + len(state.final.patches)) * pairs
-    return [f"{said}, in the race of fresh processes {starts} times"]
+    return [f"{said}, and the race of fresh processes made {starts} of them"]
 
 
 def winners_of(state: Climb, ladder: Ladder) -> tuple[Winner, ...]:
@@ -176,7 +176,7 @@ def _trouble(state: Climb, raced: Ladder) -> str:
         if variant.key in failed and not (failed[variant.key].startswith(ENDS_EARLY) and was_compared(raced.verified)):
             return f"{FAILED}{failed[variant.key]}"
     if not was_compared(raced.verified):
-        return f"{FAILED}{raced.verified or 'the losses of all of it were not compared'}"
+        return f"{FAILED}{raced.verified or 'the losses with all patches were not compared'}"
     if raced.ratio is None:
         return NO_TIME_FOR_ALL
     if raced.basis == "screened" and (doubt := state.doubt or long_steps_words(*state.races)):

@@ -192,9 +192,8 @@ def _why_kept(bout: Bout, compared: dict[str, Comparison], least: float, interru
         return "keep what you have: everything raced against it is slower"
     if faster := [c for c in compared.values() if c.verdict == "faster"]:
         certain = max(1 - c.high for c in faster)
-        return (
-            f"keep what you have: only {100 * certain:.1f} % is certain to be gained, and {100 * least:.0f} % is asked"
-        )
+        must = f"a change must gain {100 * least:.0f} %"
+        return f"keep what you have: only {100 * certain:.1f} % is certain to be gained, and {must}"
     smallest = max((c.smallest for c in compared.values() if c.smallest is not None), default=None)
     seen = f"; effects under {100 * smallest:.1f} % could not have been seen" if smallest is not None else ""
     hopeful = [c for c in compared.values() if c.basis == "measured" and 1 - c.low >= least]

@@ -144,7 +144,9 @@ def _report_of(
     if not interrupted:
         for ledger in ledgers:
             if BASE.key in ledger.failures:
-                raise NothingMeasured(f"{target}: the code as it is could not be measured: {ledger.failures[BASE.key]}")
+                raise NothingMeasured(
+                    f"{target}: your code as it is could not be measured: {ledger.failures[BASE.key]}"
+                )
         failed = priced.raced.failures or any(ledger.failures for ledger in ledgers)
         if priced.waiting and not comparisons and not failed:
             raise NothingMeasured(
@@ -287,7 +289,7 @@ def _screen(session: Session, profile: Profile, priced: Priced, deadline: Deadli
                 _screen_together(session, priced, screen, session.deadline(TOGETHER_SHARE * deadline.seconds_left()))
         except ChildFailed as failure:
             if not priced.raced.entrants:
-                why = f"the code as it is could not be measured: {failure}"
+                why = f"your code as it is could not be measured: {failure}"
                 raise NothingMeasured(f"{session.target}: {why}") from failure
             priced.raced.notes.append(f"the training in which patches are raced ended early: {failure}")
 

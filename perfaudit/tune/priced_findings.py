@@ -20,7 +20,9 @@ from perfaudit.tune.screening import LEAST
 
 NOT_SHOWN = "its patch is not handed over: it was not shown to pay"
 FOR_MEMORY = frozenset({"PA603"})  # rules whose patch need not make a step faster
-OF_A_TWIN = "raced as a twin of your training, whose memory layout is not in the interval"
+OF_A_TWIN = (
+    "timed in a second training beside yours, whose place in memory changes its time too: that is not in the interval"
+)
 TOGETHER = "together"  # the key of all that pays
 BASE = Variant("as it is", PATCH, {"patch": "none"})
 

@@ -16,9 +16,7 @@ WITH = "with it, "  # of a candidate, see `measure.preparation`
 RAISES = "a step of the training raises now and then, with patches and without; such steps are not counted"
 NOT_KNOWN = "whether without it, too, was not seen"
 MOST_LONG = 1 / 3  # of the time, chosen: a screened figure of the other steps is wrong by half then
-OWN_TIME = (
-    "others use the cores: what steps waited for cores is left out of all times, as if nobody else used the machine"
-)
+OWN_TIME = "other programs use the cores: the time that steps wait for a core is left out of all times"
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,5 +196,5 @@ def _fault_of_controls(raced: Raced, figure: Interval | None) -> str:
                 return f"came out at {ratio:.3f} [{low:.3f}, {high:.3f}] in place of 1"
     has_figures = any(seen.interval is not None for key, seen in raced.entrants.items() if key != CONTROL)
     if has_figures and not any(seen.interval for seen in raced.controls):
-        return "was not raced long enough to be told from it"
+        return "was timed too briefly for an interval"
     return ""

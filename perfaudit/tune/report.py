@@ -67,7 +67,7 @@ def tune(
     """
     if allow is not None and not inside_project(target.file):
         raise TargetError(
-            f"{target.file} lies outside this folder, and a climb patches only what is in it: start it there"
+            f"{target.file} lies outside this folder, and only files in this folder are patched: start perfaudit in that one"
         )
     watch, clock = watch or Watch(), clock or WallClock()
     deadline = Deadline(budget, clock)
@@ -126,7 +126,7 @@ def words_of_nodes(on: str, climbs: bool, sent: Sequence[tuple[int, str]], refus
     if refusals:
         return f"--on {on}: no node measured, and the race in fresh processes was not made: {refusals[0]}"
     if not climbs:
-        why = "nodes measure the final race of a climb, and single knobs are searched on this machine: --all climbs"
+        why = "nodes measure the final race of all knobs together (--all), and named knobs are searched on this machine"
     elif sent:
         why = "the race of the patched source ended with its first generation, which is measured on this machine"
     else:

@@ -144,10 +144,10 @@ ALL = Comparable("all")
     ("stored", "now", "comparable", "reason"),
     [
         (TIME, Seconds(0.112, 0.1, 0.12, 12), ALL, (
-            "stored times cry wolf: 12 % slower than the file says, which a noisy hour explains as well; "
+            "not judged: 12 % slower than the file says, and times of different runs differ by as much; "
             "measure with --against REF")),
         (TIME, Seconds(0.096, 0.09, 0.1, 12), ALL, (
-            "stored times cry wolf: 4 % faster than the file says, which a calm hour explains as well; "
+            "not judged: 4 % faster than the file says, and times of different runs differ by as much; "
             "measure with --against REF")),
         (None, TIME, ALL, "no time of it is stored; measure with --against REF"),
         (TIME, None, ALL, "not timed: it ran out of memory"),

@@ -109,7 +109,7 @@ def test_what_the_data_have_settled_is_judged_at_looks_alone() -> None:
 def test_without_a_control_that_was_looked_at_nothing_is_called() -> None:
     found = time_verdict(replace(record(around(0.08, 16), around(0.0, 7, 0.001)), settled=True), ended=True)
     assert (found.verdict, found.control) == ("inconclusive", None)
-    assert found.reason == "in one training identical code was not raced long enough to be told from itself"
+    assert found.reason == "in one training identical code was timed too briefly for an interval"
 
 
 def test_a_control_that_turns_late_is_seen() -> None:

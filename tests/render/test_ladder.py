@@ -420,8 +420,8 @@ def test_a_rung_that_was_not_screened_says_so() -> None:
         ),
         (
             {"basis": "screened", "rounds": 3, "has_twin": True},
-            "final race: not decided after 3 rounds; all of it together, screened: 0.700 [0.650, 0.750] (the memory layout of "
-            "the twin is not in the interval); saves 30.00 s",
+            "final race: not decided after 3 rounds; all of it together, screened: 0.700 [0.650, 0.750] (where a second "
+            "training lies in memory changes its time too: that is not in the interval); saves 30.00 s",
         ),
     ],
 )

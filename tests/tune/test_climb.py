@@ -774,7 +774,7 @@ def test_a_base_with_which_the_process_dies_is_nothing_measured(climbing: Climbi
     def crashes(on: Switches) -> None:
         raise ChildFailed("crash", "the process ended by signal SIGSEGV")
 
-    with pytest.raises(NothingMeasured, match="the code as it is could not be measured: the process ended by signal"):
+    with pytest.raises(NothingMeasured, match="your code as it is could not be measured: the process ended by signal"):
         climbing(Shop(clock, independent, crashes=crashes), Switch("a"))
 
 

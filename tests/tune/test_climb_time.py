@@ -89,7 +89,7 @@ def test_questions_that_take_longer_than_there_is_are_not_asked_for_little() -> 
         return asking_words(profile_of(survey, seconds_to_open=start), "dataloader", 19.0)
 
     said = words(0.04, 49.0, script=Script())
-    assert "need 2 more starts of the script (49 s each), and are about 4 % of the step" in said
+    assert "need 2 more starts of the script (49 s each), and it works on about 4 % of the step" in said
     assert words(0.4, 49.0, script=Script()) == words(0.04, 9.0, script=Script()) == words(0.04, 49.0) == ""
 
 

@@ -397,7 +397,7 @@ class Failing(TensorDataset):
     done = perfaudit("scan", "train.py", "--measure", "--budget", "30s", "--select", "PA501")
     assert done.code == 3
     assert (
-        "train.py: the code as it is could not be measured: train.py: the dataloader failed: OSError: corrupt image"
+        "train.py: your code as it is could not be measured: train.py: the dataloader failed: OSError: corrupt image"
         in done.err
     )
     assert "PA501" in done.out  # what reading found is printed all the same

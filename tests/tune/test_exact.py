@@ -56,7 +56,7 @@ def test_a_difference_beyond_what_single_precision_could_tell_is_refused() -> No
     near = steps((1.0, 0.5 * (1 + FLOOR / 2)), gradient_of_a=ROW)
     assert "agree within 4.8e-07" in said_of_exact(near, BASE, never)  # type: ignore[arg-type]  # is not asked
     with pytest.raises(
-        TrialFailed, match=r"in double precision, where roundings are no excuse, the losses differ by 1.0e-05"
+        TrialFailed, match=r"in double precision, where rounding cannot explain it, the losses differ by 1.0e-05"
     ):
         said_of_exact(steps((1.0, 0.500005), gradient_of_a=ROW), BASE, lambda: BASE)
     with pytest.raises(TrialFailed, match="the gradient of a differs by inf"):

@@ -133,7 +133,7 @@ def test_a_final_race_that_is_open_must_agree_with_the_screening_and_one_at_its_
         (9.0, (), ["each start of the script takes 9 s: there was no time left for a race of fresh "
                    "processes"]),
         (9.0, (0.7,), ["each start of the script takes 9 s: of the race of fresh processes there was time for 1 of 4 pairs"]),
-        (9.0, (0.7,) * 4, ["each start of the script takes 9 s, in the race of fresh processes 8 times"]),
+        (9.0, (0.7,) * 4, ["each start of the script takes 9 s, and the race of fresh processes made 8 of them"]),
     ],
 )  # fmt: skip
 def test_what_slow_starts_cost_is_told(seconds: float, ratios: tuple[float, ...], said: list[str]) -> None:
@@ -256,8 +256,8 @@ def test_the_control_of_an_earlier_race_of_all_together_counts_too() -> None:
     [
         (Seen(8, "", RIGHT), [], ""),
         (Seen(5, ""), [Seen(9, "", RIGHT)], ""),  # the process before it had one
-        (Seen(4, ""), [], "was not raced long enough to be told from it"),
-        (None, [], "was not raced long enough to be told from it"),
+        (Seen(4, ""), [], "was timed too briefly for an interval"),
+        (None, [], "was timed too briefly for an interval"),
         (Seen(9, "with it, a step raises ValueError: no", RIGHT), [], "left the race: with it, a step raises ValueError: no"),
         (Seen(9, "", RIGHT), [Seen(9, "", FAST), Seen(9, "", RIGHT)], "came out at 0.950 [0.930, 0.970] in place of 1"),
         (Seen(9, "", RIGHT), [Seen(3, "it died", None)], "left the race: it died"),

@@ -271,7 +271,8 @@ def test_a_patch_that_is_slower_is_not_handed_over_and_one_that_is_undecided_sta
 def test_a_patch_that_was_raced_as_a_twin_says_what_its_interval_leaves_out(pricing: Pricing, clock: FakeClock) -> None:
     (found,) = pricing(Shop(clock, gains(a=0.8), way="twin"), switch("a")).findings
     assert found.fix is not None
-    assert found.note == f"{CHECKED}; raced as a twin of your training, whose memory layout is not in the interval"
+    memory = "whose place in memory changes its time too: that is not in the interval"
+    assert found.note == f"{CHECKED}; timed in a second training beside yours, {memory}"
 
 
 def test_patches_that_do_not_run_together_are_told_so(pricing: Pricing, clock: FakeClock) -> None:
@@ -449,7 +450,7 @@ def test_what_is_interrupted_before_anything_was_sorted_is_the_scan_s(pricing: P
 
 def test_without_a_comparison_or_the_code_as_it_is_there_is_nothing(pricing: Pricing, clock: FakeClock) -> None:
     everything = Shop(clock, gains(), refused=lambda on: "it runs now", broken=lambda on: "out of memory")
-    with pytest.raises(NothingMeasured, match=r"t\.py: the code as it is could not be measured: out of memory"):
+    with pytest.raises(NothingMeasured, match=r"t\.py: your code as it is could not be measured: out of memory"):
         pricing(everything, switch("a"))
     with pytest.raises(NothingMeasured, match="no comparison was finished within the budget of 1 s"):
         pricing(gains(a=0.8), switch("a"), budget=0.6)

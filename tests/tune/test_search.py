@@ -283,7 +283,7 @@ def test_what_gains_less_than_it_must_is_not_taken(search: Callable[..., Report]
     shop = Shop(clock, {0: 1.0, 1: 0.98})
     (winner,) = search(shop, Sizes("sizes", [1], min_gain=0.03)).winners
     assert winner.keeps_current
-    assert winner.words == "keep what you have: only 2.0 % is certain to be gained, and 3 % is asked"
+    assert winner.words == "keep what you have: only 2.0 % is certain to be gained, and a change must gain 3 %"
 
 
 def test_a_piece_that_got_faster_in_a_step_that_got_slower_is_not_taken(

@@ -479,7 +479,7 @@ def test_what_is_said_of_doubles() -> None:
         "; in double precision losses, gradients and updates of 2 steps agree within 9.5e-07"
     )
     beyond = doubles((1.0, 1.0 + 2 * LIMIT), update_of_a=(4, 1, 3 * LIMIT))
-    refused = "more than the promised change: in double precision, where roundings are no excuse, the "
+    refused = "more than the promised change: in double precision, where rounding cannot explain it, the "
     for nudged, words in (
         (doubles(why="too long"), "update of a differs by 2.9e-06 (tolerance 9.5e-07)"),
         (base, "update of a differs by 2.9e-06 (tolerance 9.5e-07)"),

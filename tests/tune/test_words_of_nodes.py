@@ -37,8 +37,8 @@ NODES = "2 nodes of Ray: a processor"
         (
             False,
             [],
-            "--on ray: no work was sent to nodes, because nodes measure the final race of a climb, and single knobs are searched "
-            "on this machine: --all climbs",
+            "--on ray: no work was sent to nodes, because nodes measure the final race of all knobs together (--all), and named "
+            "knobs are searched on this machine",
         ),
     ],
 )
