@@ -134,8 +134,8 @@ def _offer_words(state: Climb, offer: Candidate) -> str:
     """What a patch that is not allowed would gain, as far as it was seen, and how to allow one that may gain something."""
     seen, entrant = state.alone.interval(offer.key), state.alone.entrants.get(offer.key)
     allowing = how_to_allow(offer, state.allow)
-    if entrant is not None and entrant.left == FUTILE:
-        return f"{offer.words}: {FUTILE}"
+    if entrant is not None and entrant.left and (entrant.left == FUTILE or seen is None):  # or it is far slower
+        return f"{offer.words}: {entrant.left}"
     if seen is None:
         return f"measured too briefly to say what it would gain; {allowing}"
     if seen[2] >= 1:

@@ -284,3 +284,13 @@ def test_what_was_not_shown_to_gain_anything_is_not_to_be_allowed() -> None:
     state = climb((offer, SURE, [-0.2] * 8, "decided"))
     tell_offers(state)
     assert state.left["precision"].endswith("; it changes precision: --allow precision")
+
+
+def test_an_offer_that_is_far_slower_was_not_measured_too_briefly() -> None:
+    offer = replace(candidate("precision"), lacks=("precision",))
+    state = climb((offer, None, [], "22 times as slow in its first steps"))
+    tell_offers(state)
+    assert state.left == {"precision": f"{offer.words}: 22 times as slow in its first steps"}
+    state = climb((offer, None, [-0.1], ""))
+    tell_offers(state)
+    assert state.left["precision"].startswith("measured too briefly to say what it would gain; it changes precision")
