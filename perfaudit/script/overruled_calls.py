@@ -23,8 +23,9 @@ def put_in_place(module: str, name: str, make: Callable[[Call], Call]) -> None:
         owner = getattr(owner, part, None)
     theirs = inspect.getattr_static(owner, last, None)
     if isinstance(theirs, type):
-        if not hasattr(theirs.__init__, "_by_perfaudit"):  # it may have two names
-            theirs.__init__ = _marked(make(theirs.__init__))  # type: ignore[misc]  # one class more, for what it inherits too
+        its_class: Any = theirs
+        if not hasattr(its_class.__init__, "_by_perfaudit"):  # it may have two names
+            its_class.__init__ = _marked(make(its_class.__init__))  # one class more, for what it inherits too
     elif isinstance(theirs, (classmethod, staticmethod)):
         setattr(owner, last, type(theirs)(make(theirs.__func__)))
     elif callable(theirs):
