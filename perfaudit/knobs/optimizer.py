@@ -9,6 +9,7 @@ from typing import Any
 
 from perfaudit.findings import Edit
 from perfaudit.knobs import Bench, Knob, Setup, Survey, Told
+from perfaudit.knobs._bound_again import calls_bound_again
 from perfaudit.knobs._code import Code, Patch, built_at
 from perfaudit.knobs._trainers import (
     DEFAULT,
@@ -22,7 +23,6 @@ from perfaudit.knobs._trainers import (
 from perfaudit.measure.facts import Optimizer as OptimizerFacts
 from perfaudit.measurements import Settings
 from perfaudit.static import edit
-from perfaudit.static.bound_again import calls_bound_again
 from perfaudit.static.given_arguments import give, give_if, hands_on_options
 from perfaudit.static.picked_class import Picked, picked_class
 from perfaudit.static.source import Source

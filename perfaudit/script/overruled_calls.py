@@ -25,14 +25,14 @@ def put_in_place(module: str, name: str, make: Callable[[Call], Call]) -> None:
     if isinstance(theirs, type):
         its_class: Any = theirs
         if not hasattr(its_class.__init__, "_by_perfaudit"):  # it may have two names
-            its_class.__init__ = _marked(make(its_class.__init__))  # one class more, for what it inherits too
+            its_class.__init__ = _mark(make(its_class.__init__))  # one class more, for what it inherits too
     elif isinstance(theirs, (classmethod, staticmethod)):
         setattr(owner, last, type(theirs)(make(theirs.__func__)))
     elif callable(theirs):
         setattr(owner, last, make(theirs))
 
 
-def _marked(ours: Call) -> Call:
+def _mark(ours: Call) -> Call:
     ours._by_perfaudit = True  # type: ignore[attr-defined]  # an attribute of our own function
     return ours
 

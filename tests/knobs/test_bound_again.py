@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from perfaudit.static.bound_again import calls_bound_again
+from perfaudit.knobs._bound_again import calls_bound_again
 from perfaudit.static.source import Source
 
 KINDS = {"torch.optim.Adam", "torch.optim.SGD"}
