@@ -265,7 +265,12 @@ SCRIPT = """for epoch in range(9):
 
 
 @pytest.mark.parametrize(
-    ("text", "is_hint"), [(SCRIPT, False), (SCRIPT.replace("gan.train()", "gan.train(False)"), True)]
+    ("text", "is_hint"),
+    [
+        (SCRIPT, False),
+        (SCRIPT.replace("gan.train()", "gan.train(False)"), True),
+        (SCRIPT.replace("        gan.train()\n", "") + "gan.train()\n", True),
+    ],
 )
 def test_a_script_that_puts_what_it_evaluates_back_into_train_mode_trains(text: str, is_hint: bool) -> None:
     (found,) = run_checks(Source("a.py", HEAD + text), all_rules(), frozenset(["PA101"]))
