@@ -33,12 +33,12 @@ def starts_training(source: Source) -> ast.stmt | None:
     """
     if source.neighbours is None or step_loops(source) or _NO_TRAINING.search(source.path.rpartition("/")[2]):
         return None
-    has_steps = imported_files_say(source, "steps")
-    if not has_steps and not imported_files_say(source, "steps of a script"):  # of a file that also tries itself out
-        return None
     start = _first_of_program(source)
     if start is None or source.neighbours.is_imported(_NO_TRAINING):
         return None  # a test that takes the options of the training from here is no other way to start it
+    has_steps = imported_files_say(source, "steps")
+    if not has_steps and not imported_files_say(source, "steps of a script"):  # of a file that also tries itself out
+        return None
     calls = source.nodes(ast.Call)
     if not any(_makes_steps(source, call) for call in calls) and not (
         has_steps
