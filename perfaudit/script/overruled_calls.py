@@ -21,11 +21,11 @@ def put_in_place(module: str, name: str, make: Callable[[Call], Call]) -> None:
     owner: Any = sys.modules[module]
     for part in filter(None, holder.split(".")):
         owner = getattr(owner, part, None)
-    theirs = inspect.getattr_static(owner, last, None)
+    theirs: Any = inspect.getattr_static(owner, last, None)
     if isinstance(theirs, type):
-        its_class: Any = theirs
-        if not hasattr(its_class.__init__, "_by_perfaudit"):  # it may have two names
-            its_class.__init__ = _mark(make(its_class.__init__))  # one class more, for what it inherits too
+        begin: Any = vars(theirs).get("__init__") or theirs.__init__  # type: ignore[misc]  # of the class, or inherited
+        if not hasattr(begin, "_by_perfaudit"):  # it may have two names
+            type.__setattr__(theirs, "__init__", _mark(make(begin)))
     elif isinstance(theirs, (classmethod, staticmethod)):
         setattr(owner, last, type(theirs)(make(theirs.__func__)))
     elif callable(theirs):
