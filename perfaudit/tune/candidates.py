@@ -72,7 +72,7 @@ class Candidate:
 
 
 def candidates_of(
-    session: Session, survey: Survey, name: str, memory_budget: int, allow: frozenset[str], deadline: Deadline
+    session: Session, survey: Survey, name: str, allow: frozenset[str], deadline: Deadline
 ) -> list[Candidate]:
     """The patches of a knob that change no more than is allowed, and those that would be offered.
 
@@ -96,7 +96,7 @@ def candidates_of(
     bout = Bout(name, survey, current)
     found, lacking = list[Candidate](), dict[str, None]()
     known = {current.key}
-    all_wanted = module.candidates(bench_of(session, bout, memory_budget, deadline, deadline.seconds_left()))
+    all_wanted = module.candidates(bench_of(session, bout, deadline, deadline.seconds_left()))
     for wanted in all_wanted:
         tried: list[Candidate] = []
         for settings in (wanted, *module.milder(wanted)):

@@ -59,13 +59,10 @@ OUTLASTING_SHARE = (
 ASKING_SHARE = 0.15  # of the budget, for what knobs must know before they have candidates
 
 
-def climb(
-    session: Session, profile: Profile, state: Climb, knobs: list[str], deadline: Deadline, memory_budget: int
-) -> None:
+def climb(session: Session, profile: Profile, state: Climb, knobs: list[str], deadline: Deadline) -> None:
     """Climb with these knobs until all is decided or the time is over; the result is in `state`.
 
-    memory_budget: bytes, which the peak of a step with the patch may not exceed. Raises NothingMeasured where the user's own
-    code cannot be run.
+    Raises NothingMeasured where the user's own code cannot be run.
     """
 
     def tell() -> None:  # for the history of a run that is killed
@@ -76,7 +73,7 @@ def climb(
     deadline = session.deadline(deadline.seconds_left() - seconds_kept(profile, state.behind, deadline.seconds_left()))
     knobs = [name for name in knobs if name not in state.left]
     for_asking = ASKING_SHARE * deadline.seconds_left()
-    _list_candidates(session, profile, state, knobs, memory_budget, session.deadline(for_asking), for_asking)
+    _list_candidates(session, profile, state, knobs, session.deadline(for_asking), for_asking)
     expect_candidates(session, profile, [*state.candidates.values()], deadline)
     with Screen(session, tell, profile.only_computes) as screen:
         share = session.deadline(seconds_to_screen(profile, state, deadline.seconds_left()))
@@ -111,8 +108,8 @@ def climb(
         leave_unsure(state, state.is_sure)
         if len(state.rungs) > 1 and not has_time_to_race(profile, deadline):
             keep_what_is_known(state)
-    final_race(session, profile, state, deadline, memory_budget)
-    race_behind(session, profile, state, whole, memory_budget)
+    final_race(session, profile, state, deadline)
+    race_behind(session, profile, state, whole)
 
 
 def _least_to_check(profile: Profile, budget: float) -> float:
@@ -151,13 +148,7 @@ def _behind(session: Session, profile: Profile, state: Climb, name: str) -> list
 
 
 def _list_candidates(
-    session: Session,
-    profile: Profile,
-    state: Climb,
-    knobs: list[str],
-    memory_budget: int,
-    deadline: Deadline,
-    for_asking: float,
+    session: Session, profile: Profile, state: Climb, knobs: list[str], deadline: Deadline, for_asking: float
 ) -> None:
     """Ask knobs for their candidates. deadline: for all questions together, of `for_asking` seconds."""
     survey = profile.survey
@@ -174,7 +165,7 @@ def _list_candidates(
             state.late.add(name)
             continue
         try:
-            found = candidates_of(session, survey, name, memory_budget, state.allow, deadline)
+            found = candidates_of(session, survey, name, state.allow, deadline)
         except Refused as refusal:
             state.left[name] = str(refusal)
             if isinstance(refusal, TooLate):

@@ -49,7 +49,7 @@ def seconds_kept(profile: Profile, behind: Sequence[Candidate], left: float) -> 
     return needed if needed <= KEPT_SHARE * left else 0.0
 
 
-def race_behind(session: Session, profile: Profile, state: Climb, deadline: Deadline, memory_budget: int) -> None:
+def race_behind(session: Session, profile: Profile, state: Climb, deadline: Deadline) -> None:
     """Race each of `state.behind` beside the rungs, in fresh processes; one that pays becomes a rung."""
     for candidate in state.behind:
         if state.rungs and (trouble := ladder_of(state).trouble):
@@ -57,7 +57,7 @@ def race_behind(session: Session, profile: Profile, state: Climb, deadline: Dead
             is_late = False
         else:
             try:
-                why, is_late = _race(session, profile, state, candidate, deadline, memory_budget)
+                why, is_late = _race(session, profile, state, candidate, deadline)
             except (Refused, ValueError, Unreadable) as refusal:
                 why, is_late = str(refusal), False
         state.left.pop(candidate.knob, None)
@@ -69,7 +69,7 @@ def race_behind(session: Session, profile: Profile, state: Climb, deadline: Dead
 
 
 def _race(
-    session: Session, profile: Profile, state: Climb, candidate: Candidate, deadline: Deadline, memory_budget: int
+    session: Session, profile: Profile, state: Climb, candidate: Candidate, deadline: Deadline
 ) -> tuple[str, bool]:
     """Why it is no rung, and whether more time may make it one; "" where it has become one.
 
@@ -78,7 +78,7 @@ def _race(
     if session.refusals:
         return f"{candidate.words}: {NO_NODES}", True
     keep_original(state, candidate)
-    race = _source_race(profile, state, candidate, memory_budget)
+    race = _source_race(session, profile, state, candidate)
     needed, left = seconds_behind(profile, candidate), deadline.seconds_left()
     if left < needed:
         recall_race(session, race)
@@ -88,7 +88,7 @@ def _race(
         return _judge(session, state, candidate, race)
     session.watch.stage(f"{candidate.knob}: {knob(candidate.knob).title}, beside the others")
     try:
-        _make_ready(session, profile, candidate, race.rival or START, deadline, memory_budget)
+        _make_ready(session, profile, candidate, race.rival or START, deadline)
     except Refused:
         recall_race(session, race)
         if not race.ledger.generations:
@@ -100,7 +100,7 @@ def _race(
     return _judge(session, state, candidate, race)
 
 
-def _source_race(profile: Profile, state: Climb, candidate: Candidate, memory_budget: int) -> SourceRace:
+def _source_race(session: Session, profile: Profile, state: Climb, candidate: Candidate) -> SourceRace:
     """All patches with the candidate's, against the user's code and against the patch of the others, where there is one."""
     parts = {"all": [*state.rungs, candidate]} | ({"the others": [*state.rungs]} if state.rungs else {})
     patches = tuple(patched_variant(key, rungs) for key, rungs in parts.items())
@@ -111,7 +111,7 @@ def _source_race(profile: Profile, state: Climb, candidate: Candidate, memory_bu
         f"behind {digest_of_texts(patches[0].overlay)}",
         Ledger(seconds_to_open=profile.seconds_to_open, seconds_per_step=profile.seconds_per_step),
         partial(why_not_built, profile, parts),
-        memory_budget,
+        session.memory_budget,
         frozenset(key for key, rungs in parts.items() if any(rung.is_of_average for rung in rungs)),
         patches[1] if state.rungs else None,
         profile.only_computes,
@@ -138,14 +138,7 @@ def _judge(session: Session, state: Climb, candidate: Candidate, race: SourceRac
     return "", False
 
 
-def _make_ready(
-    session: Session,
-    profile: Profile,
-    candidate: Candidate,
-    others: Variant,
-    deadline: Deadline,
-    memory_budget: int,
-) -> None:
+def _make_ready(session: Session, profile: Profile, candidate: Candidate, others: Variant, deadline: Deadline) -> None:
     """Have the knob prepare what is raced: code is compiled once. Raises Refused where no verdict can follow.
 
     others: the source without the candidate's patch. The setting is applied to it once it runs, so that compiling has the time
@@ -163,7 +156,7 @@ def _make_ready(
             raise Unanswered(str(failure), failure.kind == "oom") from failure
 
     left = deadline.seconds_left() - seconds_to_check(profile)
-    bench = Bench(survey, session.cores, memory_budget, _no_probe, ask, {}, deadline.seconds_left, left)
+    bench = Bench(survey, session.cores, session.memory_budget, _no_probe, ask, {}, deadline.seconds_left, left)
     if not module.prepare(bench, candidate.settings):
         raise Refused("; ".join(map(str, bench.kept.get("why", []))))
 

@@ -30,19 +30,19 @@ LOADER = "dataloader"  # the knob whose rung may change how many batches lie rea
 START = Variant("as it is", KNOB, {"patch": "none"})
 
 
-def final_race(session: Session, profile: Profile, state: Climb, deadline: Deadline, memory_budget: int) -> None:
+def final_race(session: Session, profile: Profile, state: Climb, deadline: Deadline) -> None:
     """Check and race what was chosen; the race is in `state.final` from its beginning, so that an interruption keeps it.
 
     Where the check refuses all of it together, each rung is checked alone, those that are refused are taken out, and the rest is
-    checked and raced. memory_budget: bytes that the peak of a step with the patch may have.
+    checked and raced.
     """
     is_told = is_told_beside(profile)
-    most = memory_budget if is_told else None
+    most = session.memory_budget if is_told else None
     while state.rungs:
         own, top = user_code(profile, state.rungs), patched_variant("all", state.rungs)
         if not is_told:
             state.start_bytes, state.top_bytes = _peak(session, START), _peak(session, top)
-            if _takes_too_much(state, memory_budget):
+            if _takes_too_much(state, session.memory_budget):
                 return
         ledger = Ledger(seconds_per_step=profile.seconds_per_step)
         stage = f"final {digest_of_texts(top.overlay)}"
@@ -66,7 +66,7 @@ def final_race(session: Session, profile: Profile, state: Climb, deadline: Deadl
                 # Of compiled code no process that is checked tells it.
                 state.start_bytes = state.start_bytes or _peak(session, START)
                 state.top_bytes = state.top_bytes or _peak(session, top)
-                if _takes_too_much(state, memory_budget):
+                if _takes_too_much(state, session.memory_budget):
                     return
         is_refused = not ledger.failures.get(top.key, ENDS_EARLY).startswith(ENDS_EARLY)
         if not is_refused or len(state.rungs) == 1 or not _drop_refused(session, profile, state):

@@ -263,7 +263,7 @@ def _list_settings(session: Session, survey: Survey, priced: Priced, deadline: D
         names.add(name)
         asking = session.deadline(ASKING_SHARE * deadline.seconds_left())
         try:
-            found = candidates_of(session, survey, name, 0, frozenset(CHANGES), asking)
+            found = candidates_of(session, survey, name, frozenset(CHANGES), asking)
             waiting.tried = [each for each in found if not knob(name).covers(each.settings)]  # more than what was found
         except Refused as refusal:
             priced.not_applicable.append(NotApplicable(name, str(refusal)))

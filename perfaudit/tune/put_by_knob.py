@@ -27,7 +27,7 @@ def put_by_knobs(session: Session, survey: Survey, waiting: Iterable[Waiting], d
                 continue
             if name not in known:
                 try:
-                    known[name] = candidates_of(session, survey, name, 0, frozenset(CHANGES), deadline)
+                    known[name] = candidates_of(session, survey, name, frozenset(CHANGES), deadline)
                 except Refused:  # it has nothing to put in place here: the fix is raced as it is
                     known[name] = []
             same = [c for c in known[name] if c.way == "setting" and _edits(c) == _edits(each.own)]

@@ -82,7 +82,7 @@ def tune(
             progress.profile = profile = build(target, workshop, watch, timeout, deadline)
             start = start_line(target, profile, knobs, budget, memory_budget, allow, on=on)
             files, record = start["files"], begin(start)
-            limit = memory_budget or None
+            memory = memory_budget or int((profile.survey.facts.device.room or free_memory()) * MEMORY_SHARE)
             session = Session(
                 target,
                 workshop,
@@ -90,7 +90,8 @@ def tune(
                 clock,
                 record,
                 timeout,
-                limit,
+                memory_budget or None,
+                memory,
                 skips_idle,
                 digests=files,
                 nodes=nodes,
@@ -153,7 +154,6 @@ def _search_all(
     session: Session, progress: Progress, profile: Profile, knobs: list[str], deadline: Deadline, budget: float
 ) -> None:
     """Run stage after stage: survey, profile, and a climb or one search a knob. What each returns, the next one takes."""
-    memory = session.memory_limit or int((profile.survey.facts.device.room or free_memory()) * MEMORY_SHARE)
     judged = [
         name
         for name in knobs
@@ -165,7 +165,7 @@ def _search_all(
         needs_time(session.target, profile, budget, deadline.seconds_left())
         progress.profile = profile = time_phases(session, profile, budget)
     if progress.climb is not None:
-        climb(session, profile, progress.climb, knobs, deadline, memory)
+        climb(session, profile, progress.climb, knobs, deadline)
         return
     if not all(map(is_raced_in_place, asked)):  # those have a control of their own
         seconds = CALIBRATING_SHARE * budget
@@ -174,7 +174,7 @@ def _search_all(
     while waiting:
         name = waiting.pop(0)
         seconds = seconds_for(profile, name, waiting, deadline.seconds_left(), session.skips_idle)
-        found = search(session, profile, name, session.deadline(seconds), memory, progress.bouts)
+        found = search(session, profile, name, session.deadline(seconds), progress.bouts)
         if isinstance(found, NotApplicable):
             progress.not_applicable.append(found)
             continue

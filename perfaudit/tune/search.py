@@ -36,7 +36,7 @@ SCREENING_SHARE = 0.4  # of a knob's time, at most; the race is what the verdict
 
 
 def search(
-    session: Session, profile: Profile, name: str, deadline: Deadline, memory_budget: int, begun: list[Bout]
+    session: Session, profile: Profile, name: str, deadline: Deadline, begun: list[Bout]
 ) -> Bout | NotApplicable:
     """Search one knob. begun: has the search from its beginning, as far as it came, so that an interruption can report it."""
     module, survey = knob(name), profile.survey
@@ -57,7 +57,7 @@ def search(
     bout.ledger.on_block = lambda key, seconds: session.watch.block(variant_name(bout.variants[key].settings), seconds)
     begun.append(bout)
     probing = session.deadline(PROBING_SHARE * deadline.seconds_left())
-    bench = bench_of(session, bout, memory_budget, probing, deadline.seconds_left())
+    bench = bench_of(session, bout, probing, deadline.seconds_left())
     try:
         tried = _add_variants(bout, module.candidates(bench))
         if not tried:
@@ -123,7 +123,7 @@ def _add_variants(bout: Bout, settings: list[Settings]) -> list[Variant]:
     return new
 
 
-def bench_of(session: Session, bout: Bout, memory_budget: int, deadline: Deadline, seconds: float) -> Bench:
+def bench_of(session: Session, bout: Bout, deadline: Deadline, seconds: float) -> Bench:
     """What a knob may ask; its questions go to processes of their own. deadline: for asking; seconds: of the whole search."""
 
     def probe(settings: Settings) -> Probe:
@@ -152,7 +152,8 @@ def bench_of(session: Session, bout: Bout, memory_budget: int, deadline: Deadlin
         except ChildFailed as failure:
             raise Unanswered(str(failure), failure.kind == "oom") from failure
 
-    return Bench(bout.survey, session.cores, memory_budget, probe, ask, bout.kept, deadline.seconds_left, seconds)
+    memory = session.memory_budget
+    return Bench(bout.survey, session.cores, memory, probe, ask, bout.kept, deadline.seconds_left, seconds)
 
 
 def _screen(session: Session, bout: Bout, added: list[Variant], deadline: Deadline) -> None:

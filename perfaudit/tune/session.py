@@ -25,10 +25,11 @@ class Session:
     """One session of a run, which has several where it was resumed: what builds and keeps and watches, and what limits hold.
 
     timeout: seconds that loading or one step may take. memory_limit: bytes that the peak of a step with a patch may have; None
-    where nobody said. skips_idle: leave out knobs whose part of the step is too small to gain anything; those asked for are
-    searched. digests: SHA-256 of the project's files by path, when it began. nodes: opens those that
-    measure generations of the patched source; sent: how many they have measured, and who they are, race by race;
-    refusals: why there were none. own_ends: errors by which the script ends, whatever is in place (see `tune.own_end`).
+    where nobody said. memory_budget: the same, a share of what is free where nobody said; 0 where no patch is held to it.
+    skips_idle: leave out knobs whose part of the step is too small to gain anything; those asked for are searched. digests:
+    SHA-256 of the project's files by path, when it began. nodes: opens those that measure generations of the patched source;
+    sent: how many they have measured, and who they are, race by race; refusals: why there were none. own_ends: errors by which
+    the script ends, whatever is in place (see `tune.own_end`).
     """
 
     target: Target
@@ -38,6 +39,7 @@ class Session:
     record: Record = field(default_factory=Record)
     timeout: float = 120.0
     memory_limit: int | None = None
+    memory_budget: int = 0
     skips_idle: bool = False
     cores: int = field(default_factory=usable_cores)
     digests: Mapping[str, str] = field(default_factory=dict)

@@ -203,7 +203,8 @@ def test_which_patches_are_of_an_average(monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.setattr(final, name, race)
     monkeypatch.setattr(final, "recall_race", lambda session, race: None)
     state = Climb(frozenset(), rungs=PATCHES[3:] + PATCHES[:1])
-    session: Any = SimpleNamespace(watch=Watch(), questions=SimpleNamespace(known_peak=lambda variant: None))
+    questions = SimpleNamespace(known_peak=lambda variant: None)
+    session: Any = SimpleNamespace(watch=Watch(), questions=questions, memory_budget=1 << 30)
     profile = profile_of(survey_of(script=Script()))
-    final.final_race(session, profile, state, Deadline(100.0, FakeClock()), 1 << 30)
+    final.final_race(session, profile, state, Deadline(100.0, FakeClock()))
     assert [sorted(each.of_average) for each in seen] == [["all"], keys[:1], []]  # the last one was taken out

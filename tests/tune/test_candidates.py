@@ -75,7 +75,7 @@ def known(monkeypatch: pytest.MonkeyPatch, clock: FakeClock, project: Callable[.
 
 def found(session: Session, name: str, allow: str, seconds: float = 100.0) -> list[Candidate]:
     survey = survey_of(profile={"forward": 0.9, "zero_grad": 0.1}, digests={})
-    return candidates_of(session, survey, name, 0, frozenset(allow.split(",")) - {""}, session.deadline(seconds))
+    return candidates_of(session, survey, name, frozenset(allow.split(",")) - {""}, session.deadline(seconds))
 
 
 def test_a_candidate_is_the_patch_of_a_setting(known: Callable[..., Session]) -> None:
@@ -237,4 +237,4 @@ def test_what_only_another_process_can_have_is_searched_alone_on_a_script(known:
     session = known(Values("values", {1: ()}, way="fresh"))
     words = "a script runs once in a process, so this is not raced beside the others; search it alone with --values"
     with pytest.raises(Refused, match=words):
-        candidates_of(session, survey_of(script=Script()), "values", 0, frozenset(), session.deadline(100.0))
+        candidates_of(session, survey_of(script=Script()), "values", frozenset(), session.deadline(100.0))

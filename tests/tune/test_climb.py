@@ -1265,10 +1265,10 @@ def test_what_needs_long_before_the_race_is_raced_behind_the_others_where_the_bu
     behind: list[list[str]] = []
     race = race_behind
 
-    def noting(session: Session, profile: Profile, state: Climb, deadline: Deadline, memory_budget: int) -> None:
+    def noting(session: Session, profile: Profile, state: Climb, deadline: Deadline) -> None:
         behind.append([each.knob for each in state.behind])
         if not is_script:
-            race(session, profile, state, deadline, memory_budget)
+            race(session, profile, state, deadline)
 
     monkeypatch.setattr("perfaudit.tune.climb.race_behind", noting)
     shop = Shop(clock, seconds_of_two)

@@ -81,7 +81,7 @@ def test_a_search_needs_time_for_the_base_and_one_other(
     begin: Begin, raced: list[Any], seconds: float, attributes: dict[str, Any], is_raced: bool
 ) -> None:
     session, begun = begin(Sizes("sizes", [1])), list[Bout]()
-    found = search.search(session, replace(PROFILE, **attributes), "sizes", session.deadline(seconds), 0, begun)
+    found = search.search(session, replace(PROFILE, **attributes), "sizes", session.deadline(seconds), begun)
     assert raced == ([[1]] if is_raced else [])
     assert begun == ([found] if is_raced else [])
     if not is_raced:
@@ -96,7 +96,7 @@ def test_a_knob_that_takes_long_is_not_begun_without_its_time(
     begin: Begin, raced: list[Any], seconds: float, reason: str
 ) -> None:
     session = begin(Sizes("some_sizes", [1], seconds_needed=30.0))
-    found = search.search(session, PROFILE, "some_sizes", session.deadline(seconds), 0, [])
+    found = search.search(session, PROFILE, "some_sizes", session.deadline(seconds), [])
     said = [(found.reason, found.late)] if isinstance(found, NotApplicable) else []
     whole = f"{reason}; give it longer with --budget, or search it alone with --some-sizes"
     assert said == ([(whole, True)] if reason else [])
@@ -104,14 +104,14 @@ def test_a_knob_that_takes_long_is_not_begun_without_its_time(
 
 def test_a_search_is_told_as_it_begins(begin: Begin, raced: list[Any]) -> None:
     session = begin(Sizes("sizes", [1]))
-    search.search(session, PROFILE, "sizes", session.deadline(100), 0, [])
+    search.search(session, PROFILE, "sizes", session.deadline(100), [])
     assert session.watch.told[0] == "sizes: sizes"  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("applied", [True, False])
 def test_the_base_is_built_as_the_knob_says(begin: Begin, raced: list[Any], applied: bool) -> None:
     session = begin(Sizes("sizes", [1], base_is_applied=applied))
-    bout = search.search(session, PROFILE, "sizes", session.deadline(100), 0, [])
+    bout = search.search(session, PROFILE, "sizes", session.deadline(100), [])
     assert isinstance(bout, Bout)
     assert (bool(bout.base.applied), bout.base.overlay, bout.base.settings) == (applied, {}, {"size": 0})
     assert bout.variants[key_of("sizes", {"size": 1})].overlay == {}
@@ -138,7 +138,7 @@ def test_memory_is_asked_of_those_that_have_not_failed_and_were_not_asked(
 
     monkeypatch.setattr(Questions, "ask", ask)
     session, begun = begin(Measured("sizes", [1, 2, 3], measures_memory=True)), list[Bout]()
-    search.search(session, PROFILE, "sizes", session.deadline(1000), 0, begun)
+    search.search(session, PROFILE, "sizes", session.deadline(1000), begun)
     keys = {size: key_of("sizes", {"size": size}) for size in range(4)}
     assert asked == [f"memory {keys[size]}" for size in (2, 3, 0, 1)]
     assert raced == [[1, 2]]
@@ -160,9 +160,9 @@ def test_a_question_of_a_knob(
         return [{}, {"answer": 1}]
 
     monkeypatch.setattr(Questions, "ask", ask)
-    session = begin(Sizes("sizes", [1]))
+    session = replace(begin(Sizes("sizes", [1])), memory_budget=7)
     bout = Bout("sizes", survey_of(), Variant("base", "sizes", {"size": 0}))
-    bench = search.bench_of(session, bout, 7, session.deadline(search.PROBING_SHARE * left), left)
+    bench = search.bench_of(session, bout, session.deadline(search.PROBING_SHARE * left), left)
     assert (bench.memory_budget, bench.seconds) == (7, left)
     if kind:
         with pytest.raises(Unanswered, match="no") as raised:

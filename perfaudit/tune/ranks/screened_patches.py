@@ -219,7 +219,7 @@ def _list(session: Session, survey: Survey, allow: frozenset[str], screened: Scr
         if knob(name).why_not(survey):
             continue
         try:
-            found = alone.candidates_of(session, survey, name, 0, allow, session.deadline(float("inf")))
+            found = alone.candidates_of(session, survey, name, allow, session.deadline(float("inf")))
         except Refused as why:
             screened.left.append(f"{name} is not screened: {why}")
             continue
