@@ -27,7 +27,7 @@ sys.path.insert(0, str(HERE.parent / "tests"))
 
 from records import tell  # noqa: E402
 
-from perfaudit.measure.entrants import BASE, CONTROL  # noqa: E402
+from perfaudit.measure.entrants import BASE, CONTROL, Terms  # noqa: E402
 from perfaudit.measure.race import Race  # noqa: E402
 
 MOOD, MEMORY = 0.03, 0.97
@@ -67,7 +67,7 @@ def race(truth: Mapping[str, float], noise: float, steps: int, in_halves: bool, 
     draw = random.Random(seed)
     seconds = step_times(draw, noise)
     slots = [*([key] for key in truth), [CONTROL]] if in_halves else []
-    running = Race([*truth], CONTROL, LEAST, seed, slots=slots)
+    running = Race([*truth], CONTROL, Terms(LEAST, seed), slots=slots)
     turns, left = running.turns(), steps
     turn = next(turns, None)
     while turn is not None and left > 0:

@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from perfaudit.measure.halves import Half, Halves
+from perfaudit.measure.halves import Half, Halves, Pair
 from perfaudit.measure.pace import PLAIN, Pace
 from perfaudit.measure.quads import (
     LOOKS,
@@ -67,20 +67,41 @@ class Entrant:
         return not self.left
 
 
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a race asks.
+
+    least: the share of the step that a candidate must gain; one that was shown to gain it, or to be unable to, is decided; None
+    where whoever asks decides, and nobody leaves but for a failure. leasts: in its place, by key. seed: of the order. base: the
+    key of the variant that the others are compared with; one that is not the training as it is, is all patches, and the others
+    lack some of them: ratios are then of the base over the others, and nobody leaves for looking slow. rivals: the candidates are
+    settings of one thing, of which the fastest is wanted: one that cannot be that leaves, and those that can are raced until they
+    are told apart or known to NEAR. former: entrants as another process left them, in which this race began: they keep their
+    quads, so that no look is made twice. pairs: that it has made, see `race.Race.pairs_seen`. is_apart: no two are ever in place
+    at the same time. firsts: keys of those whose first quads come before all pairs.
+    """
+
+    least: float | None
+    seed: int
+    base: str = BASE
+    rivals: bool = False
+    leasts: Mapping[str, float] = field(default_factory=dict)
+    former: Sequence[Entrant] = ()
+    pairs: Sequence[Pair] = ()
+    is_apart: bool = False
+    firsts: frozenset[str] = frozenset()
+
+
 @dataclass(slots=True)
 class Entrants:
     """The candidates of a race and its control, by key.
 
-    least, base, rivals, leasts, pace and paces: as `race.Race` has them. halves: the pairs of those that are raced together, None
-    where no two are.
+    pace and paces: as `race.Race` has them. halves: the pairs of those that are raced together, None where no two are.
     """
 
     by_key: dict[str, Entrant]
     control: str
-    least: float | None
-    base: str = BASE
-    rivals: bool = False
-    leasts: Mapping[str, float] = field(default_factory=dict)
+    terms: Terms
     pace: Pace = PLAIN
     paces: Mapping[str, Pace] = field(default_factory=dict)
     halves: Halves | None = None
@@ -101,7 +122,7 @@ class Entrants:
     @property
     def wants_more(self) -> bool:
         """Whether a candidate is open; the control is raced alone only where whoever asks decides."""
-        return any(each.is_open for each in self.candidates) or (self.least is None and not self.candidates)
+        return any(each.is_open for each in self.candidates) or (self.terms.least is None and not self.candidates)
 
     @property
     def wants_pairs(self) -> bool:
@@ -122,7 +143,7 @@ class Entrants:
     @property
     def lack_patches(self) -> bool:
         """Whether the base is all patches, and the others lack some of them."""
-        return self.base != BASE
+        return self.terms.base != BASE
 
     def pace_of(self, key: str) -> Pace:
         """How long its blocks are, and what comes before them."""
@@ -156,7 +177,9 @@ class Entrants:
 
     def looks_hopeful(self, entrant: Entrant) -> bool:
         """Whether a candidate gains what it must by the middle of its quads, and that by more than a standard error."""
-        is_one = entrant.key != self.control and not (self.lack_patches or self.rivals or self.least is None)
+        is_one = entrant.key != self.control and not (
+            self.lack_patches or self.terms.rivals or self.terms.least is None
+        )
         if not is_one or len(entrant.log_ratios) < FUTILE_QUADS[0]:
             return False
         least = self._least(entrant)
@@ -173,14 +196,14 @@ class Entrants:
             self.look_at(entrant, ended)
             if entrant.key == self.control or entrant.interval is None or not entrant.is_open:
                 continue
-            if self._is_decided(entrant, entrant.interval) and not (self.rivals and self._may_win(entrant)):
+            if self._is_decided(entrant, entrant.interval) and not (self.terms.rivals and self._may_win(entrant)):
                 entrant.left = DECIDED
-            elif is_last_look(len(entrant.log_ratios), self._looks(entrant)) and self.least is not None:
+            elif is_last_look(len(entrant.log_ratios), self._looks(entrant)) and self.terms.least is not None:
                 entrant.left = UNDECIDED
         for entrant in self.by_key.values():
             if entrant.is_open and entrant.key != self.control and self._is_futile(entrant):
                 entrant.left = FUTILE
-        if self.rivals:
+        if self.terms.rivals:
             self._leave_beaten()
 
     def look_at(self, entrant: Entrant, ended: float = 0.0) -> None:
@@ -211,7 +234,7 @@ class Entrants:
 
         Rivals are loaders, say, of which one that waits for its data scatters many times as much as one that does not.
         """
-        if self.rivals or entrant.key in self.in_halves:  # whose values have all come from the same pairs
+        if self.terms.rivals or entrant.key in self.in_halves:  # whose values have all come from the same pairs
             return []
         return [
             other.log_ratios
@@ -229,7 +252,7 @@ class Entrants:
         quads = len(entrant.log_ratios)
         if entrant.key in self.in_halves:
             return any(is_look(each, PAIR_LOOKS) for each in range(entrant.looked_at + 1, quads + 1))
-        return is_look(quads) and not (self.rivals and quads < USUAL_LOOK)
+        return is_look(quads) and not (self.terms.rivals and quads < USUAL_LOOK)
 
     def _may_win(self, entrant: Entrant) -> bool:
         """Whether a rival gains what it must, and more quads would tell whether it is the fastest."""
@@ -266,14 +289,14 @@ class Entrants:
         """
         n, is_paired = len(entrant.log_ratios), entrant.key in self.in_halves
         is_time = n >= FUTILE_PAIRS and n == entrant.looked_at if is_paired else n in (FAR_FROM_IT_QUADS, *FUTILE_QUADS)
-        if self.lack_patches or self.least is None or not is_time:
+        if self.lack_patches or self.terms.least is None or not is_time:
             return False
         middle, error = statistics.median(entrant.log_ratios), error_of(entrant.log_ratios, self._others(entrant))
         if is_paired:
-            return middle - ERRORS_FROM_IT * error > math.log(1 - self.least)
+            return middle - ERRORS_FROM_IT * error > math.log(1 - self.terms.least)
         if n == FAR_FROM_IT_QUADS:
             return middle - FAR_ERRORS * error > math.log(1 + FAR_FROM_IT)
-        return middle - error > math.log(1 - self.least)
+        return middle - error > math.log(1 - self.terms.least)
 
     def _is_decided(self, entrant: Entrant, found: Interval) -> bool:
         least = self._least(entrant)
@@ -281,7 +304,7 @@ class Entrants:
 
     def _least(self, entrant: Entrant) -> float | None:
         """The share of the step that a candidate must gain; None where whoever asks decides."""
-        return self.leasts.get(entrant.key, self.least) if self.least is not None else None
+        return self.terms.leasts.get(entrant.key, self.terms.least) if self.terms.least is not None else None
 
 
 def _is_beaten(entrant: Entrant, other: Entrant) -> bool:

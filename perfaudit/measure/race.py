@@ -19,7 +19,7 @@ import random
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from perfaudit.measure.entrants import BASE, FAR_SLOWER, FAR_SLOWER_WORDS, FUTILE_QUADS, Entrant, Entrants
+from perfaudit.measure.entrants import FAR_SLOWER, FAR_SLOWER_WORDS, FUTILE_QUADS, Entrant, Entrants, Terms
 from perfaudit.measure.halves import Half, Halves, Pair
 from perfaudit.measure.pace import PLAIN, Pace, steps_of_quad
 from perfaudit.measure.quads import USUAL_LOOK, quads_to_look
@@ -51,74 +51,42 @@ class _Timed:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """What a race asks. Keys of `leasts` are candidates that must gain another share of the step than `least`.
-
-    least: the share of the step that a candidate must gain, and seed: of the order; see `Race`. base: the key of that which the
-    others are compared with. rivals: only the fastest is wanted. former: entrants as another process left them, in which this
-    race began: they keep their quads, so that no look is made twice. pairs: that it has made, see `Race.pairs_seen`. is_apart: no
-    two are ever in place at the same time. firsts: keys of those whose first quads come before all pairs.
-    """
-
-    least: float | None
-    seed: int
-    base: str = BASE
-    rivals: bool = False
-    leasts: Mapping[str, float] = field(default_factory=dict)
-    former: Sequence[Entrant] = ()
-    pairs: Sequence[Pair] = ()
-    is_apart: bool = False
-    firsts: frozenset[str] = frozenset()
-
-
 @dataclass(slots=True)
 class Race:
     """The quads of several candidates and a control against the base.
 
-    base: the key of the variant that the others are compared with; one that is not the training as it is, is all patches, and the
-    others lack some of them: ratios are then of the base over the others, and nobody leaves for looking slow. least: the share of
-    the step that a candidate must gain; one that was shown to gain it, or to be unable to, is decided; None where whoever asks
-    decides, and nobody leaves but for a failure. pace: of those that have none of their own in `paces`; steps of a block count
-    evenly, so the base's may be shorter. rivals: the candidates are settings of one thing, of which the fastest is wanted: one
-    that cannot be that leaves, and those that can are raced until they are told apart or known to NEAR. leasts: in the place of
-    `least`, by key. former, firsts: see `Terms`. slots: candidates, the control perhaps among them, that are raced together, see
-    `halves.Halves`. together: who is in place in a turn, by its key, where several are. Results are in `entrants` at any time, so
-    that an interruption keeps them.
+    pace: of those that have none of their own in `paces`; steps of a block count evenly, so the base's may be shorter. slots:
+    candidates, the control perhaps among them, that are raced together, see `halves.Halves`. together: who is in place in a turn,
+    by its key, where several are. Results are in `entrants` at any time, so that an interruption keeps them.
     """
 
     candidates: Sequence[str]
     control: str
-    least: float | None
-    seed: int
+    terms: Terms
     pace: Pace = PLAIN
     paces: Mapping[str, Pace] = field(default_factory=dict)
-    base: str = BASE
-    rivals: bool = False
-    leasts: Mapping[str, float] = field(default_factory=dict)
-    former: Sequence[Entrant] = ()
-    pairs: Sequence[Pair] = ()
     slots: Sequence[Sequence[str]] = ()
-    firsts: frozenset[str] = frozenset()
     together: dict[str, Half] = field(default_factory=dict, init=False)
     _field: Entrants = field(init=False)
 
     def __post_init__(self) -> None:
         keys = (*self.candidates, self.control)
-        former = {entrant.key: entrant for entrant in self.former if entrant.key in keys}
+        former = {entrant.key: entrant for entrant in self.terms.former if entrant.key in keys}
         self._field = Entrants(
             {key: former.get(key) or Entrant(key) for key in keys},
             self.control,
-            self.least,
-            base=self.base,
-            rivals=self.rivals,
-            leasts=self.leasts,
-            pace=self.pace,
-            paces=self.paces,
-            halves=Halves(self.slots, random.Random(self.seed + 1), [*self.pairs]) if self.slots else None,
+            self.terms,
+            self.pace,
+            self.paces,
+            Halves(self.slots, random.Random(self.terms.seed + 1), [*self.terms.pairs]) if self.slots else None,
         )
         for entrant in former.values():
             self._field.look_at(entrant)
+
+    @property
+    def base(self) -> str:
+        """The key of that which the others are compared with."""
+        return self.terms.base
 
     @property
     def entrants(self) -> dict[str, Entrant]:
@@ -153,7 +121,7 @@ class Race:
 
         NaN for a turn of which a step raised now and then, as it does without the variant too: its quad does not count.
         """
-        order = random.Random(self.seed)
+        order = random.Random(self.terms.seed)
         yield from self._warm_all()
         last: _Timed | None = None
         while self._field.wants_more:
@@ -201,7 +169,8 @@ class Race:
             looks.append(look)
             if not looks[-1] > FAR_SLOWER * base:  # nor where one of the two is not known
                 return
-        if entrant.is_open and entrant.key != self.control and not self._field.lack_patches and self.least is not None:
+        may_leave = entrant.key != self.control and not self._field.lack_patches and self.terms.least is not None
+        if entrant.is_open and may_leave:
             self.fail(entrant.key, f"{min(looks) / base:.0f} {FAR_SLOWER_WORDS}")
 
     def _pairs_wait(self, racing: Sequence[Entrant]) -> bool:
@@ -211,7 +180,7 @@ class Race:
         One of `firsts` need not look so before it has a few quads.
         """
         return any(
-            len(entrant.log_ratios) < (FUTILE_QUADS[0] if entrant.key in self.firsts else 0)
+            len(entrant.log_ratios) < (FUTILE_QUADS[0] if entrant.key in self.terms.firsts else 0)
             or (len(entrant.log_ratios) < USUAL_LOOK and self._field.looks_hopeful(entrant))
             for entrant in racing
         )

@@ -93,7 +93,7 @@ class Screening:
     def __post_init__(self) -> None:
         self._own_loader = self.training.loader  # others may be in its place later
         self._is_learning = not self._has_no_number(self.training)
-        self._chance = random.Random(self.race.seed)
+        self._chance = random.Random(self.race.terms.seed)
         self._turns = self.race.turns()
         self._turn = next(self._turns, None)
 

@@ -12,11 +12,11 @@ from typing import Any
 from perfaudit.errors import NoBatches
 from perfaudit.machine.limits import free_memory
 from perfaudit.measure.agreement import ALONE, Alone
-from perfaudit.measure.entrants import BASE, CONTROL
+from perfaudit.measure.entrants import BASE, CONTROL, Terms
 from perfaudit.measure.own_time import fits_cores
 from perfaudit.measure.pace import Pace, balance_paces, block_steps, pace_of
 from perfaudit.measure.preparation import Candidate, Preparation, ends_in_words, step_once
-from perfaudit.measure.race import Race, Terms
+from perfaudit.measure.race import Race
 from perfaudit.measure.screening import Screening
 from perfaudit.measure.slots import slots_of
 from perfaudit.measure.twins import Twins
@@ -61,20 +61,8 @@ def prepare_screening(
         {key: _pace(prepared.loader_of(key), block, key in prepared.loaders and is_long, take_turns) for key in keys},
         terms.base,
     )
-    race = Race(
-        [key for key in keys if key not in (terms.base, CONTROL)],
-        CONTROL,
-        terms.least,
-        terms.seed,
-        paces=paces,
-        base=terms.base,
-        rivals=terms.rivals,
-        leasts=terms.leasts,
-        former=terms.former,
-        pairs=terms.pairs,
-        slots=slots,
-        firsts=terms.firsts,
-    )
+    others = [key for key in keys if key not in (terms.base, CONTROL)]
+    race = Race(others, CONTROL, terms, paces=paces, slots=slots)
     return Screening(
         training,
         prepared.variants,

@@ -5,10 +5,20 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from perfaudit.measure.entrants import BASE, CONTROL, DECIDED, FAR_FROM_IT_QUADS, FAR_SLOWER, FUTILE, FUTILE_QUADS
+from perfaudit.measure.entrants import (
+    BASE,
+    CONTROL,
+    DECIDED,
+    FAR_FROM_IT_QUADS,
+    FAR_SLOWER,
+    FUTILE,
+    FUTILE_QUADS,
+    Terms,
+)
 from perfaudit.measure.pace import Pace
 from perfaudit.measure.quads import PAIR_LOOKS, USUAL_LOOK
 from perfaudit.measure.race import Race, Turn
@@ -16,8 +26,8 @@ from perfaudit.measure.race import Race, Turn
 Ratio = Callable[[frozenset[str]], float]
 
 
-def race_of(*keys: str, **given: object) -> Race:
-    return Race([*keys], CONTROL, 0.01, 3, slots=[*([key] for key in keys), [CONTROL]], **given)  # type: ignore[arg-type]
+def race_of(*keys: str, **terms: Any) -> Race:
+    return Race([*keys], CONTROL, Terms(0.01, 3, **terms), slots=[*([key] for key in keys), [CONTROL]])
 
 
 def run(race: Race, noise: float = 0.0, most: int = 4000, seed: int = 1, **factors: float) -> list[Turn]:
@@ -137,7 +147,7 @@ def test_a_pair_of_which_a_step_raised_does_not_count() -> None:
 def test_another_loader_has_quads_and_the_patches_pairs_of_your_own_loader() -> None:
     """Beside another loader a patch gains another share of the step than the user's."""
     paces = {"loader": Pace(block=6, skipped=1, warm_up=4)}
-    race = Race(["a", "b", "loader"], CONTROL, 0.01, 3, paces=paces, slots=[["a"], ["b"], [CONTROL]])
+    race = Race(["a", "b", "loader"], CONTROL, Terms(0.01, 3), paces=paces, slots=[["a"], ["b"], [CONTROL]])
 
     def ratio(keys: frozenset[str]) -> float:
         return (1.0 - 0.3 * ("a" in keys) - 0.1 * ("b" in keys)) * (0.9 if "loader" in keys else 1.0)
@@ -153,7 +163,7 @@ def test_another_loader_has_quads_and_the_patches_pairs_of_your_own_loader() -> 
 def test_pairs_wait_for_another_loader_that_looks_faster_until_its_usual_look() -> None:
     """A quad of it takes 15 steps: with pairs in between, a minute would decide neither."""
     paces = {"loader": Pace(block=6, skipped=1, warm_up=4)}
-    race = Race(["a", "loader"], CONTROL, 0.01, 3, paces=paces, slots=[["a"], [CONTROL]])
+    race = Race(["a", "loader"], CONTROL, Terms(0.01, 3), paces=paces, slots=[["a"], [CONTROL]])
     made = drive(race, lambda keys: 0.8 if "loader" in keys else 1.0, noise=0.01, most=400)
     at_quads: dict[int, int] = {}  # pairs by how many quads the loader had
     blocks = 0
@@ -169,7 +179,9 @@ def test_pairs_wait_for_another_loader_that_looks_faster_until_its_usual_look() 
 def test_the_first_quads_of_one_that_goes_first_come_before_all_pairs(speed: float, quads: int) -> None:
     """A loader that most of the step waits for: pairs go on where it no longer looks as if it gained anything."""
     paces = {"loader": Pace(block=4, skipped=1, warm_up=4)}
-    race = Race(["a", "loader"], CONTROL, 0.01, 3, paces=paces, slots=[["a"], [CONTROL]], firsts=frozenset({"loader"}))
+    race = Race(
+        ["a", "loader"], CONTROL, Terms(0.01, 3, firsts=frozenset({"loader"})), paces=paces, slots=[["a"], [CONTROL]]
+    )
     made = drive(race, lambda keys: speed if "loader" in keys else 1.0, noise=0.01, most=400)
     first = next(at for at, turn in enumerate(made) if turn.in_pair)
     assert sum(turn.key == "loader" and turn.is_timed for turn in made[:first]) == 2 * quads
@@ -179,7 +191,7 @@ def test_the_first_quads_of_one_that_goes_first_come_before_all_pairs(speed: flo
 
 def test_one_patch_without_a_control_beside_it_is_decided() -> None:
     """The control is a twin, which no half has: pairs of the patch and nothing."""
-    race = Race(["a"], CONTROL, 0.01, 3, slots=[["a"]])
+    race = Race(["a"], CONTROL, Terms(0.01, 3), slots=[["a"]])
     run(race, a=0.8, most=400)
     assert race.entrants["a"].left == DECIDED
     assert race.entrants["a"].interval is not None and race.entrants["a"].interval.ratio == pytest.approx(0.8)

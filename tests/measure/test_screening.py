@@ -17,10 +17,9 @@ from conftest import FakeClock
 from perfaudit.errors import NoBatches, TargetError
 from perfaudit.measure import own_time, screening_start
 from perfaudit.measure.agreement import Alone
-from perfaudit.measure.entrants import BASE, CONTROL, DECIDED, FUTILE, FUTILE_QUADS
+from perfaudit.measure.entrants import BASE, CONTROL, DECIDED, FUTILE, FUTILE_QUADS, Terms
 from perfaudit.measure.pace import Pace
 from perfaudit.measure.preparation import Candidate, LeavesSomething
-from perfaudit.measure.race import Terms
 from perfaudit.measure.screening import Screening
 from perfaudit.measure.screening_start import prepare_screening
 from perfaudit.measure.twins import Twins

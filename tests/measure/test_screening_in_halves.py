@@ -13,10 +13,9 @@ from clocked_training import Training, no_twin, set_clock, user_module
 from conftest import FakeClock
 from test_screening import Loader, OtherRank, Turns
 
-from perfaudit.measure.entrants import BASE, CONTROL, DECIDED
+from perfaudit.measure.entrants import BASE, CONTROL, DECIDED, Terms
 from perfaudit.measure.pace import LEAST_DEVICE_STEPS
 from perfaudit.measure.preparation import DIVERGES, Candidate, LeavesSomething
-from perfaudit.measure.race import Terms
 from perfaudit.measure.screening import Screening
 from perfaudit.measure.screening_start import prepare_screening
 from perfaudit.measure.twins import Twins

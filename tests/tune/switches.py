@@ -21,7 +21,7 @@ from surveys import facts
 
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.child_subject import ChildSubject
-from perfaudit.measure.entrants import BASE, CONTROL, Entrant
+from perfaudit.measure.entrants import BASE, CONTROL, Entrant, Terms
 from perfaudit.measure.facts import Facts, to_json
 from perfaudit.measure.lab import ChildLab
 from perfaudit.measure.ledger import Block, Variant
@@ -177,10 +177,8 @@ class Engine:
         for item in entrants:
             if item["key"] in self.on and self.shop.in_halves and not (base or rivals or is_apart):
                 slots.setdefault(item.get("slot") or item["key"], []).append(item["key"])
-        self.running = Race(
-            others, CONTROL, least, seed, base=self.base, rivals=rivals, leasts=leasts, former=former,
-            slots=[*slots.values(), [CONTROL]] if slots else [], pairs=pairs,
-        )  # fmt: skip
+        terms = Terms(least, seed, self.base, rivals, leasts, former, pairs)
+        self.running = Race(others, CONTROL, terms, slots=[*slots.values(), [CONTROL]] if slots else [])
         self.turns = self.running.turns()
         self.turn: Turn | None = next(self.turns, None)
         self.totals = {"steps": 0, "wall": 0.0, "cpu": 0.0, "queued": 0.0, "phases": {"forward": 0.0}}

@@ -19,7 +19,7 @@ from switches import Engine as SwitchEngine
 from perfaudit.knobs import Bench, Knob, Setup, Survey, Told
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.child_subject import ChildSubject
-from perfaudit.measure.entrants import BASE, CONTROL
+from perfaudit.measure.entrants import BASE, CONTROL, Terms
 from perfaudit.measure.facts import Facts
 from perfaudit.measure.facts import to_json as facts_json
 from perfaudit.measure.lab import ChildLab
@@ -154,7 +154,7 @@ class Engine(SwitchEngine):
         self.on = {BASE: {"size": 0}, CONTROL: {"size": 0}}
         self.on |= {key: {"size": size} for key, size in sizes.items() if key not in self.refused}
         others = [key for key in self.on if key not in (BASE, CONTROL)]
-        self.base, self.running = BASE, Race(others, CONTROL, least, seed, rivals=rivals)
+        self.base, self.running = BASE, Race(others, CONTROL, Terms(least, seed, rivals=rivals))
         self.turns = self.running.turns()
         self.turn = next(self.turns, None)
         self.totals = {"steps": 0, "wall": 0.0, "cpu": 0.0, "queued": 0.0, "phases": {"forward": 0.0}}

@@ -8,12 +8,11 @@ from typing import Any
 
 from perfaudit.measure.agreement import ALONE, OverGloo
 from perfaudit.measure.attribute_names import find_named
-from perfaudit.measure.entrants import BASE, Entrant
+from perfaudit.measure.entrants import BASE, Entrant, Terms
 from perfaudit.measure.halves import Pair
 from perfaudit.measure.holder import Holder
 from perfaudit.measure.memory import refuse_without_room
 from perfaudit.measure.preparation import Candidate
-from perfaudit.measure.race import Terms
 from perfaudit.measure.screening_start import prepare_screening
 from perfaudit.measure.twins import Twin, Twins
 from perfaudit.training.code_change import NotSwappable
@@ -43,11 +42,11 @@ def screen(
     entrants: "key", "code" (by path, the text as imported and as patched), "settings" (pairs of a knob as module:attribute and
     one of its settings), "loader" (such a pair, whose setting another loader has), "whole" (patched text by path, for a twin),
     "way", "slot" (what it is a setting of, see `Candidate`), "least", which only this one must gain, and "is_first" (see
-    `race.Terms.firsts`). least: the share of the step to be gained, see `race.Race`. base: the key of that with which the others
-    are compared, "" for the training as it is. marker: a file that always has the key of what is in place, for those who find
-    this process dead. rivals: see `race.Race`. so_far: by key, what another process has told of an entrant, in whose race this
-    one goes on. may_count_own: see `prepare_screening`. of_ranks: the training has several ranks, each of which is asked the same
-    at the same boundary. is_apart: no two of them are in place at the same time. pairs: of blocks that another process has made.
+    `Terms.firsts`). least: the share of the step to be gained, see `Terms`. base: the key of that with which the others are
+    compared, "" for the training as it is. marker: a file that always has the key of what is in place, for those who find this
+    process dead. rivals: see `Terms`. so_far: by key, what another process has told of an entrant, in whose race this one goes
+    on. may_count_own: see `prepare_screening`. of_ranks: the training has several ranks, each of which is asked the same at the
+    same boundary. is_apart: no two of them are in place at the same time. pairs: of blocks that another process has made.
     """
     holder.doing = "screening candidates"
     training = holder.training
