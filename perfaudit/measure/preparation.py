@@ -57,13 +57,15 @@ class Candidate:
 class Preparation:
     """Candidates tried so far: those in place as variants, the others with the reason.
 
-    agreement: with the other ranks of the training, on all of which a candidate takes part or on none.
+    numbers: of parameters and optimizer before anything was put in place; None where memory does not hold them. refused: of those
+    that cannot take part, why; ways: how the others are put in place. agreement: with the other ranks of the training, on all of
+    which a candidate takes part or on none.
     """
 
     training: Training
     twins: Twins
     unsteady: frozenset[str] = frozenset()  # what the training's own steps change
-    numbers: Numbers | None = None  # as they were before anything was put in place
+    numbers: Numbers | None = None
     variants: dict[str, Variant] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     ways: dict[str, str] = field(default_factory=dict)
@@ -135,6 +137,12 @@ class Preparation:
         if candidate.loader is not None:
             self.loaders[candidate.key] = candidate.loader
         return variant
+
+    def put_numbers_back(self) -> bool:
+        """Give parameters and optimizer the numbers that they had before; whether memory holds these."""
+        if self.numbers is not None:
+            self.numbers.put_back()
+        return self.numbers is not None
 
     def learns(self) -> bool:
         """Whether the last loss is a number, on each rank."""

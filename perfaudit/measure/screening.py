@@ -9,28 +9,28 @@ from __future__ import annotations
 import contextlib
 import math
 import random
-import statistics
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any
 
 from perfaudit.errors import NoBatches, TargetError
-from perfaudit.measure.agreement import ALONE, Alone
+from perfaudit.measure.agreement import Alone
+from perfaudit.measure.base_steps import BaseSteps
 from perfaudit.measure.entrants import BASE, CONTROL
 from perfaudit.measure.own_time import Stopwatch, cores_of_process
 from perfaudit.measure.preparation import (
     DIVERGES,
     LeavesSomething,
+    Preparation,
     ends_in_words,
     error_words,
     take_back,
     words_of_a_step,
 )
 from perfaudit.measure.race import Race, Turn
-from perfaudit.measure.twins import OtherLoader, Twins
 from perfaudit.training import Training, Variant
-from perfaudit.training.start_of_step import Numbers, is_finite
+from perfaudit.training.start_of_step import is_finite
 from perfaudit.training.together import Together
 
 Json = dict[str, Any]  # Any: nested JSON
@@ -42,41 +42,28 @@ RAISED_WITH_SEVERAL = 8  # turns with several in place in which a step raised, w
 
 @dataclass(slots=True)
 class Screening:
-    """A race in this process. `refused` says of those that cannot take part why, `ways` how the others are put in place.
+    """A race in this process, of candidates that are prepared for it.
 
-    numbers: of the training at the beginning, put back where losses become NaN or infinite; None where memory does not hold them.
-    strikes: by key, how often they did so with it in place. raised: how often a step did where the next one ran, and what.
+    mark: called with the key of what is put in place. counts_own: waiting for cores that others hold is left out, see `own_time`;
+    never where loaders are raced. strikes: by key, how often losses became NaN or infinite with it in place; the numbers of the
+    preparation are put back then. raised: how often a step raised where the next one ran, and what. why_apart: what went wrong
+    with several candidates in place, since which one at a time is; "" where nothing did.
 
-    counts_own: waiting for cores that others hold is left out, see `own_time`; never where loaders are raced.
-
-    agreement: with the other ranks of the training, each of which has a screening of the same; times are those of the slowest.
-
-    why_apart: what went wrong with several candidates in place, since which one at a time is; "" where nothing did.
-
-    base_steps: of each of the base's timed blocks, seconds of a step that count, and those of the process. base_totals: of these
-    blocks, "steps", seconds that count ("counted"), on the wall ("wall"), of the process
-    ("cpu"), of waiting for a core ("queued"), and by phase ("phases").
+    Each of several ranks has a screening of the same; times are those of the slowest.
     """
 
-    training: Training
-    variants: dict[str, Variant]
-    refused: dict[str, str]
-    ways: dict[str, str]
-    twins: Twins
+    prepared: Preparation
     race: Race
     mark: Callable[[str], None] = lambda key: None
-    loaders: Mapping[str, OtherLoader] = field(default_factory=dict)
-    base_steps: list[tuple[float, float]] = field(default_factory=list)
-    base_totals: Json = field(
-        default_factory=lambda: dict.fromkeys(("steps", "counted", "wall", "cpu", "queued"), 0.0) | {"phases": {}}
-    )
-    _turns: Generator[Turn, float, None] = field(init=False)
-    _turn: Turn | None = field(init=False)
-    numbers: Numbers | None = None
     counts_own: bool = False
-    agreement: Alone = ALONE
+    base_steps: BaseSteps = field(default_factory=BaseSteps)
     strikes: dict[str, int] = field(default_factory=dict)
     raised: tuple[int, str] = (0, "")
+    why_apart: str = ""
+    training: Training = field(init=False)
+    agreement: Alone = field(init=False)
+    _turns: Generator[Turn, float, None] = field(init=False)
+    _turn: Turn | None = field(init=False)
     _raised_in_a_row: int = 0
     _raised_with: dict[str, int] = field(default_factory=dict)
     _is_learning: bool = field(init=False)
@@ -86,13 +73,13 @@ class Screening:
     _has_turn: str = BASE  # whose loader workers go on
     _trouble: str = ""
     _end: Json | None = None
-    why_apart: str = ""
     _nan_together: int = 0
     _together: dict[str, Variant] = field(default_factory=dict)  # by the key of a turn in which several are in place
 
     def __post_init__(self) -> None:
+        self.training, self.agreement = self.prepared.training, self.prepared.agreement
         self._own_loader = self.training.loader  # others may be in its place later
-        self._is_learning = not self._has_no_number(self.training)
+        self._is_learning = self.prepared.learns()
         self._chance = random.Random(self.race.terms.seed)
         self._turns = self.race.turns()
         self._turn = next(self._turns, None)
@@ -163,15 +150,14 @@ class Screening:
         }
         return {
             "entrants": entrants,
-            "refused": dict(self.refused),
-            "ways": dict(self.ways),
+            "refused": dict(self.prepared.refused),
+            "ways": dict(self.prepared.ways),
             "ended": self._turn is None,
             "trouble": self._trouble,
             "learns": self._is_learning,
             "raised": list(self.raised),
             "block": self.race.paces[self.race.base].block,
-            "base": self.base_totals
-            | {"usual": [statistics.median(each) for each in zip(*self.base_steps, strict=True)]},
+            "base": self.base_steps.summary(),
             "counts_own": self.counts_own,
             "in_halves": sorted(self.race.in_halves),
             "pairs": self.race.pairs_seen,
@@ -195,12 +181,12 @@ class Screening:
 
     def _variant(self, key: str) -> Variant:
         """What is put in place in a turn with this key, which is not the base's."""
-        if key in self.variants:
-            return self.variants[key]
+        if key in self.prepared.variants:
+            return self.prepared.variants[key]
         if key not in self._together:
             # The control first: what is left of its copies is where no candidate is in place.
             keys = sorted(self.race.together[key], key=lambda each: each != CONTROL)
-            self._together[key] = Together([self.variants[each] for each in keys])
+            self._together[key] = Together([self.prepared.variants[each] for each in keys])
         return self._together[key]
 
     def _put(self, key: str) -> None:
@@ -209,7 +195,7 @@ class Screening:
             return
         self._has_turn = key
         self.mark("" if key == BASE else key)
-        self.twins.give_turn_to(self.variants.get(key), self.loaders.get(key))
+        self.prepared.twins.give_turn_to(self.prepared.variants.get(key), self.prepared.loaders.get(key))
         if key != BASE:
             self._inside = key
             self._variant(key).enter()
@@ -220,7 +206,7 @@ class Screening:
         Seconds of a variant with another batch size are those that the base's batch size would take. Raises LeavesSomething where
         the variant before it cannot be taken back.
         """
-        training = self.twins.training_of(self.variants.get(turn.key)) or self.training
+        training = self.prepared.twins.training_of(self.prepared.variants.get(turn.key)) or self.training
         is_base = turn.key == self.race.base and turn.is_timed
         self._take_back(but=turn.key)  # a fault of what was there before, not of this one
         fault: Exception | None = None
@@ -250,9 +236,8 @@ class Screening:
                 return 0.0
         if is_base:
             wall = self.agreement.slowest(spent.wall - restarted)
-            seen = {"steps": turn.steps, "counted": seconds, "wall": wall}
-            self.base_steps.append((seconds / turn.steps, spent.process / turn.steps))
-            self._add(seen | {"cpu": spent.process, "queued": spent.queued}, phases)
+            seen = {"steps": turn.steps, "counted": seconds, "wall": wall, "cpu": spent.process, "queued": spent.queued}
+            self.base_steps.add(seen, phases)
         restart: float = self.agreement.slowest(turn.steps * training.restart_per_step())
         return float(seconds + restart) * _of_batch(self._own_loader, training.loader)
 
@@ -274,8 +259,7 @@ class Screening:
     def _race_apart(self, why: str) -> float:
         """From now on put one in place at a time: with several of them a step fails, so which is to blame is not known."""
         self._put(BASE)
-        if self.numbers is not None:
-            self.numbers.put_back()
+        self.prepared.put_numbers_back()
         self.why_apart = why
         self.race.break_up()
         return 0.0
@@ -287,10 +271,9 @@ class Screening:
         Where the training as it is diverges, too, nobody is to blame, and losses are looked at no more.
         """
         self._put(BASE)
-        if self.numbers is None:
+        if not self.prepared.put_numbers_back():
             self._is_learning = False
             return math.nan
-        self.numbers.put_back()
         self._nan_together += 1
         if self._base_diverges():
             self._is_learning = False
@@ -356,11 +339,11 @@ class Screening:
             self.race.fail(key, DIVERGES)
             del self.strikes[key]
             return
-        if self.numbers is None or others or key == self.race.base:
+        if self.prepared.numbers is None or others or key == self.race.base:
             self._is_learning = False
-        if self.numbers is not None and training is self.training:
+        if self.prepared.numbers is not None and training is self.training:
             self._put(BASE)
-            self.numbers.put_back()
+            self.prepared.put_numbers_back()
         if self._is_learning and self.strikes[key] > 1:
             if training is self.training and self._base_diverges():
                 self._is_learning = False
@@ -375,16 +358,8 @@ class Screening:
         training.synchronize()
         training.phases.take()
         found = self._has_no_number(training)
-        if self.numbers is not None:
-            self.numbers.put_back()
+        self.prepared.put_numbers_back()
         return found
-
-    def _add(self, seen: Mapping[str, float], phases: Mapping[str, float]) -> None:
-        for name, value in seen.items():
-            self.base_totals[name] += value
-        known = self.base_totals["phases"]
-        for name, value in phases.items():
-            known[name] = known.get(name, 0.0) + value
 
 
 def _of_batch(base: Any, own: Any) -> float:

@@ -63,19 +63,8 @@ def prepare_screening(
     )
     others = [key for key in keys if key not in (terms.base, CONTROL)]
     race = Race(others, CONTROL, terms, paces=paces, slots=slots)
-    return Screening(
-        training,
-        prepared.variants,
-        prepared.refused,
-        prepared.ways,
-        twins,
-        race,
-        mark,
-        prepared.loaders,
-        numbers=prepared.numbers,
-        counts_own=may_count_own and not runs_behind and not prepared.loaders and fits_cores(),
-        agreement=agreement,
-    )
+    counts_own = may_count_own and not runs_behind and not prepared.loaders and fits_cores()
+    return Screening(prepared, race, mark, counts_own)
 
 
 def _prepare(

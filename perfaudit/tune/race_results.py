@@ -33,7 +33,7 @@ class Seen:
 class Raced:
     """How far a race has come: its entrants by key, those that could not take part and why, ways in which they are put in place.
 
-    base: totals of the base's timed steps, see `measure.screening.Screening`. former_controls: of the processes before the last
+    base: totals of the base's timed steps, see `measure.base_steps`. former_controls: of the processes before the last
     one, where it took several. ended: all are decided. notes: what the report is to say of the race itself,
     some of it again and again. in_halves: keys of those whose ratios hold with half of the others in place, see
     `measure.halves`. unsure: by key, the updates after which a script ended with it in place, where it has not come further

@@ -153,8 +153,8 @@ def test_the_end_of_time_judges_what_there_is(start: Start) -> None:
 
 def test_a_patch_that_raises_at_once_is_refused(start: Start) -> None:
     race, training = start(bad="raise ValueError('no')", half="clock.sleep(cost / 2)")
-    assert list(race.refused) == ["bad"]
-    assert race.refused["bad"].startswith("with it, a step raises ValueError: no")
+    assert list(race.prepared.refused) == ["bad"]
+    assert race.prepared.refused["bad"].startswith("with it, a step raises ValueError: no")
     assert race.run(1e9)["entrants"].keys() == {"half", CONTROL}
     training.whole_step()
 
@@ -278,18 +278,18 @@ def test_a_training_that_ends_is_trouble_and_judges_nobody(start: Start) -> None
 
 def test_a_patch_of_what_no_step_runs_is_refused(start: Start) -> None:
     race, _ = start("clock.sleep(100.0)", other="clock.sleep(1.0)")
-    assert race.refused == {"other": "a step does not run evaluate, which the patch changes"}
+    assert race.prepared.refused == {"other": "a step does not run evaluate, which the patch changes"}
     assert race.run(1e9)["ended"]
 
 
 def test_a_patch_of_what_ran_on_import_is_refused(start: Start) -> None:
     race, _ = start("cost = 1.0", other="cost = 2.0")
-    assert race.refused == {"other": "the patch changes line 2, which ran on import"}
+    assert race.prepared.refused == {"other": "the patch changes line 2, which ran on import"}
 
 
 def test_a_patch_that_changes_no_code_is_refused(start: Start) -> None:
     race, _ = start(other="clock.sleep(cost)  # as before")
-    assert race.refused == {"other": "the patch changes no function"}
+    assert race.prepared.refused == {"other": "the patch changes no function"}
 
 
 @pytest.mark.parametrize(
@@ -370,7 +370,7 @@ def test_a_twin_makes_its_own_steps_and_the_control_is_one(start: Start) -> None
     found = {key: entrant["interval"][0] for key, entrant in state["entrants"].items()}
     assert found == {"fast": pytest.approx(0.5), CONTROL: pytest.approx(1.0)}
     assert state["ways"] == {"fast": "twin", CONTROL: "twin"}
-    assert race.variants[CONTROL] is build.made["as it is"]
+    assert race.prepared.variants[CONTROL] is build.made["as it is"]
     assert build.asked == ["fast", "as it is"]
     assert all(twin.log[-1] == "leave" for twin in build.made.values())
 
@@ -383,7 +383,7 @@ def test_code_is_swapped_before_any_twin_is_built(start: Start) -> None:
     candidates = [twin_of("fast"), patch_of(training, "half", "clock.sleep(cost / 2)")]
     race = prepare_screening(training, candidates, Terms(0.01, 1), Twins(build), mark=seen.append)
     assert seen == ["half", "fast", ""]
-    assert race.ways == {"half": "code", "fast": "twin", CONTROL: "twin"}
+    assert race.prepared.ways == {"half": "code", "fast": "twin", CONTROL: "twin"}
 
 
 def test_twins_are_shared_by_the_stages(start: Start) -> None:
@@ -393,9 +393,9 @@ def test_twins_are_shared_by_the_stages(start: Start) -> None:
     first = prepare_screening(training, [twin_of("fast"), twin_of("faster")], Terms(0.01, 1), twins)
     second = prepare_screening(training, [twin_of("faster"), twin_of("fast")], Terms(0.01, 1), twins)
     assert build.asked == ["fast", "faster", "as it is"]
-    assert {key: first.variants[key] is second.variants[key] for key in first.variants} == dict.fromkeys(
-        ("fast", "faster", CONTROL), True
-    )
+    assert {
+        key: first.prepared.variants[key] is second.prepared.variants[key] for key in first.prepared.variants
+    } == dict.fromkeys(("fast", "faster", CONTROL), True)
     twins.close()
     assert [twin.log[-1] for twin in build.made.values()] == ["close"] * 3
 
@@ -421,9 +421,9 @@ def test_what_cannot_be_swapped_in_falls_back_on_a_twin(
     before = Path(training.module.__file__).read_text()
     patch = Candidate("it", {training.module.__file__: [before, before.replace(old, new)]}, whole={"f.py": "whole"})
     race = prepare_screening(training, [patch], Terms(0.01, 1), Twins(build))
-    assert race.ways.get("it", "") == way
-    assert race.refused.get("it", "").partition(" (")[0].startswith(reason)
-    assert bool(race.refused) == bool(reason)
+    assert race.prepared.ways.get("it", "") == way
+    assert race.prepared.refused.get("it", "").partition(" (")[0].startswith(reason)
+    assert bool(race.prepared.refused) == bool(reason)
     assert build.asked == asked
 
 
@@ -433,8 +433,8 @@ def test_without_memory_for_another_twin_the_control_is_swapped_in(start: Start)
     race = prepare_screening(
         training, [twin_of("fast"), patch_of(training, "half", "clock.sleep(cost / 2)")], Terms(0.01, 1), Twins(build)
     )
-    assert (race.refused, race.ways[CONTROL]) == ({}, "code")
-    control = race.variants[CONTROL]
+    assert (race.prepared.refused, race.prepared.ways[CONTROL]) == ({}, "code")
+    control = race.prepared.variants[CONTROL]
     assert isinstance(control, code_variant.CodeVariant)
     assert [swap.function for swap in control.swaps] == [training.module.forward]
     state = race.run(1e9)
@@ -446,8 +446,8 @@ def test_a_twin_with_which_a_step_raises_is_refused_and_let_go(start: Start) -> 
     build = Builder(training, bad=MemoryError("no more"), fast=0.5)
     twins = Twins(build)
     race = prepare_screening(training, [twin_of("bad"), twin_of("fast")], Terms(0.01, 1), twins)
-    assert list(race.refused) == ["bad"]
-    assert race.refused["bad"].startswith("with it, a step raises MemoryError: no more")
+    assert list(race.prepared.refused) == ["bad"]
+    assert race.prepared.refused["bad"].startswith("with it, a step raises MemoryError: no more")
     assert build.made["bad"].log == ["enter", "leave", "close"]
     assert twins.training_of(build.made["bad"]) is None
     assert race.run(1e9)["entrants"].keys() == {"fast", CONTROL}
@@ -489,7 +489,7 @@ def test_all_together_as_the_base(start: Start) -> None:
         patch_of(training, "without b", "clock.sleep(cost / 4 * 0.9)"),
     ]
     race = prepare_screening(training, candidates, Terms(0.01, 1, "all"), Twins(no_twin))
-    assert race.variants[CONTROL] is race.variants["all"]
+    assert race.prepared.variants[CONTROL] is race.prepared.variants["all"]
     state = race.run(1e9)
     found = {key: entrant["interval"][0] for key, entrant in state["entrants"].items()}
     assert found == {
@@ -598,7 +598,7 @@ def test_a_loader_is_raced_in_whole_rounds_of_its_workers(start: Start) -> None:
     own = training.loader
     three = Loader(training, 0.7, num_workers=3, prefetch_factor=2)
     race = prepare_screening(training, [Candidate("three", loader=three)], Terms(0.01, 1), turns := Turns())
-    assert (race.ways["three"], race.race.paces["three"]) == ("loader", Pace(6, skipped=3, warm_up=8))
+    assert (race.prepared.ways["three"], race.race.paces["three"]) == ("loader", Pace(6, skipped=3, warm_up=8))
     assert race.race.paces[BASE] == Pace(2)
     assert turns.given == [three, None]  # its workers start in its own turn
     state = race.run(1e9)
@@ -639,7 +639,7 @@ def test_a_loader_that_cannot_be_built_falls_back_on_a_twin(start: Start) -> Non
     refused.enter = enter  # type: ignore[method-assign]
     twin = Candidate("refused", loader=refused, whole={"f.py": "x"})
     race = prepare_screening(training, [twin], Terms(0.01, 1), Twins(no_twin))
-    assert race.refused == {"refused": "the same loader each time; no twin here"}
+    assert race.prepared.refused == {"refused": "the same loader each time; no twin here"}
 
 
 class Script(Training):
@@ -825,7 +825,7 @@ def beside(other: OtherRank, training: Training) -> Screening:
 def test_a_candidate_that_another_rank_refuses_is_refused_and_left(start: Start, clock: FakeClock, at: int) -> None:
     _, training = start()
     raced = beside(OtherRank("it cannot be done on rank 1", at), training)
-    assert "it cannot be done on rank 1" in raced.refused["fast"]
+    assert "it cannot be done on rank 1" in raced.prepared.refused["fast"]
     now = clock.now()
     training.module.forward(clock)
     assert clock.now() - now == 1.0  # the patch is not in place

@@ -89,7 +89,7 @@ def screen(
         may_count_own,
         holder.agreement or ALONE,
     )
-    return {"refused": holder.screening.refused, "ways": holder.screening.ways}
+    return {"refused": holder.screening.prepared.refused, "ways": holder.screening.prepared.ways}
 
 
 def race(holder: Holder, seconds: float, last: float = 0.0) -> Reply:
