@@ -72,7 +72,7 @@ def race_seconds(file: Path) -> float:
         engine = ChildEngine(child, TIMEOUT)
         try:
             child.ask(build_command({"file": file.name, "names": {}}, Variant("screening", "", {}), "cpu", 0), TIMEOUT)
-            engine.screen([], None, 0, "")
+            engine.screen([], None, 0)
             seconds: list[float] = []
             while len(seconds) < QUADS:
                 seconds = base_seconds(engine.race(SLICE, last=False)["entrants"]["control"])

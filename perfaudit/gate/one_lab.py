@@ -45,7 +45,7 @@ class ChildOneLab:
             engine = ChildEngine(here.child, self.pairs.timeout)
             entrant: Json = {"key": REFERENCE, "code": {path: list(both) for path, both in texts.items()}}
             with in_place():
-                prepared = engine.screen([entrant | {"way": "in place" if texts else "control"}], None, seed, "")
+                prepared = engine.screen([entrant | {"way": "in place" if texts else "control"}], None, seed)
             if why := prepared["refused"].get(REFERENCE):
                 raise NotInOneTraining(as_of_a_change(why))
         except BaseException:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from perfaudit.measure.child import Asked
 from perfaudit.measure.child_subject import HANGING
 from perfaudit.measure.exchange import exchange_folder
-from perfaudit.measure.halves import Pair
 
 Json = dict[str, Any]  # Any: nested JSON
 STEPS_OF_ONE = 2  # times the limit of a step, which may pass without another candidate being put in place
@@ -31,32 +29,13 @@ class ChildEngine:
         self._marker = tempfile.NamedTemporaryFile(prefix="perfaudit-", dir=exchange_folder())  # noqa: SIM115  # closed with the engine
         self._child = child
 
-    def screen(
-        self,
-        entrants: list[Json],
-        least: float | None,
-        seed: int,
-        base: str,
-        rivals: bool = False,
-        so_far: Json | None = None,
-        may_count_own: bool = False,
-        is_apart: bool = False,
-        pairs: Sequence[Pair] = (),
-    ) -> Json:
-        """Put each in place once and be ready to race: see `verbs.racing.screen`. Raises ChildFailed."""
-        command: Json = {
-            "do": "screen",
-            "entrants": entrants,
-            "least": least,
-            "seed": seed,
-            "base": base,
-            "rivals": rivals,
-            "may_count_own": may_count_own,
-            "of_ranks": self._of_ranks,
-            "is_apart": is_apart,
-            "pairs": [*pairs],
-        }
-        command |= {"marker": self._marker.name, "so_far": so_far or {}}
+    def screen(self, entrants: list[Json], least: float | None, seed: int, **more: Any) -> Json:  # Any: JSON
+        """Put each in place once and be ready to race: see `verbs.racing.screen`, also for what more may be said.
+
+        Raises ChildFailed.
+        """
+        command = {"do": "screen", "entrants": entrants, "least": least, "seed": seed, **more}
+        command |= {"marker": self._marker.name, "of_ranks": self._of_ranks}
         return self._child.ask(command, min(STEPS_OF_ONE * self._timeout, self.longest), self.in_place)
 
     def race(self, seconds: float, last: float) -> Json:

@@ -19,8 +19,8 @@ from perfaudit.tune.workshop import Json
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
-    """What a race is to tell; see `screening.Screen.race`."""
+class Lineup:
+    """Who is raced, against what and how long; see `screening.Screen.race`."""
 
     entrants: Sequence[Json]
     names: Mapping[str, str]
@@ -49,7 +49,7 @@ class RaceSoFar:
     blocks with halves in place, of all processes.
     """
 
-    terms: Terms
+    lineup: Lineup
     raced: Raced
     told: dict[str, Json] = field(default_factory=dict)
     _far_before: int = 0  # of this process
@@ -63,7 +63,7 @@ class RaceSoFar:
 
     def recall(self, notes: Sequence[Json]) -> None:
         """Go on from what earlier runs have noted."""
-        digests = self.terms.digests
+        digests = self.lineup.digests
         for note in notes:
             for key, item in note["entrants"].items():
                 (self.told if digests.get(key) == item["digest"] else self.others)[key] = item
@@ -75,7 +75,7 @@ class RaceSoFar:
 
     def note(self) -> Json:
         """What a later run can go on from."""
-        digests = self.terms.digests
+        digests = self.lineup.digests
         told = {key: {**item, "digest": digests[key]} for key, item in self.told.items()}
         return {
             "entrants": {**self.others, **told},
@@ -91,10 +91,10 @@ class RaceSoFar:
         """The entrants that are to be raced, and the base with them; [] where all are decided."""
         found = [
             item
-            for item in self.terms.entrants
+            for item in self.lineup.entrants
             if not self._has_left(item["key"]) and item["key"] not in self.raced.refused
         ]
-        is_base_alone = [item["key"] for item in found] == [self.terms.base] and self._has_left(BASE)
+        is_base_alone = [item["key"] for item in found] == [self.lineup.base] and self._has_left(BASE)
         return [] if is_base_alone else found
 
     def quads_of(self, waiting: Sequence[Json]) -> Json:
@@ -102,7 +102,7 @@ class RaceSoFar:
 
         The control has as many quads as the one of them that has fewest, so that beside each of them lies a control.
         """
-        keys = [item["key"] for item in waiting if item["key"] != self.terms.base] + [BASE] * bool(self.terms.base)
+        keys = [item["key"] for item in waiting if item["key"] != self.lineup.base] + [BASE] * bool(self.lineup.base)
         found = {key: self.told[key] for key in keys if key in self.told}
         if CONTROL in self.told:
             fewest = min((len(found[key]["log_ratios"]) if key in found else 0 for key in keys), default=0)
@@ -159,7 +159,7 @@ class RaceSoFar:
 
     def is_own(self, end: End) -> bool:
         """Whether the script has ended so by itself, see `own_end`; with all patches in place as the base, nobody can tell."""
-        return not self.terms.base and is_own(end, self._ends)
+        return not self.lineup.base and is_own(end, self._ends)
 
     def blame(self, end: End) -> None:
         """Remember who has left because the script ended, until it has come further without them."""
@@ -189,8 +189,8 @@ class RaceSoFar:
 
     def is_enough(self) -> bool:
         """Whether all that are open have as many quads as they may have; the control counts where it is raced alone."""
-        most = self.terms.most_quads
-        counted = [key for key in self.told if key != CONTROL or not self.terms.entrants]
+        most = self.lineup.most_quads
+        counted = [key for key in self.told if key != CONTROL or not self.lineup.entrants]
         return most is not None and all(
             len(self.told[key]["log_ratios"]) >= most for key in counted if not self._has_left(key)
         )

@@ -20,7 +20,7 @@ from perfaudit.measurements import Calibration
 from perfaudit.tune.own_end import error_of
 from perfaudit.tune.profile import Profile
 from perfaudit.tune.race_results import RAISES, Raced
-from perfaudit.tune.race_so_far import RaceSoFar, Terms
+from perfaudit.tune.race_so_far import Lineup, RaceSoFar
 from perfaudit.tune.session import Session
 
 LEAST = 0.01  # of the step; what a patch must gain for certain to stay
@@ -82,8 +82,8 @@ class Screen:
         enough: asked now and then; where it is, the race ends, and those that are open keep what their last look has shown.
         Raises ChildFailed where the base cannot run.
         """
-        so_far = RaceSoFar(Terms(entrants, names, base, most_quads, least, rivals), raced)
-        key = so_far.terms.key(label)
+        so_far = RaceSoFar(Lineup(entrants, names, base, most_quads, least, rivals), raced)
+        key = so_far.lineup.key(label)
         so_far.recall(self.session.record.notes("race", key))
         if not entrants and raced.interval(CONTROL) is not None:
             return
@@ -100,7 +100,7 @@ class Screen:
                 were_several = so_far.why_apart != was_apart
                 if own := self._own_end(so_far, str(failure), guilty):
                     failure, guilty, were_several = ChildFailed("ended", own), "", False
-                elif guilty not in ("", BASE, *so_far.terms.digests):
+                elif guilty not in ("", BASE, *so_far.lineup.digests):
                     so_far.race_apart(str(failure))
                     were_several, guilty = True, ""
                 elif were_several:
@@ -144,15 +144,15 @@ class Screen:
 
     def _run(self, so_far: RaceSoFar, deadline: Deadline, note: Callable[[], None], enough: Callable[[], bool]) -> None:
         """As much of a race as one process makes of it. Raises ChildFailed."""
-        raced, terms = so_far.raced, so_far.terms
+        raced, lineup = so_far.raced, so_far.lineup
         if self._engine is None:
             self._engine = self.session.workshop.engine()
         self._engine.longest = deadline.seconds_left() + LATE
         waiting = so_far.waiting()
         self.session.watch.opening("the training, with each candidate in place for a step")
         prepared = self._engine.screen(
-            waiting, terms.least, SEED, terms.base, terms.rivals, so_far.quads_of(waiting), self.may_count_own,
-            bool(so_far.why_apart), so_far.pairs,
+            waiting, lineup.least, SEED, base=lineup.base, rivals=lineup.rivals, so_far=so_far.quads_of(waiting),
+            may_count_own=self.may_count_own, is_apart=bool(so_far.why_apart), pairs=so_far.pairs,
         )  # fmt: skip
         raced.refused |= prepared["refused"]
         raced.ways |= prepared["ways"]
@@ -163,14 +163,14 @@ class Screen:
             self._engine.longest = deadline.seconds_left() + LATE
             state = self._engine.race(seconds, last=deadline.share_of_end() if is_last else 0.0)
             has_left, is_look = so_far.take(state)
-            self.session.watch.standings(_standings(raced, terms.names))
+            self.session.watch.standings(_standings(raced, lineup.names))
             if not state.get("learns", True):
                 raced.notes.append(NOT_LEARNING)
             if so_far.why_apart:
                 raced.notes.append(f"{APART}: {so_far.why_apart}")
             if state.get("raised", (0,))[0]:
                 raced.notes.append(f"{RAISES}: {state['raised'][1]}")
-            if has_left or is_look or not terms.entrants:
+            if has_left or is_look or not lineup.entrants:
                 note()
             if has_left or not until_told.seconds_left():
                 self.tell()

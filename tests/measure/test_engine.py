@@ -40,7 +40,7 @@ def test_a_race_is_waited_for_no_longer_than_who_asks_has_time(
     engine = ChildEngine(child, timeout=240.0)
     if longest is not None:
         engine.longest = longest
-    engine.screen([], None, 7, "")
+    engine.screen([], None, 7)
     engine.race(1.0, 0.0)
     engine.close()
     assert child.waited == [screening, racing]

@@ -195,9 +195,9 @@ def test_nothing_is_taken_out_by_a_race_whose_control_is_off(
     """Beside b, which does all that a does, a would be taken out; but there identical code is told apart too."""
     screen = Engine.screen
 
-    def off_beside_the_others(self: Engine, entrants: list[Any], *rest: Any) -> Any:
-        shop.control = 1.05 if rest[2] else 1.0
-        return screen(self, entrants, *rest)
+    def off_beside_the_others(self: Engine, entrants: list[Any], *rest: Any, **more: Any) -> Any:
+        shop.control = 1.05 if more["base"] else 1.0
+        return screen(self, entrants, *rest, **more)
 
     def speed(on: Switches) -> float:
         return 0.6 if on["b"] else 0.8 if on["a"] else 1.0
@@ -670,10 +670,10 @@ class Screened:
         self.last: list[bool] = []
         screen, race = Engine.screen, Engine.race
 
-        def screen_seen(engine: Engine, entrants: Any, *rest: Any) -> Any:
+        def screen_seen(engine: Engine, entrants: Any, *rest: Any, **more: Any) -> Any:
             self.keys.append([item["key"][0] for item in entrants])
-            self.quads.append({key.split()[0]: len(item["log_ratios"]) for key, item in rest[4].items()})
-            return screen(engine, entrants, *rest)
+            self.quads.append({key.split()[0]: len(item["log_ratios"]) for key, item in more["so_far"].items()})
+            return screen(engine, entrants, *rest, **more)
 
         def race_seen(engine: Engine, seconds: float, last: bool) -> Any:
             self.last.append(last)

@@ -31,7 +31,7 @@ def screen(
     base: str = "",
     marker: str = "",
     rivals: bool = False,
-    so_far: Reply | None = None,
+    so_far: Mapping[str, Reply] | None = None,
     may_count_own: bool = False,
     of_ranks: bool = False,
     is_apart: bool = False,
