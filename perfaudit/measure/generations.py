@@ -55,11 +55,8 @@ def measure(
     order every second time, and `Ledger.apart` says so. A drift of the machine is then between the variants and not within
     their rounds; verdicts rest on what generations differ by, so intervals are wider for it.
     """
-    race = _Race(
-        lab, variants, ledger, deadline, seed, stage, generations, rounds, block_seconds, settled, known or {},
-        nodes,
-    )  # fmt: skip
-    run_on(nodes, [race], memo)
+    plan = GenerationPlan(tuple(variants), seed, stage, generations, rounds, block_seconds, known or {})
+    run_on(nodes, [_Race(lab, plan, ledger, deadline, settled)], memo)
 
 
 def affordable(ledger: Ledger, seconds: float, generations: int) -> int:
@@ -73,6 +70,24 @@ def least_seconds(ledger: Ledger) -> float:
     return ledger.seconds_to_open + 3 * (FEWEST_STEPS + 1) * ledger.seconds_per_step
 
 
+@dataclass(frozen=True, slots=True)
+class GenerationPlan:
+    """What is measured in a race, and how, see `measure`: what a node needs to know of it besides its lab."""
+
+    variants: tuple[Variant, ...]
+    seed: int
+    stage: str
+    generations: int
+    rounds: int
+    block_seconds: float
+    known: Mapping[str, float]
+
+    @property
+    def base(self) -> str:
+        """The key of the first variant, which the others are compared with."""
+        return self.variants[0].key
+
+
 @dataclass(slots=True)
 class _Race:
     """A series of generations, see `measure`. number: of those begun; of those that were taken, where nodes measure. alive:
@@ -80,32 +95,26 @@ class _Race:
     """
 
     lab: ChildLab
-    variants: Sequence[Variant]
+    plan: GenerationPlan
     ledger: Ledger
     deadline: Deadline
-    seed: int
-    stage: str
-    generations: int
-    rounds: int
-    block_seconds: float
     settled: Settled
-    known: Mapping[str, float]
-    nodes: Nodes | None = None
     number: int = 0
     alive: list[Variant] = field(default_factory=list)
     generation: Generation | None = None  # the last one, once it is open
     failed: int = 0  # variants, before the last one
 
     @property
-    def base(self) -> str:
-        return self.variants[0].key
+    def stage(self) -> str:
+        return self.plan.stage
 
     def is_open(self) -> bool:
-        if self.number == self.generations or self.base in self.ledger.failures:
+        variants, base = self.plan.variants, self.plan.base
+        if self.number == self.plan.generations or base in self.ledger.failures:
             return False
         done, failed = self.settled(self.ledger), self.ledger.failures
-        self.alive = [v for v in self.variants if v.key not in failed and (v.key == self.base or v.key not in done)]
-        return len(self.alive) >= min(2, len(self.variants))
+        self.alive = [v for v in variants if v.key not in failed and (v.key == base or v.key not in done)]
+        return len(self.alive) >= min(2, len(variants))
 
     def has_time(self) -> bool:
         return self.deadline.seconds_left() > least_seconds(self.ledger) * len(self.alive)
@@ -114,18 +123,10 @@ class _Race:
         """None beyond the next look: that may settle variants."""
         number = self.number + ahead
         ends = [look.generations for look in LOOKS if look.generations > self.number]
-        if not self.number or number >= min([*ends, self.generations]):
+        if not self.number or number >= min([*ends, self.plan.generations]):
             return None
         ledger = replace(self.ledger, generations=[], on_block=_silent)
-        plan = GenerationPlan(
-            tuple(self.alive),
-            self.seed,
-            self.stage,
-            self.generations,
-            self.rounds,
-            self.block_seconds,
-            dict(self.known),
-        )
+        plan = replace(self.plan, variants=tuple(self.alive))
         return partial(measure_there, self.lab.here(), plan, number, ledger, self.deadline.seconds_left())
 
     def take(self, found: tuple[Generation | None, Json, float]) -> None:
@@ -172,23 +173,24 @@ class _Race:
             return
         self.generation = Generation(self.stage)
         self.ledger.seconds_to_open = (before - self.deadline.seconds_left()) / len(self.alive)
-        if self.base not in self.ledger.failures:  # else nothing is left to compare with
+        if self.plan.base not in self.ledger.failures:  # else nothing is left to compare with
             self.ledger.generations.append(self.generation)
             self._side_by_side(there, self.generation, number)
 
     def _side_by_side(self, there: Processes[Block], generation: Generation, number: int) -> None:
-        order = random.Random(f"{self.seed} {self.stage} {number}")  # a resumed run draws what an unbroken one had
-        later = _generations_to_a_look(number, self.generations) - 1  # each will take as long to open as this one did
+        order = random.Random(f"{self.plan.seed} {self.stage} {number}")  # a resumed run draws what an unbroken one had
+        # Each of those behind it will take as long to open as this one did.
+        later = _generations_to_a_look(number, self.plan.generations) - 1
         opening = later * self.ledger.seconds_to_open * len(self.alive)
         share = max(0.0, self.deadline.seconds_left() - opening) / (later + 1)
         per_step = self._seconds_per_step(there)
-        steps = {key: self._steps(key, self.block_seconds / seconds) for key, seconds in per_step.items()}
+        steps = {key: self._steps(key, self.plan.block_seconds / seconds) for key, seconds in per_step.items()}
         # The first steps of each block are not timed.
         round_seconds = sum(2 * (n + self._steps_before(key)) * per_step[key] for key, n in steps.items())
         if round_seconds > share:  # a small budget makes shorter blocks rather than too few rounds for an interval
             steps = {key: self._steps(key, int(n * share / round_seconds)) for key, n in steps.items()}
         steps = {key: self._before_end(there, key, n) for key, n in steps.items()}
-        for done in range(max(1, min(self.rounds, int(share / max(round_seconds, 1e-9))))):
+        for done in range(max(1, min(self.plan.rounds, int(share / max(round_seconds, 1e-9))))):
             if there.ended or (done and self.deadline.seconds_left() < round_seconds / 2):
                 break
             keys = list(there.subjects)
@@ -211,7 +213,7 @@ class _Race:
 
     def _seconds_per_step(self, there: Processes[Block]) -> dict[str, float]:
         """Of each variant, from a first block of it where they are not known. One that is far slower leaves."""
-        per_step = {key: seconds for key in there.subjects if (seconds := self.known.get(key))}
+        per_step = {key: seconds for key in there.subjects if (seconds := self.plan.known.get(key))}
         base, base_key = None, ""  # the first subject's
         for key in list(there.subjects):
             if key not in per_step:
@@ -256,10 +258,10 @@ class _Race:
             first = self._block(there, key, self._least(key))
             if first is not None:
                 per_step = self.ledger.seconds_per_step = max(first.seconds_per_step, 1e-6)
-                seconds = min(self.block_seconds, max(0.0, share - opening) / (2 * self.rounds))
+                seconds = min(self.plan.block_seconds, max(0.0, share - opening) / (2 * self.plan.rounds))
                 steps = self._before_end(there, key, self._steps(key, seconds / per_step))
                 blocks: list[Block] = []
-                while len(blocks) < 2 * self.rounds and (block := self._block(there, key, steps)) is not None:
+                while len(blocks) < 2 * self.plan.rounds and (block := self._block(there, key, steps)) is not None:
                     blocks.append(block)
                     self.ledger.on_block(key, block.seconds_per_step)
                 if key in there.ended and steps > self._least(key):
@@ -275,7 +277,8 @@ class _Race:
             if key not in self.ledger.failures
         }
         return [
-            {key: both[n] for key, both in pairs.items() if n < len(both)} for n in range(len(pairs.get(self.base, ())))
+            {key: both[n] for key, both in pairs.items() if n < len(both)}
+            for n in range(len(pairs.get(self.plan.base, ())))
         ]
 
     def _note_ends(self, there: Processes[Block]) -> None:
@@ -302,20 +305,7 @@ class _Race:
         if self.ledger.steps_to_end is None:
             return steps
         left = self.ledger.steps_to_end - there.made[key]
-        return max(self._least(key), min(steps, left // (2 * self.rounds) - self._steps_before(key)))
-
-
-@dataclass(frozen=True, slots=True)
-class GenerationPlan:
-    """What a node needs to know of a race besides its lab, see `measure`."""
-
-    variants: tuple[Variant, ...]
-    seed: int
-    stage: str
-    generations: int
-    rounds: int
-    block_seconds: float
-    known: dict[str, float]
+        return max(self._least(key), min(steps, left // (2 * self.plan.rounds) - self._steps_before(key)))
 
 
 def measure_there(
@@ -325,10 +315,7 @@ def measure_there(
 
     ledger: without generations. left: seconds until the deadline.
     """
-    race = _Race(
-        lab.lab(), plan.variants, ledger, Deadline(left, WallClock()), plan.seed, plan.stage, plan.generations, plan.rounds,
-        plan.block_seconds, lambda ledger: set(), plan.known,
-    )  # fmt: skip
+    race = _Race(lab.lab(), plan, ledger, Deadline(left, WallClock()), lambda ledger: set())
     race.number = number
     if race.is_open():
         race.measure()
