@@ -24,7 +24,7 @@ several claims are wrongly made at most as often as one (intersection-union: Ber
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from perfaudit.gate import signed_rank
 from perfaudit.gate.bounds import Bounds, Groups, Rule, both
@@ -39,6 +39,7 @@ LOOKS = (Look(4, 0.002), Look(8, 0.003), Look(16, 0.005))
 ALPHA = sum(look.alpha for look in LOOKS)  # how often identical code is called slower, at most
 PAIRS = LOOKS[-1].generations
 LIMIT, TOLERATED = 0.05, 0.01
+Settles = Callable[[TargetRecord], bool]  # see `is_settled`
 
 
 def time_verdict(

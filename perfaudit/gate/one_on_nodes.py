@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from perfaudit.gate.decision import Settles
 from perfaudit.gate.one_lab import ChildOneLab
 from perfaudit.gate.one_training import IN_ONE, race_one
 from perfaudit.gate.pair_lab import Built, LabHere, PairLab
@@ -21,12 +22,11 @@ def time_in_one_training_on(
     lab: PairLab,
     records: Sequence[TargetRecord],
     deadline: Deadline,
-    limit: float,
-    tolerated: float,
+    settles: Settles,
     journal: Journal,
 ) -> None:
     """See `one_training.time_in_one_training`."""
-    run_on(nodes, [InOne(lab, n, records, deadline, nodes, limit, tolerated, journal) for n in range(len(records))])
+    run_on(nodes, [InOne(lab, number, records, deadline, nodes, settles, journal) for number in range(len(records))])
 
 
 @dataclass(slots=True)
@@ -38,8 +38,7 @@ class InOne:
     records: Sequence[TargetRecord]
     deadline: Deadline
     nodes: Nodes
-    limit: float
-    tolerated: float
+    settles: Settles
     journal: Journal
 
     @property
@@ -66,10 +65,7 @@ class InOne:
         left = self.deadline.seconds_left()
         waiting = sum(not record.why for record in self.records)
         seconds = min(left, left * self.nodes.width / waiting)
-        family = len(self.records)
-        return partial(
-            race_there, self.lab.here(), self.number, self.record, seconds, self.limit, self.tolerated, family
-        )
+        return partial(race_there, self.lab.here(), self.number, self.record, seconds, self.settles)
 
     def take(self, found: tuple[Json, Built]) -> None:
         self.record.take(found[0])
@@ -82,10 +78,8 @@ class InOne:
         return None
 
 
-def race_there(
-    lab: LabHere, number: int, record: TargetRecord, seconds: float, limit: float, tolerated: float, family: int
-) -> tuple[Json, Built]:
+def race_there(lab: LabHere, number: int, record: TargetRecord, seconds: float, settles: Settles) -> tuple[Json, Built]:
     """Race target `number` in one training on this node for so many seconds: the record's state, and what was built."""
-    there, deadline = lab.lab(), Deadline(seconds, WallClock())
-    race_one(ChildOneLab(there), number, record, deadline, 0.0, limit, tolerated, family, Watch())
+    there = lab.lab()
+    race_one(ChildOneLab(there), number, record, Deadline(seconds, WallClock()), settles, Watch())
     return record.state(), there.facts_and_digests()

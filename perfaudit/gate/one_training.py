@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from perfaudit.gate.decision import is_settled
+from perfaudit.gate.decision import Settles
 from perfaudit.gate.one_training_quads import QUADS, control, differs_from_itself
 from perfaudit.gate.records import OneTraining, TargetRecord
 from perfaudit.gate.swappable import NotInOneTraining, as_of_a_change
@@ -43,45 +43,37 @@ def time_in_one_training(
     lab: OneLab,
     records: Sequence[TargetRecord],
     deadline: Deadline,
-    limit: float,
-    tolerated: float,
+    settles: Settles,
     watch: Watch,
     journal: Journal | None = None,
 ) -> None:
     """Measure each target for which that can be in one training, into its record; of the others the record says why not.
 
     Each has an equal share of the time that is left. A race that cannot be believed, or that fails, leaves nothing behind
-    but the reason, and its target goes to pairs of processes like the others. journal: keeps what came of each.
+    but the reason, and its target goes to pairs of processes like the others. settles: whether a record needs no more data.
+    journal: keeps what came of each.
     """
     for number, record in enumerate(records):
         if record.why:  # an earlier session has tried it
             continue
         if deadline.seconds_left() <= 0:
             return
-        end = deadline.seconds_left() * (1 - 1 / (len(records) - number))
-        race_one(lab, number, record, deadline, end, limit, tolerated, len(records), watch)
+        share = deadline.part(deadline.seconds_left() / (len(records) - number))
+        race_one(lab, number, record, share, settles, watch)
         if journal is not None:
             journal.append(IN_ONE, key=record.target, state=record.state())
 
 
 def race_one(
-    lab: OneLab,
-    number: int,
-    record: TargetRecord,
-    deadline: Deadline,
-    end: float,
-    limit: float,
-    tolerated: float,
-    family: int,
-    watch: Watch,
+    lab: OneLab, number: int, record: TargetRecord, deadline: Deadline, settles: Settles, watch: Watch
 ) -> None:
-    """Race one target in one training until so many seconds are left of the deadline; or its record says why that cannot be."""
+    """Race one target in one training until it is settled or the time is over; or its record says why that cannot be."""
     record.is_begun = True
     try:
-        running, record.why = lab.together(number, record.seed or 0, deadline.seconds_left() - end)
+        running, record.why = lab.together(number, record.seed or 0, deadline.seconds_left())
         record.one = OneTraining()
         with contextlib.closing(running), in_place():
-            _race(running, record, record.one, deadline, end, limit, tolerated, family, watch)
+            _race(running, record, record.one, deadline, settles, watch)
     except (NotInOneTraining, ChildFailed) as refusal:
         record.one, record.settled, record.why = None, False, str(refusal)
 
@@ -96,20 +88,12 @@ def in_place() -> Iterator[None]:
 
 
 def _race(
-    running: ChildEngine,
-    record: TargetRecord,
-    one: OneTraining,
-    deadline: Deadline,
-    end: float,
-    limit: float,
-    tolerated: float,
-    family: int,
-    watch: Watch,
+    running: ChildEngine, record: TargetRecord, one: OneTraining, deadline: Deadline, settles: Settles, watch: Watch
 ) -> None:
-    """Race until the data settle it, or so many seconds are left of the deadline. Raises NotInOneTraining and ChildFailed."""
+    """Race until the data settle it, or the time is over. Raises NotInOneTraining and ChildFailed."""
     is_last = False
     while not is_last and not record.settled:
-        left = max(0.0, deadline.seconds_left() - end)
+        left = deadline.seconds_left()
         is_last = left <= SLICE or len(one.log_ratios) >= QUADS
         state = running.race(min(SLICE, left), is_last)
         _take(one, state)
@@ -120,7 +104,7 @@ def _race(
             raise NotInOneTraining(f"with identical code in place of the same code, {why.removeprefix('with it, ')}")
         if not is_last and (why := differs_from_itself(one, ended=False)):
             raise NotInOneTraining(why)  # at the end no time is left for pairs, and `time_verdict` says so
-        record.settled = is_settled(record, limit, tolerated, family)
+        record.settled = settles(record)
 
 
 def _take(one: OneTraining, state: Json) -> None:

@@ -337,10 +337,11 @@ def time_targets(
                 record.take(line["state"])
         if nodes is not None and base is not None:
             nodes.share(str(base.root))
+        settles = partial(is_settled, limit=limit, tolerated=tolerated, family=len(records))
         if in_one and nodes is not None:
-            time_in_one_training_on(nodes, lab, records, deadline, limit, tolerated, journal)
+            time_in_one_training_on(nodes, lab, records, deadline, settles, journal)
         elif in_one:
-            time_in_one_training(ChildOneLab(lab), records, deadline, limit, tolerated, watch, journal)
+            time_in_one_training(ChildOneLab(lab), records, deadline, settles, watch, journal)
     except BaseException:
         mark_interrupted(records)
         raise

@@ -30,6 +30,10 @@ class Deadline:
         """Seconds left, never below 0."""
         return max(0.0, self._end - self._clock.now())
 
+    def part(self, seconds: float) -> Deadline:
+        """Another span, which begins now on the same clock."""
+        return Deadline(seconds, self._clock)
+
     def share_of_end(self) -> float:
         """Of the error that a race may still make, the part that the look at its end may: all of it where there is no other end.
 

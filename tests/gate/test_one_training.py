@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from git_repository import Repository, settled
 
 from perfaudit.gate import timing
 from perfaudit.gate.checkout import Checkout
-from perfaudit.gate.decision import judged_together, time_verdict
+from perfaudit.gate.decision import Settles, is_settled, judged_together, time_verdict
 from perfaudit.gate.gitref import checked_out
 from perfaudit.gate.one_lab import ChildOneLab, refuse_other_differences
 from perfaudit.gate.one_training import SAME, SWAPPED, time_in_one_training
@@ -81,9 +82,13 @@ class FakeLab:
         return found, SWAP
 
 
+def judge(records: list[TargetRecord]) -> Settles:
+    return partial(is_settled, limit=0.05, tolerated=0.01, family=len(records))
+
+
 def run(clock: FakeClock, lab: FakeLab, budget: float = 60.0, watch: Watch | None = None) -> list[TargetRecord]:
     records = [TargetRecord(f"{number}.py", seed=9) for number in range(len(lab.found))]
-    time_in_one_training(lab, records, Deadline(budget, clock), 0.05, 0.01, watch or Watch())
+    time_in_one_training(lab, records, Deadline(budget, clock), judge(records), watch or Watch())
     return records
 
 
@@ -213,7 +218,7 @@ def test_interrupted_it_keeps_what_was_measured(clock: FakeClock) -> None:
                 raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        time_in_one_training(FakeLab(running), records, Deadline(60.0, clock), 0.05, 0.01, Impatient())
+        time_in_one_training(FakeLab(running), records, Deadline(60.0, clock), judge(records), Impatient())
     assert running.is_closed
     assert len(records[0].log_ratios()) == len(running.quads["reference"]) > 0
 
@@ -225,7 +230,7 @@ def test_interrupted_while_its_training_is_built_a_target_was_reached(clock: Fak
 
     records = [TargetRecord("a.py"), TargetRecord("b.py")]
     with pytest.raises(KeyboardInterrupt):
-        time_in_one_training(Interrupted(), records, Deadline(60.0, clock), 0.05, 0.01, Watch())
+        time_in_one_training(Interrupted(), records, Deadline(60.0, clock), judge(records), Watch())
     mark_interrupted(records)
     assert [verdict.reason for verdict in judged_together(records)] == [
         "interrupted before anything was measured",

@@ -400,9 +400,10 @@ def test_targets_are_measured_by_a_lab_for_their_folder(clock: FakeClock, monkey
     time_targets(targets, base, records, 60.0, 0.07, 0.02, seed=3, watch=watch, clock=clock, in_one=False)
     assert (together, made.pop()[1]) == ([], records)
     time_targets(targets, base, records, 60.0, 0.07, 0.02, seed=3, watch=watch, clock=clock)
-    (((first, raced, left, *others),)) = together
+    (((first, raced, left, settles, *others),)) = together
     assert others.pop().path is None
-    assert (first, raced, left, others) == (ChildOneLab(lab), records, made[0][2], [0.07, 0.02, watch])  # type: ignore[arg-type]
+    assert settles.keywords == {"limit": 0.07, "tolerated": 0.02, "family": 2}
+    assert (first, raced, left, others) == (ChildOneLab(lab), records, made[0][2], [watch])  # type: ignore[arg-type]
     assert [record.seed for record in records] == [3, 3]
     (((one, of, deadline, *rest),)) = made
     assert rest.pop() is None  # this machine measures
