@@ -24,7 +24,14 @@ Reply = dict[str, Any]  # JSON
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked of the first steps: see `verbs.first_losses.losses`."""
+    """What is asked of the first steps of a training.
+
+    save_state / load_state: a file to keep the initial parameters in, or to take them from (only keys that this model has; where
+    the file lacks one, nothing is taken and "why" names it). save_gradients / load_gradients: a file to keep the gradients of the
+    first step in, or to compare them with ("gradients": see `measure.gradients`). may_lack: a parameter that the model lacks had
+    no gradient, or it counts as a gap. nudge: move each parameter by this share of itself, up or down by chance. observe: say
+    under "dtypes" which types autocast was entered with. memory: the peak of one more step too, as the verb `memory` has it.
+    """
 
     steps: int
     seed: int
@@ -76,12 +83,7 @@ def first_losses(training: Any, asked: Request) -> Reply:  # Any: training.scrip
     ]
     if asked.memory:
         found["memory"] = _memory(training)
-    return {
-        "losses": losses,
-        "why": why,
-        "dtypes": sorted(dtypes),
-        **found,
-    }
+    return {"losses": losses, "why": why, "dtypes": sorted(dtypes), **found}
 
 
 def _memory(training: Any) -> Reply | None:  # Any: training.script_training.ScriptTraining

@@ -100,7 +100,7 @@ def test_no_command_makes_a_double_on_the_device(holder: Holder, tmp_path: Path)
     file = str(tmp_path / "g.pt")
     training = holder.training
     batch = training.fixed_batch()
-    losses = first_losses.losses(holder, 2, 1, nudge=1e-4)
+    losses = first_losses.losses(holder, steps=2, seed=1, nudge=1e-4)
     assert len(losses["losses"]) == 2 and len(losses["average"]) == 2
     assert timing.block(holder, 2)["finite"]
     assert len(timing.block(holder, 2)["each"]["seconds"]) == 2

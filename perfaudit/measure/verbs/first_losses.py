@@ -23,76 +23,66 @@ Reply = dict[str, Any]  # JSON
 
 def losses(
     holder: Holder,
-    steps: int,
-    seed: int,
-    save_state: str = "",
-    load_state: str = "",
-    save_gradients: str = "",
-    load_gradients: str = "",
     build_seed: int | None = None,
-    nudge: float = 0.0,
-    observe: bool = False,
     run: int = 1,
     rounded: str = "",
-    memory: bool = False,
-    may_lack: bool = False,
+    **asked: Any,  # Any: JSON
 ) -> Reply:
     """Losses of the first steps from one seed, as exact hexadecimal floats; the training goes on afterwards.
 
     With them, sums over the user's moving average after those steps, so that a patch of it is checked too.
 
-    save_state / load_state: a file to keep the initial parameters in, or to take them from (only keys that this
-    model has; where the file lacks one, nothing is taken and "why" names it). save_gradients / load_gradients: a file
-    to keep the gradients of the first step in, or to compare them with ("gradients": see `measure.gradients`).
-    build_seed: build the training again from this seed first. nudge: move each parameter by this share of itself, up
-    or down by chance. observe: say under "dtypes" which types autocast was entered with. run: tells apart questions
-    that are the same. rounded: compute as in this type, one way for each run (see `measure.rounding`). memory: the peak
-    of one more step too, as the verb `memory` has it. may_lack: a parameter that the model lacks had no gradient, or it counts
-    as a gap.
+    build_seed: build the training again from this seed first. run: tells apart questions that are the same. rounded: compute as
+    in this type, one way for each run (see `measure.rounding`). asked: the rest, see `of_script.Request`.
     """
-    import torch
-
     holder.doing = "the first steps"
+    request = of_script.Request(**asked)
     if holder.training.is_script:
-        asked = of_script.Request(
-            steps, seed, save_state, load_state, save_gradients, load_gradients, may_lack, nudge, observe, memory
-        )
         if build_seed is not None:
             raise TargetError("a script draws from the seed that it sets itself")
         with _in_type(rounded, run):
-            return of_script.first_losses(holder.training, asked)
+            return of_script.first_losses(holder.training, request)
     if build_seed is not None:
         holder.training.close()
         if holder.training.folder:  # its factories begin where they did the first time
             os.chdir(holder.training.folder)
         holder.training = FactoryTraining(holder.training.target, str(holder.training.device), seed=build_seed)
-    training = holder.training
-    if save_state:
-        torch.save(training.model.state_dict(), save_state)
-    why = take_parameters(training.model, load_state) if load_state else ""
-    if nudge:
-        nudge_parameters(training.model, nudge)
+    return _of_factories(holder.training, request, _in_type(rounded, run))
+
+
+def _of_factories(
+    training: FactoryTraining, asked: of_script.Request, in_type: contextlib.AbstractContextManager[None]
+) -> Reply:
+    import torch
+
+    if asked.save_state:
+        torch.save(training.model.state_dict(), asked.save_state)
+    why = take_parameters(training.model, asked.load_state) if asked.load_state else ""
+    if asked.nudge:
+        nudge_parameters(training.model, asked.nudge)
     losses: list[str] = []
     found: Reply = {}
     batch: Any = None
 
     def look() -> None:
-        if save_gradients:
-            gradients.save(training, batch, save_gradients)
-        if load_gradients:
-            found["gradients"] = gradients.compare_with_file(training, batch, load_gradients, may_lack=may_lack)
+        if asked.save_gradients:
+            gradients.save(training, batch, asked.save_gradients)
+        if asked.load_gradients:
+            found["gradients"] = gradients.compare_with_file(
+                training, batch, asked.load_gradients, may_lack=asked.may_lack
+            )
 
-    seed_all(seed)
+    seed_all(asked.seed)
     with (
-        autocasts() if observe else contextlib.nullcontext(set[str]()) as dtypes,
+        autocasts() if asked.observe else contextlib.nullcontext(set[str]()) as dtypes,
         gradients.after_first_backward(training, look),
-        _in_type(rounded, run),
+        in_type,
     ):
-        for _ in range(steps):
+        for _ in range(asked.steps):
             batch = training.to_device(training.next_batch())
             losses.append(float(training.step(batch).detach()).hex())
     average = [value.hex() for value in training.average_sums()]
-    if memory:
+    if asked.memory:
         seen = memory_of_step(training, training.fixed_batch())
         found["memory"] = {"peak_bytes": seen.tensors, "taken_bytes": seen.bytes_on_device}
     return {"losses": losses, "average": average, "why": why, "dtypes": sorted(dtypes), **found}
