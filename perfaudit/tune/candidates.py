@@ -84,7 +84,9 @@ def candidates_of(
     if module.alone_because:
         raise Refused(f"{module.alone_because}; search it alone with --{name.replace('_', '-')}, without --allow")
     if survey.facts.is_script and module.way_on(survey, module.current(survey)) == "fresh":
-        raise Refused(f"a script runs once in a process, so this is not raced beside the others; {_alone(name)}")
+        raise Refused(
+            f"a script runs once in a process, so this is not raced beside the others; {alone_words(survey, name)}"
+        )
     if why := module.by_hand(survey):
         raise Refused(f"{why}; {by_name(name)}")
     if late := too_little_time(module, deadline):
@@ -148,8 +150,10 @@ def candidates_behind(session: Session, survey: Survey, name: str, allow: frozen
     return found
 
 
-def _alone(name: str) -> str:
-    return f"search it alone with --{name.replace('_', '-')}, on the script with the patch of the others applied"
+def alone_words(survey: Survey, name: str) -> str:
+    """How to measure a knob that a climb cannot race beside the others."""
+    whose = "the script" if survey.facts.is_script else "your code"
+    return f"search it alone with --{name.replace('_', '-')}, on {whose} with the patch of the others applied"
 
 
 def least_gain(candidate: Candidate) -> float:

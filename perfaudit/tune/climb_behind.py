@@ -8,8 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from perfaudit.knobs import Bench, Refused, Reply, Unanswered, knob
-from perfaudit.measure.child import ChildFailed
+from perfaudit.knobs import Bench, Refused, Reply, knob
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.judge import comparison
 from perfaudit.measure.ledger import Ledger, Variant
@@ -17,7 +16,7 @@ from perfaudit.measure.stats import is_settled
 from perfaudit.measurements import Comparison, Settings
 from perfaudit.static.source import Unreadable
 from perfaudit.tune.bout import variant_of
-from perfaudit.tune.candidates import Candidate, least_gain
+from perfaudit.tune.candidates import Candidate, alone_words, least_gain
 from perfaudit.tune.climb_choice import keep_original
 from perfaudit.tune.climb_state import Climb
 from perfaudit.tune.climb_time import seconds_to_check, seconds_to_race
@@ -28,6 +27,7 @@ from perfaudit.tune.patched_source import SourceRace, race_patched, recall_race
 from perfaudit.tune.profile import Profile
 from perfaudit.tune.questions import digest_of_texts
 from perfaudit.tune.screening import LEAST
+from perfaudit.tune.search import ask_knob
 from perfaudit.tune.session import Session
 
 KEPT_SHARE = 0.4  # of the budget, at most, that is kept for it; what costs more waits for what the others leave
@@ -53,7 +53,7 @@ def race_behind(session: Session, profile: Profile, state: Climb, deadline: Dead
     """Race each of `state.behind` beside the rungs, in fresh processes; one that pays becomes a rung."""
     for candidate in state.behind:
         if state.rungs and (trouble := ladder_of(state).trouble):
-            why = f"{_why_last(profile, candidate)}, and their patch is {trouble}; {_alone(profile, candidate)}"
+            why = f"{_why_last(profile, candidate)}, and their patch is {trouble}; {alone_words(profile.survey, candidate.knob)}"
             is_late = False
         else:
             try:
@@ -84,7 +84,7 @@ def _race(
         recall_race(session, race)
         if not race.ledger.generations:
             why = f"{_why_last(profile, candidate)}. That takes some {needed:.0f} s, and {left:.0f} s were left"
-            return f"{why}; give it longer with --budget, or {_alone(profile, candidate)}", True
+            return f"{why}; give it longer with --budget, or {alone_words(profile.survey, candidate.knob)}", True
         return _judge(session, state, candidate, race)
     session.watch.stage(f"{candidate.knob}: {knob(candidate.knob).title}, beside the others")
     try:
@@ -149,11 +149,8 @@ def _make_ready(session: Session, profile: Profile, candidate: Candidate, others
     def ask(settings: Settings, question: str, timeout: float = session.timeout, **arguments: Any) -> Reply:
         source = replace(variant_of(candidate.knob, settings), overlay=others.overlay)
         key = f"{question} {source.key} {digest_of_texts(source.overlay)} {arguments}"
-        command = {"do": "ask", "knob": module.found_at, "question": question, "arguments": arguments}
-        try:
-            return session.questions.ask(key, source, {**command, "timeout": min(timeout, deadline.seconds_left())})[1]
-        except ChildFailed as failure:
-            raise Unanswered(str(failure), failure.kind == "oom") from failure
+        timeout = min(timeout, deadline.seconds_left())
+        return ask_knob(session, module, key, source, question, arguments, timeout)
 
     left = deadline.seconds_left() - seconds_to_check(profile)
     bench = Bench(survey, session.cores, session.memory_budget, _no_probe, ask, {}, deadline.seconds_left, left)
@@ -179,8 +176,3 @@ def _why_last(profile: Profile, candidate: Candidate) -> str:
     return (
         f"trying it takes some {knob(candidate.knob).seconds_needed:.0f} s, more than there are before the race, {LAST}"
     )
-
-
-def _alone(profile: Profile, candidate: Candidate) -> str:
-    whose = "the script" if profile.survey.facts.is_script else "your code"
-    return f"search it alone with --{candidate.knob.replace('_', '-')}, on {whose} with the patch of the others applied"

@@ -141,19 +141,26 @@ def bench_of(session: Session, bout: Bout, deadline: Deadline, seconds: float) -
     def ask(settings: Settings, question: str, timeout: float = session.timeout, **arguments: Any) -> Reply:
         variant = variant_of(bout.name, settings)
         timeout = min(timeout, max(LEAST_ASKING, deadline.seconds_left() / PROBING_SHARE))
-        command = {"do": "ask", "knob": variant.applied, "question": question, "arguments": arguments}
         key = f"{question} {variant.key}"  # without arguments set by clock or free memory: a resumed run asks again
         module = knob(bout.name)
         is_as_it_is = settings == module.current(bout.survey) and not module.base_is_applied
         if is_as_it_is and (session.target.is_script or not module.asks_for_memory):
             variant = Variant("as it is", "", {})  # which a process that waits can be asked
-        try:
-            return session.questions.ask(key, variant, {**command, "timeout": timeout})[1]
-        except ChildFailed as failure:
-            raise Unanswered(str(failure), failure.kind == "oom") from failure
+        return ask_knob(session, module, key, variant, question, arguments, timeout)
 
     memory = session.memory_budget
     return Bench(bout.survey, session.cores, memory, probe, ask, bout.kept, deadline.seconds_left, seconds)
+
+
+def ask_knob(
+    session: Session, module: Knob, key: str, variant: Variant, question: str, arguments: Reply, timeout: float
+) -> Reply:
+    """What a knob wants to know of this variant, in a process of its own; key: under which that is kept. Raises Unanswered."""
+    command = {"do": "ask", "knob": module.found_at, "question": question, "arguments": arguments, "timeout": timeout}
+    try:
+        return session.questions.ask(key, variant, command)[1]
+    except ChildFailed as failure:
+        raise Unanswered(str(failure), failure.kind == "oom") from failure
 
 
 def _screen(session: Session, bout: Bout, added: list[Variant], deadline: Deadline) -> None:
