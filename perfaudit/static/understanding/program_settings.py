@@ -6,6 +6,7 @@ import ast
 
 from perfaudit.static.project.loader_marks import declares, sets
 from perfaudit.static.source import FUNCTIONS, Function, Source
+from perfaudit.static.understanding.calls_by_name import calls_in_sight
 from perfaudit.static.understanding.defaults import Default, default, default_expression, destination, is_of_options
 from perfaudit.static.understanding.loaders import given_to
 from perfaudit.static.understanding.names import last_name
@@ -141,9 +142,8 @@ def _handed_in(source: Source, parameter: ast.arg, depth: int) -> Default | None
         return None
     if source.neighbours is None and "__main__" not in source.text:  # who imports it is not in sight
         return None
-    files = [source, *(source.neighbours.importers_calling(name) if source.neighbours is not None else ())]
-    calls = [(there, call) for there in files for call in there.nodes(ast.Call) if last_name(call.func) == name]
     written = default_expression(function, parameter)
+    calls = calls_in_sight(source, name)
     found = [_value_passed(there, call, parameter.arg, place, written, depth) for there, call in calls]
     values = [item for item in found if item is not None]
     if not values or len(values) < len(found) or any(item.value != values[0].value for item in values):

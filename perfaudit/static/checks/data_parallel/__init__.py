@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
+from perfaudit.static.understanding.calls_by_name import calls_in_sight
 from perfaudit.static.understanding.defaults import default, written_default
 from perfaudit.static.understanding.distributed import derived_calls, only_evaluates, wraps_otherwise
 from perfaudit.static.understanding.losses import arguments_of
@@ -113,16 +114,11 @@ def _is_set(source: Source, flag: ast.Name) -> bool:
     function = source.enclosing(flag, *FUNCTIONS)
     if not isinstance(function, FUNCTIONS):
         return False
-    files = [source, *(source.neighbours.importers_calling(function.name) if source.neighbours is not None else ())]
-    for there in files:
-        for call in there.nodes(ast.Call):
-            given = dict(arguments_of(call, function)).get(flag.id) if last_name(call.func) == function.name else None
-            option = default(there, given) if given is not None else None
-            if (
-                given is not None
-                and constant(there, given) is not False
-                and (option is None or option.value is not False)
-            ):
+    for there, call in calls_in_sight(source, function.name):
+        given = dict(arguments_of(call, function)).get(flag.id)
+        if given is not None and constant(there, given) is not False:
+            option = default(there, given)
+            if option is None or option.value is not False:
                 return True
     return False
 

@@ -9,6 +9,7 @@ from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
 from perfaudit.static.understanding.backward import backward_calls
 from perfaudit.static.understanding.called_functions import called_function
+from perfaudit.static.understanding.calls_by_name import calls_in_sight
 from perfaudit.static.understanding.demonstrations import is_shown_only
 from perfaudit.static.understanding.each_time import runs_each_time
 from perfaudit.static.understanding.epochs import counts_epochs
@@ -128,8 +129,7 @@ def is_built_for_each_object(source: Source, call: ast.Call) -> bool:
     owner = source.parent(function) if function is not None else None
     if not isinstance(owner, ast.ClassDef) or not isinstance(function, FUNCTIONS) or function.name != "__init__":
         return False
-    files = [source, *(source.neighbours.importers_calling(owner.name) if source.neighbours is not None else ())]
-    built = [(there, c) for there in files for c in there.nodes(ast.Call) if last_name(c.func) == owner.name]
+    built = calls_in_sight(source, owner.name)
     return any(there.enclosing(c, *LOOPS, ast.ListComp, ast.DictComp) is not None for there, c in built)
 
 

@@ -10,6 +10,7 @@ from perfaudit.static.registry import Proposal, Seen
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
 from perfaudit.static.source.syntax import lies_in
 from perfaudit.static.understanding.batch_parts import Part, batch_part
+from perfaudit.static.understanding.calls_by_name import calls_in_importers
 from perfaudit.static.understanding.evaluation import EVALUATION_NAME
 
 # What any object may have, of which the name says nothing.
@@ -46,14 +47,8 @@ def _is_fed(source: Source, method: Function) -> bool:
 
 def _is_handed_pinned(source: Source, method: Function, pins: Pins) -> bool:
     """Whether all that call a method in another file hand it a batch of a loop, and the loaders of all of them pin."""
-    if source.neighbours is None:
-        return False
-    calls = [
-        (there, call)
-        for there in source.neighbours.importers_calling(method.name)
-        for call in there.nodes(ast.Call)
-        if isinstance(call.func, ast.Attribute) and call.func.attr == method.name
-    ]
+    found = calls_in_importers(source, method.name)
+    calls = [(there, call) for there, call in found if isinstance(call.func, ast.Attribute)]
     trains = any(not _evaluates(there, call) for there, call in calls)
     return trains and all(_hands_pinned(there, call, pins) for there, call in calls)
 

@@ -7,9 +7,9 @@ import ast
 from perfaudit.static.project.neighbours import Neighbours
 from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.called_functions import callers
+from perfaudit.static.understanding.calls_by_name import calls_in_importers
 from perfaudit.static.understanding.loaders import loaders, loaders_returned
 from perfaudit.static.understanding.members import is_own, own_values
-from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.values import argument
 
 _MOST_STEPS = 4  # from file to file, and from a name to what it is bound to
@@ -100,12 +100,7 @@ def _loaders_handed_in(there: Source, neighbours: Neighbours, parameter: ast.arg
 
 def _calls_of(source: Source, neighbours: Neighbours, name: str) -> Found:
     """The calls in other files of what is defined in this one by a name."""
-    calls = [
-        (other, call)
-        for other in neighbours.importers_calling(name)
-        for call in other.nodes(ast.Call)
-        if last_name(call.func) == name
-    ]
+    calls = calls_in_importers(source, name)
     return [(other, call) for other, call in calls if _is_imported(neighbours, other, call.func)]
 
 
