@@ -17,12 +17,11 @@ from typing import Any
 
 from greenlet import greenlet
 
-from perfaudit.errors import NoBatches, NoStep, TargetError
+from perfaudit.errors import TargetError
 from perfaudit.script import as_main
 from perfaudit.script.after_import import after_import
 from perfaudit.script.missing_module import python_without
 from perfaudit.script.read_loaders import takes_the_same
-from perfaudit.script.rhythm import ANEW, LONGEST, find_rhythm
 from perfaudit.script.started_processes import watch_started
 from perfaudit.script.tally import samples_of
 from perfaudit.target import overlay
@@ -31,7 +30,7 @@ from perfaudit.target.autocasts import autocasts, autocasts_off
 from perfaudit.target.built_otherwise import loaders_built, optimizers_built
 from perfaudit.target.construction import Origins
 from perfaudit.target.load import as_module, where, words_of_error
-from perfaudit.target.names import Target, factories
+from perfaudit.target.names import Target
 from perfaudit.target.provenance import Site
 from perfaudit.target.random_streams import seed_all
 from perfaudit.target.working_folder import full_path, present_folder
@@ -39,18 +38,16 @@ from perfaudit.training.around_forward import AroundForward
 from perfaudit.training.forward_lines import Lines
 from perfaudit.training.held_names import Held, held_names
 from perfaudit.training.optimizers_anew import OptimizersAnew
+from perfaudit.training.script_end import ScriptEnd
 from perfaudit.training.script_loading import ScriptLoading
 from perfaudit.training.script_start import ScriptStart, Start
 from perfaudit.training.script_watch import ScriptPhases, ScriptWatch
+from perfaudit.training.step_rhythm import StepRhythm
 from perfaudit.training.trained_models import find_models
 from perfaudit.training.trainers import TRANSFORMERS, Trainer, Trainers
 from perfaudit.training.updated_by_hand import UpdatedByHand
 
 Json = dict[str, Any]  # Any: nested JSON
-MOST_ALONE = 64  # updates of one optimizer: the others belong to something else
-MOST_UPDATES = 2 * LONGEST  # in which the order of several optimizers must repeat
-# Lines and bytes of what a script printed before it left: a usage message has some lines.
-LINES_SAID, MOST_SAID = 12, 4000
 NO_OPTIMIZER = -1  # in the record of a step that ends with a backward pass, as the script has built no optimizer
 TRAINER_PREFIX = "dataloader_"  # before DataLoader's own names among Hugging Face's `TrainingArguments`
 
@@ -107,8 +104,7 @@ class ScriptTraining(ScriptLoading):
         self.autocasts: set[str] = set()  # types that the script entered autocast with, up to its first update
         self.autocasts_off: set[tuple[str, Site]] = set()  # where it switched that off until then, by type of device
         self._records: list[Json] = []  # of updates since the last step
-        self._order: list[int] = []  # of the optimizers of the first updates
-        self._updates_per_step = 0  # not known yet
+        self._rhythm = StepRhythm()
         self._origins = Origins()
         self._site_of: list[Any] = []  # of loaders and of optimizers: `construction.Built`
         self._trainers = Trainers()
@@ -122,9 +118,7 @@ class ScriptTraining(ScriptLoading):
         self._watch = ScriptWatch(self)
         self._asking = greenlet.getcurrent()
         self._script = greenlet(self._run)
-        # How the script has come to its end, once it has.
-        self._how, self._code, self._said, self._left_saying = "ended", 0, "", ""
-        self._has_left = False  # by `os._exit`: the script stands there for good
+        self._end = ScriptEnd()
         _LEFT.append(self._script)
         self._begin()
 
@@ -136,9 +130,9 @@ class ScriptTraining(ScriptLoading):
         watch_started(self._started.append)
         self._watch.wait_for_torch()
         self._go_on()
-        while not (self.is_known and (self._updates_per_step or self._finds_rhythm())):
+        while not self.is_known or not self._rhythm.find(self._watch.optimizers_built, self.target):
             self._go_on()
-        for _ in range(-len(self._order) % self._updates_per_step):  # to the end of a step
+        for _ in range(self._rhythm.updates_to_end):
             self._go_on()
         self.start.end_step()
         self._watch.forward_lines.end()
@@ -159,8 +153,7 @@ class ScriptTraining(ScriptLoading):
         """In the place of `os._exit` in the script: it goes on no more, and neither does a `finally` of it run."""
         if greenlet.getcurrent() is not self._script:
             return
-        self._has_left, self._code, self._how = True, code, f"left by os._exit with code {code}"
-        self._said = _said_last() if code else ""
+        self._end.leave_at_once(code)
         while True:
             _use((None, None))
             self._asking.switch()
@@ -180,18 +173,16 @@ class ScriptTraining(ScriptLoading):
     def _go_on(self) -> None:
         """Let the script run to the end of its next update. Raises what it raises, and `_end_error` where it has ended."""
         if not self.has_ended:
-            seen = len(self._order)
+            seen = len(self._rhythm.updates)
             self._overrides_in_force |= self._loader_overrides
             tools = sys.getprofile(), sys.gettrace()
             try:
                 self._script.switch(tools)
             except SystemExit as leaving:
-                self._code, words = as_main.exit_code(leaving)
-                self._how, self._left_saying = f"left with code {self._code}", f": {words}" if words else ""
-                self._said = _said_last() if self._code and not words else ""
+                self._end.leave(leaving)
                 raise self._end_error() from leaving
             except Exception as error:
-                if self._order:
+                if self._rhythm.updates:
                     raise
                 kind = f"{type(error).__name__}: {words_of_error(error)}"
                 name = "" if self.target.module else as_module(error, self.target.file)
@@ -206,29 +197,15 @@ class ScriptTraining(ScriptLoading):
             finally:
                 self._overrides_in_force.clear()  # loaders that are built by others are none of the script's
                 _use(tools)
-            if len(self._order) > seen:
+            if len(self._rhythm.updates) > seen:
                 return
         raise self._end_error()
 
     def _end_error(self) -> TargetError:
         """That the script has no further step: NoStep before its first one, NoBatches behind it, but for a code of a failure."""
-        if self._order:
-            kind = TargetError if self._code else NoBatches  # `if not isfinite(loss): sys.exit(1)` is no end of a loop
-            updates = f"{self.updates} updates of its optimizers{self._left_saying}"
-            return kind(f"{self.target}: the script {self._how} after {updates}")
-        if roles := factories(full_path(self.target.file)).keys() & {"model", "dataloader"}:
-            (role,) = roles if len(roles) == 1 else ("model",)
-            other = "dataloader" if role == "model" else "model"
-            seen = f"it defines a {role} factory, and with one of the {other} it is no script"
-        elif self._watch.counts.backwards:
-            seen = f"there were {self._watch.counts.backwards} backward passes, but no update of an optimizer"
-        else:
-            seen = f"there were {self._watch.counts.batches} batches of a DataLoader, and no backward pass"
-            if self._started:
-                seen += f"; it started other processes ({', '.join(dict.fromkeys(self._started))}), and did not train in this one"
-        why = self._left_saying or f"; {self._said or seen}"
-        kind = TargetError if self._code or roles else NoStep
-        return kind(f"{self.target}: the script {self._how} before its first step{why}")
+        if self._rhythm.updates:
+            return self._end.behind(self.target, self.updates)
+        return self._end.before_first_step(self.target, self._watch.counts, self._started)
 
     def update_ends(self, optimizer: int) -> None:
         """An update of the script has ended: whoever asked goes on, until the next one is asked for.
@@ -246,42 +223,17 @@ class ScriptTraining(ScriptLoading):
         if self._backwards_before is not None:
             self._keep_gradients_of_closure(self._watch.counts.backwards - self._backwards_before)
         self.updates += 1
-        self._order.append(optimizer)
+        self._rhythm.updates.append(optimizer)
         self._records += records
         for record in records:
             self.phases.add(record["phases"])
         _use((None, None))
         _use(self._asking.switch())
 
-    def _finds_rhythm(self) -> bool:
-        """Whether it is known by now how many updates make a step. Raises TargetError where that will not be."""
-        if self._watch.optimizers_built < 2:
-            self._updates_per_step = 1
-            return True
-        updates, has_several = len(self._order), len(set(self._order)) > 1
-        rhythm = find_rhythm(self._order)
-        if rhythm.optimizers == {ANEW} and updates < MOST_ALONE:
-            return False  # the first round of many optimizers looks as if each were built anew
-        if has_several and rhythm.is_regular and len(rhythm.steps) > 1:
-            first, behind = rhythm.steps[0]
-            if behind - first == 1 and ANEW not in rhythm.optimizers and _may_be_a_round(self._order):
-                return False
-            self._updates_per_step = behind - first
-            self._order = self._order[first:]
-            return True
-        if updates >= (MOST_UPDATES if has_several else MOST_ALONE):
-            if has_several:
-                raise TargetError(
-                    f"{self.target}: the order in which its optimizers are updated does not repeat within {MOST_UPDATES} "
-                    "updates, so what a step is cannot be told"
-                )
-            self._updates_per_step = 1  # the others belong to something else
-        return bool(self._updates_per_step)
-
     def whole_step(self, fixed: bool = False) -> int:
         """Let the script make a step; how many samples it had. fixed: of no effect, the script loads as it does."""
         self._records.clear()
-        for _ in range(self._updates_per_step):
+        for _ in range(self._rhythm.per_step):
             self._go_on()
         return samples_of(self._records)
 
@@ -292,7 +244,7 @@ class ScriptTraining(ScriptLoading):
     @property
     def has_ended(self) -> bool:
         """Whether its loop is over, or has raised."""
-        return bool(self._script.dead) or self._has_left
+        return bool(self._script.dead) or self._end.is_at_once
 
     def synchronize(self) -> None:
         """Wait until the device has done all it was given."""
@@ -366,7 +318,7 @@ class ScriptTraining(ScriptLoading):
     @property
     def knows_its_steps(self) -> bool:
         """Whether a step has been made: of several optimizers, not before their order is known."""
-        return self.is_known and bool(self._updates_per_step)
+        return self.is_known and bool(self._rhythm.per_step)
 
     def step_functions(self) -> list[FunctionType]:
         """The forward passes of the script's models, as far as those are plain functions of Python."""
@@ -438,8 +390,8 @@ class ScriptTraining(ScriptLoading):
     @property
     def other_optimizers(self) -> list[tuple[Any, Site | None]]:
         """Those that a step updates beside `optimizer`, each with the script's call that built it."""
-        numbers = dict.fromkeys(self._order[-self._updates_per_step :])
-        stepped = [self._watch.optimizer(number) for number in numbers if number != NO_OPTIMIZER]
+        numbers = (number for number in self._rhythm.last_step if number != NO_OPTIMIZER)
+        stepped = [self._watch.optimizer(number) for number in numbers]
         return [(each, self._built_at(each)) for each in stepped if each is not None and each is not self.optimizer]
 
     def note_optimizer(self, optimizer: Any) -> None:
@@ -455,18 +407,6 @@ class ScriptTraining(ScriptLoading):
         return {name: site for name, site in found.items() if site is not None}
 
 
-def _said_last() -> str:
-    """The last lines that this process has printed, as how the script is used; "" where stderr is no file of perfaudit's."""
-    with contextlib.suppress(OSError, ValueError):
-        sys.stdout.flush()
-        sys.stderr.flush()
-        size = os.fstat(2).st_size
-        lines = os.pread(2, MOST_SAID, max(0, size - MOST_SAID)).decode(errors="replace").splitlines()[-LINES_SAID:]
-        if lines:
-            return "it said last:\n" + "\n".join(f"    {line}" for line in lines)
-    return ""
-
-
 def cannot_be_left(target: Target, where: str) -> str:
     """Why the steps of a script that trains in another thread or process cannot be taken one at a time."""
     return (
@@ -477,12 +417,6 @@ def cannot_be_left(target: Target, where: str) -> str:
 
 _LEFT: list[greenlet] = []  # scripts: one that nobody refers to is ended, and its `finally` blocks would run
 _Tools = tuple[Any, Any]  # what `sys.setprofile` and `sys.settrace` take
-
-
-def _may_be_a_round(order: list[int]) -> bool:
-    """Whether optimizers that had their updates one behind the other may be those of a GAN, with many updates of either."""
-    last_row = next((at for at, one in enumerate(reversed(order)) if one != order[-1]), len(order))
-    return last_row <= LONGEST and len(order) < MOST_UPDATES
 
 
 def _use(tools: _Tools) -> None:

@@ -6,7 +6,6 @@ import json
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -719,8 +718,9 @@ def test_a_script_that_imports_from_its_package_is_to_be_named_as_a_module() -> 
     ],
 )
 def test_a_round_of_many_optimizers_is_a_step(order: list[int], updates: int) -> None:
-    from perfaudit.training.script_training import ScriptTraining
+    from perfaudit.training.step_rhythm import StepRhythm
 
-    known: Any = SimpleNamespace(_order=order, _updates_per_step=0, _watch=SimpleNamespace(optimizers_built=len(order)))
-    assert ScriptTraining._finds_rhythm(known) is bool(updates)
-    assert known._updates_per_step == updates
+    known = StepRhythm()
+    known.updates = order
+    assert known.find(len(order), "train.py") is bool(updates)
+    assert known.per_step == updates
