@@ -10,7 +10,6 @@ for unused parameters does not ignore it: it notes which were used. So it is not
 from __future__ import annotations
 
 import contextlib
-import gc
 import inspect
 import json
 import warnings
@@ -19,6 +18,7 @@ from typing import Any
 
 from perfaudit.machine.limits import free_memory
 from perfaudit.training.code_change import NotSwappable
+from perfaudit.training.trained_models import all_modules
 
 HOOK = "comm_hook"  # the one setting that is no argument: a hook of torch's own, by its name
 ROOM = 0.1  # of the free memory of the host, which the buckets of one reducer may take
@@ -84,7 +84,7 @@ def wrapped_model(training: Any) -> Any:
         for group in optimizer.param_groups
         for parameter in group["params"]
     }
-    modules = [each for each in gc.get_objects() if issubclass(type(each), torch.nn.Module)]
+    modules = all_modules()
     found = [
         each for each in modules if isinstance(each, kind) and any(id(one) in updated for one in each.parameters())
     ]

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _IMPORTS = (ast.Import, ast.ImportFrom)
+Import = ast.Import | ast.ImportFrom
 
 
 class NotSwappable(Exception):
@@ -35,7 +36,7 @@ class CodeChange:
 
     path: str
     functions: tuple[FunctionChange, ...]
-    imports: tuple[ast.Import | ast.ImportFrom, ...] = ()
+    imports: tuple[Import, ...] = ()
 
     def with_own_code(self) -> CodeChange:
         """The same functions, each with a copy of its own code: what swapping costs without changing anything."""
@@ -49,13 +50,14 @@ def code_change(path: str, before: str, after: str) -> CodeChange:
 
     Raises NotSwappable where it changes more than bodies of functions and imports that are added.
     """
-    return change_of_trees(path, _parse(path, before), _parse(path, after))
+    return change_of_trees(path, parse_source(before, path), parse_source(after, path))
 
 
 def change_of_trees(path: str, old: ast.Module, new: ast.Module) -> CodeChange:
     """The same of two trees, whose nodes have the lines that their code is to have."""
     changed: list[tuple[_Function, _Function]] = []
-    imports = tuple(_compare_module(old, new, changed))
+    imports, rest = added_imports(old, new)
+    _compare_bodies(old.body, rest, changed)
     codes_before, codes_after = _codes(path, old), _codes(path, new)
     functions: list[FunctionChange] = []
     for function, patched in changed:
@@ -63,29 +65,27 @@ def change_of_trees(path: str, old: ast.Module, new: ast.Module) -> CodeChange:
     return CodeChange(path, tuple(functions), imports)
 
 
-def _parse(path: str, text: str) -> ast.Module:
+def parse_source(text: str, path: str = "") -> ast.Module:
+    """The tree of a file. Raises NotSwappable."""
     try:
-        return ast.parse(text, path)
+        return ast.parse(text, path or "<unknown>")
     except (SyntaxError, ValueError) as error:
         raise NotSwappable(f"{path} does not parse: {error}") from error
 
 
-def _compare_module(
-    old: ast.Module, new: ast.Module, changed: list[tuple[_Function, _Function]]
-) -> Iterator[ast.Import | ast.ImportFrom]:
-    """The imports that are added at the top level; functions with other bodies go into `changed`."""
+def added_imports(old: ast.Module, new: ast.Module) -> tuple[tuple[Import, ...], list[ast.stmt]]:
+    """The imports that a patch adds at the top level, and the other statements there. Raises NotSwappable for `__future__`."""
     kept = {ast.dump(statement) for statement in old.body if isinstance(statement, _IMPORTS)}
-    rest = []
+    added: list[Import] = []
+    rest: list[ast.stmt] = []
     for statement in new.body:
-        if isinstance(statement, _IMPORTS) and ast.dump(statement) not in kept:
-            if isinstance(statement, ast.ImportFrom) and statement.module == "__future__":
-                raise NotSwappable(
-                    "the patch adds an import from __future__, which changes how the whole file compiles"
-                )
-            yield statement
-        else:
+        if not isinstance(statement, _IMPORTS) or ast.dump(statement) in kept:
             rest.append(statement)
-    _compare_bodies(old.body, rest, changed)
+            continue
+        if isinstance(statement, ast.ImportFrom) and statement.module == "__future__":
+            raise NotSwappable("the patch adds an import from __future__, which changes how the whole file compiles")
+        added.append(statement)
+    return tuple(added), rest
 
 
 def _compare_bodies(

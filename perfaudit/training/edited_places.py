@@ -8,10 +8,9 @@ import difflib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from perfaudit.training.code_change import NotSwappable
+from perfaudit.training.code_change import Import, added_imports, parse_source
 
 Way = tuple[str | int, ...]  # from a module to a list of statements: field, index, field, index, …, field
-_IMPORTS = (ast.Import, ast.ImportFrom)
 _BODIES = ("body", "orelse", "finalbody")
 _HOLDERS = ("handlers", "cases")  # of what has a body, and is no statement itself
 
@@ -40,7 +39,7 @@ class Edited:
     """What a patch changes of one file: places, and imports that it adds at the top level."""
 
     places: tuple[Place, ...]
-    imports: tuple[ast.Import | ast.ImportFrom, ...] = ()
+    imports: tuple[Import, ...] = ()
 
 
 def order_of(way: Way, start: int, stop: int) -> Way:
@@ -54,25 +53,13 @@ def order_of(way: Way, start: int, stop: int) -> Way:
 def edited_places(before: str, after: str, path: str = "") -> Edited:
     """What the text `after` changes of the text `before`. Raises NotSwappable where one is no Python."""
     old, new = parse_source(before, path), parse_source(after, path)
-    kept = {ast.dump(statement) for statement in old.body if isinstance(statement, _IMPORTS)}
-    imports = tuple(s for s in new.body if isinstance(s, _IMPORTS) and ast.dump(s) not in kept)
-    if any(isinstance(s, ast.ImportFrom) and s.module == "__future__" for s in imports):
-        raise NotSwappable("the patch adds an import from __future__, which changes how the whole file compiles")
-    rest = [s for s in new.body if s not in imports]
+    imports, rest = added_imports(old, new)
     lines = _line_of_each(before, after)
     found = [
         Place(way, start, stop, "\n".join(map(ast.dump, replaced)), tuple(_at_lines(s, lines) for s in replaced))
         for way, start, stop, replaced in _compare(old.body, rest, ("body",))
     ]
     return Edited(tuple(found), imports)
-
-
-def parse_source(text: str, path: str = "") -> ast.Module:
-    """The tree of a file. Raises NotSwappable."""
-    try:
-        return ast.parse(text, path or "<unknown>")
-    except (SyntaxError, ValueError) as error:
-        raise NotSwappable(f"{path} does not parse: {error}") from error
 
 
 def statements_at(tree: ast.AST, way: Sequence[str | int]) -> list[ast.stmt]:

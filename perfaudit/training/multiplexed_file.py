@@ -15,7 +15,7 @@ import types
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from perfaudit.training.code_change import NotSwappable
+from perfaudit.training.code_change import NotSwappable, parse_source
 from perfaudit.training.edited_places import (
     Edited,
     Place,
@@ -23,7 +23,6 @@ from perfaudit.training.edited_places import (
     edited_places,
     nodes_on,
     order_of,
-    parse_source,
     patched_statements,
     statements_at,
 )

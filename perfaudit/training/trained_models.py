@@ -21,13 +21,18 @@ class Models:
     others: list[Any]
 
 
-def find_models(optimizers: Sequence[Any]) -> Models:
-    """All models of this process, found among its objects."""
+def all_modules() -> list[Any]:
+    """All modules of torch that are in this process, found among its objects."""
     import torch
 
+    return [each for each in gc.get_objects() if issubclass(type(each), torch.nn.Module)]
+
+
+def find_models(optimizers: Sequence[Any]) -> Models:
+    """All models of this process."""
     groups = [group for each in optimizers for group in each.param_groups]
     trained = {id(parameter): at for at, parameter in enumerate(p for group in groups for p in group["params"])}
-    modules = [each for each in gc.get_objects() if issubclass(type(each), torch.nn.Module)]
+    modules = all_modules()
     parts = {id(part) for each in modules for part in each.children()}
     tops = [each for each in modules if id(each) not in parts]
     firsts = [

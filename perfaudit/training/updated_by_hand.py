@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 from typing import Any
+
+from perfaudit.training.trained_models import all_modules
 
 
 class UpdatedByHand:
@@ -16,8 +17,6 @@ class UpdatedByHand:
 
 def _with_gradients() -> list[Any]:
     """Parameters of all modules that have a gradient, each once."""
-    import torch
-
-    modules = [each for each in gc.get_objects() if issubclass(type(each), torch.nn.Module)]
-    held = {id(p): p for module in modules for p in module._parameters.values() if p is not None and p.grad is not None}
+    every = (p for module in all_modules() for p in module._parameters.values())
+    held = {id(p): p for p in every if p is not None and p.grad is not None}
     return list(held.values())
