@@ -1,0 +1,248 @@
+"""Which loaders surely pin their batches: a file's own, those that others hand in, those that a setting decides about."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+
+from perfaudit.expressions import regex
+from perfaudit.static.checks.transfer_blocks_host.loaders_elsewhere import loaders_elsewhere
+from perfaudit.static.checks.transfer_blocks_host.option_of_gpu import is_off_by_option_only
+from perfaudit.static.project.loader_marks import (
+    ASKED_TO_PIN,
+    PINNED_BY_PARAMETER,
+    PINNING_OFF,
+    PINNING_ON,
+    SURELY_PAGEABLE,
+)
+from perfaudit.static.source import FUNCTIONS, Function, Source
+from perfaudit.static.understanding.batch_parts import (
+    Part,
+    holds_tensors,
+    is_made_on_host,
+    unseen_takes,
+)
+from perfaudit.static.understanding.devices import asks_for_gpu, device_text
+from perfaudit.static.understanding.elsewhere import method_meant
+from perfaudit.static.understanding.loaders import LOADER, passes, perhaps_passes, unseen_passes
+from perfaudit.static.understanding.names import last_name
+from perfaudit.static.understanding.values import (
+    ABSENT,
+    Argument,
+    argument,
+    assigned_value,
+    constant,
+    dict_items,
+    is_true,
+    resolve,
+)
+
+BATCH_SIZE, COLLATE, PIN_MEMORY = 1, 6, 7  # positions in DataLoader.__init__ of every torch since 1.0
+_PIN_SETTING = regex(r"pin_mem(ory)?")
+
+
+def is_of_pinned(source: Source, part: Part) -> bool:
+    """Whether a part of a batch is of loaders in sight that all pin it; so it is where none are in sight."""
+    return all(pins_tensors(source, loader, part) for loader in part.loaders)
+
+
+def is_pinned_where_made(source: Source, part: Part) -> bool:
+    """Whether a loop runs over loaders that other files make, and all of them pin what torch's own function collates."""
+    if part.loaders or not program_says(source, "pinned loaders"):
+        return False
+    own = [one for one in perhaps_passes(source) if one.loop is part.taken]
+    made = loaders_elsewhere(source, own[0].over) if len(own) == 1 else []
+    return bool(made) and all(
+        pins_tensors(there, call)
+        and ((collate := argument(there, call, "collate_fn", COLLATE)) is ABSENT or _collates_as_usual(there, collate))
+        for there, call in made
+    )
+
+
+def is_handed_pinned(source: Source, own: Sequence[ast.Call]) -> bool:
+    """Whether a training loop runs over what other files hand in, and every loader of the program pins."""
+    if not (unseen_passes(source) or unseen_takes(source)) or not all(pins_tensors(source, call) for call in own):
+        return False
+    if program_says(source, PINNED_BY_PARAMETER) and program_says(source, PINNING_OFF):
+        return False
+    return program_says(source, "pinned loaders") and not program_says(source, "pageable loaders")
+
+
+def is_pinned_by_setting(source: Source, own: Sequence[ast.Call]) -> bool:
+    """Whether every loader of the program pins by itself or as a setting has it, which is True wherever it is written."""
+    if not perhaps_passes(source) or any(_is_pageable(source, call) for call in own):
+        return False
+    if program_says(source, SURELY_PAGEABLE) or program_says(source, PINNING_OFF):
+        return False
+    if not program_says(source, ASKED_TO_PIN):
+        return False
+    return program_says(source, PINNING_ON) or (not own and program_says(source, "pinned loaders"))
+
+
+def _is_pageable(source: Source, call: ast.Call) -> bool:
+    pinned = argument(source, call, "pin_memory", PIN_MEMORY)
+    return pinned is ABSENT or (isinstance(pinned, ast.expr) and constant(source, pinned) is False)
+
+
+def is_surely_pinned(source: Source, copy: ast.Call, part: Part) -> bool:
+    """Whether what is copied is a batch that another file hands in, of a program whose loaders pin in any case."""
+    if is_handed_pinned(source, source.calls(LOADER)):
+        is_sure = any(one.loop is part.taken for one in unseen_passes(source))
+    else:
+        is_sure = is_pinned_where_made(source, part)
+    return is_sure and any(around is part.taken for around in source.ancestors(copy))
+
+
+def program_says(source: Source, mark: str) -> bool:
+    """Whether some file of the program carries this mark."""
+    return source.neighbours is not None and source.neighbours.program_carries(mark)
+
+
+def pins_tensors(source: Source, call: ast.Call, part: Part | None = None) -> bool:
+    """Whether a loader surely pins on a machine with a GPU, and this part of its batches has no `.to` of its own.
+
+    Without a part, whether it yields tensors at all.
+    """
+    pinned = argument(source, call, "pin_memory", PIN_MEMORY)
+    if isinstance(pinned, ast.expr):
+        asks = _asks_for_gpu(source, pinned) or _is_switched_on(source, pinned) or is_off_by_option_only(source, pinned)
+        if not (is_true(source, pinned) or asks or _is_on_by_setting(source, pinned)):
+            return False
+    elif pinned is ABSENT or not _is_pinned_by_key(source, call):
+        return False
+    collate = argument(source, call, "collate_fn", COLLATE)
+    if collate is not ABSENT and not _collates_as_usual(source, collate):
+        tensors = _tensors_returned(source, collate) if isinstance(collate, ast.expr) else []
+        if not any(tensors) or (part is not None and not _is_one_of(source, part, tensors)):
+            return False
+    batch_size = argument(source, call, "batch_size", BATCH_SIZE)
+    return constant(source, batch_size) is not None
+
+
+def _is_on_by_setting(source: Source, node: ast.expr) -> bool:
+    """Whether a setting says it, `config.PIN_MEM`, that the program writes as True wherever it writes one."""
+    is_setting = isinstance(node, ast.Attribute) and _PIN_SETTING.fullmatch(last_name(node).lower()) is not None
+    return is_setting and program_says(source, PINNING_ON) and not program_says(source, PINNING_OFF)
+
+
+def _is_switched_on(source: Source, node: ast.expr) -> bool:
+    """Whether a flag is False at first and set to True where there is a GPU: `if torch.cuda.is_available(): args.pin = True`."""
+    if isinstance(node, ast.Attribute):
+        stores: list[ast.AST] = [a for a in source.nodes(ast.Attribute) if a.attr == node.attr and _is_stored(a)]
+    else:
+        stores = list(source.lookup(node)) if isinstance(node, ast.Name) else []
+    on = [store for store in stores if _is_set_to(source, store, value=True)]
+    off = [store for store in stores if _is_set_to(source, store, value=False)]
+    if not on or len(on) + len(off) < len(stores) or any(source.enclosing(store, ast.If) for store in off):
+        return False
+    last = max(source.span(store).end for store in off) if off else 0
+    return all(source.span(store).start > last and _is_under_gpu_test(source, store) for store in on)
+
+
+def _is_stored(node: ast.Attribute) -> bool:
+    return isinstance(node.ctx, ast.Store)
+
+
+def _is_set_to(source: Source, store: ast.AST, *, value: bool) -> bool:
+    written = assigned_value(source, store)
+    return isinstance(written, ast.Constant) and written.value is value
+
+
+def _is_under_gpu_test(source: Source, node: ast.AST) -> bool:
+    around = source.enclosing(node, ast.If)
+    if not isinstance(around, ast.If) or not any(source.statement(node) is item for item in around.body):
+        return False
+    joined = isinstance(around.test, ast.BoolOp) and isinstance(around.test.op, ast.And)
+    tests = around.test.values if joined and isinstance(around.test, ast.BoolOp) else [around.test]
+    return any(asks_for_gpu(source, test) for test in tests)
+
+
+def _collates_as_usual(source: Source, collate: Argument) -> bool:
+    """Whether a collate function is torch's own one, or returns in any case what that makes of the samples it has padded."""
+    if not isinstance(collate, ast.expr):
+        return False
+    if _is_default_collate(source, collate):
+        return True
+    there, function = _function_meant(source, collate)
+    if function is None:
+        return False
+    returned = [n.value for n in ast.walk(function) if isinstance(n, ast.Return) and there.scope(n) is function]
+    return bool(returned) and all(isinstance(v, ast.Call) and _is_default_collate(there, v.func) for v in returned)
+
+
+def _is_default_collate(source: Source, node: ast.expr) -> bool:
+    name = source.qualified_name(node) or ""
+    return name.startswith("torch.utils.data.") and name.endswith(".default_collate")
+
+
+def _function_meant(source: Source, collate: ast.expr) -> tuple[Source, Function | None]:
+    """The function of the project that an expression stands for, and its file."""
+    found: list[ast.AST] = list(source.lookup(collate)) if isinstance(collate, ast.Name) else []
+    there = source
+    if not found and source.neighbours is not None and (dotted := source.qualified_name(collate)):
+        defined = source.neighbours.definition_of(dotted)
+        there, found = (defined[0], [defined[1]]) if defined is not None else (source, [])
+    if not found and isinstance(collate, ast.Attribute) and (method := method_meant(source, collate)) is not None:
+        there, found = method[0], [method[1]]
+    only = found[0] if len(found) == 1 else None
+    return there, only if isinstance(only, FUNCTIONS) else None
+
+
+def _tensors_returned(source: Source, collate: ast.expr) -> list[bool]:
+    """Which elements of the tuple that a collate function of the project returns are tensors that it makes itself."""
+    there, function = _function_meant(source, collate)
+    if function is None:
+        return []
+    returned = [n.value for n in ast.walk(function) if isinstance(n, ast.Return) and there.scope(n) is function]
+    tuples = [value.elts for value in returned if isinstance(value, ast.Tuple)]
+    if not tuples or len(tuples) < len(returned) or len({len(elements) for elements in tuples}) > 1:
+        return []
+    return [
+        all(is_made_on_host(there, element) or holds_tensors(there, element) for element in elements)
+        for elements in zip(*tuples, strict=True)
+    ]
+
+
+def _is_one_of(source: Source, part: Part, tensors: list[bool]) -> bool:
+    """Whether a part of a batch is one of its elements that are tensors, as the loop takes it apart."""
+    if all(tensors):
+        return True
+    own = [one.batch for one in passes(source) if one.loop is part.taken]
+    elements = own[0].elts if len(own) == 1 and isinstance(own[0], (ast.Tuple, ast.List)) else []
+    if len(elements) != len(tensors):
+        return False
+    named = [
+        is_tensor for element, is_tensor in zip(elements, tensors, strict=True) if last_name(element) in part.names
+    ]
+    return bool(named) and all(named)
+
+
+def _is_pinned_by_key(source: Source, call: ast.Call) -> bool:
+    """Whether a dict that the call unpacks has the key where there is a GPU, and the file gives it no value but True."""
+    dicts = [dict_items(source, keyword.value) for keyword in call.keywords if keyword.arg is None]
+    if not any(items is not None and "pin_memory" in items for items in dicts):
+        return False
+    values = [k.value for k in source.nodes(ast.keyword) if k.arg == "pin_memory"]
+    for node in source.nodes(ast.Dict):
+        values += [v for k, v in zip(node.keys, node.values, strict=True) if _is_key(k)]
+    for target in source.nodes(ast.Subscript):
+        if isinstance(target.ctx, ast.Store) and _is_key(target.slice):
+            value = assigned_value(source, target)
+            if value is None:
+                return False
+            values.append(value)
+    return all(is_true(source, value) or _asks_for_gpu(source, value) for value in values)
+
+
+def _is_key(node: ast.expr | None) -> bool:
+    return isinstance(node, ast.Constant) and node.value == "pin_memory"
+
+
+def _asks_for_gpu(source: Source, node: ast.expr) -> bool:
+    """`torch.cuda.is_available()`, or `device.type == "cuda"`, also through a name."""
+    value = resolve(source, node)
+    if isinstance(value, ast.Call):
+        return source.qualified_name(value.func) == "torch.cuda.is_available"
+    if not isinstance(value, ast.Compare) or len(value.ops) != 1 or not isinstance(value.ops[0], ast.Eq):
+        return False
+    return device_text(value.comparators[0]) == "cuda"
