@@ -8,7 +8,7 @@ from pathlib import Path
 from perfaudit.findings import Edit
 from perfaudit.knobs import Reply, Survey
 from perfaudit.knobs._code import Code, inside_project
-from perfaudit.static.rewrite import set_or_replace_call
+from perfaudit.static.process_settings import set_or_replace_call
 from perfaudit.static.source import Source, Unreadable, read_text
 
 THREADS = "threads"  # the setting, beside those of the loader

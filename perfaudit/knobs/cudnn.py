@@ -83,7 +83,7 @@ class Cudnn(Knob):
         return added_by_hand(survey, *arguments_of_trainer(survey, self.name, repr(bool(settings["benchmark"]))))
 
     def patch(self, code: Code, settings: Settings) -> Patch | None:
-        from perfaudit.static.rewrite import set_or_replace_attribute
+        from perfaudit.static.process_settings import set_or_replace_attribute
 
         value = repr(bool(settings["benchmark"]))
         if arguments_of_trainer(code.survey, self.name, value):

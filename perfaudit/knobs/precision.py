@@ -123,7 +123,8 @@ class Precision(Knob):
         A loss scale belongs into a loop that nobody here has read.
         """
         from perfaudit.static import edit
-        from perfaudit.static.rewrite import decorate, set_or_replace_call
+        from perfaudit.static.process_settings import set_or_replace_call
+        from perfaudit.static.rewrite import decorate
 
         if arguments_of_trainer(code.survey, self.name, str(settings["precision"])):
             return patch_trainer(code, self.name, str(settings["precision"]))

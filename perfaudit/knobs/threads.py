@@ -46,7 +46,7 @@ class Threads(Knob):
         return Setup(applied=lambda training: flags_set({"threads": settings["threads"]}), fixed_batch=False)
 
     def patch(self, code: Code, settings: Settings) -> Patch | None:
-        from perfaudit.static.rewrite import set_or_replace_call
+        from perfaudit.static.process_settings import set_or_replace_call
 
         source = code.entry()
         if source is None:

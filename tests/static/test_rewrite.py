@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from perfaudit.static import edit, rewrite
+from perfaudit.static import edit, process_settings, rewrite
 from perfaudit.static.edit import Edits
 from perfaudit.static.source import Source
 
@@ -345,13 +345,13 @@ AT_START = [  # text, and with `SET` in it
 @pytest.mark.parametrize(("text", "after"), AT_START)
 def test_set_at_start(text: str, after: str | None) -> None:
     source = Source("a.py", text)
-    check(source, rewrite.set_at_start(source, SET), after)
+    check(source, process_settings.set_at_start(source, SET), after)
     if after is not None:
         old = [ast.dump(statement) for statement in source.tree.body]
         new = [ast.unparse(s) for s in ast.parse(after).body if ast.dump(s) not in old]
         assert [ast.dump(s) for s in ast.parse(after).body if ast.dump(s) in old] == old
         assert len(new) - new.count("import torch") == 1
-        assert rewrite.set_at_start(Source("a.py", after), SET) is None
+        assert process_settings.set_at_start(Source("a.py", after), SET) is None
 
 
 @pytest.mark.parametrize(
@@ -368,13 +368,13 @@ def test_set_at_start(text: str, after: str | None) -> None:
 )  # fmt: skip
 def test_statements_at_the_start(text: str, statement: str, after: str | None) -> None:
     source = Source("a.py", text)
-    check(source, rewrite.set_at_start(source, statement), after)
+    check(source, process_settings.set_at_start(source, statement), after)
 
 
 def test_two_settings_go_together() -> None:
     source = Source("a.py", "import torch\n\nx = 1\n")
-    first = rewrite.set_or_replace_call(source, "torch.set_num_threads", "4")
-    second = rewrite.set_or_replace_attribute(source, "torch.backends.cudnn.benchmark", "True")
+    first = process_settings.set_or_replace_call(source, "torch.set_num_threads", "4")
+    second = process_settings.set_or_replace_attribute(source, "torch.backends.cudnn.benchmark", "True")
     assert first and second and not edit.overlap(first, second)
     expected = "import torch\ntorch.set_num_threads(4)\ntorch.backends.cudnn.benchmark = True\n\nx = 1\n"
     assert edit.apply(source.text, (*first, *second)) == expected
@@ -405,7 +405,7 @@ CALL = "torch.set_float32_matmul_precision"
 )  # fmt: skip
 def test_set_or_replace_call(text: str, after: str | None) -> None:
     source = Source("a.py", text)
-    check(source, rewrite.set_or_replace_call(source, CALL, '"high"'), after)
+    check(source, process_settings.set_or_replace_call(source, CALL, '"high"'), after)
 
 
 ATTRIBUTE = "torch.backends.cudnn.benchmark"
@@ -435,4 +435,4 @@ ATTRIBUTE = "torch.backends.cudnn.benchmark"
 )  # fmt: skip
 def test_set_or_replace_attribute(text: str, after: str | None) -> None:
     source = Source("a.py", text)
-    check(source, rewrite.set_or_replace_attribute(source, ATTRIBUTE, "True"), after)
+    check(source, process_settings.set_or_replace_attribute(source, ATTRIBUTE, "True"), after)

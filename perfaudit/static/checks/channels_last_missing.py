@@ -11,7 +11,8 @@ from perfaudit.static import edit
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.devices import moves_to_device
-from perfaudit.static.understanding.entry import has_large_convolutions, is_whole, parts_of, script_loops, whole_models
+from perfaudit.static.understanding.entry import is_whole, script_loops
+from perfaudit.static.understanding.model_parts import has_large_convolutions, parts_of, whole_models
 from perfaudit.static.understanding.models import is_visible
 from perfaudit.static.understanding.values import assigned_value
 

@@ -9,7 +9,8 @@ from perfaudit.expressions import regex
 from perfaudit.static.old_torch import needs_old_torch
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
-from perfaudit.static.understanding.entry import is_module_class, module_classes, own_layer, parts_of, script_loops
+from perfaudit.static.understanding.entry import script_loops
+from perfaudit.static.understanding.model_parts import is_module_class, module_classes, own_layer, parts_of
 from perfaudit.static.understanding.models import is_visible
 
 # Operations in one forward pass of a block, by judgement: a pre-norm transformer block has about that many.

@@ -14,9 +14,9 @@ from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.demonstrations import is_shown_only, is_test
 from perfaudit.static.understanding.devices import changes_default_device, device_text, names_accelerator
 from perfaudit.static.understanding.each_time import runs_each_time
-from perfaudit.static.understanding.entry import module_classes
 from perfaudit.static.understanding.epochs import takes_few_long_steps
 from perfaudit.static.understanding.how_often import STEP_METHODS
+from perfaudit.static.understanding.model_parts import module_classes
 from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.no_grad import in_no_grad
 from perfaudit.static.understanding.step_code import step_code

@@ -25,8 +25,6 @@ from perfaudit.static.understanding.called_functions import called_function, cal
 from perfaudit.static.understanding.defaults import default
 from perfaudit.static.understanding.devices import uses_cuda
 from perfaudit.static.understanding.entry import (
-    CONVOLUTIONS,
-    has_small_convolutions_only,
     imported_files_say,
     imported_names,
     is_script,
@@ -34,10 +32,10 @@ from perfaudit.static.understanding.entry import (
     setting,
     starts_processes,
     training_loops,
-    whole_models,
 )
 from perfaudit.static.understanding.how_often import runs_often
 from perfaudit.static.understanding.loaders import LOADER
+from perfaudit.static.understanding.model_parts import CONVOLUTIONS, has_small_convolutions_only, whole_models
 from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.reached_code import reached_code
 from perfaudit.static.understanding.rows_of_layers import (

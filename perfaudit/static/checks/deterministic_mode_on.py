@@ -11,8 +11,9 @@ from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.demonstrations import is_main_guard, is_test
 from perfaudit.static.understanding.devices import asks_for_gpu, uses_cuda
-from perfaudit.static.understanding.entry import has_large_convolutions, imported_files_say
+from perfaudit.static.understanding.entry import imported_files_say
 from perfaudit.static.understanding.evaluation import only_evaluates
+from perfaudit.static.understanding.model_parts import has_large_convolutions
 from perfaudit.static.understanding.step_loops import step_loops
 from perfaudit.static.understanding.values import argument, constant
 

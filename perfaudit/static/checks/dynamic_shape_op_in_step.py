@@ -13,9 +13,9 @@ from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
 from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.devices import uses_accelerator
 from perfaudit.static.understanding.each_time import runs_each_time
-from perfaudit.static.understanding.entry import module_classes
 from perfaudit.static.understanding.epochs import counts_epochs
 from perfaudit.static.understanding.kinds import Kind
+from perfaudit.static.understanding.model_parts import module_classes
 from perfaudit.static.understanding.no_grad import in_no_grad
 from perfaudit.static.understanding.step_code import step_code
 from perfaudit.static.understanding.step_loops import step_loops

@@ -12,9 +12,9 @@ from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
 from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.each_time import runs_each_time, runs_in_any_case
 from perfaudit.static.understanding.elsewhere import Elsewhere, called_each_step, called_from
-from perfaudit.static.understanding.entry import module_classes
 from perfaudit.static.understanding.epochs import takes_few_long_steps
 from perfaudit.static.understanding.how_often import runs_often
+from perfaudit.static.understanding.model_parts import module_classes
 from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.rarely import runs_rarely
 from perfaudit.static.understanding.step_code import StepCode, step_code

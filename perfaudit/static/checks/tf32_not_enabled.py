@@ -10,13 +10,13 @@ from perfaudit.expressions import regex
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.entry import (
-    has_large_matmuls,
     imported_files_say,
     imported_packages,
     place_of_setting,
     script_loops,
     setting,
 )
+from perfaudit.static.understanding.model_parts import has_large_matmuls
 
 NAME = "torch.set_float32_matmul_precision"
 _DECIDED = regex(

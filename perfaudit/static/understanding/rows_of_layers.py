@@ -6,7 +6,8 @@ import ast
 
 from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, Source
-from perfaudit.static.understanding.entry import ALL_CONVOLUTIONS, WIDE_CONVOLUTION, WIDE_LINEAR, behind_moves
+from perfaudit.static.understanding.entry import behind_moves
+from perfaudit.static.understanding.model_parts import ALL_CONVOLUTIONS, WIDE_CONVOLUTION, WIDE_LINEAR
 from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.values import constant, resolve
 

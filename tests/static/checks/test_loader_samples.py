@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from perfaudit.rules import all_rules
-from perfaudit.static.checks.dataloader_no_workers.samples import has_nothing_to_pin, only_looks_up, unpicklable
+from perfaudit.static.checks.dataloader_no_pin_memory.nothing_to_pin import has_nothing_to_pin
+from perfaudit.static.checks.dataloader_no_workers.samples import only_looks_up
+from perfaudit.static.checks.dataloader_no_workers.sent_to_workers import unpicklable
 from perfaudit.static.project import Project
 from perfaudit.static.registry import run_checks
 from perfaudit.static.source import Source

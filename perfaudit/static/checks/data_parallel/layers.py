@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from perfaudit.expressions import regex
 from perfaudit.static.checks.data_parallel.program import Program, Refused, without_moves
 from perfaudit.static.source import FUNCTIONS, Source
-from perfaudit.static.understanding.entry import is_module_class, parts_of
+from perfaudit.static.understanding.model_parts import is_module_class, parts_of
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.values import assigned_value
 

@@ -11,7 +11,7 @@ from perfaudit.static.checks.data_parallel.saves import saves
 from perfaudit.static.checks.data_parallel.surroundings import downloads, first_devices, refuse_surroundings
 from perfaudit.static.checks.data_parallel.training import refuse_training, type_checks
 from perfaudit.static.edit import Edits
-from perfaudit.static.rewrite import behind_imports
+from perfaudit.static.process_settings import behind_imports
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.distributed import DDP
 from perfaudit.static.understanding.values import Known, argument

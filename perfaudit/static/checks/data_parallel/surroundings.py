@@ -10,7 +10,8 @@ from perfaudit.static.checks.data_parallel.program import Program, Refused, func
 from perfaudit.static.checks.data_parallel.steady import Steady
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
 from perfaudit.static.understanding.called_functions import callers
-from perfaudit.static.understanding.entry import imported_packages, module_classes
+from perfaudit.static.understanding.entry import imported_packages
+from perfaudit.static.understanding.model_parts import module_classes
 from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.values import argument, assigned_value
 

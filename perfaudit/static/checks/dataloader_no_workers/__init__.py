@@ -34,12 +34,8 @@ from perfaudit.static.checks.dataloader_no_workers.sample_work import (
     only_arranges,
     searches_in_loops,
 )
-from perfaudit.static.checks.dataloader_no_workers.samples import (
-    Found,
-    function_named,
-    of_notebook,
-    unpicklable,
-)
+from perfaudit.static.checks.dataloader_no_workers.samples import Found, function_named
+from perfaudit.static.checks.dataloader_no_workers.sent_to_workers import of_notebook, unpicklable
 from perfaudit.static.hoist import hoist
 from perfaudit.static.registry import Joined, Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source

@@ -18,18 +18,15 @@ from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.backward import backward_calls
 from perfaudit.static.understanding.demonstrations import is_test
-from perfaudit.static.understanding.entry import (
-    ARGUMENTS_OF_TRAINER,
+from perfaudit.static.understanding.entry import ARGUMENTS_OF_TRAINER, imported_files_say, is_whole, script_loops
+from perfaudit.static.understanding.losses import backward_operand
+from perfaudit.static.understanding.model_parts import (
     has_large_convolutions,
     has_large_matmuls,
     has_transformer_of_library,
     has_wide_convolutions_1d,
-    imported_files_say,
-    is_whole,
-    script_loops,
     whole_models,
 )
-from perfaudit.static.understanding.losses import backward_operand
 from perfaudit.static.understanding.models import is_visible
 from perfaudit.static.understanding.names import dotted_name
 from perfaudit.static.understanding.rows_of_layers import trains_small_rows

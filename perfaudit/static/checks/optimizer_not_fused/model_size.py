@@ -7,7 +7,7 @@ import functools
 
 from perfaudit.static.source import LOOPS, Source
 from perfaudit.static.source.syntax import walk
-from perfaudit.static.understanding.entry import builds_of_library, is_module_class, module_classes, whole_models
+from perfaudit.static.understanding.model_parts import builds_of_library, is_module_class, module_classes, whole_models
 from perfaudit.static.understanding.values import constant
 
 # Limits by judgement, not measured: the update of a smaller model is a few kernels, or a few milliseconds of one core.

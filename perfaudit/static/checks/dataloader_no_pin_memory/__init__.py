@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 
 from perfaudit.expressions import regex
+from perfaudit.static.checks.dataloader_no_pin_memory.nothing_to_pin import has_nothing_to_pin
 from perfaudit.static.checks.dataloader_no_workers.datasets import (
     is_in_memory,
     is_made_anew,
@@ -29,7 +30,6 @@ from perfaudit.static.checks.dataloader_no_workers.sample_work import (
     makes_arrays_only,
     only_arranges,
 )
-from perfaudit.static.checks.dataloader_no_workers.samples import has_nothing_to_pin
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
 from perfaudit.static.understanding.backward import runs_backward
