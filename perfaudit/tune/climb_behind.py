@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from perfaudit.knobs import Bench, Refused, Reply, knob
@@ -20,7 +19,7 @@ from perfaudit.tune.candidates import Candidate, alone_words, least_gain
 from perfaudit.tune.climb_choice import keep_original
 from perfaudit.tune.climb_state import Climb
 from perfaudit.tune.climb_time import seconds_to_check, seconds_to_race
-from perfaudit.tune.final import START, patched_variant, user_code, why_not_built
+from perfaudit.tune.final import START, source_race, user_code
 from perfaudit.tune.ladder import ladder_of
 from perfaudit.tune.losses import was_compared
 from perfaudit.tune.patched_source import SourceRace, race_patched, recall_race
@@ -33,6 +32,7 @@ from perfaudit.tune.session import Session
 KEPT_SHARE = 0.4  # of the budget, at most, that is kept for it; what costs more waits for what the others leave
 THREE_FOR_TWO = 1.5  # processes of a generation: your code, the patch of the others, and that with this one
 NOT_REACHED = "not reached: it is raced behind the others"
+OTHERS = "the others"  # the key of all rungs without it
 NO_NODES = "there were no nodes to race it on"
 LAST = "so it is raced in fresh processes after the others"
 
@@ -102,20 +102,10 @@ def _race(
 
 def _source_race(session: Session, profile: Profile, state: Climb, candidate: Candidate) -> SourceRace:
     """All patches with the candidate's, against the user's code and against the patch of the others, where there is one."""
-    parts = {"all": [*state.rungs, candidate]} | ({"the others": [*state.rungs]} if state.rungs else {})
-    patches = tuple(patched_variant(key, rungs) for key, rungs in parts.items())
-    return SourceRace(
-        user_code(profile, state.rungs),
-        patches,
-        {key: tuple(dict.fromkeys(c for rung in rungs for c in rung.fix.changes)) for key, rungs in parts.items()},
-        f"behind {digest_of_texts(patches[0].overlay)}",
-        Ledger(seconds_to_open=profile.seconds_to_open, seconds_per_step=profile.seconds_per_step),
-        partial(why_not_built, profile, parts),
-        session.memory_budget,
-        frozenset(key for key, rungs in parts.items() if any(rung.is_of_average for rung in rungs)),
-        patches[1] if state.rungs else None,
-        profile.only_computes,
-    )
+    parts = {"all": [*state.rungs, candidate]} | ({OTHERS: [*state.rungs]} if state.rungs else {})
+    ledger = Ledger(seconds_to_open=profile.seconds_to_open, seconds_per_step=profile.seconds_per_step)
+    own = user_code(profile, state.rungs)
+    return source_race(profile, parts, "behind", ledger, session.memory_budget, own, OTHERS)
 
 
 def _judge(session: Session, state: Climb, candidate: Candidate, race: SourceRace) -> tuple[str, bool]:

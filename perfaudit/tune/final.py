@@ -39,27 +39,21 @@ def final_race(session: Session, profile: Profile, state: Climb, deadline: Deadl
     is_told = is_told_beside(profile)
     most = session.memory_budget if is_told else None
     while state.rungs:
-        own, top = user_code(profile, state.rungs), patched_variant("all", state.rungs)
+        ledger, own = Ledger(seconds_per_step=profile.seconds_per_step), user_code(profile, state.rungs)
+        race = source_race(profile, {"all": [*state.rungs]}, "final", ledger, most, own)
+        top = race.top
         if not is_told:
             state.start_bytes, state.top_bytes = _peak(session, START), _peak(session, top)
             if _takes_too_much(state, session.memory_budget):
                 return
-        ledger = Ledger(seconds_per_step=profile.seconds_per_step)
-        stage = f"final {digest_of_texts(top.overlay)}"
-        rungs = {top.key: [*state.rungs]}
-        built = partial(why_not_built, profile, rungs)
-        averages = frozenset({top.key} if any(rung.is_of_average for rung in state.rungs) else ())
-        state.final = SourceRace(
-            own, (top,), {top.key: state.changes}, stage, ledger, built, most, averages,
-            may_count_own=profile.only_computes,
-        )  # fmt: skip
+        state.final = race
         session.watch.stage(STAGE)
         if deadline.seconds_left() > seconds_to_check(profile) + 2 * least_seconds(ledger):
-            race_patched(session, profile, state.final, deadline, _rounds(state.together()))
+            race_patched(session, profile, race, deadline, _rounds(state.together()))
         if not ledger.generations:
-            recall_race(session, state.final)
+            recall_race(session, race)
         if not ledger.generations and top.key not in ledger.failures and top.key not in ledger.checked:
-            check_patched(session, profile, state.final)
+            check_patched(session, profile, race)
         if is_told:  # by the processes that were checked, as each start takes seconds
             state.start_bytes, state.top_bytes = session.questions.known_peak(START), session.questions.known_peak(top)
             if not profile.survey.facts.is_script and top.key in ledger.checked:
@@ -76,6 +70,38 @@ def final_race(session: Session, profile: Profile, state: Climb, deadline: Deadl
 def _rounds(screened: Interval | None) -> int:
     """Of each generation of the final race: one where screening has shown so much that a wider interval shows it, too."""
     return 1 if screened is not None and 1 - screened[0] >= LARGE and screened[2] <= CLEARLY else ROUNDS
+
+
+def source_race(
+    profile: Profile,
+    parts: Mapping[str, Sequence[Candidate]],
+    label: str = "",
+    ledger: Ledger | None = None,
+    memory_budget: int | None = None,
+    own: Variant = START,
+    rival: str = "",
+) -> SourceRace:
+    """Sets of patches, by key, each as one text, against the user's code. label: before what tells their texts in the ledger.
+
+    own: that code as a side of the race, see `user_code`. rival: the key of the set that the first one is raced against, too.
+    """
+    patches = {key: patched_variant(key, part) for key, part in parts.items()}
+    top = next(iter(patches.values()))
+    return SourceRace(
+        own,
+        tuple(patches.values()),
+        {
+            key: tuple(dict.fromkeys(change for rung in part for change in rung.fix.changes))
+            for key, part in parts.items()
+        },
+        f"{label} {digest_of_texts(top.overlay)}" if label else "",
+        ledger or Ledger(),
+        partial(why_not_built, profile, parts),
+        memory_budget,
+        frozenset(key for key, part in parts.items() if any(rung.is_of_average for rung in part)),
+        patches.get(rival),
+        profile.only_computes,
+    )
 
 
 def user_code(profile: Profile, rungs: Sequence[Candidate]) -> Variant:
@@ -136,12 +162,8 @@ def _peak(session: Session, variant: Variant) -> int | None:
 def _drop_refused(session: Session, profile: Profile, state: Climb) -> bool:
     """Check each rung alone and take out what is refused, the smallest where all pass alone; whether something is left."""
     session.watch.stage("which of the patches is refused")
-    changes = {candidate.key: candidate.fix.changes for candidate in state.rungs}
-    built = partial(why_not_built, profile, {candidate.key: [candidate] for candidate in state.rungs})
-    patches = tuple(patched_variant(candidate.key, [candidate]) for candidate in state.rungs)
     most = state.final.memory_budget if state.final is not None else None
-    averages = frozenset(rung.key for rung in state.rungs if rung.is_of_average)
-    alone = SourceRace(START, patches, changes, why_not_built=built, memory_budget=most, of_average=averages)
+    alone = source_race(profile, {candidate.key: [candidate] for candidate in state.rungs}, memory_budget=most)
     check_patched(session, profile, alone)
     refused = [candidate for candidate in state.rungs if candidate.key in alone.ledger.failures]
     for candidate in refused:
