@@ -72,44 +72,56 @@ def climb(session: Session, profile: Profile, state: Climb, knobs: list[str], de
     state.behind = _list_behind(session, profile, state, knobs, ASKING_SHARE * budget)
     deadline = session.deadline(deadline.seconds_left() - seconds_kept(profile, state.behind, deadline.seconds_left()))
     knobs = [name for name in knobs if name not in state.left]
-    for_asking = ASKING_SHARE * deadline.seconds_left()
-    _list_candidates(session, profile, state, knobs, session.deadline(for_asking), for_asking)
+    _list_candidates(session, profile, state, knobs, ASKING_SHARE * deadline.seconds_left())
     expect_candidates(session, profile, [*state.candidates.values()], deadline)
     with Screen(session, tell, profile.only_computes) as screen:
-        share = session.deadline(seconds_to_screen(profile, state, deadline.seconds_left()))
-        most = deadline.seconds_left() - seconds_to_check(profile)
-        listed = dict(state.candidates)
-        leave_out(profile, state, share.seconds_left(), most)
-        longer = session.deadline(most) if most > share.seconds_left() else share
-
-        def goes_together() -> bool:
-            return some_go_together(profile, state, seconds_together(profile, state, deadline.seconds_left()))
-
-        def pays() -> bool:
-            return any(map(state.is_sure, state.allowed_candidates))
-
-        until = UntilSomeGoTogether(share, longer, deadline, pays, goes_together)
-        _race_alone(session, profile, state, screen, until)
-        if bring_back(profile, state, listed, until.seconds_left()):
-            _race_alone(session, profile, state, screen, until)
-        seconds = seconds_together(profile, state, deadline.seconds_left())
-        choose(profile, state, seconds)
+        is_past_check = _find_what_pays(session, profile, state, screen, deadline)
+        planned = seconds_together(profile, state, deadline.seconds_left())
+        choose(profile, state, planned)
         tell_offers(state)
-        if until.is_past_check and deadline.seconds_left() < _least_to_check(profile, budget):
+        if is_past_check and deadline.seconds_left() < _least_to_check(profile, budget):
             leave_unchecked(state)
-        if state.were_halves:
-            seconds = seconds_beside(profile, state, deadline.seconds_left())
+        seconds = seconds_beside(profile, state, deadline.seconds_left()) if state.were_halves else planned
         if len(state.rungs) > 1 and seconds:
             latest = session.deadline(seconds + LONGER_SHARE * budget)
             race_beside(session, profile, state, screen, UntilTold(session.deadline(seconds), latest, state))
+    _leave_what_is_not_shown(profile, state, deadline)
+    final_race(session, profile, state, deadline)
+    race_behind(session, profile, state, whole)
+
+
+def _find_what_pays(session: Session, profile: Profile, state: Climb, screen: Screen, deadline: Deadline) -> bool:
+    """Race the candidates beside each other, those of them first for which the time lasts.
+
+    Whether they were raced in the time that is kept for the check, as none paid before it. deadline: of all races and the check.
+    """
+    share = session.deadline(seconds_to_screen(profile, state, deadline.seconds_left()))
+    most = deadline.seconds_left() - seconds_to_check(profile)
+    listed = dict(state.candidates)
+    leave_out(profile, state, share.seconds_left(), most)
+    longer = session.deadline(most) if most > share.seconds_left() else share
+
+    def goes_together() -> bool:
+        return some_go_together(profile, state, seconds_together(profile, state, deadline.seconds_left()))
+
+    def pays() -> bool:
+        return any(map(state.is_sure, state.allowed_candidates))
+
+    until = UntilSomeGoTogether(share, longer, deadline, pays, goes_together)
+    _race_alone(session, profile, state, screen, until)
+    if bring_back(profile, state, listed, until.seconds_left()):
+        _race_alone(session, profile, state, screen, until)
+    return until.is_past_check
+
+
+def _leave_what_is_not_shown(profile: Profile, state: Climb, deadline: Deadline) -> None:
+    """Of several rungs, keep those that pay for sure where no race has shown what they save together."""
     if state.were_halves and not state.beside.entrants:
         leave_unsure(state, state.is_sure)
     if len(state.rungs) > 1 and state.together() is None:
         leave_unsure(state, state.is_sure)
         if len(state.rungs) > 1 and not has_time_to_race(profile, deadline):
             keep_what_is_known(state)
-    final_race(session, profile, state, deadline)
-    race_behind(session, profile, state, whole)
 
 
 def _least_to_check(profile: Profile, budget: float) -> float:
@@ -147,11 +159,9 @@ def _behind(session: Session, profile: Profile, state: Climb, name: str) -> list
     return found
 
 
-def _list_candidates(
-    session: Session, profile: Profile, state: Climb, knobs: list[str], deadline: Deadline, for_asking: float
-) -> None:
-    """Ask knobs for their candidates. deadline: for all questions together, of `for_asking` seconds."""
-    survey = profile.survey
+def _list_candidates(session: Session, profile: Profile, state: Climb, knobs: list[str], for_asking: float) -> None:
+    """Ask knobs for their candidates. for_asking: the seconds of all questions together."""
+    survey, deadline = profile.survey, session.deadline(for_asking)
     for name in in_order(survey, knobs, session.skips_idle):
         module = knob(name)
         if reason := module.why_not(survey) or pointless(module, survey):
