@@ -18,8 +18,8 @@ from perfaudit.static import edit
 from perfaudit.tune.bout import Bout, fix_for, key_of, variant_of
 from perfaudit.tune.first_look import pair_of, smallest_as_good
 from perfaudit.tune.race_results import Raced
+from perfaudit.tune.race_so_far import LEAST
 from perfaudit.tune.recording import changed_files
-from perfaudit.tune.screening import LEAST
 from perfaudit.tune.search import CHANGED, NO_LINE, bench_of, by_name, pointless, too_little_time
 from perfaudit.tune.session import Session
 from perfaudit.tune.workshop import Json

@@ -45,6 +45,7 @@ from perfaudit.tune.climb_together import keep_what_is_known, leave_unchecked, l
 from perfaudit.tune.final import final_race
 from perfaudit.tune.loops import expect_candidates
 from perfaudit.tune.profile import Profile
+from perfaudit.tune.race_so_far import Lineup
 from perfaudit.tune.screening import Screen
 from perfaudit.tune.search import pointless
 from perfaudit.tune.session import Session
@@ -216,7 +217,7 @@ def _race_alone(session: Session, profile: Profile, state: Climb, screen: Screen
     words = short_names(state.candidates)
     entrants = [alone_in_place(each, goes_first(profile, each)) for each in state.candidates.values()]
     try:
-        screen.race("alone", entrants, deadline, words, state.alone, enough=lambda: is_enough(state))
+        screen.race("alone", Lineup(entrants, words), deadline, state.alone, enough=lambda: is_enough(state))
     except ChildFailed as failure:
         if not state.alone.entrants:
             if failure.kind == "ended" and session.target.is_script:

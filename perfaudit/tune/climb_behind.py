@@ -25,7 +25,7 @@ from perfaudit.tune.losses import was_compared
 from perfaudit.tune.patched_source import SourceRace, race_patched, recall_race
 from perfaudit.tune.profile import Profile
 from perfaudit.tune.questions import digest_of_texts
-from perfaudit.tune.screening import LEAST
+from perfaudit.tune.race_so_far import LEAST
 from perfaudit.tune.search import ask_knob
 from perfaudit.tune.session import Session
 

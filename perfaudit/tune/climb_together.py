@@ -25,7 +25,8 @@ from perfaudit.tune.climb_state import (
 from perfaudit.tune.climb_time import parts_of, quads_in
 from perfaudit.tune.profile import Profile
 from perfaudit.tune.race_results import Raced, doubt_of
-from perfaudit.tune.screening import LEAST, Screen
+from perfaudit.tune.race_so_far import LEAST, Lineup
+from perfaudit.tune.screening import Screen
 from perfaudit.tune.session import Session
 
 NOT_BELIEVED = "the race of what pays together is not to be believed"
@@ -54,7 +55,7 @@ def race_beside(session: Session, profile: Profile, state: Climb, screen: Screen
             state.beside_before.append(state.beside)
         state.beside = Raced()
         try:
-            screen.race("beside", entrants, deadline, words, state.beside, base=ALL)
+            screen.race("beside", Lineup(entrants, words, base=ALL), deadline, state.beside)
         except ChildFailed as failure:
             state.beside.notes.append(f"what pays was not raced together in one training: {failure}")
             return

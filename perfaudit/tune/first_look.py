@@ -17,6 +17,7 @@ from perfaudit.static.source import read_text
 from perfaudit.tune.bout import Bout, patch_for
 from perfaudit.tune.profile import Profile
 from perfaudit.tune.race_results import Raced
+from perfaudit.tune.race_so_far import Lineup
 from perfaudit.tune.screening import Screen, calibration_of
 from perfaudit.tune.session import Session
 from perfaudit.tune.short_names import short_settings
@@ -57,10 +58,8 @@ def look(
     deadline = session.deadline(min(seconds, deadline.seconds_left()))
     with Screen(session) as screen:
         try:
-            screen.race(
-                bout.name, entrants, deadline, names, raced, least=module.min_gain, rivals=True,
-                enough=lambda: can_choose(raced),
-            )  # fmt: skip
+            lineup = Lineup(entrants, names, least=module.min_gain, rivals=True)
+            screen.race(bout.name, lineup, deadline, raced, enough=lambda: can_choose(raced))
         except ChildFailed as failure:
             raced.notes.append(f"{bout.name}: the training in which settings are raced ended early: {failure}")
     bout.calibration = calibration_of(raced, profile)

@@ -18,7 +18,7 @@ from perfaudit.tune.climb_time import CHECKING_SECONDS, CHECKING_STARTS
 from perfaudit.tune.losses import was_compared
 from perfaudit.tune.patched_source import SourceRace
 from perfaudit.tune.race_results import long_steps_words
-from perfaudit.tune.screening import LEAST
+from perfaudit.tune.race_so_far import LEAST
 
 LAST = LOOKS[-1].generations  # of a final race
 SLOW_START = 5.0  # seconds; starts that take longer cost a budget of minutes its final race

@@ -17,7 +17,7 @@ from perfaudit.measure.runner import TrialFailed
 from perfaudit.measurements import ClockName
 from perfaudit.tune.profile import Profile
 from perfaudit.tune.questions import digest_of_texts
-from perfaudit.tune.screening import LEAST
+from perfaudit.tune.race_so_far import LEAST
 from perfaudit.tune.session import Session
 from perfaudit.tune.short_names import variant_name
 from perfaudit.tune.verify import Verifier

@@ -47,6 +47,7 @@ from perfaudit.tune.priced_findings import (
 from perfaudit.tune.profile import Profile
 from perfaudit.tune.put_by_knob import put_by_knobs
 from perfaudit.tune.race_results import notes_of
+from perfaudit.tune.race_so_far import Lineup
 from perfaudit.tune.recording import Begin, Record, start_line
 from perfaudit.tune.screening import Screen, calibration_of
 from perfaudit.tune.session import INTERRUPTED, Session, interruptible
@@ -282,7 +283,7 @@ def _screen(session: Session, profile: Profile, priced: Priced, deadline: Deadli
     ) as screen:
         try:
             until = _until(session, profile, priced, share, deadline)
-            screen.race(STAGE, entrants, until, short_names(tried), priced.raced, most_quads=MOST_QUADS)
+            screen.race(STAGE, Lineup(entrants, short_names(tried), most_quads=MOST_QUADS), until, priced.raced)
             checks = len(priced.paying) + 1  # each alone, and all together, which is then raced
             behind = checks * seconds_to_check(profile) + seconds_to_race(profile)
             if len(priced.paying) > 1 and deadline.seconds_left() < SURE * behind:
@@ -318,7 +319,8 @@ def _screen_together(session: Session, priced: Priced, screen: Screen, deadline:
         priced.clash = str(clash)
         return
     priced.all_of = priced.paying
-    screen.race(TOGETHER, [entrant], deadline, {TOGETHER: "all that pay"}, priced.beside, most_quads=MOST_QUADS)
+    lineup = Lineup([entrant], {TOGETHER: "all that pay"}, most_quads=MOST_QUADS)
+    screen.race(TOGETHER, lineup, deadline, priced.beside)
 
 
 def _check(session: Session, profile: Profile, priced: Priced, deadline: Deadline) -> None:

@@ -16,7 +16,7 @@ from perfaudit.tune.losses import was_compared
 from perfaudit.tune.outcome import UNDECIDED
 from perfaudit.tune.patched_source import SourceRace
 from perfaudit.tune.race_results import Raced, doubt_of
-from perfaudit.tune.screening import LEAST
+from perfaudit.tune.race_so_far import LEAST
 
 NOT_SHOWN = "its patch is not handed over: it was not shown to pay"
 FOR_MEMORY = frozenset({"PA603"})  # rules whose patch need not make a step faster

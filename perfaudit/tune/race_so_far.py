@@ -17,17 +17,25 @@ from perfaudit.tune.own_end import End, error_of, is_own
 from perfaudit.tune.race_results import Raced, seen_of
 from perfaudit.tune.workshop import Json
 
+LEAST = 0.01  # of the step; what a patch must gain for certain to stay
+
 
 @dataclass(frozen=True, slots=True)
 class Lineup:
-    """Who is raced, against what and how long; see `screening.Screen.race`."""
+    """Who is raced, against what and how long.
+
+    entrants: as the child takes them, see `verbs.racing`; without any the control is raced alone. names: by key, short, for
+    those who watch. base: the key of that which the others are compared with, "" for the training as it is. most_quads: which
+    those that stay undecided have at most, None for as many as there is time for. least: the share of the step to be gained,
+    None where `most_quads` and the time alone end the race. rivals: only the fastest is wanted.
+    """
 
     entrants: Sequence[Json]
     names: Mapping[str, str]
-    base: str
-    most_quads: int | None
-    least: float | None
-    rivals: bool
+    base: str = ""
+    most_quads: int | None = None
+    least: float | None = LEAST
+    rivals: bool = False
 
     def key(self, label: str) -> str:
         """Of its notes. An entrant is compared with just this base, whoever else is raced."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Deadline
-from perfaudit.measure.engine import ChildEngine, Json
+from perfaudit.measure.engine import ChildEngine
 from perfaudit.measure.entrants import BASE, CONTROL
 from perfaudit.measure.judge import QUEUED
 from perfaudit.measure.watch import Standing
@@ -23,7 +23,6 @@ from perfaudit.tune.race_results import RAISES, Raced
 from perfaudit.tune.race_so_far import Lineup, RaceSoFar
 from perfaudit.tune.session import Session
 
-LEAST = 0.01  # of the step; what a patch must gain for certain to stay
 CALIBRATING_QUADS = 16  # of a control that is raced alone: two in each batch of its interval
 BUSY = 1.5  # wall over processor seconds of a step that only computes; above, the machine is doing something else
 SLICE = 1.0  # seconds between two looks at how a race stands
@@ -63,62 +62,59 @@ class Screen:
     def race(
         self,
         label: str,
-        entrants: Sequence[Json],
+        lineup: Lineup,
         deadline: Deadline,
-        names: Mapping[str, str],
         raced: Raced,
-        base: str = "",
-        most_quads: int | None = None,
-        least: float | None = LEAST,
-        rivals: bool = False,
         enough: Callable[[], bool] = lambda: False,
     ) -> None:
         """Race them until all are decided or the time is over; `raced` has what is known at any moment.
 
-        entrants: as the child takes them, see `verbs.racing`; without any the control is raced alone. base: the key of that
-        which the others are compared with, "" for the training as it is. names: by key, short, for those who watch.
-        most_quads: which those that stay undecided have at most, None for as many as there is time for. least: the share of
-        the step to be gained, None where `most_quads` and the time alone end the race. rivals: only the fastest is wanted.
         enough: asked now and then; where it is, the race ends, and those that are open keep what their last look has shown.
         Raises ChildFailed where the base cannot run.
         """
-        so_far = RaceSoFar(Lineup(entrants, names, base, most_quads, least, rivals), raced)
-        key = so_far.lineup.key(label)
+        so_far = RaceSoFar(lineup, raced)
+        key = lineup.key(label)
         so_far.recall(self.session.record.notes("race", key))
-        if not entrants and raced.interval(CONTROL) is not None:
+        if not lineup.entrants and raced.interval(CONTROL) is not None:
             return
-        while so_far.waiting() or not entrants:
+        while so_far.waiting() or not lineup.entrants:
             was_apart = so_far.why_apart
             try:
-                note = partial(self._note, key, so_far)
-                self._run(so_far, deadline, note, enough)
+                self._run(so_far, deadline, partial(self._note, key, so_far), enough)
                 return
-            except ChildFailed as error:
-                failure = error
-                guilty = self._engine.in_place() if self._engine is not None else ""
-                self._close()
-                were_several = so_far.why_apart != was_apart
-                if own := self._own_end(so_far, str(failure), guilty):
-                    failure, guilty, were_several = ChildFailed("ended", own), "", False
-                elif guilty not in ("", BASE, *so_far.lineup.digests):
-                    so_far.race_apart(str(failure))
-                    were_several, guilty = True, ""
-                elif were_several:
-                    so_far.race_apart(so_far.why_apart)
-                is_own_fault = guilty in ("", BASE, CONTROL, base)
-                gets_further = so_far.has_gone_on() or (self._is_first and failure.kind == "ended")
-                self._is_first = False
-                if deadline.seconds_left() <= 0 or (is_own_fault and not (gets_further or were_several)):
-                    raise failure from error
-                if were_several:
-                    so_far.end_process()
-                elif is_own_fault:
-                    so_far.end_process()
-                    raced.notes.append(f"{BUILT_AGAIN}: {failure}")
-                else:
-                    words = str(failure)
-                    so_far.end_process(guilty, words if words.startswith(BY_ITSELF) else f"with it in place, {words}")
+            except ChildFailed as failure:
+                self._end_process(so_far, failure, deadline, were_several=so_far.why_apart != was_apart)
         raced.ended = True
+
+    def _end_process(self, so_far: RaceSoFar, error: ChildFailed, deadline: Deadline, were_several: bool) -> None:
+        """Say who is to blame for the end of a process, so that another one goes on without them, or with one in place at a time.
+
+        were_several: it ended with several of them in place. Raises ChildFailed where no other one is started: there is no time
+        for it, or the base is to blame and this one came no further than the one before.
+        """
+        failure, base = error, so_far.lineup.base
+        guilty = self._engine.in_place() if self._engine is not None else ""
+        self._close()
+        if own := self._own_end(so_far, str(failure), guilty):
+            failure, guilty, were_several = ChildFailed("ended", own), "", False
+        elif guilty not in ("", BASE, *so_far.lineup.digests):
+            so_far.race_apart(str(failure))
+            were_several, guilty = True, ""
+        elif were_several:
+            so_far.race_apart(so_far.why_apart)
+        is_own_fault = guilty in ("", BASE, CONTROL, base)
+        gets_further = so_far.has_gone_on() or (self._is_first and failure.kind == "ended")
+        self._is_first = False
+        if deadline.seconds_left() <= 0 or (is_own_fault and not (gets_further or were_several)):
+            raise failure from error
+        if were_several:
+            so_far.end_process()
+        elif is_own_fault:
+            so_far.end_process()
+            so_far.raced.notes.append(f"{BUILT_AGAIN}: {failure}")
+        else:
+            words = str(failure)
+            so_far.end_process(guilty, words if words.startswith(BY_ITSELF) else f"with it in place, {words}")
 
     def _own_end(self, so_far: RaceSoFar, failure: str, guilty: str) -> str:
         """That the script has ended by an error of its own, for which nobody is blamed any more; "" where it has not."""
@@ -198,7 +194,8 @@ def calibrate(session: Session, profile: Profile, seconds: float, raced: Raced) 
     session.watch.stage("your code against itself: how noisy is this machine")
     try:
         with Screen(session, may_count_own=profile.only_computes) as screen:
-            screen.race("control", [], session.deadline(seconds), {}, raced, most_quads=CALIBRATING_QUADS, least=None)
+            lineup = Lineup([], {}, most_quads=CALIBRATING_QUADS, least=None)
+            screen.race("control", lineup, session.deadline(seconds), raced)
     except ChildFailed as failure:
         raced.notes.append(f"the training in which your code is raced against itself ended early: {failure}")
     seen = calibration_of(raced, profile)

@@ -69,6 +69,7 @@ main(sys.argv[1] if len(sys.argv) > 1 else "")
 # What `perfaudit tune` does on each rank, for a few quads, and with no race of fresh sets behind it.
 RANK = """
 import json, os, sys
+from dataclasses import replace
 from perfaudit.cli.rank_sets import rank_sets
 from perfaudit.cli.ranks_child import Gone
 from perfaudit.cli.run_ranks import together
@@ -80,7 +81,7 @@ from perfaudit.tune.ranks.screened_patches import Screened
 from perfaudit.tune.screening import Screen
 
 race = Screen.race
-Screen.race = lambda *given, **named: race(*given, **named, most_quads=3)
+Screen.race = lambda screen, label, lineup, *rest: race(screen, label, replace(lineup, most_quads=3), *rest)
 mode, seconds, timeout = sys.argv[1], float(sys.argv[2]), float(sys.argv[3])
 arguments = (mode,) if mode else ()
 target, script, screened = Target("train.py", arguments=arguments), Script("train.py", arguments), Screened()

@@ -28,9 +28,10 @@ from perfaudit.tune import candidates as alone
 from perfaudit.tune.learning import findings_in
 from perfaudit.tune.loops import expect, expect_findings
 from perfaudit.tune.race_results import Raced, doubt_of, notes_of
+from perfaudit.tune.race_so_far import LEAST, Lineup
 from perfaudit.tune.ranks.ddp_call import BUCKET, STATIC, VIEW
 from perfaudit.tune.ranks.patches import RankPatch, is_unchanged
-from perfaudit.tune.screening import LEAST, Screen
+from perfaudit.tune.screening import Screen
 from perfaudit.tune.session import Session
 from perfaudit.tune.workshop import Json
 
@@ -206,7 +207,7 @@ def screen(
         expect(session.workshop, [*screened.candidates.values()])
         entrants = [_in_place(each) for each in screened.candidates.values()]
         with Screen(session) as running:
-            running.race("ranks", entrants, deadline, screened.names(), screened.raced)
+            running.race("ranks", Lineup(entrants, screened.names()), deadline, screened.raced)
     except ChildFailed as failure:
         screened.left.append(f"the running set of ranks, in which patches are screened, ended: {failure}")
     finally:
