@@ -16,6 +16,7 @@ from perfaudit.tune.climb_state import Climb
 from perfaudit.tune.climb_time import (
     WANTED_QUADS,
     in_halves,
+    is_in_halves,
     is_most_of_step,
     number,
     paces_of,
@@ -40,56 +41,62 @@ def leave_out(profile: Profile, state: Climb, seconds: float, most: float = math
     """Where the time is too short for all, drop what is not allowed, and then what could gain least, as far as that is known.
 
     What is raced together takes little time from the others, and stays, unless there is next to no time. Where several loaders
-    could not be raced to their first look, that with most workers stays. What is not allowed is dropped for the others' sake. One
-    setting of it stays where it works on most of the step, and what works on next to nothing is dropped before any of it. The
-    last candidate stays: a race tells more than none. most: seconds that the race has where nothing is raced behind it. Where
-    even then all would be raced too briefly to say anything, settings of knobs that have several are dropped, and then whole
-    knobs.
+    could not be raced to their first look, that with most workers stays. The last candidate stays: a race tells more than none.
+    most: seconds that the race has where nothing is raced behind it.
     """
-
-    def quads(within: float = seconds) -> float:
-        return quads_of_screening(profile, within, [*state.candidates.values()])
-
-    halves = {candidate.key for candidate in in_halves([*state.candidates.values()])}
-    of_halves = {candidate.knob for candidate in state.candidates.values() if candidate.key in halves}
     shares = {name: knob(name).share(profile.survey) for name in {c.knob for c in state.candidates.values()}}
-    offers = _offers_by_need(state, shares)
+    gains = {name: knob(name).likely_gain(profile.survey) for name in shares}
+    _leave_out_offers(profile, state, seconds, shares)
+    while _rounds_in(profile, seconds, state) < USUAL_LOOK and (fewest := _fewest_workers(state)) is not None:
+        del state.candidates[fewest.key]
+    of_halves = _knobs_in_halves(state)
+    for name in sorted(dict.fromkeys(c.knob for c in state.candidates.values()), key=lambda name: gains[name]):
+        is_last = len(_of_knob(state, name)) == len(state.candidates)
+        if _quads_in(profile, seconds, state) >= WANTED_QUADS or gains[name] > SMALL_GAIN or is_last:
+            break
+        if name not in of_halves:
+            _leave_out_knob(state, name, shares)
+    while not _is_told(profile, max(seconds, most), state):
+        if not _leave_one_out(profile, state, shares, gains):
+            break
+
+
+def _leave_out_offers(profile: Profile, state: Climb, seconds: float, shares: Mapping[str, float]) -> None:
+    """Drop what is not allowed for the others' sake, and before any of it what works on next to nothing of the step.
+
+    One setting of it stays where it works on most of the step.
+    """
+    of_halves, offers = _knobs_in_halves(state), _offers_by_need(state, shares)
     for name in _tiny_knobs(profile, state) if offers else ():
-        if quads() < OFFERED_QUADS and name not in of_halves:
+        if _quads_in(profile, seconds, state) < OFFERED_QUADS and name not in of_halves:
             _leave_out_knob(state, name, shares)
     for candidate in offers:
-        if quads() >= OFFERED_QUADS or len(state.candidates) == 1:
+        if _quads_in(profile, seconds, state) >= OFFERED_QUADS or len(state.candidates) == 1:
             break
         if len(_of_knob(state, candidate.knob)) == 1 and is_most_of_step(profile, candidate.knob):
             continue
-        if candidate.key in halves:
-            continue
         del state.candidates[candidate.key]
-        if candidate.knob not in {c.knob for c in state.candidates.values()}:
+        if not _of_knob(state, candidate.knob):
             state.left[candidate.knob] = f"not measured, for want of time; {how_to_allow(candidate, state.allow)}"
             state.late.add(candidate.knob)
             state.lacking[candidate.knob] = candidate.lacks
-    while _rounds_in(profile, seconds, state) < USUAL_LOOK and (fewest := _fewest_workers(state)) is not None:
-        del state.candidates[fewest.key]
-    gains = {name: knob(name).likely_gain(profile.survey) for name in shares}
-    for name in sorted(dict.fromkeys(c.knob for c in state.candidates.values()), key=lambda name: gains[name]):
-        others = {key: c for key, c in state.candidates.items() if c.knob != name}
-        if quads() >= WANTED_QUADS or gains[name] > SMALL_GAIN or not others:
-            break
-        if name in of_halves:
-            continue
-        _leave_out_knob(state, name, shares)
-    while not _is_told(profile, max(seconds, most), state) and len(state.candidates) > 1:
-        slow = [each for each in state.candidates.values() if each.key not in halves] or [*state.candidates.values()]
-        several = [each for each in slow if len(_of_knob(state, each.knob)) > 1]
-        are_halves = all(each.key in halves for each in state.candidates.values())
-        if are_halves and not several and len(state.candidates) <= FEW_IN_HALVES:
-            break  # with fewer of them, nothing comes sooner
-        if several:
-            del state.candidates[max(several, key=lambda each: _gives_way(profile, each)).key]
-        else:
-            names = [each.knob for each in slow]
-            _leave_out_knob(state, min(names, key=lambda name: gains[name]), shares)
+
+
+def _leave_one_out(profile: Profile, state: Climb, shares: Mapping[str, float], gains: Mapping[str, float]) -> bool:
+    """Where all would be raced too briefly to say anything, drop a setting of a knob that has several, else a knob.
+
+    Whether something was dropped: the last candidate stays, and so do a few that are raced in halves.
+    """
+    candidates = [*state.candidates.values()]
+    slow = [each for each in candidates if not is_in_halves(each)]
+    several = [each for each in slow or candidates if len(_of_knob(state, each.knob)) > 1]
+    if len(candidates) <= 1 or (not slow and not several and len(candidates) <= FEW_IN_HALVES):
+        return False  # with fewer in halves, nothing comes sooner
+    if several:
+        del state.candidates[max(several, key=lambda each: _gives_way(profile, each)).key]
+    else:
+        _leave_out_knob(state, min((each.knob for each in slow or candidates), key=lambda name: gains[name]), shares)
+    return True
 
 
 def bring_back(profile: Profile, state: Climb, listed: Mapping[str, Candidate], seconds: float) -> bool:
@@ -137,13 +144,20 @@ def _fewest_workers(state: Climb) -> Candidate | None:
 
 def _rounds_in(profile: Profile, seconds: float, state: Climb) -> float:
     """How many rounds of the race there are in these seconds: a loader has a quad in each, what is quicker up to two."""
-    halves = {each.key for each in in_halves([*state.candidates.values()])}
-    raced: list[list[Candidate]] = [[each] for each in state.candidates.values() if each.key not in halves]
+    raced: list[list[Candidate]] = [[each] for each in state.candidates.values() if not is_in_halves(each)]
     take_turns = any(each.way == "loader" for each in state.candidates.values())
     of_base, paces = paces_of(profile, [*raced, []], [], take_turns)  # and the control
     steps = [steps_of_quad(pace, of_base) for pace in paces]
     in_round = sum(each * quads_in_round(each, max(steps)) for each in steps)
     return seconds / (in_round * profile.seconds_per_step or 1.0)
+
+
+def _quads_in(profile: Profile, seconds: float, state: Climb) -> float:
+    return quads_of_screening(profile, seconds, [*state.candidates.values()])
+
+
+def _knobs_in_halves(state: Climb) -> set[str]:
+    return {candidate.knob for candidate in in_halves([*state.candidates.values()])}
 
 
 def _tiny_knobs(profile: Profile, state: Climb) -> list[str]:

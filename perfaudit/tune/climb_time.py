@@ -220,9 +220,14 @@ def parts_of(rungs: Sequence[Candidate]) -> list[list[Candidate]]:
     return [[], *([other for other in rungs if other is not rung] for rung in rungs)]
 
 
+def is_in_halves(candidate: Candidate) -> bool:
+    """Whether it is raced together with others, with half of them in place at a time, see `measure.halves`."""
+    return candidate.way in ("code", "setting") and not candidate.lacks
+
+
 def in_halves(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Those that are raced together, with half of them in place at a time, see `measure.halves`."""
-    return [each for each in candidates if each.way in ("code", "setting") and not each.lacks]
+    """Those that are raced so."""
+    return [*filter(is_in_halves, candidates)]
 
 
 def pairs_in(profile: Profile, seconds: float) -> float:
