@@ -121,29 +121,33 @@ class Verifier:
         if "precision" not in changes:
             _refuse_fewer_bits(names, self._types)
             names = self._types
-        if self._curve.is_finite and curve.is_finite and not curve.missing:
-            refuse_other_draws(curve, self._curve, changes)
-        doubt = doubt_of_start(curve, self._curve) if has_other_parameters(changes) else STREAMS_FURTHER
-        held_to = changes if doubt else tuple(change for change in changes if change != "rng")
-        why_not_alike = doubt if facts.is_script else ""
-        limits: list[Tolerance] = []
-        said = said_of_losses(curve, self._curve, held_to, names, self.reference, why_not_alike, limits.append)
-        if self._curve.is_finite and not curve.missing:
-            limit = limits[0].steps if limits else ()
-            self.losses[variant.key] = Losses(self._curve.losses, curve.losses, limit)
-        if self._curve.is_finite and not curve.missing:
-            said += said_of_gradients(curve, self._curve, held_to, names, self.reference)
-            said += "" if doubt else BEGAN_ALIKE
-        if self._curve.is_finite:
-            said += said_of_averages(
-                None if curve.missing else curve.averages, self._curve.averages, held_to, variant.key in self.of_average,
-                curve.losses == self._curve.losses, self.reference.averages_again,
-                partial(self.reference.averages_nudged, names),
-            )  # fmt: skip
-        if self._curve.is_finite and not curve.missing:
-            said += self._exactly(variant, changes)
+        said = self._compare(variant, curve, self._curve, names, facts.is_script)
         self._ask_peak(variant)
         self.said[variant.key] = said
+
+    def _compare(self, variant: Variant, curve: Curve, base: Curve, names: list[str], is_script: bool) -> str:
+        """What losses, gradients and averages of the weights show of a variant. names: types that take part.
+
+        Raises TrialFailed where they are not what was promised.
+        """
+        changes, is_comparable = self.changes[variant.key], base.is_finite and not curve.missing
+        if is_comparable and curve.is_finite:
+            refuse_other_draws(curve, base, changes)
+        doubt = doubt_of_start(curve, base) if has_other_parameters(changes) else STREAMS_FURTHER
+        held_to = changes if doubt else tuple(change for change in changes if change != "rng")
+        why_not_alike = doubt if is_script else ""
+        limits: list[Tolerance] = []
+        said = said_of_losses(curve, base, held_to, names, self.reference, why_not_alike, limits.append)
+        if is_comparable:
+            self.losses[variant.key] = Losses(base.losses, curve.losses, limits[0].steps if limits else ())
+            said += said_of_gradients(curve, base, held_to, names, self.reference)
+            said += "" if doubt else BEGAN_ALIKE
+        if base.is_finite:
+            said += said_of_averages(
+                None if curve.missing else curve.averages, base.averages, held_to, variant.key in self.of_average,
+                curve.losses == base.losses, self.reference.averages_again, partial(self.reference.averages_nudged, names),
+            )  # fmt: skip
+        return said + (self._exactly(variant, changes) if is_comparable else "")
 
     def _exactly(self, variant: Variant, changes: tuple[str, ...]) -> str:
         """What double precision shows of a patch that leaves the function what it is; of any other, that nobody looked."""
