@@ -78,21 +78,8 @@ def candidates_of(
 
     Raises Refused for none, TooLate where more time might have some.
     """
+    _refuse_unasked(session, survey, name, allow, deadline)
     module = knob(name)
-    if reason := module.why_not(survey) or (pointless(module, survey) if session.skips_idle else ""):
-        raise Refused(reason)
-    if module.alone_because:
-        raise Refused(f"{module.alone_because}; search it alone with --{name.replace('_', '-')}, without --allow")
-    if survey.facts.is_script and module.way_on(survey, module.current(survey)) == "fresh":
-        raise Refused(
-            f"a script runs once in a process, so this is not raced beside the others; {alone_words(survey, name)}"
-        )
-    if why := module.by_hand(survey):
-        raise Refused(f"{why}; {by_name(name)}")
-    if late := too_little_time(module, deadline):
-        raise TooLate(late)
-    if never := why_never_allowed(survey, name, allow):
-        raise Refused(never)
     session.watch.stage(f"{name}: {module.title}")
     current = variant_of(name, module.current(survey))
     bout = Bout(name, survey, current)
@@ -126,6 +113,25 @@ def candidates_of(
         why = CHANGED if changed_files(session.digests) else reason
         raise Refused(not_allowed(tuple(lacking), allow) if lacking else why)
     return found
+
+
+def _refuse_unasked(session: Session, survey: Survey, name: str, allow: frozenset[str], deadline: Deadline) -> None:
+    """Raise Refused where a knob has no patch to race beside others here, whatever it would answer."""
+    module = knob(name)
+    if reason := module.why_not(survey) or (pointless(module, survey) if session.skips_idle else ""):
+        raise Refused(reason)
+    if module.alone_because:
+        raise Refused(f"{module.alone_because}; search it alone with --{name.replace('_', '-')}, without --allow")
+    if survey.facts.is_script and module.way_on(survey, module.current(survey)) == "fresh":
+        raise Refused(
+            f"a script runs once in a process, so this is not raced beside the others; {alone_words(survey, name)}"
+        )
+    if why := module.by_hand(survey):
+        raise Refused(f"{why}; {by_name(name)}")
+    if late := too_little_time(module, deadline):
+        raise TooLate(late)
+    if never := why_never_allowed(survey, name, allow):
+        raise Refused(never)
 
 
 def why_never_allowed(survey: Survey, name: str, allow: frozenset[str]) -> str:
