@@ -39,14 +39,12 @@ def screen(
 ) -> Reply:
     """Be ready to race candidates in this very training: see `measure.screening`. Under "refused", those that cannot.
 
-    entrants: "key", "code" (by path, the text as imported and as patched), "settings" (pairs of a knob as module:attribute and
-    one of its settings), "loader" (such a pair, whose setting another loader has), "whole" (patched text by path, for a twin),
-    "way", "slot" (what it is a setting of, see `Candidate`), "least", which only this one must gain, and "is_first" (see
-    `Terms.firsts`). least: the share of the step to be gained, see `Terms`. base: the key of that with which the others are
-    compared, "" for the training as it is. marker: a file that always has the key of what is in place, for those who find this
-    process dead. rivals: see `Terms`. so_far: by key, what another process has told of an entrant, in whose race this one goes
-    on. may_count_own: see `prepare_screening`. of_ranks: the training has several ranks, each of which is asked the same at the
-    same boundary. is_apart: no two of them are in place at the same time. pairs: of blocks that another process has made.
+    entrants: see `_candidate`; beside that "least", which only this one must gain, and "is_first" (see `Terms.firsts`). least:
+    the share of the step to be gained, see `Terms`. base: the key of that with which the others are compared, "" for the
+    training as it is. marker: a file that always has the key of what is in place, for those who find this process dead. rivals:
+    see `Terms`. so_far: by key, what another process has told of an entrant, in whose race this one goes on. may_count_own: see
+    `prepare_screening`. of_ranks: the training has several ranks, each of which is asked the same at the same boundary.
+    is_apart: no two of them are in place at the same time. pairs: of blocks that another process has made.
     """
     holder.doing = "screening candidates"
     training = holder.training
@@ -61,14 +59,7 @@ def screen(
         holder.twins = Twins(build, training.loader_workers) if training.is_script else Twins(build)
         if training.is_script:
             training.around_own_epochs = holder.twins.first_goes_on
-    candidates = [
-        Candidate(
-            item["key"], item.get("code", {}), [_in_place(holder, *pair) for pair in item.get("settings", ())],
-            _other_loader(holder, *item["loader"]) if item.get("loader") else None,
-            item.get("whole", {}), item.get("way", "in place"), item.get("slot", ""),
-        )
-        for item in entrants
-    ]  # fmt: skip
+    candidates = [_candidate(holder, item) for item in entrants]
     leasts = {item["key"]: item["least"] for item in entrants if item.get("least") is not None}
     firsts = frozenset(item["key"] for item in entrants if item.get("is_first"))
     former = [
@@ -96,6 +87,19 @@ def race(holder: Holder, seconds: float, last: float = 0.0) -> Reply:
     """Go on with the race for so long, and say how it stands: see `measure.screening.Screening.state`."""
     assert holder.screening is not None, "nothing was screened"
     return holder.screening.run(seconds, last)
+
+
+def _candidate(holder: Holder, item: Reply) -> Candidate:
+    """An entrant as it was asked for.
+
+    It has "key", "code" (by path, the text as imported and as patched), "settings" (pairs of a knob as module:attribute and one
+    of its settings), "loader" (such a pair, whose setting another loader has), "whole" (patched text by path, for a twin), "way",
+    and "slot" (what it is a setting of, see `Candidate`).
+    """
+    settings = [_in_place(holder, *pair) for pair in item.get("settings", ())]
+    loader = _other_loader(holder, *item["loader"]) if item.get("loader") else None
+    way, slot = item.get("way", "in place"), item.get("slot", "")
+    return Candidate(item["key"], item.get("code", {}), settings, loader, item.get("whole", {}), way, slot)
 
 
 def _in_place(holder: Holder, knob: str, settings: Reply) -> SettingVariant:
