@@ -24,6 +24,7 @@ from perfaudit.report import Report
 THOUSAND = 1000  # steps, for which the saving is told
 SHORT = 90  # characters of a reason in the first line; the whole of a longer one stands where the patch would
 REFUSED = "not handed over: "  # how the reason begins why there is no patch
+AND_WHY = ", and "  # before the reason why what pays is no patch
 RATIOS = "Ratios of the time of a step: below 1 is faster."
 ALONE = "Alone: against your code."
 IN_HALVES = (
@@ -83,8 +84,8 @@ def head_lines(report: Report, width: int) -> list[str]:
     if len(whole) <= width:
         return [whole]
     first, open_, below = _first_words(report), _open_knobs(report), list[str]()
-    if len(first) > width and SCREENED in first:
-        first, below = first.replace(SCREENED, "screened"), [SCREENED]
+    if len(first) > width:
+        first, below = _shorter(first)
     between = "; "
     for each in open_:
         if len(first) + len(between) + len(each.words) <= width:
@@ -93,6 +94,17 @@ def head_lines(report: Report, width: int) -> list[str]:
             below.append(each.words)
     below += [f"{each.state}: {', '.join(each.names)}" for each in open_ if each.names]
     return [first, *(["; ".join(below)] if below else [])]
+
+
+def _shorter(result: str) -> tuple[str, list[str]]:
+    """A result without its reason, and that reason."""
+    if SCREENED in result:
+        return result.replace(SCREENED, "screened"), [SCREENED]
+    for between, left in ((REFUSED, REFUSED.rstrip(": ")), (AND_WHY, "")):
+        said, found, why = result.partition(between)
+        if found:
+            return said + left, [REFUSED + why if left else why]
+    return result, []
 
 
 def _first_words(report: Report) -> str:
@@ -184,7 +196,7 @@ def _none_paid(report: Report) -> str:
         [rung.dropped for rung in report.ladder.rungs if rung.dropped in PAY_ALL_THE_SAME] if report.ladder else []
     )
     if unchecked:
-        return f"{count(len(unchecked), 'patch pays', 'patches pay')} (screened), and {WHY_NONE[unchecked[0]]}"
+        return f"{count(len(unchecked), 'patch pays', 'patches pay')} (screened){AND_WHY}{WHY_NONE[unchecked[0]]}"
     if not raced:
         return "no patch was raced"
     if not any(compared.says_something for compared in report.comparisons):

@@ -10,7 +10,7 @@ import pytest
 from climbs import CLIMB, CONTROL, FUSED, GELU, GONE, LADDER, RACED, report
 from tunes import MACHINE
 
-from perfaudit.measurements import NO_TIME, Comparison, Ladder, NotApplicable, Rung
+from perfaudit.measurements import NO_TIME, NOT_REACHED_YET, Comparison, Ladder, NotApplicable, Rung
 from perfaudit.render.html import render as page
 from perfaudit.render.ladder import SHORT, head_lines, headline, ladder, saving_of_patch, unsure_words
 from perfaudit.render.markdown import render as markdown
@@ -219,6 +219,21 @@ def test_the_first_line_says_no_more_than_was_shown(found: Ladder, line: str) ->
             [
                 "100.0 ms -> 70.0 ms a step (1.43 x), 2 patches, verified; 1 undecided, 1 failed",
                 "precision would pay and is not allowed; undecided: attention; failed: ema",
+            ],
+        ),
+        (
+            LADDER.with_(files=(), trouble="not handed over: the final race did not show that it is faster"), {}, 80,
+            [
+                "100.0 ms a step: 2 patches, not handed over; 1 undecided, 1 not reached",
+                f"not handed over: the final race did not show that it is faster; {NAMES}",
+            ],
+        ),
+        (
+            LADDER.with_(rungs=(replace(GONE, dropped=NOT_REACHED_YET),), files=(), left=(), undecided=()),
+            {"interrupted": True}, 80,
+            [
+                "100.0 ms a step: 1 patch pays (screened); interrupted",
+                "no patch was checked before the interruption",
             ],
         ),
         (LADDER.with_(left=(), undecided=()), {}, 80, [RESULT.partition(";")[0]]),
