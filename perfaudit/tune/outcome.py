@@ -186,6 +186,9 @@ def _why_kept(bout: Bout, compared: dict[str, Comparison], least: float, interru
         )
     if undecided and failed and len(failed) == len(bout.variants) - 1:
         return "keep what you have: nothing else could be measured"
+    gone = _gone_in_look(bout)
+    if undecided and gone and len(gone) == len(bout.variants) - 1:
+        return "keep what you have: " + "; ".join(gone)
     if undecided:
         return UNDECIDED
     if all(c.verdict == "slower" for c in compared.values()):
@@ -209,6 +212,17 @@ def _waits_for_a_race(bout: Bout, c: Comparison, least: float) -> bool:
     return key in {variant.key for variant in bout.finalists} or not bout.look.entrants[key].left
 
 
+def _gone_in_look(bout: Bout) -> list[str]:
+    """Each setting that has left the race in one training without an interval, and why: a step raises with it, say."""
+    seen = bout.look.entrants if bout.look is not None else {}
+    found = []
+    for variant in bout.variants.values():
+        entrant = seen.get(variant.key)
+        if variant is not bout.base and entrant is not None and entrant.left and entrant.interval is None:
+            found.append(f"{_changed_text(variant.settings, bout.base.settings)}: {entrant.left}")
+    return found
+
+
 def _had_last_look(bout: Bout, c: Comparison) -> bool:
     """Whether it has had all generations of processes that a race has."""
     key = key_of(bout.name, c.candidate)
@@ -216,7 +230,13 @@ def _had_last_look(bout: Bout, c: Comparison) -> bool:
 
 
 def _look_words(c: Comparison) -> str:
-    changed = {key: value for key, value in c.candidate.items() if c.baseline.get(key) != value}
+    said = _changed_text(c.candidate, c.baseline)
     if c.ratio < 1.005:
-        return f"{settings_text(changed or c.candidate)} looked no faster"
-    return f"{settings_text(changed or c.candidate)} looked {100 * (c.ratio - 1):.0f} % slower and was not measured further"
+        return f"{said} looked no faster"
+    return f"{said} looked {100 * (c.ratio - 1):.0f} % slower and was not measured further"
+
+
+def _changed_text(settings: Settings, base: Settings) -> str:
+    """What of a setting is not as in the base's."""
+    changed = {key: value for key, value in settings.items() if base.get(key) != value}
+    return settings_text(changed or settings)

@@ -149,6 +149,9 @@ def test_a_budget_that_ends_with_the_look_decides_nothing(search: Search, clock:
     assert report.notes == ("the budget was too small for sizes: give it longer with --budget",)
 
 
+KEEP = "keep what you have"
+
+
 @pytest.mark.parametrize(
     ("seen", "words"),
     [
@@ -160,12 +163,14 @@ def test_a_budget_that_ends_with_the_look_decides_nothing(search: Search, clock:
          "keep what you have: nothing else was shown to gain 1 % or more; effects under 0.5 % could not have been seen"),
         (Seen(8, "", (0.97, 0.95, 1.01)), UNDECIDED),  # it would be raced in fresh processes
         (Seen(2, "", None), UNDECIDED),
+        (Seen(0, "22 times as slow in its first steps"), f"{KEEP}: pin_memory=True: 22 times as slow in its first steps"),
+        (Seen(2, "with it, a step raises E"), f"{KEEP}: pin_memory=True: with it, a step raises E"),
     ],
 )  # fmt: skip
 def test_the_budget_is_too_small_only_where_more_time_would_tell_more(seen: Seen, words: str) -> None:
     bout = transfer_bout()
     (key,) = bout.variants.keys() - {bout.base.key}
-    bout.look = Raced({key: seen, CONTROL: Seen(8, "", (1.0, 0.99, 1.01))}, log_ratios={key: [-0.002] * 8})
+    bout.look = Raced({key: seen, CONTROL: Seen(8, "", (1.0, 0.99, 1.01))}, log_ratios={key: [-0.002] * seen.quads})
     assert winner_of(bout).words == words
 
 
