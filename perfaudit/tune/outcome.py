@@ -181,11 +181,9 @@ def _why_kept(bout: Bout, compared: dict[str, Comparison], least: float, interru
         return "keep what you have: interrupted before anything was decided"
     failed = [v for v in bout.variants.values() if v.key != bout.base.key and v.key in bout.ledger.failures]
     if chosen := [v for v in bout.finalists if promising and v in failed]:
-        return "keep what you have: " + "; ".join(
-            f"{settings_text(v.settings)} {bout.ledger.failures[v.key]}" for v in chosen
-        )
+        return f"keep what you have: {'; '.join(_failure_words(bout, variant) for variant in chosen)}"
     if undecided and failed and len(failed) == len(bout.variants) - 1:
-        return "keep what you have: nothing else could be measured"
+        return f"keep what you have: {'; '.join(_failure_words(bout, variant) for variant in failed)}"
     gone = _gone_in_look(bout)
     if undecided and gone and len(gone) == len(bout.variants) - 1:
         return "keep what you have: " + "; ".join(gone)
@@ -210,6 +208,12 @@ def _waits_for_a_race(bout: Bout, c: Comparison, least: float) -> bool:
         return False
     key = key_of(bout.name, c.candidate)
     return key in {variant.key for variant in bout.finalists} or not bout.look.entrants[key].left
+
+
+def _failure_words(bout: Bout, variant: Variant) -> str:
+    """Why a setting is measured no more, on one line: the trials have the whole of it."""
+    why = bout.ledger.failures[variant.key].strip().partition("\n")[0]
+    return f"{_changed_text(variant.settings, bout.base.settings)}: {why}"
 
 
 def _gone_in_look(bout: Bout) -> list[str]:

@@ -192,6 +192,14 @@ def test_a_race_that_had_its_last_look_is_said_to_be_over(generations: int, is_o
     assert words.endswith("seen; this race had its last look, so a longer budget shows no more") is is_over
 
 
+def test_where_every_other_setting_failed_the_reasons_are_told() -> None:
+    bout = transfer_bout()
+    (other,) = (variant for variant in bout.variants.values() if variant is not bout.base)
+    bout.ledger.failures[other.key] = "not measured further: 7 times as slow in its first steps\n  more of it"
+    said = f"{KEEP}: pin_memory=True: not measured further: 7 times as slow in its first steps"
+    assert winner_of(bout).words == said
+
+
 def transfer_bout() -> Bout:
     """A search of which only the settings are known: yours and another one."""
     survey = survey_of()
