@@ -209,15 +209,18 @@ class Entrants:
     def look_at(self, entrant: Entrant, ended: float = 0.0) -> None:
         """Work out its interval from its quads or pairs, and from how much the others beside it scatter.
 
-        One that was shown to pay keeps that while later looks show it less clearly: all looks together miss as seldom as is told.
+        One that was shown to pay is open again where a later look no longer shows it: else the look that shows
+        most would be told, which is more than there is.
         """
         others = self._others(entrant)
         found = interval_of_quads(
             entrant.log_ratios, ended, entrant.key == self.control, others, self._looks(entrant), self._freedom(entrant)
         )
-        if entrant.left == DECIDED and (found is None or not self._is_decided(entrant, found) or found.high >= 1):
+        if entrant.left == DECIDED and found is None:
             return
         entrant.interval = found
+        if entrant.left == DECIDED and found is not None and not self._is_decided(entrant, found):
+            entrant.left = ""
 
     def _freedom(self, entrant: Entrant) -> int | None:
         """Degrees of freedom that the effects of all have left of the pairs; None of quads."""

@@ -17,16 +17,31 @@ clock.
 from __future__ import annotations
 
 import random
+import statistics
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-# Pairs beyond the number of effects, before anything is told: a scatter estimated from fewer degrees of freedom is chance.
+# Pairs beyond twice the number of effects, before anything is told: of fewer, one that is disturbed looks like an effect.
 SPARE_PAIRS = 4
+# A pair is disturbed where it lies so many times as far from the effects as half of all pairs do at most: 3 standard deviations.
+DISTURBED = 4.5
+MOST_FITS = 8  # of the effects, without the pairs that the fit before has shown to be disturbed
 
 Half = frozenset[str]
 Pair = tuple[
     list[str], list[str], float
 ]  # who was in place in either block, and the logarithm of the ratio of their times
+
+
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    """Effects of the columns of `rows`, what they leave of each pair, and how many pairs they are from."""
+
+    rows: Sequence[Sequence[int]]
+    inverse: list[list[float]]
+    effects: list[float]
+    rests: list[float]
+    kept: int
 
 
 @dataclass(slots=True)
@@ -41,6 +56,7 @@ class Halves:
     pairs: list[Pair] = field(default_factory=list)
     _rows: list[tuple[Half, Half]] = field(default_factory=list)
     _of: Half = frozenset()  # those that were open when the rows were made
+    _last_fit: _Fit | None = None
 
     @property
     def keys(self) -> Half:
@@ -71,21 +87,18 @@ class Halves:
     def values(self) -> dict[str, list[float]]:
         """By key, a value of each pair that it was in, in their order: the logarithm of a ratio, see above.
 
-        Empty before there are SPARE_PAIRS more pairs than effects.
+        Empty before there are twice as many undisturbed pairs as effects, and SPARE_PAIRS more.
         """
-        keys, n = self._raced_keys, len(self.pairs)
-        if n < len(keys) + SPARE_PAIRS:
+        keys = self._raced_keys
+        if len(self.pairs) < 2 * len(keys) + SPARE_PAIRS:
             return {key: [] for key in keys}
-        log_ratios = [log_ratio for _, _, log_ratio in self.pairs]
-        rows = [[(key in first) - (key in second) for key in keys] for first, second, _ in self.pairs]
-        inverse = _inverse([[_dot(rows, i, j) for j in range(len(keys))] for i in range(len(keys))])
-        towards = [sum(row[i] * log for row, log in zip(rows, log_ratios, strict=True)) for i in range(len(keys))]
-        effects = [sum(a * b for a, b in zip(row, towards, strict=True)) for row in inverse]
-        rests = [
-            log - sum(sign * effect for sign, effect in zip(row, effects, strict=True))
-            for row, log in zip(rows, log_ratios, strict=True)
-        ]
-        wider = (n / self.freedom) ** 0.5  # effects follow the pairs, so that what is left of these scatters less
+        fit = self._fit
+        if fit.kept < 2 * len(keys) + SPARE_PAIRS:
+            return {key: [] for key in keys}
+        inverse, rows, rests = fit.inverse, fit.rows, fit.rests
+        wider = (
+            fit.kept / self.freedom
+        ) ** 0.5  # effects follow the pairs, so that what is left of these scatters less
         found: dict[str, list[float]] = {}
         for at, key in enumerate(keys):
             if not inverse[at][at]:  # nothing tells it from the others
@@ -94,15 +107,24 @@ class Halves:
             pairs = [number for number, row in enumerate(rows) if row[at]]
             weight = len(pairs) * wider
             found[key] = [
-                effects[at] + weight * rests[pair] * sum(a * b for a, b in zip(inverse[at], rows[pair], strict=True))
+                fit.effects[at]
+                + weight * rests[pair] * sum(a * b for a, b in zip(inverse[at], rows[pair], strict=True))
                 for pair in pairs
             ]
         return found
 
     @property
     def freedom(self) -> int:
-        """Degrees of freedom that the effects leave of the pairs."""
-        return len(self.pairs) - len(self._raced_keys)
+        """Degrees of freedom that the effects leave of the pairs from which they are."""
+        return self._fit.kept - len(self._raced_keys)
+
+    @property
+    def _fit(self) -> _Fit:
+        """Of the pairs so far."""
+        if self._last_fit is None or len(self._last_fit.rows) != len(self.pairs):
+            rows = [[(key in first) - (key in second) for key in self._raced_keys] for first, second, _ in self.pairs]
+            self._last_fit = _fit_without_disturbed(rows, [log_ratio for _, _, log_ratio in self.pairs])
+        return self._last_fit
 
     @property
     def _raced_keys(self) -> list[str]:
@@ -135,6 +157,48 @@ class Halves:
         if not self.pairs:  # a race that ends soon has a step of the user's code
             pairs.sort(key=lambda pair: not min(pair, key=len))
         return pairs
+
+
+def _fit_without_disturbed(rows: Sequence[Sequence[int]], log_ratios: Sequence[float]) -> _Fit:
+    """Effects of the columns, by least squares, without the pairs that lie far from them.
+
+    One step that is disturbed would be in the effects of all columns, and leaving its pair out of the values afterwards would not
+    take it out of them. A fit that leaves too few, see `Halves.values`, is not made better: so few lie close to it by chance.
+    """
+    inverse = _inverse_of(rows)
+    kept = frozenset(range(len(rows)))
+    effects = _effects(rows, log_ratios)
+    for _ in range(MOST_FITS):
+        rests = _rests(rows, log_ratios, effects)
+        usual = statistics.median(map(abs, rests)) if rests else 0.0
+        now = frozenset(at for at, rest in enumerate(rests) if abs(rest) <= DISTURBED * usual)
+        if now == kept:
+            break
+        kept = now
+        if len(kept) < 2 * len(rows[0]) + SPARE_PAIRS:
+            break
+        effects = _effects([rows[at] for at in sorted(kept)], [log_ratios[at] for at in sorted(kept)])
+    return _Fit(rows, inverse, effects, _rests(rows, log_ratios, effects), len(kept))
+
+
+def _effects(rows: Sequence[Sequence[int]], log_ratios: Sequence[float]) -> list[float]:
+    """Least squares; 0 for a column that nothing tells from the others."""
+    towards = [sum(row[i] * log for row, log in zip(rows, log_ratios, strict=True)) for i in range(len(rows[0]))]
+    return [sum(a * b for a, b in zip(row, towards, strict=True)) for row in _inverse_of(rows)]
+
+
+def _inverse_of(rows: Sequence[Sequence[int]]) -> list[list[float]]:
+    """Of the products of the columns with each other."""
+    columns = range(len(rows[0]))
+    return _inverse([[_dot(rows, i, j) for j in columns] for i in columns])
+
+
+def _rests(rows: Sequence[Sequence[int]], log_ratios: Sequence[float], effects: Sequence[float]) -> list[float]:
+    """What the effects leave of each pair's logarithm."""
+    return [
+        log - sum(sign * effect for sign, effect in zip(row, effects, strict=True))
+        for row, log in zip(rows, log_ratios, strict=True)
+    ]
 
 
 def _dot(rows: Sequence[Sequence[int]], i: int, j: int) -> float:

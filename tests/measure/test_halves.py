@@ -102,16 +102,40 @@ def test_who_has_left_is_in_no_further_pair_and_keeps_what_was_seen() -> None:
 
 def test_nothing_is_told_from_hardly_more_pairs_than_effects() -> None:
     halves = halves_of(*([key] for key in EFFECTS))
-    run(halves, len(EFFECTS) + SPARE_PAIRS - 1, noise=0.05)
+    run(halves, 2 * len(EFFECTS) + SPARE_PAIRS - 1, noise=0.05)
     assert set(map(len, halves.values().values())) == {0}
     run(halves, 1, noise=0.05)
-    assert set(map(len, halves.values().values())) == {len(EFFECTS) + SPARE_PAIRS}
+    assert set(map(len, halves.values().values())) == {2 * len(EFFECTS) + SPARE_PAIRS}
+
+
+def test_a_disturbed_step_is_in_the_effect_of_no_candidate() -> None:
+    """Each ninth pair has a step that took four times as long; trimming its value afterwards would leave it in all effects."""
+    halves = halves_of(*([key] for key in EFFECTS))
+    rng = random.Random(3)
+    for number in range(36):
+        first, second = halves.next_pair(halves.keys)
+        log_ratio = sum(EFFECTS[key] for key in first) - sum(EFFECTS[key] for key in second) + rng.gauss(0.0, 0.002)
+        halves.add(first, second, log_ratio + math.log(4) * (number % 9 == 4))
+    values = halves.values()
+    assert {len(each) for each in values.values()} == {36}  # the disturbed ones keep theirs, far out
+    assert {key: statistics.median(each) for key, each in values.items()} == pytest.approx(EFFECTS, abs=0.003)
+    assert halves.freedom == 32 - len(EFFECTS)
+
+
+def test_nothing_is_told_while_too_few_pairs_are_undisturbed() -> None:
+    halves = halves_of(["a"], ["b"], ["c"])
+    run(halves, 2 * 3 + SPARE_PAIRS, noise=0.001)
+    assert all(halves.values().values())
+    first, second, log_ratio = halves.pairs[-1]
+    halves.pairs[-1] = (first, second, log_ratio + 2.0)
+    fresh = Halves(halves.slots, random.Random(5), [*halves.pairs])
+    assert not any(fresh.values().values())
 
 
 def test_a_row_that_was_lost_leaves_the_effects_as_they_are() -> None:
     """A step raised in one of the blocks, so that the rows are no whole design."""
     halves = halves_of(*([key] for key in EFFECTS))
     halves.next_pair(halves.keys)
-    run(halves, 11)
+    run(halves, 15)
     means = {key: statistics.fmean(values) for key, values in halves.values().items()}
     assert means == pytest.approx(EFFECTS)
