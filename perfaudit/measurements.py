@@ -200,7 +200,8 @@ class Ladder:
     of fresh processes or, where that did not decide in its time, "screened" in the training that ran; None, 0 and inf, and
     None as the basis, where neither is known. has_twin: the figure is screened, and a second training, whose memory lies
     elsewhere, had a part in it.
-    rounds: of the final race. screened: all rungs together, in the training that ran. seconds_per_step: of
+    rounds: of the final race; final_so_far: its ratio where it did not decide, None without a round. screened: all rungs at once,
+    in the training that ran. seconds_per_step: of
     the user's code in the race that `ratio` is of; patched_seconds_per_step: what the ratio makes of it. verified: what the
     losses of both said. left: what was not climbed, and why. undecided: knobs with a candidate that more time would decide.
     failed: knobs of which every candidate is out of the race, because it failed (a step raises with it, say) or could not take
@@ -237,6 +238,7 @@ class Ladder:
     losses: Losses | None = None
     phases: dict[str, float] = field(default_factory=dict)
     patched_phases: dict[str, float] = field(default_factory=dict)
+    final_so_far: Interval | None = None
 
     def with_(self, **changes: object) -> Ladder:
         """A copy with some fields replaced."""

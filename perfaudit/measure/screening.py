@@ -238,6 +238,8 @@ class Screening:
             wall = self.agreement.slowest(spent.wall - restarted)
             seen = {"steps": turn.steps, "counted": seconds, "wall": wall, "cpu": spent.process, "queued": spent.queued}
             self.base_steps.add(seen, phases)
+        if turn.is_timed:
+            self.base_steps.add_of_kind("" if turn.in_pair else turn.key, turn.steps, seconds, spent.process)
         restart: float = self.agreement.slowest(turn.steps * training.restart_per_step())
         return float(seconds + restart) * _of_batch(self._own_loader, training.loader)
 

@@ -63,7 +63,9 @@ def prepare_screening(
     )
     others = [key for key in keys if key not in (terms.base, CONTROL)]
     race = Race(others, CONTROL, terms, paces=paces, slots=slots)
-    counts_own = may_count_own and not runs_behind and not prepared.loaders and fits_cores()
+    # Workers hold cores for the training itself, so that its waiting for them is its own.
+    has_workers = any(getattr(prepared.loader_of(key), "num_workers", 0) for key in keys)
+    counts_own = may_count_own and not runs_behind and not prepared.loaders and not has_workers and fits_cores()
     return Screening(prepared, race, mark, counts_own)
 
 

@@ -313,11 +313,9 @@ def final_race(found: Ladder) -> str:
         return ""
     clock = clock_words(found.clock)
     if found.basis == "screened":
-        race = (
-            f"not decided after {count(found.rounds, 'round')}"
-            if found.rounds
-            else "not decided, no round was finished"
-        )
+        race = "not decided, no round was finished"
+        if found.rounds:
+            race = f"not decided after {count(found.rounds, 'round')}{_so_far(found)}"
         said = f"final race: {race}; {_all_of_it(found)[1]}, screened{clock}: {_ratio(found)}"
         said += f" ({TWIN})" if found.has_twin else ""
     else:
@@ -328,6 +326,14 @@ def final_race(found: Ladder) -> str:
     if (peaks := known_peaks(found)) and (before := size(peaks[0])) != (after := size(peaks[1])):
         said += f"; peak memory {before} -> {after}"
     return said
+
+
+def _so_far(found: Ladder) -> str:
+    """What the final race has shown until then, which is no verdict."""
+    if found.final_so_far is None:
+        return ""
+    ratio, low, high = found.final_so_far
+    return f", at {interval_text(ratio, low, high)}" if high < float("inf") else f", at {ratio:.3f}"
 
 
 def known_peaks(found: Ladder) -> tuple[int, int] | None:

@@ -246,7 +246,8 @@ def alone_in_place(candidate: Candidate, is_first: bool = False) -> Json:
     is_first: others wait for its first quads. One that is not allowed is no setting of anything there: the others are not
     measured beside what will not be handed over.
     """
-    own = {"least": max(LEAST, least_gain(candidate)), "slot": "" if candidate.lacks else candidate.knob}
+    thing = candidate.key if candidate.knob == PATCH else candidate.knob
+    own = {"least": max(LEAST, least_gain(candidate)), "slot": "" if candidate.lacks else thing}
     return in_place(candidate.key, [candidate]) | own | ({"is_first": True} if is_first else {})
 
 

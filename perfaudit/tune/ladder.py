@@ -134,6 +134,7 @@ def _with_ratio(state: Climb, ladder: Ladder) -> Ladder:
             clock=state.alone.clock,
             has_twin=state.has_twin,
             rounds=seen.n if seen is not None else 0,
+            final_so_far=(seen.ratio, seen.low, seen.high) if seen is not None and seen.has_ratio else None,
             patched_seconds_per_step=step and step * ratio,
         )
     if seen is None:

@@ -94,17 +94,17 @@ class Raced:
 
     @property
     def share_of_long_steps(self) -> float:
-        """Of the base's time, what some steps take beyond a usual one: rollouts, an evaluation. 0 where that is not told.
+        """Of the time, what some steps take beyond a usual one: rollouts, an evaluation. 0 where that is not told.
 
-        Of its processor time as well: a step is long, too, while others hold the cores.
+        Of the base's, or of all that were raced, whichever is more: in halves the base has few. Of its processor time as well: a
+        step is long, too, while others hold the cores.
         """
-        steps, usual = self.base.get("steps"), self.base.get("usual")
+        steps, usual, of_all = self.base.get("steps"), self.base.get("usual"), float(self.base.get("long", 0.0))
         if not steps or not usual:
-            return 0.0
+            return of_all
         totals = (self._base_seconds, self.base["cpu"])
-        return max(
-            0.0, min(1 - each * steps / total if total else 0.0 for each, total in zip(usual, totals, strict=True))
-        )
+        own = min(1 - each * steps / total if total else 0.0 for each, total in zip(usual, totals, strict=True))
+        return max(of_all, own)
 
     @property
     def _base_seconds(self) -> float:

@@ -434,6 +434,14 @@ def test_a_rung_that_was_not_screened_says_so() -> None:
             "final race: not decided after 3 rounds; all of it together, screened: 0.700 [0.650, 0.750]; saves 30.00 s",
         ),
         (
+            {"basis": "screened", "rounds": 3, "final_so_far": (0.96, 0.85, 1.08)},
+            "final race: not decided after 3 rounds, at 0.960 [0.850, 1.080]; all of it together, screened: 0.700 [0.650, 0.750]",
+        ),
+        (
+            {"basis": "screened", "rounds": 1, "final_so_far": (0.96, 0.0, float("inf"))},
+            "final race: not decided after 1 round, at 0.960; all of it together, screened: 0.700 [0.650, 0.750]",
+        ),
+        (
             {"basis": "screened", "rounds": 3, "has_twin": True},
             "final race: not decided after 3 rounds; all of it together, screened: 0.700 [0.650, 0.750] (where a second "
             "training lies in memory changes its time too: that is not in the interval); saves 30.00 s",

@@ -23,7 +23,17 @@ from perfaudit.static.document import digest
 from perfaudit.target.names import Target
 from perfaudit.tune import candidates
 from perfaudit.tune.bout import key_of
-from perfaudit.tune.candidates import Candidate, TooLate, candidates_of, flag_for, in_place, not_allowed, texts_of
+from perfaudit.tune.candidates import (
+    PATCH,
+    Candidate,
+    TooLate,
+    alone_in_place,
+    candidates_of,
+    flag_for,
+    in_place,
+    not_allowed,
+    texts_of,
+)
 from perfaudit.tune.session import Session
 
 TEXT = "import torch\n\na = 0\nb = 0\n"
@@ -223,6 +233,14 @@ def test_code_is_swapped_settings_are_put_in_place_and_a_twin_has_the_whole() ->
         "key": "x", "code": {"t.py": [TEXT, "import torch\n\na = 1\nb = 0\n"]},
         "settings": [["perfaudit.knobs.optimizer:KNOB", {"key": "S"}]], "whole": BOTH, "way": "in place",
     }  # fmt: skip
+
+
+def test_settings_of_a_knob_exclude_each_other_and_patches_of_findings_do_not() -> None:
+    def slot(key: str, knob: str) -> Any:
+        return alone_in_place(candidate(key, (18, 19, "1"), knob=knob))["slot"]
+
+    assert slot("A", "attention") == slot("B", "attention") == "attention"
+    assert (slot("A", PATCH), slot("B", PATCH)) == ("A", "B")
 
 
 @pytest.mark.parametrize(("patches", "way"), [([A], "in place"), ([SET], "in place"), ([A, FRESH], "twin")])

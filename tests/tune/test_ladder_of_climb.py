@@ -233,6 +233,12 @@ def test_what_was_only_screened_is_no_figure_of_a_training_with_long_steps(usual
     assert ("50 % of the time lies in a few long steps" in ladder.trouble) is is_told
 
 
+def test_long_steps_of_all_that_was_raced_count_where_the_base_had_none() -> None:
+    found = raced(RIGHT, a=GAIN)
+    found.base = {"steps": 10, "counted": 10.0, "cpu": 10.0, "usual": [1.0, 1.0], "long": 0.6}
+    assert "60 % of the time lies in a few long steps" in ladder_of(climb_of(found)).trouble
+
+
 def test_each_patch_must_lie_below_a_control_of_a_race_that_shows_it() -> None:
     """Alone, b is not faster than identical code was; all of it is, and so is b where it was raced beside a."""
     alone = raced(FAST, a=GAIN, b=(0.92, 0.9, 0.94))
