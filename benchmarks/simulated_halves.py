@@ -5,8 +5,9 @@
 
 How wide intervals are after as many steps, how often what gains something is shown to gain 1 %, and how often an interval misses
 what is true; the race is `perfaudit/measure/race.py` as it is, ended by the time. A step's time is lognormal, on a machine whose
-mood (an autoregressive walk) outlasts a round; three steps of a hundred are disturbed, by half of their time on average. Effects
-are factors in the first tables, and seconds in the last, where patches gain parts of the same step.
+mood (an autoregressive walk) outlasts a round; three steps of a hundred are disturbed, by half of their time on average, or
+more. Effects are factors, and seconds in the rows where patches gain parts of the same step. A second table has
+what the product of the ratios of those that were shown to pay promises, which is the figure of all of them where a budget ends.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from perfaudit.measure.entrants import BASE, CONTROL, Terms  # noqa: E402
 from perfaudit.measure.race import Race  # noqa: E402
 
 MOOD, MEMORY = 0.03, 0.97
-DISTURBED, BY = 0.03, 0.5
+DISTURBED, BY, FAR = 0.03, 0.5, 1.4
 LEAST = 0.01
 PAGE = HERE / "simulated_halves.md"
 SOME = {"a": 0.82, "b": 0.90, "c": 0.95, "d": 1.0}
@@ -46,26 +47,29 @@ class Seen:
     """What a race has come to: by candidate whether it was shown to gain, and whether its interval misses what is true."""
 
     widths: tuple[float, ...]
+    ratios: Mapping[str, float]
     gains: Mapping[str, bool]
     misses: tuple[bool, ...]
     control: bool
 
 
-def step_times(draw: random.Random, noise: float) -> Callable[[float], float]:
-    """A function that gives the seconds of the next step of one that should take so long."""
+def step_times(draw: random.Random, noise: float, by: float) -> Callable[[float], float]:
+    """A function that gives the seconds of the next step of one that should take so long. by: of disturbances, in logarithms."""
     mood = [0.0]
 
     def seconds(ideal: float) -> float:
         mood[0] = MEMORY * mood[0] + draw.gauss(0.0, MOOD * math.sqrt(1 - MEMORY**2))
-        disturbed = abs(draw.gauss(0.0, BY)) if draw.random() < DISTURBED else 0.0
+        disturbed = abs(draw.gauss(0.0, by)) if draw.random() < DISTURBED else 0.0
         return ideal * math.exp(mood[0] + draw.gauss(0.0, noise) + disturbed)
 
     return seconds
 
 
-def race(truth: Mapping[str, float], noise: float, steps: int, in_halves: bool, are_parts: bool, seed: int) -> Seen:
+def race(
+    truth: Mapping[str, float], noise: float, steps: int, in_halves: bool, are_parts: bool, seed: int, by: float = BY
+) -> Seen:
     draw = random.Random(seed)
-    seconds = step_times(draw, noise)
+    seconds = step_times(draw, noise, by)
     slots = [*([key] for key in truth), [CONTROL]] if in_halves else []
     running = Race([*truth], CONTROL, Terms(LEAST, seed), slots=slots)
     turns, left = running.turns(), steps
@@ -86,14 +90,17 @@ def race(truth: Mapping[str, float], noise: float, steps: int, in_halves: bool, 
     own = found[CONTROL]
     return Seen(
         tuple(math.log(interval.high / interval.low) / 2 for interval in known.values()),
+        {key: interval.ratio for key, interval in known.items()},
         {key: key in known and 1 - known[key].high >= LEAST for key in truth},
         () if are_parts else tuple(not each.low <= truth[key] <= each.high for key, each in known.items()),
         own is not None and not own.low <= 1 <= own.high,
     )
 
 
-def row(name: str, truth: Mapping[str, float], noise: float, steps: int, in_halves: bool, runs: int) -> list[str]:
-    seen = [race(truth, noise, steps, in_halves, truth is PARTS, seed) for seed in range(runs)]
+def row(
+    name: str, truth: Mapping[str, float], noise: float, steps: int, in_halves: bool, runs: int, by: float = BY
+) -> list[str]:
+    seen = [race(truth, noise, steps, in_halves, truth is PARTS, seed, by) for seed in range(runs)]
     widths = [width for each in seen for width in each.widths]
     misses = [missed for each in seen for missed in each.misses]
     shown = [
@@ -113,6 +120,20 @@ def row(name: str, truth: Mapping[str, float], noise: float, steps: int, in_halv
     ]
 
 
+def promise(gain: float, noise: float, steps: int, runs: int) -> list[str]:
+    """What the product of the ratios of patches that were shown to pay promises, of eight that gain as much each."""
+    truth = dict.fromkeys("abcdefgh", 1 - gain)
+    promised = []
+    for seed in range(runs):
+        seen = race(truth, noise, steps, True, False, seed)
+        chosen = [key for key, is_shown in seen.gains.items() if is_shown]
+        if chosen:
+            told, true = math.prod(seen.ratios[key] for key in chosen), math.prod(truth[key] for key in chosen)
+            promised.append((1 - told) / (1 - true))
+    middle = f"{statistics.median(promised):.2f}" if promised else "–"
+    return [f"{100 * gain:.0f} %", f"{noise:.2f}", f"{steps}", f"{len(promised)} of {runs}", middle]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=1000)
@@ -121,7 +142,7 @@ def main() -> None:
     lines = [
         "# Candidates raced with half of the others in place, simulated",
         "",
-        "    python benchmarks/simulated_halves.py --write",
+        f"    python benchmarks/simulated_halves.py --runs {arguments.runs} --write",
         "",
         f"{arguments.runs} runs of each row. *Steps*: of the whole race, warming up included. *Half width*: of an interval, the",
         "middle of all. *Shown to gain*: at least 1 % of the step, by the true ratio. *Missed*: intervals that do not hold the",
@@ -139,10 +160,30 @@ def main() -> None:
         for steps in (60, 120, 240)
         for in_halves in (False, True)
     ]
+    rows = [(*one, BY) for one in rows]
+    few = [("one of no effect", dict.fromkeys("a", 1.0)), ("three of no effect", dict.fromkeys("abc", 1.0))]
+    rows += [(name, truth, 0.05, steps, True, arguments.runs, BY) for name, truth in few for steps in (120, 240, 480)]
+    far = [*few, ("four of no effect", NONE), ("seven of no effect", dict.fromkeys("abcdefg", 1.0))]
+    rows += [(f"{name}, far disturbances", truth, 0.05, 240, True, arguments.runs, FAR) for name, truth in far]
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         for cells in pool.map(row, *zip(*rows, strict=True)):
             lines.append(f"| {' | '.join(cells)} |")
             print(lines[-1], file=sys.stderr, flush=True)
+        lines += [
+            "",
+            "Eight patches that gain as much each, in halves. *Promised*: what the product of the ratios of those that were",
+            "",
+        ]
+        lines[-1:] = ["shown to gain saves, over what these save, the middle of the runs.", ""]
+        lines += ["| gain of each | noise | steps | runs that show one | promised |", "|---|---|---|---|---|"]
+        few_steps = [
+            (gain, noise, steps, arguments.runs)
+            for gain in (0.02, 0.03, 0.1)
+            for noise in (0.05,)
+            for steps in (70, 140)
+        ]
+        for cells in pool.map(promise, *zip(*few_steps, strict=True)):
+            lines.append(f"| {' | '.join(cells)} |")
     tell("\n".join(lines) + "\n", PAGE, arguments.write)
 
 

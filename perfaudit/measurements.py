@@ -210,6 +210,7 @@ class Ladder:
     did not; `verified` is then of steps before that, and says so. offered: knobs of which a patch was shown to pay that changes
     more than is allowed. losses: those that were compared, None where that was in another run or not at all. phases,
     patched_phases: seconds of each part of a step of both in the final race, {} where they were not timed there.
+    is_chosen_by_it: the figure is the product of those by which the patches were chosen.
     """
 
     rungs: tuple[Rung, ...] = ()
@@ -239,6 +240,7 @@ class Ladder:
     phases: dict[str, float] = field(default_factory=dict)
     patched_phases: dict[str, float] = field(default_factory=dict)
     final_so_far: Interval | None = None
+    is_chosen_by_it: bool = False
 
     def with_(self, **changes: object) -> Ladder:
         """A copy with some fields replaced."""

@@ -42,6 +42,7 @@ WHY_NONE = {
     FILE_CHANGED: "no patch is handed over, because a file changed meanwhile",
 }  # what pays
 TWIN = "where a second training lies in memory changes its time too: that is not in the interval"
+CHOSEN = " (it chose the patches, too, so all of it may save less)"
 
 
 def climb(report: Report, paint: Paint, width: int, verbose: bool = False) -> list[str]:
@@ -318,6 +319,7 @@ def final_race(found: Ladder) -> str:
             race = f"not decided after {count(found.rounds, 'round')}{_so_far(found)}"
         said = f"final race: {race}; {_all_of_it(found)[1]}, screened{clock}: {_ratio(found)}"
         said += f" ({TWIN})" if found.has_twin else ""
+        said += CHOSEN if found.is_chosen_by_it else ""
     else:
         rounds = count(found.rounds, "round")
         said = f"final race, {_all_of_it(found)[0]} against your code in fresh processes ({rounds}{clock}): {_ratio(found)}"

@@ -34,6 +34,8 @@ from perfaudit.script.watched_updates import LOOKS_FOR_MODELS, WatchedUpdates
 
 Json = dict[str, Any]  # Any: nested JSON
 _NOTHING: Json = {}
+# Backward passes without an update of the optimizer that was built, behind which there will be none: more than are accumulated.
+UNUSED = 2000
 
 
 class Watch:
@@ -211,7 +213,12 @@ class Watch:
         notes.note((TOLD, notes.clock(), None))
 
     def _end_step_without_optimizer(self) -> bool:
-        """A backward pass is over; whether it was a step."""
+        """A backward pass is over; whether it was a step.
+
+        An optimizer that is built and never updates anything is none: parameters are updated by hand.
+        """
+        if self._has_optimizer and not self.counts.updates and self.counts.backwards >= UNUSED:
+            self._has_optimizer = False
         if self._has_optimizer or self._notes.depth:
             return False
         if self.counts.updates in LOOKS_FOR_MODELS:

@@ -186,7 +186,8 @@ class Climb:
     def _all_of_halves(self) -> Interval | None:
         """The product of the ratios of all rungs, None where one has no interval.
 
-        Its ends are the products of theirs: it holds where each of them does, whatever made these the rungs.
+        Its ends are the products of theirs: it holds where each of them does. These very ratios chose the rungs, so its middle is
+        likely to promise too much, which the report says (`Ladder.is_chosen_by_it`).
         """
         known = [self.alone.interval(rung.key) for rung in self.rungs]
         found = [each for each in known if each is not None]

@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 from perfaudit.findings import FilePatch, Saving
+from perfaudit.measure.entrants import BASE
 from perfaudit.measure.judge import comparison, typical_step
 from perfaudit.measure.runner import ENDS_EARLY
 from perfaudit.measure.stats import LOOKS
@@ -133,6 +134,7 @@ def _with_ratio(state: Climb, ladder: Ladder) -> Ladder:
             basis="screened",
             clock=state.alone.clock,
             has_twin=state.has_twin,
+            is_chosen_by_it=state.were_halves and state.beside.interval(BASE) is None,
             rounds=seen.n if seen is not None else 0,
             final_so_far=(seen.ratio, seen.low, seen.high) if seen is not None and seen.has_ratio else None,
             patched_seconds_per_step=step and step * ratio,

@@ -442,6 +442,11 @@ def test_a_rung_that_was_not_screened_says_so() -> None:
             "final race: not decided after 1 round, at 0.960; all of it together, screened: 0.700 [0.650, 0.750]",
         ),
         (
+            {"basis": "screened", "rounds": 0, "is_chosen_by_it": True},
+            "final race: not decided, no round was finished; all of it together, screened: 0.700 [0.650, 0.750] (it chose the "
+            "patches, too, so all of it may save less); saves 30.00 s",
+        ),
+        (
             {"basis": "screened", "rounds": 3, "has_twin": True},
             "final race: not decided after 3 rounds; all of it together, screened: 0.700 [0.650, 0.750] (where a second "
             "training lies in memory changes its time too: that is not in the interval); saves 30.00 s",

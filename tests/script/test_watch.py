@@ -202,6 +202,17 @@ for _ in range(6):
             p -= 0.1 * p.grad
             p.grad = None
 """,
+    "unused_optimizer": """
+model = small()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(2006):
+    loss = model(torch.randn(4, 8)).mean()
+    loss.backward()
+    with torch.no_grad():
+        for p in model.parameters():
+            p -= 0.1 * p.grad
+            p.grad = None
+""",
     "functions": """
 weight = torch.randn(8, 1, requires_grad=True)
 optimizer = torch.optim.SGD([weight], lr=0.1)
@@ -518,6 +529,7 @@ def seen_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Seen]:
         ("accumulation", 4, 1, 4, 1),
         ("skipping_scaler", 8, 1, 1, 1),
         ("no_optimizer", 6, 1, 1, 0),
+        ("unused_optimizer", 7, 1, 1, 0),
         ("functions", 6, 1, 1, 1),
         ("autograd_grad", 8, 1, 1, 1),
         ("penalty", 8, 1, 2, 1),
