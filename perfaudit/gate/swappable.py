@@ -32,6 +32,7 @@ _NAMES_OF_PEOPLE = {
 }  # fmt: skip
 _OF_TOOLS = {".gitignore", ".gitattributes", ".pre-commit-config.yaml", BASELINE}
 # Calls whose result nobody takes, and which change nothing that a later step meets.
+_PATCHES = {".patch", ".diff"}  # as `tune --out` writes one
 _HARMLESS = {"print", "item", "tolist", "cpu", "numpy", "synchronize", "sleep", "debug", "info"}
 _SETTING = ("set_", "setattr", "setdefault", "delattr", "register_", "enable", "disable", "use_", "manual_seed", "pop")
 
@@ -73,7 +74,12 @@ def texts_to_swap(base: Checkout | None) -> Texts:
 def _is_not_run(name: PurePath) -> bool:
     is_test = bool({"tests", "test"} & set(name.parts)) or name.name.startswith("test_") or name.name == "conftest.py"
     is_code_of_tests = is_test and name.suffix == ".py"
-    return is_code_of_tests or name.name in _OF_TOOLS or (name.suffix in _READ_BY_PEOPLE and _is_read_by_people(name))
+    return (
+        is_code_of_tests
+        or name.name in _OF_TOOLS
+        or name.suffix in _PATCHES
+        or (name.suffix in _READ_BY_PEOPLE and _is_read_by_people(name))
+    )
 
 
 def _is_read_by_people(name: PurePath) -> bool:

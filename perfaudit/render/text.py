@@ -198,10 +198,12 @@ def _take_what_pays(report: Report) -> str:
     paying = [f for f in report.findings if rank.group(f) in _PAY and f.fix is not None and f.fix.edits]
     rules = list(dict.fromkeys(f.rule for f in paying if f.rule not in _SEARCHED))
     paths = list(dict.fromkeys(f.location.path for f in paying if f.location is not None))
+    is_unsafe = any(f.fix is not None and f.fix.safety == "unsafe" for f in paying if f.rule in rules)
+    how = "--fix --unsafe-fixes" if is_unsafe else "--fix"
     said = []
     if rules:
         said.append(
-            f"`perfaudit scan {' '.join(paths)} --select {','.join(rules)} --fix --unsafe-fixes` writes the patches that pay here"
+            f"`perfaudit scan {' '.join(paths)} --select {','.join(rules)} {how}` writes the patches that pay here"
         )
     if any(f.rule in _SEARCHED for f in paying):
         said.append(f"`perfaudit tune {report.target} --dataloader --apply` searches and writes the loader's")

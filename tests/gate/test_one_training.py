@@ -385,7 +385,7 @@ def test_real_reasons_for_pairs_of_processes(repository: Repository, old: str, n
 
 @pytest.mark.slow
 def test_identical_code_is_swapped_too(repository: Repository) -> None:
-    repository.write(**{"README.md": "words"})
+    repository.write(**{"README.md": "words", "plan.patch": "--- a/train.py"})
     record = timed(5.0)
     assert (record.way, record.why) == ("one training", SAME)
     assert judged_together([record])[0].verdict != "failed"

@@ -136,7 +136,7 @@ def test_what_was_screened_has_a_heading_of_its_own_and_its_patch_is_offered() -
         "TIMED: no saving shown here",
     ]
     assert "saves 10.0 to 20.0 % of the step, 4.00 ms a step (screened)\n" in text
-    assert "--select PA001 --fix --unsafe-fixes` writes the patches that pay here" in " ".join(text.split())
+    assert "--select PA001 --fix` writes the patches that pay here" in " ".join(text.split())
 
 
 def test_patches_that_were_screened_have_a_table_of_their_own() -> None:
