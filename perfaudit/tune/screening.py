@@ -166,9 +166,10 @@ class Screen:
                 raced.notes.append(f"{APART}: {so_far.why_apart}")
             if state.get("raised", (0,))[0]:
                 raced.notes.append(f"{RAISES}: {state['raised'][1]}")
-            if has_left or is_look or not lineup.entrants:
+            is_time = not until_told.seconds_left()
+            if has_left or is_look or is_time or not lineup.entrants:  # looks lie minutes apart in the end
                 note()
-            if has_left or not until_told.seconds_left():
+            if has_left or is_time:
                 self.tell()
                 until_told = self.session.deadline(TOLD)
             if state.get("trouble"):
