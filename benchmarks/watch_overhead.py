@@ -247,7 +247,7 @@ def measure(name: str, wanted: float, quads: int, block: int, clock: str) -> Jso
     first = ratios(steps, switch.on, switch.off, quads, block)
     switch.on()
     # As if all updates before, of whatever size, had taken as long.
-    teller._first = time.monotonic() - teller.watch.updates * statistics.median(first[1]) / 2
+    teller._first = time.monotonic() - teller.watch.counts.updates * statistics.median(first[1]) / 2
     teller._chosen = chosen
     before = counts(teller)
     watched = ratios(steps, switch.on, switch.off, quads, block)
@@ -264,7 +264,7 @@ def measure(name: str, wanted: float, quads: int, block: int, clock: str) -> Jso
 def counts(teller: Teller) -> tuple[int, int]:
     """Updates whose phases were timed, and all of them."""
     teller.watch._notes.add_up()
-    return teller.watch._notes.made._watched, teller.watch.updates
+    return teller.watch._notes.made._watched, teller.watch.counts.updates
 
 
 def page(records: list[Json]) -> str:
