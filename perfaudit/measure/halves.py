@@ -76,9 +76,13 @@ class Halves:
         return self._size(is_open) + 1
 
     def _size(self, is_open: Collection[str]) -> int:
-        """Of a Hadamard matrix with a column for each slot."""
+        """Of a Hadamard matrix with a column for each slot.
+
+        Four rows at least: with two, and moods of the machine, identical code was called different in 6 to 8 %
+        of simulated races, and with four in 3 %.
+        """
         slots = sum(any(key in is_open for key in slot) for slot in self.slots)
-        return 1 << max(1, (slots - 1).bit_length())
+        return 1 << max(2, (slots - 1).bit_length())
 
     def add(self, first: Half, second: Half, log_ratio: float) -> None:
         """Note a pair: the logarithm of the first block's time over that of the second."""

@@ -32,7 +32,7 @@ def run(halves: Halves, pairs: int, noise: float = 0.0, both: float = 0.0) -> No
         halves.add(first, second, seconds(first) - seconds(second))
 
 
-@pytest.mark.parametrize(("number", "rows"), [(2, 2), (3, 4), (4, 4), (5, 8)])
+@pytest.mark.parametrize(("number", "rows"), [(2, 4), (3, 4), (4, 4), (5, 8)])
 def test_each_two_are_as_often_in_the_same_block_as_not(number: int, rows: int) -> None:
     keys = "abcde"[:number]
     halves = halves_of(*([key] for key in keys))
@@ -76,12 +76,12 @@ def test_what_two_do_to_each_other_is_shared_between_them_and_touches_no_other()
 
 def test_of_settings_of_one_thing_one_at_a_time_is_in_place_and_all_have_their_turn() -> None:
     halves = halves_of(["a", "b", "d"], ["c"])
-    for _ in range(18):
+    for _ in range(15):
         first, second = halves.next_pair(halves.keys)
         assert len((first | second) & {"a", "b", "d"}) == 1
         halves.add(first, second, sum(EFFECTS[key] for key in first) - sum(EFFECTS[key] for key in second))
     values = halves.values()
-    assert Counter({key: len(each) for key, each in values.items()}) == {"a": 6, "b": 6, "d": 6, "c": 18}
+    assert Counter({key: len(each) for key, each in values.items()}) == {"a": 5, "b": 5, "d": 5, "c": 15}
     assert {key: statistics.fmean(each) for key, each in values.items()} == pytest.approx(
         {key: EFFECTS[key] for key in values}
     )

@@ -164,7 +164,8 @@ def test_pairs_wait_for_another_loader_that_looks_faster_until_its_usual_look() 
     """A quad of it takes 15 steps: with pairs in between, a minute would decide neither."""
     paces = {"loader": Pace(block=6, skipped=1, warm_up=4)}
     race = Race(["a", "loader"], CONTROL, Terms(0.01, 3), paces=paces, slots=[["a"], [CONTROL]])
-    made = drive(race, lambda keys: 0.8 if "loader" in keys else 1.0, noise=0.01, most=400)
+    # The other one is on the edge of what it must gain, so that it stays open.
+    made = drive(race, lambda keys: 0.8 if "loader" in keys else 0.99 if "a" in keys else 1.0, noise=0.01, most=400)
     at_quads: dict[int, int] = {}  # pairs by how many quads the loader had
     blocks = 0
     for turn in made:
