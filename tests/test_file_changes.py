@@ -70,6 +70,7 @@ ELSEWHERE = {
     ("script/scratch_folders.py", "os.open"): "a folder, to be locked, and for nothing else",
     ("script/step_profile.py", "tempfile.TemporaryDirectory"): f"in a child, {TEMPORARY}",
     ("script/step_profile.py", "os.open"): "in a child: /dev/null in the place of stderr for a moment",
+    ("script/trackers.py", "mkdir"): f"in a child, in {TEMPORARY}",
     ("script/kept_away.py", "mkdir"): f"in a child, in {TEMPORARY}",
     ("measure/of_script.py", "torch.save"): f"in a child, into {TEMPORARY}",
     ("training/script_start.py", "torch.save"): f"in a child, into {TEMPORARY}",

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 SPARE_PAIRS = 4
 # A pair is disturbed where it lies so many times as far from the effects as half of all pairs do at most: 3 standard deviations.
 DISTURBED = 4.5
+ROUNDING = 1e-9  # of sums of logarithms
 MOST_FITS = 8  # of the effects, without the pairs that the fit before has shown to be disturbed
 
 Half = frozenset[str]
@@ -175,7 +176,7 @@ def _fit_without_disturbed(rows: Sequence[Sequence[int]], log_ratios: Sequence[f
     for _ in range(MOST_FITS):
         rests = _rests(rows, log_ratios, effects)
         usual = statistics.median(map(abs, rests)) if rests else 0.0
-        now = frozenset(at for at, rest in enumerate(rests) if abs(rest) <= DISTURBED * usual)
+        now = frozenset(at for at, rest in enumerate(rests) if abs(rest) <= DISTURBED * usual + ROUNDING)
         if now == kept:
             break
         kept = now

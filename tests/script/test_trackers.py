@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 import pytest
 
+from perfaudit.script.after_import import _AfterImport
 from perfaudit.script.trackers import overrule_arguments, quiet_environment
 
 # Modules as those of trackers are, as far as scripts call them: each notes what it was asked for in `calls`.
@@ -146,6 +147,8 @@ def trackers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
         path.write_text(text)
     monkeypatch.syspath_prepend(library)
     importlib.invalidate_caches()
+    # What tests of whole scripts have left waiting in this process would overrule these fakes as well.
+    monkeypatch.setattr(sys, "meta_path", [finder for finder in sys.meta_path if not isinstance(finder, _AfterImport)])
     overrule_arguments(tmp_path, refuse)
     return importlib.import_module
 
