@@ -79,8 +79,7 @@ class Halves:
     def _size(self, is_open: Collection[str]) -> int:
         """Of a Hadamard matrix with a column for each slot.
 
-        Four rows at least: with two, and moods of the machine, identical code was called different in 6 to 8 %
-        of simulated races, and with four in 3 %.
+        Four rows at least: with two, moods of the machine told identical code from itself more often.
         """
         slots = sum(any(key in is_open for key in slot) for slot in self.slots)
         return 1 << max(2, (slots - 1).bit_length())
@@ -101,9 +100,8 @@ class Halves:
         if fit.kept < 2 * len(keys) + SPARE_PAIRS:
             return {key: [] for key in keys}
         inverse, rows, rests = fit.inverse, fit.rows, fit.rests
-        wider = (
-            fit.kept / self.freedom
-        ) ** 0.5  # effects follow the pairs, so that what is left of these scatters less
+        # Effects follow the pairs, so that what is left of these scatters less.
+        wider = (fit.kept / self.freedom) ** 0.5
         found: dict[str, list[float]] = {}
         for at, key in enumerate(keys):
             if not inverse[at][at]:  # nothing tells it from the others
