@@ -16,6 +16,9 @@ from perfaudit.target.queue_time import queued_seconds
 
 BATCHES = 12  # to look at, after two that warm up,
 LOOKING = 3.0  # seconds, at most
+# Fewer are looked at, but five at least, where they take so many seconds and loading is known to so much of it, by its standard
+# error.
+LONG, KNOWN, FEWEST = 0.5, 0.02, 5
 ALONE = 6  # steps on one thread
 
 _SHARED = "/dev/shm"
@@ -49,7 +52,7 @@ def look(training: Any) -> Reply:
     for number in range(2 + BATCHES):
         if number == 2:  # past the optimizer's first step and whatever is filled on first use
             end, resident = time.monotonic() + LOOKING, resident_bytes()
-        if number > 4 and time.monotonic() > end:
+        if number > 4 and (time.monotonic() > end or _is_known(loads, steps)):
             break
         load, step, batch = _make_step(training)
         if number >= 2:
@@ -58,6 +61,15 @@ def look(training: Any) -> Reply:
     grown = max(0, resident_bytes() - resident)
     alone = _on_one_thread(training, steps, lambda: _make_step(training)[1])
     return _reply_of(loads, steps, alone, batch, samples_in(batch), grown)
+
+
+def _is_known(loads: Sequence[_Load], steps: Sequence[_Step]) -> bool:
+    """Whether these batches have taken some time, and more of them would tell little more of the time that loading takes."""
+    seconds = [load.seconds for load in loads]
+    spent = sum(seconds) + sum(step.wall for step in steps)
+    if spent < LONG or len(loads) < FEWEST:
+        return False
+    return statistics.stdev(seconds) <= KNOWN * math.sqrt(len(seconds)) * statistics.fmean(seconds)
 
 
 def _look_at_script(training: Any) -> Reply:

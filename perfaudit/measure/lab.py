@@ -130,9 +130,11 @@ class ChildLab:
                 if isinstance(asked, _Leaving) and asked.has_left:
                     child = Child(self.fresh)
                     child.ask(self._build_command(variant, child), self.timeout)
-            # Warm-up: past the optimizer's first step, and past what the loader's workers have ready.
+            # Warm-up: past the optimizer's first step, and past what the loader's workers have ready, if each block does not use
+            # that up by itself.
             loader = facts.loader
-            ahead = 0 if variant.fixed_batch else loader.num_workers * (loader.prefetch_factor or 0)
+            is_used_up = variant.fixed_batch or variant.untimed > 1
+            ahead = 0 if is_used_up else loader.num_workers * (loader.prefetch_factor or 0)
             subject = ChildSubject(child, self.timeout, facts.device.type, variant.counts_tokens)
             if facts.is_script:
                 self._as_it_is = subject if not (variant.overlay or variant.applied) else self._as_it_is

@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import math
 import random
+import statistics
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from perfaudit.measure.entrants import FAR_SLOWER, FAR_SLOWER_WORDS, FUTILE_QUADS, Entrant, Entrants, Terms
 from perfaudit.measure.halves import Half, Halves, Pair
-from perfaudit.measure.pace import PLAIN, Pace, steps_of_quad
+from perfaudit.measure.pace import PLAIN, Pace, steps_of_base, steps_of_turns
 from perfaudit.measure.quads import USUAL_LOOK, quads_to_look
 
 # Quads in a round of one whose quads are short, beside loaders whose turns are long: otherwise those take most of the time, and a
@@ -68,6 +69,7 @@ class Race:
     slots: Sequence[Sequence[str]] = ()
     together: dict[str, Half] = field(default_factory=dict, init=False)
     _field: Entrants = field(init=False)
+    _base_step: float = field(default=1.0, init=False)  # seconds, as its last blocks took
 
     def __post_init__(self) -> None:
         keys = (*self.candidates, self.control)
@@ -237,10 +239,14 @@ class Race:
 
     def _quads_in_round(self, entrant: Entrant, racing: Sequence[Entrant]) -> int:
         """How many quads it has in this round: as many as fit into the longest one of another, and none beyond its next look."""
-        base = self._field.pace_of(self.base)
-        longest = max(steps_of_quad(self._field.pace_of(each.key), base) for each in racing)
-        even = quads_in_round(steps_of_quad(self._field.pace_of(entrant.key), base), longest)
+        even = quads_in_round(self._seconds_of_quad(entrant), max(self._seconds_of_quad(each) for each in racing))
         return min(even, quads_to_look(len(entrant.log_ratios)))
+
+    def _seconds_of_quad(self, entrant: Entrant) -> float:
+        """In steps of the base where its own are not known. A loader that waits no more makes twelve while the base makes one."""
+        step = statistics.median(entrant.seconds) if entrant.seconds else self._base_step
+        own, base = steps_of_turns(self._field.pace_of(entrant.key)), steps_of_base(self._field.pace_of(self.base))
+        return own * step + base * self._base_step
 
     def _quad(self, entrant: Entrant, last: _Timed | None) -> Generator[Turn, float, _Timed | None]:
         """A quad of an entrant; `last` is the base's block before it. Gives the base's block behind it, None for none."""
@@ -257,6 +263,7 @@ class Race:
         mine = (first.seconds + second) / (2 * block)
         bases = (last.seconds + after.seconds) / (2 * of_base)
         if mine > 0 and bases > 0:  # not where one of its steps raised
+            self._base_step = bases
             entrant.log_ratios.append(math.log(bases / mine if self._field.lack_patches else mine / bases))
             entrant.seconds.append(mine)
         return after
@@ -271,6 +278,9 @@ class Race:
         return _Timed(steps, seconds)
 
 
-def quads_in_round(steps: int, longest: int) -> int:
-    """How many quads of so many steps fit into the longest one of another, at most MOST_QUADS: a power of 2 divides all looks."""
-    return 1 << (min(longest // steps, MOST_QUADS).bit_length() - 1)
+def quads_in_round(seconds: float, longest: float) -> int:
+    """How many quads that take so long fit into the longest one of another, at most MOST_QUADS: a power of 2 divides all looks.
+
+    Both in seconds, or in steps.
+    """
+    return 1 << (min(int(longest / seconds), MOST_QUADS).bit_length() - 1)

@@ -36,6 +36,9 @@ from perfaudit.training.together import Together
 Json = dict[str, Any]  # Any: nested JSON
 
 BLOCKS_OF_QUAD = 3  # which shares one with the next
+# Of a race's seconds, those in steps that only shift what comes at even distances: beside loaders that no longer wait, in a few
+# quads of which the base's steps take half the time, they would take a quarter of it.
+MOST_LOST = 0.15
 RAISED_IN_A_ROW = 5  # turns in which a step raised: more are no bad sample now and then
 RAISED_WITH_SEVERAL = 8  # turns with several in place in which a step raised, where none did of the training as it is
 
@@ -74,6 +77,8 @@ class Screening:
     _trouble: str = ""
     _end: Json | None = None
     _nan_together: int = 0
+    _seconds: float = 0.0  # of all turns so far, with those that
+    _lost: float = 0.0  # only shift what comes at even distances
     _together: dict[str, Variant] = field(default_factory=dict)  # by the key of a turn in which several are in place
 
     def __post_init__(self) -> None:
@@ -96,7 +101,7 @@ class Screening:
         try:
             while self._turn is not None and self.agreement.goes_on(repr(self._turn), time.perf_counter() < ends):
                 self._lose_step()
-                self._turn = _next_turn(self._turns, self._seconds_of(self._turn))
+                self._turn = _next_turn(self._turns, self._seconds_in(self._turn))
         except LeavesSomething:
             raise
         except Exception as error:
@@ -122,9 +127,19 @@ class Screening:
         turn, pace = self._turn, self.race.paces[self.race.base]
         if turn is None or turn.key != self.race.base or not turn.is_timed or turn.in_pair or pace.skipped:
             return
+        if self._lost > MOST_LOST * self._seconds:
+            return
         if self._chance.random() * sum(entrant.is_open for entrant in self.race.entrants.values()) < 1:
             steps = self._chance.randrange(BLOCKS_OF_QUAD * pace.block)
-            self._seconds_of(Turn(turn.key, steps, False))
+            before = self._seconds
+            self._seconds_in(Turn(turn.key, steps, False))
+            self._lost += self._seconds - before
+
+    def _seconds_in(self, turn: Turn) -> float:
+        """The same as `_seconds_of`; it is added to the seconds of the race."""
+        seconds = self._seconds_of(turn)
+        self._seconds += seconds if math.isfinite(seconds) else 0.0
+        return seconds
 
     def state(self) -> Json:
         """What is known: for each entrant its log ratios, its interval and why it left; refused; whether all is decided.

@@ -16,7 +16,7 @@ from surveys import survey_of
 
 from perfaudit.knobs import Bench, Probe, Refused, Survey, Told, Unanswered
 from perfaudit.knobs._code import Code
-from perfaudit.knobs._dataloader_look import _Load, _reply_of, _Step
+from perfaudit.knobs._dataloader_look import _is_known, _Load, _reply_of, _Step
 from perfaudit.knobs._fewer_threads import fewer_threads
 from perfaudit.knobs._workers_needed import most_workers, start_seconds, wanted_workers
 from perfaudit.knobs.dataloader import KNOB
@@ -457,6 +457,23 @@ def test_a_look_at_a_training_without_workers(tmp_path: Path, monkeypatch: pytes
     assert (reply["batches"], reply["samples"], reply["batch_bytes"]) == (5, 8, 8 * 4 * 4 + 8 * 8)
     assert reply["grown_bytes"] >= 0
     assert reply["fetch"] > 0 and reply["step"] > 0 and 0 <= reply["cpu_share"] <= 1 and reply["step_cpu"] >= 0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "batches"),
+    [
+        ([0.2] * 12, 5),
+        ([0.2, 0.21] * 6, 5),
+        ([0.1, 0.3] * 6, 12),
+        ([0.01] * 12, 12),
+    ],
+    ids=["steady", "nearly steady", "uneven", "short"],
+)
+def test_a_look_at_loading_that_takes_long_ends_when_it_is_known(seconds: list[float], batches: int) -> None:
+    loads = [_Load(each, 0.0, each, 0.0, False) for each in seconds]
+    steps = [_Step(0.01, 0.01, 0.0)] * 12
+    known = [n for n in range(2, 13) if _is_known(loads[:n], steps[:n])]
+    assert (known or [12])[0] == batches
 
 
 def test_what_others_hold_of_the_cores_makes_no_step_longer() -> None:

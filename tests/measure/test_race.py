@@ -327,6 +327,16 @@ def test_a_race_that_goes_on_in_another_process_makes_no_look_twice() -> None:
     assert race.entrants["control"].interval is not None and race.entrants["control"].interval.quads == 16
 
 
+@pytest.mark.parametrize(("step", "quads"), [(1.0, 2), (0.1, 1)])
+def test_one_whose_steps_are_long_has_no_more_quads_for_making_fewer(step: float, quads: int) -> None:
+    """A loader that waits no more makes eight steps of its quad in the time of the control's four."""
+    race = race_of(["a"], "control", None, 1, Pace(1, warm_up=0), paces={"a": Pace(4, warm_up=0)})
+    run(race, lambda turn, at: turn.steps * (step if turn.key == "a" else 1.0), 120)
+    made = {key: len(entrant.log_ratios) for key, entrant in race.entrants.items()}
+    assert made["a"] > 8
+    assert abs(made["control"] - quads * made["a"]) <= 2
+
+
 def test_the_control_never_leaves() -> None:
     race = race_of(["near"], "control", least=0.01, seed=5)
     run(race, speeds(noise=0.2, near=0.95, control=1.3))
@@ -336,15 +346,15 @@ def test_the_control_never_leaves() -> None:
 
 def test_a_candidate_with_a_pace_of_its_own() -> None:
     """Steps of a block count evenly, so that a base whose steps are slow need not make as many of them, and shares its blocks."""
-    paces = {"long": Pace(3, skipped=2, warm_up=4)}
+    paces = {"long": Pace(5, skipped=2, warm_up=4)}
     race = race_of(["long"], "control", least=0.01, seed=1, pace=Pace(1, warm_up=0), paces=paces)
     made = run(race, lambda turn, at: turn.steps * (0.5 if turn.key == "long" else 1.0))
     assert race.entrants["long"].log_ratios == pytest.approx([math.log(0.5)] * LOOKS[0].generations)
     assert race.entrants["long"].seconds == pytest.approx([0.5] * LOOKS[0].generations)
-    # Its quad takes nine steps, that of the control three, of which a round has two: what fits must divide the looks.
+    # Its quad takes seven seconds, that of the control three, of which a round has two: what fits must divide the looks.
     assert race.entrants["control"].log_ratios == pytest.approx([0.0] * 2 * LOOKS[0].generations)
     mine = [(turn.steps, turn.is_timed) for turn in made if turn.key == "long"]
-    assert mine == [(2, False), (3, True), (3, True)] * LOOKS[0].generations
+    assert mine == [(2, False), (5, True), (5, True)] * LOOKS[0].generations
     for at, turn in enumerate(made):
         if turn.key == "long" and not turn.is_timed:
             assert made[at - 1] == made[at + 3] == Turn(BASE, 1, True)
@@ -481,7 +491,7 @@ def test_between_looks_the_interval_is_that_of_the_last() -> None:
 def test_where_whoever_asks_decides_nobody_leaves(factor: float) -> None:
     """Neither one that is far slower, nor one that gains or cannot, nor after the last look."""
     race = race_of(["a"], "control", least=None, seed=1)
-    run(race, speeds(noise=0.01, a=factor), most=1000)
+    run(race, speeds(noise=0.01, a=factor), most=1300)
     assert [entrant.left for entrant in race.entrants.values()] == ["", ""]
     assert len(race.entrants["a"].log_ratios) > LOOKS[-1].generations
     race.fail("a", "a step raises")

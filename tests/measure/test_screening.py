@@ -15,7 +15,7 @@ from clocked_training import Training, no_twin, set_clock, user_module
 from conftest import FakeClock
 
 from perfaudit.errors import NoBatches, TargetError
-from perfaudit.measure import own_time, screening_start
+from perfaudit.measure import own_time, screening, screening_start
 from perfaudit.measure.agreement import Alone
 from perfaudit.measure.entrants import BASE, CONTROL, DECIDED, FUTILE, FUTILE_QUADS, Terms
 from perfaudit.measure.pace import Pace
@@ -793,6 +793,19 @@ def test_identical_code_is_not_told_apart_where_every_so_many_steps_one_takes_an
                 wrong += not entrant["interval"][1] <= 1 <= entrant["interval"][2]
     assert seen == 24
     assert wrong <= 5  # 13 to 23 of them for 6, 9 and 12, where nothing breaks the rhythm
+
+
+@pytest.mark.parametrize(("most", "low", "high"), [(0.03, 0.0, 0.09), (1.0, 0.1, 0.5)])
+def test_steps_that_only_break_a_rhythm_take_a_small_share_of_a_race(
+    start: Start, monkeypatch: pytest.MonkeyPatch, most: float, low: float, high: float
+) -> None:
+    """Beside one candidate, each second block of the base would have such steps before it."""
+    monkeypatch.setattr(screening, "MOST_LOST", most)
+    _, training = start()
+    races = [prepare_screening(training, [], Terms(None, seed), Twins(no_twin)) for seed in range(12)]
+    for race in races:
+        race.run(300.0)
+    assert low < sum(race._lost for race in races) / sum(race._seconds for race in races) < high
 
 
 class OtherRank(Alone):
