@@ -436,3 +436,17 @@ def test_a_static_method_is_handed_the_model(tmp_path: Path, call: str, is_told:
     assert told(tmp_path, {"kge.py": STATIC, "run.py": run}, "kge.py") == (
         ['return {"loss": loss.item()}'] if is_told else []
     )
+
+
+@pytest.mark.parametrize(("line", "is_parsed"), [("return x", False), ("loss.backward()", True)])
+def test_a_base_class_in_a_file_that_trains_nothing_is_not_parsed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, is_parsed: bool
+) -> None:
+    """In a library of models each class has such a base, and parsing all of them took a quarter of a scan."""
+    parsed: list[str] = []
+    source = Project.source
+    monkeypatch.setattr(Project, "source", lambda self, path: parsed.append(Path(path).name) or source(self, path))
+    base = f"import torch\nclass Base(torch.nn.Module):\n    def run(self, x, loss):\n        {line}\n"
+    model = "import torch\nfrom base import Base\nclass Model(Base):\n    def loss(self, x):\n        return x.cuda().sum().item()\n"
+    told(tmp_path, {"base.py": base, "model.py": model}, "model.py")
+    assert ("base.py" in parsed) is is_parsed

@@ -101,8 +101,10 @@ class Project:
         return self._module_names[path]
 
     def source(self, path: str) -> Source | None:
-        """A neighbour with its tree, None where there is none; the last few are kept."""
-        if path not in self._sources:
+        """A neighbour with its tree, None where there is none; those asked for last are kept."""
+        if path in self._sources:
+            self._sources[path] = self._sources.pop(path)
+        else:
             seen = self.glance(path)
             try:
                 small = seen is not None and seen.size <= MAX_NEIGHBOUR_BYTES

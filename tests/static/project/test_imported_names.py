@@ -167,3 +167,24 @@ def test_names_of_torch_that_the_file_never_spells(project: Folder, rule: str, c
     folder = project(**{"lib.py": RENAMED})
     source = Source("net.py", code, Project([folder / "lib.py", folder / "net.py"]).seen_from(folder / "net.py"))
     assert [f.rule for f in run_checks(source, all_rules(), frozenset([rule]))] == [rule]
+
+
+def test_whether_what_a_name_comes_from_carries_a_mark(project: Folder) -> None:
+    """A file that hands the name on may have it from one that does; what is installed carries nothing."""
+    folder = project(
+        **{
+            "trains.py": "class Base:\n    def fit(self):\n        loss.backward()",
+            "handed.py": "class Base:\n    def fit(self):\n        update(self.opt, loss)",
+            "computes.py": "class Base:\n    def forward(self, x, option, optimal):\n        return x",
+            "given.py": "from trains import Base",
+            "starred.py": "from computes import *",
+            "model.py": "",
+        }
+    )
+    seen = Project(sorted(folder.glob("*.py"))).seen_from(folder / "model.py")
+    carries = {
+        name: seen.may_carry(f"{name}.Base", "updates")
+        for name in ("trains", "handed", "computes", "given", "starred", "os")
+    }
+    assert carries == {"trains": True, "handed": True, "computes": False, "given": True, "starred": True, "os": False}
+    assert {Path(path).stem for path in seen.asked.files} == {"trains", "handed", "computes", "given", "starred"}

@@ -11,6 +11,7 @@ from perfaudit.static.checks.host_sync_in_training_loop.turns import (
     runs_on_turns,
     runs_where_it_may_learn,
 )
+from perfaudit.static.project.marks import may_update_weights
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Loop, Source
 from perfaudit.static.source.syntax import lies_in
 from perfaudit.static.understanding.backward import backward_calls, losses_handed_over, updates_weights
@@ -143,13 +144,14 @@ def _always_calls(source: Source, method: Function, function: Function) -> bool:
 
 def _overriding_steps(source: Source, known: set[int]) -> Iterator[WholeStep]:
     """Methods that the base of their class, in another file, calls on each training step: `compute_loss` of a trainer."""
+    updates_here = may_update_weights(source.text.encode("utf-8", "replace"))
     for definition in source.definitions:
         if not isinstance(definition, ast.ClassDef) or not definition.bases:
             continue
-        base = base_elsewhere(source, definition) or _base_here(source, definition)
+        methods = {m.name: m for m in definition.body if isinstance(m, FUNCTIONS)}
+        base = _base_that_may_train(source, definition, updates_here)
         if base is None or not isinstance(base[1], ast.ClassDef):
             continue
-        methods = {m.name: m for m in definition.body if isinstance(m, FUNCTIONS)}
         calls = _calls_of_own(base[0], base[1], methods)
         for name, method in methods.items():
             if id(method) in known or _is_aside(source, method) or name.startswith("__"):
@@ -174,6 +176,19 @@ def _calls_of_own(
             if isinstance(root, (*LOOPS, *FUNCTIONS)):
                 found.setdefault(name, []).append((call, root))
     return found
+
+
+def _base_that_may_train(source: Source, definition: ast.ClassDef, updates_here: bool) -> tuple[Source, ast.AST] | None:
+    """The base of a class, where its file may update weights, or this one does so (updates_here).
+
+    Of a library of models each file has classes whose bases lie in others, and none of them trains: parsing those files took a
+    quarter of a scan.
+    """
+    if updates_here:
+        return base_elsewhere(source, definition) or _base_here(source, definition)
+    dotted = source.qualified_name(definition.bases[0]) or ""
+    is_worth_parsing = source.neighbours is not None and source.neighbours.may_carry(dotted, "updates")
+    return base_elsewhere(source, definition) if is_worth_parsing else None
 
 
 def _base_here(source: Source, definition: ast.ClassDef) -> tuple[Source, ast.AST] | None:
