@@ -395,7 +395,7 @@ def module_of(path: str) -> str:
 
 def is_ours(name: str, module: types.ModuleType) -> bool:
     file = getattr(module, "__file__", None) or ""
-    return name != "__main__" and file.startswith((f"{ROOT}/perfaudit/", f"{ROOT}/tests/"))
+    return name != "__main__" and file.startswith((f"{ROOT}/perfaudit/", f"{ROOT}/simulated/", f"{ROOT}/tests/"))
 
 
 def judge_part(tests: list[str], chosen: list[Mutant], folder: str, tell: Callable[[Mutant, str, int], None]) -> None:

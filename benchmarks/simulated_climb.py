@@ -6,7 +6,7 @@
     --write             put the table into simulated_climb.md
 
 `perfaudit tune --all` as it is, but for what runs: a step takes as long as PROGRAMS says, on a clock that passes only in steps
-(`tests/tune/switches.py`), so that an hour of climbing takes seconds and the truth is known. The constants that share out the
+(`simulated/switches.py`), so that an hour of climbing takes seconds and the truth is known. The constants that share out the
 budget (`perfaudit/tune/climb_time.py`) were chosen with it, and how few quads say that a patch is worth racing together.
 In three steps of a hundred something else has the machine: the logarithm of their time grows by the size of a normal draw of
 deviation 0.5. Building a training takes START seconds; a check compares eight steps of each of two.
@@ -30,12 +30,11 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "tests"), str(HERE.parent / "tests" / "tune")]
+sys.path.insert(0, str(HERE.parent / "simulated"))
 
 import switches  # noqa: E402
-from conftest import FakeClock  # noqa: E402
+from fake_clock import FakeClock  # noqa: E402
 from records import tell  # noqa: E402
-from test_climb import Switch  # noqa: E402
 
 import perfaudit.tune.patched_source  # noqa: E402
 import perfaudit.tune.search  # noqa: E402
@@ -136,7 +135,7 @@ class Machine(switches.Shop):
         return Training(self)
 
 
-class Patch(Switch):
+class Patch(switches.Switch):
     """One of a program's patches."""
 
     def share(self, survey: Any) -> float:

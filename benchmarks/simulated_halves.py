@@ -23,13 +23,12 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from records import tell
+
+from perfaudit.measure.entrants import BASE, CONTROL, Terms
+from perfaudit.measure.race import Race
+
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "tests"))
-
-from records import tell  # noqa: E402
-
-from perfaudit.measure.entrants import BASE, CONTROL, Terms  # noqa: E402
-from perfaudit.measure.race import Race  # noqa: E402
 
 MOOD, MEMORY = 0.03, 0.97
 DISTURBED, BY, FAR = 0.03, 0.5, 1.4

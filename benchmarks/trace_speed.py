@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO, Any
 
 ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT / "tests" / "trace"))
+sys.path.insert(0, str(ROOT / "simulated"))
 
 from made_traces import GEMM, RELU, Host  # noqa: E402  # found there
 

@@ -19,23 +19,11 @@ import pytest
 import served_nursery
 import typer.main
 from _pytest.runner import runtestprotocol
+from fake_clock import FakeClock
 
 from perfaudit import forked_work
 
 pytest_plugins = ["cases_together"]
-
-
-class FakeClock:
-    """Time that passes only when it is told to."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def now(self) -> float:
-        return self.seconds
-
-    def sleep(self, seconds: float) -> None:
-        self.seconds += seconds
 
 
 # A rule of a project's own, as XY001-no-such-thing.toml has it; its check lies beside it as no_such_thing.py.

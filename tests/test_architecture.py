@@ -198,6 +198,18 @@ def test_what_a_parent_has_named_is_looked_up_by_verbs_alone() -> None:
     assert users == {"measure", "verbs"}
 
 
+def test_benchmarks_import_nothing_of_the_tests() -> None:
+    """What both need lies in simulated/."""
+    own = {path.stem for path in (ROOT / "benchmarks").glob("*.py")}
+    of_tests = {path.stem for path in (ROOT / "tests").rglob("*.py")} - own
+    for path in (ROOT / "benchmarks").glob("*.py"):
+        used = [
+            node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, (ast.Import, ast.ImportFrom))
+        ]
+        names = {(node.module or "" if isinstance(node, ast.ImportFrom) else node.names[0].name) for node in used}
+        assert not names & of_tests, f"{path.name} imports {names & of_tests}"
+
+
 def test_the_documented_table_is_this_one() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \| (.*?) \|", text, flags=re.MULTILINE)

@@ -10,15 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from made_traces import Host, step_of_training
 
 import perfaudit
 from perfaudit.errors import UserError
 from perfaudit.report import Report
 from perfaudit.script.observe import Seen
-
-sys.path.insert(0, str(Path(__file__).parent / "trace"))
-
-from made_traces import Host, step_of_training  # lies beside the tests of traces
 
 
 def made_trace(path: Path) -> str:

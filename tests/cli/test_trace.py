@@ -15,10 +15,7 @@ from typing import Any
 
 import pytest
 from conftest import Done
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "trace"))
-
-from made_traces import Host, Job, step_of_training  # lies beside the tests of traces
+from made_traces import Host, Job, step_of_training
 
 Run = Callable[..., Done]
 

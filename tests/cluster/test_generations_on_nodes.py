@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import FakeClock
+from fake_clock import FakeClock
 from fake_nodes import FakeNodes
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "measure"))

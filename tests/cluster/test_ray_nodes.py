@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_traces import Host, step_of_training
 
 from perfaudit.cli.trace_nodes import read_here, read_on
 from perfaudit.cluster import ray_nodes as module
@@ -20,10 +21,6 @@ from perfaudit.cluster.ray_nodes import RayNodes, ray_nodes
 from perfaudit.errors import NothingMeasured, UserError
 from perfaudit.measure.elsewhere import Lost, run_on
 from perfaudit.trace.trace_files import find_traces
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "trace"))
-
-from made_traces import Host, step_of_training  # lies beside the tests of traces
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.slow

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -10,14 +9,11 @@ from pathlib import Path
 import pytest
 from conftest import Done
 from fake_nodes import FakeNodes
+from made_traces import Job, step_of_training
 
 from perfaudit.cli.trace_nodes import read_here, read_on
 from perfaudit.errors import NothingMeasured
 from perfaudit.trace.trace_files import find_traces
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "trace"))
-
-from made_traces import Job, step_of_training  # lies beside the tests of traces
 
 RANKS = 11
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import FakeClock
+from fake_clock import FakeClock
 
 from perfaudit.measure import own_time, screening, screening_start
 from perfaudit.training import code_variant

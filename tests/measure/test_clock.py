@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from conftest import FakeClock
+from fake_clock import FakeClock
 
 from perfaudit.measure.clock import Deadline, WallClock
 

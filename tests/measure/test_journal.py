@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
-from conftest import FakeClock
+from fake_clock import FakeClock
 
 from perfaudit.errors import UserError
 from perfaudit.measure import journal as journals

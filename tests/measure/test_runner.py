@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from conftest import FakeClock
+from fake_clock import FakeClock
 
 from perfaudit.measure import journal
 from perfaudit.measure.child_subject import ChildSubject

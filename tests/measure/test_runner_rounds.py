@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from conftest import FakeClock
+from fake_clock import FakeClock
 from test_runner import FakeLab, FakeSubject, Kept, SmallLab, variants
 
 from perfaudit.measure.child_subject import ChildSubject

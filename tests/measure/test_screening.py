@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from clocked_training import Training, no_twin, set_clock, user_module
-from conftest import FakeClock
+from fake_clock import FakeClock
 
 from perfaudit.errors import NoBatches, TargetError
 from perfaudit.measure import own_time, screening, screening_start

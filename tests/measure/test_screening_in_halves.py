@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from clocked_training import Training, no_twin, set_clock, user_module
-from conftest import FakeClock
+from fake_clock import FakeClock
 from test_screening import Loader, OtherRank, Turns
 
 from perfaudit.measure.entrants import BASE, CONTROL, DECIDED, Terms

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import FakeClock
+from fake_clock import FakeClock
 from surveys import USUAL, profile_of, survey_of
 from torch import nn
 

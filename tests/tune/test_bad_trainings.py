@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import FakeClock
+from fake_clock import FakeClock
 from surveys import profile_of, survey_of
 from test_search import Shop, Sizes, search  # noqa: F401  # search is a fixture
 

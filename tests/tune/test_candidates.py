@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import FakeClock
+from fake_clock import FakeClock
 from surveys import survey_of
 
 from perfaudit.findings import Edit, Fix, Location, Span

@@ -17,14 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import FakeClock
+from fake_clock import FakeClock
 from surveys import profile_of, survey_of
-from switches import STEP, Agreeing, Engine, Shop, Speed, Switches, switches
+from switches import STEP, Agreeing, Engine, Shop, Speed, Switch, Switches, switches
 
 from perfaudit.errors import NothingMeasured
-from perfaudit.findings import Edit, Fix, Location, Span
-from perfaudit.knobs import Bench, Knob, Setup, Survey
-from perfaudit.knobs._code import Code, Patch
+from perfaudit.findings import Fix, Location
+from perfaudit.knobs import Bench, Knob, Survey
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.entrants import BASE
@@ -36,7 +35,6 @@ from perfaudit.measurements import FILE_CHANGED, NOT_REACHED_YET, UNCHECKED, Lad
 from perfaudit.render.ladder import headline
 from perfaudit.render.text import render
 from perfaudit.report import Report, to_json
-from perfaudit.static import edit
 from perfaudit.target.names import Target
 from perfaudit.tune.candidates import Candidate
 from perfaudit.tune.climb import _least_to_check
@@ -54,43 +52,6 @@ from perfaudit.tune.report import tune
 from perfaudit.tune.session import Session
 
 PROGRAM = "import torch\n\na = 0\nb = 0\nc = 0\n"
-
-
-class Switch(Knob):
-    """Turns a switch of the program on; without `line` it has no source to edit."""
-
-    title = "a switch"
-
-    def __init__(self, name: str, changes: tuple[str, ...] = (), line: bool = True) -> None:
-        self.name, self.changes_always, self.line = name, changes, line
-
-    def share(self, survey: Survey) -> float:
-        return 1.0
-
-    def current(self, survey: Survey) -> Settings:
-        return {self.name: survey.facts.flags["switches"][self.name]}
-
-    def candidates(self, bench: Bench) -> list[Settings]:
-        return [{self.name: 1}] if not bench.survey.facts.flags["switches"][self.name] else []
-
-    def setup(self, settings: Settings) -> Setup:
-        return Setup()
-
-    def patch(self, code: Code, settings: Settings) -> Patch | None:
-        source = code.entry()
-        assert source is not None
-        if not self.line:
-            return None
-        at = source.text.index(f"{self.name} = 0") + 4
-        edits = (Edit(Span(at, at + 1), str(settings[self.name])),)
-        line = source.text[:at].count("\n") + 1
-        return Patch("t.py", edits, source.text, edit.apply(source.text, edits), Location("t.py", line, 1, line, 6))
-
-    def words(self, settings: Settings, survey: Survey) -> str:
-        return f"turn {self.name} on"
-
-    def is_checked(self, settings: Settings) -> bool:
-        return False
 
 
 WAITED = "not judged: other programs use the cores, and where they do not, another setting may be best"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import FakeClock
-from switches import Shop, Switches
-from test_climb import Climbing, Switch, climbing, independent, ladder, patched
+from fake_clock import FakeClock
+from switches import Shop, Switch, Switches
+from test_climb import Climbing, climbing, independent, ladder, patched
 
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.watch import Watch

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from conftest import FakeClock
-from switches import Shop, Switches
-from test_climb import Climbing, Switch, climbing, ladder
+from fake_clock import FakeClock
+from switches import Shop, Switch, Switches
+from test_climb import Climbing, climbing, ladder
 
 from perfaudit.errors import NothingMeasured
 from perfaudit.tune.race_results import NOT_KNOWN

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import FakeClock
+from fake_clock import FakeClock
 from surveys import survey_of
 from test_search import STEP, Kept, Shop, Sizes, search  # noqa: F401  # a fixture
 

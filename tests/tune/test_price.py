@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import FakeClock
+from fake_clock import FakeClock
 from pricing import KNOWN, PROGRAM, Dial, gains, switch
 from switches import STEP, Agreeing, Shop, Speed, Switches
 

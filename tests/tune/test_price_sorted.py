@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import FakeClock
+from fake_clock import FakeClock
 from pricing import PROGRAM, switch
 from surveys import profile_of, survey_of
 from test_price import dial  # noqa: F401  # a fixture

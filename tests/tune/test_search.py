@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import FakeClock
+from fake_clock import FakeClock
 from surveys import facts
 from switches import Engine as SwitchEngine
 

@@ -8,10 +8,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from conftest import FakeClock
+from fake_clock import FakeClock
 from surveys import profile_of, survey_of
 from switches import Shop as ClimbShop
-from test_climb import Climbing, Switch, climbing, ladder, patched  # noqa: F401  # a fixture
+from switches import Switch
+from test_climb import Climbing, climbing, ladder, patched  # noqa: F401  # a fixture
 from test_search import STEP, Shop, Sizes, Steps, search  # noqa: F401  # a fixture
 
 from perfaudit.measure.child_subject import ChildSubject

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from conftest import FakeClock
+from fake_clock import FakeClock
 from surveys import facts, profile_of, survey_of
 from test_search import Sizes
 

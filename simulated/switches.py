@@ -1,4 +1,4 @@
-"""A training that takes as long as its source says, for tests of what is raced in it: no process, no torch.
+"""A training that takes as long as its source says, for tests and simulations of what is raced in it: no process, no torch.
 
 The program is a row of switches, `a = 0`; a patch turns one on, and how long a step takes is a function of them all. Races are
 run by `measure.race`, as a child runs them, on a clock that passes only in steps.
@@ -16,9 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from conftest import FakeClock
+from fake_clock import FakeClock
 from surveys import facts
 
+from perfaudit.findings import Edit, Location, Span
+from perfaudit.knobs import Bench, Knob, Setup, Survey
+from perfaudit.knobs._code import Code, Patch
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.child_subject import ChildSubject
 from perfaudit.measure.entrants import BASE, CONTROL, Entrant, Terms
@@ -27,6 +30,8 @@ from perfaudit.measure.lab import ChildLab
 from perfaudit.measure.ledger import Block, Variant
 from perfaudit.measure.race import Race, Turn
 from perfaudit.measure.runner import TrialFailed
+from perfaudit.measurements import Settings
+from perfaudit.static import edit
 from perfaudit.tune.workshop import Check, Json
 
 STEP = 0.010
@@ -44,6 +49,43 @@ def switches_on(texts: Mapping[str, str]) -> Switches:
     for text in texts.values():
         found |= {name: value for name, value in switches(text).items() if value}
     return found
+
+
+class Switch(Knob):
+    """Turns a switch of the program on; without `line` it has no source to edit."""
+
+    title = "a switch"
+
+    def __init__(self, name: str, changes: tuple[str, ...] = (), line: bool = True) -> None:
+        self.name, self.changes_always, self.line = name, changes, line
+
+    def share(self, survey: Survey) -> float:
+        return 1.0
+
+    def current(self, survey: Survey) -> Settings:
+        return {self.name: survey.facts.flags["switches"][self.name]}
+
+    def candidates(self, bench: Bench) -> list[Settings]:
+        return [{self.name: 1}] if not bench.survey.facts.flags["switches"][self.name] else []
+
+    def setup(self, settings: Settings) -> Setup:
+        return Setup()
+
+    def patch(self, code: Code, settings: Settings) -> Patch | None:
+        source = code.entry()
+        assert source is not None
+        if not self.line:
+            return None
+        at = source.text.index(f"{self.name} = 0") + 4
+        edits = (Edit(Span(at, at + 1), str(settings[self.name])),)
+        line = source.text[:at].count("\n") + 1
+        return Patch("t.py", edits, source.text, edit.apply(source.text, edits), Location("t.py", line, 1, line, 6))
+
+    def words(self, settings: Settings, survey: Survey) -> str:
+        return f"turn {self.name} on"
+
+    def is_checked(self, settings: Settings) -> bool:
+        return False
 
 
 @dataclass
