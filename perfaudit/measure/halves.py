@@ -36,13 +36,24 @@ Pair = tuple[
 
 @dataclass(frozen=True, slots=True)
 class _Fit:
-    """Effects of the columns of `rows`, what they leave of each pair, and how many pairs they are from."""
+    """Effects of these candidates, a column of `rows` each, what they leave of each pair, and how many pairs they are from."""
 
+    keys: Sequence[str]
     rows: Sequence[Sequence[int]]
     inverse: list[list[float]]
     effects: list[float]
     rests: list[float]
     kept: int
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether so many pairs were undisturbed that something can be told."""
+        return self.kept >= _fewest(self.keys)
+
+    @property
+    def freedom(self) -> int:
+        """Degrees of freedom that the effects leave of the pairs from which they are."""
+        return self.kept - len(self.keys)
 
 
 @dataclass(slots=True)
@@ -57,7 +68,8 @@ class Halves:
     pairs: list[Pair] = field(default_factory=list)
     _rows: list[tuple[Half, Half]] = field(default_factory=list)
     _of: Half = frozenset()  # those that were open when the rows were made
-    _last_fit: _Fit | None = None
+    _last_fit: _Fit | None = None  # that was enough
+    _fitted: int = 0  # pairs, when it was tried last
 
     @property
     def keys(self) -> Half:
@@ -91,21 +103,18 @@ class Halves:
     def values(self) -> dict[str, list[float]]:
         """By key, a value of each pair that it was in, in their order: the logarithm of a ratio, see above.
 
-        Empty before there are twice as many undisturbed pairs as effects, and SPARE_PAIRS more.
+        Empty before there are twice as many undisturbed pairs as effects, and SPARE_PAIRS more. Where later pairs are disturbed
+        so often that this no longer holds, values stay those of the pairs before, see `pairs_left_out`.
         """
-        keys = self._raced_keys
-        if len(self.pairs) < 2 * len(keys) + SPARE_PAIRS:
-            return {key: [] for key in keys}
+        found: dict[str, list[float]] = {key: [] for key in self._raced_keys}
         fit = self._fit
-        if fit.kept < 2 * len(keys) + SPARE_PAIRS:
-            return {key: [] for key in keys}
+        if fit is None:
+            return found
         inverse, rows, rests = fit.inverse, fit.rows, fit.rests
         # Effects follow the pairs, so that what is left of these scatters less.
-        wider = (fit.kept / self.freedom) ** 0.5
-        found: dict[str, list[float]] = {}
-        for at, key in enumerate(keys):
+        wider = (fit.kept / fit.freedom) ** 0.5
+        for at, key in enumerate(fit.keys):
             if not inverse[at][at]:  # nothing tells it from the others
-                found[key] = []
                 continue
             pairs = [number for number, row in enumerate(rows) if row[at]]
             weight = len(pairs) * wider
@@ -117,16 +126,23 @@ class Halves:
         return found
 
     @property
-    def freedom(self) -> int:
-        """Degrees of freedom that the effects leave of the pairs from which they are."""
-        return self._fit.kept - len(self._raced_keys)
+    def freedom(self) -> int | None:
+        """Degrees of freedom that the effects leave of the pairs from which they are; None before there are enough pairs."""
+        return self._fit.freedom if self._fit is not None else None
 
     @property
-    def _fit(self) -> _Fit:
-        """Of the pairs so far."""
-        if self._last_fit is None or len(self._last_fit.rows) != len(self.pairs):
-            rows = [[(key in first) - (key in second) for key in self._raced_keys] for first, second, _ in self.pairs]
-            self._last_fit = _fit_without_disturbed(rows, [log_ratio for _, _, log_ratio in self.pairs])
+    def pairs_left_out(self) -> int:
+        """The last pairs, which tell nothing because too many of them are disturbed."""
+        return len(self.pairs) - len(self._fit.rows) if self._fit is not None else 0
+
+    @property
+    def _fit(self) -> _Fit | None:
+        """Of the pairs so far, or of those of the last time that there were enough undisturbed ones; None before that."""
+        if self._fitted != len(self.pairs):
+            self._fitted, keys = len(self.pairs), self._raced_keys
+            if len(self.pairs) >= _fewest(keys):
+                found = _fit_without_disturbed(keys, self.pairs)
+                self._last_fit = found if found.is_enough else self._last_fit
         return self._last_fit
 
     @property
@@ -162,26 +178,33 @@ class Halves:
         return pairs
 
 
-def _fit_without_disturbed(rows: Sequence[Sequence[int]], log_ratios: Sequence[float]) -> _Fit:
-    """Effects of the columns, by least squares, without the pairs that lie far from them.
+def _fewest(keys: Sequence[str]) -> int:
+    """Undisturbed pairs of these candidates that tell something."""
+    return 2 * len(keys) + SPARE_PAIRS
 
-    One step that is disturbed would be in the effects of all columns, and leaving its pair out of the values afterwards would not
+
+def _fit_without_disturbed(keys: Sequence[str], pairs: Sequence[Pair]) -> _Fit:
+    """Effects of these candidates, by least squares, without the pairs that lie far from them.
+
+    One step that is disturbed would be in the effects of all of them, and leaving its pair out of the values afterwards would not
     take it out of them. A fit that leaves too few, see `Halves.values`, is not made better: so few lie close to it by chance.
     """
+    rows = [[(key in first) - (key in second) for key in keys] for first, second, _ in pairs]
+    log_ratios = [log_ratio for _, _, log_ratio in pairs]
     inverse = _inverse_of(rows)
     kept = frozenset(range(len(rows)))
     effects = _effects(rows, log_ratios)
     for _ in range(MOST_FITS):
         rests = _rests(rows, log_ratios, effects)
-        usual = statistics.median(map(abs, rests)) if rests else 0.0
+        usual = statistics.median(map(abs, rests))
         now = frozenset(at for at, rest in enumerate(rests) if abs(rest) <= DISTURBED * usual + ROUNDING)
         if now == kept:
             break
         kept = now
-        if len(kept) < 2 * len(rows[0]) + SPARE_PAIRS:
+        if len(kept) < _fewest(keys):
             break
         effects = _effects([rows[at] for at in sorted(kept)], [log_ratios[at] for at in sorted(kept)])
-    return _Fit(rows, inverse, effects, _rests(rows, log_ratios, effects), len(kept))
+    return _Fit(keys, rows, inverse, effects, _rests(rows, log_ratios, effects), len(kept))
 
 
 def _effects(rows: Sequence[Sequence[int]], log_ratios: Sequence[float]) -> list[float]:

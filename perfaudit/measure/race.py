@@ -105,6 +105,11 @@ class Race:
         """The pairs of blocks so far, which another process of this race goes on with."""
         return self._field.halves.pairs if self._field.halves is not None else []
 
+    @property
+    def pairs_left_out(self) -> int:
+        """Of these the last ones, of which too many are disturbed, see `halves.Halves`."""
+        return self._field.halves.pairs_left_out if self._field.halves is not None else 0
+
     def break_up(self) -> None:
         """From now on no two are in place at the same time, see `Entrants.break_up`."""
         self._field.break_up()

@@ -176,6 +176,7 @@ class Screening:
             "counts_own": self.counts_own,
             "in_halves": sorted(self.race.in_halves),
             "pairs": self.race.pairs_seen,
+            "pairs_left_out": self.race.pairs_left_out,
             "apart": self.why_apart,
             "end": self._end,
             "updates": self._updates,

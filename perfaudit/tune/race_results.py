@@ -36,8 +36,8 @@ class Raced:
     base: totals of the base's timed steps, see `measure.base_steps`. former_controls: of the processes before the last
     one, where it took several. ended: all are decided. notes: what the report is to say of the race itself,
     some of it again and again. in_halves: keys of those whose ratios hold with half of the others in place, see
-    `measure.halves`. unsure: by key, the updates after which a script ended with it in place, where it has not come further
-    without it: the error may be its own.
+    `measure.halves`. pairs_left_out: the last of their pairs, which tell nothing. unsure: by key, the updates after which a
+    script ended with it in place, where it has not come further without it: the error may be its own.
     """
 
     entrants: dict[str, Seen] = field(default_factory=dict)
@@ -49,6 +49,7 @@ class Raced:
     ended: bool = False
     notes: list[str] = field(default_factory=list)
     in_halves: set[str] = field(default_factory=set)
+    pairs_left_out: int = 0
     unsure: dict[str, int] = field(default_factory=dict)
 
     def interval(self, key: str) -> Interval | None:
@@ -141,6 +142,7 @@ class Raced:
             self.log_ratios[key] = list(item["log_ratios"])
         self.ways |= state["ways"]
         self.in_halves = {*state.get("in_halves", ())}
+        self.pairs_left_out = state.get("pairs_left_out", 0)
         if state["base"]["steps"] or not self.base:  # else a process before this one has told what a step takes
             self.base = state["base"]
         self.ended = state["ended"]
@@ -156,7 +158,13 @@ def seen_of(item: Json) -> Seen:
 def notes_of(*races: Raced) -> list[str]:
     """What the report is to say of these races, in their order, each thing once."""
     own = [OWN_TIME] if any(raced.clock == "own" for raced in races) else []
+    own += [_left_out_words(raced.pairs_left_out) for raced in races if raced.pairs_left_out]
     return list(dict.fromkeys([*own, *(note for raced in races for note in raced.notes)]))
+
+
+def _left_out_words(pairs: int) -> str:
+    last = f"last {pairs} pairs of blocks are" if pairs > 1 else "last pair of blocks is"
+    return f"the {last} left out: since then so many were disturbed that they tell nothing, and figures are those of before"
 
 
 def long_steps_words(*races: Raced) -> str:

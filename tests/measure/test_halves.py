@@ -132,6 +132,28 @@ def test_nothing_is_told_while_too_few_pairs_are_undisturbed() -> None:
     assert not any(fresh.values().values())
 
 
+def test_what_was_told_stays_where_later_pairs_leave_too_few_undisturbed_ones() -> None:
+    """Twelve pairs are just enough for four candidates; with the next one, which is disturbed, two of thirteen lie far out."""
+    halves = halves_of(*([key] for key in "abcd"))
+    rng = random.Random(1)
+
+    def add(disturbance: float = 0.0) -> None:
+        first, second = halves.next_pair(halves.keys)
+        effect = sum(EFFECTS[key] for key in first) - sum(EFFECTS[key] for key in second)
+        halves.add(first, second, effect + rng.gauss(0.0, 0.01) + disturbance)
+
+    for _ in range(12):
+        add()
+    before = halves.values()
+    assert {len(each) for each in before.values()} == {12}
+    add(1.0)
+    assert (halves.values(), halves.freedom, halves.pairs_left_out) == (before, 12 - 4, 1)
+    for _ in range(7):
+        add()
+    assert {len(each) for each in halves.values().values()} == {20}
+    assert (halves.freedom, halves.pairs_left_out) == (19 - 4, 0)
+
+
 def test_a_row_that_was_lost_leaves_the_effects_as_they_are() -> None:
     """A step raised in one of the blocks, so that the rows are no whole design."""
     halves = halves_of(*([key] for key in EFFECTS))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perfaudit.tune.race_results import RAISES as NOW_AND_THEN
-from perfaudit.tune.race_results import Raced, Seen
+from perfaudit.tune.race_results import Raced, Seen, notes_of
 from perfaudit.tune.screening import BUILT_AGAIN
 
 ERROR = "FileNotFoundError: no such file: 'logs.tsv' (train.py:40 in plot)"
@@ -31,6 +31,18 @@ def test_what_a_step_of_the_users_code_raises_too_is_no_patchs_fault_alone(
 ) -> None:
     raced = Raced({"optimizer": Seen(3, why)}, refused={"fusion": why}, notes=notes)
     assert raced.failures == raced.out == {"optimizer": told, "fusion": told}
+
+
+def test_the_report_says_how_many_pairs_tell_nothing() -> None:
+    raced = Raced()
+    for left_out in (3, 1):
+        raced.take({"entrants": {}, "ways": {}, "base": {"steps": 0.0}, "ended": False, "pairs_left_out": left_out})
+    assert notes_of(raced) == [
+        "the last pair of blocks is left out: since then so many were disturbed that they tell nothing, and figures are those "
+        "of before"
+    ]
+    raced.take({"entrants": {}, "ways": {}, "base": {"steps": 0.0}, "ended": True, "pairs_left_out": 0})
+    assert notes_of(raced) == []
 
 
 def test_what_left_undecided_has_not_failed() -> None:
