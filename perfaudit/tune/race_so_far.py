@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from perfaudit.measure.entrants import BASE, CONTROL
@@ -70,14 +70,18 @@ class RaceSoFar:
     _end: Json | None = None  # by which the script has ended, as the child tells it
 
     def recall(self, notes: Sequence[Json]) -> None:
-        """Go on from what earlier runs have noted."""
+        """Go on from what earlier runs have noted, without the pairs in which something was in place that is other code now."""
         digests = self.lineup.digests
         for note in notes:
             for key, item in note["entrants"].items():
                 (self.told if digests.get(key) == item["digest"] else self.others)[key] = item
-            self.controls = note["controls"]
-            self.why_apart, self.pairs = note.get("apart", ""), note.get("pairs", [])
+            self.controls, self.why_apart = note["controls"], note.get("apart", "")
+            noted = {key: item["digest"] for key, item in note["entrants"].items()}
+            changed = {key for key, digest in noted.items() if digests.get(key, digest) != digest}
+            self.pairs = [pair for pair in note.get("pairs", []) if not changed & {*pair[0], *pair[1]}]
         if notes:
+            known = {key for first, second, _ in self.pairs for key in (*first, *second)}
+            self._begin_anew({*notes[-1].get("in_halves", ())} - known)
             self.raced.take({**notes[-1], "entrants": self.told, "ended": False})
             self.end_process()
 
@@ -149,10 +153,14 @@ class RaceSoFar:
     def race_apart(self, why: str) -> None:
         """From now on put one in place at a time, as several together end the process; who is open begins anew."""
         self.why_apart, self._aside, self.pairs = why, self.pairs or self._aside, []
-        for key in self.raced.in_halves - {key for key in self.told if self._has_left(key)}:
-            if key in self.told:
-                self.told[key] = {**self.told[key], "log_ratios": [], "seconds": [], "interval": None}
-            self.raced.in_halves.discard(key)
+        self.raced.in_halves -= self._begin_anew(self.raced.in_halves)
+
+    def _begin_anew(self, keys: Set[str]) -> set[str]:
+        """Forget what those of these have shown that are open; which they are."""
+        is_open = {key for key in keys if not self._has_left(key)}
+        for key in is_open & self.told.keys():
+            self.told[key] = {**self.told[key], "log_ratios": [], "seconds": [], "interval": None}
+        return is_open
 
     def take_end(self, failure: str, guilty: str) -> End | None:
         """How the script has ended by raising in this process; None where it has not.

@@ -17,6 +17,7 @@ from perfaudit.measure.entrants import (
     FAR_SLOWER,
     FUTILE,
     FUTILE_QUADS,
+    Entrant,
     Terms,
 )
 from perfaudit.measure.pace import Pace
@@ -238,6 +239,13 @@ def test_what_another_process_has_seen_stays_and_is_added_to() -> None:
     assert race.entrants["a"].left == DECIDED
     assert race.pairs_seen[:5] == pairs[:5]
     assert len(race.entrants["a"].log_ratios) == len(race.pairs_seen) > 5
+
+
+def test_another_process_goes_on_where_the_first_one_ended_before_a_pair() -> None:
+    """A script that ends by itself after a few steps, say."""
+    race = race_of("a", former=[Entrant("a"), Entrant(CONTROL)])
+    run(race, a=0.8)
+    assert race.entrants["a"].left == DECIDED
 
 
 def test_a_race_that_ends_early_is_judged_by_the_pairs_that_there_were() -> None:
