@@ -10,6 +10,7 @@ from perfaudit.measurements import (
     NOT_REACHED_YET,
     PAY_ALL_THE_SAME,
     UNCHECKED,
+    ClockName,
     Interval,
     Ladder,
     Rung,
@@ -18,7 +19,7 @@ from perfaudit.measurements import (
 from perfaudit.render.ladder_details import details
 from perfaudit.render.paint import Paint, colour, painted_diff, wrap
 from perfaudit.render.tables import environment, size, table
-from perfaudit.render.words import clock_words, count, distrust, interval_text, seconds, step_time
+from perfaudit.render.words import CLOCKS, clock_words, count, distrust, interval_text, seconds, step_time
 from perfaudit.report import Report
 
 THOUSAND = 1000  # steps, for which the saving is told
@@ -86,7 +87,7 @@ def head_lines(report: Report, width: int) -> list[str]:
         return [whole]
     first, open_, below = _first_words(report), _open_knobs(report), list[str]()
     if len(first) > width:
-        first, below = _shorter(first)
+        first, below = _shorter(first, width)
     between = "; "
     for each in open_:
         if len(first) + len(between) + len(each.words) <= width:
@@ -97,15 +98,20 @@ def head_lines(report: Report, width: int) -> list[str]:
     return [first, *(["; ".join(below)] if below else [])]
 
 
-def _shorter(result: str) -> tuple[str, list[str]]:
-    """A result without its reason, and that reason."""
+def _shorter(result: str, width: int) -> tuple[str, list[str]]:
+    """A result without its reason, without its clock where that is still too long, and what was left out."""
+    below = list[str]()
     if SCREENED in result:
-        return result.replace(SCREENED, "screened"), [SCREENED]
+        result, below = result.replace(SCREENED, "screened"), [SCREENED]
     for between, left in ((REFUSED, REFUSED.rstrip(": ")), (AND_WHY, "")):
         said, found, why = result.partition(between)
         if found:
-            return said + left, [REFUSED + why if left else why]
-    return result, []
+            result, below = said + left, [REFUSED + why if left else why]
+            break
+    own = clock_words("own")
+    if len(result) > width and own in result:
+        result, below = result.replace(own, ""), [*below, CLOCKS["own"]]
+    return result, below
 
 
 def _first_words(report: Report) -> str:
@@ -116,7 +122,7 @@ def _first_words(report: Report) -> str:
     if found.files:
         return _result(found, len(stayed))
     before = step_before(report)
-    step = f"{step_time(before)} a step: " if before is not None else ""
+    step = f"{step_time(before)} a step{_in_clock(_clock_before(report))}: " if before is not None else ""
     return f"{step}{_refusal_words(found, len(stayed)) if stayed else _none_paid(report)}"
 
 
@@ -165,13 +171,26 @@ def step_before(report: Report) -> float | None:
     return report.ladder.seconds_per_step
 
 
+def _clock_before(report: Report) -> ClockName:
+    """By which that time is told."""
+    assert report.ladder is not None
+    if report.ladder.seconds_per_step is None and report.calibration is not None:
+        return report.calibration.clock
+    return report.ladder.clock
+
+
+def _in_clock(clock: ClockName) -> str:
+    """Behind a figure, what it is of; "" where it is of all seconds on the wall."""
+    return f" in {CLOCKS[clock]}" if clock == "cpu" else clock_words(clock)
+
+
 def _result(found: Ladder, patches: int) -> str:
     """Of a patch that is handed over, so its losses were compared, and a race has shown it to be faster."""
     assert found.ratio is not None
     verified = "verified for its first steps only" if found.not_learning else "verified"
     verified = "ran; losses not comparable" if NOT_CLAIMED in found.verified else verified
     said = f"{count(patches, 'patch', 'patches')}, {verified}"
-    times = f"{1 / found.ratio:.2f} x" + (" in processor time" if found.clock == "cpu" else "")
+    times = f"{1 / found.ratio:.2f} x{_in_clock(found.clock)}"
     doubt = f", {SCREENED}" if found.basis == "screened" else ""
     before, after = found.seconds_per_step, found.patched_seconds_per_step
     if before is None or after is None:  # the base had no timed step by itself; ratios were told all the same

@@ -57,7 +57,7 @@ def calibration(report: Report, width: int = 100, verbose: bool = False) -> str:
     whole = sum(seen.phases.values())
     parts = sorted(((s / whole, name) for name, s in seen.phases.items() if whole and s / whole >= 0.005), reverse=True)
     phases = ", ".join(f"{name.replace('_', ' ')} {100 * share:.0f} %" for share, name in parts)
-    step = wrap(f"a step takes {seconds(seen.seconds_per_step)}: {phases}", width, "")
+    step = wrap(f"a step takes {seconds(seen.seconds_per_step)}{clock_words(seen.clock)}: {phases}", width, "")
     lines = [control_text(seen), *([noise_text(seen)] if verbose else [])]
     return "\n".join([step, *(wrap(line, width, "") for line in lines)]) + "\n"
 

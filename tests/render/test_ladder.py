@@ -177,6 +177,14 @@ LATE = (NotApplicable("a", "it cannot"), NotApplicable("b", NO_TIME, late=True))
             "100.0 ms -> 70.0 ms a step (1.43 x in processor time), 1 patch, verified" + OPEN,
         ),
         (
+            LADDER.with_(clock="own"),
+            "100.0 ms -> 70.0 ms a step (1.43 x, waiting for cores left out), 2 patches, verified" + OPEN,
+        ),
+        (
+            LADDER.with_(clock="own", files=(), trouble="not handed over: it died"),
+            f"100.0 ms a step, waiting for cores left out: 2 patches, not handed over: it died{OPEN}",
+        ),
+        (
             LADDER.with_(verified="the losses of 5 steps are finite; equality is not claimed, because the patch changes order"),
             "100.0 ms -> 70.0 ms a step (1.43 x), 2 patches, ran; losses not comparable" + OPEN,
         ),
@@ -212,6 +220,13 @@ def test_the_first_line_says_no_more_than_was_shown(found: Ladder, line: str) ->
             [
                 "100.0 ms -> 70.0 ms a step (1.43 x, screened), 2 patches, verified; 1 undecided",
                 f"screened: the final race did not decide; {NAMES}",
+            ],
+        ),
+        (
+            SCREENED_ONLY.with_(clock="own"), {}, 80,
+            [
+                "100.0 ms -> 70.0 ms a step (1.43 x, screened), 2 patches, verified; 1 undecided",
+                f"screened: the final race did not decide; waiting for cores left out; {NAMES}",
             ],
         ),
         (
@@ -252,6 +267,11 @@ NARROW = """\
 100.0 ms -> 70.0 ms a step (1.43 x), 2 patches, verified; 1 undecided
 undecided: attention; not reached: batch_size, compile
 """
+
+
+def test_where_no_patch_is_left_the_step_has_the_clock_of_the_race_that_timed_it() -> None:
+    told = report(Ladder(), calibration=replace(CONTROL, clock="own"))
+    assert headline(told) == "100.0 ms a step, waiting for cores left out: no patch was raced"
 
 
 def test_the_first_lines_on_eighty_columns() -> None:

@@ -194,7 +194,10 @@ def _before_after(report: Report, found: Ladder) -> Markup:
         BarRow(with_patch, figures, 0.0, after, basis, low, high),
     ]
     parts: list[Part] = [
-        element("figcaption", "Time of a step. The 95 % interval is that of the ratio to your code."),
+        element(
+            "figcaption",
+            f"Time of a step{clock_words(found.clock)}. The 95 % interval is that of the ratio to your code.",
+        ),
         bars(rows, axis, "Time of a step"),
     ]
     parts.append(_memory(found, with_patch))
