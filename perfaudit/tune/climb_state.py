@@ -166,11 +166,9 @@ class Climb:
         furthest apart: it misses at most as often as the two together, and less often than one of them where their errors are
         independent.
         """
-        if len(self.rungs) == 1 and (alone := self.alone.interval(self.rungs[0].key)) is not None and alone[2] < 1:
-            return alone
+        if self.race_together is self.alone:
+            return self._product()
         whole = self.beside.interval(BASE)
-        if self.were_halves and whole is None:
-            return self._all_of_halves()
         key = next((key for key, part in self.parts.items() if same_rungs(part, self.rungs)), "")
         if whole is None or not key or key == ALL:
             return whole if key else None
@@ -178,12 +176,28 @@ class Climb:
         return (whole[0] / part[0], whole[1] / part[2], whole[2] / part[1]) if part is not None else None
 
     @property
+    def race_together(self) -> Raced:
+        """The race that `together` is of."""
+        if self.were_halves and self.beside.interval(BASE) is None:
+            return self.alone
+        only = self.alone.interval(self.rungs[0].key) if len(self.rungs) == 1 else None
+        return self.alone if only is not None and only[2] < 1 else self.beside
+
+    @property
+    def seconds_together(self) -> float | None:
+        """Seconds per step of the user's code in that race; None where it had no timed step by itself."""
+        if self.race_together is self.alone:
+            return self.alone.seconds_per_step
+        seconds = self.beside.entrants[BASE].seconds  # the base is all patches there
+        return statistics.fmean(seconds) if seconds else None
+
+    @property
     def were_halves(self) -> bool:
         """Whether all rungs were raced with half of the others in place, so that what they do to each other is in their
         ratios."""
         return bool(self.rungs) and all(rung.key in self.alone.in_halves for rung in self.rungs)
 
-    def _all_of_halves(self) -> Interval | None:
+    def _product(self) -> Interval | None:
         """The product of the ratios of all rungs, None where one has no interval.
 
         Its ends are the products of theirs: it holds where each of them does. These very ratios chose the rungs, so its middle is

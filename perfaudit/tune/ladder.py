@@ -54,6 +54,7 @@ def ladder_of(state: Climb, withhold: bool = False, not_learning: str = "") -> L
         failed=tuple(state.failed_knobs),
         undecided=tuple(dict.fromkeys(candidate.knob for candidate in state.undecided_candidates)),
         seconds_per_step=state.alone.seconds_per_step,
+        clock=state.alone.clock,
         peak_memory_bytes=state.start_bytes,
         patched_peak_memory_bytes=state.top_bytes if state.rungs else None,
         not_learning=not_learning,
@@ -126,17 +127,18 @@ def _with_ratio(state: Climb, ladder: Ladder) -> Ladder:
     seen = comparison(ledger, start, top, state.final.stage, clock=clock, least=LEAST)
     if screened is not None and _leaves_open(state.final, seen, screened):
         ratio, low, high = screened
-        step = ladder.seconds_per_step
+        step = state.seconds_together
         return ladder.with_(
             ratio=ratio,
             low=low,
             high=high,
             basis="screened",
-            clock=state.alone.clock,
+            clock=state.race_together.clock,
             has_twin=state.has_twin,
             is_chosen_by_it=state.were_halves and state.beside.interval(BASE) is None,
             rounds=seen.n if seen is not None else 0,
             final_so_far=(seen.ratio, seen.low, seen.high) if seen is not None and seen.has_ratio else None,
+            seconds_per_step=step,
             patched_seconds_per_step=step and step * ratio,
         )
     if seen is None:

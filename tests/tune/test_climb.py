@@ -907,6 +907,30 @@ def test_a_final_race_that_is_interrupted_at_its_start_leaves_the_figure_of_the_
     assert patched(report) == {"a": 1, "b": 1, "c": 0}
 
 
+def test_the_step_that_is_told_is_of_the_race_that_the_ratio_is_of(climbing: Climbing, clock: FakeClock) -> None:
+    """Once both patches are raced together, something else makes all steps half as long again."""
+    longer = [1.0]
+
+    class Slowing(Watch):
+        def stage(self, words: str) -> None:
+            if words.startswith("all that pays together"):
+                longer[0] = 1.5
+
+    def speed(on: Switches) -> float:
+        return longer[0] * independent(on)
+
+    whole = Shop(clock, speed)
+    climbing(whole, Switch("a"), Switch("b"), watch=Slowing())
+    longer[0] = 1.0
+    shop = Shop(clock, speed, dies_at=whole.firsts_of_labs + 2)
+    report = climbing(shop, Switch("a"), Switch("b"), watch=Slowing())
+    found = ladder(report)
+    assert report.calibration is not None and report.calibration.seconds_per_step == pytest.approx(0.010)
+    assert (found.basis, found.ratio) == ("screened", pytest.approx(0.63))
+    assert found.seconds_per_step == pytest.approx(0.015)
+    assert headline(report).startswith("15.0 ms -> 9.45 ms a step (1.59 x, screened: ")
+
+
 def test_where_no_node_can_be_had_what_was_screened_is_handed_over_with_the_reason(climbing: Climbing) -> None:
     asked = list[object]()
 
