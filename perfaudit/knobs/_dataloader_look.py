@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from perfaudit.knobs import Reply
 from perfaudit.target.batches import leaves_in, samples_in
+from perfaudit.target.flags import flags_set
 from perfaudit.target.queue_time import queued_seconds
 
 BATCHES = 12  # to look at, after two that warm up,
@@ -123,16 +124,13 @@ def _on_one_thread(training: Any, steps: Sequence[_Step], make_step: Callable[[]
     threads, found, end = torch.get_num_threads(), list[_Step](), time.monotonic() + LOOKING
     if training.device.type != "cpu" or threads == 1 or statistics.median(step.cpu for step in steps) > LOOKING:
         return []
-    torch.set_num_threads(1)
     try:
-        while len(found) < ALONE and time.monotonic() < end:
-            found.append(make_step())
+        with flags_set({"threads": 1}):
+            while len(found) < ALONE and time.monotonic() < end:
+                found.append(make_step())
     except Exception:
         if not training.is_script:
-            raise
-        return found  # a script that ends here has shown what was asked; who asks next is told that it has ended
-    finally:
-        torch.set_num_threads(threads)
+            raise  # a script that ends here has shown what was asked; who asks next is told that it has ended
     return found
 
 

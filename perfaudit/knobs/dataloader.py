@@ -19,7 +19,7 @@ from perfaudit.knobs._samples_alike import are_alike, changes_its_dataset, count
 from perfaudit.knobs._trainers import added_by_hand, by_options, words_of_options
 from perfaudit.knobs._workers_needed import Start, epoch_seconds, leak, most_workers, start_seconds, wanted_workers
 from perfaudit.measurements import Settings
-from perfaudit.target.flags import flags_set
+from perfaudit.target.flags import threads_set
 
 LONG_EPOCH = 20  # batches; in shorter ones the first batch, which is timed apart, is more than a twentieth of loading
 FEW = 4  # workers; of more, one more or less is too little a difference to be told apart
@@ -111,8 +111,8 @@ class Dataloader(Knob):
             overrides.pop("persistent_workers")
         if THREADS not in settings:
             return Setup(loader_overrides=overrides, fixed_batch=False)
-        threads = {"threads": settings[THREADS]}
-        return Setup(loader_overrides=overrides, applied=lambda training: flags_set(threads), fixed_batch=False)
+        threads = int(str(settings[THREADS]))
+        return Setup(loader_overrides=overrides, applied=lambda training: threads_set(threads), fixed_batch=False)
 
     def patch(self, code: Code, settings: Settings) -> Patch | None:
         found = code.call(code.survey.facts.loader.site)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from perfaudit.knobs import Bench, Knob, Setup, Survey, Told
 from perfaudit.knobs._code import Code, Patch
 from perfaudit.measurements import Settings
-from perfaudit.target.flags import flags_set
+from perfaudit.target.flags import threads_set
 
 
 class Threads(Knob):
@@ -43,7 +43,7 @@ class Threads(Knob):
         return self.size(settings)
 
     def setup(self, settings: Settings) -> Setup:
-        return Setup(applied=lambda training: flags_set({"threads": settings["threads"]}), fixed_batch=False)
+        return Setup(applied=lambda training: threads_set(self.size(settings)), fixed_batch=False)
 
     def patch(self, code: Code, settings: Settings) -> Patch | None:
         from perfaudit.static.process_settings import set_or_replace_call

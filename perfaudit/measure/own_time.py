@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from perfaudit.machine.limits import usable_cores
+from perfaudit.target.flags import flags_set
 from perfaudit.target.queue_time import queued_seconds
 
 
@@ -69,15 +70,9 @@ def asleep_share(step: Callable[[], object], steps: int) -> float:
     With several threads a step also sleeps until the slowest of them is ready, which says nothing. torch has as many threads
     afterwards as before.
     """
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with flags_set({"threads": 1}):
         watch = Stopwatch()
         for _ in range(steps):
             step()
         spent = watch.time_spent()
-    finally:
-        torch.set_num_threads(threads)
     return max(0.0, 1 - (spent.thread + spent.queued) / spent.wall) if spent.wall else 0.0

@@ -16,7 +16,8 @@ import pytest
 import torch
 
 from perfaudit.target import overlay
-from perfaudit.target.flags import flags
+from perfaudit.target.flags import Flags, flags
+from perfaudit.target.mkl import mkl_switches
 from perfaudit.target.names import Target
 from perfaudit.training.code_change import NotSwappable, code_change
 from perfaudit.training.code_variant import prepare
@@ -229,21 +230,22 @@ def test_steps_of_a_twin_leave_the_first_training_alone(build: Build) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "name", "there"),
+    ("line", "there"),
     [
-        ("torch.backends.cudnn.benchmark = True", "cudnn.benchmark", True),
-        ("torch.set_num_threads(2)", "threads", 2),  # one, as tests are run
-        ("torch.autograd.set_detect_anomaly(True)", "anomaly", True),
+        ("torch.backends.cudnn.benchmark = True", {"cudnn.benchmark": True}),
+        # One, as tests are run; torch tells MKL the number, where it has that.
+        ("torch.set_num_threads(2)", {"threads": 2, **({"mkl.threads": 2} if mkl_switches() else {})}),
+        ("torch.autograd.set_detect_anomaly(True)", {"anomaly": True}),
     ],
 )
-def test_switches_that_a_patch_sets_hold_while_it_is_entered(build: Build, line: str, name: str, there: object) -> None:
+def test_switches_that_a_patch_sets_hold_while_it_is_entered(build: Build, line: str, there: Flags) -> None:
     first = build()
     before = flags()
     twin = build_twin(first, patched("train.py", ("SCALE = 1.0", f"SCALE = 1.0\n{line}")))
     assert flags() == before
     for _ in range(2):
         twin.enter()
-        assert flags() == {**before, name: there}
+        assert flags() == {**before, **there}
         twin.leave()
         assert flags() == before
 
