@@ -70,7 +70,7 @@ def race(
     draw = random.Random(seed)
     seconds = step_times(draw, noise, by)
     slots = [*([key] for key in truth), [CONTROL]] if in_halves else []
-    running = Race([*truth], CONTROL, Terms(LEAST, seed), slots=slots)
+    running = Race([*truth], Terms(LEAST, seed), slots=slots)
     turns, left = running.turns(), steps
     turn = next(turns, None)
     while turn is not None and left > 0:

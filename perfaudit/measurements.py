@@ -95,6 +95,16 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
+class TwinControl:
+    """The user's code against itself in a second training: quads, and their ratio with its interval, None of too few."""
+
+    rounds: int
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Calibration:
     """The user's code against itself (A/A): the noise of this machine, and what a step consists of.
 
@@ -102,7 +112,8 @@ class Calibration:
     None of too few quads, and where they exclude 1 this run is not to be trusted. control_way: how it was put in place, "code" or
     "twin"; candidates of other ways have no control of their own. scatter: standard deviation of the log ratio of one quad, None
     of one; rounds: how many quads, or pairs of blocks where `in_halves` says that the control was raced in these with half of the
-    candidates in place; phases: seconds of each part of the step. computes_alone: on the CPU without loader workers, so that wall
+    candidates in place; of_twins: the control of candidates that were raced as a second training beside these, None where there
+    was none; phases: seconds of each part of the step. computes_alone: on the CPU without loader workers, so that wall
     over CPU tells how busy the machine is. cpu_per_step: seconds of processor time of all threads; None in reports of before
     it was told.
     """
@@ -121,6 +132,7 @@ class Calibration:
     clock: ClockName = "wall"
     in_halves: bool = False
     cpu_per_step: float | None = None
+    of_twins: TwinControl | None = None
 
 
 def computing(profile: Mapping[str, float]) -> float:

@@ -220,7 +220,7 @@ class Engine:
             if item["key"] in self.on and self.shop.in_halves and not (base or rivals or is_apart):
                 slots.setdefault(item.get("slot") or item["key"], []).append(item["key"])
         terms = Terms(least, seed, self.base, rivals, leasts, former, pairs)
-        self.running = Race(others, CONTROL, terms, slots=[*slots.values(), [CONTROL]] if slots else [])
+        self.running = Race(others, terms, slots=[*slots.values(), [CONTROL]] if slots else [])
         self.turns = self.running.turns()
         self.turn: Turn | None = next(self.turns, None)
         self.totals = {"steps": 0, "wall": 0.0, "cpu": 0.0, "queued": 0.0, "phases": {"forward": 0.0}}

@@ -26,8 +26,10 @@ from perfaudit.measure.quads import (
 )
 from perfaudit.measure.stats import Look
 
-# Keys of the training as it is, and of identical code that is put in place as candidates are.
-BASE, CONTROL = "base", "control"
+# Keys of the training as it is, and of identical code that is put in place as candidates are. Beside candidates that are raced in
+# halves, those that are twins have a control of their own.
+BASE, CONTROL, TWIN_CONTROL = "base", "control", "control of twins"
+CONTROLS = (CONTROL, TWIN_CONTROL)
 DECIDED = "decided"
 FAR_SLOWER = 4.0  # times the base's step, in each of two looks at one step: whatever the noise, it is not going to win
 FAR_SLOWER_WORDS = "times as slow in its first steps"
@@ -94,13 +96,12 @@ class Terms:
 
 @dataclass(slots=True)
 class Entrants:
-    """The candidates of a race and its control, by key.
+    """The candidates of a race and its controls, by key.
 
     pace and paces: as `race.Race` has them. halves: the pairs of those that are raced together, None where no two are.
     """
 
     by_key: dict[str, Entrant]
-    control: str
     terms: Terms
     pace: Pace = PLAIN
     paces: Mapping[str, Pace] = field(default_factory=dict)
@@ -116,8 +117,8 @@ class Entrants:
 
     @property
     def candidates(self) -> list[Entrant]:
-        """All but the control."""
-        return [entrant for key, entrant in self.by_key.items() if key != self.control]
+        """All but the controls."""
+        return [entrant for key, entrant in self.by_key.items() if key not in CONTROLS]
 
     @property
     def wants_more(self) -> bool:
@@ -128,7 +129,7 @@ class Entrants:
     def wants_pairs(self) -> bool:
         """Whether a candidate among them is open, so that they have pairs of their own."""
         return self.halves is not None and any(
-            key != self.control and self.by_key[key].is_open for key in self.in_halves
+            key not in CONTROLS and self.by_key[key].is_open for key in self.in_halves
         )
 
     @property
@@ -177,7 +178,7 @@ class Entrants:
 
     def looks_hopeful(self, entrant: Entrant) -> bool:
         """Whether a candidate gains what it must by the middle of its quads, and that by more than a standard error."""
-        is_one = entrant.key != self.control and not (
+        is_one = entrant.key not in CONTROLS and not (
             self.lack_patches or self.terms.rivals or self.terms.least is None
         )
         if not is_one or len(entrant.log_ratios) < FUTILE_QUADS[0]:
@@ -194,14 +195,14 @@ class Entrants:
                 continue
             entrant.looked_at = len(entrant.log_ratios)
             self.look_at(entrant, ended)
-            if entrant.key == self.control or entrant.interval is None or not entrant.is_open:
+            if entrant.key in CONTROLS or entrant.interval is None or not entrant.is_open:
                 continue
             if self._is_decided(entrant, entrant.interval) and not (self.terms.rivals and self._may_win(entrant)):
                 entrant.left = DECIDED
             elif is_last_look(len(entrant.log_ratios), self._looks(entrant)) and self.terms.least is not None:
                 entrant.left = UNDECIDED
         for entrant in self.by_key.values():
-            if entrant.is_open and entrant.key != self.control and self._is_futile(entrant):
+            if entrant.is_open and entrant.key not in CONTROLS and self._is_futile(entrant):
                 entrant.left = FUTILE
         if self.terms.rivals:
             self._leave_beaten()
@@ -214,7 +215,7 @@ class Entrants:
         """
         others = self._others(entrant)
         found = interval_of_quads(
-            entrant.log_ratios, ended, entrant.key == self.control, others, self._looks(entrant), self._freedom(entrant)
+            entrant.log_ratios, ended, entrant.key in CONTROLS, others, self._looks(entrant), self._freedom(entrant)
         )
         if entrant.left == DECIDED and found is None:
             return

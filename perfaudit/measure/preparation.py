@@ -162,21 +162,29 @@ class Preparation:
             raise LeavesSomething(f"after a step with it, a step of your code raises {error_words(error)}") from error
 
     def control(self) -> tuple[Variant, str]:
-        """Identical code, put in place as candidates are, and in which way: by a twin where one of them is one, else as code.
+        """Identical code, put in place as candidates are, and in which way: by a twin where one of them is one, else as code."""
+        twin = self.twin_control()
+        return (twin, "twin") if twin is not None else (self.code_control(), "code")
 
-        Where none of theirs is to be swapped, the code is that of the step. What a setting or another loader costs by being put
-        in place has no control.
-        """
+    def twin_control(self) -> Twin | None:
+        """Identical code as a twin; None where no candidate is one, or memory has no room for another."""
         if "twin" in self.ways.values():
             with contextlib.suppress(NotSwappable):
-                return self._tried_twin({}), "twin"
+                return self._tried_twin({})
+        return None
+
+    def code_control(self) -> Variant:
+        """Identical code of the functions that candidates change or, where none of theirs is to be swapped, of the step.
+
+        What a setting or another loader costs by being put in place has no control.
+        """
         with contextlib.suppress(NotSwappable):
             own = prepare([item.with_own_code() for item in _each_once(self.swapped)], self.twins.modules)
             if self.turned:
-                return Together([own, copies(self.turned)]), "code"
+                return Together([own, copies(self.turned)])
             if own.swaps:
-                return own, "code"
-        return own_code(self.training.step_functions()), "code"
+                return own
+        return own_code(self.training.step_functions())
 
     def _tried_twin(self, texts: Mapping[str, str]) -> Twin:
         twin = self.twins.of(texts)

@@ -20,7 +20,16 @@ import statistics
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from perfaudit.measure.entrants import FAR_SLOWER, FAR_SLOWER_WORDS, FUTILE_QUADS, Entrant, Entrants, Terms
+from perfaudit.measure.entrants import (
+    CONTROL,
+    CONTROLS,
+    FAR_SLOWER,
+    FAR_SLOWER_WORDS,
+    FUTILE_QUADS,
+    Entrant,
+    Entrants,
+    Terms,
+)
 from perfaudit.measure.halves import Half, Halves, Pair
 from perfaudit.measure.pace import PLAIN, Pace, steps_of_base, steps_of_turns
 from perfaudit.measure.quads import USUAL_LOOK, quads_to_look
@@ -62,21 +71,20 @@ class Race:
     """
 
     candidates: Sequence[str]
-    control: str
     terms: Terms
     pace: Pace = PLAIN
     paces: Mapping[str, Pace] = field(default_factory=dict)
     slots: Sequence[Sequence[str]] = ()
+    controls: Sequence[str] = (CONTROL,)
     together: dict[str, Half] = field(default_factory=dict, init=False)
     _field: Entrants = field(init=False)
     _base_step: float = field(default=1.0, init=False)  # seconds, as its last blocks took
 
     def __post_init__(self) -> None:
-        keys = (*self.candidates, self.control)
+        keys = (*self.candidates, *self.controls)
         former = {entrant.key: entrant for entrant in self.terms.former if entrant.key in keys}
         self._field = Entrants(
             {key: former.get(key) or Entrant(key) for key in keys},
-            self.control,
             self.terms,
             self.pace,
             self.paces,
@@ -92,7 +100,7 @@ class Race:
 
     @property
     def entrants(self) -> dict[str, Entrant]:
-        """The candidates and the control, by key."""
+        """The candidates and the controls, by key."""
         return self._field.by_key
 
     @property
@@ -176,7 +184,7 @@ class Race:
             looks.append(look)
             if not looks[-1] > FAR_SLOWER * base:  # nor where one of the two is not known
                 return
-        may_leave = entrant.key != self.control and not self._field.lack_patches and self.terms.least is not None
+        may_leave = entrant.key not in CONTROLS and not self._field.lack_patches and self.terms.least is not None
         if entrant.is_open and may_leave:
             self.fail(entrant.key, f"{min(looks) / base:.0f} {FAR_SLOWER_WORDS}")
 
@@ -233,14 +241,17 @@ class Race:
         """Whose quads are in the next round: all that are open, or those that look as if they gained something, and the control.
 
         Once the first quads have shown who looks so, the others wait until these are decided, so that a short time decides some
-        of them. Who waits keeps its quads. Its looks come after as many quads as they would have.
+        of them. Who waits keeps its quads. Its looks come after as many quads as they would have. Beside pairs a control has
+        quads only as long as a candidate has.
         """
         in_pairs = self.in_halves if self._field.halves is not None else Half()
         open_ones = [each for key, each in self.entrants.items() if each.is_open and key not in in_pairs]
+        if in_pairs and all(each.key in CONTROLS for each in open_ones):
+            return []
         hopeful = [entrant for entrant in open_ones if self._field.looks_hopeful(entrant)]
         if not hopeful or any(len(each.log_ratios) < FUTILE_QUADS[0] for each in open_ones):
             return open_ones
-        return [entrant for entrant in open_ones if entrant in hopeful or entrant.key == self.control]
+        return [entrant for entrant in open_ones if entrant in hopeful or entrant.key in CONTROLS]
 
     def _quads_in_round(self, entrant: Entrant, racing: Sequence[Entrant]) -> int:
         """How many quads it has in this round: as many as fit into the longest one of another, and none beyond its next look."""

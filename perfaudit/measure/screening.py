@@ -17,7 +17,7 @@ from typing import Any
 from perfaudit.errors import NoBatches, TargetError
 from perfaudit.measure.agreement import Alone
 from perfaudit.measure.base_steps import BaseSteps
-from perfaudit.measure.entrants import BASE, CONTROL
+from perfaudit.measure.entrants import BASE, CONTROL, CONTROLS
 from perfaudit.measure.own_time import Stopwatch, cores_of_process
 from perfaudit.measure.preparation import (
     DIVERGES,
@@ -314,11 +314,11 @@ class Screening:
         training.phases.take()  # of the step that was not finished
         if training.has_ended:  # a script that raises has no next step
             why = f"{words_of_a_step(error)}{self.agreement.here}"
-            inside = sorted(self.race.together.get(key, {key}) - {BASE, CONTROL})
+            inside = sorted(self.race.together.get(key, {key}) - {BASE, *CONTROLS})
             self._end = {"words": why, "with": inside, "updates": self._updates}
             if key in self.race.together:
                 self.why_apart = why
-            elif key not in (self.race.base, CONTROL):
+            elif key not in (self.race.base, *CONTROLS):
                 self.race.fail(key, why)
             raise error
         try:
@@ -335,12 +335,12 @@ class Screening:
         if self._raised_in_a_row > RAISED_IN_A_ROW:
             raise error
         self._raised_with[key] = self._raised_with.get(key, 0) + 1
-        without = self._raised_with.get(self.race.base, 0) + self._raised_with.get(CONTROL, 0)
+        without = sum(self._raised_with.get(each, 0) for each in (self.race.base, *CONTROLS))
         if key in self.race.together:  # of steps of your own code there are few
             with_several = sum(self._raised_with.get(each, 0) for each in self.race.together)
             if with_several >= RAISED_WITH_SEVERAL and not without:
                 return self._fail(key, words_of_a_step(error), error)
-        elif key not in (self.race.base, CONTROL) and self._raised_with[key] >= 2 * (1 + without):
+        elif key not in (self.race.base, *CONTROLS) and self._raised_with[key] >= 2 * (1 + without):
             return self._fail(key, words_of_a_step(error), error)
         self.raised = (self.raised[0] + 1, error_words(error))
         return math.nan

@@ -12,7 +12,7 @@ from typing import Any
 from perfaudit.errors import NoBatches
 from perfaudit.machine.limits import free_memory
 from perfaudit.measure.agreement import ALONE, Alone
-from perfaudit.measure.entrants import BASE, CONTROL, Terms
+from perfaudit.measure.entrants import BASE, CONTROL, CONTROLS, TWIN_CONTROL, Terms
 from perfaudit.measure.own_time import fits_cores
 from perfaudit.measure.pace import Pace, balance_paces, block_steps, pace_of
 from perfaudit.measure.preparation import Candidate, Preparation, ends_in_words, step_once
@@ -50,8 +50,8 @@ def prepare_screening(
         prepared = _prepare(training, candidates, twins, mark, agreement)
     if terms.base in prepared.refused:
         raise NotSwappable(prepared.refused[terms.base])
-    _add_controls(prepared, candidates, terms.base)
     slots = [] if terms.is_apart or terms.rivals or terms.base != BASE else slots_of(candidates, prepared)
+    _add_controls(prepared, candidates, terms.base, has_halves=bool(slots))
     with ends_in_words(training):
         block = _block_steps(training, runs_behind, agreement)
     keys = (BASE, *prepared.variants)
@@ -61,8 +61,8 @@ def prepare_screening(
         {key: _pace(prepared.loader_of(key), block, key in prepared.loaders and is_long, take_turns) for key in keys},
         terms.base,
     )
-    others = [key for key in keys if key not in (terms.base, CONTROL)]
-    race = Race(others, CONTROL, terms, paces=paces, slots=slots)
+    others = [key for key in keys if key not in (terms.base, *CONTROLS)]
+    race = Race(others, terms, paces=paces, slots=slots, controls=[key for key in CONTROLS if key in keys])
     # Workers hold cores for the training itself, so that its waiting for them is its own.
     has_workers = any(getattr(prepared.loader_of(key), "num_workers", 0) for key in keys)
     counts_own = may_count_own and not runs_behind and not prepared.loaders and not has_workers and fits_cores()
@@ -93,9 +93,17 @@ def _prepare(
     return prepared
 
 
-def _add_controls(prepared: Preparation, candidates: Sequence[Candidate], base: str) -> None:
-    """Put in the control, and candidates that are identical code: as another copy of the base, where that is a candidate."""
-    for key in [CONTROL, *(candidate.key for candidate in candidates if candidate.way == "control")]:
+def _add_controls(prepared: Preparation, candidates: Sequence[Candidate], base: str, has_halves: bool) -> None:
+    """Put in the controls, and candidates that are identical code: as another copy of the base, where that is a candidate.
+
+    has_halves: some are raced in halves, of which the control is code. Twins beside them have another one.
+    """
+    keys = [candidate.key for candidate in candidates if candidate.way == "control"]
+    if has_halves:
+        prepared.variants[CONTROL], prepared.ways[CONTROL] = prepared.code_control(), "code"
+        if (twin := prepared.twin_control()) is not None:
+            prepared.variants[TWIN_CONTROL], prepared.ways[TWIN_CONTROL] = twin, "twin"
+    for key in keys if has_halves else [CONTROL, *keys]:
         own = prepared.variants.get(base)
         if own is not None:
             prepared.variants[key], prepared.ways[key] = own, prepared.ways[base]

@@ -15,8 +15,8 @@ from perfaudit.training.together import Together
 def slots_of(candidates: Sequence[Candidate], prepared: Preparation) -> list[list[str]]:
     """By keys, candidates that say which thing they are a setting of, those of one thing in one list; the control has its own.
 
-    Those that change the same function or statement count as settings of one thing. [] where there are not two lists: another
-    loader and a second training are raced by themselves.
+    Those that change the same function or statement count as settings of one thing. [] where there are none: another loader and
+    a second training are raced by themselves.
     """
     found: list[tuple[set[object], list[str]]] = []
     for candidate in candidates:
@@ -36,10 +36,7 @@ def slots_of(candidates: Sequence[Candidate], prepared: Preparation) -> list[lis
             else:
                 apart.append((other, mine))
         found = [*apart, (marks, keys)]
-    slots = [keys for _, keys in found]
-    if slots and prepared.ways[CONTROL] == "code":
-        slots.append([CONTROL])
-    return slots if len(slots) > 1 else []
+    return [*(keys for _, keys in found), [CONTROL]] if found else []
 
 
 def code_of(variant: Variant) -> set[object]:

@@ -67,8 +67,15 @@ def control_text(seen: Calibration) -> str:
     how = "in a second training" if seen.control_way == "twin" else "put in place as a patch is"
     said, quads = f"control: identical code, {how}", count(seen.rounds, unit_of(seen))
     if seen.low is None or seen.high is None:
-        return f"{said}: too few {unit_of(seen)}s for an interval ({quads})"
-    return f"{said}, took {interval_text(seen.ratio, seen.low, seen.high)} of the time of your code ({quads})"
+        said = f"{said}: too few {unit_of(seen)}s for an interval ({quads})"
+    else:
+        said = f"{said}, took {interval_text(seen.ratio, seen.low, seen.high)} of the time of your code ({quads})"
+    if (twins := seen.of_twins) is None:
+        return said
+    quads = count(twins.rounds, "quad")
+    if twins.ratio is None or twins.low is None or twins.high is None:
+        return f"{said}; in a second training it was timed too briefly for an interval ({quads})"
+    return f"{said}; in a second training it took {interval_text(twins.ratio, twins.low, twins.high)} ({quads})"
 
 
 def noise_text(seen: Calibration) -> str:

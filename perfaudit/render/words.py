@@ -293,13 +293,10 @@ def distrust(report: Report) -> str:
 
     A patch that is handed over all the same was measured in fresh processes, or is faster by more than the control was off.
     """
-    seen, found = report.calibration, report.ladder
-    if seen is None or seen.low is None or seen.high is None or seen.low <= 1 <= seen.high:
+    found, seen = report.ladder, _told_from_1(report)
+    if not seen:
         return _screened_on_busy_machine(report)
-    control = (
-        "the control, identical code put in place as a patch is, took "
-        f"{interval_text(seen.ratio, seen.low, seen.high)} of the time of your code"
-    )
+    control = f"the control, identical code {seen} of the time of your code"
     if found is not None and found.files:
         why = "it was measured in fresh processes" if found.basis == "measured" else "it is faster by more than that"
         return f"the screened ratios of this run may be off: {control}. The patch below is handed over because {why}"
@@ -309,6 +306,20 @@ def distrust(report: Report) -> str:
         f"this run cannot be trusted: {control}; the ratios of patches may be as far off. Run it again, on a machine that "
         "does nothing else"
     )
+
+
+def _told_from_1(report: Report) -> str:
+    """How a control was put in place, and how far it came out from the user's code; "" where no control did."""
+    seen = report.calibration
+    if seen is None:
+        return ""
+    own = (seen.ratio, seen.low, seen.high)
+    twins = seen.of_twins
+    of_twins = (twins.ratio, twins.low, twins.high) if twins is not None else (None, None, None)
+    for (ratio, low, high), how in ((own, "put in place as a patch is"), (of_twins, "in a second training")):
+        if ratio is not None and low is not None and high is not None and not low <= 1 <= high:
+            return f"{how}, took {interval_text(ratio, low, high)}"
+    return ""
 
 
 def _is_measured(report: Report) -> bool:

@@ -252,7 +252,8 @@ def quads_of_screening(profile: Profile, seconds: float, candidates: Sequence[Ca
     if not halves:
         return quads_in(profile, seconds, others)
     of_base, paces = paces_of(profile, [*others, []], [], any(each[0].way == "loader" for each in others))
-    steps = sum(steps_of_quad(pace, of_base) for pace in paces[:-1])
+    has_twins = any(each[0].way == "fresh" for each in others)  # which have a control of their own, in quads
+    steps = sum(steps_of_quad(pace, of_base) for pace in (paces if has_twins else paces[:-1]))
     slots = len({each.knob for each in halves}) + 1
     if not any(goes_first(profile, each) for each in candidates):
         steps += 2 * _steps_of_half(profile) * (slots + 1)  # pairs of each round

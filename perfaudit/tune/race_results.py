@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from perfaudit.findings import Saving
-from perfaudit.measure.entrants import CONTROL, FAILED
+from perfaudit.measure.entrants import CONTROL, CONTROLS, FAILED, TWIN_CONTROL
 from perfaudit.measure.judge import NEXT_TO_NOTHING
 from perfaudit.measurements import ClockName, Interval
 from perfaudit.target.phases import PHASES
@@ -63,7 +63,7 @@ class Raced:
 
         Of what a step of the user's code has raised as well, the words say so.
         """
-        left = {key: seen.left for key, seen in self.entrants.items() if key != CONTROL}
+        left = {key: seen.left for key, seen in self.entrants.items() if key not in CONTROLS}
         failed = {key: why for key, why in (self.refused | left).items() if why.startswith(FAILED)}
         return {key: self._with_and_without(key, why) for key, why in failed.items()}
 
@@ -133,7 +133,7 @@ class Raced:
     @property
     def controls(self) -> list[Seen]:
         """Of all processes that this race has taken."""
-        return [*self.former_controls, *(seen for key, seen in self.entrants.items() if key == CONTROL)]
+        return [*self.former_controls, *(seen for key, seen in self.entrants.items() if key in CONTROLS)]
 
     def take(self, state: Json) -> None:
         """Keep what a child tells, see `measure.screening.Screening.state`."""
@@ -202,7 +202,15 @@ def _fault_of_controls(raced: Raced, figure: Interval | None) -> str:
             ratio, low, high = seen.interval
             if figure is None or figure[2] >= min(low, 1 / high):
                 return f"came out at {ratio:.3f} [{low:.3f}, {high:.3f}] in place of 1"
-    has_figures = any(seen.interval is not None for key, seen in raced.entrants.items() if key != CONTROL)
-    if has_figures and not any(seen.interval for seen in raced.controls):
+    figures = [key for key, seen in raced.entrants.items() if key not in CONTROLS and seen.interval is not None]
+    if any(_control_of(raced, key).interval is None for key in figures) and not any(
+        seen.interval for seen in raced.former_controls
+    ):
         return "was timed too briefly for an interval"
     return ""
+
+
+def _control_of(raced: Raced, key: str) -> Seen:
+    """The control of an entrant: that of twins, where there is one beside that of the others, or the only one."""
+    is_twin = raced.ways.get(key) == "twin" and TWIN_CONTROL in raced.entrants
+    return raced.entrants.get(TWIN_CONTROL if is_twin else CONTROL, Seen(0, ""))

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
-from perfaudit.measure.entrants import BASE, CONTROL
+from perfaudit.measure.entrants import BASE, CONTROLS
 from perfaudit.measure.halves import Pair
 from perfaudit.tune.own_end import End, error_of, is_own
 from perfaudit.tune.race_results import Raced, seen_of
@@ -45,7 +45,7 @@ class Lineup:
     def digests(self) -> dict[str, str]:
         """What each is that has quads, by key."""
         own = {item["key"]: _digest(item) for item in self.entrants if item["key"] != self.base}
-        return {**own, CONTROL: "", **({BASE: ""} if self.base else {})}
+        return {**own, **dict.fromkeys((*CONTROLS, *([BASE] if self.base else [])), "")}
 
 
 @dataclass(slots=True)
@@ -112,14 +112,14 @@ class RaceSoFar:
     def quads_of(self, waiting: Sequence[Json]) -> Json:
         """By key, what is known of entrants that go on in another process.
 
-        The control has as many quads as the one of them that has fewest, so that beside each of them lies a control.
+        A control has as many quads as the one of them that has fewest, so that beside each of them lies a control.
         """
         keys = [item["key"] for item in waiting if item["key"] != self.lineup.base] + [BASE] * bool(self.lineup.base)
         found = {key: self.told[key] for key in keys if key in self.told}
-        if CONTROL in self.told:
-            fewest = min((len(found[key]["log_ratios"]) if key in found else 0 for key in keys), default=0)
-            own = {name: self.told[CONTROL][name][-fewest:] if fewest else [] for name in ("log_ratios", "seconds")}
-            found[CONTROL] = {**own, "left": ""}
+        fewest = min((len(found[key]["log_ratios"]) if key in found else 0 for key in keys), default=0)
+        for key in self.told.keys() & CONTROLS:
+            own = {name: self.told[key][name][-fewest:] if fewest else [] for name in ("log_ratios", "seconds")}
+            found[key] = {**own, "left": ""}
         return found
 
     def take(self, state: Json) -> tuple[bool, bool]:
@@ -136,7 +136,7 @@ class RaceSoFar:
         return has_left, any(item["interval"] != before.get(key, {}).get("interval") for key, item in self.told.items())
 
     def end_process(self, guilty: str = "", why: str = "") -> None:
-        """Keep the control of a process that has ended: what was decided beside it stands and falls with it.
+        """Keep the controls of a process that has ended: what was decided beside them stands and falls with them.
 
         guilty: with which the process died; it is out, and nothing is said of it.
         """
@@ -145,8 +145,7 @@ class RaceSoFar:
         if guilty in self.told:
             self.told[guilty] = {**self.told[guilty], "left": why, "interval": None}
             self.raced.entrants[guilty] = seen_of(self.told[guilty])
-        if CONTROL in self.told:
-            self.controls = [*self.controls, self.told[CONTROL]]
+        self.controls = [*self.controls, *(self.told[key] for key in CONTROLS if key in self.told)]
         self.raced.former_controls = [seen_of(item) for item in self.controls]
         self._far_before = self._far()
 
@@ -171,7 +170,7 @@ class RaceSoFar:
         if told is not None and (error := error_of(told["words"])):
             return End(error, frozenset(told["with"]), told["updates"])
         error = error_of(failure)
-        return End(error, frozenset({guilty} - {"", BASE, CONTROL})) if error else None
+        return End(error, frozenset({guilty} - {"", BASE, *CONTROLS})) if error else None
 
     def is_own(self, end: End) -> bool:
         """Whether the script has ended so by itself, see `own_end`; with all patches in place as the base, nobody can tell."""
@@ -200,13 +199,13 @@ class RaceSoFar:
     def _far(self) -> int:
         """Pairs, quads of all candidates, and how many have left: it grows with whatever a process finds out."""
         return len(self.pairs) + sum(
-            len(item["log_ratios"]) + bool(item["left"]) for key, item in self.told.items() if key != CONTROL
+            len(item["log_ratios"]) + bool(item["left"]) for key, item in self.told.items() if key not in CONTROLS
         )
 
     def is_enough(self) -> bool:
-        """Whether all that are open have as many quads as they may have; the control counts where it is raced alone."""
+        """Whether all that are open have as many quads as they may have; a control counts where it is raced alone."""
         most = self.lineup.most_quads
-        counted = [key for key in self.told if key != CONTROL or not self.lineup.entrants]
+        counted = [key for key in self.told if key not in CONTROLS or not self.lineup.entrants]
         return most is not None and all(
             len(self.told[key]["log_ratios"]) >= most for key in counted if not self._has_left(key)
         )

@@ -13,10 +13,10 @@ from types import TracebackType
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.engine import ChildEngine
-from perfaudit.measure.entrants import BASE, CONTROL
+from perfaudit.measure.entrants import BASE, CONTROL, CONTROLS, TWIN_CONTROL
 from perfaudit.measure.judge import QUEUED
 from perfaudit.measure.watch import Standing
-from perfaudit.measurements import Calibration
+from perfaudit.measurements import Calibration, TwinControl
 from perfaudit.tune.own_end import error_of
 from perfaudit.tune.profile import Profile
 from perfaudit.tune.race_results import RAISES, Raced
@@ -102,7 +102,7 @@ class Screen:
             were_several, guilty = True, ""
         elif were_several:
             so_far.race_apart(so_far.why_apart)
-        is_own_fault = guilty in ("", BASE, CONTROL, base)
+        is_own_fault = guilty in ("", BASE, *CONTROLS, base)
         gets_further = so_far.has_gone_on() or (self._is_first and failure.kind == "ended")
         self._is_first = False
         if deadline.seconds_left() <= 0 or (is_own_fault and not (gets_further or were_several)):
@@ -216,6 +216,7 @@ def calibration_of(raced: Raced, profile: Profile) -> Calibration | None:
         return None
     steps, counted, logs = base["steps"], base.get("counted", base["wall"]), raced.log_ratios.get(CONTROL, [])
     ratio, low, high = control or (math.exp(statistics.fmean(logs)) if logs else 1.0, None, None)
+    twins = raced.entrants.get(TWIN_CONTROL)
     return Calibration(
         seconds_per_step=counted / steps,
         wall_over_cpu=base["wall"] / base["cpu"] if base["cpu"] else 1.0,
@@ -231,6 +232,7 @@ def calibration_of(raced: Raced, profile: Profile) -> Calibration | None:
         control_way=raced.ways.get(CONTROL, ""),
         in_halves=CONTROL in raced.in_halves,
         cpu_per_step=base["cpu"] / steps,
+        of_twins=TwinControl(twins.quads, *(twins.interval or (None, None, None))) if twins is not None else None,
     )
 
 
@@ -239,5 +241,5 @@ def _standings(raced: Raced, names: Mapping[str, str]) -> list[Standing]:
     for key, seen in raced.entrants.items():
         logs = raced.log_ratios[key]
         ratio, low, high = seen.interval or (math.exp(statistics.median(logs)) if logs else None, None, None)
-        rows.append(Standing(names.get(key, key), seen.quads, ratio, low, high, seen.left, key == CONTROL))
+        rows.append(Standing(names.get(key, key), seen.quads, ratio, low, high, seen.left, key in CONTROLS))
     return rows

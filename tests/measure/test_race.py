@@ -32,14 +32,13 @@ Seconds = Callable[[Turn, int], float]
 
 def race_of(
     candidates: list[str],
-    control: str,
     least: float | None,
     seed: int,
     pace: Pace = PLAIN,
     paces: Mapping[str, Pace] | None = None,
     **terms: Any,
 ) -> Race:
-    return Race(candidates, control, Terms(least, seed, **terms), pace, paces or {})
+    return Race(candidates, Terms(least, seed, **terms), pace, paces or {})
 
 
 def run(race: Race, seconds: Seconds, most: int = 100_000) -> list[Turn]:
@@ -67,7 +66,7 @@ def speeds(noise: float = 0.0, drift: float = 0.0, **factors: float) -> Seconds:
 
 def test_quads_share_the_bases_blocks_between_them() -> None:
     """Base, candidate, candidate, base: the only order, for the last block of a quad is the first of the next."""
-    race = race_of(["a", "b"], "control", least=0.01, seed=1, pace=Pace(warm_up=0))
+    race = race_of(["a", "b"], least=0.01, seed=1, pace=Pace(warm_up=0))
     made = run(race, speeds(a=0.8, b=0.7))
     keys = [turn.key for turn in made]
     assert all(turn.is_timed for turn in made)
@@ -80,7 +79,7 @@ def test_quads_share_the_bases_blocks_between_them() -> None:
 
 
 def test_candidates_take_turns_in_random_order() -> None:
-    race = race_of(["a", "b"], "control", least=0.01, seed=1, pace=Pace(warm_up=0))
+    race = race_of(["a", "b"], least=0.01, seed=1, pace=Pace(warm_up=0))
     keys = [turn.key for turn in run(race, speeds(a=0.8, b=0.7))]
     rounds = [tuple(keys[at : at + 9 : 3]) for at in range(1, len(keys), 9)]
     assert all(set(order) == {"a", "b", "control"} for order in rounds)
@@ -89,7 +88,7 @@ def test_candidates_take_turns_in_random_order() -> None:
 
 @pytest.mark.parametrize(("speed", "quads"), [(0.6, LOOKS[0].generations), (0.7, USUAL_LOOK)])
 def test_only_what_gains_much_is_told_at_the_first_look(speed: float, quads: int) -> None:
-    race = race_of(["a"], "control", least=0.01, seed=1, pace=Pace(warm_up=0))
+    race = race_of(["a"], least=0.01, seed=1, pace=Pace(warm_up=0))
     run(race, speeds(noise=0.005, a=speed))
     assert (race.entrants["a"].left, len(race.entrants["a"].log_ratios)) == (DECIDED, quads)
     control = race.entrants["control"].interval
@@ -98,7 +97,7 @@ def test_only_what_gains_much_is_told_at_the_first_look(speed: float, quads: int
 
 def test_a_quad_compares_with_the_blocks_beside_it() -> None:
     """The base takes 1, 2, 3, … seconds, every candidate 10: each ratio tells between which of its blocks a quad lies."""
-    race = race_of(["a"], "control", least=0.01, seed=1, pace=Pace(warm_up=0))
+    race = race_of(["a"], least=0.01, seed=1, pace=Pace(warm_up=0))
     bases = 0
 
     def seconds(turn: Turn, at: int) -> float:
@@ -113,7 +112,7 @@ def test_a_quad_compares_with_the_blocks_beside_it() -> None:
 
 
 def test_blocks_warm_up_and_skipped_steps() -> None:
-    race = race_of(["a"], "control", least=0.01, seed=1, pace=Pace(block=3, skipped=1, warm_up=2))
+    race = race_of(["a"], least=0.01, seed=1, pace=Pace(block=3, skipped=1, warm_up=2))
     made = run(race, speeds(), most=13)
     assert made[:6] == [Turn(key, steps, False) for key in (BASE, "a", "control") for steps in (2, 1)]
     assert [(turn.steps, turn.is_timed) for turn in made[6:]] == [
@@ -123,7 +122,7 @@ def test_blocks_warm_up_and_skipped_steps() -> None:
 
 
 def test_a_candidate_that_is_decided_leaves_and_its_time_goes_to_the_others() -> None:
-    race = race_of(["fast", "same"], "control", least=0.01, seed=3)
+    race = race_of(["fast", "same"], least=0.01, seed=3)
     made = run(race, speeds(noise=0.1, fast=0.5, same=0.96))
     assert race.entrants["fast"].left == DECIDED
     found = race.entrants["fast"].interval
@@ -136,20 +135,20 @@ def test_a_candidate_that_is_decided_leaves_and_its_time_goes_to_the_others() ->
 
 
 def test_a_control_is_raced_alone_only_where_whoever_asks_decides() -> None:
-    assert not run(race_of([], "control", least=0.01, seed=1, pace=Pace(warm_up=0)), speeds())
-    alone = race_of([], "control", least=None, seed=1, pace=Pace(warm_up=0))
+    assert not run(race_of([], least=0.01, seed=1, pace=Pace(warm_up=0)), speeds())
+    alone = race_of([], least=None, seed=1, pace=Pace(warm_up=0))
     assert len(run(alone, speeds(), most=31)) == 31
     assert len(alone.entrants["control"].log_ratios) == 10
 
 
 def test_a_drift_that_is_steady_cancels() -> None:
-    race = race_of(["same"], "control", least=0.01, seed=1)
+    race = race_of(["same"], least=0.01, seed=1)
     run(race, speeds(drift=0.001))
     assert all(abs(value) < 1e-3 for value in race.entrants["same"].log_ratios)
 
 
 def test_what_is_never_decided_ends_with_the_last_look() -> None:
-    race = race_of(["near"], "control", least=0.01, seed=5)
+    race = race_of(["near"], least=0.01, seed=5)
     run(race, speeds(noise=0.2, near=0.99))
     assert race.entrants["near"].left == UNDECIDED
     assert len(race.entrants["near"].log_ratios) == LOOKS[-1].generations
@@ -157,7 +156,7 @@ def test_what_is_never_decided_ends_with_the_last_look() -> None:
 
 
 def test_a_candidate_that_fails_leaves_with_its_reason_and_its_quad_does_not_count() -> None:
-    race = race_of(["bad", "same"], "control", least=0.01, seed=1)
+    race = race_of(["bad", "same"], least=0.01, seed=1)
     seen = Counter[str]()
 
     def seconds(turn: Turn, at: int) -> float:
@@ -176,7 +175,7 @@ def test_a_candidate_that_fails_leaves_with_its_reason_and_its_quad_does_not_cou
 @pytest.mark.parametrize("at_block", [1, 2])
 def test_a_failure_in_a_quad_breaks_the_chain(at_block: int) -> None:
     """Before the failure a step takes 1 s, afterwards 2: the quad behind it begins with a block of its own."""
-    race = race_of(["bad", "good"], "control", least=0.01, seed=1, pace=Pace(warm_up=0))
+    race = race_of(["bad", "good"], least=0.01, seed=1, pace=Pace(warm_up=0))
     seen = Counter[str]()
 
     def seconds(turn: Turn, at: int) -> float:
@@ -197,7 +196,7 @@ def test_a_failure_in_a_quad_breaks_the_chain(at_block: int) -> None:
 
 
 def test_nothing_is_said_of_the_ratio_of_a_candidate_that_fails_behind_a_look() -> None:
-    race = race_of(["a"], "control", least=0.01, seed=1)
+    race = race_of(["a"], least=0.01, seed=1)
     for name in race.entrants:
         race.entrants[name].interval = Interval(0.9, 0.8, 1.0, 8)
     race.fail("a", "raised")
@@ -211,7 +210,7 @@ def test_why_a_candidate_failed_begins_so_that_a_failure_is_known() -> None:
 
 
 def test_a_candidate_that_fails_in_a_step_that_does_not_count_is_run_no_further() -> None:
-    race = race_of(["bad"], "control", least=0.01, seed=1, pace=Pace(skipped=1, warm_up=0))
+    race = race_of(["bad"], least=0.01, seed=1, pace=Pace(skipped=1, warm_up=0))
 
     def seconds(turn: Turn, at: int) -> float:
         if turn.key == "bad":
@@ -224,7 +223,7 @@ def test_a_candidate_that_fails_in_a_step_that_does_not_count_is_run_no_further(
 
 
 def test_a_candidate_that_fails_while_it_warms_up_is_never_raced() -> None:
-    race = race_of(["bad"], "control", least=0.01, seed=1, pace=Pace(warm_up=3))
+    race = race_of(["bad"], least=0.01, seed=1, pace=Pace(warm_up=3))
 
     def seconds(turn: Turn, at: int) -> float:
         if turn.key == "bad":
@@ -237,7 +236,7 @@ def test_a_candidate_that_fails_while_it_warms_up_is_never_raced() -> None:
 
 @pytest.mark.parametrize(("slow", "left"), [(3.9, FUTILE), (4.1, "4 times as slow in its first steps")])
 def test_a_candidate_that_is_far_slower_is_not_raced(slow: float, left: str) -> None:
-    race = race_of(["slow", "same"], "control", least=0.01, seed=1)
+    race = race_of(["slow", "same"], least=0.01, seed=1)
     made = run(race, speeds(slow=slow, same=0.9, control=5.0))
     assert race.entrants["slow"].left == left
     assert race.entrants["same"].left == DECIDED
@@ -246,7 +245,7 @@ def test_a_candidate_that_is_far_slower_is_not_raced(slow: float, left: str) -> 
 
 
 def test_one_slow_step_is_a_hiccup() -> None:
-    race = race_of(["same"], "control", least=0.01, seed=1)
+    race = race_of(["same"], least=0.01, seed=1)
     seen = Counter[str]()
 
     def seconds(turn: Turn, at: int) -> float:
@@ -285,7 +284,7 @@ def by_quad(ratios: dict[str, list[float]]) -> Seconds:
     ],
 )
 def test_a_candidate_that_looks_unable_leaves_early(ratios: list[float], left: str, quads: int) -> None:
-    race = race_of(["a"], "control", least=0.01, seed=1, pace=Pace(warm_up=0))
+    race = race_of(["a"], least=0.01, seed=1, pace=Pace(warm_up=0))
     run(race, by_quad({"a": ratios}))
     assert (race.entrants["a"].left, len(race.entrants["a"].log_ratios)) == (left, quads)
     assert (race.entrants["a"].interval is None) == (left == FUTILE and quads < USUAL_LOOK)
@@ -293,7 +292,7 @@ def test_a_candidate_that_looks_unable_leaves_early(ratios: list[float], left: s
 
 def test_a_candidate_is_not_given_up_while_the_others_scatter() -> None:
     """Its four quads lie close together at no gain, as they can by chance where the control scatters by a fifth."""
-    race = race_of(["a"], "control", least=0.01, seed=1, pace=Pace(warm_up=0))
+    race = race_of(["a"], least=0.01, seed=1, pace=Pace(warm_up=0))
     run(race, by_quad({"a": [1.0, 1.0, 1.0, 1.0, 0.8], "control": [0.8, 1.25] * 20}), most=60)
     assert race.entrants["a"].left != FUTILE
     assert len(race.entrants["a"].log_ratios) > 4
@@ -302,7 +301,7 @@ def test_a_candidate_is_not_given_up_while_the_others_scatter() -> None:
 @pytest.mark.parametrize(("leasts", "quads"), [({}, 16), ({"b": 0.5}, 16), ({"a": 0.03}, 32)])
 def test_a_candidate_that_must_gain_more_is_raced_until_that_is_told(leasts: dict[str, float], quads: int) -> None:
     """0.95, by turns 0.92 and 0.98: surely 1 % faster after 16 quads, and surely 3 % later."""
-    race = race_of(["a"], "control", least=0.01, seed=1, pace=Pace(warm_up=0), leasts=leasts)
+    race = race_of(["a"], least=0.01, seed=1, pace=Pace(warm_up=0), leasts=leasts)
     run(race, by_quad({"a": [0.92, 0.98, 0.92, 0.98, 0.92, 0.98, 0.92, 0.98] * 20}))
     found = race.entrants["a"]
     assert found.interval is not None
@@ -315,7 +314,7 @@ def test_a_race_that_goes_on_in_another_process_makes_no_look_twice() -> None:
     near = Entrant("near", [-0.03, 0.01] * 7, [1.0] * 14)
     gone = Entrant("gone", [-0.5] * 8, [0.6] * 8, DECIDED)
     control = Entrant("control", [0.0, 0.001] * 7)
-    race = race_of(["near", "gone"], "control", 0.01, 1, Pace(warm_up=2), former=[near, gone, control])
+    race = race_of(["near", "gone"], 0.01, 1, Pace(warm_up=2), former=[near, gone, control])
     known = race.entrants["near"].interval
     assert known == interval_of_quads(near.log_ratios) and known is not None and known.quads == 8
     turns = run(race, speeds(near=0.97, noise=0.01), 40)
@@ -330,7 +329,7 @@ def test_a_race_that_goes_on_in_another_process_makes_no_look_twice() -> None:
 @pytest.mark.parametrize(("step", "quads"), [(1.0, 2), (0.1, 1)])
 def test_one_whose_steps_are_long_has_no_more_quads_for_making_fewer(step: float, quads: int) -> None:
     """A loader that waits no more makes eight steps of its quad in the time of the control's four."""
-    race = race_of(["a"], "control", None, 1, Pace(1, warm_up=0), paces={"a": Pace(4, warm_up=0)})
+    race = race_of(["a"], None, 1, Pace(1, warm_up=0), paces={"a": Pace(4, warm_up=0)})
     run(race, lambda turn, at: turn.steps * (step if turn.key == "a" else 1.0), 120)
     made = {key: len(entrant.log_ratios) for key, entrant in race.entrants.items()}
     assert made["a"] > 8
@@ -338,7 +337,7 @@ def test_one_whose_steps_are_long_has_no_more_quads_for_making_fewer(step: float
 
 
 def test_the_control_never_leaves() -> None:
-    race = race_of(["near"], "control", least=0.01, seed=5)
+    race = race_of(["near"], least=0.01, seed=5)
     run(race, speeds(noise=0.2, near=0.95, control=1.3))
     assert race.entrants["control"].left == ""
     assert len(race.entrants["control"].log_ratios) == len(race.entrants["near"].log_ratios) > 8
@@ -347,7 +346,7 @@ def test_the_control_never_leaves() -> None:
 def test_a_candidate_with_a_pace_of_its_own() -> None:
     """Steps of a block count evenly, so that a base whose steps are slow need not make as many of them, and shares its blocks."""
     paces = {"long": Pace(5, skipped=2, warm_up=4)}
-    race = race_of(["long"], "control", least=0.01, seed=1, pace=Pace(1, warm_up=0), paces=paces)
+    race = race_of(["long"], least=0.01, seed=1, pace=Pace(1, warm_up=0), paces=paces)
     made = run(race, lambda turn, at: turn.steps * (0.5 if turn.key == "long" else 1.0))
     assert race.entrants["long"].log_ratios == pytest.approx([math.log(0.5)] * LOOKS[0].generations)
     assert race.entrants["long"].seconds == pytest.approx([0.5] * LOOKS[0].generations)
@@ -363,7 +362,7 @@ def test_a_candidate_with_a_pace_of_its_own() -> None:
 def test_short_quads_are_run_several_times_beside_long_ones() -> None:
     """A loader's quad takes 15 steps and others three, so they have two in a round until they are decided."""
     paces = {"loader": Pace(6, skipped=2, warm_up=4)}
-    race = race_of(["loader", "patch"], "control", least=0.01, seed=1, pace=Pace(1, warm_up=0), paces=paces)
+    race = race_of(["loader", "patch"], least=0.01, seed=1, pace=Pace(1, warm_up=0), paces=paces)
     made = run(race, speeds(loader=0.9, patch=0.8, noise=0.01))
     blocks = [turn.key for turn in made if turn.is_timed and turn.key != BASE]
     until = Counter(blocks[: len(blocks) - blocks[::-1].index("patch")])
@@ -380,14 +379,14 @@ def test_no_quad_is_run_beyond_a_look() -> None:
     """Seven quads of another process, and two would fit into a round: the eighth alone is run, and looked at."""
     paces = {"loader": Pace(6, skipped=2, warm_up=0)}
     former = [Entrant("patch", [-0.2, -0.21, -0.19, -0.2, -0.21, -0.19, -0.2]), Entrant("loader", [0.0, 0.01] * 3)]
-    race = race_of(["loader", "patch"], "control", 0.01, 1, Pace(warm_up=0), paces, former=former)
+    race = race_of(["loader", "patch"], 0.01, 1, Pace(warm_up=0), paces, former=former)
     run(race, speeds(loader=1.0, patch=0.8, noise=0.01), most=400)
     assert (race.entrants["patch"].left, len(race.entrants["patch"].log_ratios)) == (DECIDED, 8)
 
 
 def test_those_that_look_faster_are_raced_before_the_others() -> None:
     """Behind four quads of each; the others go on where those are decided, and the control is there all the time."""
-    race = race_of(["fast", "unclear"], "control", least=0.01, seed=2, pace=Pace(warm_up=0))
+    race = race_of(["fast", "unclear"], least=0.01, seed=2, pace=Pace(warm_up=0))
     ratios = {"fast": [0.84, 0.86, 0.85, 0.85], "unclear": [1.1, 0.9, 1.1, 0.9, 0.9]}
     firsts = [turn.key for turn in run(race, by_quad(ratios)) if turn.is_timed][1::3]
     assert Counter(firsts[: 4 * 3]) == dict.fromkeys(("fast", "unclear", "control"), 4)
@@ -397,14 +396,14 @@ def test_those_that_look_faster_are_raced_before_the_others() -> None:
 
 
 def test_where_nobody_looks_faster_all_go_on() -> None:
-    race = race_of(["a", "b"], "control", least=0.01, seed=2, pace=Pace(warm_up=0))
+    race = race_of(["a", "b"], least=0.01, seed=2, pace=Pace(warm_up=0))
     made = run(race, by_quad({"a": [1.2, 0.9, 0.9, 1.05, 0.97], "b": [0.9, 1.2, 1.05, 0.9, 0.97]}), most=1 + 9 * 8)
     firsts = [turn.key for turn in made if turn.is_timed][1::3]
     assert Counter(firsts) == {"a": 8, "b": 8, "control": 8}
 
 
 def test_of_rivals_only_the_fastest_is_raced_to_the_end() -> None:
-    race = race_of(["slow", "second", "first"], "control", least=0.03, seed=4, rivals=True)
+    race = race_of(["slow", "second", "first"], least=0.03, seed=4, rivals=True)
     made = run(race, speeds(noise=0.02, slow=0.6, second=0.3, first=0.25))
     left = {key: entrant.left for key, entrant in race.entrants.items()}
     assert left == {"slow": BEATEN, "second": BEATEN, "first": DECIDED, "control": ""}
@@ -416,7 +415,7 @@ def test_of_rivals_only_the_fastest_is_raced_to_the_end() -> None:
 
 
 def test_rivals_that_are_close_are_raced_until_both_are_known_well() -> None:
-    race = race_of(["a", "b"], "control", least=0.03, seed=4, rivals=True)
+    race = race_of(["a", "b"], least=0.03, seed=4, rivals=True)
     run(race, speeds(noise=0.05, a=0.3, b=0.3))
     assert {race.entrants[key].left for key in ("a", "b")} <= {DECIDED, BEATEN}
     known = [entrant for key in ("a", "b") if (entrant := race.entrants[key]).left == DECIDED]
@@ -427,7 +426,7 @@ def test_rivals_that_are_close_are_raced_until_both_are_known_well() -> None:
 
 
 def test_a_rival_that_gains_too_little_leaves_as_others_do() -> None:
-    race = race_of(["a", "b"], "control", least=0.03, seed=4, rivals=True)
+    race = race_of(["a", "b"], least=0.03, seed=4, rivals=True)
     run(race, speeds(noise=0.01, a=1.0, b=1.2))
     assert {race.entrants[key].left for key in ("a", "b")} <= {FUTILE, BEATEN}
 
@@ -437,7 +436,7 @@ def test_what_is_left_out_is_raced_against_all_together() -> None:
 
     Who is slower stays for its figure.
     """
-    race = race_of([BASE, "without a", "without b"], "control", least=0.01, seed=1, base="all")
+    race = race_of([BASE, "without a", "without b"], least=0.01, seed=1, base="all")
     made = run(race, speeds(noise=0.01, base=5.0, **{"without a": 1.3, "without b": 0.97}))
     assert made[0] == Turn("all", 1, True)  # all of it ran in a race before
     timed = [turn.key for turn in made if turn.is_timed]
@@ -453,7 +452,7 @@ def test_what_is_left_out_is_raced_against_all_together() -> None:
 
 @pytest.mark.parametrize(("quads", "has_interval"), [(FEWEST - 1, False), (FEWEST, True), (8, True), (13, True)])
 def test_the_end_of_time_judges_what_there_is(quads: int, has_interval: bool) -> None:
-    race = race_of(["near"], "control", least=0.01, seed=1, pace=Pace(warm_up=0))
+    race = race_of(["near"], least=0.01, seed=1, pace=Pace(warm_up=0))
     run(race, speeds(noise=0.05, near=0.97), most=1 + 2 * 3 * quads)
     race.end()
     for key in ("near", "control"):
@@ -465,7 +464,7 @@ def test_the_end_of_time_judges_what_there_is(quads: int, has_interval: bool) ->
 
 
 def test_the_same_seed_makes_the_same_turns() -> None:
-    made = [run(race_of(["a", "b"], "control", 0.01, seed), speeds(noise=0.1), 200) for seed in (1, 1, 2)]
+    made = [run(race_of(["a", "b"], 0.01, seed), speeds(noise=0.1), 200) for seed in (1, 1, 2)]
     assert made[0] == made[1]
     assert made[0] != made[2]
 
@@ -490,7 +489,7 @@ def test_between_looks_the_interval_is_that_of_the_last() -> None:
 @pytest.mark.parametrize("factor", [0.25, 1.0, 10.0])
 def test_where_whoever_asks_decides_nobody_leaves(factor: float) -> None:
     """Neither one that is far slower, nor one that gains or cannot, nor after the last look."""
-    race = race_of(["a"], "control", least=None, seed=1)
+    race = race_of(["a"], least=None, seed=1)
     run(race, speeds(noise=0.01, a=factor), most=1300)
     assert [entrant.left for entrant in race.entrants.values()] == ["", ""]
     assert len(race.entrants["a"].log_ratios) > LOOKS[-1].generations
@@ -611,7 +610,7 @@ def test_identical_code_is_seldom_called_different_where_time_ends_the_race(quad
         return math.exp(mood + rng.gauss(0, 0.03))
 
     for seed in range(300):
-        race = race_of([], "control", None, seed, Pace(warm_up=0))
+        race = race_of([], None, seed, Pace(warm_up=0))
         run(race, seconds, most=1 + 3 * quads)
         race.end()
         found = race.entrants["control"].interval

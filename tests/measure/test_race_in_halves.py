@@ -17,6 +17,7 @@ from perfaudit.measure.entrants import (
     FAR_SLOWER,
     FUTILE,
     FUTILE_QUADS,
+    TWIN_CONTROL,
     Entrant,
     Terms,
 )
@@ -28,7 +29,7 @@ Ratio = Callable[[frozenset[str]], float]
 
 
 def race_of(*keys: str, **terms: Any) -> Race:
-    return Race([*keys], CONTROL, Terms(0.01, 3, **terms), slots=[*([key] for key in keys), [CONTROL]])
+    return Race([*keys], Terms(0.01, 3, **terms), slots=[*([key] for key in keys), [CONTROL]])
 
 
 def run(race: Race, noise: float = 0.0, most: int = 4000, seed: int = 1, **factors: float) -> list[Turn]:
@@ -148,7 +149,7 @@ def test_a_pair_of_which_a_step_raised_does_not_count() -> None:
 def test_another_loader_has_quads_and_the_patches_pairs_of_your_own_loader() -> None:
     """Beside another loader a patch gains another share of the step than the user's."""
     paces = {"loader": Pace(block=6, skipped=1, warm_up=4)}
-    race = Race(["a", "b", "loader"], CONTROL, Terms(0.01, 3), paces=paces, slots=[["a"], ["b"], [CONTROL]])
+    race = Race(["a", "b", "loader"], Terms(0.01, 3), paces=paces, slots=[["a"], ["b"], [CONTROL]])
 
     def ratio(keys: frozenset[str]) -> float:
         return (1.0 - 0.3 * ("a" in keys) - 0.1 * ("b" in keys)) * (0.9 if "loader" in keys else 1.0)
@@ -164,7 +165,7 @@ def test_another_loader_has_quads_and_the_patches_pairs_of_your_own_loader() -> 
 def test_pairs_wait_for_another_loader_that_looks_faster_until_its_usual_look() -> None:
     """A quad of it takes 15 steps: with pairs in between, a minute would decide neither."""
     paces = {"loader": Pace(block=6, skipped=1, warm_up=4)}
-    race = Race(["a", "loader"], CONTROL, Terms(0.01, 3), paces=paces, slots=[["a"], [CONTROL]])
+    race = Race(["a", "loader"], Terms(0.01, 3), paces=paces, slots=[["a"], [CONTROL]])
     # The other one is on the edge of what it must gain, so that it stays open.
     made = drive(race, lambda keys: 0.8 if "loader" in keys else 0.99 if "a" in keys else 1.0, noise=0.01, most=400)
     at_quads: dict[int, int] = {}  # pairs by how many quads the loader had
@@ -181,9 +182,7 @@ def test_pairs_wait_for_another_loader_that_looks_faster_until_its_usual_look() 
 def test_the_first_quads_of_one_that_goes_first_come_before_all_pairs(speed: float, quads: int) -> None:
     """A loader that most of the step waits for: pairs go on where it no longer looks as if it gained anything."""
     paces = {"loader": Pace(block=4, skipped=1, warm_up=4)}
-    race = Race(
-        ["a", "loader"], CONTROL, Terms(0.01, 3, firsts=frozenset({"loader"})), paces=paces, slots=[["a"], [CONTROL]]
-    )
+    race = Race(["a", "loader"], Terms(0.01, 3, firsts=frozenset({"loader"})), paces=paces, slots=[["a"], [CONTROL]])
     made = drive(race, lambda keys: speed if "loader" in keys else 1.0, noise=0.01, most=400)
     first = next(at for at, turn in enumerate(made) if turn.in_pair)
     assert sum(turn.key == "loader" and turn.is_timed for turn in made[:first]) == 2 * quads
@@ -211,12 +210,18 @@ def test_what_the_first_looks_showed_by_chance_is_open_again() -> None:
     assert interval is not None and interval.high > 0.99 and race.entrants["a"].left != DECIDED
 
 
-def test_one_patch_without_a_control_beside_it_is_decided() -> None:
-    """The control is a twin, which no half has: pairs of the patch and nothing."""
-    race = Race(["a"], CONTROL, Terms(0.01, 3), slots=[["a"]])
-    run(race, a=0.8, most=400)
-    assert race.entrants["a"].left == DECIDED
-    assert race.entrants["a"].interval is not None and race.entrants["a"].interval.ratio == pytest.approx(0.8)
+def test_twins_have_a_control_in_quads_as_long_as_one_of_them_is_open() -> None:
+    controls = [CONTROL, TWIN_CONTROL]
+    race = Race(["a", "near", "twin"], Terms(0.01, 3), slots=[["a"], ["near"], [CONTROL]], controls=controls)
+    made = run(race, noise=0.005, a=0.8, near=0.99, twin=0.7)
+    assert race.in_halves == {"a", "near", CONTROL}
+    assert {key: race.entrants[key].left for key in ("a", "twin")} == {"a": DECIDED, "twin": DECIDED}
+    for control in controls:
+        found = race.entrants[control].interval
+        assert found is not None and found.low < 1 < found.high
+    assert len(race.entrants[TWIN_CONTROL].log_ratios) == len(race.entrants["twin"].log_ratios) < 40
+    last = max(number for number, turn in enumerate(made) if turn.key in ("twin", TWIN_CONTROL))
+    assert sum(turn.in_pair for turn in made[last:]) > 40
 
 
 def test_one_that_is_far_slower_leaves_before_it_is_raced_with_others() -> None:

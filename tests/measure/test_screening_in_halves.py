@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from clocked_training import Training, no_twin, set_clock, user_module
 from fake_clock import FakeClock
-from test_screening import Loader, OtherRank, Turns
+from test_screening import Builder, Loader, OtherRank, Turns, twin_of
 
-from perfaudit.measure.entrants import BASE, CONTROL, DECIDED, Terms
+from perfaudit.measure.entrants import BASE, CONTROL, DECIDED, TWIN_CONTROL, Terms
 from perfaudit.measure.pace import LEAST_DEVICE_STEPS
 from perfaudit.measure.preparation import DIVERGES, Candidate, LeavesSomething
 from perfaudit.measure.screening import Screening
@@ -209,6 +209,27 @@ def test_one_patch_and_the_control_are_two_halves(training: Training) -> None:
     state = race.run(1e9)
     assert state["in_halves"] == ["a", CONTROL]
     assert ratios(state) == pytest.approx({"a": 0.8, CONTROL: 1.0})
+
+
+def test_beside_a_twin_those_in_halves_have_a_control_of_their_own(training: Training) -> None:
+    build = Builder(training, fast=0.5)
+    race = prepare_screening(
+        training, [twin_of("fast"), patch_of(training, "a", "first", "clock.sleep(0.2)")], Terms(0.01, 1), Twins(build)
+    )
+    state = race.run(1e9)
+    assert state["ways"] == {"a": "code", "fast": "twin", CONTROL: "code", TWIN_CONTROL: "twin"}
+    assert state["in_halves"] == ["a", CONTROL]
+    assert ratios(state) == pytest.approx({"a": 0.8, "fast": 0.5, CONTROL: 1.0, TWIN_CONTROL: 1.0})
+    assert race.prepared.variants[TWIN_CONTROL] is build.made["as it is"]
+
+
+def test_without_memory_for_the_twin_of_the_control_there_is_that_of_halves_alone(training: Training) -> None:
+    build = Builder(training, fast=0.5, **{"as it is": "memory does not hold it"})
+    race = prepare_screening(
+        training, [twin_of("fast"), patch_of(training, "a", "first", "clock.sleep(0.2)")], Terms(0.01, 1), Twins(build)
+    )
+    assert race.prepared.ways == {"a": "code", "fast": "twin", CONTROL: "code"}
+    assert ratios(race.run(1e9)) == pytest.approx({"a": 0.8, "fast": 0.5, CONTROL: 1.0})
 
 
 def test_a_script_that_ends_with_two_in_place_before_anything_is_known_says_so(training: Training) -> None:

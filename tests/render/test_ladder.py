@@ -10,7 +10,7 @@ import pytest
 from climbs import CLIMB, CONTROL, FUSED, GELU, GONE, LADDER, RACED, report
 from tunes import MACHINE
 
-from perfaudit.measurements import NO_TIME, NOT_REACHED_YET, Comparison, Ladder, NotApplicable, Rung
+from perfaudit.measurements import NO_TIME, NOT_REACHED_YET, Comparison, Ladder, NotApplicable, Rung, TwinControl
 from perfaudit.render.html import render as page
 from perfaudit.render.ladder import SHORT, head_lines, headline, ladder, saving_of_patch, unsure_words
 from perfaudit.render.markdown import render as markdown
@@ -417,6 +417,21 @@ def test_a_control_that_excludes_one_is_in_the_first_lines(
     ):
         _, second, *_ = render(CLIMB.with_(calibration=control, ladder=found), width=400).splitlines()
         assert second == (doubt if is_doubted else "")
+        of_twins = replace(CONTROL, of_twins=TwinControl(8, ratio, low, high))
+        _, second, *_ = render(CLIMB.with_(calibration=of_twins, ladder=found), width=400).splitlines()
+        assert second == (doubt.replace("put in place as a patch is", "in a second training") if is_doubted else "")
+
+
+@pytest.mark.parametrize(
+    ("twins", "said"),
+    [
+        (TwinControl(8, 1.003, 0.981, 1.024), "in a second training it took 1.003 [0.981, 1.024] (8 quads)"),
+        (TwinControl(1), "in a second training it was timed too briefly for an interval (1 quad)"),
+    ],
+)
+def test_the_control_of_second_trainings_stands_beside_that_of_the_others(twins: TwinControl, said: str) -> None:
+    text = render(CLIMB.with_(calibration=replace(CONTROL, of_twins=twins)), verbose=True, width=400)
+    assert f"took 1.001 [0.993, 1.009] of the time of your code (160 quads); {said}\n" in text
 
 
 def test_a_climb_without_rungs_has_no_table_and_no_patch() -> None:

@@ -6,18 +6,20 @@ import math
 from dataclasses import replace
 
 import pytest
+from surveys import profile_of, survey_of
 
 from perfaudit.findings import Edit, Fix, Location, Span
-from perfaudit.measure.entrants import CONTROL
+from perfaudit.measure.entrants import CONTROL, TWIN_CONTROL
 from perfaudit.measure.ledger import Block, Generation, Ledger, Variant
 from perfaudit.measure.runner import ENDS_EARLY
-from perfaudit.measurements import UNCHECKED, Interval
+from perfaudit.measurements import UNCHECKED, Interval, TwinControl
 from perfaudit.tune.candidates import PATCH, Candidate, screened_comparisons
 from perfaudit.tune.climb_state import ALL, Climb, late
 from perfaudit.tune.climb_together import keep_what_is_known
 from perfaudit.tune.ladder import FAILED, NOT_CONFIRMED, ladder_of, start_words, winners_of
 from perfaudit.tune.patched_source import SourceRace
 from perfaudit.tune.race_results import Raced, Seen, doubt_of
+from perfaudit.tune.screening import calibration_of
 
 TEXT = "a = 0\nb = 0\n"
 START, TOP = (Variant(key, "climb", {"patch": key}) for key in ("as it is", "all"))
@@ -279,6 +281,40 @@ def test_a_race_stands_with_the_controls_of_all_its_processes(
     doubt = f"it was raced in one training only, and there the control, which is identical code, {why}" if why else ""
     assert doubt_of(race) == doubt
     assert doubt_of(Raced()) == ""  # a race that was not run says nothing
+
+
+@pytest.mark.parametrize(
+    ("way", "control", "of_twins", "why"),
+    [
+        ("twin", RIGHT, RIGHT, ""),
+        ("twin", RIGHT, None, "was timed too briefly for an interval"),
+        ("twin", None, RIGHT, ""),
+        ("code", None, RIGHT, "was timed too briefly for an interval"),
+        ("code", RIGHT, None, ""),
+        ("code", RIGHT, FAST, "came out at 0.950 [0.930, 0.970] in place of 1"),
+    ],
+)
+def test_a_figure_stands_with_the_control_of_its_way(
+    way: str, control: Interval | None, of_twins: Interval | None, why: str
+) -> None:
+    race = raced(RIGHT, a=GAIN)
+    race.ways = {"a": way}
+    race.entrants |= {CONTROL: Seen(9, "", control), TWIN_CONTROL: Seen(9, "", of_twins)}
+    assert doubt_of(race).rpartition("which is identical code, ")[2] == why
+
+
+def test_the_report_has_the_controls_of_both_ways() -> None:
+    race = raced(RIGHT, a=GAIN)
+    race.ways, race.in_halves = {CONTROL: "code", TWIN_CONTROL: "twin"}, {"a", CONTROL}
+    profile = profile_of(survey_of())
+    seen = calibration_of(race, profile)
+    assert seen is not None and (seen.control_way, seen.in_halves, seen.of_twins) == ("code", True, None)
+    race.entrants[TWIN_CONTROL] = Seen(8, "", FAST)
+    seen = calibration_of(race, profile)
+    assert seen is not None and seen.of_twins == TwinControl(8, *FAST)
+    race.entrants[TWIN_CONTROL] = Seen(2, "")
+    seen = calibration_of(race, profile)
+    assert seen is not None and seen.of_twins == TwinControl(2)
 
 
 def test_what_was_measured_in_fresh_processes_stands_whatever_the_control_says() -> None:

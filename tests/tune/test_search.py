@@ -154,7 +154,7 @@ class Engine(SwitchEngine):
         self.on = {BASE: {"size": 0}, CONTROL: {"size": 0}}
         self.on |= {key: {"size": size} for key, size in sizes.items() if key not in self.refused}
         others = [key for key in self.on if key not in (BASE, CONTROL)]
-        self.base, self.running = BASE, Race(others, CONTROL, Terms(least, seed, rivals=rivals))
+        self.base, self.running = BASE, Race(others, Terms(least, seed, rivals=rivals))
         self.turns = self.running.turns()
         self.turn = next(self.turns, None)
         self.totals = {"steps": 0, "wall": 0.0, "cpu": 0.0, "queued": 0.0, "phases": {"forward": 0.0}}
