@@ -134,8 +134,17 @@ class Entrants:
 
     @property
     def keys_together(self) -> Half:
-        """Those that are raced together now: who is open, or was shown to pay, so that the others are measured beside it."""
-        return frozenset(key for key in self.in_halves if self._is_placed(self.by_key[key]))
+        """Those that are raced together now: who is open, or was shown to pay, so that the others are measured beside it.
+
+        One that was shown to pay leaves its turns to an open setting of the same thing that looks faster still.
+        """
+        placed = {key for key in self.in_halves if self._is_placed(self.by_key[key])}
+        for slot in self.halves.slots if self.halves is not None else ():
+            seen = {key: each for key in slot if len((each := self.by_key[key]).log_ratios) >= FUTILE_PAIRS}
+            best = min(seen, key=lambda key: statistics.median(seen[key].log_ratios), default=None)
+            if best is not None and seen[best].is_open:
+                placed -= {key for key in slot if not self.by_key[key].is_open}
+        return frozenset(placed)
 
     def _is_placed(self, entrant: Entrant) -> bool:
         was_shown = entrant.left == DECIDED and entrant.interval is not None and entrant.interval.high < 1

@@ -72,12 +72,17 @@ def name_what_pays(state: Climb) -> None:
 def some_go_together(profile: Profile, state: Climb, seconds: float) -> bool:
     """Whether patches of two knobs look as if they paid, and so many seconds tell of each whether it pays beside the others.
 
-    Of patches that are raced in halves, whether one was shown to pay: nothing more is to be raced in this training.
+    Of patches that are raced in halves, whether one was shown to pay: nothing more is to be raced in this training. Not while
+    another setting of a knob is open that looks clearly faster than the one that would be taken.
     """
     seen = [state.alone.entrants.get(candidate.key) for candidate in state.allowed_candidates]
     if any(each is not None and not each.left and each.quads < HOPEFUL_QUADS - 1 for each in seen):
         return False  # who has had fewer may look better still
     best = _best_of_each(state)
+    if any(
+        map(state.is_open, (rival for each in best if state.is_sure(each) for rival in state.undecided_rivals(each)))
+    ):
+        return False
     if are_halves(state, best):
         return any(map(state.is_sure, best))
     return bool(_together(profile, state, best, seconds))

@@ -18,6 +18,7 @@ from perfaudit.measurements import (
     settings_text,
 )
 from perfaudit.tune.candidates import Candidate, least_gain, pays, texts_of
+from perfaudit.tune.first_look import AS_GOOD
 from perfaudit.tune.patched_source import SourceRace
 from perfaudit.tune.race_results import Raced, doubt_of
 
@@ -101,6 +102,34 @@ class Climb:
                 continue
             if interval is None or interval[1] < pays_from < interval[2]:
                 found.append(candidate)
+        return found
+
+    def undecided_rivals(self, taken: Candidate) -> list[Candidate]:
+        """Other settings of its knob that look clearly faster than this one, and were not shown to pay."""
+        if not self.alone.log_ratios.get(taken.key):  # it was raced behind the others
+            return []
+        most = ratio_of(self, taken) / AS_GOOD
+        return [
+            each
+            for each in self.allowed_candidates
+            if each.knob == taken.knob
+            and not self.is_sure(each)
+            and looks_paying(self, each)
+            and ratio_of(self, each) <= most
+        ]
+
+    def is_open(self, candidate: Candidate) -> bool:
+        """Whether more time would race it on by itself."""
+        seen = self.alone.entrants.get(candidate.key)
+        return seen is not None and not seen.left
+
+    @property
+    def faster_undecided(self) -> dict[str, str]:
+        """By knob of a rung, which of its other settings look clearly faster and were not decided."""
+        found = {}
+        for rung in self.rungs:
+            if rivals := self.undecided_rivals(rung):
+                found[rung.knob] = "; ".join(_rival_words(self, each) for each in rivals)
         return found
 
     def _may_go_beside(self, candidate: Candidate) -> bool:
@@ -252,6 +281,17 @@ def _too_small_words(seen: Interval, candidate: Candidate) -> str:
     return f"its effect is smaller than this race can show, however long it is: {figure}"
 
 
+def _rival_words(state: Climb, rival: Candidate) -> str:
+    seen = state.alone.interval(rival.key)
+    taken = (
+        f"{seen[0]:.3f} [{seen[1]:.3f}, {seen[2]:.3f}]" if seen is not None else f"about {ratio_of(state, rival):.2f}"
+    )
+    return (
+        f"{settings_text(rival.settings)} looks faster than what is in the patch, and is undecided: it took {taken} of your step "
+        "(screened)"
+    )
+
+
 def same_rungs(some: list[Candidate], others: list[Candidate]) -> bool:
     """Whether these are the same patches, in whatever order."""
     return {candidate.key for candidate in some} == {candidate.key for candidate in others}
@@ -298,4 +338,5 @@ def late(state: Climb) -> list[str]:
     """Knobs that more time would tell something about; what is not allowed needs to be allowed first."""
     left = (name for name in state.left if name in (state.late - state.lacking.keys()) | state.not_joined)
     unchecked = (candidate.knob for candidate, why in state.dropped if why == UNCHECKED)
-    return list(dict.fromkeys([*(c.knob for c in state.undecided_candidates), *left, *unchecked]))
+    rivals = (rung.knob for rung in state.rungs if any(map(state.is_open, state.undecided_rivals(rung))))
+    return list(dict.fromkeys([*(c.knob for c in state.undecided_candidates), *left, *unchecked, *rivals]))

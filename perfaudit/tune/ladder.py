@@ -48,6 +48,7 @@ def ladder_of(state: Climb, withhold: bool = False, not_learning: str = "") -> L
             for name, reason in (
                 *state.left.items(),
                 *(each for each in (state.too_small | state.out).items() if each[0] not in state.left),
+                *state.faster_undecided.items(),
             )
         ),
         offered=tuple(state.offered),

@@ -210,6 +210,22 @@ def test_what_the_first_looks_showed_by_chance_is_open_again() -> None:
     assert interval is not None and interval.high > 0.99 and race.entrants["a"].left != DECIDED
 
 
+def test_a_setting_that_was_shown_to_pay_leaves_its_turns_to_one_that_looks_faster() -> None:
+    """The slower one scatters less, so it is decided first. Without that each has half of the pairs, and neither more than 30."""
+    race = Race(["foreach", "fused", "b"], Terms(0.01, 3), slots=[["foreach", "fused"], ["b"], [CONTROL]])
+    rng = random.Random(4)
+
+    def ratio(keys: frozenset[str]) -> float:
+        own = 0.9 if "foreach" in keys else 0.85 * math.exp(rng.gauss(0.0, 0.25)) if "fused" in keys else 1.0
+        return own * (0.97 if "b" in keys else 1.0)
+
+    drive(race, ratio, 0.03, 120, seed=4)
+    race.end()
+    foreach, fused = race.entrants["foreach"], race.entrants["fused"]
+    assert (foreach.left, fused.left) == (DECIDED, DECIDED)
+    assert len(fused.log_ratios) > 1.5 * len(foreach.log_ratios)
+
+
 def test_twins_have_a_control_in_quads_as_long_as_one_of_them_is_open() -> None:
     controls = [CONTROL, TWIN_CONTROL]
     race = Race(["a", "near", "twin"], Terms(0.01, 3), slots=[["a"], ["near"], [CONTROL]], controls=controls)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import random
 from pathlib import Path
 
 import pytest
 from fake_clock import FakeClock
 from switches import Shop, Switch, Switches
-from test_climb import Climbing, climbing, independent, ladder, patched
+from test_climb import Climbing, Two, climbing, independent, ladder, patched
 
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.watch import Watch
@@ -111,6 +113,35 @@ def test_a_process_that_dies_with_one_in_place_blames_that_one_even_after_it_die
     report = climbing(shop, *KNOBS)
     assert patched(report) == {"a": 1, "b": 1, "c": 0}
     assert ladder(report).failed == ("c",)
+
+
+@pytest.mark.parametrize(
+    ("seed", "taken", "left"),
+    [
+        (1, 2, ""),  # the race goes on until it is decided
+        (
+            4,
+            1,
+            "a=2 looks faster than what is in the patch, and is undecided: it took 0.889 [0.754, 1.049] of your step (screened)",
+        ),
+    ],
+)
+def test_a_setting_is_not_taken_while_another_of_its_knob_looks_clearly_faster(
+    climbing: Climbing, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, seed: int, taken: int, left: str
+) -> None:
+    """The faster one scatters more, so that the other one is shown to pay first."""
+    monkeypatch.setattr("switches.STEP", 0.1)
+    draw = random.Random(seed)
+
+    def speed(on: Switches) -> float:
+        return {0: 1.0, 1: 0.95, 2: 0.85 * math.exp(draw.gauss(0.0, 0.25))}[on["a"]]
+
+    report = climbing(halved(clock, speed, noise=0.03), Two("a"), Switch("b"), budget=20.0)
+    assert patched(report) == {"a": taken, "b": 0, "c": 0}
+    told = [item for item in ladder(report).left if item.knob == "a"]
+    assert [(item.reason, item.late) for item in told] == ([(left, False)] if left else [])
+    assert ("the budget was too small for b, a: give it longer with --budget" in report.notes) is bool(left)
+    assert "a" not in ladder(report).undecided
 
 
 def test_an_interrupted_climb_goes_on_with_the_pairs_that_it_has(
