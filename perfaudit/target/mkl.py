@@ -9,7 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-_GET_DYNAMIC, _SET_DYNAMIC = "mkl_serv_get_dynamic", "MKL_Set_Dynamic"
+_GET_DYNAMIC = ("MKL_Get_Dynamic", "mkl_serv_get_dynamic")  # of a library of its own, and as it is part of torch's
+_SET_DYNAMIC = "MKL_Set_Dynamic"
 _SET_THREADS = "MKL_Set_Num_Threads_Local"  # which returns the number that was set before
 
 
@@ -24,7 +25,8 @@ def mkl_switches() -> dict[str, object]:
         return {}
     threads = library[_SET_THREADS](0)
     library[_SET_THREADS](threads)
-    return {"mkl.dynamic": bool(library[_GET_DYNAMIC]()), "mkl.threads": threads}
+    dynamic = next(getattr(library, name) for name in _GET_DYNAMIC if hasattr(library, name))
+    return {"mkl.dynamic": bool(dynamic()), "mkl.threads": threads}
 
 
 def mkl_setters() -> dict[str, Callable[[Any], object]]:
@@ -43,6 +45,7 @@ def _library() -> Any:  # a library of ctypes
     for path in (Path(torch.__file__).parent / "lib").glob("libtorch_cpu.*"):
         with contextlib.suppress(OSError):
             library = ctypes.CDLL(str(path))
-            if all(hasattr(library, name) for name in (_GET_DYNAMIC, _SET_DYNAMIC, _SET_THREADS)):
+            can_be_asked = any(hasattr(library, name) for name in _GET_DYNAMIC)
+            if can_be_asked and all(hasattr(library, name) for name in (_SET_DYNAMIC, _SET_THREADS)):
                 return library
     return None

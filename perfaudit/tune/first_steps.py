@@ -28,7 +28,6 @@ PROFILING_SHARE = 0.05  # of the budget
 STEPS_TO_COMPARE = 28  # two variants, each with 5 steps of warm-up, 3 to see how long they take, and a round of 6
 ONE_THREAD_STEPS = 2  # to see whether a step waits for anything but cores
 ONE_THREAD_SECONDS = 1.0  # a step may take; longer ones are not made for that
-ONE_THREAD_SHARE = 0.15  # of the budget that another start of a script may take for that
 MOST_ASLEEP = 0.1  # of these steps, which is more than reading the clocks and the interpreter's own locks take
 LOSSES_LOOKED_AT = 50  # steps, to say from which one on the losses are NaN
 LOOKING_SECONDS = 2.0  # for these steps, at most
@@ -95,7 +94,7 @@ def time_phases(session: Session, profile: Profile, budget: float) -> Profile:
     began = session.clock.now()
     steps = max(1, min(PROFILING_STEPS, int(PROFILING_SHARE * budget / max(profile.seconds_per_step, 1e-6))))
     commands: list[Json] = [{"do": "block", "steps": steps}]
-    if profile.seconds_per_step <= ONE_THREAD_SECONDS and _has_time_for_one_thread(profile, budget):
+    if profile.seconds_per_step <= ONE_THREAD_SECONDS:
         commands.append({"do": "asleep", "steps": ONE_THREAD_STEPS})
     try:
         _, block, *more = session.questions.ask("profile", Variant("profile", "", {}), *commands)
@@ -120,12 +119,6 @@ def time_phases(session: Session, profile: Profile, budget: float) -> Profile:
         seconds_to_open=profile.seconds_to_open or session.clock.now() - began,
         notes=tuple(notes),
     )
-
-
-def _has_time_for_one_thread(profile: Profile, budget: float) -> bool:
-    """Whether steps in one thread may be made: a script of several is started once more for that, which may take too long."""
-    is_started_again = profile.survey.facts.is_script and profile.survey.facts.host.threads > 1
-    return not is_started_again or profile.seconds_to_open <= ONE_THREAD_SHARE * budget
 
 
 def _is_awake(replies: list[Json]) -> bool:

@@ -29,7 +29,7 @@ from perfaudit.tune.short_names import variant_name
 Json = dict[str, Any]  # Any: nested JSON
 # Of the memory that was free before there was a child: a training that leaves less does not wait beside others.
 ROOM = 0.6
-AS_IT_IS = ("block", "ask")  # commands that leave a training fit for a race
+AS_IT_IS = ("block", "asleep", "ask")  # commands that leave a training fit for a race
 TOO_FEW = (
     "before one comparison was finished. Have it train longer, on more data or for more epochs; `perfaudit run` reads the steps "
     "that it has"
@@ -116,21 +116,12 @@ class Children:
 
     def ask(self, variant: Variant, *commands: Json) -> list[Json]:
         """Build a variant in a process of its own and give these commands: the facts, then each reply. Raises ChildFailed."""
-        is_plain = not (variant.overlay or variant.applied) and all(map(self._leaves_as_it_is, commands))
+        is_plain = not (variant.overlay or variant.applied) and all(each["do"] in AS_IT_IS for each in commands)
         if is_plain and (self.target.is_script or not may_have_accelerator()):
             return self._ask_waiting(variant, commands)
         with self.new_child() as child:
             facts = child.ask(build_command(target_json(self.target, child), variant, self.device, 0), self.timeout)
             return [facts, *self._replies(child, commands)]
-
-    def _leaves_as_it_is(self, command: Json) -> bool:
-        """Whether the training that waits is fit for a race after a command.
-
-        Steps in one thread are its usual ones where it has no more. A change of the number of threads leaves settings behind.
-        """
-        if command["do"] == "asleep" and self._waiting is not None:
-            return bool(self._waiting[1].get("host", {}).get("threads") == 1)
-        return command["do"] in AS_IT_IS
 
     def _ask_waiting(self, variant: Variant, commands: Sequence[Json]) -> list[Json]:
         """The same of a child that waits with the training as it is, and is raced in later, as long as that goes on.

@@ -121,20 +121,9 @@ def test_rungs_are_in_the_order_of_what_the_race_says_they_gain(climbing: Climbi
     assert shop.opened == [["as it is", "all"]] * 4  # only what is handed over is raced in fresh processes
 
 
-@pytest.mark.parametrize(
-    ("is_script", "threads", "opening", "is_asked"),
-    [
-        (True, 2, 27.0, True),
-        (True, 2, 28.0, False),  # its script is started again for it
-        (True, 1, 28.0, True),
-        (False, 2, 28.0, True),
-    ],
-)
-def test_steps_in_one_thread_are_not_made_where_another_start_takes_too_long(
-    is_script: bool, threads: int, opening: float, is_asked: bool
-) -> None:
-    given = {"script": Script()} if is_script else {}
-    profile = profile_of(survey_of(host={"threads": threads}, **given), seconds_per_step=0.1, seconds_to_open=opening)
+@pytest.mark.parametrize(("seconds", "is_asked"), [(1.0, True), (1.1, False)])
+def test_steps_in_one_thread_are_made_where_a_step_is_not_long(seconds: float, is_asked: bool) -> None:
+    profile = profile_of(survey_of(host={"threads": 2}, script=Script()), seconds_per_step=seconds)
     asked: list[str] = []
 
     def ask(key: str, variant: Variant, *commands: dict[str, Any]) -> list[Any]:

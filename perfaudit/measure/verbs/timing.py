@@ -92,7 +92,7 @@ def asleep(holder: Holder, steps: int) -> Reply:
     """Under "share", that of so many steps, made in one thread, in which this process neither computed nor waited for a core.
 
     None where a step fails or the training ends, on an accelerator, and with workers or other processes of its own, which hold
-    cores for it. The training is not to be timed afterwards: changing the number of threads leaves other settings of MKL behind.
+    cores for it.
     """
     training = holder.training
     if not training.accelerator.is_host or multiprocessing.active_children():
