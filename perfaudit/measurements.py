@@ -134,6 +134,16 @@ class Calibration:
     cpu_per_step: float | None = None
     of_twins: TwinControl | None = None
 
+    @property
+    def controls(self) -> dict[str, Interval]:
+        """The controls that have an interval: "own" of the code as it is, "twins" of a second training beside that."""
+        found, twins = dict[str, Interval](), self.of_twins
+        if self.low is not None and self.high is not None:
+            found["own"] = (self.ratio, self.low, self.high)
+        if twins is not None and twins.ratio is not None and twins.low is not None and twins.high is not None:
+            found["twins"] = (twins.ratio, twins.low, twins.high)
+        return found
+
 
 def computing(profile: Mapping[str, float]) -> float:
     """The share of a step that is not loading and copying batches. profile: seconds by phase; without any, all of it."""

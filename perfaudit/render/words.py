@@ -310,15 +310,10 @@ def distrust(report: Report) -> str:
 
 def _told_from_1(report: Report) -> str:
     """How a control was put in place, and how far it came out from the user's code; "" where no control did."""
-    seen = report.calibration
-    if seen is None:
-        return ""
-    own = (seen.ratio, seen.low, seen.high)
-    twins = seen.of_twins
-    of_twins = (twins.ratio, twins.low, twins.high) if twins is not None else (None, None, None)
-    for (ratio, low, high), how in ((own, "put in place as a patch is"), (of_twins, "in a second training")):
-        if ratio is not None and low is not None and high is not None and not low <= 1 <= high:
-            return f"{how}, took {interval_text(ratio, low, high)}"
+    for name, seen in report.calibration.controls.items() if report.calibration is not None else ():
+        if not seen[1] <= 1 <= seen[2]:
+            how = "in a second training" if name == "twins" else "put in place as a patch is"
+            return f"{how}, took {interval_text(*seen)}"
     return ""
 
 

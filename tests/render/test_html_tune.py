@@ -12,7 +12,7 @@ from html_pages import EVIL, Page, check_page, readable
 from tunes import TRIALS, TUNE, trial
 
 from perfaudit.findings import FilePatch, Fix
-from perfaudit.measurements import Calibration, ClockName, Ladder, Losses, NotApplicable, Winner
+from perfaudit.measurements import Calibration, ClockName, Ladder, Losses, NotApplicable, TwinControl, Winner
 from perfaudit.render.html import render
 from perfaudit.render.html.knob_curves import knob_curves
 from perfaudit.render.html.page import LIMIT
@@ -72,6 +72,11 @@ def test_candidates_stand_beside_the_control() -> None:
     assert "0.980 [0.950, 1.010] undecided (48 quads, screened)" in rows
     assert "no interval yet (1 round, measured)" in rows
     assert 'class="band-control"' in text
+    assert CLIMB.calibration is not None
+    of_twins = replace(CLIMB.calibration, of_twins=TwinControl(8, 1.003, 0.981, 1.024))
+    said = section(render(CLIMB.with_(calibration=of_twins)), "raced").splitlines()
+    at = said.index("control: identical code, in a second training")
+    assert "1.003 [0.981, 1.024]" in said[at : at + 3]
 
 
 def test_phases_and_losses_of_both() -> None:

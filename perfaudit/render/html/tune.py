@@ -75,6 +75,7 @@ ROOM = 400_000  # bytes of all files of a patch
 MUCH_QUEUED = 0.1  # of a step: less is within what times of two runs differ by anyway
 KNOB_HEADINGS = {"patch": "Patches that were raced"}  # of what is no knob
 MOST_RATIO, LEAST_RATIO = 2.0, 0.25  # of a picture; what lies outside is an arrow at its edge
+CONTROLS = {"own": "control: identical code", "twins": "control: identical code, in a second training"}
 _VERDICTS = (
     ("faster", "faster"),
     ("slower", "slower"),
@@ -370,12 +371,10 @@ def _race_ratios(report: Report, compared: Sequence[Comparison], with_knob: bool
     bounded = [c for c in compared if math.isfinite(c.high)]
     if not bounded:
         return bullets(f"{_compared_name(c, compared, with_knob)}: {_compared_row('', c).figures}" for c in compared)
-    axis, bands, rows = _ratio_axis(bounded, report), [], []
-    seen = report.calibration
-    if seen is not None and seen.low is not None and seen.high is not None:
-        bands.append(Band(seen.low, seen.high, "control"))
-        rows.append(IntervalRow("control: identical code", interval_text(seen.ratio, seen.low, seen.high), "control",
-                                seen.ratio, seen.low, seen.high))  # fmt: skip
+    controls = report.calibration.controls if report.calibration is not None else {}
+    axis = _ratio_axis([*((c.low, c.high) for c in bounded), *(seen[1:] for seen in controls.values())])
+    bands = [Band(*seen[1:], "control") for name, seen in controls.items() if name == "own"]
+    rows = [IntervalRow(CONTROLS[name], interval_text(*seen), "control", *seen) for name, seen in controls.items()]
     ordered = sorted(compared, key=lambda c: (not math.isfinite(c.high), c.ratio))
     rows += [_compared_row(_compared_name(c, compared, with_knob), c) for c in ordered]
     kinds = {row.kind for row in rows if row.middle is not None}
@@ -392,12 +391,8 @@ def _compared_name(c: Comparison, compared: Sequence[Comparison], with_knob: boo
     return f"{settings_words(c.candidate, names)}{of_text(c)}"
 
 
-def _ratio_axis(bounded: Sequence[Comparison], report: Report) -> Axis:
-    ends = [end for c in bounded for end in (c.low, c.high)]
-    seen = report.calibration
-    if seen is not None and seen.low is not None and seen.high is not None:
-        ends += [seen.low, seen.high]
-    inside = [min(max(end, LEAST_RATIO), MOST_RATIO) for end in ends]
+def _ratio_axis(told: Sequence[tuple[float, float]]) -> Axis:
+    inside = [min(max(end, LEAST_RATIO), MOST_RATIO) for interval in told for end in interval]
     return axis_over([1.0, *inside], lambda ratio: f"{ratio:.4g}")
 
 
