@@ -29,14 +29,13 @@ def count(
     checkout: Checkout | None,
     device: str,
     timeout: float,
-    on_stage: Callable[[str], None] = lambda stage: None,
     twice: bool = True,
 ) -> Counted:
     """Counters of one step of a target, in two processes at a time with other hash seeds and the same random seed.
 
     checkout: whose code runs, that of the working directory without it; the target's file is relative to either. timeout:
-    seconds that building the training may take, and counting. on_stage: told in words what begins. twice: False for one
-    process, which cannot tell what another one would not agree on. `Counted.facts` is what the first one built.
+    seconds that building the training may take, and counting. twice: False for one process, which cannot tell what another one
+    would not agree on. `Counted.facts` is what the first one built.
     Raises ChildFailed for a training that does not build or run, TargetError for one that is not the code it should be.
     """
     folder, relocated = (checkout.folder, checkout.roots) if checkout else (None, None)
@@ -49,10 +48,8 @@ def count(
     # Forks of processes that have torch imported, unless the user's file sets variables before that import or is a script.
     fresh = target.is_script or must_start_afresh(str(Path(folder or "", target.file)))
     seeds = hash_seeds(fresh)[: 2 if twice else 1]
-    on_stage(f"counting one step of {target.label}")
     observed = _ask_processes(build, {"do": "count"}, folder, timeout, fresh, seeds)
     if any(reply["as_run"] for reply in observed):
-        on_stage(f"counting what {target.label} launches and compiles")
         ran = _ask_processes(build, {"do": "count", "as_run": True}, folder, timeout, fresh, seeds)
         observed = [_join(*replies) for replies in zip(observed, ran, strict=True)]
     return merge_answers(observed[0], observed[-1])

@@ -98,12 +98,11 @@ class Terms:
 class Entrants:
     """The candidates of a race and its controls, by key.
 
-    pace and paces: as `race.Race` has them. halves: the pairs of those that are raced together, None where no two are.
+    paces: as `race.Race` has them. halves: the pairs of those that are raced together, None where no two are.
     """
 
     by_key: dict[str, Entrant]
     terms: Terms
-    pace: Pace = PLAIN
     paces: Mapping[str, Pace] = field(default_factory=dict)
     halves: Halves | None = None
     in_halves: Half = field(default=frozenset(), init=False)  # whose values are of pairs
@@ -157,7 +156,7 @@ class Entrants:
 
     def pace_of(self, key: str) -> Pace:
         """How long its blocks are, and what comes before them."""
-        return self.paces.get(key, self.pace)
+        return self.paces.get(key, PLAIN)
 
     def fail(self, key: str, reason: str) -> None:
         """Take a candidate out: a step with it raised, or it is far slower. Nothing is said of its ratio."""

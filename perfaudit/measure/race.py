@@ -65,14 +65,13 @@ class _Timed:
 class Race:
     """The quads of several candidates and a control against the base.
 
-    pace: of those that have none of their own in `paces`; steps of a block count evenly, so the base's may be shorter. slots:
-    candidates, the control perhaps among them, that are raced together, see `halves.Halves`. together: who is in place in a turn,
-    by its key, where several are. Results are in `entrants` at any time, so that an interruption keeps them.
+    paces: by key, PLAIN for none; steps of a block count evenly, so the base's may be shorter. slots: candidates, and a control,
+    that are raced together, see `halves.Halves`. together: who is in place in a turn, by its key, where several are. Results are
+    in `entrants` at any time, so that an interruption keeps them.
     """
 
     candidates: Sequence[str]
     terms: Terms
-    pace: Pace = PLAIN
     paces: Mapping[str, Pace] = field(default_factory=dict)
     slots: Sequence[Sequence[str]] = ()
     controls: Sequence[str] = (CONTROL,)
@@ -86,7 +85,6 @@ class Race:
         self._field = Entrants(
             {key: former.get(key) or Entrant(key) for key in keys},
             self.terms,
-            self.pace,
             self.paces,
             Halves(self.slots, random.Random(self.terms.seed + 1), [*self.terms.pairs]) if self.slots else None,
         )

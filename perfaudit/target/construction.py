@@ -102,8 +102,8 @@ class Origins:
             self._site_of_module = self._until_closed.enter_context(
                 constructors_observed([torch.nn.Module], lambda _: None)
             )
-            self._until_closed.enter_context(_wrap_attribute(torch, "compile", self._compile))
-            self._until_closed.enter_context(_wrap_attribute(torch.nn.Module, "compile", self._compile_in_place))
+            self._until_closed.enter_context(_wrap_compile(torch, self._compile))
+            self._until_closed.enter_context(_wrap_compile(torch.nn.Module, self._compile_in_place))
 
     def close(self) -> None:
         """Put everything back as it was; what was seen is still known."""
@@ -165,15 +165,14 @@ def modules_built() -> Iterator[Origins]:
 
 
 @contextmanager
-def _wrap_attribute(owner: Any, name: str, wrapper: Any) -> Iterator[None]:
-    original = getattr(owner, name)
-    ours = wrapper(original)
-    setattr(owner, name, ours)
+def _wrap_compile(owner: Any, wrapper: Any) -> Iterator[None]:
+    original, ours = owner.compile, wrapper(owner.compile)
+    owner.compile = ours
     try:
         yield
     finally:
-        if getattr(owner, name) is ours:  # else the user's code has put its own there, around ours
-            setattr(owner, name, original)
+        if owner.compile is ours:  # else the user's code has put its own there, around ours
+            owner.compile = original
 
 
 @contextmanager

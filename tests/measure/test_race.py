@@ -13,6 +13,7 @@ import pytest
 from perfaudit.measure.entrants import (
     BASE,
     BEATEN,
+    CONTROL,
     DECIDED,
     FAILED,
     FUTILE,
@@ -38,7 +39,8 @@ def race_of(
     paces: Mapping[str, Pace] | None = None,
     **terms: Any,
 ) -> Race:
-    return Race(candidates, Terms(least, seed, **terms), pace, paces or {})
+    keys = (terms.get("base", BASE), CONTROL, *candidates)
+    return Race(candidates, Terms(least, seed, **terms), {**dict.fromkeys(keys, pace), **(paces or {})})
 
 
 def run(race: Race, seconds: Seconds, most: int = 100_000) -> list[Turn]:
