@@ -37,7 +37,8 @@ _KINDS = len(PHASES)
     COUNTED,  # so has one since whose predecessor no phase was timed
     TOLD,  # whoever is told of the update has been
     OURS,  # something of ours has ended: when it began
-) = range(_KINDS, _KINDS + 16)
+    ACTED,  # the same, and it has shown that the next loss is made of the calls behind the last number that was read before one
+) = range(_KINDS, _KINDS + 17)
 FORWARD, OPTIMIZER = PHASES.index("forward"), PHASES.index("optimizer")
 
 
@@ -67,6 +68,9 @@ class UpdateRecords:
         self._are_inputs_clear = True
         # Calls of models since the last backward pass, and the samples of the first of them.
         self._calls = self._first_inputs = 0
+        # The same since the last number that was read before one of these calls.
+        self._calls_behind = self._first_inputs_behind = 0
+        self._is_read = False
         self._began = now
 
     def take(self) -> list[Json]:
@@ -82,6 +86,7 @@ class UpdateRecords:
             spans.now = now
             if kind == STRETCH_ENDS:
                 spans.end_stretch(value)
+                self._is_read = True
             elif kind == ZEROED:
                 spans.end_stretch(value)
                 self._zeroed = self._backwards - self._gradients
@@ -129,6 +134,9 @@ class UpdateRecords:
                 self._epochs += 1
             elif kind == OURS:
                 self._leave_out(value, now)
+            elif kind == ACTED:
+                self._leave_out(value, now)
+                self._calls, self._first_inputs = self._calls_behind, self._first_inputs_behind
 
     def _end_call(self, samples: int) -> None:
         has_gradients = samples != NO_GRADIENTS
@@ -139,13 +147,17 @@ class UpdateRecords:
         self._calls += 1
         if self._calls == 1:
             self._first_inputs = samples
+        self._calls_behind = 1 if self._is_read else self._calls_behind + 1
+        if self._calls_behind == 1:
+            self._first_inputs_behind = samples
+        self._is_read = False
 
     def _begin_backward(self, loss: float, is_in_update: bool) -> None:
         is_again = is_in_update and self._backwards > 0  # a closure computes the loss of the same samples again
         self._backwards += 1
         self._inputs += 0 if is_again else self._first_inputs
         self._are_inputs_clear &= 0 < self._calls <= MOST_CALLS
-        self._calls = self._first_inputs = 0
+        self._calls = self._first_inputs = self._calls_behind = self._first_inputs_behind = 0
         self._spans.settle(is_backward=True, loss=loss)
         self._spans.begin("backward")
 

@@ -13,7 +13,9 @@ from perfaudit.script.samples import first_tensor, length_of
 class StepSamples:
     """Says of the model's calls of a step whether they are to tell, and whether they had the tensor of the one before.
 
-    wants_inputs: whether the next call of a model is to tell: the first one before a backward pass, where no batch has told.
+    wants_inputs: whether the next call of a model is to tell: the first one before a backward pass, and the first one behind a
+    number that was read, where no batch has told. parted_at: nodes that graphs had at the last such number between two calls that
+    were to tell; 0 where there is none. Calls before it may have chosen actions, and then no loss is made of them.
     """
 
     def __init__(self) -> None:
@@ -21,6 +23,8 @@ class StepSamples:
         self._has_samples = False  # whether a batch since the last update has told how many
         self._input: Callable[[], Any] = lambda: None  # the tensor that a model was last called with, while it is there
         self._inputs = self._inputs_again = 0  # since the last update, and of these those that are the one before
+        self._has_told = False  # whether a call since the last backward pass was to tell
+        self._read_at = self.parted_at = 0
 
     def take_batch(self) -> None:
         """A batch has told how many samples it has."""
@@ -30,10 +34,17 @@ class StepSamples:
     def begin_backward(self) -> None:
         """The next call of a model belongs to another backward pass."""
         self.wants_inputs = not self._has_samples
+        self._has_told, self._read_at, self.parted_at = False, 0, 0
+
+    def note_read(self, node: int) -> None:
+        """A number was read. node: how many nodes graphs have had by then."""
+        if self._has_told:
+            self.wants_inputs, self._read_at = not self._has_samples, node
 
     def count_inputs(self, given: list[Any], axis: int) -> int:
         """The samples that a model is called with, which is to tell. axis: see `BatchAxes`. 0 where it is not clear."""
         self.wants_inputs = False
+        self._has_told, self.parted_at = True, self._read_at
         found = first_tensor(given, dimensions=2)
         self._inputs += 1
         self._inputs_again += found is not None and found is self._input()
@@ -51,3 +62,4 @@ class StepSamples:
         """What comes now belongs to the next update."""
         self._inputs = self._inputs_again = 0
         self._has_samples, self.wants_inputs = False, True
+        self._has_told, self._read_at, self.parted_at = False, 0, 0

@@ -130,7 +130,8 @@ class Watch:
 
         from perfaudit.target.accelerator import knows_host_only
 
-        tensors, is_alone = WatchedTensors(self._notes, _nodes()), knows_host_only()
+        tensors = WatchedTensors(self._notes, _nodes(), self._samples.note_read)
+        is_alone = knows_host_only()
         replace(torch.Tensor, "item", tensors.watch_items_on_host if is_alone else tensors.watch_reads_by_device)
         for name in ("numpy", "cpu"):
             replace(torch.Tensor, name, tensors.watch_reads_on_host if is_alone else tensors.watch_reads_by_device)

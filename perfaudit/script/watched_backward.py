@@ -9,6 +9,7 @@ from typing import Any
 
 from perfaudit.script.counts import Counts
 from perfaudit.script.noted_events import (
+    ACTED,
     BACKWARD,
     BACKWARD_IN_UPDATE,
     CALLED,
@@ -17,12 +18,15 @@ from perfaudit.script.noted_events import (
     GRADIENTS_IN_UPDATE,
     MOST_NOTED,
     NO_GRADIENTS,
+    OURS,
 )
 from perfaudit.script.notes import Notes
 from perfaudit.script.replaced_functions import Function
 from perfaudit.script.step_samples import StepSamples
 
 _thread_now = threading.get_ident
+LOOKS = 8  # at graphs, to see whether losses are made of calls before a number that was read; what all say holds
+MOST_NODES = 1000  # of a graph that is looked at
 
 
 class WatchedBackward:
@@ -30,6 +34,8 @@ class WatchedBackward:
 
     def __init__(self, notes: Notes, counts: Counts, samples: StepSamples, end_step: Callable[[], bool]) -> None:
         self._notes, self._counts, self._samples, self._end_step = notes, counts, samples, end_step
+        self._looks = 0  # at losses that calls before a number that was read have no part in
+        self._is_of_earlier_calls = False  # or may be: one of them was
 
     def watch(self, original: Function, accumulates: bool) -> Function:
         """accumulates: whether it adds to the gradients of parameters, which `torch.autograd.grad` does not."""
@@ -45,10 +51,12 @@ class WatchedBackward:
             if frames:
                 notes.end_raised()
             counts.add_backward()
-            self._samples.begin_backward()
             # Straight behind a model's call it is known where the loss was computed, see `Spans`: asking takes some time.
             is_known = events[-3:-2] == [CALLED] and events[-1] != NO_GRADIENTS
             loss = math.inf if is_known or not args else _node(args[0])
+            if self._samples.parted_at and args and not self._is_of_earlier_calls:
+                self._look_at_graph(args[0])
+            self._samples.begin_backward()
             note((inside if frames else outside, clock(), loss))
             if is_here:
                 notes.depth += 1
@@ -69,6 +77,30 @@ class WatchedBackward:
             return result
 
         return backward
+
+    def _look_at_graph(self, roots: Any) -> None:
+        """See whether calls before the last number that was read have a part in a loss: those that chose an action have none."""
+        began = self._notes.clock()
+        if self._looks < LOOKS:
+            self._looks += 1
+            self._is_of_earlier_calls = reaches_before(roots, self._samples.parted_at)
+        self._notes.note((OURS if self._is_of_earlier_calls else ACTED, self._notes.clock(), began))
+
+
+def reaches_before(roots: Any, node: int) -> bool:
+    """Whether the graph of a backward pass has nodes with a number below this, or may have: it is large, or does not tell."""
+    begin: Any = getattr(roots, "grad_fn", None)
+    waiting, seen = [begin], {begin}
+    while waiting:
+        each = waiting.pop()
+        ask = getattr(each, "_sequence_nr", None)
+        if ask is None or ask() < node or len(seen) > MOST_NODES:
+            return True
+        for following, _ in each.next_functions:
+            if following is not None and following not in seen:
+                seen.add(following)
+                waiting.append(following)
+    return False
 
 
 def _node(roots: Any) -> float:

@@ -12,10 +12,12 @@ from perfaudit.script.replaced_functions import Function
 
 
 class WatchedTensors:
-    """Makes these functions. nodes: how many graphs of this thread have had."""
+    """Makes these functions. nodes: how many graphs of this thread have had. note_read: called with them where one was read."""
 
-    def __init__(self, notes: Notes, nodes: Callable[[], int]) -> None:
-        self._notes, self._nodes = notes, nodes
+    def __init__(
+        self, notes: Notes, nodes: Callable[[], int], note_read: Callable[[int], None] = lambda nodes: None
+    ) -> None:
+        self._notes, self._nodes, self._note_read = notes, nodes, note_read
 
     def watch_reads(self, original: Function) -> Function:
         """A number is read for which the device is waited for."""
@@ -25,13 +27,16 @@ class WatchedTensors:
             self._nodes,
             threading.get_ident,
         )
-        note, clock = notes.note, notes.clock
+        note, clock, note_read = notes.note, notes.clock, self._note_read
 
         def read(*args: Any, **kwargs: Any) -> Any:
             if thread_now() != notes.here:
                 return original(*args, **kwargs)
             result = in_phase(*args, **kwargs)
-            note((STRETCH_ENDS, clock(), nodes()))
+            number = nodes()
+            note((STRETCH_ENDS, clock(), number))
+            if not notes.depth:
+                note_read(number)
             notes.add_up_many()
             return result
 
@@ -42,7 +47,7 @@ class WatchedTensors:
 
         An Adam without `fused` reads two for each parameter, and what is read inside a phase ends nothing.
         """
-        notes, nodes, thread_now = self._notes, self._nodes, threading.get_ident
+        notes, nodes, thread_now, note_read = self._notes, self._nodes, threading.get_ident, self._note_read
         events, note, clock = notes.events, notes.note, notes.clock
 
         def read(tensor: Any, *args: Any, **kwargs: Any) -> Any:
@@ -50,7 +55,9 @@ class WatchedTensors:
             if not here or notes.depth or thread_now() != here:
                 return original(tensor, *args, **kwargs)
             result = original(tensor, *args, **kwargs)
-            note((STRETCH_ENDS, clock(), nodes()))
+            number = nodes()
+            note((STRETCH_ENDS, clock(), number))
+            note_read(number)
             if len(events) > MOST_NOTED:
                 notes.add_up()
             return result
@@ -59,7 +66,7 @@ class WatchedTensors:
 
     def watch_items_on_host(self, original: Function) -> Function:
         """The same for a function of nothing but the tensor, which costs less: `item` is called most of all."""
-        notes, nodes, thread_now = self._notes, self._nodes, threading.get_ident
+        notes, nodes, thread_now, note_read = self._notes, self._nodes, threading.get_ident, self._note_read
         events, note, clock = notes.events, notes.note, notes.clock
 
         def item(tensor: Any) -> Any:
@@ -67,7 +74,9 @@ class WatchedTensors:
             if not here or notes.depth or thread_now() != here:
                 return original(tensor)
             result = original(tensor)
-            note((STRETCH_ENDS, clock(), nodes()))
+            number = nodes()
+            note((STRETCH_ENDS, clock(), number))
+            note_read(number)
             if len(events) > MOST_NOTED:
                 notes.add_up()
             return result

@@ -34,6 +34,7 @@ class WatchedUpdates:
         self._notes, self._counts = notes, counts
         self._end_update, self._look_for_models = end_update, look_for_models
         self._stepped_by_scaler: Any = None
+        self._looked_at = -1  # updates when models were last looked for
         self._evaluations = 0  # of the closure of the update that is under way
         self.has_long_updates = False  # of which each evaluation of the closure was a step
 
@@ -53,14 +54,22 @@ class WatchedUpdates:
             notes.end_raised()
             began = notes.clock()
         is_outermost = not frames
-        if is_outermost and self._counts.updates in LOOKS_FOR_MODELS:
-            self._look_for_models()
+        if is_outermost and self._look():
             began = notes.clock()
         frames.append(sys._getframe(1))
         if not notes.only_counts:
             notes.note((UPDATE, began, notes.clock()) if is_outermost else (OPTIMIZER, began, None))
             notes.depth += 1
         return self._with_watched_closure(optimizer, args, kwargs) if is_outermost else None
+
+    def _look(self) -> bool:
+        """Look for models where it is time to, once; whether that was done."""
+        updates = self._counts.updates
+        if updates not in LOOKS_FOR_MODELS or updates == self._looked_at:
+            return False
+        self._looked_at = updates
+        self._look_for_models()
+        return True
 
     def _with_watched_closure(
         self, optimizer: Any, args: tuple[Any, ...], kwargs: Json
@@ -111,6 +120,7 @@ class WatchedUpdates:
         def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
             if self._notes.is_elsewhere() or self._stepped_by_scaler is not None:
                 return original(scaler, optimizer, *args, **kwargs)
+            self._look()  # of a step that it skips, no optimizer tells
             self._stepped_by_scaler = scaler
             try:
                 result = in_phase(scaler, optimizer, *args, **kwargs)

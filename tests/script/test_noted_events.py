@@ -7,6 +7,7 @@ import itertools
 import pytest
 
 from perfaudit.script.noted_events import (
+    ACTED,
     BACKWARD,
     BATCH,
     CALLED,
@@ -54,6 +55,19 @@ def test_what_is_ours_is_no_part_of_a_phase() -> None:
     made.add([FORWARD, 0.0, None, OURS, 50.0, 1.0, CALLED, 52.0, NO_GRADIENTS, UPDATED, 52.0, (0, {})])
     (record,) = made.take()
     assert (phases(record), record["seconds"], record["without_gradients"]) == ({"forward": 3.0}, 3.0, 1)
+
+
+@pytest.mark.parametrize(("seen", "samples"), [(ACTED, 16), (OURS, 1)])
+def test_samples_are_those_of_the_calls_behind_an_action(seen: int, samples: int) -> None:
+    """Where the graph of the loss has shown that; the look at it is ours."""
+    call = [FORWARD, 0.0, None, CALLED, 1.0]
+    made = UpdateRecords(0.0)
+    made.add(
+        [*call, 1, STRETCH_ENDS, 1.0, 5, *call, 16, STRETCH_ENDS, 1.0, 9, seen, 8.0, 2.0, BACKWARD, 8.0, 7.0, END, 9.0, None,
+         UPDATED, 9.0, (0, {})]
+    )  # fmt: skip
+    (record,) = made.take()
+    assert (record["samples"], record["seconds"]) == (samples, 3.0)
 
 
 def test_hooks_of_an_update_take_time_of_no_phase() -> None:

@@ -31,6 +31,29 @@ def test_models_are_not_asked_where_a_batch_tells() -> None:
     assert samples.wants_inputs
 
 
+def test_a_call_behind_a_number_that_was_read_tells_too() -> None:
+    """The calls before it may have chosen actions: `parted_at` is where graphs were then."""
+    samples = StepSamples()
+    samples.note_read(3)
+    samples.count_inputs([Tensor(1, 2)], FIRST)
+    assert samples.parted_at == 0
+    samples.note_read(9)
+    assert samples.wants_inputs
+    samples.count_inputs([Tensor(8, 2)], FIRST)
+    samples.note_read(20)  # the loss, for a log
+    assert samples.parted_at == 9
+    samples.begin_backward()
+    assert samples.parted_at == 0
+
+
+def test_a_number_that_is_read_asks_no_model_where_a_batch_tells() -> None:
+    samples = StepSamples()
+    samples.count_inputs([Tensor(1, 2)], FIRST)
+    samples.take_batch()
+    samples.note_read(9)
+    assert not samples.wants_inputs
+
+
 @pytest.mark.parametrize(
     ("calls", "are_again"), [("aa", True), ("ab", False), ("ba", False), ("", False), ("n", False)]
 )

@@ -192,6 +192,17 @@ for x, y in DataLoader(Rows(), batch_size=4):
     scaler.step(optimizer)
     scaler.update()
 """,
+    "scaler_that_skips_at_first": """
+model = small()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu", init_scale=2.0 ** 127, growth_interval=1000)
+for _ in range(12):
+    optimizer.zero_grad()
+    scaler.scale(1000 * (model(torch.randn(4, 8)) ** 2 + 1).mean()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+assert scaler.get_scale() < 2.0 ** 121  # more than six were skipped
+""",
     "no_optimizer": """
 model = small()
 for _ in range(6):
@@ -314,6 +325,29 @@ for _ in range(6):
         take(5.0)  # the environment
     optimizer.zero_grad()
     mean(torch.cat(kept)).backward()
+    optimizer.step()
+""",
+    "actions": """
+policy = small()
+optimizer = torch.optim.SGD(policy.parameters(), lr=0.1)
+for number in range(14):
+    for _ in range(number % 7):
+        policy(torch.randn(1, 8)).detach().numpy()
+    loss = mean(policy(torch.randn(16, 8)))
+    loss.item()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+""",
+    "last_value": """
+policy = small()
+optimizer = torch.optim.SGD(policy.parameters(), lr=0.1)
+for _ in range(6):
+    kept = []
+    for _ in range(5):
+        kept.append(policy(torch.randn(4, 8)))
+        kept[-1].mean().item()
+    mean(torch.cat([*kept, policy(torch.randn(4, 8))])).backward()
     optimizer.step()
 """,
     "episode": """
@@ -639,7 +673,20 @@ def test_between_an_action_and_the_next_call_is_the_environment(seen_of: Callabl
     assert seconds == pytest.approx({"forward": 7.0, "backward": 3.0, "other": 15.0})
 
 
-@pytest.mark.parametrize(("name", "samples"), [("no_optimizer", 4), ("episode", None), ("replay", 8), ("whole_set", 4)])
+def test_samples_are_told_where_a_scaler_skips_the_first_steps(seen_of: Callable[[str], Seen]) -> None:
+    """Models are looked for when an optimizer's update begins, and none begins in such a step."""
+    assert [update["samples"] for update in seen_of("scaler_that_skips_at_first").updates[2:]] == [4] * 10
+
+
+def test_an_action_chosen_with_gradients_is_no_sample_of_the_step(seen_of: Callable[[str], Seen]) -> None:
+    """Whose loss is made of the batch alone. The first two updates are over when the models are watched."""
+    assert [update["samples"] for update in seen_of("actions").updates[2:]] == [16] * 12
+
+
+@pytest.mark.parametrize(
+    ("name", "samples"),
+    [("no_optimizer", 4), ("episode", None), ("last_value", None), ("replay", 8), ("whole_set", 4)],
+)
 def test_samples_without_a_loader_are_those_of_the_models_inputs(
     seen_of: Callable[[str], Seen], name: str, samples: int | None
 ) -> None:
