@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 PASSED_ON = ("/dev", "/proc", "/sys")  # no files of anybody's
+_KEEP = ("builtins", "io", "_io", "os", "posix", "nt", "_frozen_importlib", "_frozen_importlib_external")
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
@@ -32,6 +33,7 @@ class RedirectedWrites:
         self._shared = [str(folder.resolve()) for folder in shared]  # in which files are written as they are
         self._upper = os.path.join(self._root, "files")  # noqa: PTH118  # paths of the script are strings here
         self._gone: set[str] = set()
+        self._here = ""  # the working directory as the script knows it, where that lies in the scratch folder alone
         self._inside = threading.local()
         self._real = {name: getattr(os, name) for name in _OF_OS}
         self._open = builtins.open
@@ -64,13 +66,18 @@ class RedirectedWrites:
             "rmdir": self._rmdir,
             "symlink": self._symlink,
             "link": self._link,
+            "chdir": self._chdir,
+            "getcwd": self._getcwd,
             "listdir": self._listdir,
             "scandir": self._scandir,
             **{name: self._reads(name) for name in ("stat", "lstat", "access", "readlink")},
             **{name: self._changes(name) for name in _CHANGES},
         }
+        by_id: dict[int, Any] = {id(self._open): builtins.open}
         for name, ours in in_place.items():
-            setattr(os, name, _named_as(self._real[name], ours))
+            by_id[id(self._real[name])] = _named_as(self._real[name], ours)
+            setattr(os, name, by_id[id(self._real[name])])
+        _put_into_modules(by_id)
         shutil.rmtree = self._rmtree  # type: ignore[assignment]  # which works on descriptors of folders
 
     def install_for_torch(self) -> None:
@@ -131,7 +138,7 @@ class RedirectedWrites:
             return self._in_scratch(name)
         if self._is_gone(name):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fspath(path))
-        return path
+        return (os.fsencode(name) if isinstance(path, bytes) else name) if self._here else path
 
     def _to_write(self, path: Any, with_content: bool) -> Any:
         """Where a path is written. with_content: what is there already is to be there, too."""
@@ -145,7 +152,7 @@ class RedirectedWrites:
         self._make_folders(folder)
         if with_content and not self._has_copy(name) and not self._is_gone(name):
             with contextlib.suppress(FileNotFoundError, IsADirectoryError):
-                self._copy(os.fsdecode(path), place)
+                self._copy(name, place)
         self._gone.discard(name)
         return place
 
@@ -222,10 +229,10 @@ class RedirectedWrites:
             self._real["remove"](path, dir_fd=dir_fd)
             return
         place = self._to_read(path)
-        if place != path:
+        if self._has_copy(name):
             self._real["remove"](place)
         else:
-            self._real["lstat"](path)
+            self._real["lstat"](place)
         self._gone.add(name)
 
     def _mkdir(self, path: Any, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
@@ -265,6 +272,27 @@ class RedirectedWrites:
             if not ignore_errors:
                 raise
 
+    def _chdir(self, path: Any) -> None:
+        """A folder that is in the scratch folder alone is gone into there, as the tools do that give each run a folder."""
+        name = self._full(path)
+        if name is None:
+            self._real["chdir"](path)
+            self._here = ""
+            return
+        is_real = not self._is_gone(name) and not self._is_new(name)
+        self._real["chdir"](name if is_real else self._to_read(path))
+        self._here = "" if is_real else name
+
+    def _getcwd(self) -> str:
+        return self._here or str(self._real["getcwd"]())
+
+    def _is_new(self, name: str) -> bool:
+        """Whether there is nothing of this name outside the scratch folder."""
+        with contextlib.suppress(OSError):
+            self._real["stat"](name)
+            return False
+        return True
+
     def _symlink(
         self, source: Any, target: Any, target_is_directory: bool = False, *, dir_fd: int | None = None
     ) -> None:
@@ -280,7 +308,7 @@ class RedirectedWrites:
         names: set[str] = set()
         if not self._is_gone(name):
             with contextlib.suppress(FileNotFoundError):
-                names |= {os.fsdecode(entry) for entry in self._real["listdir"](path)}
+                names |= {os.fsdecode(entry) for entry in self._real["listdir"](name)}
         names = {entry for entry in names if not self._is_gone(f"{name.rstrip('/')}/{entry}")}
         if self._has_copy(name):
             names |= set(self._real["listdir"](self._in_scratch(name)))
@@ -291,7 +319,7 @@ class RedirectedWrites:
     def _scandir(self, path: Any = ".") -> Any:
         name = self._full(path)
         if name is None or not (self._has_copy(name) or any(_is_below(gone, (name,)) for gone in self._gone)):
-            return self._real["scandir"](path)
+            return self._real["scandir"](path if name is None else self._to_read(path))
         return _Entries([_Entry(os.fspath(path), entry) for entry in self._listdir(path)])
 
     def _reads(self, name: str) -> Callable[..., Any]:
@@ -316,11 +344,25 @@ class RedirectedWrites:
         def change(path: Any, *args: Any, **kwargs: Any) -> Any:
             if kwargs.get("dir_fd") is not None or self._full(path) is None:
                 return real(path, *args, **kwargs)
-            self._to_read(path)
-            place = self._to_read(path) if os.path.isdir(path) else self._to_write(path, with_content=True)  # noqa: PTH112
-            return None if place == path else real(place, *args, **kwargs)
+            place = self._to_read(path)
+            if os.path.isdir(path):  # noqa: PTH112
+                return real(place, *args, **kwargs) if _is_below(os.fsdecode(place), (self._upper,)) else None
+            return real(self._to_write(path, with_content=True), *args, **kwargs)
 
         return change
+
+
+def _put_into_modules(by_id: dict[int, Any]) -> None:
+    """Put functions in the place of others, given by their ids, where modules that were imported before hold them by a name.
+
+    As `bz2`, which is imported with `shutil`, has `open`. The import system keeps its own.
+    """
+    for module_name, module in [*sys.modules.items()]:
+        if module_name in _KEEP or module_name.startswith(("importlib.", "perfaudit.")):
+            continue
+        for name, value in [*getattr(module, "__dict__", {}).items()]:
+            if id(value) in by_id:
+                setattr(module, name, by_id[id(value)])
 
 
 def _named_as(real: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
@@ -375,7 +417,7 @@ _CHANGES = tuple(
 )
 _OF_OS = (
     "open", "replace", "rename", "remove", "unlink", "mkdir", "rmdir", "symlink", "link", "listdir", "scandir",
-    "stat", "lstat", "access", "readlink", *_CHANGES,
+    "stat", "lstat", "access", "readlink", "chdir", "getcwd", *_CHANGES,
 )  # fmt: skip
 
 

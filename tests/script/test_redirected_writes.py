@@ -16,7 +16,7 @@ from perfaudit.script.observe import Seen, observe
 from perfaudit.script.request import Request, Script
 
 PYTHON = """
-import os, pathlib, shutil, tempfile, sys
+import bz2, os, pathlib, shutil, tarfile, tempfile, sys
 def gone(path):
     try:
         open(path)
@@ -44,6 +44,14 @@ try:
     open("old.txt", "x"); sys.exit("a file that is there")
 except FileExistsError:
     pass
+with bz2.open("packed.bz2", "wb") as file: file.write(b"7")  # a module that has taken `open` over as it was imported
+with tarfile.open("packed.tar", "w") as file: file.add("low.txt")
+os.makedirs("runs/1"); os.chdir("runs/1"); assert os.getcwd() == str(pathlib.Path.cwd()) == BEGAN + "/runs/1"
+open("log", "w").write("5"); assert open("log").read() == "5" and os.listdir(".") == ["log"]
+assert open("../../old.txt").read() == "old more" and open("../../moved/b").read() == "b" and gone("../../gone.txt")
+assert {each.name for each in os.scandir("../../moved")} == {"a", "b"} and os.path.isfile(b"../../other.txt")
+open("../../other.txt", "a").write("6"); os.chmod("../..", 0o700); os.remove("../../other.txt"); assert gone("../../other.txt")
+os.chdir("../.."); assert os.getcwd() == BEGAN and os.listdir("runs/1") == ["log"]
 os.chdir("/"); open(BEGAN + "/later.txt", "w").close()
 """
 TORCH = """
@@ -83,6 +91,7 @@ def run(tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> Calla
     for name, text in {
         "old.txt": "old",
         "gone.txt": "g",
+        "other.txt": "o",
         "folder/inside.txt": "i",
         "data/a": "a",
         "data/b": "b",
@@ -116,6 +125,7 @@ def test_every_way_of_pythons(run: Callable[[str], Seen], tmp_path: Path) -> Non
     names = {str(Path(file).relative_to(tmp_path / "project")) for file in seen.redirected}
     assert names == {
         "last.txt", "old.txt", "deep/er/x", "moved/a", "moved/b", "elsewhere/a", "elsewhere/b", "low.txt", "link", "later.txt",
+        "runs/1/log", "packed.bz2", "packed.tar",
     }  # fmt: skip
 
 
