@@ -15,8 +15,8 @@ _DATA_WAIT = PHASES.index("data_wait")
 def scalars(updates: Sequence[Json], names: Sequence[str]) -> Iterator[tuple[str, float, int, float]]:
     """Tag, value, step (from 1) and seconds since the first update ended, of all steps that these updates make.
 
-    names: of the optimizers, in the order of their numbers. A step has the loss of its last backward pass, and a norm of the
-    gradients for each optimizer.
+    names: of the optimizers, in the order of their numbers; of many the first ones. A step has the loss of its last backward
+    pass, and a norm of the gradients for each optimizer.
     """
     rhythm = find_rounds([update["optimizer"] for update in updates])
     skipped = updates[: rhythm.bounds[0]] if rhythm.bounds else []
@@ -37,4 +37,6 @@ def scalars(updates: Sequence[Json], names: Sequence[str]) -> Iterator[tuple[str
 
 def _norm_tag(optimizer: int, names: Sequence[str]) -> str:
     tag = "training/gradient norm"
-    return tag if len(names) < 2 else f"{tag} {optimizer + 1} {names[optimizer]}"
+    if len(names) < 2:
+        return tag
+    return " ".join([tag, f"{optimizer + 1}", *names[optimizer : optimizer + 1]])

@@ -311,6 +311,17 @@ def test_scalars_of_steps() -> None:
     ]
 
 
+def test_scalars_of_an_optimizer_whose_class_is_not_told() -> None:
+    """Of a script that builds one for each task, the first ones are named."""
+    base = {"phases": [0.0] * len(PHASES), "seconds": 1.0, "gradient_norm": 2.0}
+    tags = [tag for tag, *_ in scalars([base | {"optimizer": number} for number in range(9)], ["Adam", "SGD"])]
+    assert [tag for tag in tags if "norm" in tag][:3] == [
+        "training/gradient norm 1 Adam",
+        "training/gradient norm 2 SGD",
+        "training/gradient norm 3",
+    ]
+
+
 def test_a_mean_far_above_the_median_is_said() -> None:
     seen = seen_of({"device": "cpu"}, forward=1.0)
     seen.updates = [{**each, "seconds": 9.0} if number == 6 else each for number, each in enumerate(seen.updates)]
