@@ -33,18 +33,21 @@ def block_steps(seconds_per_step: float, runs_behind: bool) -> int:
     return max(1, round(LEAST_BLOCK_SECONDS / seconds_per_step))
 
 
-def pace_of(block: int, workers: int, prefetch: int, is_long: bool, take_turns: bool = True) -> Pace:
+def pace_of(block: int, workers: int, prefetch: int, is_long: bool, take_turns: bool = True, period: int = 1) -> Pace:
     """How steps with a loader are timed: whole rounds of its workers, one of them left out after each switch.
+
+    period: of steps of several kinds that take turns, whose rounds are whole, too: see `step_kinds`.
 
     A worker may have waited for a disk while it stood still, so the first batch of each comes too early. take_turns: whether any
     stand still in this race; where all go on, no batch comes too early, and no step is left out. is_long: blocks of a
     second loader, which takes turns, are longer: how many batches its workers have ready when a turn ends is chance, and one
     more or less is a batch's time in so few steps. Rivals need no such blocks: the fastest of them is measured afterwards.
     """
+    rounds = math.lcm(workers or 1, period)
     if not workers:
-        return Pace(block)
+        return Pace(rounds * math.ceil(block / rounds))
     least = max(block, LEAST_LOADER_STEPS) if is_long else block
-    return Pace(workers * math.ceil(least / workers), workers if take_turns else 0, workers * prefetch + 2)
+    return Pace(rounds * math.ceil(least / rounds), workers if take_turns else 0, workers * prefetch + 2)
 
 
 def steps_of_quad(entrant: Pace, base: Pace) -> int:

@@ -19,6 +19,7 @@ from perfaudit.measure.preparation import Candidate, Preparation, ends_in_words,
 from perfaudit.measure.race import Race
 from perfaudit.measure.screening import Screening
 from perfaudit.measure.slots import slots_of
+from perfaudit.measure.step_kinds import MOST_KINDS, ROUNDS, may_take_turns, period_of
 from perfaudit.measure.twins import Twins
 from perfaudit.training import Training
 from perfaudit.training.code_change import NotSwappable
@@ -26,6 +27,8 @@ from perfaudit.training.start_of_step import Numbers, around, bytes_of, differen
 
 NUMBERS_SHARE = 0.1  # of the free memory of the host, which a copy of parameters and optimizer may take
 TIMED_STEPS = 3  # of the base, for the length of a block
+STEPS_OF_KINDS = ROUNDS * MOST_KINDS  # to see whether steps of several kinds take turns
+SECONDS_OF_KINDS = 2.0  # that these may take
 
 
 def prepare_screening(
@@ -53,12 +56,15 @@ def prepare_screening(
     slots = [] if terms.is_apart or terms.rivals or terms.base != BASE else slots_of(candidates, prepared)
     _add_controls(prepared, candidates, terms.base, has_halves=bool(slots))
     with ends_in_words(training):
-        block = _block_steps(training, runs_behind, agreement)
+        block, period = _block_steps(training, runs_behind, agreement)
     keys = (BASE, *prepared.variants)
     take_turns = bool(prepared.loaders) or "twin" in prepared.ways.values()
     is_long = not terms.rivals
     paces = balance_paces(
-        {key: _pace(prepared.loader_of(key), block, key in prepared.loaders and is_long, take_turns) for key in keys},
+        {
+            key: _pace(prepared.loader_of(key), block, key in prepared.loaders and is_long, take_turns, period)
+            for key in keys
+        },
         terms.base,
     )
     others = [key for key in keys if key not in (terms.base, *CONTROLS)]
@@ -113,19 +119,33 @@ def _add_controls(prepared: Preparation, candidates: Sequence[Candidate], base: 
             prepared.loaders[key] = prepared.loaders[base]
 
 
-def _pace(loader: Any, block: int, is_long: bool, take_turns: bool) -> Pace:
+def _pace(loader: Any, block: int, is_long: bool, take_turns: bool, period: int) -> Pace:
     """How steps with this loader are timed: see `pace.pace_of`."""
     workers, prefetch = getattr(loader, "num_workers", 0), getattr(loader, "prefetch_factor", None) or 0
-    return pace_of(block, workers, prefetch, is_long, take_turns)
+    return pace_of(block, workers, prefetch, is_long, take_turns, period)
 
 
-def _block_steps(training: Training, runs_behind: bool, agreement: Alone = ALONE) -> int:
-    """How many steps a block needs."""
+def _block_steps(training: Training, runs_behind: bool, agreement: Alone = ALONE) -> tuple[int, int]:
+    """How many steps a block needs, and how many are a round of steps that take turns, 1 where they do not.
+
+    Where a few steps differ, some more are made to see whether they take turns; on a device they always are, as the host, which
+    runs ahead, does not tell how long one takes.
+    """
     training.synchronize()
+    found = [] if runs_behind else [_seconds_of(training, 1) for _ in range(TIMED_STEPS)]
+    spent = sum(found) if found else _seconds_of(training, TIMED_STEPS)
+    seconds = max(agreement.slowest(spent) / TIMED_STEPS, 1e-6)
+    if agreement.any(runs_behind or may_take_turns(found)):
+        more = min(STEPS_OF_KINDS - len(found), int(SECONDS_OF_KINDS / seconds))
+        found += [_seconds_of(training, 1) for _ in range(more)]
+    training.phases.take()
+    return block_steps(seconds, runs_behind), int(agreement.slowest(float(period_of(found))))
+
+
+def _seconds_of(training: Training, steps: int) -> float:
+    """Seconds of so many steps, without the begin of an epoch."""
     began, restarts = time.perf_counter(), len(training.restart_seconds)
-    for _ in range(TIMED_STEPS):
+    for _ in range(steps):
         step_once(training)
     training.synchronize()
-    seconds = time.perf_counter() - began - sum(training.restart_seconds[restarts:])
-    training.phases.take()
-    return block_steps(max(agreement.slowest(seconds) / TIMED_STEPS, 1e-6), runs_behind)
+    return time.perf_counter() - began - sum(training.restart_seconds[restarts:])

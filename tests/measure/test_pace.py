@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfaudit.measure.pace import PLAIN, Pace, balance_paces, steps_of_quad
+from perfaudit.measure.pace import PLAIN, Pace, balance_paces, pace_of, steps_of_quad
 
 LOADER = Pace(6, skipped=2, warm_up=6)
 ROUNDS = Pace(2, skipped=2, warm_up=6)  # whole rounds of two workers
@@ -41,3 +41,13 @@ def test_a_longer_block_of_the_base_tells_more_in_the_same_time(entrant: Pace) -
     own = balance_paces({"base": PLAIN, "a": entrant}, "base")["base"]
     steps_by_variance = [steps_of_quad(entrant, base) * variance(entrant, base) for base in (own, PLAIN)]
     assert steps_by_variance[0] < steps_by_variance[1]
+
+
+@pytest.mark.parametrize(
+    ("block", "workers", "period", "length"),
+    [(1, 0, 2, 2), (5, 0, 2, 6), (4, 0, 4, 4), (1, 3, 2, 6), (1, 2, 2, 4), (1, 2, 1, 4)],
+)
+def test_blocks_have_whole_rounds_of_workers_and_of_steps_that_take_turns(
+    block: int, workers: int, period: int, length: int
+) -> None:
+    assert pace_of(block, workers, 2, is_long=True, period=period).block == length

@@ -299,7 +299,23 @@ def test_how_many_steps_a_block_has(start: Start, clock: FakeClock, cost: float,
     _, training = start(half="clock.sleep(cost / 2)")
     training.module.cost = cost
     training.steps = 0
-    assert screening_start._block_steps(training, runs_behind) == block
+    assert screening_start._block_steps(training, runs_behind) == (block, 1)
+
+
+@pytest.mark.parametrize(("runs_behind", "block"), [(False, 2), (True, 6)])
+def test_a_block_has_whole_rounds_of_steps_that_take_turns(
+    start: Start, monkeypatch: pytest.MonkeyPatch, runs_behind: bool, block: int
+) -> None:
+    _, training = start(half="clock.sleep(cost / 2)")
+    usual = training.whole_step
+
+    def whole_step(fixed: bool = False) -> None:
+        training.module.cost = 0.02 + 0.02 * (training.steps % 2)
+        usual(fixed)
+
+    monkeypatch.setattr(training, "whole_step", whole_step)
+    least, period = screening_start._block_steps(training, runs_behind)
+    assert screening_start._pace(training.loader, least, False, False, period).block == block
 
 
 # ---- twins ---------------------------------------------------------------------------------------------------------------
