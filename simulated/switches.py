@@ -95,7 +95,7 @@ class Shop:
     broken: why a text does not run. refused: why it runs, and cannot be put in place in a training that does. crashes: raises
     with what a process dies of in a race; fails: with what a step raises. differs: what is found when its losses are compared.
     dies_at: the step at which the user types Ctrl-C. lines: of each file, those that
-    run. per_step: seconds of a step while they are traced.
+    run. per_step: seconds of a step while they are traced. lasts: updates of the script, which then ends by itself.
     """
 
     clock: FakeClock
@@ -119,6 +119,7 @@ class Shop:
     in_halves: bool = False  # patches are raced with half of the others in place, as code and settings are
     ends: Callable[[int, Switches], str] = lambda updates, on: ""  # with what a script raises after so many updates
     own_ends: set[str] = field(default_factory=set)
+    lasts: int = sys.maxsize
     firsts_of_labs: int = 0  # steps of races before the first process of the final one
 
     def _switches(self, variant: Variant) -> Switches:
@@ -183,6 +184,7 @@ class Engine:
         self.totals: Json = {}
         self.why_apart = ""
         self.updates, self.end = 0, dict[str, Any]()
+        self.is_over = False
 
     def screen(
         self,
@@ -228,7 +230,7 @@ class Engine:
 
     def race(self, seconds: float, last: bool) -> Json:
         ends = self.shop.clock.now() + seconds
-        while self.turn is not None and self.shop.clock.now() < ends and not self.end:
+        while self.turn is not None and self.shop.clock.now() < ends and not (self.end or self.is_over):
             took = self._step(self.turn)
             try:
                 self.turn = self.turns.send(took)
@@ -236,6 +238,9 @@ class Engine:
                 self.turn = None
         if self.end and not any(entrant.log_ratios for entrant in self.running.entrants.values()):
             raise ChildFailed("step", self.end["words"].removeprefix("with it, "))  # nothing is known yet
+        end = f"t.py: the script ended after {self.shop.lasts} updates of its optimizers" if self.is_over else ""
+        if end and not any(entrant.log_ratios for entrant in self.running.entrants.values()):
+            raise ChildFailed("ended", end)
         if last:
             self.running.end()
         entrants = {
@@ -250,6 +255,7 @@ class Engine:
         return {
             "entrants": entrants, "refused": {}, "ways": {}, "ended": ended, "block": 1, "base": self.totals,
             "in_halves": in_halves, "apart": self.why_apart, "pairs": self.running.pairs_seen, "updates": self.updates,
+            **({"trouble": end, "over": True} if end else {}),
             **({"end": self.end, "trouble": self.end["words"].removeprefix("with it, ")} if self.end else {}),
         }  # fmt: skip
 
@@ -264,6 +270,9 @@ class Engine:
         if self.shop.blocks > self.shop.dies_at:
             raise KeyboardInterrupt
         self.updates += turn.steps
+        if self.updates > self.shop.lasts:
+            self.is_over, self.inside = True, ""
+            return 0.0
         if error := self.shop.ends(self.updates, self.switches_in(turn)):
             why = f"with it, a step raises {error}"
             inside = {*self.running.together.get(turn.key, {turn.key})} - {BASE, CONTROL}

@@ -75,6 +75,7 @@ class Screening:
     _inside: str = BASE  # what was entered
     _has_turn: str = BASE  # whose loader workers go on
     _trouble: str = ""
+    _is_over: bool = False  # the trouble is that the training has come to its end
     _end: Json | None = None
     _nan_together: int = 0
     _seconds: float = 0.0  # of all turns so far, with those that
@@ -94,10 +95,11 @@ class Screening:
 
         last: the time is over, and so much of the unspent error goes to this look, see `quads.interval_of_quads`.
 
-        Where the training itself cannot go on, "trouble" says why. Raises what it raised where there is nothing yet.
+        Where the training itself cannot go on, "trouble" says why, and "over" whether it has come to its end. Raises what it
+        raised where there is nothing yet.
         """
         ends = time.perf_counter() + seconds
-        self._trouble = ""
+        self._trouble, self._is_over = "", False
         try:
             while self._turn is not None and self.agreement.goes_on(repr(self._turn), time.perf_counter() < ends):
                 self._lose_step()
@@ -111,6 +113,7 @@ class Screening:
                 with ends_in_words(self.training):
                     raise
             self._trouble = str(error) if isinstance(error, TargetError) else f"a step raises {error_words(error)}"
+            self._is_over = isinstance(error, NoBatches)
         finally:
             self._put(BASE)
         if last:
@@ -169,6 +172,7 @@ class Screening:
             "ways": dict(self.prepared.ways),
             "ended": self._turn is None,
             "trouble": self._trouble,
+            "over": self._is_over,
             "learns": self._is_learning,
             "raised": list(self.raised),
             "block": self.race.paces[self.race.base].block,

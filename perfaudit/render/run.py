@@ -360,7 +360,8 @@ def _about_files(run: Run) -> list[str]:
 
 def _how_it_ended(run: Run) -> list[str]:
     if run.ended == "finished":
-        return ["The script ended by itself."]
+        few = f"with fewer than {FEWEST_TO_TUNE} steps, `tune` has no patch checked. To tune it, have it train longer"
+        return [f"The script ended by itself; {few}." if run.steps < FEWEST_TO_TUNE else "The script ended by itself."]
     if run.ended == "enough":
         return [run.message] if run.message else []
     if run.by_rank and run.ended in ("failed", "stopped", "late"):

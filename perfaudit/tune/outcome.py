@@ -19,6 +19,7 @@ from perfaudit.tune.race_results import Raced
 from perfaudit.tune.search import clock_of, least_gain, race_of
 
 UNDECIDED = "keep what you have: the budget was too small to decide anything"
+TOO_SHORT = "keep what you have: the training is too short to decide anything"
 LAST_LOOK = "this race had its last look, so a longer budget shows no more"
 
 
@@ -188,7 +189,7 @@ def _why_kept(bout: Bout, compared: dict[str, Comparison], least: float, interru
     if undecided and gone and len(gone) == len(bout.variants) - 1:
         return "keep what you have: " + "; ".join(gone)
     if undecided:
-        return UNDECIDED
+        return TOO_SHORT if bout.look is not None and bout.look.gave_up else UNDECIDED
     if all(c.verdict == "slower" for c in compared.values()):
         return "keep what you have: everything raced against it is slower"
     if faster := [c for c in compared.values() if c.verdict == "faster"]:

@@ -52,6 +52,7 @@ from perfaudit.tune.recording import Begin, Record, start_line
 from perfaudit.tune.screening import Screen, calibration_of
 from perfaudit.tune.session import INTERRUPTED, Session, interruptible
 from perfaudit.tune.short_names import short_names
+from perfaudit.tune.too_short import longer_words, too_short_words
 from perfaudit.tune.workshop import Children, as_user_error, workshop_for
 
 AT_ONCE = 4  # patches in one race of fresh processes beside the unpatched code: five that each hold the model
@@ -137,8 +138,10 @@ def _report_of(
     notes += [INTERRUPTED] if interrupted else []
     if interrupted and not (priced.kept or priced.waiting):
         return report.with_(target=str(target), notes=tuple(notes), interrupted=True)
-    ended = "interrupted" if interrupted else "the budget ended"
+    ended = "the training ended" if priced.raced.gave_up else "the budget ended"
+    ended = "interrupted" if interrupted else ended
     notes += together_words(priced, ended)
+    notes += filter(None, [too_short_words(target, priced.open_rules, [priced.raced])])
     findings = findings_of(priced, ended)
     trials, comparisons = evidence_of(priced)
     ledgers = [priced.checks, *(race.ledger for race in priced.races)]
@@ -150,9 +153,10 @@ def _report_of(
                 )
         failed = priced.raced.failures or any(ledger.failures for ledger in ledgers)
         if priced.waiting and not comparisons and not failed:
-            raise NothingMeasured(
-                f"{target}: no comparison was finished within the budget of {budget:.0f} s; give it longer with --budget"
-            )
+            why = f"within the budget of {budget:.0f} s; give it longer with --budget"
+            if priced.raced.gave_up:
+                why = f"before the script ended by itself: {longer_words(target)}"
+            raise NothingMeasured(f"{target}: no comparison was finished {why}")
     return report.with_(
         findings=rank.sort_findings(findings),
         target=str(target),
@@ -290,6 +294,8 @@ def _screen(session: Session, profile: Profile, priced: Priced, deadline: Deadli
                 _screen_together(session, priced, screen, session.deadline(TOGETHER_SHARE * deadline.seconds_left()))
         except ChildFailed as failure:
             if not priced.raced.entrants:
+                if failure.kind == "ended" and session.target.is_script:
+                    raise as_user_error(session.target, failure, session.timeout) from failure
                 why = f"your code as it is could not be measured: {failure}"
                 raise NothingMeasured(f"{session.target}: {why}") from failure
             priced.raced.notes.append(f"the training in which patches are raced ended early: {failure}")

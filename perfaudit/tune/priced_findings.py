@@ -13,7 +13,7 @@ from perfaudit.measure.ledger import Ledger, Variant
 from perfaudit.measurements import Comparison, NotApplicable, Trial, settings_text
 from perfaudit.tune.candidates import PATCH, Candidate, best_of, least_gain, screened_comparisons
 from perfaudit.tune.losses import was_compared
-from perfaudit.tune.outcome import UNDECIDED
+from perfaudit.tune.outcome import TOO_SHORT, UNDECIDED
 from perfaudit.tune.patched_source import SourceRace
 from perfaudit.tune.race_results import Raced, doubt_of
 from perfaudit.tune.race_so_far import LEAST
@@ -105,6 +105,19 @@ class Priced:
     def has_refused(self) -> bool:
         """Whether a finding waits for a race of fresh processes, as nothing of it could be put in place."""
         return any(map(self.is_refused, self.waiting.values()))
+
+    @property
+    def open_rules(self) -> list[str]:
+        """Rules of findings that were raced and not decided, each once."""
+        entrants = self.raced.entrants
+        left = {key for key, seen in entrants.items() if seen.left}
+        return list(
+            dict.fromkeys(
+                waiting.finding.rule
+                for waiting in self.waiting.values()
+                if any(each.key in entrants and each.key not in left for each in waiting.tried)
+            )
+        )
 
     def _shown_as_source(self, waiting: Waiting) -> Candidate | None:
         if (fresh := self.fresh(waiting)) is None:
@@ -204,9 +217,10 @@ def _without_interval(priced: Priced, waiting: Waiting) -> Finding:
     }
     own = seen.get(waiting.own.key)
     if any(not entrant.left for _, entrant in seen.values()):
-        longer = "give it longer with --budget"
+        undecided = TOO_SHORT if priced.raced.gave_up else UNDECIDED
+        longer = "as the training ended by itself" if priced.raced.gave_up else "give it longer with --budget"
         return prepend_note(
-            finding, f"measured too briefly for an interval, {longer}" if own else f"{UNDECIDED}; {longer}"
+            finding, f"measured too briefly for an interval, {longer}" if own else f"{undecided}; {longer}"
         )
     if own is None:
         note = f"keep what you have: {'; '.join(f'{_set(c)}: {e.left}' for c, e in seen.values())}"

@@ -37,7 +37,9 @@ class Raced:
     one, where it took several. ended: all are decided. notes: what the report is to say of the race itself,
     some of it again and again. in_halves: keys of those whose ratios hold with half of the others in place, see
     `measure.halves`. pairs_left_out: the last of their pairs, which tell nothing. unsure: by key, the updates after which a
-    script ended with it in place, where it has not come further without it: the error may be its own.
+    script ended with it in place, where it has not come further without it: the error may be its own. own_end: how the training
+    has ended by itself while it was raced, "" where it has not; updates_to_end: its updates until then, 0 where that was not
+    told. gave_up: no other process would have come further, so that the race ended with it before its time.
     """
 
     entrants: dict[str, Seen] = field(default_factory=dict)
@@ -51,6 +53,9 @@ class Raced:
     in_halves: set[str] = field(default_factory=set)
     pairs_left_out: int = 0
     unsure: dict[str, int] = field(default_factory=dict)
+    own_end: str = ""
+    updates_to_end: int = 0
+    gave_up: bool = False
 
     def interval(self, key: str) -> Interval | None:
         """The ratio of an entrant; None where it was not raced long enough."""

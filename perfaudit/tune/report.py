@@ -26,7 +26,7 @@ from perfaudit.tune.first_look import is_raced_in_place
 from perfaudit.tune.first_steps import build, needs_time, time_phases
 from perfaudit.tune.learning import findings_in, learn
 from perfaudit.tune.loops import expect_findings
-from perfaudit.tune.outcome import UNDECIDED, comparisons_of, trials_of, winner_of
+from perfaudit.tune.outcome import TOO_SHORT, UNDECIDED, comparisons_of, trials_of, winner_of
 from perfaudit.tune.profile import Profile
 from perfaudit.tune.race_results import Raced, notes_of
 from perfaudit.tune.recording import Record, changed_files, start_line
@@ -34,6 +34,7 @@ from perfaudit.tune.screening import calibrate, calibration_of
 from perfaudit.tune.search import search
 from perfaudit.tune.session import INTERRUPTED, Session, interruptible
 from perfaudit.tune.shares import MEMORY_SHARE, in_order, seconds_for
+from perfaudit.tune.too_short import too_short_words
 from perfaudit.tune.workshop import Children, Json, workshop_for
 
 CALIBRATING_SHARE = 0.06  # of the budget, for the user's code against itself
@@ -109,7 +110,7 @@ def tune(
     if changed:
         ended.append(f"{', '.join(changed)} changed while it was measured: nothing of this can be applied")
     report = report_of(target, progress, interrupted[0], ended, withhold=bool(changed))
-    is_short = bool(refusals or _late(progress, [*report.winners]))
+    is_short = bool(refusals or _late(target, progress, [*report.winners]))
     status = "interrupted" if interrupted[0] else "out of time" if is_short else "finished"
     record.end(status, to_json(report))
     return report
@@ -210,7 +211,7 @@ def report_of(
         *(climbing.start_words(state, profile.seconds_to_open) if target.is_script and state and profile else []),
         *([climbing.OF_A_TWIN] if ladder is not None and ladder.files and ladder.has_twin else []),
         *filter(None, [refusal()]),
-        *([] if interrupted else _late(progress, winners)),
+        *([] if interrupted else _late(target, progress, winners)),
     ]
     return Report(
         "tune",
@@ -235,15 +236,22 @@ def _apart(progress: Progress) -> list[str]:
     return [f"{name}: {ledger.apart}" for name, ledger in ledgers if ledger.apart]
 
 
-def _late(progress: Progress, winners: list[Winner]) -> list[str]:
-    """A sentence on the knobs that more time would tell something about, and one on those that must be allowed first."""
+def _late(target: Target, progress: Progress, winners: list[Winner]) -> list[str]:
+    """A sentence on the knobs that more time would tell something about, one on those for which the training is too short, and
+    one on those that must be allowed first."""
     state = progress.climb
     names = [w.knob for w in winners if w.words == UNDECIDED]
     names += [item.knob for item in progress.not_applicable if item.late]
+    looks = [bout.look for bout in progress.bouts if bout.look is not None]
+    short = [w.knob for w in winners if w.words == TOO_SHORT]
     if state is not None:
-        names += late(state)
+        looks, names = state.races, names + late(state)
         names += ["the final race"] if state.rungs and state.final is None else []
+        if any(each.own_end for each in looks):  # the budget is not what is wanting to decide these
+            short = [candidate.knob for candidate in state.undecided_candidates]
+            short, names = list(dict.fromkeys(short)), [name for name in names if name not in short]
     said = [f"the budget was too small for {', '.join(names)}: give it longer with --budget"] if names else []
+    said += filter(None, [too_short_words(target, short, looks)])
     if state is not None and state.lacking:
         flag = flag_for(tuple(change for changes in state.lacking.values() for change in changes), state.allow)
         said.append(f"not allowed, and so not raced in this time: {', '.join(state.lacking)}; {flag} races it")

@@ -105,7 +105,10 @@ class Screen:
         is_own_fault = guilty in ("", BASE, *CONTROLS, base)
         gets_further = so_far.has_gone_on() or (self._is_first and failure.kind == "ended")
         self._is_first = False
+        if failure.kind == "ended":
+            so_far.raced.own_end = str(failure)
         if deadline.seconds_left() <= 0 or (is_own_fault and not (gets_further or were_several)):
+            so_far.raced.gave_up = failure.kind == "ended" and deadline.seconds_left() > 0
             raise failure from error
         if were_several:
             so_far.end_process()
@@ -175,7 +178,9 @@ class Screen:
             if state.get("trouble"):
                 if not so_far.has_gone_on():  # this is the end: all are judged by what there is
                     so_far.take(self._engine.race(0.0, last=1.0))
-                raise ChildFailed("step", state["trouble"])
+                if state.get("over"):
+                    raced.updates_to_end = state["updates"]
+                raise ChildFailed("ended" if state.get("over") else "step", state["trouble"])
             if raced.ended or (is_last and not deadline.goes_on()):
                 return
             is_enough = so_far.is_enough()

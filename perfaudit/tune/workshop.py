@@ -25,15 +25,13 @@ from perfaudit.measure.watch import Watch
 from perfaudit.target.fresh_start import must_start_afresh
 from perfaudit.target.names import Target, imported_modules
 from perfaudit.tune.short_names import variant_name
+from perfaudit.tune.too_short import longer_words
 
 Json = dict[str, Any]  # Any: nested JSON
 # Of the memory that was free before there was a child: a training that leaves less does not wait beside others.
 ROOM = 0.6
 AS_IT_IS = ("block", "asleep", "ask")  # commands that leave a training fit for a race
-TOO_FEW = (
-    "before one comparison was finished. Have it train longer, on more data or for more epochs; `perfaudit run` reads the steps "
-    "that it has"
-)
+TOO_FEW = "before one comparison was finished"
 Check = Callable[[Child, Variant, Facts], None]
 
 
@@ -223,9 +221,10 @@ def as_user_error(target: Target, failure: ChildFailed, timeout: float) -> UserE
     A script that hangs, or ends without a fault, before its first step has loaded: NothingMeasured, as `perfaudit run` has it.
     """
     if failure.kind in ("step", "ended", "no step"):
-        return NothingMeasured(
-            f"{failure}, {TOO_FEW}" if failure.kind == "ended" and target.is_script else str(failure)
-        )
+        if failure.kind == "ended" and target.is_script:
+            longer = f"to have patches raced, {longer_words(target)}"
+            return NothingMeasured(f"{failure}, {TOO_FEW}; {longer}. `perfaudit run` reads the steps that it has")
+        return NothingMeasured(str(failure))
     if failure.kind == "timeout":
         kind = NothingMeasured if target.is_script else TargetError
         return kind(f"{target.file}: {failure}; give it longer with --timeout (now {timeout:.0f} s)")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from fake_clock import FakeClock
 from switches import Shop, Switch, Switches
@@ -66,4 +68,32 @@ def test_a_script_that_ends_so_before_anything_is_known_is_nothing_measured(
 ) -> None:
     shop = Shop(clock, lambda on: 1.0, ends=lambda updates, on: MISSING)
     with pytest.raises(NothingMeasured, match="ends by itself with FileNotFoundError"):
+        climbing(shop, Switch("a"))
+
+
+@pytest.mark.parametrize(
+    ("lasts", "said"),
+    [
+        (12, "too few to decide a, and a longer --budget does not help"),
+        (100, "so that it was started again and again and a stayed undecided"),
+    ],
+)
+def test_a_script_too_short_to_decide_anything_is_told_to_train_longer(
+    climbing: Climbing, clock: FakeClock, lasts: int, said: str
+) -> None:
+    """A longer budget is not what is wanting."""
+    Path("t.py").write_text("EPOCHS = 2\n" + Path("t.py").read_text())
+    shop = Shop(clock, lambda on: 0.97 if on["a"] else 1.0, lasts=lasts, noise=0.5)
+    report = climbing(shop, Switch("a"), budget=8.0)
+    longer = "have it train longer, on more data or for more epochs: `EPOCHS = 2` in t.py:1"
+    told = f"t.py: the script ended after {lasts} updates of its optimizers, {said}: {longer}"
+    assert any(note.startswith(told) for note in report.notes), report.notes
+    assert not any("the budget was too small" in note for note in report.notes)
+
+
+def test_a_script_that_ends_before_one_comparison_is_told_what_sets_its_length(
+    climbing: Climbing, clock: FakeClock
+) -> None:
+    shop = Shop(clock, lambda on: 1.0, lasts=2)
+    with pytest.raises(NothingMeasured, match="the script ended after 2 updates"):
         climbing(shop, Switch("a"))

@@ -79,6 +79,7 @@ class Shop:
     asked: list[str] = field(default_factory=list)
     opened: list[list[int]] = field(default_factory=list)
     dies_at: int = sys.maxsize  # blocks until the whole run is interrupted
+    lasts: int = sys.maxsize  # see `switches.Shop`
     blocks: int = 0
     broken: str = ""
     refused: tuple[int, ...] = ()  # sizes that cannot be put in place in a training that runs
