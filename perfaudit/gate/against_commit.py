@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import platform
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import distributions
@@ -30,6 +31,7 @@ from perfaudit.gate.timing import time_targets
 from perfaudit.gate.working_files import differing
 from perfaudit.machine.limits import usable_cores
 from perfaudit.measure.child import ChildFailed
+from perfaudit.measure.counted_script import ENOUGH_SECONDS
 from perfaudit.measure.environment import host
 from perfaudit.measure.journal import SETTINGS, Json, file_digest
 from perfaudit.measure.watch import Watch
@@ -38,6 +40,9 @@ from perfaudit.target.names import Target, choose_target
 from perfaudit.verdicts import CountersVerdict, TimeVerdict
 
 CODE_AND_SETTINGS = (".py", ".ipynb", *SETTINGS)
+COUNTING_SHARE = (
+    1 / 6
+)  # of the budget, in each process, after which few steps of a script will do: of the usual one it is the usual time
 NODES = "nodes"  # lines of a journal that say which kind of node has measured
 Former = Mapping[str, tuple[str, int]]  # see `targets_there.former_files`
 Verdict = TypeVar("Verdict", CountersVerdict, TimeVerdict)
@@ -75,12 +80,16 @@ def against_commit(request: Request, known: Known, watch: Watch) -> None:
         there = [target for target in targets if target.label not in known.new_targets]
         new = [target for target in targets if target.label in known.new_targets]
         if "counters" in request.layers:
+            began = time.monotonic()
             for target in targets:
                 known.counters[target.label] = (
                     _counters(request, known, target, former, reference, watch)
                     if target in there
                     else new_counters(request, known, target, watch)
                 )
+            if (spent := time.monotonic() - began) > settings.budget and "time" in request.layers:
+                budget = f"the {settings.budget:.0f} s of --budget, which are for the times alone"
+                known.notes.append(f"counting took {spent:.0f} s besides {budget}")
         failed = {name for name, verdict in known.counters.items() if verdict.verdict == "failed"}
         timed = [target for target in there if target.label not in failed]
         if "time" in request.layers:
@@ -170,11 +179,12 @@ def _counters(
     try:
         watch.stage(f"counting a step of {target.label}: your code")
         side = "your code"
-        after = known.counted[target.label] = count(target, None, request.device, request.timeout)
+        enough = min(ENOUGH_SECONDS, COUNTING_SHARE * request.settings.budget)
+        after = known.counted[target.label] = count(target, None, request.device, request.timeout, enough=enough)
         side = "the reference"
         for twice in (False, True):
             watch.stage(f"counting a step of {target.label}: the reference{', again' if twice else ''}")
-            before = count(there, reference, request.device, request.timeout, twice=twice)
+            before = count(there, reference, request.device, request.timeout, twice=twice, enough=enough)
             verdict = compare_counters(target.label, before, after, request.settings.tolerance)
             same = verdict.verdict == "pass" and not verdict.changes
             if same and verdict.set_aside.keys() <= after.set_aside.keys() | after.absent.keys():

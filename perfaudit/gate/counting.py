@@ -12,6 +12,7 @@ from perfaudit.gate.checkout import Checkout
 from perfaudit.gate.target_counters import Counted, Spot
 from perfaudit.machine.limits import usable_cores
 from perfaudit.measure.child import Child
+from perfaudit.measure.counted_script import ENOUGH_SECONDS
 from perfaudit.measure.environment import may_have_accelerator
 from perfaudit.measure.facts import from_json
 from perfaudit.measure.lab import build_command
@@ -30,12 +31,14 @@ def count(
     device: str,
     timeout: float,
     twice: bool = True,
+    enough: float = ENOUGH_SECONDS,
 ) -> Counted:
     """Counters of one step of a target, in two processes at a time with other hash seeds and the same random seed.
 
     checkout: whose code runs, that of the working directory without it; the target's file is relative to either. timeout:
     seconds that building the training may take, and counting. twice: False for one process, which cannot tell what another one
-    would not agree on. `Counted.facts` is what the first one built.
+    would not agree on. enough: seconds in each process after which few steps of a script will do. `Counted.facts` is what the
+    first one built.
     Raises ChildFailed for a training that does not build or run, TargetError for one that is not the code it should be.
     """
     folder, relocated = (checkout.folder, checkout.roots) if checkout else (None, None)
@@ -48,7 +51,7 @@ def count(
     # Forks of processes that have torch imported, unless the user's file sets variables before that import or is a script.
     fresh = target.is_script or must_start_afresh(str(Path(folder or "", target.file)))
     seeds = hash_seeds(fresh)[: 2 if twice else 1]
-    observed = _ask_processes(build, {"do": "count"}, folder, timeout, fresh, seeds)
+    observed = _ask_processes(build, {"do": "count", "enough": enough}, folder, timeout, fresh, seeds)
     if any(reply["as_run"] for reply in observed):
         ran = _ask_processes(build, {"do": "count", "as_run": True}, folder, timeout, fresh, seeds)
         observed = [_join(*replies) for replies in zip(observed, ran, strict=True)]

@@ -29,19 +29,20 @@ STEPS, FEWEST = 8, 4  # that are counted; a log line under `if step % 10 == 0` i
 ENOUGH_SECONDS = 20.0  # after which the fewest are enough
 
 
-def count_script(training: Any, found: Reply) -> None:  # Any: training.script_training.ScriptTraining
+def count_script(training: Any, found: Reply, enough: float = ENOUGH_SECONDS) -> None:  # Any: ScriptTraining
     """Counters of a typical step of a script, into `found`: see `counters.counters`.
 
     A step is from one update's end to the next one's, all that the script does there, without loading batches. Where more than
     half of the steps share a value, it is that one: an evaluation, a log line or the short batch that ends an epoch make a step
-    another one. Where they do not, the counter is unsteady, or absent with the reason where a step has none.
+    another one. Where they do not, the counter is unsteady, or absent with the reason where a step has none. enough: seconds
+    after which the fewest steps will do.
 
     Raises TargetError where the script ends before the fewest steps, or fails while it is watched.
     """
     names = (*OF_A_STEP, "host_syncs", *(COPIES if training.device.type != "cpu" else ()))
     try:
         with without_compilation(training.model):
-            steps = _count_steps(training)
+            steps = _count_steps(training, enough)
     except Unobservable as error:
         found["absent"].update(dict.fromkeys(names, str(error)))
         return
@@ -49,7 +50,7 @@ def count_script(training: Any, found: Reply) -> None:  # Any: training.script_t
         _keep(found, name, steps)
 
 
-def _count_steps(training: Any) -> list[Reply]:
+def _count_steps(training: Any, enough: float) -> list[Reply]:
     """What was counted in each step, as `counted_step` has it, with "host_syncs"."""
     counts, syncs = OperatorCounts(training.device.type), SyncWatch(training.device.type, moves=True)
     functions, operators = modes(syncs)
@@ -76,7 +77,7 @@ def _count_steps(training: Any) -> list[Reply]:
         with nothing_collected():
             counts.know_all(held_with_gradients(training))
             with counts.mode, operators, functions:
-                while len(steps) <= STEPS and (len(steps) <= FEWEST or time.monotonic() < began + ENOUGH_SECONDS):
+                while len(steps) <= STEPS and (len(steps) <= FEWEST or time.monotonic() < began + enough):
                     steps.append(_step(training, counts, syncs))
                     _refuse_lost(counts.mode, operators)
     except NoBatches as error:

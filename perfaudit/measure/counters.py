@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from perfaudit.errors import TargetError
-from perfaudit.measure.counted_script import count_script
+from perfaudit.measure.counted_script import ENOUGH_SECONDS, count_script
 from perfaudit.measure.counted_step import COPIES, OF_A_STEP, counted_step, places
 from perfaudit.measure.counters_as_run import compiles
 from perfaudit.target.load import is_out_of_memory
@@ -22,7 +22,7 @@ SHORT_EPOCH = 8
 MOST_INDICES = 2_000_000  # of an epoch that are drawn; at half a second for a million, more would be felt
 
 
-def counters(training: Any) -> Reply:  # Any: training.factory_training.FactoryTraining
+def counters(training: Any, enough: float = ENOUGH_SECONDS) -> Reply:  # Any: training.factory_training.FactoryTraining
     """Counters of one warm training step, and of one epoch of the loader's indices, as JSON.
 
     values: by name, of the first of two steps that are counted; where the second one has more of something, of that one.
@@ -38,7 +38,7 @@ def counters(training: Any) -> Reply:  # Any: training.factory_training.FactoryT
     the optimizer's state). The copies are there on an accelerator only.
 
     The training goes on from where these steps leave it: five, and up to six more where steps differ, or fail. Of a script it is
-    the value of most of its steps: see `counted_script`.
+    the value of most of its steps: see `counted_script`, also for `enough`.
     """
     import torch
 
@@ -46,7 +46,7 @@ def counters(training: Any) -> Reply:  # Any: training.factory_training.FactoryT
     seed_all(training.seed)
     compiled = compiles(training)
     if training.is_script:
-        count_script(training, found)
+        count_script(training, found, enough)
     else:
         _count_syncs(training, found)
         _count_steps(training, compiled, found)

@@ -11,7 +11,7 @@ import pytest
 
 from perfaudit.errors import NoBatches, TargetError
 from perfaudit.measure import counted_step
-from perfaudit.measure.counted_script import STEPS, count_script
+from perfaudit.measure.counted_script import FEWEST, STEPS, count_script
 from perfaudit.measure.flop_formulas import formulas
 
 torch = pytest.importorskip("torch")
@@ -50,9 +50,9 @@ class Script:
     def synchronize(self) -> None: ...
 
 
-def counted(more: Step = lambda *_: None, **options: Any) -> dict[str, Any]:
+def counted(more: Step = lambda *_: None, enough: float = 60.0, **options: Any) -> dict[str, Any]:
     found: dict[str, Any] = {"values": {}, "by_name": {}, "places": {}, "unsteady": {}, "steps": {}, "absent": {}}
-    count_script(Script(more, **options), found)
+    count_script(Script(more, **options), found, enough)
     return found
 
 
@@ -89,6 +89,11 @@ def test_what_differs_in_half_of_the_steps_is_told() -> None:
     assert found["steps"]["host_syncs"] in ([0, 1] * (STEPS // 2), [1, 0] * (STEPS // 2))
     assert found["unsteady"]["host_syncs"] == f"between 0 and 1 in {STEPS} steps"
     assert found["values"]["host_syncs"] == 1
+
+
+def test_few_steps_are_counted_where_time_is_short() -> None:
+    found = counted(lambda script, step, x, loss: loss.item() if step % 2 else None, enough=0.0)
+    assert found["unsteady"]["host_syncs"] == f"between 0 and 1 in {FEWEST} steps"
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from perfaudit.measure import memory as taken
+from perfaudit.measure.counted_script import ENOUGH_SECONDS
 from perfaudit.measure.counters import counters
 from perfaudit.measure.counters_as_run import counters_as_run
 from perfaudit.measure.holder import Holder
@@ -46,8 +47,8 @@ def observe(holder: Holder) -> Reply:
     return observed.observe(holder.training)
 
 
-def count(holder: Holder, as_run: bool = False) -> Reply:
+def count(holder: Holder, as_run: bool = False, enough: float = ENOUGH_SECONDS) -> Reply:
     """What one training step consists of: see `measure.counters`, and `counters_as_run` for what only a training that
     is not observed shows. A child that was observed is never timed, nor asked for the other."""
     holder.doing = f"{holder.training.target.file}: counting one training step"
-    return counters_as_run(holder.training) if as_run else counters(holder.training)
+    return counters_as_run(holder.training) if as_run else counters(holder.training, enough)
