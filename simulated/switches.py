@@ -120,6 +120,8 @@ class Shop:
     ends: Callable[[int, Switches], str] = lambda updates, on: ""  # with what a script raises after so many updates
     own_ends: set[str] = field(default_factory=set)
     lasts: int = sys.maxsize
+    period: int = 1  # of steps of different length, as the first process of a race sees it
+    periods: list[int] = field(default_factory=list)  # that each process is told
     firsts_of_labs: int = 0  # steps of races before the first process of the final one
 
     def _switches(self, variant: Variant) -> Switches:
@@ -184,7 +186,7 @@ class Engine:
         self.totals: Json = {}
         self.why_apart = ""
         self.updates, self.end = 0, dict[str, Any]()
-        self.is_over = False
+        self.is_over, self.period = False, 1
 
     def screen(
         self,
@@ -197,7 +199,10 @@ class Engine:
         may_count_own: bool = False,
         is_apart: bool = False,
         pairs: Any = (),
+        period: int = 1,
     ) -> Json:
+        self.shop.periods.append(period)
+        self.period = self.shop.period if len(self.shop.periods) == 1 else period
         own = switches(Path("t.py").read_text())
         self.on = {BASE: own, CONTROL: own}
         for item in entrants:
@@ -255,6 +260,7 @@ class Engine:
         return {
             "entrants": entrants, "refused": {}, "ways": {}, "ended": ended, "block": 1, "base": self.totals,
             "in_halves": in_halves, "apart": self.why_apart, "pairs": self.running.pairs_seen, "updates": self.updates,
+            "period": self.period,
             **({"trouble": end, "over": True} if end else {}),
             **({"end": self.end, "trouble": self.end["words"].removeprefix("with it, ")} if self.end else {}),
         }  # fmt: skip

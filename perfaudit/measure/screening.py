@@ -50,7 +50,8 @@ class Screening:
     mark: called with the key of what is put in place. counts_own: waiting for cores that others hold is left out, see `own_time`;
     never where loaders are raced. strikes: by key, how often losses became NaN or infinite with it in place; the numbers of the
     preparation are put back then. raised: how often a step raised where the next one ran, and what. why_apart: what went wrong
-    with several candidates in place, since which one at a time is; "" where nothing did.
+    with several candidates in place, since which one at a time is; "" where nothing did. period: steps of a round, 1 where
+    none of different length take turns, see `step_kinds`.
 
     Each of several ranks has a screening of the same; times are those of the slowest.
     """
@@ -59,6 +60,7 @@ class Screening:
     race: Race
     mark: Callable[[str], None] = lambda key: None
     counts_own: bool = False
+    period: int = 1
     base_steps: BaseSteps = field(default_factory=BaseSteps)
     strikes: dict[str, int] = field(default_factory=dict)
     raised: tuple[int, str] = (0, "")
@@ -178,6 +180,7 @@ class Screening:
             "block": self.race.paces[self.race.base].block,
             "base": self.base_steps.summary(),
             "counts_own": self.counts_own,
+            "period": self.period,
             "in_halves": sorted(self.race.in_halves),
             "pairs": self.race.pairs_seen,
             "pairs_left_out": self.race.pairs_left_out,

@@ -40,13 +40,14 @@ def prepare_screening(
     mark: Callable[[str], None] = lambda key: None,
     may_count_own: bool = False,
     agreement: Alone = ALONE,
+    period: int = 1,
 ) -> Screening:
     """Put each candidate in place for a step, time some of the base's, and be ready to run the race.
 
     terms: where its base is not the training as it is, that is compared too. runs_behind: a device runs behind the host.
     may_count_own: the training does nothing but compute in this process, so that its own time can be told, see `own_time`.
     mark: called with the key of what is put in place, "" when it is taken back. agreement: with the other ranks of the training,
-    which prepare the same candidates.
+    which prepare the same candidates. period: steps of a round, as another process of this race has seen it, 1 where it has not.
     Raises what a step of the training as it is raises, LeavesSomething, and NotSwappable for a base that cannot be put in place.
     """
     with ends_in_words(training):
@@ -56,7 +57,8 @@ def prepare_screening(
     slots = [] if terms.is_apart or terms.rivals or terms.base != BASE else slots_of(candidates, prepared)
     _add_controls(prepared, candidates, terms.base, has_halves=bool(slots))
     with ends_in_words(training):
-        block, period = _block_steps(training, runs_behind, agreement)
+        block, seen = _block_steps(training, runs_behind, agreement)
+    period = seen if period == 1 else period
     keys = (BASE, *prepared.variants)
     take_turns = bool(prepared.loaders) or "twin" in prepared.ways.values()
     is_long = not terms.rivals
@@ -72,7 +74,7 @@ def prepare_screening(
     # Workers hold cores for the training itself, so that its waiting for them is its own.
     has_workers = any(getattr(prepared.loader_of(key), "num_workers", 0) for key in keys)
     counts_own = may_count_own and not runs_behind and not prepared.loaders and not has_workers and fits_cores()
-    return Screening(prepared, race, mark, counts_own)
+    return Screening(prepared, race, mark, counts_own, period)
 
 
 def _prepare(

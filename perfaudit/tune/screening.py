@@ -31,6 +31,7 @@ TOLD = 10.0  # seconds between two words on how a race stands that outlast a kil
 SEED = 7
 APART = "patches are raced one at a time, since something went wrong with several of them in place"
 BUILT_AGAIN = "the training ended while it was raced, and was built again"
+TAKE_TURNS = "steps of different length come in rounds of {}: patches are raced in blocks of whole rounds"
 BY_ITSELF = ("with it, ", "after a step with it")  # words of a candidate that say what is in place
 NOT_LEARNING = "the losses have become NaN or infinite: times are of a training that does not learn"
 
@@ -50,6 +51,7 @@ class Screen:
     may_count_own: bool = False
     _engine: ChildEngine | None = None
     _is_first: bool = True  # of the processes
+    _period: int = 1  # steps of a round, where such of different length take turns; one process sees it for all
 
     def __enter__(self) -> Screen:
         return self
@@ -151,7 +153,7 @@ class Screen:
         self.session.watch.opening("the training, with each candidate in place for a step")
         prepared = self._engine.screen(
             waiting, lineup.least, SEED, base=lineup.base, rivals=lineup.rivals, so_far=so_far.quads_of(waiting),
-            may_count_own=self.may_count_own, is_apart=bool(so_far.why_apart), pairs=so_far.pairs,
+            may_count_own=self.may_count_own, is_apart=bool(so_far.why_apart), pairs=so_far.pairs, period=self._period,
         )  # fmt: skip
         raced.refused |= prepared["refused"]
         raced.ways |= prepared["ways"]
@@ -165,6 +167,9 @@ class Screen:
             self.session.watch.standings(_standings(raced, lineup.names))
             if not state.get("learns", True):
                 raced.notes.append(NOT_LEARNING)
+            self._period = state.get("period", self._period)
+            if self._period > 1:
+                raced.notes.append(TAKE_TURNS.format(self._period))
             if so_far.why_apart:
                 raced.notes.append(f"{APART}: {so_far.why_apart}")
             if state.get("raised", (0,))[0]:

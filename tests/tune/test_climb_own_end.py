@@ -11,7 +11,7 @@ from test_climb import Climbing, climbing, ladder
 
 from perfaudit.errors import NothingMeasured
 from perfaudit.tune.race_results import NOT_KNOWN
-from perfaudit.tune.screening import APART, BUILT_AGAIN
+from perfaudit.tune.screening import APART, BUILT_AGAIN, TAKE_TURNS
 
 __all__ = ["climbing"]  # a fixture
 
@@ -97,3 +97,11 @@ def test_a_script_that_ends_before_one_comparison_is_told_what_sets_its_length(
     shop = Shop(clock, lambda on: 1.0, lasts=2)
     with pytest.raises(NothingMeasured, match="the script ended after 2 updates"):
         climbing(shop, Switch("a"))
+
+
+def test_an_order_of_steps_that_one_process_sees_holds_for_the_next_ones(climbing: Climbing, clock: FakeClock) -> None:
+    """On a busy machine the next one may not see it, and its pairs would scatter."""
+    shop = Shop(clock, lambda on: 0.7 if on["a"] else 1.0, lasts=40, noise=0.3, period=2)
+    report = climbing(shop, Switch("a"))
+    assert (shop.periods[0], {*shop.periods[1:]}) == (1, {2})
+    assert report.notes.count(TAKE_TURNS.format(2)) == 1

@@ -147,6 +147,7 @@ class Engine(SwitchEngine):
         may_count_own: bool = False,
         is_apart: bool = False,
         pairs: Any = (),
+        period: int = 1,
     ) -> Json:
         sizes = {item["key"]: int(item["settings"][0][1]["size"]) for item in entrants}
         if sizes:

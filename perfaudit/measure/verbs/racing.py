@@ -36,6 +36,7 @@ def screen(
     of_ranks: bool = False,
     is_apart: bool = False,
     pairs: Sequence[Pair] = (),
+    period: int = 1,
 ) -> Reply:
     """Be ready to race candidates in this very training: see `measure.screening`. Under "refused", those that cannot.
 
@@ -44,7 +45,8 @@ def screen(
     training as it is. marker: a file that always has the key of what is in place, for those who find this process dead. rivals:
     see `Terms`. so_far: by key, what another process has told of an entrant, in whose race this one goes on. may_count_own: see
     `prepare_screening`. of_ranks: the training has several ranks, each of which is asked the same at the same boundary.
-    is_apart: no two of them are in place at the same time. pairs: of blocks that another process has made.
+    is_apart: no two of them are in place at the same time. pairs: of blocks that another process has made. period: see
+    `prepare_screening`.
     """
     holder.doing = "screening candidates"
     training = holder.training
@@ -79,6 +81,7 @@ def screen(
         mark,
         may_count_own,
         holder.agreement or ALONE,
+        period,
     )
     return {"refused": holder.screening.prepared.refused, "ways": holder.screening.prepared.ways}
 
