@@ -79,6 +79,13 @@ class Tree:
             yield current
             current = parents.get(id(current))
 
+    def way_out(self, node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
+        """What stands around a node, from the inside, each with its child on the way."""
+        child = node
+        for ancestor in self.ancestors(node):
+            yield ancestor, child
+            child = ancestor
+
     def enclosing(self, node: ast.AST, *kinds: type[N], within: ast.AST | None = None) -> N | None:
         """The nearest ancestor of one of these types, or None; looks no further out than `within` (exclusive)."""
         parents = self._parents

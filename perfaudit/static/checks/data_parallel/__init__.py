@@ -52,7 +52,10 @@ def _check_call(source: Source, call: ast.Call) -> Iterator[Seen]:
     message = f"`{source.brief(call)}` copies `{model}` to every GPU on each step, all driven by one Python process"
     if wraps_otherwise(source):
         advice = "start one process per GPU (`torchrun --nproc-per-node=gpu`), for which this file has a branch already"
-        yield Seen(call, message, Proposal(advice), hint=is_one or wraps_otherwise(source, source.scope(call)))
+        flag = _flag_that_is_off(source, call)
+        advice = f"set `{flag}`, and {advice}" if flag else advice
+        is_other = not flag and wraps_otherwise(source, source.scope(call))
+        yield Seen(call, message, Proposal(advice), hint=is_one or is_other)
         return
     try:
         yield Seen(call, message, Proposal(title(source), patch(source, call)), hint=is_one)
@@ -66,6 +69,16 @@ def _check_call(source: Source, call: ast.Call) -> Iterator[Seen]:
             ),
             hint=is_one,
         )
+
+
+def _flag_that_is_off(source: Source, call: ast.Call) -> str:
+    """The flag that would have the file wrap otherwise, but is False in the text: `distributed = False`; "" if none is."""
+    for ancestor, child in source.way_out(call):
+        if isinstance(ancestor, ast.If) and isinstance(ancestor.test, ast.Name):
+            is_else = any(item is child for item in ancestor.orelse)
+            if is_else and constant(source, ancestor.test) is False:
+                return ancestor.test.id
+    return ""
 
 
 def _is_one_by_default(source: Source, devices: ast.expr) -> bool:

@@ -18,7 +18,10 @@ from perfaudit.static.checks.eval_without_no_grad.frozen import (
     records_nothing,
 )
 from perfaudit.static.checks.eval_without_no_grad.model_ways import ways_to_run
-from perfaudit.static.checks.eval_without_no_grad.no_eval_mode import evaluated_in_training_mode
+from perfaudit.static.checks.eval_without_no_grad.no_eval_mode import (
+    evaluated_in_training_mode,
+    evaluations_with_loaded_weights,
+)
 from perfaudit.static.checks.eval_without_no_grad.objects import is_module
 from perfaudit.static.checks.eval_without_no_grad.one_step import one_step
 from perfaudit.static.checks.eval_without_no_grad.surroundings import functions_around, gradients_are_off
@@ -28,7 +31,7 @@ from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
 from perfaudit.static.understanding.elsewhere import class_of
 
 
-@check("PA801", call=(".eval", ".train", ".parameters"))
+@check("PA801", call=(".eval", ".train", ".parameters", ".load_state_dict"))
 def eval_without_no_grad(source: Source, call: ast.Call) -> Iterator[Seen]:
     yield from _seen_in(source).get(id(call), ())
 
@@ -37,18 +40,23 @@ def eval_without_no_grad(source: Source, call: ast.Call) -> Iterator[Seen]:
 def _seen_in(source: Source) -> dict[int, list[Seen]]:
     """What is said of each `eval()` of a file; each loop once, for the first model that it evaluates.
 
-    Where it has none, of the first `parameters()` of a model.
+    Where it has none, of the first `parameters()` of a model, or `load_state_dict()`.
     """
     found: dict[int, list[Seen]] = {}
     known: set[int] = set()
     calls = [*source.calls(".eval"), *filter(is_train_false, source.calls(".train"))]
-    for call in calls or source.calls(".parameters"):
-        evaluations = _unrecorded_evaluations(source, call) if calls else evaluated_in_training_mode(source, call)
-        for loop, seen in evaluations:
+    for call in calls or [*source.calls(".parameters"), *source.calls(".load_state_dict")]:
+        for loop, seen in _unrecorded_evaluations(source, call) if calls else _in_train_mode(source, call):
             if id(loop) not in known:
                 known.add(id(loop))
                 found.setdefault(id(call), []).append(seen)
     return found
+
+
+def _in_train_mode(source: Source, call: ast.Call) -> Iterator[tuple[Loop, Seen]]:
+    """The evaluations of a file that puts no model into eval mode."""
+    is_loading = isinstance(call.func, ast.Attribute) and call.func.attr == "load_state_dict"
+    return (evaluations_with_loaded_weights if is_loading else evaluated_in_training_mode)(source, call)
 
 
 def _unrecorded_evaluations(source: Source, call: ast.Call) -> Iterator[tuple[Loop | Function, Seen]]:

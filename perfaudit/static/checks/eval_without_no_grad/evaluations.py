@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from perfaudit.static.checks.eval_without_no_grad.eval_mode import ends_eval_mode, handed_name, plain_statements
+from perfaudit.static.checks.eval_without_no_grad.model_runs import has_same
 from perfaudit.static.checks.eval_without_no_grad.surroundings import plain_decorators, plain_surroundings
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Loop, Source
 from perfaudit.static.source.syntax import walk
@@ -49,7 +50,8 @@ def _evaluations_by_call(
         function = called_function(source, call)
         if function is None or not plain_decorators(function) or not plain_surroundings(source, call):
             continue
-        for name in names_given(call, function, {model}) | own_names(call, model):
+        taken = {model} if has_same(source, call, function, model) else set()
+        for name in names_given(call, function, {model}) | own_names(call, model) | taken:
             yield from in_eval_mode_still(source, function, name, calls - 1)
 
 

@@ -14,7 +14,9 @@ from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.no_grad import NO_GRAD, SET_GRAD
 
-FORWARD = regex(r"__call__|(\w+_)?forward(_\w+)?|extract_features?|encoder|decoder|backbone")
+_LAYER = r"(\w+_)?(embeddings?|attention|lstm|gru|classifier|fc)\d*"
+LAYER = regex(_LAYER)  # of a model that is run by itself: `decoder.embedding(words)`
+FORWARD = regex(r"__call__|(\w+_)?forward(_\w+)?|extract_features?|encoder|decoder|backbone|decode_step|" + _LAYER)
 
 
 def runs_model(source: Source, call: ast.Call, model: str, ways: frozenset[str] = frozenset()) -> bool:
@@ -39,12 +41,12 @@ def runs_inside(source: Source, call: ast.Call, model: str, ways: frozenset[str]
             parameters = parameters[1:]
         given = [*zip(parameters, call.args, strict=False), *((k.arg, k.value) for k in call.keywords)]
         names = {name for name, value in given if name and handed_name(value) == model}
-        if not names and _has_same(source, call, function, model):
+        if not names and has_same(source, call, function, model):
             names = {model}
     return [n for name in names for n in walk(function) if isinstance(n, ast.Call) and _is_run(n, name, ways)]
 
 
-def _has_same(source: Source, call: ast.Call, function: Function, name: str) -> bool:
+def has_same(source: Source, call: ast.Call, function: Function, name: str) -> bool:
     """Whether a name stands for the same in a function as where it is called: one that both take from around them."""
     if name in source.bound_in(function):
         return False

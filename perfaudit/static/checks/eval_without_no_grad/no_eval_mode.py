@@ -1,9 +1,9 @@
-"""Evaluations of a file that trains the model and never puts it into eval mode: loops over the batches of a test."""
+"""Evaluations of a file that never puts the model into eval mode: of one that trains, and of a script that loads weights."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from perfaudit.expressions import regex
 from perfaudit.static.checks.eval_without_no_grad.callers import calls_elsewhere
@@ -16,6 +16,8 @@ from perfaudit.static.checks.eval_without_no_grad.wanted_gradients import needs_
 from perfaudit.static.registry import Proposal, Seen
 from perfaudit.static.source import Loop, Source
 from perfaudit.static.source.syntax import walk
+from perfaudit.static.understanding.backward import backward_calls
+from perfaudit.static.understanding.loaders import loaders
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.step_loops import step_loops
 
@@ -30,14 +32,39 @@ def evaluated_in_training_mode(source: Source, call: ast.Call) -> Iterator[tuple
 
     Only where no model of the file is put into eval mode: else that says which loops evaluate.
     """
+    model = _model_asked(source, call)
+    if model and any(_runs(step.loop, model) for step in step_loops(source)):
+        loops = (loop for loop in source.nodes(ast.For) if _goes_through_test(loop))
+        yield from _loops_that_record(source, loops, model)
+
+
+def evaluations_with_loaded_weights(source: Source, call: ast.Call) -> Iterator[tuple[Loop, Seen]]:
+    """Of a model that is given saved weights, the loops over batches in the same function that run it, in a file that never
+    trains: no backward pass, no optimizer, and no model in eval mode.
+    """
+    model = _model_asked(source, call)
+    if model and not backward_calls(source) and not source.mentions("optim"):
+        loops = (
+            loop
+            for loop in source.nodes(ast.For)
+            if source.scope(loop) is source.scope(call) and (_goes_through_test(loop) or loaders(source, loop.iter))
+        )
+        yield from _loops_that_record(source, loops, model)
+
+
+def _model_asked(source: Source, call: ast.Call) -> str:
+    """The model of `model.parameters()`; "" where some model of the file is put into eval mode, or records nothing."""
     model = dotted_name(call.func.value) if isinstance(call.func, ast.Attribute) else ""
-    if not model or model == "self" or source.calls(".eval") or not source.imports_torch or source.mentions("volatile"):
-        return
-    if may_be_frozen(source, model) or not any(_runs(step.loop, model) for step in step_loops(source)):
-        return
-    for loop in source.nodes(ast.For):
+    if model == "self" or source.calls(".eval") or not source.imports_torch or source.mentions("volatile"):
+        return ""
+    return "" if model and may_be_frozen(source, model) else model
+
+
+def _loops_that_record(source: Source, loops: Iterable[ast.For], model: str) -> Iterator[tuple[Loop, Seen]]:
+    """Those of the loops that run the model and record a graph, of which nothing leaves the loop."""
+    for loop in loops:
         runs = _runs(loop, model)
-        if not runs or not _goes_through_test(loop) or not all(records_graph(source, run) for run in runs):
+        if not runs or not all(records_graph(source, run) for run in runs):
             continue
         if gradients_are_off(source, runs[0]) or calls_elsewhere(source, functions_around(source, loop) or []).off:
             continue

@@ -8,6 +8,7 @@ import re
 from perfaudit.expressions import regex
 from perfaudit.static.checks.eval_without_no_grad.eval_mode import is_train_false
 from perfaudit.static.checks.eval_without_no_grad.evaluations import names_given
+from perfaudit.static.checks.eval_without_no_grad.model_runs import LAYER
 from perfaudit.static.checks.eval_without_no_grad.wanted_gradients import GRADIENT, gets
 from perfaudit.static.source import Loop, Source
 from perfaudit.static.source.syntax import walk
@@ -52,7 +53,8 @@ def unseen_call(
             if function is not None and id(function) not in known:
                 pending.append((function, models | names_given(call, function, run_here)))
             is_model = dotted_name(call.func).removesuffix(".forward").removesuffix(".module") in run_here - {""}
-            is_model = is_model or (call in runs and last_name(call.func) in ways)
+            called = last_name(call.func)
+            is_model = is_model or (call in runs and (called in ways or LAYER.fullmatch(called) is not None))
             if is_model or _is_method_of(call, run_here) or is_train_false(call):
                 continue
             is_held = bool(_root(call.func) & holders) and not reports(call)

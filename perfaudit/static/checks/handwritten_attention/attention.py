@@ -72,8 +72,8 @@ def _one_way(source: Source, chain: Chain) -> bool:
 
 
 def _exclusive(source: Source, first: ast.AST, second: ast.AST) -> bool:
-    around = {id(a): child for child, a in _steps_out(source, first)}
-    for child, ancestor in _steps_out(source, second):
+    around = {id(ancestor): child for ancestor, child in source.way_out(first)}
+    for ancestor, child in source.way_out(second):
         if id(ancestor) in around:
             other = around[id(ancestor)]
             if not isinstance(ancestor, (ast.If, ast.IfExp)):
@@ -81,11 +81,3 @@ def _exclusive(source: Source, first: ast.AST, second: ast.AST) -> bool:
             body = ancestor.body if isinstance(ancestor.body, list) else [ancestor.body]
             return any(n is child for n in body) is not any(n is other for n in body)
     return False
-
-
-def _steps_out(source: Source, node: ast.AST) -> list[tuple[ast.AST, ast.AST]]:
-    steps, child = [], node
-    for ancestor in source.ancestors(node):
-        steps.append((child, ancestor))
-        child = ancestor
-    return steps

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from perfaudit.expressions import regex
 from perfaudit.static.checks.loss_accumulates_graph.additions import addition
-from perfaudit.static.checks.loss_accumulates_graph.tensors import branch, steps
+from perfaudit.static.checks.loss_accumulates_graph.tensors import branch
 from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.backward import backward_calls
 from perfaudit.static.understanding.losses import backward_operand, key, summands
@@ -75,9 +75,9 @@ def is_only_read(source: Source, target: ast.expr, is_listed: bool) -> bool:
 
 def is_always_differentiated(source: Source, step: StepLoop, statement: ast.AST) -> bool:
     """Whether each backward pass of the loop runs wherever a statement does: else what is kept may be differentiated later."""
-    around = {id(ancestor): branch(ancestor, child) for ancestor, child in steps(source, statement)}
+    around = {id(ancestor): branch(ancestor, child) for ancestor, child in source.way_out(statement)}
     for call in backward_calls(source):
-        path = [*steps(source, call)]
+        path = [*source.way_out(call)]
         inside = next((n for n, (ancestor, _) in enumerate(path) if ancestor is step.loop), 0)
         for ancestor, child in path[:inside]:
             is_choice = isinstance(ancestor, (ast.If, ast.Try, ast.Match, ast.IfExp, ast.For, ast.While))

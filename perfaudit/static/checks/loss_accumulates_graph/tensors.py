@@ -163,21 +163,13 @@ def _follows(source: Source, call: ast.Call, binding: ast.AST) -> bool:
     """Whether a backward pass comes behind a binding, and not in another branch of the same condition."""
     if _place(call) < _place(binding):
         return False
-    path = {id(ancestor): child for ancestor, child in steps(source, binding)}
-    for ancestor, child in steps(source, call):
+    path = {id(ancestor): child for ancestor, child in source.way_out(binding)}
+    for ancestor, child in source.way_out(call):
         if id(ancestor) in path:
             if not isinstance(ancestor, (ast.If, ast.Try, ast.Match)):
                 return True
             return branch(ancestor, child) == branch(ancestor, path[id(ancestor)])
     return False
-
-
-def steps(source: Source, node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
-    """What stands around a node, from the inside, each with its child on the way."""
-    child = node
-    for ancestor in source.ancestors(node):
-        yield ancestor, child
-        child = ancestor
 
 
 def branch(statement: ast.AST, child: ast.AST) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from math import inf
 
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
@@ -119,19 +119,11 @@ def _repeats(source: Source, copy: ast.Call, part: Part) -> bool:
 
 def _is_instead(source: Source, use: ast.AST, copy: ast.AST) -> bool:
     """Whether a use stands in the other branch of a choice than the copy: `x.cuda() if cuda else show(x)`."""
-    around = {id(ancestor): _branch_taken(ancestor, child) for ancestor, child in _steps(source, copy)}
-    for ancestor, child in _steps(source, use):
+    around = {id(ancestor): _branch_taken(ancestor, child) for ancestor, child in source.way_out(copy)}
+    for ancestor, child in source.way_out(use):
         if id(ancestor) in around:
             return {around[id(ancestor)], _branch_taken(ancestor, child)} == {"body", "orelse"}
     return False
-
-
-def _steps(source: Source, node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
-    """What stands around a node, from the inside, each with its child on the way."""
-    child = node
-    for ancestor in source.ancestors(node):
-        yield ancestor, child
-        child = ancestor
 
 
 def _branch_taken(choice: ast.AST, child: ast.AST) -> str:
