@@ -37,13 +37,16 @@ _GIVEN = regex(
 )
 # `n_filters * 16`, of which a default says what it is: `n_filters=16`. The number is looked for, and then its name before it.
 _FACTOR = regex(rb"\*\s?(\d{1,2})\b")
-_MULTIPLIED = regex(rb"\b(\w{0,20}(?:filters?|channels?|planes|feats?|features|width|n[dg]?f|dim|base_c\w?))\s?$")
+_MULTIPLIED = regex(
+    rb"\b(\w{0,20}(?:filters?|filts?|channels?|planes|feats?|features|width|n[dg]?f|dim|base_c\w?))\s?$"
+)
 # `dim * 2**3`, as the deepest level of a U-shaped model has it, and `dim * 2 ** (self.num_layers - 1)`, of four levels as a rule.
 _POWER = regex(rb"\b(\w{0,20})\s?\*\s?2\s?\*\*\s?(?:(\d)\b|\((?:self\.)?num_layers\s?-\s?1\))")
 _LEVELS = 4
-# `(2**level) * self.n_feat` and `n_feat * stride**level`, of which there are three levels at the least.
+# `(2**level) * self.n_feat`, `self.start_filts * (2**i)` and `n_feat * stride**level`, of three levels at the least.
 _RISING = regex(
-    rb"\(2\s?\*\*\s?[a-z]\w{0,7}\)\s?\*\s?(?:self\.)?(\w{1,20})|\b(\w{1,20})\s?\*\s?(?:2|stride)\s?\*\*\s?[a-z]\w{0,7}\b"
+    rb"\(2\s?\*\*\s?[a-z]\w{0,7}\)\s?\*\s?(?:self\.)?(\w{1,20})"
+    rb"|\b(\w{1,20})\s?\*\s?\(?(?:2|stride)\s?\*\*\s?[a-z]\w{0,7}\b"
 )
 _RISEN = 4
 _WIDENED = regex(rb"\b(\d{2,3})\s?\*\s?(?:self\.)?(widen\w{0,10})\b")  # `256 * self.widen_factor`

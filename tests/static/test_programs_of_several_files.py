@@ -499,13 +499,21 @@ def test_a_model_derived_from_one_of_transformers_is_wide(tmp_path: Path, net: s
     assert len(findings_in(folder, "train.py", {"PA304"})) == number
 
 
-@pytest.mark.parametrize("model", ["models.__dict__[args.arch]", "models.resnet50"])
-def test_a_model_of_torchvision_that_is_handed_on_is_wide(tmp_path: Path, model: str) -> None:
-    script = LOOP.replace("Net()", f"Net({model})").replace(
-        "import torch\n", "import torch\nfrom torchvision import models\n"
-    )
+@pytest.mark.parametrize(
+    ("model", "number"),
+    [
+        ("models.__dict__[args.arch]", 1),
+        ("models.resnet50", 1),
+        ("resnet50", 1),
+        ("eval(args.arch)", 1),
+        ("build(args.arch)", 0),
+    ],
+)
+def test_a_model_of_torchvision_that_is_handed_on_is_wide(tmp_path: Path, model: str, number: int) -> None:
+    imported = "import torch\nfrom torchvision import models\nfrom torchvision.models import resnet18, resnet50\n"
+    script = LOOP.replace("Net()", f"Net({model})").replace("import torch\n", imported)
     folder = write(tmp_path, {"net.py": "class Net: ...\n", "train.py": script})
-    assert [f.rule for f in findings_in(folder, "train.py", {"PA304"})] == ["PA304"]
+    assert len(findings_in(folder, "train.py", {"PA304"})) == number
 
 
 @pytest.mark.parametrize(
@@ -1111,6 +1119,8 @@ def test_a_model_that_is_wrapped_for_its_checkpoint_is_not_trained(
         ),
         ("def __init__(self, dim=48):\n        Block(int(dim*2**2), int(dim*2**3)); softmax(x, dim=1)", 1),
         ("def __init__(self, dim=16):\n        Block(int(dim*2**2), int(dim*2**3))", 0),
+        ("def __init__(self, start_filts=64):\n        [Block(1, start_filts*(2**i)) for i in range(5)]", 1),
+        ("def __init__(self, start_filts=16):\n        [Block(1, start_filts*(2**i)) for i in range(5)]", 0),
         (
             "def __init__(self, embed_dim=96):\n        self.deep = Block(1, int(embed_dim * 2 ** (self.num_layers - 1)))",
             1,

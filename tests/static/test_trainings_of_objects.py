@@ -1,4 +1,4 @@
-"""PA301 and PA304 in scripts whose loop makes its steps by methods of an object in another file."""
+"""PA301, PA304 and PA701 in scripts that train by objects and functions of other files; what those that seed set."""
 
 from __future__ import annotations
 
@@ -77,3 +77,107 @@ def test_what_puts_a_model_into_train_mode_starts_no_training(tmp_path: Path) ->
     script = f"from gan import Gan\n\nif __name__ == '__main__':\n{loop}    gan.net.eval()\n"
     (found,) = told(tmp_path, GAN.replace("update_generator", "train_step"), script, {"PA304"})
     assert found.message.startswith("`gan.train_step(x)` starts a training")
+
+
+START = """
+import torch
+from torch import nn
+
+def start(options):
+    net = nn.Sequential(nn.Conv2d(3, 512, 3), nn.ReLU(), nn.Conv2d(512, 512, 3)).cuda()
+    optimizer = torch.optim.Adam(net.parameters())
+    for x in loader(options):
+        make_step(net, optimizer, x)
+
+def make_step(net, optimizer, x):
+    loss = net(x.cuda()).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+STARTS = "import gan\n\nif __name__ == '__main__':\n    gan.start(options)\n"
+
+
+@pytest.mark.parametrize(
+    ("gan", "is_told"), [(START, True), (START.replace("make_step(net, optimizer, x)\n\n", "pass\n\n"), False)]
+)
+def test_a_function_that_makes_its_steps_in_another_one(tmp_path: Path, gan: str, is_told: bool) -> None:
+    assert bool(told(tmp_path, gan, STARTS, {"PA304"})) is is_told
+
+
+SEEDS = """
+import random
+import torch
+
+def fix_seed(seed):
+    random.seed(seed)
+    torch.manual_seed(seed)
+"""
+SEEDED = """
+import torch
+from torch import nn
+from gan import fix_seed
+
+fix_seed(3)
+net = nn.Sequential(nn.Conv2d(3, 512, 3), nn.ReLU(), nn.Conv2d(512, 512, 3)).cuda()
+optimizer = torch.optim.Adam(net.parameters())
+for x in loader:
+    loss = net(x.cuda()).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+IN_A_ROW = SEEDED.replace("fix_seed(3)", "for set_seed in (random.seed, torch.manual_seed):\n    set_seed(3)")
+
+
+@pytest.mark.parametrize(
+    ("gan", "script", "is_told"),
+    [
+        (SEEDS, SEEDED, True),
+        (SEEDS + "    torch.backends.cudnn.deterministic = True\n", SEEDED, False),
+        (SEEDS + "    pytorch_seed(seed)\n", SEEDED, False),  # which may set it
+        (SEEDS, SEEDED.replace("from gan", "from toolbox"), False),
+        (SEEDS, IN_A_ROW, True),
+        (SEEDS, IN_A_ROW.replace("torch.manual_seed", "toolbox.seed_everything"), False),
+    ],
+)
+def test_a_function_that_only_seeds_sets_nothing_of_cudnn(tmp_path: Path, gan: str, script: str, is_told: bool) -> None:
+    assert bool(told(tmp_path, gan, script, {"PA301"})) is is_told
+
+
+RUNNER = """
+import torch
+
+class Runner:
+    def __init__(self, net):
+        self.net = net
+        self.optimizer = torch.optim.Adam(net.parameters())
+
+    def train(self):
+        for x in loader:
+            loss = self.net(x.cuda()).mean()
+            loss.backward()
+            self.optimizer.step()
+"""
+RUNS = """
+from torch import nn
+from gan import Runner
+
+if __name__ == '__main__':
+    net = nn.DataParallel(Net()).to("cuda")
+    model = Runner(net)
+    model.train()
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "is_told"),
+    [
+        (RUNS, True),
+        (RUNS.replace("model.train()", "model.show()"), False),
+        (RUNS.replace("Runner(net)", "Runner(other)"), False),
+        (RUNS.replace("model.train()", "net.train()"), False),
+    ],
+)
+def test_a_wrapped_model_that_is_handed_to_what_trains(tmp_path: Path, script: str, is_told: bool) -> None:
+    assert bool(told(tmp_path, RUNNER, script, {"PA701"})) is is_told

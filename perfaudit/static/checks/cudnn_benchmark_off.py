@@ -83,6 +83,8 @@ _OF_GPUS = {
     "gpu",
     "use_gpu",
 }
+_FIRST_STATE = regex(r"(?i)hidden$|^zero_state$")  # of a recurrent layer: `init_hidden(batch_size=1)`
+_FLAGS = regex(r"cudnn|determinis|benchmark")
 _SEEDS = regex(r"seed|determinis|reproducib")
 _EVALUATES = regex(r"(^|_)(infer(ence)?|test|eval(uate)?|predict|demo)(_|$)")
 _OF_TESTS = regex(r"(^|_)(test|val|valid|validation|eval|dev|infer(ence)?)")
@@ -252,7 +254,10 @@ def _speaks_of_sizes(source: Source) -> bool:
     if not source.says(_SIZES_CHANGE):
         return False
     beside = [source.span(f) for f in source.nodes(ast.FunctionDef) if _EVALUATES.search(f.name.lower())]
-    beside += [source.span(part) for part in (*_texts_of_options(source), *_loaders_of_tests(source))]
+    beside += [
+        source.span(part)
+        for part in (*_texts_of_options(source), *_loaders_of_tests(source), *source.calls_named(_FIRST_STATE))
+    ]
     words = [
         match[0]
         for match in _SIZES_CHANGE.finditer(source.code)
@@ -339,9 +344,27 @@ def _seeds_elsewhere(source: Source) -> bool:
     """Whether the script calls a seeding function of another file, which may set cuDNN's flags."""
     for call in source.nodes(ast.Call):
         name = _last_name(call)
-        if ("seed" in name or "cudnn" in name) and name not in SEEDING and called_function(source, call) is None:
+        if ("seed" not in name and "cudnn" not in name) or name in SEEDING or called_function(source, call) is not None:
+            continue
+        if not _only_seeds(source, call.func):
             return True
     return False
+
+
+def _only_seeds(source: Source, called: ast.expr) -> bool:
+    """Whether a name stands for functions that set no flag: one of a file of the program that does not speak of cuDNN, or each
+    of a row, `for set_seed in (random.seed, torch.manual_seed)`.
+    """
+    dotted = source.qualified_name(called)
+    found = source.neighbours.definition_of(dotted) if source.neighbours is not None and dotted else None
+    if found is not None:
+        there, function = found
+        inner = [_last_name(call) for call in ast.walk(function) if isinstance(call, ast.Call)]
+        return not _FLAGS.search(there.text_of(function)) and all(n in SEEDING or "seed" not in n for n in inner)
+    bindings = source.lookup(called) if isinstance(called, ast.Name) else []
+    row = source.parent(bindings[0]) if len(bindings) == 1 else None
+    parts = row.iter.elts if isinstance(row, ast.For) and isinstance(row.iter, (ast.List, ast.Tuple)) else []
+    return bool(parts) and all(last_name(part) in SEEDING for part in parts)
 
 
 def _last_name(call: ast.Call) -> str:

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.backward import backward_calls
+from perfaudit.static.understanding.called_functions import assigned_once
 from perfaudit.static.understanding.demonstrations import is_main_guard, is_test
+from perfaudit.static.understanding.entry import imported_files_say
 from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.no_grad import NO_GRAD, in_no_grad
 
@@ -76,6 +78,7 @@ def _stands_for_ddp(source: Source, call: ast.Call) -> bool:
     return bool(_WRAPS.search((source.qualified_name(call.func) or "").rpartition(".")[2]))
 
 
+_TRAINS = regex(r"^(train|fit|learn|train_\w+|run_train\w*)$")
 _STARTS_TRAINING = regex(r"train|fit|learn|optim|step|run|main|loop|epoch|start|engine|launch|spawn|solve|exec|import")
 
 
@@ -106,7 +109,25 @@ def only_evaluates(source: Source, call: ast.Call) -> bool:
     ):
         return True
     main = next((n for n in source.tree.body if isinstance(n, ast.If) and "__main__" in source.text_of(n.test)), None)
-    return main is not None and any(ancestor is main for ancestor in source.ancestors(call))  # tries out the model
+    if main is None or not any(ancestor is main for ancestor in source.ancestors(call)):
+        return False
+    return not _is_handed_to_trainer(source, call) or not imported_files_say(source, "steps")  # it tries out the model
+
+
+def _is_handed_to_trainer(source: Source, call: ast.Call) -> bool:
+    """Whether an object is built of the wrapped model and told to train: `runner = Runner(net)`, `runner.train()`."""
+    target = source.parent(call)
+    while isinstance(target, (ast.Attribute, ast.Call)):  # `DataParallel(net).to(device)`
+        target = source.parent(target)
+    if not isinstance(target, ast.Assign) or not isinstance(target.targets[0], ast.Name):
+        return False
+    name = target.targets[0].id
+    for trains in source.calls_named(_TRAINS):
+        owner = trains.func.value if isinstance(trains.func, ast.Attribute) else None
+        made = assigned_once(source, owner) if isinstance(owner, ast.Name) else None
+        if isinstance(made, ast.Call) and any(isinstance(given, ast.Name) and given.id == name for given in made.args):
+            return True
+    return False
 
 
 def _is_own_script(source: Source) -> bool:

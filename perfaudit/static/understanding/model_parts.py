@@ -47,14 +47,20 @@ def whole_models(source: Source) -> list[ast.Call]:
 
 
 def _hands_on_whole_model(source: Source) -> bool:
-    """Whether a model of torchvision is named as an argument, for another one that builds it: `Net(models.resnet50)`."""
+    """Whether a model of torchvision is named as an argument, for another one that builds it: `Net(models.resnet50)`.
+
+    Or its name is imported for an option that picks it: `eval(args.backbone)`.
+    """
     if "torchvision" not in imported_packages(source):
         return False
+    has_names = any(_WHOLE_MODELS.match(full) for full in source.aliases.values())
     for call in source.nodes(ast.Call):
+        if has_names and isinstance(call.func, ast.Name) and call.func.id == "eval" and call.args:
+            return True
         for given in (*call.args, *(keyword.value for keyword in call.keywords)):
             if isinstance(given, ast.Subscript) and source.qualified_name(given.value) == "torchvision.models.__dict__":
                 return True
-            if isinstance(given, ast.Attribute) and _WHOLE_MODELS.match(source.qualified_name(given) or ""):
+            if isinstance(given, (ast.Attribute, ast.Name)) and _WHOLE_MODELS.match(source.qualified_name(given) or ""):
                 return True
     return False
 

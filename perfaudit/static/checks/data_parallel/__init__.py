@@ -10,6 +10,7 @@ from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.calls_by_name import calls_in_sight
 from perfaudit.static.understanding.defaults import default, written_default
 from perfaudit.static.understanding.distributed import derived_calls, only_evaluates, wraps_otherwise
+from perfaudit.static.understanding.handed_in import handed_in
 from perfaudit.static.understanding.losses import arguments_of
 from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.values import argument, constant, resolve
@@ -45,6 +46,8 @@ def _check_call(source: Source, call: ast.Call) -> Iterator[Seen]:
     devices = argument(source, call, "device_ids", 2 if is_function else 1)
     devices = (resolve(source, devices) or devices) if isinstance(devices, ast.expr) else devices
     if isinstance(devices, (ast.List, ast.Tuple)) and len(devices.elts) <= 1:  # one device: called as it is
+        return
+    if isinstance(devices, ast.Attribute) and devices.attr == "device_ids":  # wrapped again as it was before
         return
     is_one = isinstance(devices, ast.expr) and _is_one_by_default(source, devices)
     is_one = is_one or _is_wrapped_before(source, call) or _is_left_out(source, call)
@@ -84,11 +87,12 @@ def _flag_that_is_off(source: Source, call: ast.Call) -> str:
 def _is_one_by_default(source: Source, devices: ast.expr) -> bool:
     """Whether the devices are one unless somebody says otherwise: the model is then called as it is.
 
-    A parameter with the default `gpu_ids=[0]`; `range(args.num_gpu)` of an option that is 1.
+    A parameter with the default `gpu_ids=[0]`; `range(args.num_gpu)` of an option that is 1, also one that another file hands in.
     """
     if isinstance(devices, ast.Call) and last_name(devices.func) == "range" and len(devices.args) == 1:
-        given = default(source, devices.args[0])
-        return given is not None and given.value == 1
+        count = devices.args[0]
+        given = [default(there, value) for there, value in handed_in(source, count)] or [default(source, count)]
+        return all(option is not None and option.value == 1 for option in given)
     written = written_default(source, devices)
     return isinstance(written, (ast.List, ast.Tuple)) and len(written.elts) == 1
 

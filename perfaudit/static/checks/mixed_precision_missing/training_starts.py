@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 
 from perfaudit.expressions import regex
-from perfaudit.static.source import FUNCTIONS, LOOPS, Source
+from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
 from perfaudit.static.source.syntax import lies_in
+from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.demonstrations import is_main_guard
 from perfaudit.static.understanding.devices import uses_cuda
 from perfaudit.static.understanding.elsewhere import called_elsewhere, class_of
@@ -64,11 +65,20 @@ def _runs_training(source: Source, call: ast.Call) -> bool:
     dotted = source.qualified_name(call.func)
     found = source.neighbours.definition_of(dotted) if source.neighbours is not None and dotted else None
     if found is not None:
-        return isinstance(found[1], FUNCTIONS) and _updates_weights(found[1])
+        there, function = found
+        return isinstance(function, FUNCTIONS) and (
+            _updates_weights(function) or any(_updates_weights(one) for one in _functions_run_by(there, function))
+        )
     if not isinstance(call.func, ast.Attribute) or call.func.attr not in _RUNS:
         return False
     owner = class_of(source, call.func.value)
     return owner is not None and owner[0] is not source and _updates_weights(owner[1])
+
+
+def _functions_run_by(source: Source, function: Function) -> list[Function]:
+    """The functions of its file that a function calls: `start(config)` makes its steps in `train_batch(batch)`."""
+    calls = (node for node in ast.walk(function) if isinstance(node, ast.Call))
+    return [found for call in calls if (found := called_function(source, call)) is not None]
 
 
 def _makes_steps(source: Source, call: ast.Call) -> bool:
