@@ -108,6 +108,22 @@ class ImportedNames:
         folder = self._folder if by is None else self._folders[id(by)][1]
         return bool(self._module_file(folder, dotted) or self._module_file(folder, dotted.rpartition(".")[0]))
 
+    def is_taken_by_star(self, name: str, by: Source) -> bool:
+        """Whether a file in which something was found takes what this file binds to a name by `from this_file import *`.
+
+        Not where it imports everything from another module behind it that binds the name as well.
+        """
+        stars = [n for n in by.nodes(ast.ImportFrom) if n.names[0].name == "*"]
+        for star in reversed(stars if name not in by.assigned_names and name not in by.aliases else []):
+            path = self._module_file(self._folders[id(by)][1], "." * star.level + (star.module or ""))
+            if path == self._path:
+                return True
+            source = self._project.source(path) if path else None
+            self.asked.files.update({path} - {""})
+            if source is not None and (name in source.bound_in(source.tree) or name in source.aliases):
+                return False
+        return False
+
     def _follow(self, folder: str, dotted: str, hops: int, bases: frozenset[str] | None = None) -> str:
         """What a name stands for; bases: classes of torch's of which any subclass counts, None for plain ones."""
         if dotted.partition(".")[0] == "torch":

@@ -118,6 +118,8 @@ def parameters_of(source: Source, function: Function) -> list[str]:
 def _is_of(source: Source, there: Source, call: ast.Call) -> bool:
     """Whether what a call names is imported from the file that is scanned."""
     dotted = there.qualified_name(call.func)
+    if dotted is None and isinstance(call.func, ast.Name) and source.neighbours is not None:
+        return source.neighbours.is_taken_by_star(call.func.id, there)
     if dotted is None or source.neighbours is None or not source.neighbours.is_own_module(dotted, there):
         return False
     return source.neighbours.definition_of(dotted, there) is None

@@ -106,6 +106,8 @@ def _calls_of(source: Source, neighbours: Neighbours, name: str) -> Found:
 
 def _is_imported(neighbours: Neighbours, other: Source, node: ast.expr) -> bool:
     dotted = other.qualified_name(node)
+    if dotted is None and isinstance(node, ast.Name):
+        return neighbours.is_taken_by_star(node.id, other)
     if dotted is None or not (dotted.startswith(".") or neighbours.is_own_module(dotted)):
         return False
     return neighbours.definition_of(dotted, other) is None  # else it is that of a third file

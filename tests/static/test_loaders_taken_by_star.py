@@ -1,0 +1,51 @@
+"""PA104 where a script imports everything from the file that trains, and hands it a loader."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from perfaudit.rules import all_rules
+from perfaudit.static.project import Project
+from perfaudit.static.registry import run_checks
+from perfaudit.static.source import Source
+
+ENGINE = """
+import torch
+
+def train(model, loader, optimizer):
+    for x, y in loader:
+        model(x.cuda(), y.cuda()).backward()
+        optimizer.step()
+
+def test(model):
+    for x in torch.utils.data.DataLoader(Photos(), 1):
+        print(model(x.cuda()).argmax())
+"""
+SCRIPT = """
+from torch.utils.data import DataLoader
+from engine import *
+from others import *
+
+train(Net(), DataLoader(Photos(), 32, num_workers=4, pin_memory=True), optimizer)
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "others", "is_told"),
+    [
+        (SCRIPT, "def show(x): ...\n", True),
+        (SCRIPT.replace(", pin_memory=True", ""), "def show(x): ...\n", False),
+        (SCRIPT, "def train(model, loader, optimizer): ...\n", False),  # of the other file
+        (SCRIPT.replace("\ntrain(", "\ntrain = wrap(train)\ntrain("), "def show(x): ...\n", False),
+    ],
+)
+def test_a_loader_is_handed_to_what_a_star_import_takes(
+    tmp_path: Path, script: str, others: str, is_told: bool
+) -> None:
+    for name, text in {"engine.py": ENGINE, "script.py": script, "others.py": others}.items():
+        (tmp_path / name).write_text(text)
+    project = Project(sorted(tmp_path.glob("*.py")))
+    source = Source("engine.py", ENGINE, project.seen_from(tmp_path / "engine.py"))
+    assert bool(run_checks(source, all_rules(), frozenset(["PA104"]))) is is_told
