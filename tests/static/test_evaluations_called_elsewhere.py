@@ -343,3 +343,38 @@ def test_a_plain_function_of_another_file_differentiates_nothing(tmp_path: Path,
     folder = write(tmp_path, {"scores.py": SCORES, "arrays.py": arrays})
     (finding,) = findings_in(folder, "scores.py", {"PA801"})
     assert finding.fix is not None and finding.fix.safety == safety
+
+
+BASE = """
+class Base:
+    def validate(self, loader):
+        self._validate(loader)
+"""
+FILLS_IN = """
+import torch
+from base import Base
+
+class Plain(Base):
+    def _validate(self, loader):
+        self.model.eval()
+        for x, y in loader:
+            print((self.model(x).argmax(1) == y).sum().item())
+"""
+PROXY = (
+    "import torch\nfrom plain import Plain\n\nrunner = Plain()\nwith torch.no_grad():\n    runner.validate(loader)\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("base", "script", "number"),
+    [
+        (BASE, PROXY, 0),
+        (BASE, PROXY.replace("with torch.no_grad():", "if ready:"), 1),
+        (BASE.replace("self._validate(loader)", "print(loader)"), PROXY, 1),
+    ],
+)
+def test_a_method_that_a_base_class_calls_runs_as_that_is_called(
+    tmp_path: Path, base: str, script: str, number: int
+) -> None:
+    folder = write(tmp_path, {"base.py": base, "plain.py": FILLS_IN, "proxy.py": script})
+    assert len(findings_in(folder, "plain.py", {"PA801"})) == number

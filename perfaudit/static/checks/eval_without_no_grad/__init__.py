@@ -72,13 +72,16 @@ def _unrecorded_evaluations(source: Source, call: ast.Call) -> Iterator[tuple[Lo
     for model, statement in models:
         if may_be_frozen(source, model):
             continue
-        for loop, seen in (
+        found = (
             *trained_or_evaluated(source, statement, model),
             *evaluated_only(source, call, statement, model, ways),
             *evaluated_by_arguments(source, statement, model),
             *evaluated_elsewhere(source, statement, model, ways),
             *one_step(source, statement, model, ways),
-        ):
+        )
+        for loop, seen in found:
+            if functions_around(source, loop) is None:
+                continue
             elsewhere = calls_elsewhere(source, functions_around(source, call) or [])
             if not elsewhere.off:
                 yield loop, seen

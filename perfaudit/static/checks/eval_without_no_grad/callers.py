@@ -12,7 +12,8 @@ from perfaudit.records import record
 from perfaudit.static.checks.eval_without_no_grad.surroundings import gradients_may_be_off
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
 from perfaudit.static.understanding.called_functions import called_function
-from perfaudit.static.understanding.names import last_name
+from perfaudit.static.understanding.elsewhere import base_elsewhere
+from perfaudit.static.understanding.names import dotted_name, last_name
 
 _TRAINS = regex(r"train|(^|_)fit($|_)|__init__|__call__")  # names of many things, most of them no evaluation
 _MAX_FUNCTIONS = 8
@@ -62,12 +63,26 @@ class CallsInLoops:
         )
 
 
+def _methods_of_base_that_call(source: Source, function: Function) -> set[str]:
+    """The methods by which a base class of another file runs what a class fills in: `validate` that calls `self._validate()`."""
+    owner = source.parent(function)
+    found = base_elsewhere(source, owner) if isinstance(owner, ast.ClassDef) and owner.bases else None
+    if found is None:
+        return set()
+    there, base = found
+    calls = [call for call in there.calls(f".{function.name}") if dotted_name(call.func) == f"self.{function.name}"]
+    around = [there.enclosing(call, *FUNCTIONS) for call in calls]
+    names = {method.name for method in around if isinstance(method, FUNCTIONS) and there.parent(method) is base}
+    return {name for name in names if not _TRAINS.search(name)}
+
+
 def calls_elsewhere(source: Source, functions: list[Function]) -> CallsElsewhere:
     """How files that import this one call some of its functions; they are found by name, and a method by that alone."""
     known = [f for f in functions if not _TRAINS.search(f.name)][:_MAX_FUNCTIONS]
     if source.neighbours is None or not known:
         return CallsElsewhere("", "")
     methods = frozenset(f.name for f in known if isinstance(source.parent(f), ast.ClassDef))
+    methods |= {name for function in known for name in _methods_of_base_that_call(source, function)}
     plain = frozenset(
         f.name for f in known if not any(isinstance(a, (*FUNCTIONS, ast.ClassDef)) for a in source.ancestors(f))
     )
