@@ -277,6 +277,10 @@ class Knob(ABC):
         """Whether a training built from patched source has the setting."""
         return self.current(survey) == settings
 
+    def spoils(self, before: Survey, after: Survey) -> str:
+        """What a training built from patched source has otherwise than the user's, besides the setting; "" for nothing."""
+        return ""
+
     def changes(self, settings: Settings) -> tuple[str, ...]:
         """What besides speed a setting changes, as fixes say it."""
         return self.changes_always

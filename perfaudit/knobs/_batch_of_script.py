@@ -24,7 +24,7 @@ LIMITS = "a script makes its steps itself"  # why they are not predicted
 def patch_of_script(code: Code, settings: Settings) -> Patch | None:
     """The number where the script sets it: in the call of the loader, a constant, a field, or the default of an argument."""
     script, found = code.survey.facts.script, _set_at(code)
-    if code.survey.facts.loader.prefix:
+    if code.survey.facts.loader.prefix and not code.survey.facts.loader.owner:
         return _patch_trainer(code, settings)
     if found is None or script is None:
         return None

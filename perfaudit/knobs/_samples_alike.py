@@ -15,7 +15,9 @@ ALIKE_SAMPLES, ALIKE_BATCHES = 64, 2  # at least, to say so; rare augmentation w
 
 def may_load_alike(survey: Survey) -> bool:
     """Whether workers may change nothing but the time: batches of a script keep their order where it draws their indices."""
-    return survey.facts.is_script and not survey.facts.loader.iterable and not survey.facts.loader.prefix
+    loader = survey.facts.loader
+    is_of_trainer = bool(loader.prefix) and not loader.owner  # which seeds and skips batches itself
+    return survey.facts.is_script and not loader.iterable and not is_of_trainer
 
 
 def are_alike(found: Reply) -> bool:

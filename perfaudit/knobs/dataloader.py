@@ -170,7 +170,8 @@ class Dataloader(Knob):
         prefix = survey.facts.loader.prefix
         if prefix and (by_command_line := words_of_options(survey, _trainer_arguments(prefix, changed))):
             return by_command_line
-        what = "give the trainer's arguments" if prefix else "build the training DataLoader with"
+        whose = survey.facts.loader.owner or "the trainer's arguments"
+        what = f"give {whose}" if prefix else "build the training DataLoader with"
         loader = f"{what} {', '.join(f'{prefix}{name}={value!r}' for name, value in changed.items())}"
         return f"{loader}, and call torch.set_num_threads({settings[THREADS]})" if THREADS in settings else loader
 

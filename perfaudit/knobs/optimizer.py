@@ -11,6 +11,7 @@ from perfaudit.findings import Edit
 from perfaudit.knobs import Bench, Knob, Setup, Survey, Told
 from perfaudit.knobs._bound_again import calls_bound_again
 from perfaudit.knobs._code import Code, Patch, built_at
+from perfaudit.knobs._handed_on import call_of, edits_of, lost_options, text_of, why_not
 from perfaudit.knobs._trainers import (
     DEFAULT,
     added_by_hand,
@@ -123,11 +124,16 @@ class Optimizer(Knob):
         update = str(settings["update"])
         source, built = None, dict[tuple[int, int], tuple[ast.Call, list[OptimizerFacts]]]()
         for optimizer in _of_a_step(code.survey):
-            found = code.call(optimizer.site)
+            handed = optimizer.handed_on if optimizer.site is None else None
+            found = code.call(optimizer.site) if handed is None else call_of(code, handed)
             if found is None or (source is not None and found[0].path != source.path):
                 return None
             source, call = found
-            if not _names(source, call, optimizer) and _class_picker(source, call, optimizer) is None:
+            if (
+                handed is None
+                and not _names(source, call, optimizer)
+                and _class_picker(source, call, optimizer) is None
+            ):
                 return None
             # One call can build several optimizers.
             built.setdefault((call.lineno, call.col_offset), (call, []))[1].append(optimizer)
@@ -144,6 +150,13 @@ class Optimizer(Knob):
         places: dict[str, str] = {}
         for optimizer in _of_a_step(survey):
             found = code.call(optimizer.site)
+            if found is None and optimizer.site is None:
+                if why := why_not(code, optimizer, {"fused": "True"}):
+                    return why
+                found = call_of(code, optimizer.handed_on) if optimizer.handed_on is not None else None
+                assert found is not None  # else `why_not` has said so
+                places.setdefault(found[0].path, f"{optimizer.name} ({found[0].path}:{found[1].lineno})")
+                continue
             if found is None:
                 return f"no line of your files builds the {optimizer.name}{built_at(optimizer.site)}"
             if not _names(*found, optimizer) and _class_picker(*found, optimizer) is None:
@@ -154,6 +167,9 @@ class Optimizer(Knob):
             them = " and ".join(places.values())
             return f"the optimizers of a step are built in several files, {them}, and a patch changes one"
         return ""
+
+    def spoils(self, before: Survey, after: Survey) -> str:
+        return lost_options(_of_a_step(before), _of_a_step(after))
 
     def no_line(self, survey: Survey) -> str:
         other = "for-loop" if self.current(survey)["update"] == "fused" else "fused"
@@ -178,6 +194,8 @@ class Optimizer(Knob):
         names = " and ".join(dict.fromkeys(optimizer.name for optimizer in optimizers))
         them = f"the {len(optimizers)} optimizers of a step ({names})" if len(optimizers) > 1 else names
         how = f"build {them} with {name}={value}"
+        if (through := _through_library(optimizers, name, repr(value))) != "":
+            return through
         if survey.facts.is_script:
             return f"{how}{_built_again(survey)}"
         if "optimizer" in survey.facts.factories:
@@ -191,6 +209,16 @@ class Optimizer(Knob):
         if told.winner is None or told.winner["update"] != "foreach":
             return []
         return ["the lists of foreach take temporary memory of about the size of the parameters"]
+
+
+def _through_library(optimizers: Sequence[OptimizerFacts], name: str, value: str) -> str:
+    """The advice where libraries build the optimizers and hand this argument on to all of them; "" elsewhere."""
+    handed = [each.handed_on for each in optimizers if each.site is None and each.handed_on is not None]
+    if len(handed) < len(optimizers):
+        return ""
+    given = dict.fromkeys(f"give {each.owner} {text_of(each, {name: value})}" for each in handed)
+    built = " and ".join(dict.fromkeys(each.name for each in optimizers))
+    return f"{' and '.join(given)}, which it hands on to the {built} that it builds"
 
 
 def _built_again(survey: Survey) -> str:
@@ -278,6 +306,9 @@ def _edits(source: Source, call: ast.Call, built: Sequence[OptimizerFacts], upda
     """
     name, value = _ARGUMENTS[update]
     other = "fused" if name == "foreach" else "foreach"
+    if built[0].site is None and (handed := built[0].handed_on) is not None:
+        is_other = any(each.fused if other == "fused" else each.foreach for each in built)
+        return edits_of(source, call, handed, {name: repr(value), **({other: "False"} if is_other else {})})
     standing = edit.keyword(call, other)
     picked = None if _names(source, call, built[0]) else _class_picker(source, call, built[0])
     if picked is not None and not {*(picked.classes or ("",))} <= _TAKE[name]:

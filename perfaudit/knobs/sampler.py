@@ -43,6 +43,8 @@ class Sampler(Knob):
         loader = survey.facts.loader
         if not loader.is_there:
             return "the script takes its batches from no DataLoader"
+        if loader.owner:
+            return f"{loader.owner} builds the loader itself"
         if loader.prefix:
             return "a trainer builds the loader from its own arguments; that of transformers has group_by_length=True for this"
         if loader.iterable:

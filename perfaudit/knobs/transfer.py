@@ -98,7 +98,8 @@ class Transfer(Knob):
         if settings["pin_memory"] != now["pin_memory"]:
             prefix = survey.facts.loader.prefix
             given = [(f"{prefix}pin_memory", repr(bool(settings["pin_memory"])))]
-            what = "give the trainer's arguments" if prefix else "build the training DataLoader with"
+            whose = survey.facts.loader.owner or "the trainer's arguments"
+            what = f"give {whose}" if prefix else "build the training DataLoader with"
             said.append(
                 (words_of_options(survey, given) if prefix else "")
                 or f"{what} {prefix}pin_memory={settings['pin_memory']}{_at(survey, 'PA102')}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, dataclass, field, is_dataclass
 from types import UnionType
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -11,7 +11,7 @@ from perfaudit.target.blocks import Repeated
 from perfaudit.target.flags import Flags
 from perfaudit.training.held_names import Held
 
-VERSION = 2  # of the JSON
+VERSION = 3  # of the JSON
 
 
 class CallSite(NamedTuple):
@@ -60,7 +60,8 @@ class Loader:
     """The loader of the training batches, as built. site: the call that built it, None outside of the user's code.
 
     is_there: False for a script that makes its batches itself. prefix: before the names that its arguments have in that call,
-    where a trainer builds it from arguments of its own.
+    where a trainer, or another object of a library, builds it from arguments of its own. owner: the class of that other object,
+    "" for none.
     """
 
     num_workers: int
@@ -74,13 +75,32 @@ class Loader:
     site: CallSite | None
     prefix: str = ""
     is_there: bool = True
+    owner: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandedOn:
+    """Arguments that an object of a library hands on to the optimizer that it builds.
+
+    owner: the object's class. site: the user's call that built it. path: names of the dicts that hold these arguments, the first
+    of them an argument of that call; () where they are arguments of that call, behind `prefix`. kept: what the library gives in
+    this way where the user's call gives nothing, as texts of the values. is_given: the user's call gives some.
+    """
+
+    owner: str
+    site: CallSite
+    path: tuple[str, ...]
+    prefix: str
+    kept: Mapping[str, str]
+    is_given: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimizer:
     """The optimizer as built. takes: which of "fused" and "foreach" its class knows. fused_devices: where torch has fused ones.
 
-    site: the call that built it, None where that is not the user's.
+    site: the call that built it, None where that is not the user's. library_line: the line of a library that did. handed_on: how
+    that gets arguments of the user's, None where that is not known. options: its other ones, as texts of their values.
     """
 
     name: str
@@ -90,6 +110,9 @@ class Optimizer:
     takes: tuple[str, ...]
     fused_devices: tuple[str, ...]
     site: CallSite | None
+    library_line: str = ""
+    handed_on: HandedOn | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from perfaudit.machine.limits import physical_cores, usable_cores
-from perfaudit.measure.facts import Backward, CallSite, Device, Facts, Host, Loader, Model, Optimizer, Script, Trainer
+from perfaudit.measure.facts import (
+    Backward,
+    CallSite,
+    Device,
+    Facts,
+    HandedOn,
+    Host,
+    Loader,
+    Model,
+    Optimizer,
+    Script,
+    Trainer,
+)
 from perfaudit.target.accelerator import Accelerator, accelerator_of
 from perfaudit.target.blocks import repeated_blocks
 from perfaudit.target.flags import flags
@@ -18,6 +30,7 @@ from perfaudit.target.overlay import digests
 from perfaudit.target.provenance import Site, is_library
 from perfaudit.target.real_paths import real_path
 from perfaudit.target.working_folder import working_folder
+from perfaudit.training.library_owners import Origin, plain_text
 
 
 def facts_of(training: Any, strays: tuple[str, ...] = ()) -> Facts:  # Any: a Training that was built
@@ -28,7 +41,11 @@ def facts_of(training: Any, strays: tuple[str, ...] = ()) -> Facts:  # Any: a Tr
         host=_host(),
         flags=flags(),
         loader=_loader(training),
-        optimizer=_optimizer(training.optimizer, site),
+        optimizer=_optimizer(
+            training.optimizer,
+            site,
+            training.optimizer_origin(training.optimizer) if training.is_script else None,
+        ),
         model=_model(
             training.model, training.compiled_sites, training.models if training.is_script else [training.model]
         ),
@@ -75,7 +92,9 @@ def _script(training: Any) -> Script:
             if device == training.device.type and (site := _call_site(call)) is not None
         ),
         arguments=tuple(training.target.arguments or ()),
-        optimizers=tuple(_optimizer(each, site) for each, site in training.other_optimizers),
+        optimizers=tuple(
+            _optimizer(each, site, training.optimizer_origin(each)) for each, site in training.other_optimizers
+        ),
     )
 
 
@@ -147,6 +166,7 @@ def _loader(training: Any) -> Loader:
         dataset_length=_length(loader.dataset),
         site=_call_site(training.loader_site),
         prefix=training.loader_prefix,
+        owner=training.loader_owner,
     )
 
 
@@ -168,7 +188,7 @@ def is_filled(cell: Any) -> bool:
     return True
 
 
-def _optimizer(optimizer: Any, site: Site | None) -> Optimizer:
+def _optimizer(optimizer: Any, site: Site | None, origin: Origin | None = None) -> Optimizer:
     first = optimizer.param_groups[0] if optimizer.param_groups else {}
     return Optimizer(
         name=type(optimizer).__name__,
@@ -178,6 +198,28 @@ def _optimizer(optimizer: Any, site: Site | None) -> Optimizer:
         takes=tuple(name for name in ("fused", "foreach") if name in first),
         fused_devices=_fused_devices(),
         site=_call_site(site),
+        library_line=origin.place if origin is not None else "",
+        handed_on=_handed_on(origin) if origin is not None else None,
+        options={
+            name: text
+            for name, value in getattr(optimizer, "defaults", {}).items()  # of updates by hand there are none
+            if name not in ("fused", "foreach") and (text := plain_text(value)) is not None
+        },
+    )
+
+
+def _handed_on(origin: Origin) -> HandedOn | None:
+    owner = origin.owner
+    site = _call_site(owner.site) if owner is not None else None
+    if owner is None or site is None or not (owner.path or owner.prefix):
+        return None
+    return HandedOn(
+        owner=owner.name,
+        site=site,
+        path=owner.path,
+        prefix=owner.prefix,
+        kept=origin.kept or {},
+        is_given=origin.is_given,
     )
 
 

@@ -7,18 +7,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from perfaudit.target.construction import Arguments, SiteOf, constructors_observed
+from perfaudit.target.construction import Arguments, Note, SiteOf, constructors_observed
 
 _NEEDS_WORKERS = ("prefetch_factor", "persistent_workers", "multiprocessing_context", "timeout")
 _EXCLUDES = {"fused": "foreach", "foreach": "fused"}  # torch.optim refuses an optimizer that is asked to be both
 
 
 @contextmanager
-def loaders_built(overrides: dict[str, Any]) -> Iterator[SiteOf]:
+def loaders_built(overrides: dict[str, Any], note: Note | None = None) -> Iterator[SiteOf]:
     """While it is open, every DataLoader is built with these keyword arguments replaced, and its call site is kept.
 
     Yields a function from a loader to its site. overrides may hold num_workers, pin_memory, prefetch_factor, batch_size, …;
-    what a setting rules out is dropped (prefetch_factor and persistent_workers without workers).
+    what a setting rules out is dropped (prefetch_factor and persistent_workers without workers). note: as
+    `constructors_observed` has it.
     """
     from torch.utils.data import DataLoader
 
@@ -33,12 +34,12 @@ def loaders_built(overrides: dict[str, Any]) -> Iterator[SiteOf]:
             for name in _NEEDS_WORKERS:
                 named.pop(name, None)
 
-    with constructors_observed([DataLoader], lambda _: change if overrides else None) as site_of:
+    with constructors_observed([DataLoader], lambda _: change if overrides else None, note=note) as site_of:
         yield site_of
 
 
 @contextmanager
-def optimizers_built(overrides: dict[str, Any] | None = None) -> Iterator[SiteOf]:
+def optimizers_built(overrides: dict[str, Any] | None = None, note: Note | None = None) -> Iterator[SiteOf]:
     """While it is open, the call site of every optimizer is kept; those that name these arguments are built with them.
 
     Yields a function from an optimizer to its site. An optimizer whose `__init__` does not name an override is built without
@@ -58,7 +59,8 @@ def optimizers_built(overrides: dict[str, Any] | None = None) -> Iterator[SiteOf
 
         return change if accepted else None
 
-    with constructors_observed(_with_constructor(Optimizer) if overrides else [Optimizer], change_for) as site_of:
+    classes = _with_constructor(Optimizer) if overrides else [Optimizer]
+    with constructors_observed(classes, change_for, note=note) as site_of:
         yield site_of
 
 

@@ -14,6 +14,7 @@ from perfaudit.target.provenance import Site, call_site, first_argument
 
 Arguments = dict[str, Any]  # Any: whatever the user passes on
 SiteOf = Callable[[Any], Site | None]
+Note = Callable[[Any, types.FrameType], None]
 
 
 class Built:
@@ -40,11 +41,13 @@ def constructors_observed(
     classes: Iterable[type],
     change_for: Callable[[frozenset[str]], Callable[[Arguments], None] | None],
     method: str = "__init__",
+    note: Note | None = None,
 ) -> Iterator[Built]:
     """While it is open, constructors of these classes keep the site of what they build.
 
     change_for: from the names of a constructor's arguments to what changes them in place, None where nothing does. method: that
-    is watched; "__post_init__" is called for dataclasses that inherit from these, too.
+    is watched; "__post_init__" is called for dataclasses that inherit from these, too. note: called with each object when its
+    construction begins, and with the function that called this constructor.
     """
     sites: dict[int, tuple[Any, Site | None]] = {}  # with the object itself, so that no other takes over its id
     is_open = True
@@ -58,6 +61,8 @@ def constructors_observed(
         def note_and_construct(self: Any, *args: Any, **kwargs: Any) -> None:  # Any: whatever the user passes on
             if is_open and id(self) not in sites:
                 sites[id(self)] = (self, call_site(sys._getframe(1), self))
+                if note is not None:
+                    note(self, sys._getframe(1))
             if change is None or not is_open:
                 return original(self, *args, **kwargs)
             try:

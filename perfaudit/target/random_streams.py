@@ -34,6 +34,17 @@ def seed_all(seed: int) -> None:
         sys.modules["torch"].manual_seed(seed)
 
 
+def seed_numpy_generators(seed: int) -> None:
+    """From now on, NumPy's generators that are given no seed take theirs from this one, in the order in which they are made.
+
+    For the life of the process. What a program draws from `np.random.default_rng()`, or an environment of gymnasium that is reset
+    without a seed, is then the same in each process that makes the same steps. NumPy must be imported.
+    """
+    kept = sys.modules.get("numpy.random.bit_generator")
+    if hasattr(kept, "randbits"):  # what it asks the system for
+        kept.randbits = random.Random(seed).getrandbits  # type: ignore[union-attr]
+
+
 def digest_of_streams() -> str:
     """What tells apart where the random streams of Python, NumPy (where imported) and torch on all its devices stand.
 

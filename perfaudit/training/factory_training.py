@@ -52,7 +52,7 @@ class FactoryTraining:
     """
 
     is_script = False
-    loader_prefix = ""
+    loader_prefix = loader_owner = ""
     has_ended = False
     trainer = None
 

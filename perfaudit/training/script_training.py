@@ -32,11 +32,12 @@ from perfaudit.target.construction import Origins
 from perfaudit.target.load import as_module, where, words_of_error
 from perfaudit.target.names import Target
 from perfaudit.target.provenance import Site
-from perfaudit.target.random_streams import seed_all
+from perfaudit.target.random_streams import seed_all, seed_numpy_generators
 from perfaudit.target.working_folder import full_path, present_folder
 from perfaudit.training.around_forward import AroundForward
 from perfaudit.training.forward_lines import Lines
 from perfaudit.training.held_names import Held, held_names
+from perfaudit.training.library_owners import LibraryOwners, Origin, Owner
 from perfaudit.training.optimizers_anew import OptimizersAnew
 from perfaudit.training.script_end import ScriptEnd
 from perfaudit.training.script_loading import ScriptLoading
@@ -108,6 +109,7 @@ class ScriptTraining(ScriptLoading):
         self._origins = Origins()
         self._site_of: list[Any] = []  # of loaders and of optimizers: `construction.Built`
         self._trainers = Trainers()
+        self._owners = LibraryOwners()
         self.trainer: Trainer | None = None  # of a library, from the first update on
         self.optimizers_anew = OptimizersAnew()
         self._open, self._first_step = contextlib.ExitStack(), contextlib.ExitStack()
@@ -124,9 +126,10 @@ class ScriptTraining(ScriptLoading):
 
     def _begin(self) -> None:
         after_import("torch", self._torch_is_there)
-        after_import("numpy.random", lambda: sys.modules["numpy.random"].seed(self.seed))
+        after_import("numpy.random", self._numpy_is_there)
         seed_all(self.seed)
         self._trainers.watch(after_import)
+        self._owners.watch(after_import)
         watch_started(self._started.append)
         self._watch.wait_for_torch()
         self._go_on()
@@ -139,14 +142,18 @@ class ScriptTraining(ScriptLoading):
         self._records.clear()
         self.phases.take()
 
+    def _numpy_is_there(self) -> None:
+        sys.modules["numpy.random"].seed(self.seed)
+        seed_numpy_generators(self.seed)
+
     def _torch_is_there(self) -> None:
         seed_all(self.seed)
         self._origins.watch()
         self.autocasts = self._first_step.enter_context(autocasts())
         self.autocasts_off = self._first_step.enter_context(autocasts_off())
         self._site_of = [
-            self._open.enter_context(loaders_built(self._overrides_in_force)),
-            self._open.enter_context(optimizers_built(self._optimizer_overrides)),
+            self._open.enter_context(loaders_built(self._overrides_in_force, self._owners.note_loader)),
+            self._open.enter_context(optimizers_built(self._optimizer_overrides, self._owners.note_optimizer)),
         ]
 
     def _leave_at_once(self, code: int) -> None:
@@ -360,16 +367,30 @@ class ScriptTraining(ScriptLoading):
     @property
     def loader_site(self) -> Site | None:
         """The script's call that built the loader, or the trainer's arguments; None where neither call is the script's."""
-        return (self._own_loader_site or self._trainer_site) if self._own is not None else None
+        owner = self._loader_owner
+        handed_on = owner.site if owner is not None else None
+        return (self._own_loader_site or self._trainer_site or handed_on) if self._own is not None else None
 
     @property
     def loader_prefix(self) -> str:
         """What is before the names of the loader's arguments in the call at `loader_site`, or on the command line."""
         if self._own is None or self._own_loader_site:
             return ""
+        if self._trainer_site is None and (owner := self._loader_owner) is not None and owner.site is not None:
+            return owner.loader_prefix
         is_its_own = self.trainer is not None and self.trainer.library == TRANSFORMERS  # its arguments are the loader's
         has_options = is_its_own and self.trainer is not None and bool(self.trainer.options)
         return TRAINER_PREFIX if has_options or self._trainer_site is not None else ""
+
+    @property
+    def loader_owner(self) -> str:
+        """The class of the library's object that builds the loader from arguments of its own; "" where none is known to do so."""
+        owner = self._loader_owner if self.loader_prefix else None
+        return owner.name if owner is not None and owner.site is self.loader_site else ""
+
+    @property
+    def _loader_owner(self) -> Owner | None:
+        return self._owners.of_loader(self._own.loader) if self._own is not None else None
 
     @property
     def _own_loader_site(self) -> Site | None:
@@ -387,6 +408,10 @@ class ScriptTraining(ScriptLoading):
         """The script's call that built the optimizer; None where a library did."""
         return self._built_at(self.optimizer)
 
+    def optimizer_origin(self, optimizer: Any) -> Origin | None:
+        """How a library has built an optimizer; None where a call of the script's did."""
+        return self._owners.origin(optimizer)
+
     @property
     def other_optimizers(self) -> list[tuple[Any, Site | None]]:
         """Those that a step updates beside `optimizer`, each with the script's call that built it."""
@@ -396,8 +421,14 @@ class ScriptTraining(ScriptLoading):
 
     def note_optimizer(self, optimizer: Any) -> None:
         """Take note of one that was built behind the first update."""
-        of_a_step = {self.optimizer_site, *(site for _, site in self.other_optimizers)}
-        self.optimizers_anew.note(optimizer, self._built_at(optimizer), of_a_step)
+        of_a_step = {self._call_behind(each) for each in (self.optimizer, *(each for each, _ in self.other_optimizers))}
+        self.optimizers_anew.note(optimizer, self._call_behind(optimizer), of_a_step)
+
+    def _call_behind(self, optimizer: Any) -> Site | None:
+        """The script's call that built an optimizer, or the object of a library that did."""
+        origin = self._owners.origin(optimizer)
+        owner = origin.owner if origin is not None else None
+        return self._built_at(optimizer) or (owner.site if owner is not None else None)
 
     @property
     def compiled_sites(self) -> dict[str, Site]:

@@ -137,8 +137,12 @@ def why_not_built(profile: Profile, rungs: Mapping[str, Sequence[Candidate]], ke
     """
     survey = replace(profile.survey, facts=facts)
     for rung in rungs[key]:
-        if rung.knob != PATCH and not knob(rung.knob).holds(survey, rung.settings):
+        if rung.knob == PATCH:
+            continue
+        if not knob(rung.knob).holds(survey, rung.settings):
             return f"the patched source does not build what was raced: {rung.words}"
+        if lost := knob(rung.knob).spoils(profile.survey, survey):
+            return lost
     return ""
 
 

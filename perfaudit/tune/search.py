@@ -209,8 +209,11 @@ def _race(
     ) as verifier:
 
         def check(child: Child, variant: Variant, facts: Facts) -> None:
-            if variant.key in bout.patched and not module.holds(replace(bout.survey, facts=facts), variant.settings):
+            patched = replace(bout.survey, facts=facts)
+            if variant.key in bout.patched and not module.holds(patched, variant.settings):
                 raise TrialFailed(f"the patched source does not build {module.words(variant.settings, bout.survey)}")
+            if variant.key in bout.patched and (lost := module.spoils(bout.survey, patched)):
+                raise TrialFailed(lost)
             verifier.check(child, variant, facts)
 
         def settled_keys(ledger: Ledger) -> set[str]:
