@@ -41,6 +41,12 @@ _ARGUMENTS: Mapping[str, Mapping[str, Mapping[str, object]]] = {
     "trackio": {
         "init": {"space_id": None, "server_url": None, "dataset_id": None, "bucket_id": None, "webhook_url": None}
     },
+    "codecarbon.emissions_tracker": {  # None would leave what its file of settings says
+        "BaseEmissionsTracker": {
+            "output_methods": "csv", "save_to_api": False, "save_to_prometheus": False, "save_to_logfire": False,
+            "emissions_endpoint": False,
+        }
+    },
     "mlflow.tracking.client": {
         "MlflowClient": {"tracking_uri": None, "registry_uri": None, "workspace_store_uri": None},
         "MlflowClient.create_experiment": {"artifact_location": None},  # a bucket, say

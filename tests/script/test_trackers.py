@@ -93,6 +93,11 @@ FAKES = {
     "dvclive.py": NOTE + RUN.format(
         name="Live", parameters="dir='dvclive', save_dvc_exp=True, dvcyaml=None", values="dir, save_dvc_exp, dvcyaml"
     ),
+    "codecarbon/__init__.py": "from codecarbon.emissions_tracker import EmissionsTracker\n",
+    "codecarbon/emissions_tracker.py": NOTE + RUN.format(
+        name="BaseEmissionsTracker", parameters="name=None, save_to_api=None, emissions_endpoint=None",
+        values="name, save_to_api, emissions_endpoint",
+    ) + "class EmissionsTracker(BaseEmissionsTracker):\n    pass\n",
     "trackio.py": (
         f"import os\n{NOTE}def init(project, name=None, group=None, space_id=None):\n"
         "    calls.append((project, space_id, os.environ.get('TRACKIO_SPACE_ID')))\n"
@@ -110,6 +115,7 @@ NAMES = (
     "swanlab",
     "dvclive",
     "trackio",
+    "codecarbon",
 )
 
 
@@ -205,6 +211,9 @@ def test_other_trackers_are_off(
     assert (swanlab.calls, dvclive.calls, trackio.calls) == (
         ["disabled"], [("logs", False, "dvc.yaml")], [("mine", None, None)],
     )  # fmt: skip
+    codecarbon = trackers("codecarbon.emissions_tracker")
+    codecarbon.EmissionsTracker("mine", save_to_api=True, emissions_endpoint="https://example.org")
+    assert codecarbon.calls == [("mine", False, False)]
     clearml, sacred, aim = (trackers(name) for name in ("clearml", "sacred.run", "aim"))
     clearml.Task.set_offline(False)
     clearml.Task.init("mine")
