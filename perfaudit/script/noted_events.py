@@ -16,6 +16,8 @@ Json = dict[str, Any]  # Any: nested JSON
 MOST_NOTED = 3 * 20_000  # values, three of an event, before they are added up, whether anybody asks or not
 # Calls of models before a backward pass that share a batch; more are the signs of a text, or actions of an episode.
 MOST_CALLS = 4
+# Rows of calls, parted by numbers that were read, of all of which a loss is made: a rollout, of which each action has samples.
+ROLLOUT = 3
 NO_GRADIENTS = -1  # behind a call
 
 # Kinds of events, with what stands behind their time. Below `_KINDS` a phase begins, of that number; FORWARD has a model's class.
@@ -71,6 +73,7 @@ class UpdateRecords:
         # The same since the last number that was read before one of these calls.
         self._calls_behind = self._first_inputs_behind = 0
         self._is_read = False
+        self._rows = 0  # of these calls, parted by numbers that were read
         self._began = now
 
     def take(self) -> list[Json]:
@@ -136,7 +139,7 @@ class UpdateRecords:
                 self._leave_out(value, now)
             elif kind == ACTED:
                 self._leave_out(value, now)
-                self._calls, self._first_inputs = self._calls_behind, self._first_inputs_behind
+                self._calls, self._first_inputs, self._rows = self._calls_behind, self._first_inputs_behind, 1
 
     def _end_call(self, samples: int) -> None:
         has_gradients = samples != NO_GRADIENTS
@@ -148,6 +151,7 @@ class UpdateRecords:
         if self._calls == 1:
             self._first_inputs = samples
         self._calls_behind = 1 if self._is_read else self._calls_behind + 1
+        self._rows += self._is_read or not self._rows
         if self._calls_behind == 1:
             self._first_inputs_behind = samples
         self._is_read = False
@@ -156,7 +160,8 @@ class UpdateRecords:
         is_again = is_in_update and self._backwards > 0  # a closure computes the loss of the same samples again
         self._backwards += 1
         self._inputs += 0 if is_again else self._first_inputs
-        self._are_inputs_clear &= 0 < self._calls <= MOST_CALLS
+        self._are_inputs_clear &= 0 < self._calls <= MOST_CALLS and self._rows < ROLLOUT
+        self._rows = 0
         self._calls = self._first_inputs = self._calls_behind = self._first_inputs_behind = 0
         self._spans.settle(is_backward=True, loss=loss)
         self._spans.begin("backward")

@@ -685,7 +685,7 @@ def test_an_action_chosen_with_gradients_is_no_sample_of_the_step(seen_of: Calla
 
 @pytest.mark.parametrize(
     ("name", "samples"),
-    [("no_optimizer", 4), ("episode", None), ("last_value", None), ("replay", 8), ("whole_set", 4)],
+    [("no_optimizer", 4), ("episode", None), ("last_value", None), ("policy", None), ("replay", 8), ("whole_set", 4)],
 )
 def test_samples_without_a_loader_are_those_of_the_models_inputs(
     seen_of: Callable[[str], Seen], name: str, samples: int | None
