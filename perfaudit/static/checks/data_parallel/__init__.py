@@ -12,7 +12,7 @@ from perfaudit.static.understanding.defaults import default, written_default
 from perfaudit.static.understanding.distributed import derived_calls, only_evaluates, wraps_otherwise
 from perfaudit.static.understanding.handed_in import handed_in
 from perfaudit.static.understanding.losses import arguments_of
-from perfaudit.static.understanding.names import last_name
+from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.values import argument, constant, resolve
 
 
@@ -47,7 +47,7 @@ def _check_call(source: Source, call: ast.Call) -> Iterator[Seen]:
     devices = (resolve(source, devices) or devices) if isinstance(devices, ast.expr) else devices
     if isinstance(devices, (ast.List, ast.Tuple)) and len(devices.elts) <= 1:  # one device: called as it is
         return
-    if isinstance(devices, ast.Attribute) and devices.attr == "device_ids":  # wrapped again as it was before
+    if isinstance(devices, ast.Attribute) and _is_taken_of_wrapped(source, call, devices):
         return
     is_one = isinstance(devices, ast.expr) and _is_one_by_default(source, devices)
     is_one = is_one or _is_wrapped_before(source, call) or _is_left_out(source, call)
@@ -82,6 +82,16 @@ def _flag_that_is_off(source: Source, call: ast.Call) -> str:
             if is_else and constant(source, ancestor.test) is False:
                 return ancestor.test.id
     return ""
+
+
+def _is_taken_of_wrapped(source: Source, call: ast.Call, devices: ast.Attribute) -> bool:
+    """Whether a call wraps again what was wrapped before, on the same devices: `if isinstance(net, DataParallel)` is around."""
+    tests = [around.test for around in source.ancestors(call) if isinstance(around, ast.If)]
+    asked = [
+        test for test in tests if isinstance(test, ast.Call) and last_name(test.func) == "isinstance" and test.args
+    ]
+    owner = dotted_name(devices.value)
+    return devices.attr == "device_ids" and owner != "" and any(dotted_name(test.args[0]) == owner for test in asked)
 
 
 def _is_one_by_default(source: Source, devices: ast.expr) -> bool:
