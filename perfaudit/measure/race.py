@@ -252,8 +252,13 @@ class Race:
         return [entrant for entrant in open_ones if entrant in hopeful or entrant.key in CONTROLS]
 
     def _quads_in_round(self, entrant: Entrant, racing: Sequence[Entrant]) -> int:
-        """How many quads it has in this round: as many as fit into the longest one of another, and none beyond its next look."""
-        even = quads_in_round(self._seconds_of_quad(entrant), max(self._seconds_of_quad(each) for each in racing))
+        """How many quads it has in this round: as many as fit into the longest one of another, and none beyond its next look.
+
+        A control has as many as any of them, so that each has one beside it that was timed as often.
+        """
+        longest = max(self._seconds_of_quad(each) for each in racing)
+        counted = racing if entrant.key in CONTROLS else [entrant]
+        even = max(quads_in_round(self._seconds_of_quad(each), longest) for each in counted)
         return min(even, quads_to_look(len(entrant.log_ratios)))
 
     def _seconds_of_quad(self, entrant: Entrant) -> float:

@@ -338,6 +338,15 @@ def test_one_whose_steps_are_long_has_no_more_quads_for_making_fewer(step: float
     assert abs(made["control"] - quads * made["a"]) <= 2
 
 
+def test_the_control_has_as_many_quads_as_one_that_has_two_in_a_round() -> None:
+    """Beside a slow loader a fast one makes two in the time of one. The control's own quads are too long for that."""
+    race = race_of(["fast", "slow"], None, 1, Pace(1, warm_up=0))
+    run(race, lambda turn, at: turn.steps * {"fast": 0.2, "slow": 1.2}.get(turn.key, 1.0), 90)
+    made = {key: len(entrant.log_ratios) for key, entrant in race.entrants.items()}
+    assert made["fast"] > 1.5 * made["slow"]
+    assert abs(made["control"] - made["fast"]) <= 2
+
+
 def test_the_control_never_leaves() -> None:
     race = race_of(["near"], least=0.01, seed=5)
     run(race, speeds(noise=0.2, near=0.95, control=1.3))

@@ -1075,7 +1075,7 @@ def test_the_ladder_as_json(climbing: Climbing) -> None:
     assert set(data["files"][0]) >= {"before", "after"}
 
 
-@pytest.mark.parametrize(("gain", "stays"), [(0.9, True), (0.95, False)])
+@pytest.mark.parametrize(("gain", "stays"), [(0.9, True), (0.97, False)])
 def test_what_only_looks_as_if_it_paid_is_decided_beside_the_others(
     climbing: Climbing, clock: FakeClock, gain: float, stays: bool
 ) -> None:
