@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from perfaudit.findings import Edit
+from perfaudit.knobs._code import Code
 from perfaudit.measurements import Settings
 from perfaudit.static import edit
 from perfaudit.static.given_arguments import give, hands_on_options
@@ -59,6 +60,21 @@ def edits(source: Source, call: ast.Call, now: Settings, settings: Settings, pre
                 return None
             found += part
     return tuple(found)
+
+
+def call_of_loader(code: Code) -> tuple[Source, ast.Call] | None:
+    """The call whose arguments are the loader's: the one that builds it, or one of a library's function that builds it meanwhile.
+
+    The latter only where it names the number of workers. That the library hands this on is seen once the patched source has run.
+    """
+    loader = code.survey.facts.loader
+    if loader.site is not None:
+        return code.call(loader.site)
+    found = code.call(loader.called_at)
+    is_it = (
+        found is not None and edit.keyword(found[1], "num_workers") and len(found[1].args) <= _POSITIONS["num_workers"]
+    )
+    return found if is_it else None
 
 
 def is_default(name: str, value: object) -> bool:

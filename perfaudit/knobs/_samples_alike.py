@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import math
 
 from perfaudit.knobs import Bench, Refused, Reply, Survey, Unanswered
 from perfaudit.knobs._code import Code
+from perfaudit.knobs._loader_arguments import call_of_loader
 from perfaudit.measurements import Settings
 
 MAP_SECONDS = 0.3  # of a pass that compares samples, where torch draws the indices itself,
@@ -31,7 +33,13 @@ def changes_its_dataset(survey: Survey) -> bool:
     """Whether the file that builds the loader changes its dataset; no where no line of the user's builds it."""
     from perfaudit.static.checks.dataloader_workers_not_persistent import dataset_changes
 
-    found = Code("", survey).call(survey.facts.loader.site)
+    code, loader = Code("", survey), survey.facts.loader
+    if loader.site is None and (called := call_of_loader(code)) is not None:
+        given = [called[1].func, *called[1].args, *(keyword.value for keyword in called[1].keywords)]
+        return dataset_changes(
+            *called, {node.id for each in given for node in ast.walk(each) if isinstance(node, ast.Name)}
+        )
+    found = code.call(loader.site)
     return found is not None and dataset_changes(*found)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from perfaudit.knobs import Bench, Knob, Refused, Reply, Setup, Survey, Told, Unanswered
 from perfaudit.knobs._code import Code, Patch, built_at
 from perfaudit.knobs._fewer_threads import THREADS, edits_of_threads, fewer_threads
-from perfaudit.knobs._loader_arguments import PREFETCH, edits, is_default
+from perfaudit.knobs._loader_arguments import PREFETCH, call_of_loader, edits, is_default
 from perfaudit.knobs._samples_alike import are_alike, changes_its_dataset, counts_alike, may_load_alike, said_of_samples
 from perfaudit.knobs._trainers import added_by_hand, by_options, words_of_options
 from perfaudit.knobs._workers_needed import Start, epoch_seconds, leak, most_workers, start_seconds, wanted_workers
@@ -115,7 +115,7 @@ class Dataloader(Knob):
         return Setup(loader_overrides=overrides, applied=lambda training: threads_set(threads), fixed_batch=False)
 
     def patch(self, code: Code, settings: Settings) -> Patch | None:
-        found = code.call(code.survey.facts.loader.site)
+        found = call_of_loader(code)
         if found is None:
             return None
         written = edits(*found, self.current(code.survey), settings, code.survey.facts.loader.prefix)
@@ -155,8 +155,10 @@ class Dataloader(Knob):
         loader = survey.facts.loader
         if loader.prefix and (why := by_options(survey, (f"{loader.prefix}num_workers", "N"))):
             return why
-        is_known = not survey.facts.is_script or not loader.is_there or Code("", survey).call(loader.site) is not None
-        return "" if is_known else f"no line of your files builds the loader{built_at(loader.site)}"
+        if not survey.facts.is_script or not loader.is_there or call_of_loader(Code("", survey)) is not None:
+            return ""
+        library = f": {loader.library_line} does" if loader.library_line and loader.site is None else ""
+        return f"no line of your files builds the loader{built_at(loader.site)}{library}"
 
     # ---- words ----------------------------------------------------------------------------------------------------
 

@@ -61,7 +61,7 @@ class Loader:
 
     is_there: False for a script that makes its batches itself. prefix: before the names that its arguments have in that call,
     where a trainer, or another object of a library, builds it from arguments of its own. owner: the class of that other object,
-    "" for none.
+    "" for none. library_line: the line of a library that built it, "" for none; called_at: the user's call under way then.
     """
 
     num_workers: int
@@ -76,6 +76,8 @@ class Loader:
     prefix: str = ""
     is_there: bool = True
     owner: str = ""
+    library_line: str = ""
+    called_at: CallSite | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

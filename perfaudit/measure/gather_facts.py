@@ -167,6 +167,8 @@ def _loader(training: Any) -> Loader:
         site=_call_site(training.loader_site),
         prefix=training.loader_prefix,
         owner=training.loader_owner,
+        library_line=training.loader_library[0],
+        called_at=_call_site(training.loader_library[1]),
     )
 
 

@@ -53,6 +53,7 @@ class FactoryTraining:
 
     is_script = False
     loader_prefix = loader_owner = ""
+    loader_library = ("", None)
     has_ended = False
     trainer = None
 

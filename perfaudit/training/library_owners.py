@@ -81,7 +81,7 @@ class LibraryOwners:
         self._open = contextlib.ExitStack()
         self._owners: dict[int, tuple[Any, Owner]] = {}  # with the object itself, so that no other takes over its id
         self._optimizers: dict[int, tuple[Any, Origin]] = {}
-        self._loaders: dict[int, tuple[Any, Owner]] = {}
+        self._loaders: dict[int, tuple[Any, Owner | None, str, Site | None]] = {}
 
     def watch(self, after_import: Callable[[str, Callable[[], None]], None]) -> None:
         """Observe the constructors of each of them as soon as its module has been imported."""
@@ -98,12 +98,17 @@ class LibraryOwners:
         found = self._loaders.get(id(loader))
         return found[1] if found is not None else None
 
+    def behind_loader(self, loader: Any) -> tuple[str, Site | None]:
+        """The line of a library that built this loader, "" where the script's own did, and the script's call under way then."""
+        found = self._loaders.get(id(loader))
+        return found[2:] if found is not None else ("", None)
+
     def note_optimizer(self, optimizer: Any, frame: types.FrameType) -> None:
         """Take an optimizer that is under construction. frame: that called its constructor, or its innermost one."""
         library = _caller(frame, optimizer)
         if library is None or is_users(library):
             return
-        place = f"{_short_path(library.f_code.co_filename)}:{library.f_lineno}"
+        place = _line_of(library)
         found = self._owner_of(library)
         if found is None:
             self._optimizers[id(optimizer)] = (optimizer, Origin(place))
@@ -123,9 +128,11 @@ class LibraryOwners:
     def note_loader(self, loader: Any, frame: types.FrameType) -> None:
         """Take a loader that is under construction, as an optimizer is taken."""
         library = _caller(frame, loader)
-        found = self._owner_of(library) if library is not None and not is_users(library) else None
-        if found is not None and found[0][1].loader_prefix:
-            self._loaders[id(loader)] = (loader, found[0][1])
+        if library is None or is_users(library):
+            return
+        found = self._owner_of(library)
+        owner = found[0][1] if found is not None and found[0][1].loader_prefix else None
+        self._loaders[id(loader)] = (loader, owner, _line_of(library), users_call(library))
 
     def _is_there(self, module: str) -> None:
         kind = _KINDS[module]
@@ -184,6 +191,11 @@ def plain_text(value: Any) -> str | None:
         return repr(value) if ast.literal_eval(repr(value)) == value else None
     except (ValueError, SyntaxError):
         return None
+
+
+def _line_of(frame: types.FrameType) -> str:
+    """ "stable_baselines3/common/policies.py:634" for the line of a library's function that runs."""
+    return f"{_short_path(frame.f_code.co_filename)}:{frame.f_lineno}"
 
 
 @functools.cache

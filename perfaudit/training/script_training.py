@@ -389,6 +389,11 @@ class ScriptTraining(ScriptLoading):
         return owner.name if owner is not None and owner.site is self.loader_site else ""
 
     @property
+    def loader_library(self) -> tuple[str, Site | None]:
+        """The line of a library that built the loader, "" for none, and the script's call that was under way."""
+        return self._owners.behind_loader(self._own.loader) if self._own is not None else ("", None)
+
+    @property
     def _loader_owner(self) -> Owner | None:
         return self._owners.of_loader(self._own.loader) if self._own is not None else None
 

@@ -122,6 +122,45 @@ def test_a_patch_that_loses_what_the_library_gives_is_refused(
     assert why_not_built(profile_of(survey), {"all": [rung]}, "all", built) == lost
 
 
+@pytest.mark.parametrize(
+    ("text", "patched", "said"),
+    [
+        ("series.to_dataloader(True, num_workers=0)\n", "series.to_dataloader(True, num_workers=2)\n", ""),
+        (
+            "trainer.fit(model)\n",
+            None,
+            "no line of your files builds the loader: lib/data.py:12 does",
+        ),  # another call under way
+        (
+            "fit(a, b, c, d, e, f, num_workers=0)\n",
+            None,
+            "no line of your files builds the loader: lib/data.py:12 does",
+        ),
+    ],
+)
+def test_a_call_that_names_the_workers_of_a_librarys_loader(
+    text: str, patched: str | None, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    survey = survey_of(
+        script=Script(), factories={}, loader={"called_at": site_in(text), "library_line": "lib/data.py:12"}
+    )
+    settings = {"num_workers": 2, "pin_memory": False, "prefetch_factor": 2, "persistent_workers": False}
+    patch = knob("dataloader").patch(Code("train.py", survey), settings)
+    assert (patch and patch.after) == patched
+    assert knob("dataloader").by_hand(survey) == said
+
+
+@pytest.mark.parametrize(("more", "changes"), [("", ()), ("for _ in x:\n    series.resample()\n", ("rng",))])
+def test_its_data_may_change_between_epochs(
+    more: str, changes: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    site = site_in(f"x = series.to_dataloader(True, num_workers=0)\n{more}")
+    survey = survey_of(script=Script(), factories={}, loader={"called_at": site})
+    assert knob("dataloader").changes_at_least(survey) == changes
+
+
 def test_a_loader_of_a_library_is_given_its_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its samples are torch's own, so workers may be shown to change only the time."""
     monkeypatch.chdir(tmp_path)

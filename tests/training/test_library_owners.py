@@ -133,6 +133,26 @@ def test_a_trainer_that_builds_its_loader_too(tmp_path: Path) -> None:
     assert (handed["prefix"], handed["path"], handed["site"]) == ("optimizer__", [], loader["site"])
 
 
+DATASET = """
+import torch
+class Series(torch.utils.data.TensorDataset):
+    def to_dataloader(self, train, **given):
+        return torch.utils.data.DataLoader(self, **given)
+"""
+
+
+def test_a_loader_that_a_function_of_a_library_builds(tmp_path: Path) -> None:
+    script = (
+        "import torch\nfrom series.data import Series\nmodel = torch.nn.Linear(2, 2)\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "for (x,) in Series(torch.ones(64, 2)).to_dataloader(True, num_workers=0):\n"
+        "    model(x).sum().backward()\n    optimizer.step()\n    optimizer.zero_grad()\n"
+    )
+    loader = facts_of(script, DATASET, "series/data.py", tmp_path)["loader"]
+    assert (loader["site"], loader["library_line"]) == (None, "series/data.py:5")
+    assert loader["called_at"][1:4] == [5, 5, 12]
+
+
 def test_an_optimizer_of_the_users_own_method_is_theirs(tmp_path: Path) -> None:
     script = (
         "import torch\nfrom stable_baselines3.common.base_class import PPO\n"

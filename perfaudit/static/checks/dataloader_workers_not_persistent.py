@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from perfaudit.expressions import regex
 from perfaudit.static import edit
@@ -157,10 +157,14 @@ def _chooses(loop: ast.AST, names: set[str]) -> bool:
     )
 
 
-def dataset_changes(source: Source, call: ast.Call) -> bool:
-    """Whether the program changes the dataset between epochs, which workers that live on would not see."""
+def dataset_changes(source: Source, call: ast.Call, others: Collection[str] = ()) -> bool:
+    """Whether the program changes the dataset between epochs, which workers that live on would not see.
+
+    others: names that may be the dataset's, too.
+    """
     dataset = argument(source, call, "dataset", 0)
     names = {"dataset", last_name(dataset)} if isinstance(dataset, ast.expr) else {"dataset"}
+    names |= {*others}
     for node in source.nodes(ast.Attribute):
         owner = last_name(node.value)
         if owner not in names - {""} or dotted_name(node) == "":
