@@ -8,11 +8,12 @@ import functools
 import inspect
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 # With one of these a function sees the dictionary of its names, which before Python 3.13 a look from outside fills anew.
 SEES_ITS_NAMES = frozenset({"locals", "vars", "dir", "eval", "exec", "f_locals"})
+OF_AN_ARGUMENT = frozenset({"vars", "dir"})  # of these, those that look at their argument where they are given one
 # Instructions that take a name from the file or from Python, not from an object.
 _LOOKED_UP = ("LOAD_GLOBAL", "LOAD_NAME")
 
@@ -43,4 +44,18 @@ def _sees_its_names(code: types.CodeType) -> bool:
     named = SEES_ITS_NAMES & {*code.co_names}
     if not named or "f_locals" in named or "builtins" in code.co_names:
         return bool(named)
-    return any(each.opname in _LOOKED_UP and each.argval in named for each in dis.get_instructions(code))
+    instructions = list(dis.get_instructions(code))
+    return any(
+        each.opname in _LOOKED_UP and each.argval in named and not _looks_at_its_argument(instructions, at)
+        for at, each in enumerate(instructions)
+    )
+
+
+def _looks_at_its_argument(instructions: Sequence[dis.Instruction], at: int) -> bool:
+    """Whether what is looked up there is called at once, and is given an argument at which it looks: `vars(args)`."""
+    looked_up, behind = instructions[at], [each.opname for each in instructions[at + 1 : at + 3]]
+    is_called = looked_up.opname == "LOAD_GLOBAL" and bool(
+        (looked_up.arg or 0) & 1
+    )  # a place for `self` is made beside it
+    is_given = bool(behind) and behind[0] not in ("PRECALL", "CALL") and "CALL_FUNCTION_EX" not in behind
+    return looked_up.argval in OF_AN_ARGUMENT and is_called and is_given

@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from perfaudit.target.frame_names import SEES_ITS_NAMES
+from perfaudit.target.frame_names import OF_AN_ARGUMENT, SEES_ITS_NAMES
 from perfaudit.training.code_change import NotSwappable
 from perfaudit.training.edited_places import Place, nodes_on, statements_at
 from perfaudit.training.multiplexed_file import Multiplexed
@@ -149,13 +149,22 @@ def _refuse_seen(path: str, scope: Scope, tensors: Iterable[str]) -> None:
     """Refuse where a function may look at all of its names, which are then not touched: see `frame_names.names_in`."""
     if isinstance(scope, ast.Module) or not {*tensors}:
         return
+    of_arguments = {
+        id(node.func) for node in ast.walk(scope) if isinstance(node, ast.Call) and _looks_at_its_argument(node)
+    }
     for node in ast.walk(scope):
-        name = node.id if isinstance(node, ast.Name) else ""
+        name = node.id if isinstance(node, ast.Name) and id(node) not in of_arguments else ""
         if isinstance(node, ast.Attribute) and (node.attr == "f_locals" or ast.unparse(node.value) == "builtins"):
             name = node.attr  # `model.eval()` is a method of something else
         if name in SEES_ITS_NAMES:
             what = f"line {getattr(node, 'lineno', scope.lineno)} of {path} may look at it by {name}"
             raise NotSwappable(f"the patch makes a number of {scope.name} a tensor, {what}, and {TURNS}")
+
+
+def _looks_at_its_argument(call: ast.Call) -> bool:
+    """Whether it is `vars(args)`, which looks at what it is given."""
+    is_of_it = isinstance(call.func, ast.Name) and call.func.id in OF_AN_ARGUMENT
+    return is_of_it and bool(call.args) and not isinstance(call.args[0], ast.Starred)
 
 
 def _refuse_readers(path: str, scope: Scope, changes: Sequence[_Change], name: str, changed: _Change) -> None:

@@ -58,6 +58,37 @@ def test_a_method_of_that_name_looks_at_nothing() -> None:
     assert not look()
 
 
+def test_what_looks_at_its_argument_looks_at_no_names() -> None:
+    """`vars(args)` stands in many functions that train; `vars()` is `locals()`."""
+
+    def train(args: Thing) -> bool:
+        with names_in(sys._getframe()) as names:
+            is_read = "args" in names
+        return is_read and vars(args) == {} and "__doc__" in dir(args)
+
+    def look() -> bool:
+        with names_in(sys._getframe()) as names:
+            is_read = "names" in names
+        vars()
+        return is_read
+
+    def hand_on(args: Thing) -> bool:
+        with names_in(sys._getframe()) as names:
+            is_read = "names" in names
+        list(map(vars, [args]))
+        return is_read
+
+    def spread(args: list[Thing]) -> bool:
+        with names_in(sys._getframe()) as names:
+            is_read = "names" in names
+        dir(*args)
+        return is_read
+
+    is_new = sys.version_info >= (3, 13)  # where a look from outside changes nothing
+    assert train(Thing())
+    assert [look(), hand_on(Thing()), spread([])] == [is_new] * 3
+
+
 def test_of_a_module_they_are_its_globals() -> None:
     space: dict[str, object] = {"look": lambda: names_in(sys._getframe(1))}
     exec("with look() as names:\n    found = 'look' in names\n", space)

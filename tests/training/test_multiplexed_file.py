@@ -333,8 +333,9 @@ def test_a_sum_that_becomes_a_tensor_is_made_a_number_again() -> None:
     assert put_back(LOOP, LOOP.replace("set_to_none=False", "")) == []
 
 
-def test_a_function_that_puts_its_model_into_eval_mode_sees_no_names_by_that() -> None:
-    evaluates = LOOP.replace("    print", "    model.eval()\n    print")
+@pytest.mark.parametrize("call", ["model.eval()", "show(vars(model), dir(model))"])
+def test_a_function_that_looks_at_something_else_sees_no_names_by_that(call: str) -> None:
+    evaluates = LOOP.replace("    print", f"    {call}\n    print")
     sums = evaluates.replace("loss.item()", "loss.detach().float()").replace(
         "    print", "    total = float(total)\n    print"
     )
@@ -345,6 +346,7 @@ MIXED = {
     "kept in a list": ("kept.append([[loss.item() | loss.detach()]])", "leaves a tensor"),
     "kept in an object": ("meter.last = [[loss.item() | loss.detach()]]", "leaves a tensor"),
     "read in the loop": ("last = [[loss.item() | loss.detach()]]; show(last)", "line 11 .* reads it"),
+    "seen among all names by vars": ("last = [[loss.item() | loss.detach()]]; show(vars())", "may look at it by vars"),
     "seen among all names": ("last = [[loss.item() | loss.detach()]]; show(locals())", "may look at it by locals"),
     "read as a tensor": (
         "last = [[loss.item() | loss.detach()]]; print([[last | last.item()]])",
