@@ -356,8 +356,7 @@ def _climb() -> tuple[str, list[str]]:
         f"Other programs held {max(calm):.2f} of a core at most when a calm climb began",
         "measured {:.3f} [{:.3f}, {:.3f}] of the step".format(*said[:3]),
         *(
-            f"| `{row[0]}` | {row[2]}, {row[3]} | {row[4]}, {row[5]} | {row[10]} | {row[7]} | {row[8]} "
-            f"| {row[9].partition(',')[0]} |"
+            f"| `{row[0]}` | {row[2]}, {row[3]} | {row[4]}, {row[5]} | {row[10]} | {row[7]} | {row[8]} | {row[9]} |"
             for row in runs
         ),
         *(

@@ -57,8 +57,7 @@ def prepare_screening(
     slots = [] if terms.is_apart or terms.rivals or terms.base != BASE else slots_of(candidates, prepared)
     _add_controls(prepared, candidates, terms.base, has_halves=bool(slots))
     with ends_in_words(training):
-        block, seen = _block_steps(training, runs_behind, agreement)
-    period = seen if period == 1 else period
+        block, period = _block_steps(training, runs_behind, agreement, period)
     keys = (BASE, *prepared.variants)
     take_turns = bool(prepared.loaders) or "twin" in prepared.ways.values()
     is_long = not terms.rivals
@@ -127,8 +126,10 @@ def _pace(loader: Any, block: int, is_long: bool, take_turns: bool, period: int)
     return pace_of(block, workers, prefetch, is_long, take_turns, period)
 
 
-def _block_steps(training: Training, runs_behind: bool, agreement: Alone = ALONE) -> tuple[int, int]:
+def _block_steps(training: Training, runs_behind: bool, agreement: Alone = ALONE, period: int = 1) -> tuple[int, int]:
     """How many steps a block needs, and how many are a round of steps that take turns, 1 where they do not.
+
+    period: of steps that take turns, where it is known. A script may not have many steps, and none is made for it then.
 
     Where a few steps differ, some more are made to see whether they take turns; on a device they always are, as the host, which
     runs ahead, does not tell how long one takes.
@@ -137,6 +138,9 @@ def _block_steps(training: Training, runs_behind: bool, agreement: Alone = ALONE
     found = [] if runs_behind else [_seconds_of(training, 1) for _ in range(TIMED_STEPS)]
     spent = sum(found) if found else _seconds_of(training, TIMED_STEPS)
     seconds = max(agreement.slowest(spent) / TIMED_STEPS, 1e-6)
+    if period > 1:
+        training.phases.take()
+        return block_steps(seconds, runs_behind), period
     if agreement.any(runs_behind or may_take_turns(found)):
         more = min(STEPS_OF_KINDS - len(found), int(SECONDS_OF_KINDS / seconds))
         found += [_seconds_of(training, 1) for _ in range(more)]

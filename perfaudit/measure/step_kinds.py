@@ -22,6 +22,8 @@ UNEVEN = 1.25  # times as long as the shortest kind the longest one takes, at le
 def period_of(seconds: Sequence[float]) -> int:
     """How many steps a round has, after which the same kinds come again; 1 where none is seen. seconds: of steps in a row."""
     logs = [math.log(max(each, 1e-9)) for each in seconds]
+    if not logs:  # of a device whose steps take long, none is timed by itself
+        return 1
     whole = _distances(logs)
     for period in range(2, MOST_KINDS + 1):
         if len(logs) < ROUNDS * period or not whole:

@@ -293,13 +293,22 @@ def test_a_patch_that_changes_no_code_is_refused(start: Start) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cost", "runs_behind", "block"), [(1.0, False, 1), (0.001, False, 5), (1.0, True, 5), (0.002, True, 25)]
+    ("cost", "runs_behind", "block"),
+    [(1.0, False, 1), (0.001, False, 5), (1.0, True, 5), (0.002, True, 25), (30.0, True, 5)],
 )
 def test_how_many_steps_a_block_has(start: Start, clock: FakeClock, cost: float, runs_behind: bool, block: int) -> None:
     _, training = start(half="clock.sleep(cost / 2)")
     training.module.cost = cost
     training.steps = 0
     assert screening_start._block_steps(training, runs_behind) == (block, 1)
+
+
+@pytest.mark.parametrize("runs_behind", [False, True])
+def test_no_step_is_made_for_an_order_that_is_known(start: Start, runs_behind: bool) -> None:
+    _, training = start(half="clock.sleep(cost / 2)")
+    before = training.steps
+    assert screening_start._block_steps(training, runs_behind, period=3)[1] == 3
+    assert training.steps - before == screening_start.TIMED_STEPS
 
 
 @pytest.mark.parametrize(("runs_behind", "block"), [(False, 2), (True, 6)])

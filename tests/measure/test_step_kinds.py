@@ -25,6 +25,7 @@ from perfaudit.measure.step_kinds import may_take_turns, period_of
         ([1.0, 1.0, 1.0, 1.0, 9.0] * 2 + [1.0, 1.0], 1),  # every fifth step: longer than a round may be
         ([0.0] * 12, 1),
         ([1.0], 1),
+        ([], 1),
     ],
 )
 def test_steps_that_take_turns(seconds: list[float], period: int) -> None:

@@ -18,6 +18,7 @@ from perfaudit.static.project.first_look import Glance, glance
 from perfaudit.static.project.layout import Layout
 from perfaudit.static.project.neighbours import Neighbours
 from perfaudit.static.project.star_imports import StarImports
+from perfaudit.static.project.update_words import may_update_weights
 from perfaudit.static.source import Source, read_source
 from perfaudit.static.source.reading import Unreadable, read_text
 
@@ -51,6 +52,7 @@ class Project:
         self._said: dict[str, frozenset[str]] = {}
         self._module_names: dict[str, ModuleNames | None] = {}
         self._sources: dict[str, Source | None] = {}
+        self._updating: dict[tuple[str, str], bool] = {}
         self._marked: dict[str, FileSet] = {}
         self._below_top: dict[str, FileSet] = {}
         self._digests: dict[FileSet, str] = {}
@@ -73,6 +75,20 @@ class Project:
             except OSError:
                 self._glances[path] = None
         return self._glances[path]
+
+    def may_have_updates(self, path: str, name: str) -> bool:
+        """Whether the file that has a class of this name may update weights, as its bytes say.
+
+        Yes for one that takes the class from another file, no for one that cannot be read.
+        """
+        if (path, name) not in self._updating:
+            try:
+                data = read_bytes(path)
+                is_here = b"class %s" % name.encode() in data
+                self._updating[path, name] = not is_here or may_update_weights(data)
+            except OSError:
+                self._updating[path, name] = False
+        return self._updating[path, name]
 
     def said_to_program(self, path: str) -> frozenset[str]:
         """What a file says that matters to a script which imports it, besides the marks of a first look."""

@@ -93,15 +93,14 @@ class ImportedNames:
             folder, dotted = os.path.dirname(path), imported
         return None
 
-    def may_carry(self, dotted: str, mark: str) -> bool:
-        """Whether the file that binds an imported name has this mark or hands the name on, so that it is worth parsing."""
+    def may_have_updates(self, dotted: str) -> bool:
+        """Whether the file that an imported class comes from may update weights, or takes it from another one: see `Project`."""
         module, name = _split(dotted)
         path = self._module_file(self._folder, module) if module and name else ""
         if not path:
             return False
         self.asked.files.add(path)
-        seen = self._project.glance(path)
-        return seen is not None and (mark in seen.marks or name in seen.last_imported or "*" in seen.last_imported)
+        return self._project.may_have_updates(path, name)
 
     def is_own_module(self, dotted: str, by: Source | None = None) -> bool:
         """Whether an imported name is a module of the project, or lies in one; by: see `definition_of`."""

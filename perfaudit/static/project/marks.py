@@ -23,7 +23,6 @@ _MIXED_TYPES = tuple(
         *(rb"FullyShardedDataParallel", rb"fully_shard", rb"deepspeed"),
     )
 )
-_HANDED_OPTIMIZER = regex(rb"opt(?:im|imizers?|s)?(?:_[a-z]{1,8})?\s?,")  # `update(self.optim, loss)`
 _TYPE_WORDS = (b"half", b"float16", b"dtype", b"fully_shard", b"FullyShardedDataParallel", b"deepspeed")
 _HOOK_WORDS = (b"register_forward", b"register_full_backward", b"register_backward")
 # Imports of what no torch from 2.0 on has; indented, they may be one of two ways.
@@ -43,19 +42,11 @@ _OLD_TORCHTEXT = regex(rb"\bdata\.(?:Field|LabelField|BucketIterator|TabularData
 _INDEXED_LOSS = regex(rb"\bloss\w{0,20}\.data\[0\]")
 
 
-def may_update_weights(data: bytes) -> bool:
-    """Whether a text runs a backward pass, makes a step, or hands on what is named as an optimizer."""
-    has_calls = b"backward(" in data or b".step(" in data
-    return has_calls or (b"opt" in data and _HANDED_OPTIMIZER.search(data) is not None)
-
-
 def marks_of_bytes(data: bytes) -> frozenset[str]:
-    """What decides whether a file is worth parsing for a question: "torch", "updates" (of weights), "bias", "hook" and so on."""
+    """What decides whether a file is worth parsing for a question: "torch", "accelerator", "bias", "hook" and so on."""
     marks = []
     if b".parameters()" in data or b".backward(" in data:
         marks.append("weights")
-    if may_update_weights(data):
-        marks.append("updates")
     if b"torch" in data or b"\0" in data:  # null bytes: another encoding, in which the word would look otherwise
         marks.append("torch")
     if any(word in data for word in _ACCELERATOR_WORDS) and any(p.search(data) for p in _TO_ACCELERATOR):

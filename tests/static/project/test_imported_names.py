@@ -10,8 +10,10 @@ import pytest
 
 from perfaudit.rules import all_rules
 from perfaudit.static.project import Project
+from perfaudit.static.project.update_words import may_update_weights
 from perfaudit.static.registry import run_checks
 from perfaudit.static.source import Source
+from perfaudit.static.understanding.names import is_like_an_optimizer
 
 Folder = Callable[..., Path]
 
@@ -169,22 +171,28 @@ def test_names_of_torch_that_the_file_never_spells(project: Folder, rule: str, c
     assert [f.rule for f in run_checks(source, all_rules(), frozenset([rule]))] == [rule]
 
 
-def test_whether_what_a_name_comes_from_carries_a_mark(project: Folder) -> None:
-    """A file that hands the name on may have it from one that does; what is installed carries nothing."""
+def test_whether_the_file_that_a_class_comes_from_may_update_weights(project: Folder) -> None:
+    """A file that hands the class on may have it from one that does; what is installed does nothing."""
     folder = project(
         **{
-            "trains.py": "class Base:\n    def fit(self):\n        loss.backward()",
-            "handed.py": "class Base:\n    def fit(self):\n        update(self.opt, loss)",
+            "trains.py": "class Base:\n    def fit(self):\n        loss.backward ()",
+            "handed.py": "class Base:\n    def fit(self):\n        update(self.solver, loss)",
             "computes.py": "class Base:\n    def forward(self, x, option, optimal):\n        return x",
-            "given.py": "from trains import Base",
+            "given.py": "from trains import Other, \\\n    Base",
             "starred.py": "from computes import *",
             "model.py": "",
         }
     )
     seen = Project(sorted(folder.glob("*.py"))).seen_from(folder / "model.py")
-    carries = {
-        name: seen.may_carry(f"{name}.Base", "updates")
-        for name in ("trains", "handed", "computes", "given", "starred", "os")
-    }
-    assert carries == {"trains": True, "handed": True, "computes": False, "given": True, "starred": True, "os": False}
+    names = ("trains", "handed", "computes", "given", "starred", "os")
+    assert [name for name in names if not seen.may_have_updates(f"{name}.Base")] == ["computes", "os"]
     assert {Path(path).stem for path in seen.asked.files} == {"trains", "handed", "computes", "given", "starred"}
+
+
+@pytest.mark.parametrize(
+    "name", ["opt", "self.optimizerD", "optimizer_generator", "self.Optimizer", "scaler", "adam_1", "sgd"]
+)
+def test_every_name_of_an_optimizer_that_is_handed_on_is_seen_in_the_bytes(name: str) -> None:
+    assert is_like_an_optimizer(name.rpartition(".")[2])
+    assert may_update_weights(f"update({name}, loss)".encode())
+    assert not may_update_weights(b"update(model, loss)")

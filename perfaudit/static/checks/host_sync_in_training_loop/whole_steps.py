@@ -11,7 +11,7 @@ from perfaudit.static.checks.host_sync_in_training_loop.turns import (
     runs_on_turns,
     runs_where_it_may_learn,
 )
-from perfaudit.static.project.marks import may_update_weights
+from perfaudit.static.project.update_words import may_update_weights
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Loop, Source
 from perfaudit.static.source.syntax import lies_in
 from perfaudit.static.understanding.backward import backward_calls, losses_handed_over, updates_weights
@@ -187,7 +187,7 @@ def _base_that_may_train(source: Source, definition: ast.ClassDef, updates_here:
     if updates_here:
         return base_elsewhere(source, definition) or _base_here(source, definition)
     dotted = source.qualified_name(definition.bases[0]) or ""
-    is_worth_parsing = source.neighbours is not None and source.neighbours.may_carry(dotted, "updates")
+    is_worth_parsing = source.neighbours is not None and source.neighbours.may_have_updates(dotted)
     return base_elsewhere(source, definition) if is_worth_parsing else None
 
 
