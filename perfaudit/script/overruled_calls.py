@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import sys
@@ -38,12 +39,15 @@ def _mark(ours: Call) -> Call:
 
 
 def always_with(**ours: Any) -> Callable[[Call], Call]:
-    """What makes of a function one that gets these arguments from us; those that it does not know are left out."""
+    """What makes of a function one that gets these arguments from us; those that it does not know are left out.
+
+    Each call gets its own copies: a library may add to a list that it is given.
+    """
 
     def make(theirs: Call) -> Call:
         @functools.wraps(theirs)
         def call(*given: Any, **named: Any) -> Any:
-            arguments = _with_ours(theirs, given, named, ours)
+            arguments = _with_ours(theirs, given, named, {name: copy.copy(value) for name, value in ours.items()})
             return theirs(*arguments[0], **arguments[1])
 
         return call

@@ -44,7 +44,7 @@ _ARGUMENTS: Mapping[str, Mapping[str, Mapping[str, object]]] = {
     "codecarbon.emissions_tracker": {  # None would leave what its file of settings says
         "BaseEmissionsTracker": {
             "output_methods": "csv", "save_to_api": False, "save_to_prometheus": False, "save_to_logfire": False,
-            "emissions_endpoint": False,
+            "save_to_logger": False, "output_handlers": [], "emissions_endpoint": False,
         }
     },
     "mlflow.tracking.client": {

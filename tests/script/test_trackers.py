@@ -95,9 +95,10 @@ FAKES = {
     ),
     "codecarbon/__init__.py": "from codecarbon.emissions_tracker import EmissionsTracker\n",
     "codecarbon/emissions_tracker.py": NOTE + RUN.format(
-        name="BaseEmissionsTracker", parameters="name=None, save_to_api=None, emissions_endpoint=None",
-        values="name, save_to_api, emissions_endpoint",
-    ) + "class EmissionsTracker(BaseEmissionsTracker):\n    pass\n",
+        name="BaseEmissionsTracker",
+        parameters="name=None, save_to_api=None, save_to_logger=None, output_handlers=None, emissions_endpoint=None",
+        values="name, save_to_api, save_to_logger, [*output_handlers], emissions_endpoint",
+    ) + "        output_handlers.append('csv')\nclass EmissionsTracker(BaseEmissionsTracker):\n    pass\n",
     "trackio.py": (
         f"import os\n{NOTE}def init(project, name=None, group=None, space_id=None):\n"
         "    calls.append((project, space_id, os.environ.get('TRACKIO_SPACE_ID')))\n"
@@ -212,8 +213,9 @@ def test_other_trackers_are_off(
         ["disabled"], [("logs", False, "dvc.yaml")], [("mine", None, None)],
     )  # fmt: skip
     codecarbon = trackers("codecarbon.emissions_tracker")
-    codecarbon.EmissionsTracker("mine", save_to_api=True, emissions_endpoint="https://example.org")
-    assert codecarbon.calls == [("mine", False, False)]
+    for _ in range(2):  # it adds to the handlers that it is given
+        codecarbon.EmissionsTracker("mine", True, True, ["sends"], emissions_endpoint="https://example.org")
+    assert codecarbon.calls == [("mine", False, False, [], False)] * 2
     clearml, sacred, aim = (trackers(name) for name in ("clearml", "sacred.run", "aim"))
     clearml.Task.set_offline(False)
     clearml.Task.init("mine")
