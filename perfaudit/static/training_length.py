@@ -15,7 +15,8 @@ _NAMES = [
     re.compile(name)
     for name in (
         rf"{_BEFORE}epochs?",
-        rf"{_BEFORE}(?:timesteps|iterations?|iters?|niters?|updates)",
+        # Those of a diffusion model are `timesteps` and `num_train_timesteps`.
+        rf"{_BEFORE}(?:(?:total|max)_(?:train_|training_)?timesteps|iterations?|iters?|niters?|updates)",
         rf"(?!num_|n_){_BEFORE}steps",
         rf"{_BEFORE}steps",
     )
@@ -24,6 +25,7 @@ MOST = 2  # that are told
 _DECLARE = ("add_argument", "option")  # an option, with argparse and with click
 
 Found = tuple[str, str]  # a name, and words that say where it is set
+Declared = tuple[list[str], str]  # all names of an option, and its default; "" where it has none that is written out
 
 
 def words_of_length(text: str, file: str, arguments: Sequence[str] = ()) -> str:
@@ -35,7 +37,7 @@ def words_of_length(text: str, file: str, arguments: Sequence[str] = ()) -> str:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ""
-    options = {**dict(_options_in(tree)), **dict(_options_given(arguments))}
+    options = _options(_options_in(tree), arguments)
     by_option = [(name, f"`{name}`" + (f" ({value} now)" if value else "")) for name, value in options.items()]
     places = _in_order(by_option) or _in_order(_numbers_in(tree, file)) or [*_ranges_in(tree, file)]
     return " or ".join(places[:MOST])
@@ -52,23 +54,50 @@ def _rank(name: str) -> int | None:
     return next((rank for rank, pattern in enumerate(_NAMES) if pattern.fullmatch(plain)), None)
 
 
+def _options(declared: Sequence[Declared], arguments: Sequence[str]) -> dict[str, str]:
+    """Options that are named so, those that are declared first, with their values; "" for one that is not sure."""
+    given = [*_options_given(arguments)]
+    known = {name for names, _ in declared for name in names}
+    unknown = [name for name, _ in given if name not in known]
+    is_sure = not any(each.startswith("@") for each in arguments)  # a file of arguments, with argparse
+    found: dict[str, str] = {}
+    for names, default in declared:
+        told = next((each for each in names if _rank(each) is not None), None)
+        if told is None:
+            continue
+        said = [value for name, value in given if name in names]
+        may_be_given = any(_may_stand_for(each, name) for each in unknown for name in names)
+        value = said[-1] if said else default if is_sure and not may_be_given else ""
+        found[told] = value if found.get(told, value) == value else ""  # of another subcommand
+    others = [(name, value) for name, value in given if name in unknown and _rank(name) is not None]
+    return found | {name: value for name, value in others if not any(_may_stand_for(name, each) for each in known)}
+
+
+def _may_stand_for(given: str, name: str) -> bool:
+    """Whether an argument may give an option without its full name: `--ep 1` for `--epochs`, `-e1` or `-ve 1` for `-e`."""
+    is_among_letters = len(name) == 2 and not given.startswith("--") and name[1] in given
+    return name.startswith(given) or is_among_letters
+
+
 def _options_given(arguments: Sequence[str]) -> Iterator[Found]:
     """Options that the script is given, with their values."""
     for at, argument in enumerate(arguments):
         name, equals, value = argument.partition("=")
-        if name.startswith("-") and _rank(name) is not None:
+        if name.startswith("-"):
             yield name, value if equals else next(iter(arguments[at + 1 : at + 2]), "")
 
 
-def _options_in(tree: ast.Module) -> Iterator[Found]:
-    """Options that are declared, with their defaults."""
+def _options_in(tree: ast.Module) -> list[Declared]:
+    """Options that are declared."""
+    found = []
     for call in ast.walk(tree):
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or call.func.attr not in _DECLARE:
             continue
         names = [each.value for each in call.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
-        for name in [each for each in names if each.startswith("-") and _rank(each) is not None][:1]:
-            default = next((each.value for each in call.keywords if each.arg == "default"), None)
-            yield name, str(default.value) if isinstance(default, ast.Constant) else ""
+        default = next((each.value for each in call.keywords if each.arg == "default"), None)
+        value = str(default.value) if isinstance(default, ast.Constant) and default.value is not None else ""
+        found.append(([each for each in names if each.startswith("-")], value))
+    return found
 
 
 def _numbers_in(tree: ast.Module, file: str) -> Iterator[Found]:

@@ -12,9 +12,13 @@ PARSER = """
     import argparse
     parser = argparse.ArgumentParser()
     parser.add_argument("--warmup-steps", type=int, default=5)
-    parser.add_argument("--max-steps", type=int)
+    parser.add_argument("--max-steps", type=int, default=None)
     parser.add_argument("-e", "--epochs", type=int, default=1)
     parser.add_argument("--start-epoch", type=int, default=0)
+"""
+TWO_COMMANDS = """
+    train.add_argument("--epochs", default=100)
+    tune.add_argument("--epochs", default=5)
 """
 LOOP = """
     for batch in batches:
@@ -37,6 +41,12 @@ DATACLASS = """
     [
         (PARSER, (), "`--epochs` (1 now) or `--max-steps`"),
         (PARSER, ("--epochs", "2"), "`--epochs` (2 now) or `--max-steps`"),
+        (PARSER, ("-e", "2", "--max-steps=9"), "`--epochs` (2 now) or `--max-steps` (9 now)"),
+        (PARSER, ("--epochs", "3", "-e", "2"), "`--epochs` (2 now) or `--max-steps`"),  # the last one counts
+        (PARSER, ("-e2",), "`--epochs` or `--max-steps`"),
+        (PARSER, ("--epoch", "2"), "`--epochs` or `--max-steps`"),
+        (PARSER, ("@arguments.txt",), "`--epochs` or `--max-steps`"),
+        (TWO_COMMANDS, (), "`--epochs`"),
         ("", ("--num_train_epochs=1", "--logging_steps=2"), "`--num_train_epochs` (1 now)"),  # HfArgumentParser
         ("@click.option('--n-epoch', default=4)\ndef main(n_epoch): ...", (), "`--n-epoch` (4 now)"),
         (DATACLASS, (), "`total_timesteps = 500` in train.py:5 or `num_steps = 128` in train.py:4"),
@@ -46,6 +56,8 @@ DATACLASS = """
         ("while True: loss.backward()", (), ""),
         ("for _ in range(n): loss.backward()", (), ""),
         ("accumulation_steps = 4; log_steps = 3; epoch_size = 2; steps_per_epoch = 9", (), ""),
+        # Of a diffusion model.
+        ("DDPMScheduler(num_train_timesteps=1000); timesteps = 1000; Diffusion(model, timesteps=1000)", (), ""),
         ("def broken(", (), ""),
     ],
 )
