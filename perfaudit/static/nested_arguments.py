@@ -8,11 +8,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping, Sequence
 
+from perfaudit.expressions import regex
 from perfaudit.findings import Edit, Span
 from perfaudit.static import edit
 from perfaudit.static.edit import Edits
 from perfaudit.static.given_arguments import hands_on_options
 from perfaudit.static.source import Source
+
+_BETWEEN = regex(r"#[^\r\n]*|[,)]")  # what counts between the last entry of a dict and its closing brace
 
 
 def give_inside(
@@ -53,6 +56,8 @@ def _put_into(
     if isinstance(value, ast.Constant) and value.value is None:
         return edit.replace(source, value, as_dict(path, {**kept, **entries}))
     if path and (written := _entries(source, value)) is not None and path[0] in written:
+        if _may_be_replaced(value, written[path[0]]):
+            return None
         return _put_into(source, written[path[0]], path[1:], entries, kept, is_given)
     if path and is_given:
         return None
@@ -83,6 +88,8 @@ def _add_entries(source: Source, value: ast.expr, entries: Mapping[str, str]) ->
             return None
         named = ", ".join(f'"{name}": {text}' for name, text in entries.items())
         return edit.replace(source, value, f"{{**{source.text_of(value)}, {named}}}")
+    if any(_may_be_replaced(value, written[name]) for name in entries if name in written):
+        return None
     own = [edit.replace(source, written[name], text) for name, text in entries.items() if name in written]
     others = {name: text for name, text in entries.items() if name not in written}
     if isinstance(value, ast.Call):
@@ -93,5 +100,23 @@ def _add_entries(source: Source, value: ast.expr, entries: Mapping[str, str]) ->
         return edit.together(*own)
     if not value.values:
         return edit.replace(source, value, f"{{{named}}}")
-    last = source.span(value.values[-1]).end
-    return edit.together(*own, (Edit(Span(last, last), f", {named}"),))
+    return edit.together(*own, _behind_last(source, value, named))
+
+
+def _behind_last(source: Source, value: ast.Dict, text: str) -> Edits:
+    """The text as entries behind the last one of a dict that has some: behind its brackets, and its comma if it has one."""
+    span = source.span(value)
+    end = source.span(value.values[-1]).end
+    for match in _BETWEEN.finditer(source.text, end, span.end - 1):
+        if match.group() == ",":
+            return (Edit(Span(match.end(), match.end()), f" {text},"),)
+        if match.group() == ")":
+            end = match.end()
+    return (Edit(Span(end, end), f", {text}"),)
+
+
+def _may_be_replaced(value: ast.expr, entry: ast.expr) -> bool:
+    """Whether entries of another dict, as in `{"lr": 1, **own}`, come behind this one, and take its place."""
+    if not isinstance(value, ast.Dict):
+        return False
+    return None in value.keys[value.values.index(entry) :]

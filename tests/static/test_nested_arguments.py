@@ -49,11 +49,30 @@ def given(text: str, path: tuple[str, ...] = PATH, is_given: bool = False) -> st
             'PPO(policy_kwargs={"optimizer_kwargs": {**own, "fused": True}})',
         ),
         (
+            'PPO(policy_kwargs={"optimizer_kwargs": {"lr": (1e-3 if big else 1e-4)}})',
+            'PPO(policy_kwargs={"optimizer_kwargs": {"lr": (1e-3 if big else 1e-4), "fused": True}})',
+        ),
+        (
+            'PPO(policy_kwargs={"optimizer_kwargs": {"lr": lr, **(own or {})}})',
+            'PPO(policy_kwargs={"optimizer_kwargs": {"lr": lr, **(own or {}), "fused": True}})',
+        ),
+        (
+            'PPO(policy_kwargs={"optimizer_kwargs": {\n    "lr": (lr),  # slow (here)\n}})',
+            'PPO(policy_kwargs={"optimizer_kwargs": {\n    "lr": (lr), "fused": True,  # slow (here)\n}})',
+        ),
+        (
+            'PPO(policy_kwargs={"optimizer_kwargs": {\n    "lr": lr  # fast, (here)\n}})',
+            'PPO(policy_kwargs={"optimizer_kwargs": {\n    "lr": lr, "fused": True  # fast, (here)\n}})',
+        ),
+        (
             "PPO(policy_kwargs=dict(optimizer_kwargs=dict(fused=False)))",
             "PPO(policy_kwargs=dict(optimizer_kwargs=dict(fused=True)))",
         ),
         ("PPO(env, **options)", None),
         ("PPO(policy_kwargs=make())", None),
+        # What comes behind takes the place of an entry.
+        ('PPO(policy_kwargs={"optimizer_kwargs": {"fused": False, **own}})', None),
+        ('PPO(policy_kwargs={"optimizer_kwargs": {}, **own})', None),
     ],
 )
 def test_entries_are_put_where_the_call_takes_them(text: str, after: str | None) -> None:
