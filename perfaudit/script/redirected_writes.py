@@ -67,7 +67,9 @@ class RedirectedWrites:
             "symlink": self._symlink,
             "link": self._link,
             "chdir": self._chdir,
+            "fchdir": self._fchdir,
             "getcwd": self._getcwd,
+            "getcwdb": lambda: os.fsencode(self._getcwd()),
             "listdir": self._listdir,
             "scandir": self._scandir,
             **{name: self._reads(name) for name in ("stat", "lstat", "access", "readlink")},
@@ -75,6 +77,8 @@ class RedirectedWrites:
         }
         by_id: dict[int, Any] = {id(self._open): builtins.open}
         for name, ours in in_place.items():
+            if name not in self._real:
+                continue
             by_id[id(self._real[name])] = _named_as(self._real[name], ours)
             setattr(os, name, by_id[id(self._real[name])])
         _put_into_modules(by_id)
@@ -274,6 +278,9 @@ class RedirectedWrites:
 
     def _chdir(self, path: Any) -> None:
         """A folder that is in the scratch folder alone is gone into there, as the tools do that give each run a folder."""
+        if isinstance(path, int):
+            self._fchdir(path)
+            return
         name = self._full(path)
         if name is None:
             self._real["chdir"](path)
@@ -282,6 +289,14 @@ class RedirectedWrites:
         is_real = not self._is_gone(name) and not self._is_new(name)
         self._real["chdir"](name if is_real else self._to_read(path))
         self._here = "" if is_real else name
+
+    def _fchdir(self, folder: Any) -> None:
+        """Into a folder that is open, which may be the copy in the scratch folder."""
+        self._real["fchdir"](folder)
+        self._here = ""
+        place = str(self._real["getcwd"]())
+        if _is_below(place, (self._upper,)):
+            self._chdir(place[len(self._upper) :] or "/")
 
     def _getcwd(self) -> str:
         return self._here or str(self._real["getcwd"]())
@@ -417,7 +432,8 @@ _CHANGES = tuple(
 )
 _OF_OS = (
     "open", "replace", "rename", "remove", "unlink", "mkdir", "rmdir", "symlink", "link", "listdir", "scandir",
-    "stat", "lstat", "access", "readlink", "chdir", "getcwd", *_CHANGES,
+    "stat", "lstat", "access", "readlink", "chdir", "getcwd", "getcwdb", *_CHANGES,
+    *(["fchdir"] if hasattr(os, "fchdir") else []),  # not on every Windows
 )  # fmt: skip
 
 

@@ -51,6 +51,11 @@ open("log", "w").write("5"); assert open("log").read() == "5" and os.listdir("."
 assert open("../../old.txt").read() == "old more" and open("../../moved/b").read() == "b" and gone("../../gone.txt")
 assert {each.name for each in os.scandir("../../moved")} == {"a", "b"} and os.path.isfile(b"../../other.txt")
 open("../../other.txt", "a").write("6"); os.chmod("../..", 0o700); os.remove("../../other.txt"); assert gone("../../other.txt")
+assert os.getcwdb() == os.fsencode(BEGAN + "/runs/1") and os.path.abspath(b"log") == os.fsencode(BEGAN + "/runs/1/log")
+made, real = os.open(".", os.O_RDONLY), os.open("../../moved/..", os.O_RDONLY)
+os.fchdir(real); assert os.getcwd() == BEGAN and open("old.txt").read() == "old more"
+for go in (os.fchdir, os.chdir): go(made); assert os.getcwd() == BEGAN + "/runs/1" and open("log").read() == "5"
+os.fchdir(os.open("/usr", os.O_RDONLY)); assert os.getcwd() == "/usr" and os.path.exists("bin"); os.chdir(BEGAN + "/runs/1")
 os.chdir("../.."); assert os.getcwd() == BEGAN and os.listdir("runs/1") == ["log"]
 os.chdir("/"); open(BEGAN + "/later.txt", "w").close()
 """
