@@ -40,7 +40,8 @@ _KINDS = len(PHASES)
     TOLD,  # whoever is told of the update has been
     OURS,  # something of ours has ended: when it began
     ACTED,  # the same, and it has shown that the next loss is made of the calls behind the last number that was read before one
-) = range(_KINDS, _KINDS + 17)
+    UNCLEAR_CALLS,  # the same, and it has not shown of which calls the next loss is made
+) = range(_KINDS, _KINDS + 18)
 FORWARD, OPTIMIZER = PHASES.index("forward"), PHASES.index("optimizer")
 
 
@@ -140,6 +141,9 @@ class UpdateRecords:
             elif kind == ACTED:
                 self._leave_out(value, now)
                 self._calls, self._first_inputs, self._rows = self._calls_behind, self._first_inputs_behind, 1
+            elif kind == UNCLEAR_CALLS:
+                self._leave_out(value, now)
+                self._are_inputs_clear = False
 
     def _end_call(self, samples: int) -> None:
         has_gradients = samples != NO_GRADIENTS

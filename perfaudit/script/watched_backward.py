@@ -19,6 +19,7 @@ from perfaudit.script.noted_events import (
     MOST_NOTED,
     NO_GRADIENTS,
     OURS,
+    UNCLEAR_CALLS,
 )
 from perfaudit.script.notes import Notes
 from perfaudit.script.replaced_functions import Function
@@ -26,7 +27,7 @@ from perfaudit.script.step_samples import StepSamples
 
 _thread_now = threading.get_ident
 LOOKS = 8  # at graphs, to see whether losses are made of calls before a number that was read; what all say holds
-MOST_NODES = 1000  # of a graph that is looked at
+MOST_NODES = 10_000  # of a graph that is looked at, as that of a model of 100 layers or more: some 10 ms for each look
 
 
 class WatchedBackward:
@@ -35,7 +36,8 @@ class WatchedBackward:
     def __init__(self, notes: Notes, counts: Counts, samples: StepSamples, end_step: Callable[[], bool]) -> None:
         self._notes, self._counts, self._samples, self._end_step = notes, counts, samples, end_step
         self._looks = 0  # at losses that calls before a number that was read have no part in
-        self._is_of_earlier_calls = False  # or may be: one of them was
+        self._is_of_earlier_calls = False  # one of them was
+        self._all_say: int | None = None  # the kind of event that all looks have led to
 
     def watch(self, original: Function, accumulates: bool) -> Function:
         """accumulates: whether it adds to the gradients of parameters, which `torch.autograd.grad` does not."""
@@ -54,8 +56,8 @@ class WatchedBackward:
             # Straight behind a model's call it is known where the loss was computed, see `Spans`: asking takes some time.
             is_known = events[-3:-2] == [CALLED] and events[-1] != NO_GRADIENTS
             loss = math.inf if is_known or not args else _node(args[0])
-            if self._samples.parted_at and args and not self._is_of_earlier_calls:
-                self._look_at_graph(args[0])
+            if self._samples.parted_at and not self._is_of_earlier_calls:
+                self._look_at_graph(args[0] if args else None)
             self._samples.begin_backward()
             note((inside if frames else outside, clock(), loss))
             if is_here:
@@ -80,21 +82,28 @@ class WatchedBackward:
 
     def _look_at_graph(self, roots: Any) -> None:
         """See whether calls before the last number that was read have a part in a loss: those that chose an action have none."""
-        began = self._notes.clock()
+        began, kind = self._notes.clock(), self._all_say
         if self._looks < LOOKS:
             self._looks += 1
-            self._is_of_earlier_calls = reaches_before(roots, self._samples.parted_at)
-        self._notes.note((OURS if self._is_of_earlier_calls else ACTED, self._notes.clock(), began))
+            kind = {True: OURS, False: ACTED, None: UNCLEAR_CALLS}[reaches_before(roots, self._samples.parted_at)]
+            self._is_of_earlier_calls = kind == OURS
+            self._all_say = kind if self._all_say in (None, kind) else UNCLEAR_CALLS
+        self._notes.note((kind, self._notes.clock(), began))
 
 
-def reaches_before(roots: Any, node: int) -> bool:
-    """Whether the graph of a backward pass has nodes with a number below this, or may have: it is large, or does not tell."""
-    begin: Any = getattr(roots, "grad_fn", None)
-    waiting, seen = [begin], {begin}
+def reaches_before(roots: Any, node: int) -> bool | None:
+    """Whether the graph of a backward pass has nodes with a number below this; None where it is too large, or does not tell."""
+    each_root = roots if isinstance(roots, (list, tuple)) else [roots]
+    if not all(hasattr(root, "grad_fn") for root in each_root):
+        return None
+    waiting: list[Any] = list(dict.fromkeys(root.grad_fn for root in each_root if root.grad_fn is not None))
+    seen = set(waiting)
     while waiting:
         each = waiting.pop()
         ask = getattr(each, "_sequence_nr", None)
-        if ask is None or ask() < node or len(seen) > MOST_NODES:
+        if ask is None or len(seen) > MOST_NODES:
+            return None
+        if ask() < node:
             return True
         for following, _ in each.next_functions:
             if following is not None and following not in seen:

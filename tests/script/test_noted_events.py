@@ -19,6 +19,7 @@ from perfaudit.script.noted_events import (
     OURS,
     STRETCH_ENDS,
     TOLD,
+    UNCLEAR_CALLS,
     UPDATE,
     UPDATED,
     WANTED,
@@ -57,9 +58,9 @@ def test_what_is_ours_is_no_part_of_a_phase() -> None:
     assert (phases(record), record["seconds"], record["without_gradients"]) == ({"forward": 3.0}, 3.0, 1)
 
 
-@pytest.mark.parametrize(("seen", "samples"), [(ACTED, 16), (OURS, 1)])
+@pytest.mark.parametrize(("seen", "samples"), [(ACTED, 16), (OURS, 1), (UNCLEAR_CALLS, 0)])
 def test_samples_are_those_of_the_calls_behind_an_action(seen: int, samples: int) -> None:
-    """Where the graph of the loss has shown that; the look at it is ours."""
+    """Where the graph of the loss has shown that, and left out where it has shown nothing; the look at it is ours."""
     call = [FORWARD, 0.0, None, CALLED, 1.0]
     made = UpdateRecords(0.0)
     made.add(
