@@ -37,7 +37,10 @@ def words_of_length(text: str, file: str, arguments: Sequence[str] = ()) -> str:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ""
-    options = _options(_options_in(tree), arguments)
+    declared = _options_in(tree)
+    if _has_other_defaults(tree):
+        declared = [(names, "") for names, _ in declared]
+    options = _options(declared, arguments)
     by_option = [(name, f"`{name}`" + (f" ({value} now)" if value else "")) for name, value in options.items()]
     places = _in_order(by_option) or _in_order(_numbers_in(tree, file)) or [*_ranges_in(tree, file)]
     return " or ".join(places[:MOST])
@@ -98,6 +101,20 @@ def _options_in(tree: ast.Module) -> list[Declared]:
         value = str(default.value) if isinstance(default, ast.Constant) and default.value is not None else ""
         found.append(([each for each in names if each.startswith("-")], value))
     return found
+
+
+def _has_other_defaults(tree: ast.Module) -> bool:
+    """Whether options have values that neither their declarations nor the arguments say: `parser.set_defaults(epochs=1)`."""
+    return any(
+        isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and (call.func.attr == "set_defaults" or (call.func.attr == "parse_args" and _is_written_out(call.args[:1])))
+        for call in ast.walk(tree)
+    )
+
+
+def _is_written_out(arguments: Sequence[ast.expr]) -> bool:
+    return any(isinstance(each, (ast.List, ast.Tuple)) for each in arguments)
 
 
 def _numbers_in(tree: ast.Module, file: str) -> Iterator[Found]:

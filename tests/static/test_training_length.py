@@ -47,6 +47,9 @@ DATACLASS = """
         (PARSER, ("--epoch", "2"), "`--epochs` or `--max-steps`"),
         (PARSER, ("@arguments.txt",), "`--epochs` or `--max-steps`"),
         (TWO_COMMANDS, (), "`--epochs`"),
+        (f"{PARSER}    parser.set_defaults(epochs=3)", (), "`--epochs` or `--max-steps`"),
+        (f"{PARSER}    parser.parse_args(['--epochs', '3'])", (), "`--epochs` or `--max-steps`"),
+        (f"{PARSER}    parser.parse_args()", (), "`--epochs` (1 now) or `--max-steps`"),
         ("", ("--num_train_epochs=1", "--logging_steps=2"), "`--num_train_epochs` (1 now)"),  # HfArgumentParser
         ("@click.option('--n-epoch', default=4)\ndef main(n_epoch): ...", (), "`--n-epoch` (4 now)"),
         (DATACLASS, (), "`total_timesteps = 500` in train.py:5 or `num_steps = 128` in train.py:4"),
