@@ -68,10 +68,15 @@ def ddp_calls(source: Source) -> list[ast.Call]:
 def wraps_otherwise(source: Source, scope: ast.AST | None = None) -> bool:
     """Whether the file, or one function of it, calls something that runs one process per device by its name."""
     return any(
-        _WRAPS.search(last_name(call.func)) or _stands_for_ddp(source, call)
+        wraps_for_processes(source, call)
         for call in source.nodes(ast.Call)
         if scope is None or source.scope(call) is scope
     )
+
+
+def wraps_for_processes(source: Source, call: ast.Call) -> bool:
+    """Whether a call wraps a model for one process per device, by its name or by what the name stands for."""
+    return _WRAPS.search(last_name(call.func)) is not None or _stands_for_ddp(source, call)
 
 
 def _stands_for_ddp(source: Source, call: ast.Call) -> bool:

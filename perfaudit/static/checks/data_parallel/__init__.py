@@ -9,7 +9,12 @@ from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.calls_by_name import calls_in_sight
 from perfaudit.static.understanding.defaults import default, written_default
-from perfaudit.static.understanding.distributed import derived_calls, only_evaluates, wraps_otherwise
+from perfaudit.static.understanding.distributed import (
+    derived_calls,
+    only_evaluates,
+    wraps_for_processes,
+    wraps_otherwise,
+)
 from perfaudit.static.understanding.handed_in import handed_in
 from perfaudit.static.understanding.losses import arguments_of
 from perfaudit.static.understanding.names import dotted_name, last_name
@@ -79,9 +84,14 @@ def _flag_that_is_off(source: Source, call: ast.Call) -> str:
     for ancestor, child in source.way_out(call):
         if isinstance(ancestor, ast.If) and isinstance(ancestor.test, ast.Name):
             is_else = any(item is child for item in ancestor.orelse)
-            if is_else and constant(source, ancestor.test) is False:
+            inside = (node for statement in ancestor.body for node in ast.walk(statement))
+            if is_else and constant(source, ancestor.test) is False and any(_is_wrap(source, node) for node in inside):
                 return ancestor.test.id
     return ""
+
+
+def _is_wrap(source: Source, node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and wraps_for_processes(source, node)
 
 
 def _is_taken_of_wrapped(source: Source, call: ast.Call, devices: ast.Attribute) -> bool:
