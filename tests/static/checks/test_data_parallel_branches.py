@@ -1,4 +1,4 @@
-"""PA701 beside a branch that wraps otherwise: which flag the advice names."""
+"""PA701 in branches: beside one that wraps otherwise, and where a model was wrapped before."""
 
 from __future__ import annotations
 
@@ -38,3 +38,27 @@ def test_the_advice_names_a_flag_that_is_off_only_where_it_wraps_otherwise(
     assert finding.fix is not None
     assert (f"set `{flag}`" in finding.fix.title) is is_named
     assert (finding.severity == "hint") is not is_named
+
+
+AROUND = """
+import torch
+
+def convert(model, config):
+    {test}
+        return torch.nn.DataParallel(inner(model), device_ids=config.device_ids)
+    return torch.nn.Sequential(model)
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "is_told"),
+    [
+        ("if isinstance(config, torch.nn.DataParallel):", False),
+        ("if isinstance(config, (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)):", False),
+        ("if isinstance(config, Config):", True),
+        ("if isinstance(config, (torch.nn.DataParallel, Config)):", True),
+        ("if isinstance(config, torch.nn.DataParallel):\n        print(config)\n    else:", True),
+    ],
+)
+def test_a_model_is_wrapped_again_only_where_it_was_wrapped_before(test: str, is_told: bool) -> None:
+    assert bool(findings(AROUND.format(test=test))) is is_told

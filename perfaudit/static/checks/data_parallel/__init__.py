@@ -96,12 +96,26 @@ def _is_wrap(source: Source, node: ast.AST) -> bool:
 
 def _is_taken_of_wrapped(source: Source, call: ast.Call, devices: ast.Attribute) -> bool:
     """Whether a call wraps again what was wrapped before, on the same devices: `if isinstance(net, DataParallel)` is around."""
-    tests = [around.test for around in source.ancestors(call) if isinstance(around, ast.If)]
-    asked = [
-        test for test in tests if isinstance(test, ast.Call) and last_name(test.func) == "isinstance" and test.args
-    ]
     owner = dotted_name(devices.value)
-    return devices.attr == "device_ids" and owner != "" and any(dotted_name(test.args[0]) == owner for test in asked)
+    return (
+        devices.attr == "device_ids"
+        and owner != ""
+        and any(
+            isinstance(ancestor, ast.If)
+            and any(item is child for item in ancestor.body)
+            and _asks_for_wrapped(ancestor.test, owner)
+            for ancestor, child in source.way_out(call)
+        )
+    )
+
+
+def _asks_for_wrapped(test: ast.expr, owner: str) -> bool:
+    """`isinstance(net, DataParallel)`, or with a tuple of such classes, for the name of the model."""
+    match test:
+        case ast.Call(func=ast.Name(id="isinstance"), args=[asked, kind]):
+            kinds = kind.elts if isinstance(kind, ast.Tuple) else [kind]
+            return dotted_name(asked) == owner and all(last_name(one).endswith("DataParallel") for one in kinds)
+    return False
 
 
 def _is_one_by_default(source: Source, devices: ast.expr) -> bool:
