@@ -40,10 +40,11 @@ def evaluated_in_training_mode(source: Source, call: ast.Call) -> Iterator[tuple
 
 def evaluations_with_loaded_weights(source: Source, call: ast.Call) -> Iterator[tuple[Loop, Seen]]:
     """Of a model that is given saved weights, the loops over batches in the same function that run it, in a file that never
-    trains: no backward pass, no optimizer, and no model in eval mode.
+    trains: no backward pass, no optimizer, and no model in eval mode. None where a model is put into training mode: batch norm
+    or dropout is meant to behave as in training.
     """
     model = _model_asked(source, call)
-    if model and not backward_calls(source) and not source.mentions("optim"):
+    if model and not source.calls(".train") and not backward_calls(source) and not source.mentions("optim"):
         loops = (
             loop
             for loop in source.nodes(ast.For)
