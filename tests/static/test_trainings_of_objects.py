@@ -145,6 +145,23 @@ def test_a_function_that_only_seeds_sets_nothing_of_cudnn(tmp_path: Path, gan: s
     assert bool(told(tmp_path, gan, script, {"PA301"})) is is_told
 
 
+SETTLES = SEEDS + "    settle()\n\ndef settle():\n    torch.backends.cudnn.deterministic = True\n"
+
+
+@pytest.mark.parametrize(
+    ("seeds", "is_told"),
+    [
+        (SEEDS, True),
+        (SETTLES, False),
+        (SEEDS + "    make_reproducible()\n", False),
+        ("import torch.backends.cudnn as cudnn\n" + SEEDS + "\ndef act(x, deterministic=True):\n    pass\n", True),
+    ],
+)
+def test_a_function_that_seeds_beside_one_that_sets_flags(tmp_path: Path, seeds: str, is_told: bool) -> None:
+    (tmp_path / "eval_tools.py").write_text(seeds)  # a name that makes little of what its functions say
+    assert bool(told(tmp_path, "", SEEDED.replace("from gan", "from eval_tools"), {"PA301"})) is is_told
+
+
 RUNNER = """
 import torch
 

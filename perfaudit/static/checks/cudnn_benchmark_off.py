@@ -84,7 +84,10 @@ _OF_GPUS = {
     "use_gpu",
 }
 _FIRST_STATE = regex(r"(?i)hidden$|^zero_state$")  # of a recurrent layer: `init_hidden(batch_size=1)`
-_FLAGS = regex(r"cudnn|determinis|benchmark")
+_FLAGS = regex(r"cudnn|determinis|benchmark|reproducib")
+_SETS_FLAGS = regex(
+    r"cudnn\.|deterministic_algorithms|set_determin|reproducib"
+)  # no import, no `act(x, deterministic=True)`
 _SEEDS = regex(r"seed|determinis|reproducib")
 _EVALUATES = regex(r"(^|_)(infer(ence)?|test|eval(uate)?|predict|demo)(_|$)")
 _OF_TESTS = regex(r"(^|_)(test|val|valid|validation|eval|dev|infer(ence)?)")
@@ -352,15 +355,17 @@ def _seeds_elsewhere(source: Source) -> bool:
 
 
 def _only_seeds(source: Source, called: ast.expr) -> bool:
-    """Whether a name stands for functions that set no flag: one of a file of the program that does not speak of cuDNN, or each
-    of a row, `for set_seed in (random.seed, torch.manual_seed)`.
+    """Whether a name stands for functions that set no flag: one that does not speak of cuDNN, in a file of the program where
+    no other function sets a flag either; or each of a row, `for set_seed in (random.seed, torch.manual_seed)`.
     """
     dotted = source.qualified_name(called)
     found = source.neighbours.definition_of(dotted) if source.neighbours is not None and dotted else None
     if found is not None:
         there, function = found
         inner = [_last_name(call) for call in ast.walk(function) if isinstance(call, ast.Call)]
-        return not _FLAGS.search(there.text_of(function)) and all(n in SEEDING or "seed" not in n for n in inner)
+        if _FLAGS.search(there.text_of(function)) or _SETS_FLAGS.search(there.text):
+            return False
+        return all(name in SEEDING or "seed" not in name for name in inner)
     bindings = source.lookup(called) if isinstance(called, ast.Name) else []
     row = source.parent(bindings[0]) if len(bindings) == 1 else None
     parts = row.iter.elts if isinstance(row, ast.For) and isinstance(row.iter, (ast.List, ast.Tuple)) else []
