@@ -17,10 +17,13 @@ from perfaudit.static.source import Source
 def call_of(code: Code, handed: HandedOn) -> tuple[Source, ast.Call] | None:
     """The user's call that builds the object of the library; None where it does not name its class."""
     found = code.call(handed.site)
-    if found is None:
-        return None
-    written = found[0].qualified_name(found[1].func) or ast.unparse(found[1].func)
-    return found if handed.owner in written.split(".")[-2:] else None  # `NBeats(...)`, and `NBeats.from_dataset(...)`
+    return found if found is not None and builds(*found, handed.owner) else None
+
+
+def builds(source: Source, call: ast.Call, owner: str) -> bool:
+    """Whether a call names the class that it builds an object of; another call may have the library copy one."""
+    written = source.qualified_name(call.func) or ast.unparse(call.func)
+    return owner in written.split(".")[-2:]  # `NBeats(...)`, and `NBeats.from_dataset(...)`
 
 
 def edits_of(source: Source, call: ast.Call, handed: HandedOn, arguments: Mapping[str, str]) -> tuple[Edit, ...] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from perfaudit.findings import Edit
+from perfaudit.knobs import _handed_on
 from perfaudit.knobs._code import Code
 from perfaudit.measurements import Settings
 from perfaudit.static import edit
@@ -63,18 +64,26 @@ def edits(source: Source, call: ast.Call, now: Settings, settings: Settings, pre
 
 
 def call_of_loader(code: Code) -> tuple[Source, ast.Call] | None:
-    """The call whose arguments are the loader's: the one that builds it, or one of a library's function that builds it meanwhile.
+    """The call whose arguments are the loader's: see `call_at_site`, or one of a library's function that builds it meanwhile.
 
     The latter only where it names the number of workers. That the library hands this on is seen once the patched source has run.
     """
     loader = code.survey.facts.loader
     if loader.site is not None:
-        return code.call(loader.site)
+        return call_at_site(code)
     found = code.call(loader.called_at)
     is_it = (
         found is not None and edit.keyword(found[1], "num_workers") and len(found[1].args) <= _POSITIONS["num_workers"]
     )
     return found if is_it else None
+
+
+def call_at_site(code: Code) -> tuple[Source, ast.Call] | None:
+    """The call that builds the loader, or the object of a library that does; None where it does not name that one's class."""
+    loader = code.survey.facts.loader
+    found = code.call(loader.site)
+    names_it = found is not None and (not loader.owner or _handed_on.builds(*found, loader.owner))
+    return found if names_it else None
 
 
 def is_default(name: str, value: object) -> bool:

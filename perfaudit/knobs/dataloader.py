@@ -157,6 +157,11 @@ class Dataloader(Knob):
             return why
         if not survey.facts.is_script or not loader.is_there or call_of_loader(Code("", survey)) is not None:
             return ""
+        if loader.owner:
+            return (
+                f"{loader.owner} builds the loader, and your call{built_at(loader.site)} does not name it: "
+                f"give it {loader.prefix}num_workers by hand"
+            )
         library = f": {loader.library_line} does" if loader.library_line and loader.site is None else ""
         return f"no line of your files builds the loader{built_at(loader.site)}{library}"
 

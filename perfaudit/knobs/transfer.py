@@ -10,6 +10,7 @@ from typing import Any
 from perfaudit.findings import Edit
 from perfaudit.knobs import Bench, Knob, Setup, Survey, Told, Way
 from perfaudit.knobs._code import Code, Patch
+from perfaudit.knobs._loader_arguments import call_at_site
 from perfaudit.knobs._trainers import words_of_options
 from perfaudit.measurements import Settings
 from perfaudit.static import edit
@@ -87,7 +88,7 @@ class Transfer(Knob):
         now = self.current(code.survey)
         if settings["pin_memory"] == now["pin_memory"]:
             return code.fixes(("PA104",)) if settings["non_blocking"] and not now["non_blocking"] else None
-        found = code.call(code.survey.facts.loader.site)
+        found = call_at_site(code)
         if found is None or settings["non_blocking"] != now["non_blocking"]:
             return None
         return code.patch(*found, _edits(*found, repr(bool(settings["pin_memory"])), code.survey.facts.loader.prefix))

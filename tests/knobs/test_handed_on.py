@@ -175,3 +175,18 @@ def test_a_loader_of_a_library_is_given_its_arguments(tmp_path: Path, monkeypatc
     assert knob("dataloader").changes_at_least(Survey(replace(survey.facts, loader=of_trainer))) == ("rng",)
     assert knob("sampler").not_applicable(survey) == "NeuralNet builds the loader itself"
     assert knob("batch_size").patch(Code("train.py", survey), {"batch_size": 64}) is None
+
+
+def test_a_call_that_has_a_library_copy_the_object_is_not_given_its_arguments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """sklearn's `clone` builds the net anew while `fit` is under way."""
+    monkeypatch.chdir(tmp_path)
+    loader = {"site": site_in("search.fit(X, y)\n"), "prefix": "iterator_train__", "owner": "NeuralNet"}
+    survey = survey_of(script=Script(), factories={}, loader=loader)
+    settings = {"num_workers": 2, "pin_memory": False, "prefetch_factor": 2, "persistent_workers": False}
+    assert knob("dataloader").patch(Code("train.py", survey), settings) is None
+    assert knob("dataloader").by_hand(survey) == (
+        "NeuralNet builds the loader, and your call (train.py:1) does not name it: give it iterator_train__num_workers by hand"
+    )
+    assert knob("transfer").patch(Code("train.py", survey), {"pin_memory": True, "non_blocking": False}) is None
