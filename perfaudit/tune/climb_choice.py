@@ -56,7 +56,7 @@ def _best_to_judge(state: Climb) -> list[Candidate]:
 
 def drop_unchecked(state: Climb, candidate: Candidate, why: str) -> None:
     """Name a patch that was shown to pay and is not handed over, with this reason, or that it is not to be believed."""
-    doubt = doubt_of(state.alone, figure=state.alone.interval(candidate.key))
+    doubt = doubt_of(state.alone, figure=state.alone.interval(candidate.key), keys=[candidate.key])
     state.dropped.append((candidate, f"not believed: {doubt}" if doubt else why))
 
 
@@ -126,7 +126,11 @@ def tell_offers(state: Climb) -> None:
     told = sorted(best.values(), key=lambda candidate: _rank(state, candidate))
     state.left = {**{candidate.knob: _offer_words(state, candidate) for candidate in told}, **state.left}
     seen = [(each, state.alone.interval(each.key)) for each in told]
-    state.offered = [each.knob for each, ratio in seen if pays(each, ratio) and not doubt_of(state.alone, figure=ratio)]
+    state.offered = [
+        each.knob
+        for each, ratio in seen
+        if pays(each, ratio) and not doubt_of(state.alone, figure=ratio, keys=[each.key])
+    ]
 
 
 def _rank(state: Climb, offer: Candidate) -> tuple[bool, float, bool]:

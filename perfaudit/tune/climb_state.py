@@ -246,11 +246,11 @@ class Climb:
         Both must stand: what all rungs save together, in every race, and what each rung saves, in a race that shows it.
         """
         for rung in self.rungs:
-            alone = doubt_of(self.alone, figure=self.alone.interval(rung.key))
+            alone = doubt_of(self.alone, figure=self.alone.interval(rung.key), keys=[rung.key])
             beside = self.beside_the_rungs(rung)
             if alone and (beside is None or doubt_of(self.beside, figure=beside)):
                 return alone
-        return doubt_of(*self.races, figure=self.together())
+        return doubt_of(*self.races, figure=self.together(), keys=[rung.key for rung in self.rungs])
 
     @property
     def has_twin(self) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from perfaudit.findings import Saving
-from perfaudit.measure.entrants import CONTROL, CONTROLS, FAILED, TWIN_CONTROL
+from perfaudit.measure.entrants import CONTROLS, FAILED, TWIN_CONTROL
 from perfaudit.measure.judge import NEXT_TO_NOTHING
 from perfaudit.measurements import ClockName, Interval
 from perfaudit.target.phases import PHASES
@@ -21,20 +22,24 @@ OWN_TIME = "other programs use the cores: the time that steps wait for a core is
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a race has shown of one entrant: its ratio to the base, why it left, and seconds per step by quad."""
+    """What a race has shown of one entrant: its ratio to the base, why it left, and seconds per step by quad.
+
+    way: in which a control was put in place, "" where that is not told.
+    """
 
     quads: int
     left: str
     interval: Interval | None = None
     seconds: tuple[float, ...] = ()
+    way: str = ""
 
 
 @dataclass(slots=True)
 class Raced:
     """How far a race has come: its entrants by key, those that could not take part and why, ways in which they are put in place.
 
-    base: totals of the base's timed steps, see `measure.base_steps`. former_controls: of the processes before the last
-    one, where it took several. ended: all are decided. notes: what the report is to say of the race itself,
+    base: totals of the base's timed steps, see `measure.base_steps`. former_controls: with their keys, of the processes before
+    the last one, where it took several. ended: all are decided. notes: what the report is to say of the race itself,
     some of it again and again. in_halves: keys of those whose ratios hold with half of the others in place, see
     `measure.halves`. pairs_left_out: the last of their pairs, which tell nothing. unsure: by key, the updates after which a
     script ended with it in place, where it has not come further without it: the error may be its own. own_end: how the training
@@ -47,7 +52,7 @@ class Raced:
     ways: dict[str, str] = field(default_factory=dict)
     base: Json = field(default_factory=dict)
     log_ratios: dict[str, list[float]] = field(default_factory=dict)
-    former_controls: list[Seen] = field(default_factory=list)
+    former_controls: list[tuple[str, Seen]] = field(default_factory=list)
     ended: bool = False
     notes: list[str] = field(default_factory=list)
     in_halves: set[str] = field(default_factory=set)
@@ -138,7 +143,17 @@ class Raced:
     @property
     def controls(self) -> list[Seen]:
         """Of all processes that this race has taken."""
-        return [*self.former_controls, *(seen for key, seen in self.entrants.items() if key in CONTROLS)]
+        return [seen for _, seen in self._keyed_controls]
+
+    def controls_of(self, key: str) -> list[Seen]:
+        """Of these, those that are put in place as an entrant is, where there are such, or all that there are."""
+        is_twin = self.ways.get(key) == "twin"
+        own = [seen for name, seen in self._keyed_controls if (name == TWIN_CONTROL or seen.way == "twin") == is_twin]
+        return own or self.controls
+
+    @property
+    def _keyed_controls(self) -> list[tuple[str, Seen]]:
+        return [*self.former_controls, *((key, seen) for key, seen in self.entrants.items() if key in CONTROLS)]
 
     def take(self, state: Json) -> None:
         """Keep what a child tells, see `measure.screening.Screening.state`."""
@@ -157,7 +172,7 @@ def seen_of(item: Json) -> Seen:
     """An entrant as a child tells it."""
     found = item["interval"]
     interval = (found[0], found[1], found[2]) if found else None
-    return Seen(len(item["log_ratios"]), item["left"], interval, tuple(item["seconds"]))
+    return Seen(len(item["log_ratios"]), item["left"], interval, tuple(item["seconds"]), item.get("way", ""))
 
 
 def notes_of(*races: Raced) -> list[str]:
@@ -186,36 +201,30 @@ def long_steps_words(*races: Raced) -> str:
     )
 
 
-def doubt_of(*races: Raced, figure: Interval | None = None) -> str:
+def doubt_of(*races: Raced, figure: Interval | None = None, keys: Collection[str] = ()) -> str:
     """Why what these races say is not to be believed, "" where nothing speaks against it.
 
     A control left, was not raced long enough, or was told from the user's code. The last is no doubt of a `figure` that is faster
     by more than identical code came out different, faster or slower: all of it lies below the control's interval and its inverse.
+    keys: of the entrants that are asked about; of a race that has none of them, all are. Only their own controls count.
     In fresh processes there is no such control, and no such doubt: what is measured there stands.
     """
     for raced in races:
-        if why := _fault_of_controls(raced, figure):
+        if why := _fault_of_controls(raced, figure, keys):
             return f"it was raced in one training only, and there the control, which is identical code, {why}"
     return ""
 
 
-def _fault_of_controls(raced: Raced, figure: Interval | None) -> str:
-    for seen in raced.controls:
+def _fault_of_controls(raced: Raced, figure: Interval | None, keys: Collection[str]) -> str:
+    figures = [key for key, seen in raced.entrants.items() if key not in CONTROLS and seen.interval is not None]
+    controls = [raced.controls_of(key) for key in figures if key in keys] or [raced.controls_of(key) for key in figures]
+    for seen in (seen for own in controls or [raced.controls] for seen in own):
         if seen.left:
             return f"left the race: {seen.left}"
         if seen.interval is not None and not seen.interval[1] <= 1 <= seen.interval[2]:
             ratio, low, high = seen.interval
             if figure is None or figure[2] >= min(low, 1 / high):
                 return f"came out at {ratio:.3f} [{low:.3f}, {high:.3f}] in place of 1"
-    figures = [key for key, seen in raced.entrants.items() if key not in CONTROLS and seen.interval is not None]
-    if any(_control_of(raced, key).interval is None for key in figures) and not any(
-        seen.interval for seen in raced.former_controls
-    ):
+    if any(all(seen.interval is None for seen in own) for own in controls):
         return "was timed too briefly for an interval"
     return ""
-
-
-def _control_of(raced: Raced, key: str) -> Seen:
-    """The control of an entrant: that of twins, where there is one beside that of the others, or the only one."""
-    is_twin = raced.ways.get(key) == "twin" and TWIN_CONTROL in raced.entrants
-    return raced.entrants.get(TWIN_CONTROL if is_twin else CONTROL, Seen(0, ""))

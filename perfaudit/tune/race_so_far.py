@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
-from perfaudit.measure.entrants import BASE, CONTROLS
+from perfaudit.measure.entrants import BASE, CONTROL, CONTROLS, TWIN_CONTROL
 from perfaudit.measure.halves import Pair
 from perfaudit.tune.own_end import End, error_of, is_own
 from perfaudit.tune.race_results import Raced, seen_of
@@ -112,19 +112,35 @@ class RaceSoFar:
     def quads_of(self, waiting: Sequence[Json]) -> Json:
         """By key, what is known of entrants that go on in another process.
 
-        A control has as many quads as the one of them that has fewest, so that beside each of them lies a control.
+        A control has as many quads as the one of its own that has fewest, so that beside each of them lies a control.
         """
         keys = [item["key"] for item in waiting if item["key"] != self.lineup.base] + [BASE] * bool(self.lineup.base)
         found = {key: self.told[key] for key in keys if key in self.told}
-        fewest = min((len(found[key]["log_ratios"]) if key in found else 0 for key in keys), default=0)
+        quads = {key: len(found[key]["log_ratios"]) if key in found else 0 for key in keys}
+        in_halves = self._keys_in_halves(waiting)
         for key in self.told.keys() & CONTROLS:
+            beside = quads.keys() - in_halves if key == TWIN_CONTROL else quads.keys() & in_halves
+            fewest = min((quads[each] for each in beside or quads), default=0)
             own = {name: self.told[key][name][-fewest:] if fewest else [] for name in ("log_ratios", "seconds")}
             found[key] = {**own, "left": ""}
         return found
 
+    def _keys_in_halves(self, waiting: Sequence[Json]) -> set[str]:
+        """Of these: one that was never put in place is raced so, too, where it is a setting of something, see `measure.slots`."""
+        known = self.raced.ways
+        return {
+            item["key"]
+            for item in waiting
+            if item["key"] in self.raced.in_halves or (item.get("slot") and item["key"] not in known)
+        }
+
     def take(self, state: Json) -> tuple[bool, bool]:
         """Keep what a child tells; whether somebody has left now, and whether a look was taken."""
-        before, self.told = self.told, {**self.told, **state["entrants"]}
+        ways = {key: {"way": state["ways"].get(key, "")} if key in CONTROLS else {} for key in state["entrants"]}
+        before, self.told = (
+            self.told,
+            {**self.told, **{key: {**item, **ways[key]} for key, item in state["entrants"].items()}},
+        )
         others = self.raced.in_halves - state["entrants"].keys()  # who was decided in another process
         self.raced.take({**state, "entrants": self.told, "in_halves": {*others, *state.get("in_halves", ())}})
         self.why_apart = self.why_apart or state.get("apart", "")
@@ -145,8 +161,8 @@ class RaceSoFar:
         if guilty in self.told:
             self.told[guilty] = {**self.told[guilty], "left": why, "interval": None}
             self.raced.entrants[guilty] = seen_of(self.told[guilty])
-        self.controls = [*self.controls, *(self.told[key] for key in CONTROLS if key in self.told)]
-        self.raced.former_controls = [seen_of(item) for item in self.controls]
+        self.controls = [*self.controls, *({**self.told[key], "key": key} for key in CONTROLS if key in self.told)]
+        self.raced.former_controls = [(item.get("key", CONTROL), seen_of(item)) for item in self.controls]
         self._far_before = self._far()
 
     def race_apart(self, why: str) -> None:

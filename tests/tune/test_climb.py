@@ -684,7 +684,7 @@ def test_a_process_that_dies_takes_no_doubt_with_it(
     monkeypatch.setattr("perfaudit.tune.climb.choose", lambda profile, state, seconds: states.append(state))
     climbing(shop, Switch("a"), Switch("b"), Switch("c"))
     (state,) = states
-    (former,) = state.alone.former_controls
+    ((_, former),) = state.alone.former_controls
     assert former.interval[2] < 1
     assert doubt_of(state.alone).endswith("in place of 1")
 

@@ -277,7 +277,7 @@ def test_a_race_stands_with_the_controls_of_all_its_processes(
     race = raced(RIGHT, a=GAIN)
     race.entrants.pop(CONTROL)
     race.entrants |= {CONTROL: control} if control is not None else {}
-    race.former_controls = former
+    race.former_controls = [(CONTROL, seen) for seen in former]
     doubt = f"it was raced in one training only, and there the control, which is identical code, {why}" if why else ""
     assert doubt_of(race) == doubt
     assert doubt_of(Raced()) == ""  # a race that was not run says nothing
@@ -291,7 +291,9 @@ def test_a_race_stands_with_the_controls_of_all_its_processes(
         ("twin", None, RIGHT, ""),
         ("code", None, RIGHT, "was timed too briefly for an interval"),
         ("code", RIGHT, None, ""),
-        ("code", RIGHT, FAST, "came out at 0.950 [0.930, 0.970] in place of 1"),
+        ("code", RIGHT, FAST, ""),
+        ("code", FAST, RIGHT, "came out at 0.950 [0.930, 0.970] in place of 1"),
+        ("twin", RIGHT, FAST, "came out at 0.950 [0.930, 0.970] in place of 1"),
     ],
 )
 def test_a_figure_stands_with_the_control_of_its_way(
@@ -301,6 +303,30 @@ def test_a_figure_stands_with_the_control_of_its_way(
     race.ways = {"a": way}
     race.entrants |= {CONTROL: Seen(9, "", control), TWIN_CONTROL: Seen(9, "", of_twins)}
     assert doubt_of(race).rpartition("which is identical code, ")[2] == why
+
+
+@pytest.mark.parametrize(
+    ("key", "way", "why"),
+    [
+        (CONTROL, "code", "was timed too briefly for an interval"),
+        (CONTROL, "twin", ""),  # of a process in which no halves were left to race
+        (TWIN_CONTROL, "twin", ""),
+    ],
+)
+def test_a_figure_of_a_twin_needs_a_former_control_of_twins(key: str, way: str, why: str) -> None:
+    race = raced(RIGHT, a=GAIN)
+    race.ways = {"a": "twin"}
+    race.entrants[TWIN_CONTROL] = Seen(2, "")
+    race.former_controls = [(key, Seen(9, "", RIGHT, way=way))]
+    assert doubt_of(race).rpartition("which is identical code, ")[2] == why
+
+
+def test_the_control_of_others_is_no_doubt_of_one_that_is_asked_about() -> None:
+    race = raced(RIGHT, a=GAIN, b=GAIN)
+    race.ways = {"a": "code", "b": "twin"}
+    race.entrants[TWIN_CONTROL] = Seen(9, "", FAST)
+    assert [bool(doubt_of(race, keys=[key])) for key in ("a", "b")] == [False, True]
+    assert doubt_of(raced(FAST))  # nobody is known yet
 
 
 def test_the_report_has_the_controls_of_both_ways() -> None:

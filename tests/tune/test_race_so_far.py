@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from perfaudit.measure.entrants import CONTROL, DECIDED
+from perfaudit.measure.entrants import CONTROL, DECIDED, TWIN_CONTROL
 from perfaudit.measure.halves import Pair
 from perfaudit.tune.race_results import Raced
 from perfaudit.tune.race_so_far import Lineup, RaceSoFar
@@ -81,3 +81,23 @@ def test_a_patch_that_is_what_it_was_two_runs_ago_has_no_pairs_of_the_run_betwee
     race = race_of(a="1", b="2")
     race.recall([first, second.note()])
     assert race.pairs == [] and race.told["b"]["log_ratios"] == []
+
+
+def test_a_control_goes_on_with_the_quads_of_those_that_it_stands_beside() -> None:
+    """A patch that is raced in halves and begins anew leaves the control of twins what it has."""
+    race = race_of(a="1", b="2")
+    race.take(
+        {
+            "entrants": {"a": told(0), "b": told(6), CONTROL: told(4), TWIN_CONTROL: told(8)}, "ways": {TWIN_CONTROL: "twin"},
+            "base": {"steps": 0.0}, "ended": False, "in_halves": ["a", CONTROL],
+        }
+    )  # fmt: skip
+    quads = race.quads_of(race.waiting())
+    assert {key: len(item["log_ratios"]) for key, item in quads.items()} == {
+        "a": 0,
+        "b": 6,
+        CONTROL: 0,
+        TWIN_CONTROL: 6,
+    }
+    race.end_process()
+    assert [(key, seen.way) for key, seen in race.raced.former_controls] == [(CONTROL, ""), (TWIN_CONTROL, "twin")]
