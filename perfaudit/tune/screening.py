@@ -107,10 +107,11 @@ class Screen:
         is_own_fault = guilty in ("", BASE, *CONTROLS, base)
         gets_further = so_far.has_gone_on() or (self._is_first and failure.kind == "ended")
         self._is_first = False
-        if failure.kind == "ended":
+        is_its_end = failure.kind == "ended" and not own  # where it raises by itself, longer training helps nothing
+        if is_its_end:
             so_far.raced.own_end = str(failure)
         if deadline.seconds_left() <= 0 or (is_own_fault and not (gets_further or were_several)):
-            so_far.raced.gave_up = failure.kind == "ended" and deadline.seconds_left() > 0
+            so_far.raced.gave_up = is_its_end and deadline.seconds_left() > 0
             raise failure from error
         if were_several:
             so_far.end_process()

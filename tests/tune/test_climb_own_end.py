@@ -91,6 +91,14 @@ def test_a_script_too_short_to_decide_anything_is_told_to_train_longer(
     assert not any("the budget was too small" in note for note in report.notes)
 
 
+def test_a_script_that_raises_by_itself_is_not_told_to_train_longer(climbing: Climbing, clock: FakeClock) -> None:
+    shop = Shop(clock, lambda on: 1.0 - 0.03 * on["a"], ends=lambda n, on: MISSING if n >= 40 else "", noise=0.5)
+    report = climbing(shop, Switch("a"), Switch("b"), Switch("c"), budget=8.0)
+    assert any("t.py ends by itself with" in note for note in report.notes), report.notes
+    assert any(note.startswith("the budget was too small for ") for note in report.notes), report.notes
+    assert not any("train longer" in note for note in report.notes), report.notes
+
+
 def test_a_script_that_ends_before_one_comparison_is_told_what_sets_its_length(
     climbing: Climbing, clock: FakeClock
 ) -> None:
