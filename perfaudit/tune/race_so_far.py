@@ -137,10 +137,8 @@ class RaceSoFar:
     def take(self, state: Json) -> tuple[bool, bool]:
         """Keep what a child tells; whether somebody has left now, and whether a look was taken."""
         ways = {key: {"way": state["ways"].get(key, "")} if key in CONTROLS else {} for key in state["entrants"]}
-        before, self.told = (
-            self.told,
-            {**self.told, **{key: {**item, **ways[key]} for key, item in state["entrants"].items()}},
-        )
+        entrants = {key: {**item, **ways[key]} for key, item in state["entrants"].items()}
+        before, self.told = self.told, {**self.told, **entrants}
         others = self.raced.in_halves - state["entrants"].keys()  # who was decided in another process
         self.raced.take({**state, "entrants": self.told, "in_halves": {*others, *state.get("in_halves", ())}})
         self.why_apart = self.why_apart or state.get("apart", "")
