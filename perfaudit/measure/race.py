@@ -66,8 +66,9 @@ class Race:
     """The quads of several candidates and a control against the base.
 
     paces: by key, PLAIN for none; steps of a block count evenly, so the base's may be shorter. slots: candidates, and a control,
-    that are raced together, see `halves.Halves`. together: who is in place in a turn, by its key, where several are. Results are
-    in `entrants` at any time, so that an interruption keeps them.
+    that are raced together, see `halves.Halves`. period: steps of a round, where such of different length take turns, see
+    `step_kinds`. together: who is in place in a turn, by its key, where several are. Results are in `entrants` at any time, so
+    that an interruption keeps them.
     """
 
     candidates: Sequence[str]
@@ -75,6 +76,7 @@ class Race:
     paces: Mapping[str, Pace] = field(default_factory=dict)
     slots: Sequence[Sequence[str]] = ()
     controls: Sequence[str] = (CONTROL,)
+    period: int = 1
     together: dict[str, Half] = field(default_factory=dict, init=False)
     _field: Entrants = field(init=False)
     _base_step: float = field(default=1.0, init=False)  # seconds, as its last blocks took
@@ -164,13 +166,13 @@ class Race:
                     yield Turn(key, self._field.pace_of(key).warm_up, False)
             return
         yield Turn(self.base, warm_up, False)
-        base = yield Turn(self.base, 1, False)
+        base = yield Turn(self.base, self.period, False)
         for entrant in self.entrants.values():
             if entrant.is_open:
                 yield from self._warm(entrant, base)
 
     def _warm(self, entrant: Entrant, base: float) -> Generator[Turn, float, None]:
-        """The first steps of an entrant. One that is far slower than the base, of which a step takes so long, leaves.
+        """The first steps of an entrant. One that is far slower than the base, of which a round of steps takes so long, leaves.
 
         Those that are raced together have made one when they were tried.
         """
@@ -178,7 +180,7 @@ class Race:
             yield Turn(entrant.key, self._field.pace_of(entrant.key).warm_up, False)
         looks: list[float] = []
         while entrant.is_open and len(looks) < 2:
-            look = yield Turn(entrant.key, 1, False)
+            look = yield Turn(entrant.key, self.period, False)
             looks.append(look)
             if not looks[-1] > FAR_SLOWER * base:  # nor where one of the two is not known
                 return

@@ -69,7 +69,7 @@ def prepare_screening(
         terms.base,
     )
     others = [key for key in keys if key not in (terms.base, *CONTROLS)]
-    race = Race(others, terms, paces=paces, slots=slots, controls=[key for key in CONTROLS if key in keys])
+    race = Race(others, terms, paces, slots, [key for key in CONTROLS if key in keys], period)
     # Workers hold cores for the training itself, so that its waiting for them is its own.
     has_workers = any(getattr(prepared.loader_of(key), "num_workers", 0) for key in keys)
     counts_own = may_count_own and not runs_behind and not prepared.loaders and not has_workers and fits_cores()

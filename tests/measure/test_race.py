@@ -258,6 +258,21 @@ def test_one_slow_step_is_a_hiccup() -> None:
     assert race.entrants["same"].log_ratios
 
 
+def test_a_long_step_beside_a_short_one_of_the_base_is_not_far_slower() -> None:
+    """Of four steps that take turns one is short: the base's first one. The first ones of the candidate are long."""
+    keys = (BASE, CONTROL, "same")
+    race = Race(["same"], Terms(0.01, 1), dict.fromkeys(keys, Pace(4)), period=4)
+    made = 0
+
+    def seconds(turn: Turn, at: int) -> float:
+        nonlocal made
+        first, made = made, made + turn.steps
+        return sum(1.0 if step % 4 == 1 else 6.0 for step in range(first, made))
+
+    run(race, seconds, most=60)
+    assert race.entrants["same"].left == FUTILE
+
+
 def by_quad(ratios: dict[str, list[float]]) -> Seconds:
     """The base takes a second, a candidate in its n-th quad what its n-th ratio says, and its last one from then on."""
     blocks = Counter[str]()
