@@ -79,7 +79,9 @@ class Race:
     period: int = 1
     together: dict[str, Half] = field(default_factory=dict, init=False)
     _field: Entrants = field(init=False)
-    _base_step: float = field(default=1.0, init=False)  # seconds, as its last blocks took
+    _base_step: float | None = field(
+        default=None, init=False
+    )  # seconds, as its last blocks took; None before the first quad
 
     def __post_init__(self) -> None:
         keys = (*self.candidates, *self.controls)
@@ -264,10 +266,14 @@ class Race:
         return min(even, quads_to_look(len(entrant.log_ratios)))
 
     def _seconds_of_quad(self, entrant: Entrant) -> float:
-        """In steps of the base where its own are not known. A loader that waits no more makes twelve while the base makes one."""
-        step = statistics.median(entrant.seconds) if entrant.seconds else self._base_step
+        """With steps of the base where its own are not known. A loader that waits no more makes twelve while the base makes one.
+
+        In steps while the base's is not known, also where another process has told those of the entrant.
+        """
+        base_step = self._base_step or 1.0
+        step = statistics.median(entrant.seconds) if entrant.seconds and self._base_step else base_step
         own, base = steps_of_turns(self._field.pace_of(entrant.key)), steps_of_base(self._field.pace_of(self.base))
-        return own * step + base * self._base_step
+        return own * step + base * base_step
 
     def _quad(self, entrant: Entrant, last: _Timed | None) -> Generator[Turn, float, _Timed | None]:
         """A quad of an entrant; `last` is the base's block before it. Gives the base's block behind it, None for none."""

@@ -343,6 +343,15 @@ def test_a_race_that_goes_on_in_another_process_makes_no_look_twice() -> None:
     assert race.entrants["control"].interval is not None and race.entrants["control"].interval.quads == 16
 
 
+@pytest.mark.parametrize("seconds", [0.01, 1.0, 100.0])
+def test_the_first_round_of_a_race_that_goes_on_does_not_depend_on_the_unit_of_its_seconds(seconds: float) -> None:
+    """`new` has no quads: until the base was timed, nothing is known of how its steps compare with those of `known`."""
+    known = Entrant("known", [-0.1, 0.1] * 8, [seconds] * 16)
+    race = race_of(["known", "new"], None, 1, Pace(1, warm_up=0), former=[known])
+    run(race, lambda turn, at: seconds, 10)  # the base's first block, and a quad of each of the others
+    assert [len(race.entrants[key].log_ratios) for key in ("known", "new", CONTROL)] == [17, 1, 1]
+
+
 @pytest.mark.parametrize(("step", "quads"), [(1.0, 2), (0.1, 1)])
 def test_one_whose_steps_are_long_has_no_more_quads_for_making_fewer(step: float, quads: int) -> None:
     """A loader that waits no more makes eight steps of its quad in the time of the control's four."""
