@@ -43,8 +43,9 @@ class Raced:
     some of it again and again. in_halves: keys of those whose ratios hold with half of the others in place, see
     `measure.halves`. pairs_left_out: the last of their pairs, which tell nothing. unsure: by key, the updates after which a
     script ended with it in place, where it has not come further without it: the error may be its own. own_end: how the training
-    has come to its end while it was raced, "" where it has not, or has raised; updates_to_end: its updates until then, 0 where
-    that was not told. gave_up: no other process would have come further, so that the race ended with it before its time.
+    has come to its end while it was raced, "" where it has not, or has raised; own_ends: how often it has; updates_to_end: its
+    updates until then, 0 where that was not told. gave_up: no other process would have come further, so that the race ended with
+    it before its time.
     """
 
     entrants: dict[str, Seen] = field(default_factory=dict)
@@ -59,6 +60,7 @@ class Raced:
     pairs_left_out: int = 0
     unsure: dict[str, int] = field(default_factory=dict)
     own_end: str = ""
+    own_ends: int = 0
     updates_to_end: int = 0
     gave_up: bool = False
 

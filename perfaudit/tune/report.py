@@ -34,7 +34,7 @@ from perfaudit.tune.screening import calibrate, calibration_of
 from perfaudit.tune.search import search
 from perfaudit.tune.session import INTERRUPTED, Session, interruptible
 from perfaudit.tune.shares import MEMORY_SHARE, in_order, seconds_for
-from perfaudit.tune.too_short import too_short_words
+from perfaudit.tune.too_short import is_too_short, too_short_words
 from perfaudit.tune.workshop import Children, Json, workshop_for
 
 CALIBRATING_SHARE = 0.06  # of the budget, for the user's code against itself
@@ -247,7 +247,7 @@ def _late(target: Target, progress: Progress, winners: list[Winner]) -> list[str
     if state is not None:
         looks, names = state.races, names + late(state)
         names += ["the final race"] if state.rungs and state.final is None else []
-        if any(each.own_end for each in looks):  # the budget is not what is wanting to decide these
+        if any(is_too_short(each) for each in looks):  # the budget is not what is wanting to decide these
             short = [candidate.knob for candidate in state.undecided_candidates]
             short, names = list(dict.fromkeys(short)), [name for name in names if name not in short]
     said = [f"the budget was too small for {', '.join(names)}: give it longer with --budget"] if names else []

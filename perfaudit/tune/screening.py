@@ -110,6 +110,7 @@ class Screen:
         is_its_end = failure.kind == "ended" and not own  # where it raises by itself, longer training helps nothing
         if is_its_end:
             so_far.raced.own_end = str(failure)
+            so_far.raced.own_ends += 1
         if deadline.seconds_left() <= 0 or (is_own_fault and not (gets_further or were_several)):
             so_far.raced.gave_up = is_its_end and deadline.seconds_left() > 0
             raise failure from error

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from perfaudit.tune.race_results import Raced
 
 LONGER = "on more data or for more epochs"
+SEVERAL_ENDS = 3  # of one race; with fewer, a longer budget may decide it as well
 FEWEST_UPDATES = 20  # of a script with fewer, no patch can be checked and raced in fresh processes, whatever the budget
 
 
@@ -26,16 +27,25 @@ def longer_words(target: Target) -> str:
     return f"have it train longer, {LONGER}{f': {said}' if said else ''}"
 
 
+def is_too_short(raced: Raced) -> bool:
+    """Whether the training is too short for this race: no other process would help, or it came to its end several times."""
+    return bool(raced.own_end) and (_is_hopeless(raced) or raced.own_ends >= SEVERAL_ENDS)
+
+
+def _is_hopeless(raced: Raced) -> bool:
+    return raced.gave_up or 0 < raced.updates_to_end < FEWEST_UPDATES
+
+
 def too_short_words(target: Target, names: Sequence[str], raced: Sequence[Raced]) -> str:
-    """That a script ended by itself before these knobs were decided, and what to do; "" where it did not.
+    """That a script is too short for these knobs to be decided, and what to do; "" where it is not.
 
     names: of knobs that more steps would tell something about. raced: their races.
     """
-    ended = [each for each in raced if each.own_end]
+    ended = [each for each in raced if is_too_short(each)]
     if not ended or not names:
         return ""
     last, what = ended[-1], ", ".join(names)
-    if any(each.gave_up or 0 < each.updates_to_end < FEWEST_UPDATES for each in ended):
+    if any(_is_hopeless(each) for each in ended):
         return f"{last.own_end}, too few to decide {what}, and a longer --budget does not help: {longer_words(target)}"
     why = f"{last.own_end}, so that it was started again and again and {what} stayed undecided"
     return f"{why}: {longer_words(target)}. That helps more than a longer --budget"

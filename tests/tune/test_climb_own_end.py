@@ -91,6 +91,14 @@ def test_a_script_too_short_to_decide_anything_is_told_to_train_longer(
     assert not any("the budget was too small" in note for note in report.notes)
 
 
+def test_one_end_in_a_long_race_is_no_reason_to_train_longer(climbing: Climbing, clock: FakeClock) -> None:
+    shop = Shop(clock, lambda on: 0.97 if on["a"] else 1.0, lasts=500, noise=0.5)
+    report = climbing(shop, Switch("a"), budget=8.0)
+    assert any(note.startswith(f"{BUILT_AGAIN}: t.py: the script ended after") for note in report.notes), report.notes
+    assert any(note.startswith("the budget was too small for a") for note in report.notes), report.notes
+    assert not any("train longer" in note for note in report.notes)
+
+
 def test_a_script_that_raises_by_itself_is_not_told_to_train_longer(climbing: Climbing, clock: FakeClock) -> None:
     shop = Shop(clock, lambda on: 1.0 - 0.03 * on["a"], ends=lambda n, on: MISSING if n >= 40 else "", noise=0.5)
     report = climbing(shop, Switch("a"), Switch("b"), Switch("c"), budget=8.0)
