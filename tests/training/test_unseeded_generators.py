@@ -34,16 +34,36 @@ print("\\n" + json.dumps([training.first_gradients["weight"].tolist(), float(tra
 os._exit(0)
 """
 
+FORKS = """
+import os, sys, numpy as np, numpy.random
+from perfaudit.target.random_streams import seed_numpy_generators
+seed_numpy_generators(int(sys.argv[1]))
+for _ in range(2):  # as the workers of two epochs
+    if not os.fork():
+        if not os.fork():  # as an environment of a worker
+            print(np.random.default_rng().random(), flush=True)
+            os._exit(0)
+        os.wait()
+        print(np.random.default_rng().random(), flush=True)
+        os._exit(0)
+    os.wait()
+print(np.random.default_rng().random(), flush=True)
+"""
+
 
 def first_steps(seed: int, folder: Path) -> list[object]:
+    found: list[object] = json.loads(told_lines(DRIVER, seed, folder)[-1])
+    return found
+
+
+def told_lines(code: str, seed: int, folder: Path) -> list[str]:
     own = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(
-        [sys.executable, "-c", DRIVER, str(seed)],
+        [sys.executable, "-c", code, str(seed)],
         cwd=folder, capture_output=True, text=True, timeout=300, check=False, env={**os.environ, **own},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
-    found: list[object] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    return done.stdout.splitlines()
 
 
 def test_two_runs_draw_the_same(tmp_path: Path) -> None:
@@ -51,3 +71,9 @@ def test_two_runs_draw_the_same(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     one = first_steps(0, tmp_path)
     assert one == first_steps(0, tmp_path) and one != first_steps(1, tmp_path)
+
+
+def test_forks_draw_the_same_in_two_runs_and_differ_from_each_other(tmp_path: Path) -> None:
+    drawn = told_lines(FORKS, 0, tmp_path)
+    assert drawn == told_lines(FORKS, 0, tmp_path)
+    assert len(drawn) == len({*drawn, *told_lines(FORKS, 1, tmp_path)}) / 2 == 5
