@@ -18,6 +18,7 @@ from perfaudit.gate.records import Side, TargetRecord
 from perfaudit.gate.settings import GateSettings
 from perfaudit.gate.target_counters import Counted
 from perfaudit.measure.child import ChildFailed
+from perfaudit.measure.counted_script import ENOUGH_SECONDS
 from perfaudit.measure.elsewhere import OpenNodes, no_nodes
 from perfaudit.measure.facts import Facts
 from perfaudit.measure.journal import Begin, Journal, nothing_kept
@@ -118,11 +119,13 @@ def take_findings(known: Known, verdict: FindingsVerdict, new: tuple[Finding, ..
     known.findings, known.new = findings_with_acceptances(verdict, new, known.accepted)
 
 
-def new_counters(request: Request, known: Known, target: Target, watch: Watch) -> CountersVerdict:
-    """A new target has nothing to be compared with, but it must run."""
+def new_counters(
+    request: Request, known: Known, target: Target, watch: Watch, enough: float = ENOUGH_SECONDS
+) -> CountersVerdict:
+    """A new target has nothing to be compared with, but it must run. enough: see `counting.count`."""
     watch.stage(f"counting a step of {target.label}, which is new")
     try:
-        now = known.counted[target.label] = count(target, None, request.device, request.timeout)
+        now = known.counted[target.label] = count(target, None, request.device, request.timeout, enough=enough)
     except (ChildFailed, UserError) as failure:
         return CountersVerdict(target.label, "failed", f"your code does not run: {failure}")
     return CountersVerdict(target.label, "not_judged", f"new: {known.against} does not have it", dict(now.values))

@@ -54,8 +54,7 @@ def _sees_its_names(code: types.CodeType) -> bool:
 def _looks_at_its_argument(instructions: Sequence[dis.Instruction], at: int) -> bool:
     """Whether what is looked up there is called at once, and is given an argument at which it looks: `vars(args)`."""
     looked_up, behind = instructions[at], [each.opname for each in instructions[at + 1 : at + 3]]
-    is_called = looked_up.opname == "LOAD_GLOBAL" and bool(
-        (looked_up.arg or 0) & 1
-    )  # a place for `self` is made beside it
+    has_place_for_self = bool((looked_up.arg or 0) & 1)  # which is made for a call alone
+    is_called = looked_up.opname == "LOAD_GLOBAL" and has_place_for_self
     is_given = bool(behind) and behind[0] not in ("PRECALL", "CALL") and "CALL_FUNCTION_EX" not in behind
     return looked_up.argval in OF_AN_ARGUMENT and is_called and is_given

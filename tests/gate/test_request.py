@@ -61,8 +61,8 @@ class Count:
     def __init__(self, answer: Counted | Exception = COUNTED) -> None:
         self.answer, self.asked = answer, list[tuple[Any, ...]]()
 
-    def __call__(self, *asked: Any) -> Counted:
-        self.asked.append(asked)
+    def __call__(self, *asked: Any, **options: float) -> Counted:
+        self.asked.append((*asked, *options.values()))
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
@@ -136,9 +136,9 @@ def test_a_new_target_has_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
     request, known, watch = Request((), GateSettings(), Config(), "cpu", 60.0), Known("main (1f2e)"), Stages()
     target, count = Target("new.py"), Count()
     monkeypatch.setattr(module, "count", count)
-    verdict = new_counters(request, known, target, watch)
+    verdict = new_counters(request, known, target, watch, 5.0)
     assert verdict == CountersVerdict("new.py", "not_judged", "new: main (1f2e) does not have it", {"operators": 7})
-    assert (count.asked, known.counted) == ([(target, None, "cpu", 60.0)], {"new.py": COUNTED})
+    assert (count.asked, known.counted) == ([(target, None, "cpu", 60.0, 5.0)], {"new.py": COUNTED})
     assert watch.said == ["counting a step of new.py, which is new"]
     for failure in (ChildFailed("step", "it died"), UserError("it died")):
         monkeypatch.setattr(module, "count", Count(failure))
