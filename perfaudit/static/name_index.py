@@ -14,7 +14,8 @@ MAX_BYTES = 4 << 20  # of a text that is read for its names; a notebook with mor
 
 _DEFINED = regex(rb"\b(?:def|class)[ \t]+([A-Za-z_]\w*)")
 _WORD = regex(rb"[A-Za-z_]\w*")
-_DOTTED = regex(rb"(\w*)[ \t]*\.[ \t]*(?=([A-Za-z_]\w*))")
+# Begins where a word begins, or between words: a picture in a notebook is one word of megabytes, tried from each of its letters.
+_DOTTED = regex(rb"(?<!\w)(\w*+)[ \t]{0,100}+\.[ \t]{0,100}+(?=([A-Za-z_]\w*))")
 _ESCAPED = regex(rb"\\+[nrt]")  # in a notebook, where a text holds the code
 # Comments and long texts go, short ones are kept apart: a name in quotes may be what `getattr` or a table is asked for.
 _COMMENT = regex(
