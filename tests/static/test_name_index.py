@@ -15,6 +15,6 @@ def test_names_behind_a_dot_come_with_the_word_before_them() -> None:
 
 @pytest.mark.parametrize("text", [b"A", b" ", b".", b"a.", b"'"], ids=["picture", "blanks", "dots", "chain", "quotes"])
 def test_a_long_text_of_one_kind_is_read_once(text: bytes) -> None:
-    """A picture in a notebook is one word of megabytes. Tried from each of its letters, this one would take an hour."""
+    """A picture in a notebook is one word of megabytes: tried from each of its letters, it is never done."""
     names = names_in(text * 1_000_000 + b"\nmodel.head(x)", is_notebook=True)
     assert (b"model", b"head") in names.dotted

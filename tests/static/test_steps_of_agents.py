@@ -442,7 +442,7 @@ def test_a_static_method_is_handed_the_model(tmp_path: Path, call: str, is_told:
 def test_a_base_class_in_a_file_that_trains_nothing_is_not_parsed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, is_parsed: bool
 ) -> None:
-    """In a library of models each class has such a base, and parsing all of them took a quarter of a scan."""
+    """In a library of models each class has such a base, and none of them trains."""
     parsed: list[str] = []
     source = Project.source
     monkeypatch.setattr(Project, "source", lambda self, path: parsed.append(Path(path).name) or source(self, path))
