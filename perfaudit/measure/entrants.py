@@ -80,7 +80,8 @@ class Terms:
     settings of one thing, of which the fastest is wanted: one that cannot be that leaves, and those that can are raced until they
     are told apart or known to NEAR. former: entrants as another process left them, in which this race began: they keep their
     quads, so that no look is made twice. pairs: that it has made, see `race.Race.pairs_seen`. is_apart: no two are ever in place
-    at the same time. firsts: keys of those whose first quads come before all pairs.
+    at the same time. firsts: keys of those whose first quads come before all pairs. things: by key, what a candidate is a setting
+    of, where several may be: of those that are raced in quads, one that is slower than another one leaves.
     """
 
     least: float | None
@@ -92,6 +93,7 @@ class Terms:
     pairs: Sequence[Pair] = ()
     is_apart: bool = False
     firsts: frozenset[str] = frozenset()
+    things: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -214,6 +216,8 @@ class Entrants:
                 entrant.left = FUTILE
         if self.terms.rivals:
             self._leave_beaten()
+        else:
+            self._leave_slower_settings()
 
     def look_at(self, entrant: Entrant, ended: float = 0.0) -> None:
         """Work out its interval from its quads or pairs, and from how much the others beside it scatter.
@@ -294,6 +298,25 @@ class Entrants:
             ):
                 entrant.left = DECIDED
 
+    def _leave_slower_settings(self) -> None:
+        """Take out what looks slower than another setting of the same thing: its quads take time, and it would not be taken.
+
+        Asked after each round: where the two are alike, it does not matter which of them leaves.
+        """
+        raced = [each for each in self.candidates if each.key not in self.in_halves and each.key in self.terms.things]
+        enough = [each for each in raced if len(each.log_ratios) >= FUTILE_QUADS[0]]
+        for entrant in enough:
+            thing = self.terms.things[entrant.key]
+            others = [
+                other
+                for other in enough
+                if other is not entrant
+                and self.terms.things[other.key] == thing
+                and (other.is_open or other.left == DECIDED)
+            ]
+            if entrant.is_open and any(_looks_slower(entrant, other) for other in others):
+                entrant.left = BEATEN
+
     def _is_futile(self, entrant: Entrant) -> bool:
         """Whether a gain of `least` is more than a standard error away from the middle of the first quads.
 
@@ -320,11 +343,14 @@ class Entrants:
 
 
 def _is_beaten(entrant: Entrant, other: Entrant) -> bool:
-    """Whether a candidate is slower than another one: at a look by their intervals, before it by their first quads."""
+    """Whether a candidate is slower than another one: by their intervals, where both have one, else by their first quads."""
     if entrant.interval is not None and other.interval is not None:
         return entrant.interval.low > other.interval.high
-    if len(entrant.log_ratios) not in FUTILE_QUADS:
-        return False
+    return len(entrant.log_ratios) in FUTILE_QUADS and _looks_slower(entrant, other)
+
+
+def _looks_slower(entrant: Entrant, other: Entrant) -> bool:
+    """Whether the middle of a candidate's quads lies above that of another's, by LOOKS_BEATEN standard errors of each of them."""
     low, high = (
         statistics.median(logs) + sign * LOOKS_BEATEN * statistics.stdev(logs) / math.sqrt(len(logs))
         for logs, sign in ((entrant.log_ratios, -1), (other.log_ratios, 1))

@@ -244,12 +244,15 @@ class Race:
 
         Once the first quads have shown who looks so, the others wait until these are decided, so that a short time decides some
         of them. Who waits keeps its quads. Its looks come after as many quads as they would have. Beside pairs a control has
-        quads only as long as a candidate has.
+        quads only as long as a candidate has, and all wait for one of `firsts` as the pairs do.
         """
         in_pairs = self.in_halves if self._field.halves is not None else Half()
         open_ones = [each for key, each in self.entrants.items() if each.is_open and key not in in_pairs]
         if in_pairs and all(each.key in CONTROLS for each in open_ones):
             return []
+        firsts = [each for each in open_ones if each.key in self.terms.firsts]
+        if in_pairs and self._pairs_wait(firsts):
+            return firsts
         hopeful = [entrant for entrant in open_ones if self._field.looks_hopeful(entrant)]
         if not hopeful or any(len(each.log_ratios) < FUTILE_QUADS[0] for each in open_ones):
             return open_ones

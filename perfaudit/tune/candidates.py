@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from perfaudit.findings import CHANGES, Edit, Fix, Location
 from perfaudit.knobs import Refused, Survey, Way, knob
 from perfaudit.measure.clock import Deadline
-from perfaudit.measure.entrants import FUTILE
+from perfaudit.measure.entrants import BEATEN, FUTILE
 from perfaudit.measure.stats import verdict
 from perfaudit.measurements import Comparison, Interval, Settings
 from perfaudit.static import edit
@@ -193,7 +193,7 @@ def screened_comparisons(candidates: Mapping[str, Candidate], raced: Raced) -> t
         found.append(
             Comparison(
                 candidate.knob, current, candidate.settings, ratio, low, high, verdict(low, high), seen.quads,
-                given_up=seen.left == FUTILE or (interval is None and seen.left != ""), basis="screened",
+                given_up=seen.left in (FUTILE, BEATEN) or (interval is None and seen.left != ""), basis="screened",
                 way=raced.ways.get(key, ""), clock=raced.clock, in_halves=key in raced.in_halves,
             )
         )  # fmt: skip

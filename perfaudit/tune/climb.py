@@ -25,11 +25,12 @@ from perfaudit.tune.candidates import (
     screened_comparisons,
 )
 from perfaudit.tune.climb_behind import NOT_REACHED, race_behind, seconds_kept
-from perfaudit.tune.climb_choice import busy_words, choose, some_go_together, tell_offers
+from perfaudit.tune.climb_choice import busy_words, choose, ratio_of_sure, some_go_together, tell_offers
 from perfaudit.tune.climb_left_out import bring_back, leave_out
 from perfaudit.tune.climb_state import Climb
 from perfaudit.tune.climb_time import (
     LONGER_SHARE,
+    MUCH,
     UntilSomeGoTogether,
     UntilTold,
     asking_words,
@@ -38,6 +39,7 @@ from perfaudit.tune.climb_time import (
     is_enough,
     seconds_beside,
     seconds_to_check,
+    seconds_to_race,
     seconds_to_screen,
     seconds_together,
 )
@@ -77,7 +79,7 @@ def climb(session: Session, profile: Profile, state: Climb, knobs: list[str], de
     expect_candidates(session, profile, [*state.candidates.values()], deadline)
     with Screen(session, tell, profile.only_computes) as screen:
         is_past_check = _find_what_pays(session, profile, state, screen, deadline)
-        planned = seconds_together(profile, state, deadline.seconds_left())
+        planned = seconds_together(profile, state, deadline.seconds_left(), _gains_much(state))
         choose(profile, state, planned)
         tell_offers(state)
         if is_past_check and deadline.seconds_left() < _least_to_check(profile, budget):
@@ -103,16 +105,23 @@ def _find_what_pays(session: Session, profile: Profile, state: Climb, screen: Sc
     longer = session.deadline(most) if most > share.seconds_left() else share
 
     def goes_together() -> bool:
-        return some_go_together(profile, state, seconds_together(profile, state, deadline.seconds_left()))
+        seconds = seconds_together(profile, state, deadline.seconds_left(), _gains_much(state))
+        return some_go_together(profile, state, seconds)
 
     def pays() -> bool:
         return any(map(state.is_sure, state.allowed_candidates))
 
-    until = UntilSomeGoTogether(share, longer, deadline, pays, goes_together)
+    before_final = most - seconds_to_race(profile)
+    for_final = session.deadline(before_final) if share.seconds_left() < before_final < most else None
+    until = UntilSomeGoTogether(share, longer, deadline, pays, goes_together, for_final, lambda: _gains_much(state))
     _race_alone(session, profile, state, screen, until)
     if bring_back(profile, state, listed, until.seconds_left()):
         _race_alone(session, profile, state, screen, until)
     return until.is_past_check
+
+
+def _gains_much(state: Climb) -> bool:
+    return ratio_of_sure(state) <= 1 - MUCH
 
 
 def _leave_what_is_not_shown(profile: Profile, state: Climb, deadline: Deadline) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -116,6 +117,15 @@ def _best_of_each(state: Climb) -> list[Candidate]:
         if taken is not None:
             found.append(taken)
     return sorted(found, key=lambda candidate: ratio_of(state, candidate))
+
+
+def ratio_of_sure(state: Climb) -> float:
+    """The step with the best setting of each knob that was shown to pay over the user's, as if patches did not touch each other.
+
+    1 where none was.
+    """
+    best = [each for each in _best_of_each(state) if state.is_sure(each)]
+    return math.prod(ratio_of(state, each) for each in best)
 
 
 def tell_offers(state: Climb) -> None:

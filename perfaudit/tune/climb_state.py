@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from perfaudit.measure.entrants import BASE, FUTILE, UNDECIDED
+from perfaudit.measure.entrants import BASE, BEATEN, FUTILE, UNDECIDED
 from perfaudit.measure.quads import is_hopeful
 from perfaudit.measurements import (
     PAY_ALL_THE_SAME,
@@ -96,7 +96,9 @@ class Climb:
             interval = self.alone.interval(key)
             pays_from = 1 - least_gain(candidate)
             seen = self.alone.entrants.get(key)
-            if seen is not None and (seen.left == FUTILE or (seen.left and interval is None)):  # or it is far slower
+            if seen is not None and (
+                seen.left in (FUTILE, BEATEN) or (seen.left and interval is None)
+            ):  # or it is far slower
                 continue
             if seen is not None and seen.left == UNDECIDED and not self._may_go_beside(candidate):
                 continue
@@ -243,14 +245,15 @@ class Climb:
     def doubt(self) -> str:
         """Why what was only screened is not to be believed, "" where no control says anything against it.
 
-        Both must stand: what all rungs save together, in every race, and what each rung saves, in a race that shows it.
+        Both must stand: what all rungs save together, in the race that shows it, and what each rung saves, in a race that shows
+        it. A race whose control is off tells nothing, and nothing against what another one has shown beside its own controls.
         """
         for rung in self.rungs:
             alone = doubt_of(self.alone, figure=self.alone.interval(rung.key), keys=[rung.key])
             beside = self.beside_the_rungs(rung)
             if alone and (beside is None or doubt_of(self.beside, figure=beside)):
                 return alone
-        return doubt_of(*self.races, figure=self.together(), keys=[rung.key for rung in self.rungs])
+        return doubt_of(self.race_together, figure=self.together(), keys=[rung.key for rung in self.rungs])
 
     @property
     def has_twin(self) -> bool:
@@ -317,7 +320,12 @@ def looks_paying_beside(state: Climb, rung: Candidate) -> bool:
 
 def _looks_paying(raced: Raced, key: str, candidate: Candidate, errors: float = 1.0) -> bool:
     seen, logs = raced.entrants.get(key), raced.log_ratios.get(key, [])
-    if seen is None or (seen.left and seen.interval is None) or seen.left == FUTILE or len(logs) < HOPEFUL_QUADS:
+    if (
+        seen is None
+        or (seen.left and seen.interval is None)
+        or seen.left in (FUTILE, BEATEN)
+        or len(logs) < HOPEFUL_QUADS
+    ):
         return False
     others = [other for name, other in raced.log_ratios.items() if name != key]
     return is_hopeful(logs, others, least_gain(candidate), errors)

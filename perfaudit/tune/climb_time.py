@@ -45,13 +45,16 @@ LARGE_SHARE = (
     0.5  # of the step; what works on more is worth a word, allowed or not, and is raced first where it is a loader
 )
 SMALL_SHARE = 0.1  # of the step; what can gain no more is asked last
+MUCH = 0.25  # of the step; who saves so much is served better by a measured figure than by the next few percent
 
 
 class UntilSomeGoTogether(Deadline):
     """A deadline that is put off while there is nothing to race together, for which time was kept.
 
     planned: where there is. latest: where there is not. end: of the budget, where not even one pays that could be checked.
-    pays: whether one does, now. goes_together: whether there is something to race together.
+    pays: whether one does, now. goes_together: whether there is something to race together. for_final: behind it there is time
+    for the final race, which it has where gains_much says by then that so much was found that a measured figure of it is worth
+    more than the patches that are still open; None where it has none.
     """
 
     def __init__(
@@ -61,9 +64,13 @@ class UntilSomeGoTogether(Deadline):
         end: Deadline,
         pays: Callable[[], bool],
         goes_together: Callable[[], bool],
+        for_final: Deadline | None = None,
+        gains_much: Callable[[], bool] = lambda: False,
     ) -> None:
         self._planned, self._latest, self._last = planned, latest, end
         self._pays, self._goes_together = pays, goes_together
+        self._for_final, self._gains_much = for_final, gains_much
+        self._makes_way = False
         self._was_put_off = False
         self.is_past_check = False  # the time that was kept for it is raced in
 
@@ -73,14 +80,19 @@ class UntilSomeGoTogether(Deadline):
         is_waiting = not self._goes_together()
         if is_waiting and not self._planned.seconds_left():
             self._was_put_off = True
-        return (self._latest if is_waiting else self._planned).seconds_left()
+        left = (self._latest if is_waiting else self._planned).seconds_left()
+        if self._for_final is not None and self._for_final.seconds_left():
+            self._makes_way = self._makes_way or self._gains_much()
+        return min(left, self._for_final.seconds_left()) if self._for_final is not None and self._makes_way else left
 
     def share_of_end(self) -> float:
         """An equal part at each of these times; none in between, where data say that two patches are there."""
-        part = 1 / 2 if self._latest is self._planned else 1 / 3
+        part = 1 / len({self._planned, self._latest, self._last, self._for_final} - {None})
         if self.is_past_check and self._last.seconds_left() > SLICE:  # data say that one pays
             return 0.0
-        is_between = self._was_put_off and self._latest is not self._planned and self._latest.seconds_left() > SLICE
+        is_at_final = self._for_final is not None and self._makes_way and self._for_final.seconds_left() <= SLICE
+        is_put_off = self._was_put_off and self._latest is not self._planned and self._latest.seconds_left() > SLICE
+        is_between = is_put_off and not is_at_final
         return 0.0 if is_between and not self.is_past_check else part
 
     def goes_on(self) -> bool:
@@ -123,14 +135,21 @@ def seconds_to_screen(profile: Profile, state: Climb, left: float) -> float:
     return max(before_race if before_race >= wanted else before_check, SCREENING_SHARE * left)
 
 
-def seconds_together(profile: Profile, state: Climb, left: float) -> float:
-    """Of what is left, the seconds for racing together what pays: the final race gives way to it, the check does not."""
+def seconds_together(profile: Profile, state: Climb, left: float, gains_much: bool = False) -> float:
+    """Of what is left, the seconds for racing together what pays: the final race gives way to it, the check does not.
+
+    gains_much: what was shown to pay saves MUCH. The final race gives way then only where what pays could not be told together
+    at all.
+    """
     sure = [candidate for candidate in state.candidates.values() if not candidate.lacks and state.is_sure(candidate)]
     sure = list({candidate.knob: candidate for candidate in sure}.values())
     before_check = left - seconds_to_check(profile)
     before_race = before_check - seconds_to_race(profile)
     least = USUAL_LOOK * seconds_of_quads(profile, [sure], ())
+    least = least * TOGETHER_QUADS / USUAL_LOOK if gains_much else least
     enough = before_race >= TOGETHER_SECONDS + least
+    if enough and gains_much:
+        return before_race
     return max(before_race if enough else before_check, BESIDE_SHARE * left)
 
 

@@ -449,6 +449,29 @@ def test_of_rivals_only_the_fastest_is_raced_to_the_end() -> None:
     assert counted["first"] == 2 * counted["slow"]
 
 
+def test_of_settings_of_one_thing_the_slower_one_leaves_and_others_stay() -> None:
+    """Both gain, and one of them much less: it would not be taken. Settings of another thing do not count."""
+    things = {"two workers": "loader", "fewer threads": "loader", "copies": "transfer"}
+    race = race_of([*things], least=0.01, seed=4, things=things)
+    fast = {"two workers": 0.9, "fewer threads": 0.75, "copies": 0.9}
+    run(race, lambda turn, at: turn.steps * fast.get(turn.key, 1.0) * random.Random(at).uniform(0.97, 1.03))
+    left = {key: (entrant.left, len(entrant.log_ratios)) for key, entrant in race.entrants.items() if key != CONTROL}
+    assert left == {
+        "two workers": (BEATEN, FUTILE_QUADS[0]),
+        "fewer threads": (DECIDED, USUAL_LOOK),
+        "copies": (DECIDED, USUAL_LOOK),
+    }
+
+
+@pytest.mark.parametrize("why", [FUTILE, FAILED, UNDECIDED])
+def test_one_that_has_left_beats_no_other_setting(why: str) -> None:
+    """What is not taken is in nobody's way."""
+    former = [Entrant("fast", [-0.4, -0.41, -0.39, -0.4], left=why)]
+    race = race_of(["slow", "fast"], 0.01, 4, former=former, things={"slow": "loader", "fast": "loader"})
+    run(race, speeds(noise=0.01, slow=0.8))
+    assert race.entrants["slow"].left == DECIDED
+
+
 def test_rivals_that_are_close_are_raced_until_both_are_known_well() -> None:
     race = race_of(["a", "b"], least=0.03, seed=4, rivals=True)
     run(race, speeds(noise=0.05, a=0.3, b=0.3))

@@ -190,6 +190,18 @@ def test_the_first_quads_of_one_that_goes_first_come_before_all_pairs(speed: flo
     assert race.entrants["a"].left
 
 
+def test_twins_and_their_control_wait_for_one_that_goes_first() -> None:
+    controls, paces = [CONTROL, TWIN_CONTROL], {"loader": Pace(block=4, skipped=1, warm_up=4)}
+    terms, slots = Terms(0.01, 3, firsts=frozenset({"loader"})), [["a"], [CONTROL]]
+    race = Race(["a", "loader", "twin"], terms, paces=paces, slots=slots, controls=controls)
+    made = run(race, noise=0.01, a=0.8, loader=0.7, twin=0.8)
+    last = max(number for number, turn in enumerate(made) if turn.key == "loader")
+    assert not any(turn.key in ("twin", TWIN_CONTROL) and turn.is_timed for turn in made[:last])
+    assert {key: race.entrants[key].left for key in ("a", "loader", "twin")} == dict.fromkeys(
+        ("a", "loader", "twin"), DECIDED
+    )
+
+
 def test_what_the_first_looks_showed_by_chance_is_open_again() -> None:
     """A gain of the first 12 pairs, of which all later ones show nothing: the last look tells, not the one that showed most."""
     race, made = race_of("a", "b"), [0]

@@ -443,7 +443,7 @@ def test_a_knob_that_takes_long_is_not_begun_without_its_time(climbing: Climbing
 def test_where_nothing_can_say_what_all_gains_together_the_first_is_handed_over(
     climbing: Climbing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perfaudit.tune.climb.seconds_together", lambda profile, state, left: 0.0)
+    monkeypatch.setattr("perfaudit.tune.climb.seconds_together", lambda *_: 0.0)
     monkeypatch.setattr("perfaudit.tune.climb.LONGER_SHARE", 0.0)
     monkeypatch.setattr("perfaudit.tune.climb.has_time_to_race", lambda profile, deadline: False)
     report = climbing(independent, Switch("a"), Switch("b"))
@@ -492,6 +492,25 @@ def test_time_for_racing_together_goes_to_the_screening_while_one_pays(
     clock.sleep(2.5)
     assert (found.seconds_left(), found.share_of_end()) == (0.5, 1 / 3)
     assert not found.goes_on()  # once
+
+
+def test_where_much_is_found_in_time_the_final_race_has_its_time(clock: FakeClock) -> None:
+    """Ends: as planned, for the final race, before the check, and with the budget; each has a part of what may still miss."""
+    found: list[float] = []
+    short, final, long, end = (Deadline(seconds, clock) for seconds in (5.0, 8.0, 10.0, 12.0))
+    until, late = (
+        UntilSomeGoTogether(short, long, end, lambda: bool(found), lambda: False, final, lambda: bool(found))
+        for _ in range(2)
+    )
+    assert (until.seconds_left(), until.share_of_end()) == (10.0, 1 / 4)
+    clock.sleep(6.0)
+    assert (until.seconds_left(), until.share_of_end()) == (4.0, 0.0)  # nothing is to be raced together: put off
+    found.append(0.6)
+    assert until.seconds_left() == 2.0
+    clock.sleep(2.0)
+    assert (until.seconds_left(), until.share_of_end()) == (0.0, 1 / 4)
+    assert late.seconds_left() == 2.0  # so much was found when there was no time for that race any more
+    assert UntilSomeGoTogether(short, long, end, lambda: True, lambda: False).seconds_left() == 2.0
 
 
 @pytest.mark.parametrize(("check", "budget", "least"), [(9.0, 60.0, 0.0), (9.0, 40.0, 1.0), (40.0, 60.0, 20.0)])
@@ -1155,7 +1174,7 @@ def test_a_knob_that_may_not_be_raced_costs_no_process(climbing: Climbing, monke
 def test_what_looks_as_if_it_paid_after_the_last_look_is_told_with_its_interval(
     climbing: Climbing, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perfaudit.tune.climb.seconds_together", lambda profile, state, left: 0.1)
+    monkeypatch.setattr("perfaudit.tune.climb.seconds_together", lambda *_: 0.1)
 
     def speed(on: Switches) -> float:
         return (0.6 if on["a"] else 1.0) * (0.98 if on["b"] else 1.0)

@@ -23,7 +23,10 @@ from perfaudit.tune.climb_time import (
     parts_of,
     quads_in,
     seconds_of_quads,
+    seconds_to_check,
+    seconds_to_race,
     seconds_to_screen,
+    seconds_together,
 )
 from perfaudit.tune.ladder import ladder_of
 from perfaudit.tune.race_results import Seen
@@ -294,3 +297,15 @@ def test_an_offer_that_is_far_slower_was_not_measured_too_briefly() -> None:
     state = climb((offer, None, [-0.1], ""))
     tell_offers(state)
     assert state.left["precision"].startswith("measured too briefly to say what it would gain; it changes precision")
+
+
+@pytest.mark.parametrize(("left", "keeps"), [(35.0, True), (25.0, False), (200.0, True)])
+def test_what_saves_much_is_raced_together_in_what_the_final_race_leaves(left: float, keeps: bool) -> None:
+    """35 s have room for a few quads of the loader beside another patch; 25 s have none with a final race behind them."""
+    profile = profile_of(survey_of(), seconds_per_step=0.1)
+    fusion = candidate("fusion")
+    state = climb((loader(2), SURE, [-0.2] * 8, ""), (fusion, SURE, [-0.2] * 8, ""))
+    to_race, to_check = seconds_to_race(profile), seconds_to_check(profile)
+    found = seconds_together(profile, state, left, gains_much=True)
+    assert found == pytest.approx(left - to_check - (to_race if keeps else 0.0))
+    assert seconds_together(profile, state, 35.0) == pytest.approx(35.0 - to_check)  # else it gives way there

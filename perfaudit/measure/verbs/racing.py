@@ -68,7 +68,8 @@ def screen(
         Entrant(key, list(told["log_ratios"]), list(told["seconds"]), told["left"])
         for key, told in (so_far or {}).items()
     ]
-    terms = Terms(least, seed, base or BASE, rivals, leasts, former, pairs, is_apart, firsts)
+    things = {item["key"]: item["slot"] for item in entrants if item.get("slot")}
+    terms = Terms(least, seed, base or BASE, rivals, leasts, former, pairs, is_apart, firsts, things)
     if of_ranks and holder.agreement is None:
         holder.agreement = OverGloo()
     mark = _marks_in(marker) if marker else lambda key: None
