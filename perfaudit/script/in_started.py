@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from perfaudit.script.after_import import after_import
+from perfaudit.script.carried import carry
 from perfaudit.script.pipe import Pipe
 from perfaudit.script.teller import Teller
 from perfaudit.script.trackers import overrule_arguments
@@ -80,19 +80,7 @@ def _refuse_here(told: Pipe, line: Json, why: str) -> NoReturn:
 
 
 def _carry(carried: _Carried) -> None:
-    after_import("multiprocessing.spawn", functools.partial(_put_in_place, carried))
-
-
-def _put_in_place(carried: _Carried) -> None:
-    import multiprocessing.spawn as spawn
-
-    original = spawn.get_preparation_data
-
-    @functools.wraps(original)
-    def preparation_data(name: str) -> Json:
-        return {**original(name), "watched by perfaudit": [Carried(_IMPORT), carried]}
-
-    spawn.get_preparation_data = preparation_data
+    carry("watched by perfaudit", lambda: [Carried(_IMPORT), carried])
 
 
 class _Carried:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import random
 import sys
 from collections.abc import Iterator
@@ -33,32 +32,6 @@ def seed_all(seed: int) -> None:
         sys.modules["numpy"].random.seed(seed)
     if "torch" in sys.modules:
         sys.modules["torch"].manual_seed(seed)
-
-
-def seed_numpy_generators(seed: int) -> None:
-    """From now on, NumPy's generators that are given no seed take theirs from this one, in the order in which they are made.
-
-    For the life of the process. What a program draws from `np.random.default_rng()`, or an environment of gymnasium that is reset
-    without a seed, is then the same in each process that makes the same steps. Each fork, as of loader workers, has a stream of
-    its own, which follows from the seed and from how many forks there were before. `numpy.random` must be imported.
-    """
-    kept = sys.modules.get("numpy.random.bit_generator")
-    if not hasattr(kept, "randbits"):  # what it asks the system for
-        return
-    line = [seed, 0]  # the number of the fork in each process above this one, then how many this one has made
-
-    def begin_stream() -> None:
-        kept.randbits = random.Random(repr(line)).getrandbits  # type: ignore[union-attr]
-
-    def count_fork() -> None:
-        line[-1] += 1
-
-    def begin_fork() -> None:
-        line.append(0)
-        begin_stream()
-
-    begin_stream()
-    os.register_at_fork(before=count_fork, after_in_child=begin_fork)
 
 
 def digest_of_streams() -> str:

@@ -24,6 +24,7 @@ from perfaudit.script.missing_module import python_without
 from perfaudit.script.read_loaders import takes_the_same
 from perfaudit.script.started_processes import watch_started
 from perfaudit.script.tally import samples_of
+from perfaudit.script.unseeded_streams import seed_unseeded
 from perfaudit.target import overlay
 from perfaudit.target.accelerator import accelerator_of
 from perfaudit.target.autocasts import autocasts, autocasts_off
@@ -32,7 +33,7 @@ from perfaudit.target.construction import Origins
 from perfaudit.target.load import as_module, where, words_of_error
 from perfaudit.target.names import Target
 from perfaudit.target.provenance import Site
-from perfaudit.target.random_streams import seed_all, seed_numpy_generators
+from perfaudit.target.random_streams import seed_all
 from perfaudit.target.working_folder import full_path, present_folder
 from perfaudit.training.around_forward import AroundForward
 from perfaudit.training.forward_lines import Lines
@@ -128,6 +129,7 @@ class ScriptTraining(ScriptLoading):
         after_import("torch", self._torch_is_there)
         after_import("numpy.random", self._numpy_is_there)
         seed_all(self.seed)
+        seed_unseeded(self.seed)
         self._trainers.watch(after_import)
         self._owners.watch(after_import)
         watch_started(self._started.append)
@@ -144,7 +146,6 @@ class ScriptTraining(ScriptLoading):
 
     def _numpy_is_there(self) -> None:
         sys.modules["numpy.random"].seed(self.seed)
-        seed_numpy_generators(self.seed)
 
     def _torch_is_there(self) -> None:
         seed_all(self.seed)

@@ -36,8 +36,8 @@ os._exit(0)
 
 FORKS = """
 import os, sys, numpy as np, numpy.random
-from perfaudit.target.random_streams import seed_numpy_generators
-seed_numpy_generators(int(sys.argv[1]))
+from perfaudit.script.unseeded_streams import seed_unseeded
+seed_unseeded(int(sys.argv[1]))
 for _ in range(2):  # as the workers of two epochs
     if not os.fork():
         if not os.fork():  # as an environment of a worker
@@ -50,6 +50,49 @@ for _ in range(2):  # as the workers of two epochs
 print(np.random.default_rng().random(), flush=True)
 """
 
+# What a worker draws without a seed of its own; loaders seed the global streams of theirs, other processes do not.
+STARTED = """
+import multiprocessing, random
+import numpy as np
+
+def draw(told, more):
+    told.put([np.random.default_rng().random(), np.random.random(), random.random()])
+    if more:  # as an environment of a worker
+        start(told, 0)
+
+def start(told, more):
+    process = multiprocessing.get_context({way!r}).Process(target=draw, args=(told, more))
+    process.start()
+    process.join()
+
+if __name__ == "__main__":
+    import sys
+    from perfaudit.script.unseeded_streams import seed_unseeded
+    seed_unseeded(int(sys.argv[1]))
+    told = multiprocessing.get_context({way!r}).SimpleQueue()
+    for _ in range(2):
+        start(told, 1)
+    for _ in range(4):
+        print(*told.get(), sep="\\n")
+"""
+LOADED = """
+import numpy as np, torch
+
+class Rows(torch.utils.data.Dataset):
+    def __len__(self):
+        return 64
+    def __getitem__(self, number):
+        return torch.tensor(np.random.default_rng().random(2), dtype=torch.float32)
+
+if __name__ == "__main__":
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for batch in torch.utils.data.DataLoader(Rows(), 4, num_workers=1, multiprocessing_context="spawn"):
+        model(batch).square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
 
 def first_steps(seed: int, folder: Path) -> list[object]:
     found: list[object] = json.loads(told_lines(DRIVER, seed, folder)[-1])
@@ -57,18 +100,23 @@ def first_steps(seed: int, folder: Path) -> list[object]:
 
 
 def told_lines(code: str, seed: int, folder: Path) -> list[str]:
+    return lines_of(["-c", code, str(seed)], folder)
+
+
+def lines_of(arguments: list[str], folder: Path) -> list[str]:
     own = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(
-        [sys.executable, "-c", code, str(seed)],
+        [sys.executable, *arguments],
         cwd=folder, capture_output=True, text=True, timeout=300, check=False, env={**os.environ, **own},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout.splitlines()
 
 
-def test_two_runs_draw_the_same(tmp_path: Path) -> None:
+@pytest.mark.parametrize("script", [SCRIPT, LOADED])
+def test_two_runs_draw_the_same(script: str, tmp_path: Path) -> None:
     """So gradients and losses of a patched script can be compared, as in an environment that is reset without a seed."""
-    (tmp_path / "train.py").write_text(SCRIPT)
+    (tmp_path / "train.py").write_text(script)
     one = first_steps(0, tmp_path)
     assert one == first_steps(0, tmp_path) and one != first_steps(1, tmp_path)
 
@@ -77,3 +125,11 @@ def test_forks_draw_the_same_in_two_runs_and_differ_from_each_other(tmp_path: Pa
     drawn = told_lines(FORKS, 0, tmp_path)
     assert drawn == told_lines(FORKS, 0, tmp_path)
     assert len(drawn) == len({*drawn, *told_lines(FORKS, 1, tmp_path)}) / 2 == 5
+
+
+@pytest.mark.parametrize("way", ["spawn", "forkserver"])
+def test_new_interpreters_draw_the_same_in_two_runs_and_differ_from_each_other(way: str, tmp_path: Path) -> None:
+    (tmp_path / "draw.py").write_text(STARTED.format(way=way))
+    drawn = lines_of(["draw.py", "0"], tmp_path)
+    assert drawn == lines_of(["draw.py", "0"], tmp_path)
+    assert len(drawn) == len({*drawn, *lines_of(["draw.py", "1"], tmp_path)}) / 2 == 12
