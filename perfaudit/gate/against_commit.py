@@ -31,7 +31,6 @@ from perfaudit.gate.timing import time_targets
 from perfaudit.gate.working_files import differing
 from perfaudit.machine.limits import usable_cores
 from perfaudit.measure.child import ChildFailed
-from perfaudit.measure.counted_script import ENOUGH_SECONDS
 from perfaudit.measure.environment import host
 from perfaudit.measure.journal import SETTINGS, Json, file_digest
 from perfaudit.measure.watch import Watch
@@ -40,8 +39,6 @@ from perfaudit.target.names import Target, choose_target
 from perfaudit.verdicts import CountersVerdict, TimeVerdict
 
 CODE_AND_SETTINGS = (".py", ".ipynb", *SETTINGS)
-# Share of --budget that each process counts before few steps of a script will do; the default budget gives ENOUGH_SECONDS.
-COUNTING_SHARE = 1 / 6
 NODES = "nodes"  # lines of a journal that say which kind of node has measured
 Former = Mapping[str, tuple[str, int]]  # see `targets_there.former_files`
 Verdict = TypeVar("Verdict", CountersVerdict, TimeVerdict)
@@ -84,7 +81,7 @@ def against_commit(request: Request, known: Known, watch: Watch) -> None:
                 known.counters[target.label] = (
                     _counters(request, known, target, former, reference, watch)
                     if target in there
-                    else new_counters(request, known, target, watch, _enough_seconds(request))
+                    else new_counters(request, known, target, watch)
                 )
             if (spent := time.monotonic() - began) > settings.budget and "time" in request.layers:
                 budget = f"the {settings.budget:.0f} s of --budget, which are for the times alone"
@@ -178,7 +175,7 @@ def _counters(
     try:
         watch.stage(f"counting a step of {target.label}: your code")
         side = "your code"
-        enough = _enough_seconds(request)
+        enough = request.enough_seconds
         after = known.counted[target.label] = count(target, None, request.device, request.timeout, enough=enough)
         side = "the reference"
         for twice in (False, True):
@@ -192,11 +189,6 @@ def _counters(
         return CountersVerdict(target.label, "failed", f"{side} does not run: {failure}{hint(side, str(failure))}")
     accepted = with_acceptances(verdict, known.baseline, known.accepted, fingerprint(after.training_facts, host()))
     return _of_the_same_training(accepted, former)
-
-
-def _enough_seconds(request: Request) -> float:
-    """Seconds of counting after which few steps of a script will do."""
-    return min(ENOUGH_SECONDS, COUNTING_SHARE * request.settings.budget)
 
 
 def _of_the_same_training(verdict: Verdict, former: Former) -> Verdict:

@@ -106,10 +106,11 @@ def _judge(request: Request, known: Known, target: Target, state: TargetState | 
     target = as_stored(target, state, request.config)
     watch.stage(f"counting a step of {target.label}")
     try:
-        now = known.counted[target.label] = count(target, None, request.device, request.timeout)
+        now = count(target, None, request.device, request.timeout, enough=request.enough_seconds)
     except (ChildFailed, UserError) as failure:
         known.counters[target.label] = CountersVerdict(target.label, "failed", f"your code does not run: {failure}")
         return
+    known.counted[target.label] = now
     comparable = compare_fingerprints(state.environment, fingerprint(now.training_facts, host()))
     known.counters[target.label] = _stored_counters(target.label, state, now, comparable, request.settings)
     if "time" in request.layers:

@@ -27,6 +27,9 @@ from perfaudit.report import Report
 from perfaudit.target.names import Target
 from perfaudit.verdicts import LAYERS, CountersVerdict, FindingsVerdict, TimeVerdict
 
+# Share of --budget that each process counts before few steps of a script will do; the default budget gives ENOUGH_SECONDS.
+COUNTING_SHARE = 1 / 6
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -47,6 +50,11 @@ class Request:
     @property
     def layers(self) -> tuple[str, ...]:
         return self.settings.layers or LAYERS
+
+    @property
+    def enough_seconds(self) -> float:
+        """Seconds of counting after which few steps of a script will do."""
+        return min(ENOUGH_SECONDS, COUNTING_SHARE * self.settings.budget)
 
 
 @dataclass(slots=True)
@@ -119,13 +127,12 @@ def take_findings(known: Known, verdict: FindingsVerdict, new: tuple[Finding, ..
     known.findings, known.new = findings_with_acceptances(verdict, new, known.accepted)
 
 
-def new_counters(
-    request: Request, known: Known, target: Target, watch: Watch, enough: float = ENOUGH_SECONDS
-) -> CountersVerdict:
-    """A new target has nothing to be compared with, but it must run. enough: see `counting.count`."""
+def new_counters(request: Request, known: Known, target: Target, watch: Watch) -> CountersVerdict:
+    """A new target has nothing to be compared with, but it must run."""
     watch.stage(f"counting a step of {target.label}, which is new")
     try:
-        now = known.counted[target.label] = count(target, None, request.device, request.timeout, enough=enough)
+        now = count(target, None, request.device, request.timeout, enough=request.enough_seconds)
     except (ChildFailed, UserError) as failure:
         return CountersVerdict(target.label, "failed", f"your code does not run: {failure}")
+    known.counted[target.label] = now
     return CountersVerdict(target.label, "not_judged", f"new: {known.against} does not have it", dict(now.values))

@@ -116,7 +116,7 @@ def _counters(request: Request, target: Target, watch: Watch) -> CountersVerdict
     """Which counters of this target are the same in every run, and which are not."""
     watch.stage(f"counting a step of {target.label}, in two processes")
     try:
-        counted = count(target, None, request.device, request.timeout)
+        counted = count(target, None, request.device, request.timeout, enough=request.enough_seconds)
     except (ChildFailed, UserError) as failure:
         return CountersVerdict(target.label, "failed", f"your code does not run: {failure}")
     return compare_counters(target.label, counted, counted, {})

@@ -22,6 +22,7 @@ from perfaudit.gate.checkout import Checkout
 from perfaudit.gate.comparable import Seconds
 from perfaudit.gate.step_time import TooShort
 from perfaudit.gate.target_counters import Counted
+from perfaudit.measure.counted_script import ENOUGH_SECONDS
 from perfaudit.target.names import Target
 
 Run = Callable[..., Done]
@@ -42,10 +43,14 @@ class Steps:
     def __init__(self) -> None:
         self.counted: list[tuple[str, dict[str, str]]] = []  # files and factories
         self.timed: list[str] = []
+        self.enough: list[float] = []  # seconds after which few steps will do
         self.facts = FACTS
         self.crashes = ""
 
-    def count(self, target: Target, checkout: Checkout | None, *_: object, **__: object) -> Counted:
+    def count(
+        self, target: Target, checkout: Checkout | None, *_: object, enough: float = ENOUGH_SECONDS, **__: object
+    ) -> Counted:
+        self.enough.append(enough)
         if checkout is None:
             self.counted.append((target.file, dict(target.names)))
         _, said, number = Path(checkout.folder if checkout else "", target.file).read_text().partition("# operators: ")
@@ -108,6 +113,15 @@ def test_scripts_are_kept_and_judged_by_their_names(project: Callable[..., Path]
     (folder / "pyproject.toml").write_text("")
     code, gate = gated(perfaudit)
     assert (code, verdicts(gate)) == (1, {"small": "failed", "train.py -n 3": "regressed"})
+
+
+def test_a_short_budget_counts_briefly_against_a_file_too(
+    project: Callable[..., Path], perfaudit: Run, steps: Steps
+) -> None:
+    project(**{"train.py": SCRIPT})
+    assert perfaudit("gate", "init", "train.py", "--ci", "none", "--", "-n", "3").code == 0
+    assert gated(perfaudit, "--budget", "30s")[0] == 0
+    assert steps.enough == [ENOUGH_SECONDS, 5.0]
 
 
 def test_a_script_that_ends_too_soon_is_said_to_have_no_time(

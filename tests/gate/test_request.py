@@ -116,6 +116,11 @@ def test_layers_that_are_not_named_are_all() -> None:
     assert Request((), GateSettings(layers=("time",)), Config()).layers == ("time",)
 
 
+@pytest.mark.parametrize(("budget", "seconds"), [(120.0, 20.0), (600.0, 20.0), (30.0, 5.0)])
+def test_a_short_budget_counts_briefly(budget: float, seconds: float) -> None:
+    assert Request((), GateSettings(budget=budget), Config()).enough_seconds == pytest.approx(seconds)
+
+
 def test_what_is_known_at_first() -> None:
     assert Known().scanned == Report("gate")
     assert (Known().accepted, Known().records, Known().notes) == (Accepted(), [], [])
@@ -133,10 +138,11 @@ def test_new_findings_are_kept_less_what_is_accepted() -> None:
 
 
 def test_a_new_target_has_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    request, known, watch = Request((), GateSettings(), Config(), "cpu", 60.0), Known("main (1f2e)"), Stages()
+    settings = GateSettings(budget=30.0)
+    request, known, watch = Request((), settings, Config(), "cpu", 60.0), Known("main (1f2e)"), Stages()
     target, count = Target("new.py"), Count()
     monkeypatch.setattr(module, "count", count)
-    verdict = new_counters(request, known, target, watch, 5.0)
+    verdict = new_counters(request, known, target, watch)
     assert verdict == CountersVerdict("new.py", "not_judged", "new: main (1f2e) does not have it", {"operators": 7})
     assert (count.asked, known.counted) == ([(target, None, "cpu", 60.0, 5.0)], {"new.py": COUNTED})
     assert watch.said == ["counting a step of new.py, which is new"]
