@@ -17,6 +17,7 @@ from perfaudit.tune.first_look import smallest_as_good
 from perfaudit.tune.losses import was_compared
 from perfaudit.tune.race_results import Raced
 from perfaudit.tune.search import clock_of, least_gain, race_of
+from perfaudit.tune.too_short import is_too_short
 
 UNDECIDED = "keep what you have: the budget was too small to decide anything"
 TOO_SHORT = "keep what you have: the training is too short to decide anything"
@@ -189,7 +190,9 @@ def _why_kept(bout: Bout, compared: dict[str, Comparison], least: float, interru
     if undecided and gone and len(gone) == len(bout.variants) - 1:
         return "keep what you have: " + "; ".join(gone)
     if undecided:
-        return TOO_SHORT if bout.look is not None and bout.look.gave_up else UNDECIDED
+        needs_race = any(math.isfinite(c.high) for c in promising)  # of fresh processes, which a longer budget has
+        is_short = bout.look is not None and (bout.look.gave_up or (is_too_short(bout.look) and not needs_race))
+        return TOO_SHORT if is_short else UNDECIDED
     if all(c.verdict == "slower" for c in compared.values()):
         return "keep what you have: everything raced against it is slower"
     if faster := [c for c in compared.values() if c.verdict == "faster"]:

@@ -52,7 +52,7 @@ from perfaudit.tune.recording import Begin, Record, start_line
 from perfaudit.tune.screening import Screen, calibration_of
 from perfaudit.tune.session import INTERRUPTED, Session, interruptible
 from perfaudit.tune.short_names import short_names
-from perfaudit.tune.too_short import longer_words, too_short_words
+from perfaudit.tune.too_short import is_too_short, longer_words, too_short_words
 from perfaudit.tune.workshop import Children, as_user_error, workshop_for
 
 AT_ONCE = 4  # patches in one race of fresh processes beside the unpatched code: five that each hold the model
@@ -154,7 +154,7 @@ def _report_of(
         failed = priced.raced.failures or any(ledger.failures for ledger in ledgers)
         if priced.waiting and not comparisons and not failed:
             why = f"within the budget of {budget:.0f} s; give it longer with --budget"
-            if priced.raced.gave_up:
+            if is_too_short(priced.raced):
                 why = f"before the script ended by itself: {longer_words(target)}"
             raise NothingMeasured(f"{target}: no comparison was finished {why}")
     return report.with_(

@@ -17,6 +17,7 @@ from perfaudit.tune.outcome import TOO_SHORT, UNDECIDED
 from perfaudit.tune.patched_source import SourceRace
 from perfaudit.tune.race_results import Raced, doubt_of
 from perfaudit.tune.race_so_far import LEAST
+from perfaudit.tune.too_short import is_too_short
 
 NOT_SHOWN = "its patch is not handed over: it was not shown to pay"
 FOR_MEMORY = frozenset({"PA603"})  # rules whose patch need not make a step faster
@@ -217,8 +218,9 @@ def _without_interval(priced: Priced, waiting: Waiting) -> Finding:
     }
     own = seen.get(waiting.own.key)
     if any(not entrant.left for _, entrant in seen.values()):
-        undecided = TOO_SHORT if priced.raced.gave_up else UNDECIDED
-        longer = "as the training ended by itself" if priced.raced.gave_up else "give it longer with --budget"
+        is_short = is_too_short(priced.raced)
+        undecided = TOO_SHORT if is_short else UNDECIDED
+        longer = "as the training ended by itself" if is_short else "give it longer with --budget"
         return prepend_note(
             finding, f"measured too briefly for an interval, {longer}" if own else f"{undecided}; {longer}"
         )

@@ -19,7 +19,7 @@ from perfaudit.measurements import Comparison
 from perfaudit.report import Report
 from perfaudit.tune.bout import Bout, variant_of
 from perfaudit.tune.first_look import can_choose, is_raced_in_place
-from perfaudit.tune.outcome import UNDECIDED, winner_of
+from perfaudit.tune.outcome import TOO_SHORT, UNDECIDED, winner_of
 from perfaudit.tune.race_results import Raced, Seen
 
 Search = Callable[..., Report]
@@ -171,6 +171,24 @@ def test_the_budget_is_too_small_only_where_more_time_would_tell_more(seen: Seen
     bout = transfer_bout()
     (key,) = bout.variants.keys() - {bout.base.key}
     bout.look = Raced({key: seen, CONTROL: Seen(8, "", (1.0, 0.99, 1.01))}, log_ratios={key: [-0.002] * seen.quads})
+    assert winner_of(bout).words == words
+
+
+@pytest.mark.parametrize(
+    ("seen", "ends", "words"),
+    [
+        (Seen(2, "", None), 3, TOO_SHORT),
+        (Seen(2, "", None), 2, UNDECIDED),  # a longer race may decide it as well
+        # It would be raced in fresh processes, for which time is wanting.
+        (Seen(8, "", (0.97, 0.95, 1.01)), 3, UNDECIDED),
+    ],
+)
+def test_a_training_that_ended_again_and_again_is_too_short(seen: Seen, ends: int, words: str) -> None:
+    bout = transfer_bout()
+    (key,) = bout.variants.keys() - {bout.base.key}
+    entrants = {key: seen, CONTROL: Seen(8, "", (1.0, 0.99, 1.01))}
+    ended = {"own_end": "the script ended after 90 updates of its optimizers", "own_ends": ends, "updates_to_end": 90}
+    bout.look = Raced(entrants, log_ratios={key: [-0.002] * seen.quads}, **ended)  # type: ignore[arg-type]
     assert winner_of(bout).words == words
 
 

@@ -23,9 +23,11 @@ from perfaudit.measure.watch import Watch
 from perfaudit.report import Report
 from perfaudit.target.names import Target
 from perfaudit.tune import price as pricing_module
+from perfaudit.tune.candidates import PATCH, Candidate
 from perfaudit.tune.history import comparisons
 from perfaudit.tune.price import price
-from perfaudit.tune.priced_findings import _with_saving
+from perfaudit.tune.priced_findings import Priced, Waiting, _with_saving, findings_of
+from perfaudit.tune.race_results import Raced, Seen
 from perfaudit.tune.recording import Begin, Record, begin
 
 MEASURED = Saving("measured", 0.1, 0.2, 0.004)
@@ -365,6 +367,20 @@ def test_what_the_time_was_too_short_for_is_said(pricing: Pricing, clock: FakeCl
     report = pricing(refused, switch("a"), switch("b"), budget=1.6)
     said = "not measured: the budget ended before a race of fresh processes, which it needs: it runs now"
     assert notes(report)["PA004"] == said
+
+
+@pytest.mark.parametrize(
+    ("ends", "said"), [(2, "give it longer with --budget"), (3, "as the training ended by itself")]
+)
+def test_a_longer_budget_is_not_asked_for_where_the_script_ended_again_and_again(ends: int, said: str) -> None:
+    finding = switch("a")
+    assert finding.fix is not None and finding.location is not None
+    own = Candidate("PA003 t.py", PATCH, {"patch": "PA003"}, finding.fix, finding.location, PROGRAM, "code")
+    end = "t.py: the script ended after 90 updates of its optimizers"
+    raced = Raced({own.key: Seen(2, "")}, own_end=end, own_ends=ends, updates_to_end=90)
+    priced = Priced(waiting={own.key: Waiting(finding, own, [own])}, raced=raced)
+    (found,) = findings_of(priced, "the budget ended")
+    assert found.note == f"measured too briefly for an interval, {said}"
 
 
 def test_while_nothing_pays_the_time_that_is_kept_for_checks_is_raced_in(
