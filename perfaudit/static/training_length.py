@@ -1,4 +1,4 @@
-"""What says how long a script trains: an option of its command line, or a number in its text.
+"""What says how long a script trains: a file of settings, an option of its command line, or a number in its text.
 
 It is found by its name and only told to people, so that a wrong guess changes nothing.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
+
+from perfaudit.static.settings_files import ALWAYS, PYTHON, has_settings_of_files, numbers_said
 
 _BEFORE = r"(?:(?:num|n|nb|max|total|train|training)_)*"
 # In the order in which they are told; `num_steps` comes last, as in reinforcement learning it may be the length of a rollout.
@@ -28,22 +30,60 @@ Found = tuple[str, str]  # a name, and words that say where it is set
 Declared = tuple[list[str], str]  # all names of an option, and its default; "" where it has none that is written out
 
 
-def words_of_length(text: str, file: str, arguments: Sequence[str] = ()) -> str:
+def words_of_length(
+    text: str, file: str, arguments: Sequence[str] = (), settings: Sequence[tuple[str, str]] = ()
+) -> str:
     """What sets the length of a training: "`--epochs` (1 now)", or "`EPOCHS = 1` in train.py:4"; "" where nothing is seen.
 
-    arguments: that the script is given.
+    arguments: that the script is given. settings: names and texts of files from which it takes settings. What they may say
+    otherwise is told without a value.
     """
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ""
+    given = [*_overrides_given(arguments)]
+    said = _said_in(settings, {_plain(name) for name, _ in given})
+    files = [name for name, _ in settings if name.endswith(ALWAYS)]
+    reads_some = bool(said or files) or has_settings_of_files(tree)
     declared = _options_in(tree)
-    if _has_other_defaults(tree):
+    if reads_some or _has_other_defaults(tree):
         declared = [(names, "") for names, _ in declared]
-    options = _options(declared, arguments)
-    by_option = [(name, f"`{name}`" + (f" ({value} now)" if value else "")) for name, value in options.items()]
-    places = _in_order(by_option) or _in_order(_numbers_in(tree, file)) or [*_ranges_in(tree, file)]
-    return " or ".join(places[:MOST])
+    options = _options(declared, arguments) | dict(given)
+    in_files = {_plain(name) for name, _ in said}
+    by_option = [
+        (name, f"`{name}`" + (f" ({value} now)" if value and _plain(name) not in in_files else ""))
+        for name, value in options.items()
+    ]
+    places = (
+        _in_order([*said, *by_option]) or _in_order(_numbers_in(tree, file, reads_some)) or [*_ranges_in(tree, file)]
+    )
+    asked = [name for name in files if any(word.endswith(name) for word in arguments)]
+    others = [f"what {name} says" for name in asked[:1] if not said]
+    return " or ".join([*places[:MOST], *others])
+
+
+def _said_in(settings: Sequence[tuple[str, str]], overridden: set[str]) -> list[Found]:
+    """What the first of these files that says something of the length says, but for what the command line says in its place."""
+    for name, text in settings:
+        if name.endswith(PYTHON):
+            try:
+                found = [*_numbers_in(ast.parse(text), name)]
+            except (SyntaxError, ValueError, RecursionError, MemoryError):
+                continue
+        else:
+            found = [(key, f"`{words}` in {name}:{line}") for key, words, line in numbers_said(text)]
+        if told := [each for each in found if _rank(each[0]) is not None and _plain(each[0]) not in overridden]:
+            return told
+    return []
+
+
+def _overrides_given(arguments: Sequence[str]) -> Iterator[Found]:
+    """What a command line gives settings as hydra and OmegaConf take it: `trainer.max_epochs=3`."""
+    for argument in arguments:
+        name, equals, value = argument.lstrip("+").partition("=")
+        if equals and not name.startswith("-") and _rank(name) is not None:
+            yield name, value
 
 
 def _in_order(found: Sequence[Found] | Iterator[Found]) -> list[str]:
@@ -53,8 +93,14 @@ def _in_order(found: Sequence[Found] | Iterator[Found]) -> list[str]:
 
 
 def _rank(name: str) -> int | None:
-    plain = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).strip("-").replace("-", "_").lower()
+    plain = _plain(name)
     return next((rank for rank, pattern in enumerate(_NAMES) if pattern.fullmatch(plain)), None)
+
+
+def _plain(name: str) -> str:
+    """A name in one spelling, without what it is a part of: "max_epochs" for `--maxEpochs` and `trainer.max-epochs`."""
+    last = name.rpartition(".")[2]
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", last).strip("-").replace("-", "_").lower()
 
 
 def _options(declared: Sequence[Declared], arguments: Sequence[str]) -> dict[str, str]:
@@ -117,8 +163,11 @@ def _is_written_out(arguments: Sequence[ast.expr]) -> bool:
     return any(isinstance(each, (ast.List, ast.Tuple)) for each in arguments)
 
 
-def _numbers_in(tree: ast.Module, file: str) -> Iterator[Found]:
-    """Whole numbers that a name, a field or an argument of a call is given."""
+def _numbers_in(tree: ast.Module, file: str, reads_some: bool = False) -> Iterator[Found]:
+    """Whole numbers that a name, a field or an argument of a call is given.
+
+    reads_some: a field is told without its number, as a file may give it another one.
+    """
     for node in ast.walk(tree):
         pairs: list[tuple[str, ast.expr | None]] = []
         if isinstance(node, ast.Assign):
@@ -131,6 +180,7 @@ def _numbers_in(tree: ast.Module, file: str) -> Iterator[Found]:
             if isinstance(value, ast.Constant) and type(value.value) is int:
                 is_argument = isinstance(node, ast.Call)
                 said = f"{name}={value.value}" if is_argument else f"{name} = {value.value}"
+                said = name if reads_some and isinstance(node, ast.AnnAssign) else said
                 yield name, f"`{said}` in {file}:{value.lineno}"
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from perfaudit.static.settings_files import settings_files
 from perfaudit.static.source import Unreadable, read_text
 from perfaudit.static.training_length import words_of_length
 from perfaudit.target.names import Target
@@ -21,9 +22,10 @@ FEWEST_UPDATES = 20  # of a script with fewer, no patch can be checked and raced
 
 def longer_words(target: Target) -> str:
     """How to have a script train longer, with what its text or its arguments show of that."""
-    said = ""
+    said, arguments = "", target.arguments or ()
     with contextlib.suppress(Unreadable):
-        said = words_of_length(read_text(Path(target.file))[0], target.file, target.arguments or ())
+        text = read_text(Path(target.file))[0]
+        said = words_of_length(text, target.file, arguments, settings_files(text, target.file, arguments))
     return f"have it train longer, {LONGER}{f': {said}' if said else ''}"
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from perfaudit.static.settings_files import settings_files
 from perfaudit.static.training_length import words_of_length
 
 PARSER = """
@@ -36,6 +39,9 @@ DATACLASS = """
 """
 
 
+YAML = "data: rows.npz\ntrainer:\n  max_epochs: 3  # of ten\n  warmup_epochs: 1\n"
+
+
 @pytest.mark.parametrize(
     ("text", "arguments", "said"),
     [
@@ -50,6 +56,13 @@ DATACLASS = """
         (f"{PARSER}    parser.set_defaults(epochs=3)", (), "`--epochs` or `--max-steps`"),
         (f"{PARSER}    parser.parse_args(['--epochs', '3'])", (), "`--epochs` or `--max-steps`"),
         (f"{PARSER}    parser.parse_args()", (), "`--epochs` (1 now) or `--max-steps`"),
+        (f"{PARSER}    import yaml", (), "`--epochs` or `--max-steps`"),  # a file may say otherwise
+        (f"{PARSER}    import yaml", ("--epochs", "2"), "`--epochs` (2 now) or `--max-steps`"),
+        (
+            "",
+            ("+trainer.max_epochs=3", "--trainer.max_steps=9"),
+            "`trainer.max_epochs` (3 now) or `--trainer.max_steps` (9 now)",
+        ),
         ("", ("--num_train_epochs=1", "--logging_steps=2"), "`--num_train_epochs` (1 now)"),  # HfArgumentParser
         ("@click.option('--n-epoch', default=4)\ndef main(n_epoch): ...", (), "`--n-epoch` (4 now)"),
         (DATACLASS, (), "`total_timesteps = 500` in train.py:5 or `num_steps = 128` in train.py:4"),
@@ -66,3 +79,45 @@ DATACLASS = """
 )
 def test_what_sets_the_length_of_a_training(text: str, arguments: tuple[str, ...], said: str) -> None:
     assert words_of_length(textwrap.dedent(text), "train.py", arguments) == said
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "settings", "said"),
+    [
+        (PARSER, ("--config", "a.yaml"), [("a.yaml", YAML)], "`max_epochs: 3` in a.yaml:3 or `--epochs`"),
+        (PARSER, ("a.yaml", "-e", "5"), [("a.yaml", "epochs: 3\n")], "`epochs: 3` in a.yaml:1 or `--epochs`"),
+        (PARSER, ("a.yaml",), [("a.yaml", "{lr: 0.1, epochs: 3}\n")], "`--epochs` or `--max-steps` or what a.yaml says"),
+        (PARSER, (), [("rows.yaml", "rows: 3\n")], "`--epochs` or `--max-steps`"),
+        (PARSER, ("a.json",), [("a.json", '{\n  "epochs": 3,\n}')], '`"epochs": 3` in a.json:2 or `--epochs`'),
+        (PARSER, ("a.json",), [("a.json", "[1, 2]")], "`--epochs` (1 now) or `--max-steps`"),  # data
+        (DATACLASS, ("a.toml",), [("a.toml", "epochs = 3\n")], "`epochs = 3` in a.toml:1"),
+        (DATACLASS, ("a.toml",), [("a.toml", "lr = 3\n")],
+         "`total_timesteps` in train.py:5 or `num_steps` in train.py:4 or what a.toml says"),
+        ("max_iters = 600000", ("a.py",), [("a.py", "max_iters = 5000")], "`max_iters = 5000` in a.py:1"),
+        ("", ("max_epochs=9",), [("a.yaml", YAML)], "`max_epochs` (9 now)"),  # in the place of the file's
+    ],
+)  # fmt: skip
+def test_what_a_file_of_settings_says_of_it(
+    text: str, arguments: tuple[str, ...], settings: list[tuple[str, str]], said: str
+) -> None:
+    assert words_of_length(textwrap.dedent(text), "train.py", arguments, settings) == said
+
+
+HYDRA = '@hydra.main(version_base=None, config_path="conf", config_name="small")\ndef main(cfg): ...\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "names"),
+    [
+        ("open('there.yaml'); open('nowhere.yaml')", (), ["there.yaml"]),
+        ("", ("--config=there.yaml", "rows.npz"), ["there.yaml"]),
+        (HYDRA, (), ["sub/conf/small.yaml"]),
+        (HYDRA, ("--config-name", "large"), ["sub/conf/large.yaml"]),
+        ("def broken(", ("there.yaml",), ["there.yaml"]),
+    ],
+)
+def test_the_files_of_settings_of_a_script(
+    text: str, arguments: tuple[str, ...], names: list[str], project: Callable[..., Path]
+) -> None:
+    project(**{"there.yaml": "", "sub/conf/small.yaml": "", "sub/conf/large.yaml": ""})
+    assert [name for name, _ in settings_files(text, "sub/train.py", arguments)] == names

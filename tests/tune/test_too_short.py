@@ -26,6 +26,12 @@ def test_the_option_is_named_with_the_value_that_it_has(target: Target) -> None:
     assert longer_words(target) == f"{LONGER}: `--epochs` (1 now)"
 
 
+def test_the_file_of_settings_is_read(project: Callable[..., Path]) -> None:
+    project(**{"t.py": "parser.add_argument('--epochs', default=9)\n", "a.yaml": "epochs: 3\n"})
+    said = longer_words(Target("t.py", arguments=("--config", "a.yaml")))
+    assert said == f"{LONGER}: `epochs: 3` in a.yaml:1 or `--epochs`"
+
+
 def test_a_file_that_cannot_be_read_says_nothing() -> None:
     assert longer_words(Target("nowhere.py", arguments=())) == LONGER
 
