@@ -15,15 +15,22 @@ from perfaudit.static.source import Source
 
 
 def call_of(code: Code, handed: HandedOn) -> tuple[Source, ast.Call] | None:
-    """The user's call that builds the object of the library; None where it does not name its class."""
+    """The user's call that builds the object of the library, or calls its function; None where it does not name either."""
     found = code.call(handed.site)
     return found if found is not None and builds(*found, handed.owner) else None
 
 
 def builds(source: Source, call: ast.Call, owner: str) -> bool:
-    """Whether a call names the class that it builds an object of; another call may have the library copy one."""
-    written = source.qualified_name(call.func) or ast.unparse(call.func)
-    return owner in written.split(".")[-2:]  # `NBeats(...)`, and `NBeats.from_dataset(...)`
+    """Whether a call names the class that it builds an object of, or builds one of the class of the user's in which it stands.
+
+    Another call may have the library copy one.
+    """
+    written = ast.unparse(call.func)
+    names = (written, source.qualified_name(call.func) or "")  # which is that of the base for a class of the user's
+    if any(owner in name.split(".")[-2:] for name in names):  # `NBeats(...)`, and `NBeats.from_dataset(...)`
+        return True
+    around = source.enclosing(call, ast.ClassDef)
+    return written == "super().__init__" and around is not None and around.name == owner
 
 
 def edits_of(source: Source, call: ast.Call, handed: HandedOn, arguments: Mapping[str, str]) -> tuple[Edit, ...] | None:

@@ -82,11 +82,12 @@ class Loader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandedOn:
-    """Arguments that an object of a library hands on to the optimizer that it builds.
+    """Arguments that an object or a function of a library hands on to the optimizer that it builds.
 
-    owner: the object's class. site: the user's call that built it. path: names of the dicts that hold these arguments, the first
-    of them an argument of that call; () where they are arguments of that call, behind `prefix`. kept: what the library gives in
-    this way where the user's call gives nothing, as texts of the values. is_given: the user's call gives some.
+    owner: the object's class, or the function. site: the user's call that built or called it. path: names of the dicts that hold
+    these arguments, the first of them an argument of that call; () where they are arguments of that call, behind `prefix`. kept:
+    what the library gives in this way where the user's call gives nothing, as texts of the values. is_given: the user's call
+    gives some.
     """
 
     owner: str

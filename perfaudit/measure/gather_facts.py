@@ -213,7 +213,7 @@ def _optimizer(optimizer: Any, site: Site | None, origin: Origin | None = None) 
 def _handed_on(origin: Origin) -> HandedOn | None:
     owner = origin.owner
     site = _call_site(owner.site) if owner is not None else None
-    if owner is None or site is None or not (owner.path or owner.prefix):
+    if owner is None or site is None:
         return None
     return HandedOn(
         owner=owner.name,

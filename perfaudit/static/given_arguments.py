@@ -6,7 +6,7 @@ As in `static.edit`, the verb returns the edits, or None where it cannot be done
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from perfaudit.findings import Edit, Span
 from perfaudit.static import edit
@@ -24,7 +24,7 @@ def hands_on_options(call: ast.Call) -> bool:
 def give(source: Source, call: ast.Call, arguments: Mapping[str, str]) -> Edits | None:
     """Give the call these arguments, whatever its `**options` hold: `Adam(p, **{**options, "fused": True})`.
 
-    None as for `edit.set_keyword`, and for an argument that any of several options may hold.
+    None as for `edit.set_keyword`, and where several options do not stand side by side.
     """
     if not hands_on_options(call):
         return edit.together(*(edit.set_keyword(source, call, *argument) for argument in arguments.items()))
@@ -52,13 +52,28 @@ def give_if(source: Source, call: ast.Call, arguments: Mapping[str, str], test: 
 
 
 def _put_over_options(source: Source, call: ast.Call, arguments: Mapping[str, str]) -> Edits | None:
-    options = [keyword.value for keyword in call.keywords if keyword.arg is None]
-    if len(options) > 1 or any(isinstance(around, ast.JoinedStr) for around in source.ancestors(call)):
+    """The options and these arguments behind them in one dict: `**{**options, "fused": True}`.
+
+    Of several, no two have a name in common, or the call would have failed. None where they do not stand side by side.
+    """
+    first = next(at for at, keyword in enumerate(call.keywords) if keyword.arg is None)
+    options = [keyword.value for keyword in call.keywords[first:] if keyword.arg is None]
+    if any(isinstance(around, ast.JoinedStr) for around in source.ancestors(call)):
         return None
-    place = source.span(options[0])
-    opening, closing = ("{**", "") if isinstance(options[0], _BINDS_TIGHTLY) else ("{**(", ")")
+    if len(options) > 1 and not _stand_bare_and_together(source, call.keywords[first : first + len(options)]):
+        return None
+    begin, end = source.span(options[0]).start, source.span(options[-1]).end
+    is_bare = len(options) > 1 or isinstance(options[0], _BINDS_TIGHTLY)
+    opening, closing = ("{**", "") if is_bare else ("{**(", ")")
     named = "".join(f', "{name}": {value}' for name, value in arguments.items())
-    return (
-        Edit(Span(place.start, place.start), opening),
-        Edit(Span(place.end, place.end), f"{closing}{named}}}"),
-    )
+    return Edit(Span(begin, begin), opening), Edit(Span(end, end), f"{closing}{named}}}")
+
+
+def _stand_bare_and_together(source: Source, options: Sequence[ast.keyword]) -> bool:
+    """Whether arguments are all `**options`, each without brackets around it and none that an operator would tear apart."""
+
+    def is_bare(option: ast.keyword) -> bool:
+        between = source.text[source.span(option).start : source.span(option.value).start]
+        return option.arg is None and isinstance(option.value, _BINDS_TIGHTLY) and between.strip() == "**"
+
+    return all(map(is_bare, options))

@@ -37,6 +37,8 @@ class _Kind:
     loader_prefix: str = ""
 
 
+# Functions that hand on what they are given by name beyond their own arguments, and the packages that have them.
+_FUNCTIONS = {"create_optimizer_v2": "timm.optim"}
 _KINDS = {
     "stable_baselines3.common.base_class": _Kind(
         "BaseAlgorithm", ("policy_kwargs", "optimizer_kwargs"), kept_in="optimizer_kwargs"
@@ -48,17 +50,18 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """An object that hands arguments on. site: of the script's call under way when it was built, None for no such call.
+    """An object, or a function, that hands arguments on.
 
-    name: of its class. The rest is that of its kind.
+    site: of the script's call under way when the object was built, or of the function; None for no such call. name: of its class,
+    or of the function. The rest is that of its kind.
     """
 
     name: str
     site: Site | None
-    path: tuple[str, ...]
-    prefix: str
-    kept_in: str
-    loader_prefix: str
+    path: tuple[str, ...] = ()
+    prefix: str = ""
+    kept_in: str = ""
+    loader_prefix: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +114,7 @@ class LibraryOwners:
         place = _line_of(library)
         found = self._owner_of(library)
         if found is None:
-            self._optimizers[id(optimizer)] = (optimizer, Origin(place))
+            self._optimizers[id(optimizer)] = (optimizer, Origin(place, _function_around(library)))
             return
         (its, owner), within = found
         kept, is_given = dict[str, str](), False
@@ -165,6 +168,16 @@ def _caller(frame: types.FrameType | None, built: object) -> types.FrameType | N
     while frame is not None and (first_argument(frame) is built or first_argument(frame) is type(built)):
         frame = frame.f_back
     return frame
+
+
+def _function_around(frame: types.FrameType) -> Owner | None:
+    """The library's function that the script's own call has called and that hands arguments on; None for another one."""
+    while frame.f_back is not None and not is_users(frame.f_back):
+        frame = frame.f_back
+    name, module = frame.f_code.co_name, str(frame.f_globals.get("__name__", ""))
+    if name not in _FUNCTIONS or not f"{module}.".startswith(f"{_FUNCTIONS[name]}."):
+        return None
+    return Owner(name, users_call(frame))
 
 
 def _attribute(its: object, name: str) -> object:

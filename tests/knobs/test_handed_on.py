@@ -20,6 +20,7 @@ from perfaudit.tune.final import why_not_built
 FUSED = {"update": "fused"}
 PLACE = "stable_baselines3/common/policies.py:634"
 PPO = {"owner": "PPO", "path": ("policy_kwargs", "optimizer_kwargs"), "prefix": "", "kept": {"eps": "1e-05"}}
+CREATE = {"owner": "create_optimizer_v2", "path": (), "prefix": "", "kept": {}}
 NET = {"owner": "NeuralNetClassifier", "path": (), "prefix": "optimizer__", "kept": {}}
 
 
@@ -61,6 +62,11 @@ def survey_with(text: str, handed: dict[str, Any] | None, is_given: bool = False
             "import skorch as s\nnet = s.NeuralNetClassifier(Net, **own)\n", NET, {},
             'import skorch as s\nnet = s.NeuralNetClassifier(Net, **{**own, "optimizer__fused": True})\n',
             "give NeuralNetClassifier optimizer__fused=True, which it hands on to the Adam that it builds",
+        ),
+        (
+            "optimizer = create_optimizer_v2(model, **options(args), **args.more)\n", CREATE, {},
+            'optimizer = create_optimizer_v2(model, **{**options(args), **args.more, "fused": True})\n',
+            "give create_optimizer_v2 fused=True, which it hands on to the Adam that it builds",
         ),
     ],
 )  # fmt: skip
@@ -175,6 +181,40 @@ def test_a_loader_of_a_library_is_given_its_arguments(tmp_path: Path, monkeypatc
     assert knob("dataloader").changes_at_least(Survey(replace(survey.facts, loader=of_trainer))) == ("rng",)
     assert knob("sampler").not_applicable(survey) == "NeuralNet builds the loader itself"
     assert knob("batch_size").patch(Code("train.py", survey), {"batch_size": 64}) is None
+
+
+OWN_NET = "class Net(NeuralNet):\n    def __init__(self, **own):\n        super().__init__(Module, **own)\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "patched"),
+    [
+        (
+            "from skorch import NeuralNet\nclass Net(NeuralNet):\n    pass\nnet = Net(Module)\n",
+            "net = Net(Module, iterator_train__num_workers=2)\n",
+        ),
+        (OWN_NET, '        super().__init__(Module, **{**own, "iterator_train__num_workers": 2})\n'),
+    ],
+)  # fmt: skip
+def test_a_net_of_a_class_of_the_users_is_given_its_loaders_arguments(
+    text: str, patched: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    loader = {"site": site_in(text), "prefix": "iterator_train__", "owner": "Net"}
+    survey = survey_of(script=Script(), factories={}, loader=loader)
+    settings = {"num_workers": 2, "pin_memory": False, "prefetch_factor": 2, "persistent_workers": False}
+    patch = knob("dataloader").patch(Code("train.py", survey), settings)
+    assert patch is not None and patch.after.splitlines(keepends=True)[-1] == patched
+
+
+def test_a_class_of_the_users_gives_its_base_the_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    handed = {"path": (), "prefix": "optimizer__", "kept": {}}
+    survey = survey_with(OWN_NET, {"owner": "Net", **handed})
+    patch = knob("optimizer").patch(Code("train.py", survey), FUSED)
+    assert patch is not None and '(Module, **{**own, "optimizer__fused": True})' in patch.after
+    of_another = survey_with(OWN_NET, {"owner": "Other", **handed})
+    assert knob("optimizer").patch(Code("train.py", of_another), FUSED) is None
 
 
 def test_a_call_that_has_a_library_copy_the_object_is_not_given_its_arguments(

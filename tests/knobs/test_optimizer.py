@@ -98,7 +98,9 @@ CASES = [
     ("AdamW(p, **options)", "fused", 'AdamW(p, **{**options, "fused": True})'),  # may hold it already
     ("AdamW(p, **(a or b))", "fused", 'AdamW(p, **({**(a or b), "fused": True}))'),
     ("AdamW(p, foreach=True, **options)", "fused", 'AdamW(p, foreach=False, **{**options, "fused": True})'),
-    ("AdamW(p, **a, **b)", "fused", None),
+    ("AdamW(p, **a, **b.c,)", "fused", 'AdamW(p, **{**a, **b.c, "fused": True},)'),  # which have no name in common
+    ("AdamW(p, **a, lr=1, **b)", "fused", None),
+    ("AdamW(p, **(a or b), **c)", "fused", None),
     ("create(p)", "fused", None),  # may not pass it on
     ("args.create(p)", "fused", None),
     ('getattr(torch.optim, "AdamW")(p)', "fused", 'getattr(torch.optim, "AdamW")(p, fused=True)'),

@@ -125,6 +125,39 @@ def test_an_optimizer_that_is_given_none_of_them(tmp_path: Path) -> None:
     assert (optimizer["library_line"], optimizer["handed_on"]) == (f"{AGENT_AT}:28", None)
 
 
+CREATE = """
+import torch
+def create_optimizer_v2(model, lr, **given):
+    return Registry().create(model, lr=lr, **given)
+class Registry:
+    def create(self, model, **given):
+        return torch.optim.SGD(model.parameters(), **given)
+"""
+CREATED = """
+import torch
+from timm.optim.factory import create_optimizer_v2
+model = torch.nn.Linear(2, 2)
+optimizer = create_optimizer_v2(model, lr=0.1)
+while True:
+    model(torch.ones(4, 2)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+@pytest.mark.parametrize(("module", "is_known"), [("timm/optim/factory", True), ("other/optim/factory", False)])
+def test_a_function_of_a_library_that_hands_arguments_on(module: str, is_known: bool, tmp_path: Path) -> None:
+    script = CREATED.replace("timm.optim.factory", module.replace("/", "."))
+    optimizer = facts_of(script, CREATE, f"{module}.py", tmp_path)["optimizer"]
+    handed = optimizer["handed_on"]
+    assert optimizer["library_line"] == f"{module}.py:7"
+    assert (handed is not None) is is_known
+    if is_known:
+        assert (handed["owner"], handed["path"], handed["prefix"], handed["site"][1:4]) == (
+            "create_optimizer_v2", [], "", [5, 5, 12],
+        )  # fmt: skip
+
+
 def test_a_trainer_that_builds_its_loader_too(tmp_path: Path) -> None:
     script = "import torch\nfrom skorch.net import NeuralNet\nnet = NeuralNet(lambda: torch.nn.Linear(2, 2))\n"
     found = facts_of(f"{script}net.fit(torch.ones(64, 2))\n", NET, "skorch/net.py", tmp_path)
