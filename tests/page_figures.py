@@ -47,7 +47,7 @@ IN_WORDS = {
     10: "ten",
     12: "twelve",
     16: "sixteen",
-    17: "seventeen",
+    18: "eighteen",
 }
 NUMBER = re.compile(rf"\d(?:[\d,.]*\d)?|\b(?:{'|'.join(IN_WORDS.values())})\b", re.IGNORECASE)
 

@@ -21,7 +21,7 @@ class Rewritten(Knob):
     """
 
     way: Way = "code"
-    phases = ("forward", "backward")
+    phases: tuple[str, ...] = ("forward", "backward")
     is_measured_unpatched = False
     before = "as written"
     column: str

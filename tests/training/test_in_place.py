@@ -203,4 +203,4 @@ def test_every_knob_says_how_it_comes_into_a_training() -> None:
     ways = {name: knob(name).way for name in all_knobs()}
     tried = {name for name, _, _ in IN_PLACE}
     assert {name for name, way in ways.items() if way == "setting"} == tried
-    assert {name for name, way in ways.items() if way == "code"} == {"attention", "fusion"}
+    assert {name for name, way in ways.items() if way == "code"} == {"attention", "fusion", "host_syncs"}
