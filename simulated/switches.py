@@ -24,7 +24,7 @@ from perfaudit.knobs import Bench, Knob, Setup, Survey
 from perfaudit.knobs._code import Code, Patch
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.child_subject import ChildSubject
-from perfaudit.measure.entrants import BASE, CONTROL, Entrant, Terms
+from perfaudit.measure.entrants import BASE, CONTROL, Entrant, Terms, way_of_control
 from perfaudit.measure.facts import Facts, to_json
 from perfaudit.measure.lab import ChildLab
 from perfaudit.measure.ledger import Block, Variant
@@ -196,6 +196,7 @@ class Engine:
         base: str,
         rivals: bool = False,
         so_far: Json | None = None,
+        controls: Json | None = None,
         may_count_own: bool = False,
         is_apart: bool = False,
         pairs: Any = (),
@@ -226,12 +227,16 @@ class Engine:
         for item in entrants:
             if item["key"] in self.on and self.shop.in_halves and not (base or rivals or is_apart):
                 slots.setdefault(item.get("slot") or item["key"], []).append(item["key"])
+        way = way_of_control(CONTROL, {CONTROL: self.shop.way}, [CONTROL] if slots else [])
+        if (old := (controls or {}).get(way)) is not None:
+            former.append(Entrant(CONTROL, [*old["log_ratios"]], [*old["seconds"]]))
         terms = Terms(least, seed, self.base, rivals, leasts, former, pairs)
         self.running = Race(others, terms, slots=[*slots.values(), [CONTROL]] if slots else [])
         self.turns = self.running.turns()
         self.turn: Turn | None = next(self.turns, None)
         self.totals = {"steps": 0, "wall": 0.0, "cpu": 0.0, "queued": 0.0, "phases": {"forward": 0.0}}
-        return {"refused": self.refused, "ways": dict.fromkeys(self.on, self.shop.way)}
+        self.ways = dict.fromkeys(self.on, self.shop.way)
+        return {"refused": self.refused, "ways": self.ways}
 
     def race(self, seconds: float, last: bool) -> Json:
         ends = self.shop.clock.now() + seconds
@@ -258,7 +263,7 @@ class Engine:
         ended = self.turn is None
         in_halves = sorted(self.running.in_halves)
         return {
-            "entrants": entrants, "refused": {}, "ways": {}, "ended": ended, "block": 1, "base": self.totals,
+            "entrants": entrants, "refused": {}, "ways": self.ways, "ended": ended, "block": 1, "base": self.totals,
             "in_halves": in_halves, "apart": self.why_apart, "pairs": self.running.pairs_seen, "updates": self.updates,
             "period": self.period,
             **({"trouble": end, "over": True} if end else {}),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from perfaudit.measure.halves import Half, Halves, Pair
@@ -30,6 +30,7 @@ from perfaudit.measure.stats import Look
 # halves, those that are twins have a control of their own.
 BASE, CONTROL, TWIN_CONTROL = "base", "control", "control of twins"
 CONTROLS = (CONTROL, TWIN_CONTROL)
+HALVES = "halves"  # the way of a control that is raced in these, see `way_of_control`
 DECIDED = "decided"
 FAR_SLOWER = 4.0  # times the base's step, in each of two looks at one step: whatever the noise, it is not going to win
 FAR_SLOWER_WORDS = "times as slow in its first steps"
@@ -81,7 +82,8 @@ class Terms:
     are told apart or known to NEAR. former: entrants as another process left them, in which this race began: they keep their
     quads, so that no look is made twice. pairs: that it has made, see `race.Race.pairs_seen`. is_apart: no two are ever in place
     at the same time. firsts: keys of those whose first quads come before all pairs. things: by key, what a candidate is a setting
-    of, where several may be: of those that are raced in quads, one that is slower than another one leaves.
+    of, where several may be: of those that are raced in quads, one that is slower than another one leaves. controls: of other
+    processes, by `way_of_control`; one goes on where it is put in place in that way again.
     """
 
     least: float | None
@@ -94,6 +96,7 @@ class Terms:
     is_apart: bool = False
     firsts: frozenset[str] = frozenset()
     things: Mapping[str, str] = field(default_factory=dict)
+    controls: Mapping[str, Entrant] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -340,6 +343,14 @@ class Entrants:
     def _least(self, entrant: Entrant) -> float | None:
         """The share of the step that a candidate must gain; None where whoever asks decides."""
         return self.terms.leasts.get(entrant.key, self.terms.least) if self.terms.least is not None else None
+
+
+def way_of_control(key: str, ways: Mapping[str, str], in_halves: Container[str]) -> str:
+    """How a control is put in place: with half of the others, or as a twin, say. Values of one way say nothing of another.
+
+    ways: of all, by key. in_halves: keys of those that are raced so.
+    """
+    return HALVES if key in in_halves else ways.get(key, "")
 
 
 def _is_beaten(entrant: Entrant, other: Entrant) -> bool:

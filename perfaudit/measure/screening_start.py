@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from perfaudit.errors import NoBatches
 from perfaudit.machine.limits import free_memory
 from perfaudit.measure.agreement import ALONE, Alone
-from perfaudit.measure.entrants import BASE, CONTROL, CONTROLS, TWIN_CONTROL, Terms
+from perfaudit.measure.entrants import BASE, CONTROL, CONTROLS, TWIN_CONTROL, Terms, way_of_control
 from perfaudit.measure.own_time import fits_cores
 from perfaudit.measure.pace import Pace, balance_paces, block_steps, pace_of
 from perfaudit.measure.preparation import Candidate, Preparation, ends_in_words, step_once
@@ -69,7 +70,8 @@ def prepare_screening(
         terms.base,
     )
     others = [key for key in keys if key not in (terms.base, *CONTROLS)]
-    race = Race(others, terms, paces, slots, [key for key in CONTROLS if key in keys], period)
+    controls = [key for key in CONTROLS if key in keys]
+    race = Race(others, _with_controls(terms, controls, prepared, slots), paces, slots, controls, period)
     # Workers hold cores for the training itself, so that its waiting for them is its own.
     has_workers = any(getattr(prepared.loader_of(key), "num_workers", 0) for key in keys)
     counts_own = may_count_own and not runs_behind and not prepared.loaders and not has_workers and fits_cores()
@@ -118,6 +120,16 @@ def _add_controls(prepared: Preparation, candidates: Sequence[Candidate], base: 
             prepared.variants[key], prepared.ways[key] = prepared.control()
         if base in prepared.loaders:
             prepared.loaders[key] = prepared.loaders[base]
+
+
+def _with_controls(
+    terms: Terms, controls: Sequence[str], prepared: Preparation, slots: Sequence[Sequence[str]]
+) -> Terms:
+    """The terms, in which each of these controls goes on with what one of its way has shown."""
+    in_halves = {key for slot in slots for key in slot}
+    ways = {key: way_of_control(key, prepared.ways, in_halves) for key in controls}
+    known = [replace(terms.controls[way], key=key) for key, way in ways.items() if way in terms.controls]
+    return replace(terms, former=[*terms.former, *known])
 
 
 def _pace(loader: Any, block: int, is_long: bool, take_turns: bool, period: int) -> Pace:

@@ -24,7 +24,7 @@ OWN_TIME = "other programs use the cores: the time that steps wait for a core is
 class Seen:
     """What a race has shown of one entrant: its ratio to the base, why it left, and seconds per step by quad.
 
-    way: in which a control was put in place, "" where that is not told.
+    way: in which a control was put in place, see `measure.entrants.way_of_control`; "" where that is not told.
     """
 
     quads: int

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
-from perfaudit.measure.entrants import BASE, CONTROL, CONTROLS, TWIN_CONTROL
+from perfaudit.measure.entrants import BASE, CONTROL, CONTROLS, HALVES, way_of_control
 from perfaudit.measure.halves import Pair
 from perfaudit.tune.own_end import End, error_of, is_own
 from perfaudit.tune.race_results import Raced, seen_of
@@ -110,20 +110,27 @@ class RaceSoFar:
         return [] if is_base_alone else found
 
     def quads_of(self, waiting: Sequence[Json]) -> Json:
-        """By key, what is known of entrants that go on in another process.
+        """By key, what is known of entrants that go on in another process."""
+        return {key: self.told[key] for key in self._keys(waiting) if key in self.told}
 
-        A control has as many quads as the one of its own that has fewest, so that beside each of them lies a control.
+    def controls_beside(self, waiting: Sequence[Json]) -> Json:
+        """By way, what the last control of each has shown: another process goes on with that of the way that its own has.
+
+        It has as many quads as the one of those beside it that has fewest, so that beside each of them lies a control.
         """
-        keys = [item["key"] for item in waiting if item["key"] != self.lineup.base] + [BASE] * bool(self.lineup.base)
-        found = {key: self.told[key] for key in keys if key in self.told}
-        quads = {key: len(found[key]["log_ratios"]) if key in found else 0 for key in keys}
-        in_halves = self._keys_in_halves(waiting)
-        for key in self.told.keys() & CONTROLS:
-            beside = quads.keys() - in_halves if key == TWIN_CONTROL else quads.keys() & in_halves
-            fewest = min((quads[each] for each in beside or quads), default=0)
-            own = {name: self.told[key][name][-fewest:] if fewest else [] for name in ("log_ratios", "seconds")}
-            found[key] = {**own, "left": ""}
+        quads = {key: len(self.told[key]["log_ratios"]) if key in self.told else 0 for key in self._keys(waiting)}
+        in_halves, found = self._keys_in_halves(waiting), Json()
+        for item in self.controls:
+            way = item.get("way", "")
+            beside = quads.keys() & in_halves if way == HALVES else quads.keys() - in_halves
+            fewest = min((quads[key] for key in beside), default=0)
+            own = {name: item[name][-fewest:] if fewest else [] for name in ("log_ratios", "seconds")}
+            found[way] = {**own, "left": ""}
         return found
+
+    def _keys(self, waiting: Sequence[Json]) -> list[str]:
+        """Of these, and of the training as it is where that is compared with another base."""
+        return [item["key"] for item in waiting if item["key"] != self.lineup.base] + [BASE] * bool(self.lineup.base)
 
     def _keys_in_halves(self, waiting: Sequence[Json]) -> set[str]:
         """Of these: one that was never put in place is raced so, too, where it is a setting of something, see `measure.slots`."""
@@ -136,11 +143,13 @@ class RaceSoFar:
 
     def take(self, state: Json) -> tuple[bool, bool]:
         """Keep what a child tells; whether somebody has left now, and whether a look was taken."""
-        ways = {key: {"way": state["ways"].get(key, "")} if key in CONTROLS else {} for key in state["entrants"]}
-        entrants = {key: {**item, **ways[key]} for key, item in state["entrants"].items()}
-        before, self.told = self.told, {**self.told, **entrants}
+        in_halves = state.get("in_halves", ())
+        ways = {key: {"way": way_of_control(key, state["ways"], in_halves)} for key in CONTROLS}
+        entrants = {key: {**item, **ways.get(key, {})} for key, item in state["entrants"].items()}
+        candidates = {key: item for key, item in self.told.items() if key not in CONTROLS}
+        before, self.told = self.told, {**candidates, **entrants}
         others = self.raced.in_halves - state["entrants"].keys()  # who was decided in another process
-        self.raced.take({**state, "entrants": self.told, "in_halves": {*others, *state.get("in_halves", ())}})
+        self.raced.take({**state, "entrants": self.told, "in_halves": {*others, *in_halves}})
         self.why_apart = self.why_apart or state.get("apart", "")
         self.pairs, self._end = state.get("pairs", []), state.get("end")
         for key, updates in [*self.raced.unsure.items()]:

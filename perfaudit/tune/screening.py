@@ -155,7 +155,8 @@ class Screen:
         self.session.watch.opening("the training, with each candidate in place for a step")
         prepared = self._engine.screen(
             waiting, lineup.least, SEED, base=lineup.base, rivals=lineup.rivals, so_far=so_far.quads_of(waiting),
-            may_count_own=self.may_count_own, is_apart=bool(so_far.why_apart), pairs=so_far.pairs, period=self._period,
+            controls=so_far.controls_beside(waiting), may_count_own=self.may_count_own, is_apart=bool(so_far.why_apart),
+            pairs=so_far.pairs, period=self._period,
         )  # fmt: skip
         raced.refused |= prepared["refused"]
         raced.ways |= prepared["ways"]

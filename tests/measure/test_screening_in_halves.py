@@ -13,7 +13,7 @@ from clocked_training import Training, no_twin, set_clock, user_module
 from fake_clock import FakeClock
 from test_screening import Builder, Loader, OtherRank, Turns, twin_of
 
-from perfaudit.measure.entrants import BASE, CONTROL, DECIDED, TWIN_CONTROL, Terms
+from perfaudit.measure.entrants import BASE, CONTROL, DECIDED, HALVES, TWIN_CONTROL, Entrant, Terms
 from perfaudit.measure.pace import LEAST_DEVICE_STEPS
 from perfaudit.measure.preparation import DIVERGES, Candidate, LeavesSomething
 from perfaudit.measure.screening import Screening
@@ -221,6 +221,15 @@ def test_beside_a_twin_those_in_halves_have_a_control_of_their_own(training: Tra
     assert state["in_halves"] == ["a", CONTROL]
     assert ratios(state) == pytest.approx({"a": 0.8, "fast": 0.5, CONTROL: 1.0, TWIN_CONTROL: 1.0})
     assert race.prepared.variants[TWIN_CONTROL] is build.made["as it is"]
+
+
+@pytest.mark.parametrize(("way", "quads"), [("twin", 3), (HALVES, 0), ("code", 0)])
+def test_a_control_goes_on_with_what_one_of_its_way_has_shown(training: Training, way: str, quads: int) -> None:
+    """Beside a twin alone it is one, too, whatever the controls of other processes were."""
+    controls = {way: Entrant(CONTROL, [0.0] * 3, [1.0] * 3)}
+    terms, twins = Terms(0.01, 1, controls=controls), Twins(Builder(training, fast=0.5))
+    race = prepare_screening(training, [twin_of("fast")], terms, twins).race
+    assert len(race.entrants[CONTROL].log_ratios) == quads
 
 
 def test_without_memory_for_the_twin_of_the_control_there_is_that_of_halves_alone(training: Training) -> None:

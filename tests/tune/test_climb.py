@@ -26,7 +26,7 @@ from perfaudit.findings import Fix, Location
 from perfaudit.knobs import Bench, Knob, Survey
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Deadline
-from perfaudit.measure.entrants import BASE
+from perfaudit.measure.entrants import BASE, CONTROL
 from perfaudit.measure.facts import Script
 from perfaudit.measure.journal import all_runs
 from perfaudit.measure.ledger import Variant
@@ -652,7 +652,8 @@ class Screened:
 
         def screen_seen(engine: Engine, entrants: Any, *rest: Any, **more: Any) -> Any:
             self.keys.append([item["key"][0] for item in entrants])
-            self.quads.append({key.split()[0]: len(item["log_ratios"]) for key, item in more["so_far"].items()})
+            known = [*more["so_far"].items(), *((CONTROL, item) for item in more["controls"].values())]
+            self.quads.append({key.split()[0]: len(item["log_ratios"]) for key, item in known})
             return screen(engine, entrants, *rest, **more)
 
         def race_seen(engine: Engine, seconds: float, last: bool) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from perfaudit.measure.entrants import CONTROL, DECIDED, TWIN_CONTROL
+from perfaudit.measure.entrants import CONTROL, DECIDED, HALVES, TWIN_CONTROL
 from perfaudit.measure.halves import Pair
 from perfaudit.tune.race_results import Raced
 from perfaudit.tune.race_so_far import Lineup, RaceSoFar
@@ -21,6 +21,10 @@ def race_of(**texts: str) -> RaceSoFar:
 
 def told(quads: int, left: str = "") -> dict[str, Any]:
     return {"log_ratios": [-0.1] * quads, "seconds": [1.0] * quads, "left": left, "interval": [0.9, 0.8, 0.95, quads]}
+
+
+def quads_of(told: dict[str, Any]) -> dict[str, int]:
+    return {key: len(item["log_ratios"]) for key, item in told.items()}
 
 
 def noted(pairs: list[Pair], quads: dict[str, int], **texts: str) -> dict[str, Any]:
@@ -92,12 +96,26 @@ def test_a_control_goes_on_with_the_quads_of_those_that_it_stands_beside() -> No
             "base": {"steps": 0.0}, "ended": False, "in_halves": ["a", CONTROL],
         }
     )  # fmt: skip
-    quads = race.quads_of(race.waiting())
-    assert {key: len(item["log_ratios"]) for key, item in quads.items()} == {
-        "a": 0,
-        "b": 6,
-        CONTROL: 0,
-        TWIN_CONTROL: 6,
-    }
     race.end_process()
-    assert [(key, seen.way) for key, seen in race.raced.former_controls] == [(CONTROL, ""), (TWIN_CONTROL, "twin")]
+    assert quads_of(race.quads_of(race.waiting())) == {"a": 0, "b": 6}
+    assert quads_of(race.controls_beside(race.waiting())) == {HALVES: 0, "twin": 6}
+    assert [(key, seen.way) for key, seen in race.raced.former_controls] == [(CONTROL, HALVES), (TWIN_CONTROL, "twin")]
+
+
+def test_the_values_of_a_control_are_kept_by_its_way() -> None:
+    """It is that of twins where no halves are left to race: pairs of blocks say nothing of a twin, and its own quads do."""
+    race = race_of(a="1", b="2")
+    state = {"base": {"steps": 0.0}, "ended": False}
+    race.take(
+        {
+            "entrants": {"a": told(4, DECIDED), "b": told(6), CONTROL: told(4), TWIN_CONTROL: told(5)},
+            "ways": {CONTROL: "code", TWIN_CONTROL: "twin"}, "in_halves": ["a", CONTROL], **state,
+        }
+    )  # fmt: skip
+    race.end_process()
+    assert quads_of(race.controls_beside(race.waiting())) == {HALVES: 0, "twin": 5}
+    race.take({"entrants": {"b": told(9), CONTROL: told(8)}, "ways": {CONTROL: "twin"}, **state})
+    race.end_process()
+    assert quads_of(race.controls_beside(race.waiting())) == {HALVES: 0, "twin": 8}
+    race.told["a"] = told(3)  # it is open again, as it is where nobody is to blame
+    assert quads_of(race.controls_beside(race.waiting())) == {HALVES: 3, "twin": 8}

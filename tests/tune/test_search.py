@@ -144,6 +144,7 @@ class Engine(SwitchEngine):
         base: str,
         rivals: bool = False,
         so_far: Json | None = None,
+        controls: Json | None = None,
         may_count_own: bool = False,
         is_apart: bool = False,
         pairs: Any = (),
@@ -160,7 +161,8 @@ class Engine(SwitchEngine):
         self.turns = self.running.turns()
         self.turn = next(self.turns, None)
         self.totals = {"steps": 0, "wall": 0.0, "cpu": 0.0, "queued": 0.0, "phases": {"forward": 0.0}}
-        return {"refused": self.refused, "ways": dict.fromkeys(sizes, "loader")}
+        self.ways = dict.fromkeys(sizes, "loader")
+        return {"refused": self.refused, "ways": self.ways}
 
 
 @dataclass

@@ -8,7 +8,7 @@ from typing import Any
 
 from perfaudit.measure.agreement import ALONE, OverGloo
 from perfaudit.measure.attribute_names import find_named
-from perfaudit.measure.entrants import BASE, Entrant, Terms
+from perfaudit.measure.entrants import BASE, CONTROL, Entrant, Terms
 from perfaudit.measure.halves import Pair
 from perfaudit.measure.holder import Holder
 from perfaudit.measure.memory import refuse_without_room
@@ -32,6 +32,7 @@ def screen(
     marker: str = "",
     rivals: bool = False,
     so_far: Mapping[str, Reply] | None = None,
+    controls: Mapping[str, Reply] | None = None,
     may_count_own: bool = False,
     of_ranks: bool = False,
     is_apart: bool = False,
@@ -43,10 +44,10 @@ def screen(
     entrants: see `_candidate`; beside that "least", which only this one must gain, and "is_first" (see `Terms.firsts`). least:
     the share of the step to be gained, see `Terms`. base: the key of that with which the others are compared, "" for the
     training as it is. marker: a file that always has the key of what is in place, for those who find this process dead. rivals:
-    see `Terms`. so_far: by key, what another process has told of an entrant, in whose race this one goes on. may_count_own: see
-    `prepare_screening`. of_ranks: the training has several ranks, each of which is asked the same at the same boundary.
-    is_apart: no two of them are in place at the same time. pairs: of blocks that another process has made. period: see
-    `prepare_screening`.
+    see `Terms`. so_far: by key, what another process has told of an entrant, in whose race this one goes on; controls: of its
+    controls, by way. may_count_own: see `prepare_screening`. of_ranks: the training has several ranks, each of which is asked the
+    same at the same boundary. is_apart: no two of them are in place at the same time. pairs: of blocks that another process has
+    made. period: see `prepare_screening`.
     """
     holder.doing = "screening candidates"
     training = holder.training
@@ -64,12 +65,10 @@ def screen(
     candidates = [_candidate(holder, item) for item in entrants]
     leasts = {item["key"]: item["least"] for item in entrants if item.get("least") is not None}
     firsts = frozenset(item["key"] for item in entrants if item.get("is_first"))
-    former = [
-        Entrant(key, list(told["log_ratios"]), list(told["seconds"]), told["left"])
-        for key, told in (so_far or {}).items()
-    ]
     things = {item["key"]: item["slot"] for item in entrants if item.get("slot")}
-    terms = Terms(least, seed, base or BASE, rivals, leasts, former, pairs, is_apart, firsts, things)
+    former = [_former(key, told) for key, told in (so_far or {}).items()]
+    known = {way: _former(CONTROL, told) for way, told in (controls or {}).items()}
+    terms = Terms(least, seed, base or BASE, rivals, leasts, former, pairs, is_apart, firsts, things, known)
     if of_ranks and holder.agreement is None:
         holder.agreement = OverGloo()
     mark = _marks_in(marker) if marker else lambda key: None
@@ -91,6 +90,11 @@ def race(holder: Holder, seconds: float, last: float = 0.0) -> Reply:
     """Go on with the race for so long, and say how it stands: see `measure.screening.Screening.state`."""
     assert holder.screening is not None, "nothing was screened"
     return holder.screening.run(seconds, last)
+
+
+def _former(key: str, told: Reply) -> Entrant:
+    """An entrant as another process has left it."""
+    return Entrant(key, list(told["log_ratios"]), list(told["seconds"]), told["left"])
 
 
 def _candidate(holder: Holder, item: Reply) -> Candidate:
