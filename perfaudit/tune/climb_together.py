@@ -59,12 +59,12 @@ def race_beside(session: Session, profile: Profile, state: Climb, screen: Screen
         except ChildFailed as failure:
             state.beside.notes.append(f"what pays was not raced together in one training: {failure}")
             return
-        if doubt_of(state.beside):
-            state.beside.notes.append(f"{NOT_BELIEVED}: {doubt_of(state.beside)}")
-            leave_unsure(state, state.is_sure)
+        doubted = _leave_doubted(state)
+        believed = [rung for rung in state.rungs if rung.key not in doubted]
+        if not believed:
             return
         useless = {
-            rung.key: seen for rung in state.rungs if (seen := state.beside_the_others(rung)) and seen[1] > 1 - LEAST
+            rung.key: seen for rung in believed if (seen := state.beside_the_others(rung)) and seen[1] > 1 - LEAST
         }
         if useless:
             worst = max((rung for rung in state.rungs if rung.key in useless), key=lambda rung: useless[rung.key][1])
@@ -72,6 +72,22 @@ def race_beside(session: Session, profile: Profile, state: Climb, screen: Screen
             state.dropped.append((worst, _beside_words(useless[worst.key])))
         elif _is_settled(state, deadline):
             return
+
+
+def _leave_doubted(state: Climb) -> set[str]:
+    """Keys of rungs of which this race is not to be believed, as a control of their way is off; only what pays alone stays."""
+    doubts = {rung.key: why for rung in state.rungs if (why := _doubt_beside(state, rung))}
+    if doubts:
+        knobs = [rung.knob for rung in state.rungs if rung.key in doubts]
+        whose = f" for {' and '.join(knobs)}" if len(knobs) < len(state.rungs) else ""
+        state.beside.notes.append(f"{NOT_BELIEVED}{whose}: {next(iter(doubts.values()))}")
+        leave_unsure(state, lambda rung: rung.key not in doubts or state.is_sure(rung))
+    return {*doubts}
+
+
+def _doubt_beside(state: Climb, rung: Candidate) -> str:
+    """Why it is not to be believed what a rung was seen to gain beside the others, "" where nothing speaks against it."""
+    return doubt_of(state.beside, keys=[without(rung)])
 
 
 def _is_settled(state: Climb, deadline: Deadline) -> bool:
@@ -121,7 +137,7 @@ def leave_unsure(state: Climb, is_sure: Callable[[Candidate], bool]) -> bool:
         state.rungs.remove(rung)
         seen = state.beside_the_others(rung)
         why = _beside_words(seen) if seen else "there was no time to race it beside the others"
-        why = NOT_BELIEVED if doubt_of(state.beside) else why
+        why = NOT_BELIEVED if _doubt_beside(state, rung) else why
         state.dropped.append((rung, f"undecided: {why}"))
     return bool(unsure)
 

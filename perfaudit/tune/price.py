@@ -288,9 +288,9 @@ def _screen(session: Session, profile: Profile, priced: Priced, deadline: Deadli
         try:
             until = _until(session, profile, priced, share, deadline)
             screen.race(STAGE, Lineup(entrants, short_names(tried), most_quads=MOST_QUADS), until, priced.raced)
-            checks = len(priced.paying) + 1  # each alone, and all together, which is then raced
+            checks = len(priced.without_doubt) + 1  # each alone, and all together, which is then raced
             behind = checks * seconds_to_check(profile) + seconds_to_race(profile)
-            if len(priced.paying) > 1 and deadline.seconds_left() < SURE * behind:
+            if len(priced.without_doubt) > 1 and deadline.seconds_left() < SURE * behind:
                 _screen_together(session, priced, screen, session.deadline(TOGETHER_SHARE * deadline.seconds_left()))
         except ChildFailed as failure:
             if not priced.raced.entrants:
@@ -318,23 +318,23 @@ def _until(
 
 
 def _screen_together(session: Session, priced: Priced, screen: Screen, deadline: Deadline) -> None:
-    session.watch.stage(f"{len(priced.paying)} patches together")
+    session.watch.stage(f"{len(priced.without_doubt)} patches together")
     try:
-        entrant = in_place(TOGETHER, priced.paying)
+        entrant = in_place(TOGETHER, priced.without_doubt)
     except ValueError as clash:
         priced.clash = str(clash)
         return
-    priced.all_of = priced.paying
+    priced.all_of = priced.without_doubt
     lineup = Lineup([entrant], {TOGETHER: "all that pay"}, most_quads=MOST_QUADS)
     screen.race(TOGETHER, lineup, deadline, priced.beside)
 
 
 def _check(session: Session, profile: Profile, priced: Priced, deadline: Deadline) -> None:
     """Check each patch that pays against the unpatched code, alone; those that fresh processes race are checked there."""
-    if priced.paying and not priced.doubt:
-        session.watch.stage(f"checking {', '.join(rules_of([candidate]) for candidate in priced.paying)}")
+    if paying := priced.without_doubt:
+        session.watch.stage(f"checking {', '.join(rules_of([candidate]) for candidate in paying)}")
         priced.checks.seconds_to_open = profile.seconds_to_open
-        check_patched(session, profile, _sources(profile, priced.paying, priced.checks), deadline)
+        check_patched(session, profile, _sources(profile, paying, priced.checks), deadline)
 
 
 def _race_as_source(session: Session, profile: Profile, priced: Priced, deadline: Deadline) -> None:

@@ -73,23 +73,28 @@ class Priced:
         return [candidate for candidate in best if candidate is not None]
 
     @property
-    def doubt(self) -> str:
-        """Why no figure of that training is to be believed, "" where its control says nothing against it."""
-        return doubt_of(self.raced)
+    def without_doubt(self) -> list[Candidate]:
+        """Of what pays in that training, that of which no control says anything against it."""
+        return [candidate for candidate in self.paying if not self.doubt_about(candidate)]
+
+    def doubt_about(self, candidate: Candidate) -> str:
+        """Why its figure of that training is not to be believed, "" where it has none, or no control of its way is off."""
+        return doubt_of(self.raced, keys=[candidate.key]) if candidate.key in self.raced.entrants else ""
 
     @property
     def handed_over(self) -> list[Candidate]:
         """What pays, in that training or in fresh processes, and whose losses were compared."""
-        found = [c for c in self.paying if _is_compared(self.checks, c.key) and not self.doubt]
+        found = [candidate for candidate in self.without_doubt if _is_compared(self.checks, candidate.key)]
         return found + [c for waiting in self.waiting.values() if (c := self._shown_as_source(waiting)) is not None]
 
     def as_source(self, waiting: Waiting) -> Candidate | None:
         """What fresh processes must race of a finding: its own patch where nothing could be put in place in that training,
-        what pays there where that training is not to be believed. None for nothing.
+        what pays there and is not to be believed. None for nothing.
         """
         if self.is_refused(waiting):
             return waiting.own
-        return best_of(waiting.tried, self.raced) if self.doubt else None
+        taken = best_of(waiting.tried, self.raced)
+        return taken if taken is not None and self.doubt_about(taken) else None
 
     def fresh(self, waiting: Waiting) -> tuple[Candidate, SourceRace] | None:
         """What fresh processes raced of a finding, and the race; None where they did not."""
@@ -153,8 +158,8 @@ def _raced_as_source(priced: Priced, waiting: Waiting, raced: Candidate, race: S
     key, seen, finding = raced.key, _comparison_of(race, raced.key), waiting.finding
     if key in race.ledger.failures:
         return prepend_note(finding.with_(fix=None), f"its patch is withdrawn: {race.ledger.failures[key]}")
-    if (seen is None or seen.high == math.inf) and priced.doubt:
-        return prepend_note(finding.with_(fix=None), f"its patch is not handed over: {priced.doubt}")
+    if (seen is None or seen.high == math.inf) and (doubt := priced.doubt_about(raced)):
+        return prepend_note(finding.with_(fix=None), f"its patch is not handed over: {doubt}")
     if seen is None or seen.high == math.inf:
         note = f"measured too briefly for an interval, give it longer with --budget; {_check_words(race.ledger, key)}"
         return prepend_note(finding, note.rstrip("; "))
@@ -175,8 +180,8 @@ def _that_pays(priced: Priced, waiting: Waiting, taken: Candidate, ended: str) -
         return prepend_note(waiting.finding.with_(fix=None), f"its patch is withdrawn: {why}")
     fix: Fix | None = taken.fix
     said = _check_words(priced.checks, taken.key)
-    if priced.doubt:
-        fix, said = None, f"its patch is not handed over: {priced.doubt}"
+    if doubt := priced.doubt_about(taken):
+        fix, said = None, f"its patch is not handed over: {doubt}"
     elif taken.key not in priced.checks.checked:
         fix, said = None, f"its patch is not handed over: {ended} before its losses were compared"
     elif not _is_compared(priced.checks, taken.key):
@@ -248,7 +253,7 @@ def together_words(priced: Priced, ended: str) -> list[str]:
             known, ratio = saving(race.ledger, BASE, seen), seen.ratio
             before = typical_step(race.ledger, BASE.key, seen.clock)
     interval = priced.beside.interval(TOGETHER)
-    is_believed = not doubt_of(priced.raced, priced.beside)
+    is_believed = not doubt_of(priced.raced, priced.beside, keys=[candidate.key for candidate in paying])
     if known is None and interval is not None and priced.all_of == paying and is_believed:
         known, ratio, before = priced.beside.saving(TOGETHER), interval[0], priced.beside.seconds_per_step
     if known is None or before is None:

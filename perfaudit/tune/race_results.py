@@ -219,14 +219,14 @@ def doubt_of(*races: Raced, figure: Interval | None = None, keys: Collection[str
 
 def _fault_of_controls(raced: Raced, figure: Interval | None, keys: Collection[str]) -> str:
     figures = [key for key, seen in raced.entrants.items() if key not in CONTROLS and seen.interval is not None]
-    controls = [raced.controls_of(key) for key in figures if key in keys] or [raced.controls_of(key) for key in figures]
-    for seen in (seen for own in controls or [raced.controls] for seen in own):
+    controls = {key: raced.controls_of(key) for key in [key for key in keys if key in raced.entrants] or figures}
+    for seen in (seen for own in [*controls.values()] or [raced.controls] for seen in own):
         if seen.left:
             return f"left the race: {seen.left}"
         if seen.interval is not None and not seen.interval[1] <= 1 <= seen.interval[2]:
             ratio, low, high = seen.interval
             if figure is None or figure[2] >= min(low, 1 / high):
                 return f"came out at {ratio:.3f} [{low:.3f}, {high:.3f}] in place of 1"
-    if any(all(seen.interval is None for seen in own) for own in controls):
+    if any(all(seen.interval is None for seen in own) for key, own in controls.items() if key in figures):
         return "was timed too briefly for an interval"
     return ""

@@ -26,7 +26,7 @@ from perfaudit.findings import Fix, Location
 from perfaudit.knobs import Bench, Knob, Survey
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Deadline
-from perfaudit.measure.entrants import BASE, CONTROL
+from perfaudit.measure.entrants import BASE, CONTROL, TWIN_CONTROL
 from perfaudit.measure.facts import Script
 from perfaudit.measure.journal import all_runs
 from perfaudit.measure.ledger import Variant
@@ -170,6 +170,30 @@ def test_nothing_is_taken_out_by_a_race_whose_control_is_off(
     assert (ladder(report).basis, ladder(report).trouble) == ("measured", "")
     (note,) = report.notes
     assert note.startswith("the race of what pays together is not to be believed") and "0.952 [0.952, 0.952]" in note
+
+
+def test_what_has_a_control_of_its_own_is_taken_out_where_another_control_is_off(
+    climbing: Climbing, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside b, neither a nor c gains anything; what is in place without a is a twin, and the control of twins is off."""
+    race = Engine.race
+
+    def beside_twins(engine: Engine, seconds: float, last: bool) -> Any:
+        state = race(engine, seconds, last)
+        twins = [key for key in state["entrants"] if key.startswith("without a")]
+        if not twins:
+            return state
+        off = {**state["entrants"][CONTROL], "interval": [1.05, 1.04, 1.06, 20]}
+        ways = {**state["ways"], **dict.fromkeys([*twins, TWIN_CONTROL], "twin")}
+        return {**state, "ways": ways, "entrants": {**state["entrants"], TWIN_CONTROL: off}}
+
+    def speed(on: Switches) -> float:
+        return 0.6 if on["b"] else (0.8 if on["a"] else 1.0) * (0.9 if on["c"] else 1.0)
+
+    monkeypatch.setattr(Engine, "race", beside_twins)
+    report = climbing(Shop(clock, speed), Switch("a"), Switch("b"), Switch("c"))
+    assert {rung.knob: bool(rung.dropped) for rung in ladder(report).rungs} == {"a": False, "b": False, "c": True}
+    assert any(note.startswith("the race of what pays together is not to be believed for a: ") for note in report.notes)
 
 
 class Two(Switch):

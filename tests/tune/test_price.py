@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 from fake_clock import FakeClock
 from pricing import KNOWN, PROGRAM, Dial, gains, switch
-from switches import STEP, Agreeing, Shop, Speed, Switches
+from switches import STEP, Agreeing, Engine, Shop, Speed, Switches
 
 from perfaudit.errors import NothingMeasured, UserError
 from perfaudit.findings import Expected, Finding, Fix, Location, Saving
+from perfaudit.measure.entrants import CONTROL, TWIN_CONTROL
 from perfaudit.measure.journal import all_runs
 from perfaudit.measure.ledger import Variant
 from perfaudit.measure.watch import Watch
@@ -575,6 +576,28 @@ def test_where_the_control_excludes_1_what_pays_is_measured_in_fresh_processes(
     assert all(found[rule].note == CHECKED for rule in ("PA003", "PA004"))
     assert report.notes[0].startswith("all 2 patches that pay, applied together") and "(measured)" in report.notes[0]
     assert report.calibration is not None and report.calibration.low == pytest.approx(1.05)
+
+
+def test_where_the_control_of_twins_excludes_1_only_what_is_a_twin_is_measured_in_fresh_processes(
+    pricing: Pricing, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    race = Engine.race
+
+    def beside_a_twin(engine: Engine, seconds: float, last: bool) -> Any:
+        state = race(engine, seconds, last)
+        off = {**state["entrants"][CONTROL], "interval": [1.05, 1.04, 1.06, 20]}
+        ways = {**state["ways"], "PA004 t.py": "twin", TWIN_CONTROL: "twin"}
+        return {**state, "ways": ways, "entrants": {**state["entrants"], TWIN_CONTROL: off}}
+
+    monkeypatch.setattr(Engine, "race", beside_a_twin)
+    shop = Shop(clock, gains(a=0.8, b=0.9))
+    found = {f.rule: f for f in pricing(shop, switch("a"), switch("b")).findings}
+    assert ["as it is", "PA004 t.py"] in shop.opened
+    assert {rule: each.saving and each.saving.basis for rule, each in found.items()} == {
+        "PA003": "screened",
+        "PA004": "measured",
+    }
+    assert all(each.fix is not None and each.note == CHECKED for each in found.values())
 
 
 def test_where_the_control_excludes_1_and_no_time_is_left_nothing_is_handed_over(

@@ -85,9 +85,17 @@ class Screened:
             )
             how = "raced in fresh sets only" if is_fresh_only else "left the running set"
             found.append(f"{'; '.join(names[key] for key in keys)} {how}: {why}")
-        if why := doubt_of(self.raced):
-            found.append(f"what was screened is not raced in fresh sets: {why}")
-        elif self.raced.entrants and not self.survivors():
+        doubts = {key: why for key in names if (why := self._doubt(key))}
+        for why in dict.fromkeys(doubts.values()):
+            keys = [key for key in doubts if doubts[key] == why]
+            is_all = keys == [key for key in names if key in self.raced.entrants]
+            which = (
+                " is not raced in fresh sets"
+                if is_all
+                else f" of {'; '.join(names[key] for key in keys)} does not count"
+            )
+            found.append(f"what was screened{which}: {why}")
+        if self.raced.entrants and not doubts and not self.survivors():
             found.append("no patch that was screened in the running set was shown to pay")
         return [*found, *notes_of(self.raced), *self.left]
 
@@ -105,18 +113,26 @@ class Screened:
 
     def looks(self) -> dict[str, float]:
         """The share of a step that each candidate seemed to save, decided or not, by its key in the race."""
-        if doubt_of(self.raced):
-            return {}
-        return {key: 1 - math.exp(statistics.median(logs)) for key, logs in self.raced.log_ratios.items() if logs}
+        return {
+            key: 1 - math.exp(statistics.median(logs))
+            for key, logs in self.raced.log_ratios.items()
+            if logs and not self._doubt(key)
+        }
+
+    def _doubt(self, key: str) -> str:
+        """Why what the running set has shown of a candidate is not to be believed, "" where no control of its way is off."""
+        return doubt_of(self.raced, keys=[key]) if key in self.raced.entrants else ""
+
+    @property
+    def _without_doubt(self) -> list[alone.Candidate]:
+        return [each for key, each in self.candidates.items() if not self._doubt(key)]
 
     def _paying(self) -> list[list[alone.Candidate]]:
-        if doubt_of(self.raced):
-            return []
-        of_knobs = dict.fromkeys(each.knob for each in self.candidates.values() if each.knob in KNOBS)
+        of_knobs = dict.fromkeys(each.knob for each in self._without_doubt if each.knob in KNOBS)
         best = [
             taken
             for name in of_knobs
-            if (taken := alone.best_of([c for c in self.candidates.values() if c.knob == name], self.raced))
+            if (taken := alone.best_of([each for each in self._without_doubt if each.knob == name], self.raced))
         ]
         best += self._best_of_wrapping()
         try:
@@ -129,9 +145,9 @@ class Screened:
         """The arguments, and the hook, that gain most for certain, of those that pay."""
         for name in (WRAPPING, HOOK):
             high = {
-                key: seen[2]
-                for key, each in self.candidates.items()
-                if each.knob == name and (seen := self.raced.interval(key)) and seen[2] <= 1 - LEAST
+                each.key: seen[2]
+                for each in self._without_doubt
+                if each.knob == name and (seen := self.raced.interval(each.key)) and seen[2] <= 1 - LEAST
             }
             if high:
                 yield self.candidates[min(high, key=lambda key: high[key])]
@@ -141,19 +157,23 @@ class Screened:
 
         Those that it has had come last, the one that looks fastest first.
         """
-        if doubt_of(self.raced):
-            return list(candidates)
         found = [each for each in candidates if not self._tells(each.key)]
         if self.survivors():  # what could not be told beside these is not worth a set in each generation
-            found = [each for each in found if not self.raced.log_ratios.get(each.key)]
+            found = [each for each in found if not self._logs(each.key)]
         return sorted(found, key=lambda each: self._looks(each.key))
 
+    def _logs(self, key: str) -> list[float]:
+        """What its quads have shown; [] where that is not to be believed, as of one that had none."""
+        return self.raced.log_ratios.get(key, []) if not self._doubt(key) else []
+
     def _looks(self, key: str) -> tuple[bool, float]:
-        logs = self.raced.log_ratios.get(key)
+        logs = self._logs(key)
         return bool(logs), statistics.median(logs) if logs else 0.0
 
     def _tells(self, key: str) -> bool:
         """Whether the running set has told of a candidate that it pays, or fails, or looks no faster."""
+        if self._doubt(key):
+            return False
         if key not in self.candidates or key in self.raced.failures:
             return key in self.candidates
         seen, logs = self.raced.entrants.get(key), self.raced.log_ratios.get(key, ())

@@ -11,7 +11,7 @@ import pytest
 
 from perfaudit.findings import Edit, Fix, Location, Span
 from perfaudit.measure.attribute_names import find_named
-from perfaudit.measure.entrants import CONTROL, DECIDED, FUTILE
+from perfaudit.measure.entrants import CONTROL, DECIDED, FUTILE, TWIN_CONTROL
 from perfaudit.measure.wrapped_otherwise import FOUND_AT
 from perfaudit.measurements import Interval
 from perfaudit.static import edit
@@ -87,6 +87,16 @@ def test_where_identical_code_came_out_different_nothing_goes_on() -> None:
     assert found.survivors() == []
     assert "identical code took 0.900 [0.850, 0.950]" in found.notes()[0]
     assert found.notes()[-1].startswith("what was screened is not raced in fresh sets: ")
+
+
+def test_where_the_control_of_twins_came_out_different_only_what_is_a_twin_goes_nowhere() -> None:
+    found = screened((FUSED, FASTER), (NONE, FASTER))
+    found.raced.ways = {FUSED.key: "setting", NONE.key: "twin"}
+    found.raced.entrants[TWIN_CONTROL] = Seen(20, "", (0.9, 0.85, 0.95))
+    found.raced.log_ratios = {FUSED.key: [math.log(0.8)] * 20, NONE.key: [math.log(0.8)] * 20}
+    assert [each.key for each in found.survivors()] == ["update='fused'"]
+    assert found.looks() == {FUSED.key: pytest.approx(0.2)}
+    assert found.notes()[-1].startswith("what was screened of set_to_none=True does not count: ")
 
 
 def test_a_candidate_that_a_rank_cannot_run_is_named_with_the_reason() -> None:
@@ -212,3 +222,14 @@ def test_a_running_set_that_is_not_to_be_trusted_leaves_nothing_out() -> None:
     of_call = of_ranks("rounding")
     assert found.undecided_candidates(of_call) == of_call
     assert found.survivors() == []
+
+
+def test_what_is_beside_a_control_that_is_off_is_raced_in_fresh_sets_as_it_is() -> None:
+    """Of what has a control of its own, the running set tells what it is worth."""
+    raced = {"static_graph=True": (20, DECIDED, FASTER), "bucket_cap_mb=100": (20, DECIDED, FASTER)}
+    found = running(raced)
+    found.raced.ways = {"bucket_cap_mb=100": "twin"}
+    found.raced.entrants[TWIN_CONTROL] = Seen(20, "", (0.9, 0.85, 0.95))
+    keys = [each.key for each in found.undecided_candidates(of_ranks("rounding"))]
+    assert "bucket_cap_mb=100" in keys and "static_graph=True" not in keys
+    assert [each.key for each in found.survivors()] == ["static_graph=True"]
