@@ -26,6 +26,7 @@ def handwritten_attention(source: Source, module: ast.Module) -> Iterator[Seen]:
         return
     from perfaudit.static.checks.handwritten_attention.asked_weights import are_asked_for_elsewhere
     from perfaudit.static.checks.handwritten_attention.attention import written_out  # most files have no softmax
+    from perfaudit.static.checks.handwritten_attention.dropped_weights import are_dropped
     from perfaudit.static.checks.handwritten_attention.few_positions import has_few_positions
     from perfaudit.static.checks.handwritten_attention.one_query import is_one_query
 
@@ -36,6 +37,8 @@ def handwritten_attention(source: Source, module: ast.Module) -> Iterator[Seen]:
             continue
         if needs_old_torch(source):  # asked last, since it asks other files: before 2.0 there is no such operator
             return
+        if chain.returned_at and not are_dropped(source, chain):
+            continue
         output, _ = chain.outputs[0]
         places = tuple(node for node in (chain.softmax, output) if node is not None)
         yield Seen(
@@ -56,7 +59,7 @@ def _proposal(source: Source, chain: Chain) -> Proposal:
     from perfaudit.static.checks.handwritten_attention.second_derivatives import place_of_second_derivatives
 
     function, imported = edit.name_for(source, FUSED)
-    call = plain_call(source, chain) if not chain.is_asked_for else None
+    call = plain_call(source, chain) if not chain.is_asked_for and not chain.returned_at else None
     hooked = place_of_hooks(source, call.layers) if call is not None else ""
     twice = place_of_second_derivatives(source) if call is not None else ""
     if call is not None and not hooked and not twice and chain.rank in (None, AXES):
@@ -76,7 +79,9 @@ def _proposal(source: Source, chain: Chain) -> Proposal:
     hooks = f", unless a hook in `{hooked}` is to see the weights" if hooked else ""
     second = f", unless `{twice}` differentiates it twice, which the fused kernels cannot" if twice else ""
     unless = " where nobody asks for the weights" if chain.is_asked_for else ""
-    return Proposal(f"compute it in one operator{unless}, {advice}, with axes {_axes(chain)}{mask}{hooks}{second}")
+    dropped = ", and return no weights, which every call in sight drops" if chain.returned_at else ""
+    fits = f"with axes {_axes(chain)}{mask}{hooks}{second}"
+    return Proposal(f"compute it in one operator{unless}, {advice}, {fits}{dropped}")
 
 
 def _axes(chain: Chain) -> str:

@@ -66,6 +66,8 @@ class Reader:
             case ast.Return():
                 if isinstance(node.value, ast.Tuple) and stands_where_asked(self.source, node):
                     self.give_if_asked(node.value)
+                elif isinstance(node.value, ast.Tuple) and len(self.stack) == 1:
+                    self.give_beside(node.value)
                 elif node.value is not None:
                     self.returned.append(self.value(node.value))
             case ast.If():
@@ -112,6 +114,16 @@ class Reader:
             if isinstance(value, Weights):
                 for chain in value.chains:
                     chain.is_asked_for = True
+            else:
+                want(value)
+
+    def give_beside(self, node: ast.Tuple) -> None:
+        """Reads what a function returns, with the place of the weights: what calls it may drop them."""
+        for place, part in enumerate(node.elts):
+            value = self.value(part)
+            if isinstance(value, Weights) and not any(isinstance(item, ast.Starred) for item in node.elts):
+                for chain in value.chains:
+                    chain.returned_at.add((place, len(node.elts)))
             else:
                 want(value)
 

@@ -26,6 +26,9 @@ class Chain:
     has_dropout: bool = False
     wanted: bool = False  # the scores or weights serve something else too
     is_asked_for: bool = False  # the weights are given to who asks for them, which is not done by default
+    returned_at: set[tuple[int, int]] = field(
+        default_factory=set
+    )  # where in a tuple of how many the weights are returned
 
 
 @record(frozen=True, slots=True)
