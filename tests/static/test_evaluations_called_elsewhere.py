@@ -46,6 +46,7 @@ CALL = "import torch\nfrom evaluation import validate\n\n"
         CALL + "with ema.average_parameters():\n    validate(model, loader)\n",  # who knows
         CALL + "def run():\n    validate(model, loader)\n\nwith torch.no_grad():\n    run()\n",
         "import evaluation\nimport torch\n\nwith torch.no_grad():\n    evaluation.validate(model, loader)\n",
+        "import torch\nfrom evaluation import *\n\nwith torch.no_grad():\n    validate(model, loader)\n",
     ],
 )
 def test_silent_where_every_call_runs_without_gradients(tmp_path: Path, script: str) -> None:

@@ -6,6 +6,7 @@ import ast
 import functools
 from collections.abc import Iterator
 
+from perfaudit.static.checks.eval_without_no_grad.built_in_eval_mode import given_by_builders
 from perfaudit.static.checks.eval_without_no_grad.callers import calls_elsewhere
 from perfaudit.static.checks.eval_without_no_grad.chosen_by_flag import evaluated_by_arguments, trained_or_evaluated
 from perfaudit.static.checks.eval_without_no_grad.eval_mode import is_train_false, models_put_in_eval_mode
@@ -61,6 +62,7 @@ def _in_train_mode(source: Source, call: ast.Call) -> Iterator[tuple[Loop, Seen]
 
 def _unrecorded_evaluations(source: Source, call: ast.Call) -> Iterator[tuple[Loop | Function, Seen]]:
     models = [(m, s) for m, s in models_put_in_eval_mode(source, call) if m != "self" or _is_of_module(source, call)]
+    models += given_by_builders(source, call)
     if not models or not source.imports_torch or gradients_are_off(source, call):
         return
     if source.mentions("volatile") and (needs_old_torch(source) or indexes_a_number(source)):

@@ -42,9 +42,16 @@ class _Calls:
         for call in source.nodes(ast.Call):
             if last_name(call.func) not in names or called_function(source, call) is not None:
                 continue
-            is_imported = bool(source.qualified_name(call.func))
+            is_imported = bool(source.qualified_name(call.func)) or _comes_with_star(source, call.func)
             if is_imported or (isinstance(call.func, ast.Attribute) and call.func.attr in self.methods):
                 yield call
+
+
+def _comes_with_star(source: Source, node: ast.expr) -> bool:
+    """Whether a name is nothing of this file's, which imports everything from some module: `from evaluation import *`."""
+    if not isinstance(node, ast.Name) or source.lookup(node) or node.id in source.aliases:
+        return False
+    return any(alias.name == "*" for statement in source.nodes(ast.ImportFrom) for alias in statement.names)
 
 
 @record(frozen=True, slots=True)

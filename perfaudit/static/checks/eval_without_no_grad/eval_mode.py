@@ -55,6 +55,12 @@ def put_in_eval_mode(source: Source, call: ast.Call) -> str:
     return dotted_name(statement.targets[0])
 
 
+def _kept_under_its_name(statement: ast.stmt, call: ast.Call) -> str:
+    """The model of `_ = model.eval()`, which gives the same model a further name; "" for any other statement."""
+    is_given = isinstance(statement, ast.Assign) and statement.value is call
+    return dotted_name(call.func.value) if is_given and isinstance(call.func, ast.Attribute) else ""
+
+
 def models_put_in_eval_mode(source: Source, call: ast.Call) -> list[tuple[str, ast.stmt]]:
     """The models that a call of `eval` or `train(False)` is for, each with the statement behind which it is in eval mode.
 
@@ -70,8 +76,8 @@ def models_put_in_eval_mode(source: Source, call: ast.Call) -> list[tuple[str, a
     elif isinstance(statement, ast.Expr) and isinstance(loop, ast.For) and loop.body == [statement]:
         target, models, statement = loop.target, loop.iter, loop
     else:
-        model = put_in_eval_mode(source, call)
-        return [(model, statement)] if model else []
+        names = {put_in_eval_mode(source, call), _kept_under_its_name(statement, call)}
+        return [(name, statement) for name in sorted(names - {""})]
     listed = resolve(source, models)
     if not isinstance(listed, (ast.Tuple, ast.List)) or dotted_name(target) != dotted_name(call.func.value):
         return []
