@@ -25,6 +25,14 @@ from torch.utils.data import DataLoader
 def loader_of(images, pin_memory=True):
     return DataLoader(images, 32, num_workers=4, pin_memory=pin_memory)
 """
+SET_WHERE_GPU = """
+import torch
+from torch.utils.data import DataLoader
+
+def loader_of(images, few=False):
+    pin_memory = torch.cuda.is_available()
+    return DataLoader(images, 32, num_workers=4, pin_memory=pin_memory)
+"""
 SCRIPT = """
 from data import loader_of
 from engine import train
@@ -37,6 +45,9 @@ train(Net(), loader_of(images), optimizer)
     ("data", "script", "is_told"),
     [
         (DATA, SCRIPT, True),
+        (SET_WHERE_GPU, SCRIPT, True),
+        (SET_WHERE_GPU.replace("torch.cuda.is_available()", "decide()"), SCRIPT, False),
+        (SET_WHERE_GPU.replace("    return", "    if few:\n        pin_memory = False\n    return"), SCRIPT, False),
         (DATA.replace("pin_memory=True", "pin_memory=False"), SCRIPT, False),
         (DATA.replace("pin_memory=True", "pin_memory"), SCRIPT, False),
         (DATA, SCRIPT.replace("loader_of(images)", "loader_of(images, pin_memory=False)"), False),

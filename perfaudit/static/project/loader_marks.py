@@ -20,6 +20,9 @@ _PINS = regex(
     rb"|(?:self\.|args\.)?device(?:\.type)?\s*(?:!=\s*[\"']cpu|==\s*[\"']cuda)[\"'])"
 )
 _GIVEN_WHETHER = regex(rb"pin_memory\s*=\s*pin_memory\b")  # in `def make_loader(images, pin_memory=True):`
+_GIVEN_VALUE = regex(
+    rb"(?<![\w.\"'])pin_memory\s*=\s*(torch\.cuda\.is_available\(\)|[^\s,)]+)"
+)  # what that name is bound to
 _CLASS_OF_LOADERS = regex(rb"\bclass\s+\w*DataLoader\([^()\n]*\)")  # its header makes no loader
 _LEAVES_PAGEABLE = regex(rb"pin_memory\s*=\s*False\b")
 _PINS_BY_KEY = regex(rb"[\"']pin_memory[\"']\s*(?::|\]\s*=)\s*(\w+)")
@@ -74,6 +77,9 @@ def _marks_of_calls(data: bytes) -> set[str]:
     given = [call for call in calls if _GIVEN_WHETHER.search(call)] if b"pin_memory" in data else []
     if given and set(_PIN_SETTING.findall(_LOADER_CALL.sub(b"", data))) == {b"True"}:
         marks |= {"pinned loaders", PINNED_BY_PARAMETER}
+        pinned += given
+    elif given and set(_GIVEN_VALUE.findall(_LOADER_CALL.sub(b"", data))) == {b"torch.cuda.is_available()"}:
+        marks.add("pinned loaders")
         pinned += given
     if len(pinned) < data.count(b"DataLoader("):
         marks.add("pageable loaders")

@@ -157,7 +157,8 @@ def _context_behind(source: Source, binding: ast.AST) -> ast.expr | None:
 def _passed_on(source: Source, call: ast.Call) -> ast.expr | None:
     """The argument that a call yields the items of: of a progress bar, or of a generator of the project."""
     if source.qualified_name(call.func) in _PASSES_ON:
-        return call.args[0] if call.args else None
+        named = (keyword.value for keyword in call.keywords if keyword.arg == "iterable")
+        return call.args[0] if call.args else next(named, None)
     return iterable_behind(source, call)
 
 

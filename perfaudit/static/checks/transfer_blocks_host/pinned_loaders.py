@@ -154,7 +154,7 @@ def _is_under_gpu_test(source: Source, node: ast.AST) -> bool:
         return False
     joined = isinstance(around.test, ast.BoolOp) and isinstance(around.test.op, ast.And)
     tests = around.test.values if joined and isinstance(around.test, ast.BoolOp) else [around.test]
-    return any(asks_for_gpu(source, test) for test in tests)
+    return any(asks_for_gpu(source, resolve(source, test) or test) for test in tests)
 
 
 def _collates_as_usual(source: Source, collate: Argument) -> bool:
