@@ -1105,6 +1105,14 @@ def test_a_model_that_is_wrapped_for_its_checkpoint_is_not_trained(
     ("net", "number"),
     [
         ("def __init__(self, n_filters=16):\n        self.deep = Block(n_filters * 8, n_filters * 16)", 1),
+        (
+            "def __init__(self):\n        n1 = 64\n        self.deep = Block([n1, n1 * 2, n1 * 4, n1 * 8])",
+            1,
+        ),
+        (
+            "def __init__(self):\n        n1 = 16\n        self.deep = Block([n1, n1 * 2, n1 * 4, n1 * 8])",
+            0,
+        ),
         ("def __init__(self, n_filters: int = 64):\n        self.deep = Block(n_filters * 2, n_filters*4)", 1),
         ("def __init__(self, n_filters=8):\n        self.deep = Block(n_filters * 8, n_filters * 16)", 0),
         ("def __init__(self, n_filters):\n        self.deep = Block(n_filters * 8, n_filters * 16)", 0),  # who knows
