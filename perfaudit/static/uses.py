@@ -17,7 +17,7 @@ from perfaudit.static.purpose import Purpose, purpose_of
 if TYPE_CHECKING:
     from perfaudit.static.project import Project
 
-Question = Literal["only evaluates", "shows all uses", "may be named", "method may be named"]
+Question = Literal["only evaluates", "lies in a whole project", "shows all uses", "may be named", "method may be named"]
 
 _TOP_FILE = regex(r"(?i)(readme|licen[sc]e)\b|requirements[\w-]*\.txt$|environment[\w-]*\.ya?ml$|dockerfile$")
 _PACKAGED = ("setup.py", "pyproject.toml", "setup.cfg")
@@ -47,6 +47,8 @@ class Uses:
     def _answer(self, path: str, question: Question, name: str) -> bool:
         if question == "only evaluates":
             return self.only_evaluates(path)
+        if question == "lies in a whole project":
+            return self._is_whole(os.path.dirname(path)) and not self._name_index.is_open
         if question == "shows all uses":
             return self.shows_all_uses(path)
         if self.is_looked_up(path):

@@ -86,11 +86,19 @@ def test_a_function_that_another_file_calls(tmp_path: Path, call: str, lines: li
     assert lines_in(folder, "scores.py") == lines
 
 
-def test_a_package_that_others_install(tmp_path: Path) -> None:
+def test_a_package_of_which_the_scan_shows_all_or_a_part(tmp_path: Path) -> None:
     files = {
         "setup.py": "",
         "net/__init__.py": "",
         "net/scores.py": SCORES,
         "net/heads.py": HEADS.replace("{returned}", "out").replace("from scores", "from .scores"),
     }
-    assert lines_in(write(tmp_path, files), "net/scores.py") == []
+    folder = write(tmp_path, files)
+    assert lines_in(folder, "net/scores.py") == [8]
+    assert lines_in(folder / "net", "scores.py") == []
+
+
+def test_a_hook_on_some_layer(tmp_path: Path) -> None:
+    heads = HEADS.replace("{returned}", "out")
+    files = {"README.md": "", "scores.py": SCORES, "heads.py": heads, "shown.py": "net.a.register_forward_hook(keep)\n"}
+    assert lines_in(write(tmp_path, files), "scores.py") == []

@@ -25,10 +25,10 @@ Call = tuple[Source, ast.Call]  # with its file
 def are_dropped(source: Source, chain: Chain) -> bool:
     """Whether nothing in sight reads the weights that the function of a chain returns, and something in sight calls it.
 
-    Not of what others may import, and not where a hook may see what layers return.
+    Not in a part of a project, and not where a hook may see what layers return.
     """
     neighbours = source.neighbours
-    if neighbours is not None and not neighbours.answer("shows all uses"):
+    if neighbours is not None and not neighbours.answer("lies in a whole project"):
         return False
     if _has_hooks(source) or (neighbours is not None and neighbours.some_file("hook", _has_hooks)):
         return False
