@@ -8,8 +8,8 @@ What is simulated, each part relative to `noise`, the standard deviation of one 
             degrees of freedom)
   drift     the machine's speed wanders by a tenth of the noise from block to block and drifts by the noise per round; a
             round is A B B A, so that only part of the wandering remains
-KINDS vary this. The last table is of quads of one training (`perfaudit.measure.quads`), which share blocks of the base with their
-neighbours. Everything is drawn from one seed; a few minutes on one core.
+KINDS vary this. The last two tables are of quads of one training (`perfaudit.measure.quads`), which share blocks of the base with
+their neighbours, and of races of short steps that go on for long. Everything is drawn from one seed; a few minutes on one core.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfaudit.measure.quads import LOOKS as QUAD_LOOKS
-from perfaudit.measure.quads import interval_of_quads
+from perfaudit.measure.quads import PAIR_LOOKS, interval_of_quads
 from perfaudit.measure.stats import (
     LOOKS,
     Look,
@@ -49,6 +49,14 @@ SCHEDULES = {
     "3 6 12": (Look(3, 0.010), Look(6, 0.015), Look(12, 0.025)),
     "12 only": (Look(12, 0.05),),
 }
+
+# Of short steps: the noise of one value, and the looks, ours and such that end an eighth of the way with all that is left.
+LONG_RACES = {
+    "quads": (0.15, QUAD_LOOKS, (*QUAD_LOOKS[:-4], Look(128, 0.025))),
+    "pairs": (0.30, PAIR_LOOKS, (*PAIR_LOOKS[:-4], Look(512, 0.02))),
+}
+LONG_EFFECTS = (0.03, 0.04)
+AT_ONCE = 500  # such races in memory
 
 Floats = NDArray[np.float64]
 
@@ -394,6 +402,55 @@ def called_different(log_ratios: list[float], quads: int) -> bool:
     return any(found is not None and not found.low <= 1 <= found.high for found in seen)
 
 
+def long_races(draw: np.random.Generator, runs: int) -> None:
+    rows = []
+    for what, (noise, ours, shorter) in LONG_RACES.items():
+        for kind, values_of in LONG_KINDS.items():
+            found = {looks: dict[float, list[Floats]]() for looks in (shorter, ours)}
+            for begun in range(0, runs, AT_ONCE):
+                values = noise * values_of(draw, (min(AT_ONCE, runs - begun), ours[-1].generations))
+                for looks, of_effect in found.items():
+                    for effect in (0.0, *LONG_EFFECTS):
+                        shifted = (values[:, : looks[-1].generations] + math.log(1 - effect)).tolist()
+                        of_effect.setdefault(effect, []).append(np.array([by_looks(v, effect, looks) for v in shifted]))
+            for looks, of_effect in found.items():
+                means = {effect: np.concatenate(parts).mean(axis=0) for effect, parts in of_effect.items()}
+                cells = [percent(means[0.0][0]), percent(max(mean[1] for mean in means.values()))]
+                cells += [f"{percent(means[effect][2])} / {means[effect][3]:.0f}" for effect in LONG_EFFECTS]
+                rows.append([kind, f"{noise:.0%}", f"{looks[-1].generations} {what}", *cells])
+    head = ["kind", "noise of one", "last look after", "identical: called different, %", "some look's misses, %"]
+    head += [f"saving {effect:.0%}" for effect in LONG_EFFECTS]
+    title = f"Races of short steps that go on for long: shown to save {LEAST:.0%}, % / mean number of quads or pairs"
+    print_table(title, head, rows)
+
+
+def by_looks(values: list[float], effect: float, looks: Sequence[Look]) -> tuple[bool, bool, bool, int]:
+    """Whether an effect is called, whether some look misses it, whether LEAST is shown, and after how many values."""
+    stop, missed, true = None, False, 1 - effect
+    for look in looks:
+        found = interval_of_quads(values[: look.generations], looks=looks)
+        if found is None:
+            continue
+        missed |= not found.low <= true <= found.high
+        if stop is None and (is_settled(found.low, found.high, LEAST) or look == looks[-1]):
+            stop = found
+    assert stop is not None
+    return verdict(stop.low, stop.high) != "undecided", missed, 1 - stop.high >= LEAST, stop.quads
+
+
+def disturbed(draw: np.random.Generator, shape: tuple[int, int]) -> Floats:
+    hiccups = (draw.random(shape) < 0.05) * draw.exponential(5, shape) * draw.choice([-1, 1], shape)
+    return np.asarray(draw.normal(size=shape) + hiccups)
+
+
+LONG_KINDS: dict[str, Callable[[np.random.Generator, tuple[int, int]], Floats]] = {
+    "independent": lambda draw, shape: draw.normal(size=shape),
+    "Student's t, 3 degrees of freedom": lambda draw, shape: draw.standard_t(3, shape) / math.sqrt(3),
+    "5 % disturbed": disturbed,
+    "neighbours alike, 0.3 (violates what we assume)": lambda draw, shape: 20 * alike_quads(draw, *shape, 0.3),
+}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=4000, help="simulated comparisons per cell")
@@ -415,6 +472,7 @@ def main() -> None:
         ended_by_budget,
         families,
         quads_ended_by_time,
+        long_races,
     ]
     for number, part in enumerate(parts):
         part(np.random.default_rng([SEED, number]), runs)

@@ -111,6 +111,7 @@ class Entrants:
     paces: Mapping[str, Pace] = field(default_factory=dict)
     halves: Halves | None = None
     in_halves: Half = field(default=frozenset(), init=False)  # whose values are of pairs
+    _middles: dict[str, float] = field(default_factory=dict, init=False)  # of their values, by key
 
     def __post_init__(self) -> None:
         for entrant in self.by_key.values():
@@ -144,11 +145,19 @@ class Entrants:
         """
         placed = {key for key in self.in_halves if self._is_placed(self.by_key[key])}
         for slot in self.halves.slots if self.halves is not None else ():
-            seen = {key: each for key in slot if len((each := self.by_key[key]).log_ratios) >= FUTILE_PAIRS}
-            best = min(seen, key=lambda key: statistics.median(seen[key].log_ratios), default=None)
-            if best is not None and seen[best].is_open:
+            if len(slot) == 1:
+                continue
+            seen = [key for key in slot if len(self.by_key[key].log_ratios) >= FUTILE_PAIRS]
+            best = min(seen, key=self._middle, default=None)
+            if best is not None and self.by_key[best].is_open:
                 placed -= {key for key in slot if not self.by_key[key].is_open}
         return frozenset(placed)
+
+    def _middle(self, key: str) -> float:
+        """The middle of the values of one that is raced in halves; it is asked for before each block."""
+        if key not in self._middles:
+            self._middles[key] = statistics.median(self.by_key[key].log_ratios)
+        return self._middles[key]
 
     def _is_placed(self, entrant: Entrant) -> bool:
         was_shown = entrant.left == DECIDED and entrant.interval is not None and entrant.interval.high < 1
@@ -180,10 +189,13 @@ class Entrants:
                 self.in_halves -= {key}
         self.halves = None
 
-    def update_from_pairs(self) -> None:
-        """Give those that are raced together the values of all pairs so far."""
+    def update_from_pairs(self, to_the_last: bool = False) -> None:
+        """Give those that are raced together the values of all pairs so far, `to_the_last` where the race has ended."""
         if self.halves is None:
             return
+        if to_the_last:
+            self.halves.fit_to_all()
+        self._middles.clear()
         for key, values in self.halves.values().items():
             entrant = self.by_key.get(key)  # None where it was decided in another process
             if entrant is not None and self._is_placed(entrant):

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import random
 import statistics
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
@@ -27,8 +28,12 @@ SPARE_PAIRS = 4
 DISTURBED = 4.5
 ROUNDING = 1e-9  # of sums of logarithms
 MOST_FITS = 8  # of the effects, without the pairs that the fit before has shown to be disturbed
+# Of the pairs that effects were last fitted to, how many new ones wait for a further fit. Four thousand pairs of seven candidates
+# take as long to fit as two pairs of short steps, and no step runs meanwhile.
+FITTED_WITHOUT = 1 / 128
 
 Half = frozenset[str]
+Row = tuple[int, ...]  # of a pair: 1 for a candidate in the first block, -1 for one in the second, 0 for one in none
 Pair = tuple[
     list[str], list[str], float
 ]  # who was in place in either block, and the logarithm of the ratio of their times
@@ -36,19 +41,17 @@ Pair = tuple[
 
 @dataclass(frozen=True, slots=True)
 class _Fit:
-    """Effects of these candidates, a column of `rows` each, what they leave of each pair, and how many pairs they are from."""
+    """The values of these candidates from so many pairs, of which `kept` are undisturbed; no values of too few of those."""
 
     keys: Sequence[str]
-    rows: Sequence[Sequence[int]]
-    inverse: list[list[float]]
-    effects: list[float]
-    rests: list[float]
+    values: dict[str, list[float]]
+    pairs: int
     kept: int
 
     @property
     def is_enough(self) -> bool:
         """Whether so many pairs were undisturbed that something can be told."""
-        return self.kept >= _fewest(self.keys)
+        return self.kept >= fewest_pairs(len(self.keys))
 
     @property
     def freedom(self) -> int:
@@ -104,26 +107,11 @@ class Halves:
         """By key, a value of each pair that it was in, in their order: the logarithm of a ratio, see above.
 
         Empty before there are twice as many undisturbed pairs as effects, and SPARE_PAIRS more. Where later pairs are disturbed
-        so often that this no longer holds, values stay those of the pairs before, see `pairs_left_out`.
+        so often that this no longer holds, values stay those of the pairs before, see `pairs_left_out`. The last few of many
+        pairs wait for others, see FITTED_WITHOUT, unless `fit_to_all` is called.
         """
-        found: dict[str, list[float]] = {key: [] for key in self._raced_keys}
-        fit = self._fit
-        if fit is None:
-            return found
-        inverse, rows, rests = fit.inverse, fit.rows, fit.rests
-        # Effects follow the pairs, so that what is left of these scatters less.
-        wider = (fit.kept / fit.freedom) ** 0.5
-        for at, key in enumerate(fit.keys):
-            if not inverse[at][at]:  # nothing tells it from the others
-                continue
-            pairs = [number for number, row in enumerate(rows) if row[at]]
-            weight = len(pairs) * wider
-            found[key] = [
-                fit.effects[at]
-                + weight * rests[pair] * sum(a * b for a, b in zip(inverse[at], rows[pair], strict=True))
-                for pair in pairs
-            ]
-        return found
+        known = self._fit.values if self._fit is not None else {}
+        return {key: known.get(key, []) for key in self._raced_keys}
 
     @property
     def freedom(self) -> int | None:
@@ -133,17 +121,25 @@ class Halves:
     @property
     def pairs_left_out(self) -> int:
         """The last pairs, which tell nothing because too many of them are disturbed."""
-        return len(self.pairs) - len(self._fit.rows) if self._fit is not None else 0
+        return self._fitted - self._fit.pairs if self._fit is not None else 0
+
+    def fit_to_all(self) -> None:
+        """Have values of all pairs, however few have come since the last fit: the race has ended."""
+        if self._fitted != len(self.pairs):
+            self._fit_now()
 
     @property
     def _fit(self) -> _Fit | None:
         """Of the pairs so far, or of those of the last time that there were enough undisturbed ones; None before that."""
-        if self._fitted != len(self.pairs):
-            self._fitted, keys = len(self.pairs), self._raced_keys
-            if len(self.pairs) >= _fewest(keys):
-                found = _fit_without_disturbed(keys, self.pairs)
-                self._last_fit = found if found.is_enough else self._last_fit
+        if len(self.pairs) - self._fitted > FITTED_WITHOUT * self._fitted:
+            self._fit_now()
         return self._last_fit
+
+    def _fit_now(self) -> None:
+        self._fitted, keys = len(self.pairs), self._raced_keys
+        if len(self.pairs) >= fewest_pairs(len(keys)):
+            found = _fit_without_disturbed(keys, self.pairs)
+            self._last_fit = found if found.is_enough else self._last_fit
 
     @property
     def _raced_keys(self) -> list[str]:
@@ -178,20 +174,19 @@ class Halves:
         return pairs
 
 
-def _fewest(keys: Sequence[str]) -> int:
-    """Undisturbed pairs of these candidates that tell something."""
-    return 2 * len(keys) + SPARE_PAIRS
+def fewest_pairs(effects: int) -> int:
+    """Undisturbed pairs that tell something of so many candidates, a control among them."""
+    return 2 * effects + SPARE_PAIRS
 
 
 def _fit_without_disturbed(keys: Sequence[str], pairs: Sequence[Pair]) -> _Fit:
-    """Effects of these candidates, by least squares, without the pairs that lie far from them.
+    """Values of these candidates from effects by least squares, without the pairs that lie far from them.
 
     One step that is disturbed would be in the effects of all of them, and leaving its pair out of the values afterwards would not
     take it out of them. A fit that leaves too few, see `Halves.values`, is not made better: so few lie close to it by chance.
     """
-    rows = [[(key in first) - (key in second) for key in keys] for first, second, _ in pairs]
+    rows: list[Row] = [tuple((key in first) - (key in second) for key in keys) for first, second, _ in pairs]
     log_ratios = [log_ratio for _, _, log_ratio in pairs]
-    inverse = _inverse_of(rows)
     kept = frozenset(range(len(rows)))
     effects = _effects(rows, log_ratios)
     for _ in range(MOST_FITS):
@@ -201,34 +196,47 @@ def _fit_without_disturbed(keys: Sequence[str], pairs: Sequence[Pair]) -> _Fit:
         if now == kept:
             break
         kept = now
-        if len(kept) < _fewest(keys):
-            break
+        if len(kept) < fewest_pairs(len(keys)):
+            return _Fit(keys, {}, len(rows), len(kept))
         effects = _effects([rows[at] for at in sorted(kept)], [log_ratios[at] for at in sorted(kept)])
-    return _Fit(keys, rows, inverse, effects, _rests(rows, log_ratios, effects), len(kept))
+    # Effects follow the pairs, so that what is left of these scatters less.
+    wider = (len(kept) / (len(kept) - len(keys))) ** 0.5
+    return _Fit(keys, _values(keys, rows, effects, _rests(rows, log_ratios, effects), wider), len(rows), len(kept))
 
 
-def _effects(rows: Sequence[Sequence[int]], log_ratios: Sequence[float]) -> list[float]:
-    """Least squares; 0 for a column that nothing tells from the others."""
-    towards = [sum(row[i] * log for row, log in zip(rows, log_ratios, strict=True)) for i in range(len(rows[0]))]
+def _values(
+    keys: Sequence[str], rows: Sequence[Row], effects: Sequence[float], rests: Sequence[float], wider: float
+) -> dict[str, list[float]]:
+    """Of each candidate in each pair that it was in: its effect, and the influence of the pair on it, so many times."""
+    found, inverse, different = {}, _inverse_of(rows), {*rows}
+    for at, key in enumerate(keys):
+        if not inverse[at][at]:  # nothing tells it from the others
+            continue
+        weight = wider * sum(1 for row in rows if row[at])
+        influence = {row: weight * sum(a * b for a, b in zip(inverse[at], row, strict=True)) for row in different}
+        found[key] = [effects[at] + rest * influence[row] for row, rest in zip(rows, rests, strict=True) if row[at]]
+    return found
+
+
+def _effects(rows: Sequence[Row], log_ratios: Sequence[float]) -> list[float]:
+    """Least squares; 0 for a column that nothing tells from the others. Of many rows few are different."""
+    totals = dict.fromkeys(rows, 0.0)
+    for row, log in zip(rows, log_ratios, strict=True):
+        totals[row] += log
+    towards = [sum(row[i] * total for row, total in totals.items()) for i in range(len(rows[0]))]
     return [sum(a * b for a, b in zip(row, towards, strict=True)) for row in _inverse_of(rows)]
 
 
-def _inverse_of(rows: Sequence[Sequence[int]]) -> list[list[float]]:
+def _inverse_of(rows: Sequence[Row]) -> list[list[float]]:
     """Of the products of the columns with each other."""
-    columns = range(len(rows[0]))
-    return _inverse([[_dot(rows, i, j) for j in columns] for i in columns])
+    columns, counts = range(len(rows[0])), Counter(rows)
+    return _inverse([[float(sum(n * row[i] * row[j] for row, n in counts.items())) for j in columns] for i in columns])
 
 
-def _rests(rows: Sequence[Sequence[int]], log_ratios: Sequence[float], effects: Sequence[float]) -> list[float]:
+def _rests(rows: Sequence[Row], log_ratios: Sequence[float], effects: Sequence[float]) -> list[float]:
     """What the effects leave of each pair's logarithm."""
-    return [
-        log - sum(sign * effect for sign, effect in zip(row, effects, strict=True))
-        for row, log in zip(rows, log_ratios, strict=True)
-    ]
-
-
-def _dot(rows: Sequence[Sequence[int]], i: int, j: int) -> float:
-    return float(sum(row[i] * row[j] for row in rows))
+    expected = {row: sum(sign * effect for sign, effect in zip(row, effects, strict=True)) for row in {*rows}}
+    return [log - expected[row] for row, log in zip(rows, log_ratios, strict=True)]
 
 
 def _inverse(matrix: list[list[float]]) -> list[list[float]]:

@@ -130,7 +130,7 @@ class Race:
 
     def end(self, share: float = 1.0) -> None:
         """Judge all that are open by what there is: the time is over. share: see `quads.interval_of_quads`."""
-        self._field.update_from_pairs()
+        self._field.update_from_pairs(to_the_last=True)
         self._field.judge(ended=share)
 
     def turns(self) -> Generator[Turn, float, None]:

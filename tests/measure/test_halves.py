@@ -154,6 +154,17 @@ def test_what_was_told_stays_where_later_pairs_leave_too_few_undisturbed_ones() 
     assert (halves.freedom, halves.pairs_left_out) == (19 - 4, 0)
 
 
+def test_the_last_few_of_many_pairs_wait_for_others_or_for_the_end() -> None:
+    """Each fit takes longer the more pairs there are, and no step runs meanwhile."""
+    halves = halves_of(["a"], ["b"])
+    run(halves, 512, noise=0.05)
+    before = halves.values()
+    run(halves, 4, noise=0.05)
+    assert (halves.values(), halves.pairs_left_out) == (before, 0)
+    halves.fit_to_all()
+    assert {len(each) for each in halves.values().values()} == {516}
+
+
 def test_a_row_that_was_lost_leaves_the_effects_as_they_are() -> None:
     """A step raised in one of the blocks, so that the rows are no whole design."""
     halves = halves_of(*([key] for key in EFFECTS))
