@@ -186,7 +186,7 @@ class Engine:
         self.totals: Json = {}
         self.why_apart = ""
         self.updates, self.end = 0, dict[str, Any]()
-        self.is_over, self.period = False, 1
+        self.is_over, self.period, self.longest_block = False, 1, 0.0
 
     def screen(
         self,
@@ -242,6 +242,7 @@ class Engine:
         ends = self.shop.clock.now() + seconds
         while self.turn is not None and self.shop.clock.now() < ends and not (self.end or self.is_over):
             took = self._step(self.turn)
+            self.longest_block = max(self.longest_block, took * self.turn.is_timed)
             try:
                 self.turn = self.turns.send(took)
             except StopIteration:
@@ -265,7 +266,7 @@ class Engine:
         return {
             "entrants": entrants, "refused": {}, "ways": self.ways, "ended": ended, "block": 1, "base": self.totals,
             "in_halves": in_halves, "apart": self.why_apart, "pairs": self.running.pairs_seen, "updates": self.updates,
-            "period": self.period,
+            "period": self.period, "longest": self.longest_block,
             **({"trouble": end, "over": True} if end else {}),
             **({"end": self.end, "trouble": self.end["words"].removeprefix("with it, ")} if self.end else {}),
         }  # fmt: skip

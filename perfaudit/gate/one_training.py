@@ -96,6 +96,7 @@ def _race(
         left = deadline.seconds_left()
         is_last = left <= SLICE or len(one.log_ratios) >= QUADS
         state = running.race(min(SLICE, left), is_last)
+        deadline.keep(state.get("longest", 0.0))
         _take(one, state)
         _show(one, watch)
         if why := state["entrants"][REFERENCE]["left"] or state["trouble"]:

@@ -20,7 +20,12 @@ class WallClock:
 
 
 class Deadline:
-    """A span of time that runs out."""
+    """A span of time that runs out.
+
+    kept: seconds by which it ends early, see `keep`.
+    """
+
+    kept = 0.0
 
     def __init__(self, seconds: float, clock: Clock) -> None:
         self._clock = clock
@@ -28,7 +33,11 @@ class Deadline:
 
     def seconds_left(self) -> float:
         """Seconds left, never below 0."""
-        return max(0.0, self._end - self._clock.now())
+        return max(0.0, self._end - self.kept - self._clock.now())
+
+    def keep(self, seconds: float) -> None:
+        """End so much earlier: what is begun may take as long, and is to end in time."""
+        self.kept = max(self.kept, seconds)
 
     def part(self, seconds: float) -> Deadline:
         """Another span, which begins now on the same clock."""

@@ -82,6 +82,7 @@ class Screening:
     _nan_together: int = 0
     _seconds: float = 0.0  # of all turns so far, with those that
     _lost: float = 0.0  # only shift what comes at even distances
+    _longest: float = 0.0  # seconds of a block, on the wall: an evaluation may be in it
     _together: dict[str, Variant] = field(default_factory=dict)  # by the key of a turn in which several are in place
 
     def __post_init__(self) -> None:
@@ -147,7 +148,8 @@ class Screening:
         return seconds
 
     def state(self) -> Json:
-        """What is known: for each entrant its log ratios, its interval and why it left; refused; whether all is decided.
+        """What is known: for each entrant its log ratios, its interval and why it left; refused; whether all is decided; how long
+        the longest block took.
 
         Under "end", where the script has raised: what ("words"), with what in place ("with"), after how many updates. "updates":
         so many a script has made so far.
@@ -181,6 +183,7 @@ class Screening:
             "base": self.base_steps.summary(),
             "counts_own": self.counts_own,
             "period": self.period,
+            "longest": self._longest,
             "in_halves": sorted(self.race.in_halves),
             "pairs": self.race.pairs_seen,
             "pairs_left_out": self.race.pairs_left_out,
@@ -262,6 +265,7 @@ class Screening:
             seen = {"steps": turn.steps, "counted": seconds, "wall": wall, "cpu": spent.process, "queued": spent.queued}
             self.base_steps.add(seen, phases)
         if turn.is_timed:
+            self._longest = max(self._longest, spent.wall)
             self.base_steps.add_of_kind("" if turn.in_pair else turn.key, turn.steps, seconds, spent.process)
         restart: float = self.agreement.slowest(turn.steps * training.restart_per_step())
         return float(seconds + restart) * _of_batch(self._own_loader, training.loader)

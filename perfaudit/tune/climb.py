@@ -9,6 +9,7 @@ that runs is raced behind it (`tune.climb_behind`).
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from perfaudit.errors import NothingMeasured
 from perfaudit.knobs import Refused, knob
@@ -79,6 +80,7 @@ def climb(session: Session, profile: Profile, state: Climb, knobs: list[str], de
     expect_candidates(session, profile, [*state.candidates.values()], deadline)
     with Screen(session, tell, profile.only_computes) as screen:
         is_past_check = _find_what_pays(session, profile, state, screen, deadline)
+        profile = _with_rounds(profile, state)
         planned = seconds_together(profile, state, deadline.seconds_left(), _gains_much(state))
         choose(profile, state, planned)
         tell_offers(state)
@@ -105,8 +107,10 @@ def _find_what_pays(session: Session, profile: Profile, state: Climb, screen: Sc
     longer = session.deadline(most) if most > share.seconds_left() else share
 
     def goes_together() -> bool:
-        seconds = seconds_together(profile, state, deadline.seconds_left(), _gains_much(state))
-        return some_go_together(profile, state, seconds)
+        known = _with_rounds(profile, state)
+        return some_go_together(
+            known, state, seconds_together(known, state, deadline.seconds_left(), _gains_much(state))
+        )
 
     def pays() -> bool:
         return any(map(state.is_sure, state.allowed_candidates))
@@ -115,13 +119,18 @@ def _find_what_pays(session: Session, profile: Profile, state: Climb, screen: Sc
     for_final = session.deadline(before_final) if share.seconds_left() < before_final < most else None
     until = UntilSomeGoTogether(share, longer, deadline, pays, goes_together, for_final, lambda: _gains_much(state))
     _race_alone(session, profile, state, screen, until)
-    if bring_back(profile, state, listed, until.seconds_left()):
+    if bring_back(_with_rounds(profile, state), state, listed, until.seconds_left()):
         _race_alone(session, profile, state, screen, until)
     return until.is_past_check
 
 
 def _gains_much(state: Climb) -> bool:
     return ratio_of_sure(state) <= 1 - MUCH
+
+
+def _with_rounds(profile: Profile, state: Climb) -> Profile:
+    """The profile with what the race has seen of steps that take turns: blocks of whole rounds take longer."""
+    return replace(profile, period=state.alone.period)
 
 
 def _leave_what_is_not_shown(profile: Profile, state: Climb, deadline: Deadline) -> None:

@@ -76,29 +76,32 @@ class UntilSomeGoTogether(Deadline):
 
     def seconds_left(self) -> float:
         if self.is_past_check:  # what pays is checked in the time that is left
-            return 0.0 if self._pays() else self._last.seconds_left()
+            return 0.0 if self._pays() else self._left_of(self._last)
         is_waiting = not self._goes_together()
-        if is_waiting and not self._planned.seconds_left():
+        if is_waiting and not self._left_of(self._planned):
             self._was_put_off = True
-        left = (self._latest if is_waiting else self._planned).seconds_left()
-        if self._for_final is not None and self._for_final.seconds_left():
+        left = self._left_of(self._latest if is_waiting else self._planned)
+        if self._for_final is not None and self._left_of(self._for_final):
             self._makes_way = self._makes_way or self._gains_much()
-        return min(left, self._for_final.seconds_left()) if self._for_final is not None and self._makes_way else left
+        return min(left, self._left_of(self._for_final)) if self._for_final is not None and self._makes_way else left
+
+    def _left_of(self, deadline: Deadline) -> float:
+        return max(0.0, deadline.seconds_left() - self.kept)
 
     def share_of_end(self) -> float:
         """An equal part at each of these times; none in between, where data say that two patches are there."""
         part = 1 / len({self._planned, self._latest, self._last, self._for_final} - {None})
-        if self.is_past_check and self._last.seconds_left() > SLICE:  # data say that one pays
+        if self.is_past_check and self._left_of(self._last) > SLICE:  # data say that one pays
             return 0.0
-        is_at_final = self._for_final is not None and self._makes_way and self._for_final.seconds_left() <= SLICE
-        is_put_off = self._was_put_off and self._latest is not self._planned and self._latest.seconds_left() > SLICE
+        is_at_final = self._for_final is not None and self._makes_way and self._left_of(self._for_final) <= SLICE
+        is_put_off = self._was_put_off and self._latest is not self._planned and self._left_of(self._latest) > SLICE
         is_between = is_put_off and not is_at_final
         return 0.0 if is_between and not self.is_past_check else part
 
     def goes_on(self) -> bool:
         if self.is_past_check or self._pays() or self._goes_together():
             return False
-        self.is_past_check = self._last.seconds_left() > SLICE
+        self.is_past_check = self._left_of(self._last) > SLICE
         return self.is_past_check
 
 
@@ -178,7 +181,8 @@ class UntilTold(Deadline):
     def seconds_left(self) -> float:
         entrants = self._state.beside.entrants.values()
         is_told = all(seen.left or seen.quads >= FEWEST for seen in entrants)
-        return (self._planned if entrants and is_told else self._latest).seconds_left()
+        left = (self._planned if entrants and is_told else self._latest).seconds_left()
+        return max(0.0, left - self.kept)
 
 
 def asking_words(profile: Profile, name: str, left: float) -> str:
@@ -255,6 +259,10 @@ def pairs_in(profile: Profile, seconds: float) -> float:
 
 
 def _steps_of_half(profile: Profile) -> int:
+    return pace_of(_steps_of_block(profile), workers=0, prefetch=0, is_long=False, period=profile.period).block
+
+
+def _steps_of_block(profile: Profile) -> int:
     return block_steps(max(profile.seconds_per_step, 1e-6), profile.survey.facts.device.type != "cpu")
 
 
@@ -324,8 +332,7 @@ def _pace(profile: Profile, patches: Sequence[Candidate], take_turns: bool) -> P
     workers, prefetch = facts.loader.num_workers, facts.loader.prefetch_factor or 0
     if other is not None and "num_workers" in other:
         workers, prefetch = number(other["num_workers"]), number(other.get("prefetch_factor"))
-    block = block_steps(max(profile.seconds_per_step, 1e-6), facts.device.type != "cpu")
-    return pace_of(block, workers, prefetch, other is not None, take_turns)
+    return pace_of(_steps_of_block(profile), workers, prefetch, other is not None, take_turns, profile.period)
 
 
 def number(setting: object) -> int:

@@ -14,8 +14,9 @@ class Profile:
 
     seconds_per_step: of the second step ever made, and then of those whose phases were timed. queued: share of these steps that
     their threads waited for cores. only_computes: on the CPU in its own process, and waits for nothing but cores, see
-    `measure.own_time`. seconds_to_open: one variant, with its warm-up. calibration: None before the user's code was
-    raced against itself. notes: what the report is to say of it.
+    `measure.own_time`. seconds_to_open: one variant, with its warm-up. period: steps of a round, where such of different length
+    take turns, see `measure.step_kinds`; 1 before a race has seen that. calibration: None before the user's code was raced
+    against itself. notes: what the report is to say of it.
     """
 
     survey: Survey
@@ -24,6 +25,7 @@ class Profile:
     queued: float = 0.0
     only_computes: bool = False
     seconds_to_open: float = 0.0
+    period: int = 1
     calibration: Calibration | None = None
     notes: tuple[str, ...] = ()
 

@@ -45,7 +45,7 @@ class Raced:
     script ended with it in place, where it has not come further without it: the error may be its own. own_end: how the training
     has come to its end while it was raced, "" where it has not, or has raised; own_ends: how often it has; updates_to_end: its
     updates until then, 0 where that was not told. gave_up: no other process would have come further, so that the race ended with
-    it before its time.
+    it before its time. period: steps of a round, where such of different length take turns, see `measure.step_kinds`.
     """
 
     entrants: dict[str, Seen] = field(default_factory=dict)
@@ -63,6 +63,7 @@ class Raced:
     own_ends: int = 0
     updates_to_end: int = 0
     gave_up: bool = False
+    period: int = 1
 
     def interval(self, key: str) -> Interval | None:
         """The ratio of an entrant; None where it was not raced long enough."""
@@ -164,7 +165,7 @@ class Raced:
             self.log_ratios[key] = list(item["log_ratios"])
         self.ways |= state["ways"]
         self.in_halves = {*state.get("in_halves", ())}
-        self.pairs_left_out = state.get("pairs_left_out", 0)
+        self.pairs_left_out, self.period = state.get("pairs_left_out", 0), state.get("period", self.period)
         if state["base"]["steps"] or not self.base:  # else a process before this one has told what a step takes
             self.base = state["base"]
         self.ended = state["ended"]

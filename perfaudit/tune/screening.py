@@ -164,9 +164,10 @@ class Screen:
         while not enough():
             seconds = 0.0 if is_enough else min(SLICE, deadline.seconds_left())
             is_last = seconds < SLICE
-            self._engine.longest = deadline.seconds_left() + LATE
+            self._engine.longest = deadline.seconds_left() + deadline.kept + LATE
             state = self._engine.race(seconds, last=deadline.share_of_end() if is_last else 0.0)
             has_left, is_look = so_far.take(state)
+            deadline.keep(state.get("longest", 0.0))
             self.session.watch.standings(_standings(raced, lineup.names))
             if not state.get("learns", True):
                 raced.notes.append(NOT_LEARNING)

@@ -820,6 +820,13 @@ def test_identical_code_is_not_told_apart_where_every_so_many_steps_one_takes_an
     assert wrong <= 5  # 13 to 23 of them for 6, 9 and 12, where nothing breaks the rhythm
 
 
+def test_a_race_says_how_long_its_longest_block_took(start: Start, clock: FakeClock) -> None:
+    _, training = start()
+    uneven = Uneven(training.module, clock, 6, 9.0, begins=0)
+    race = prepare_screening(uneven, [], Terms(None, 1), Twins(no_twin))
+    assert race.run(400.0)["longest"] == pytest.approx(10.0, rel=0.01)
+
+
 @pytest.mark.parametrize(("most", "low", "high"), [(0.03, 0.0, 0.09), (1.0, 0.1, 0.5)])
 def test_steps_that_only_break_a_rhythm_take_a_small_share_of_a_race(
     start: Start, monkeypatch: pytest.MonkeyPatch, most: float, low: float, high: float

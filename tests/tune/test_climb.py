@@ -41,7 +41,7 @@ from perfaudit.tune.climb import _least_to_check
 from perfaudit.tune.climb_behind import race_behind
 from perfaudit.tune.climb_choice import choose
 from perfaudit.tune.climb_state import Climb, without
-from perfaudit.tune.climb_time import UntilSomeGoTogether
+from perfaudit.tune.climb_time import UntilSomeGoTogether, UntilTold
 from perfaudit.tune.climb_together import _is_shown
 from perfaudit.tune.history import comparisons
 from perfaudit.tune.ladder import OF_A_TWIN
@@ -535,6 +535,31 @@ def test_where_much_is_found_in_time_the_final_race_has_its_time(clock: FakeCloc
     assert (until.seconds_left(), until.share_of_end()) == (0.0, 1 / 4)
     assert late.seconds_left() == 2.0  # so much was found when there was no time for that race any more
     assert UntilSomeGoTogether(short, long, end, lambda: True, lambda: False).seconds_left() == 2.0
+
+
+def test_a_race_ends_early_by_as_long_as_its_longest_block_took(clock: FakeClock) -> None:
+    short, long, end = Deadline(5.0, clock), Deadline(9.0, clock), Deadline(12.0, clock)
+    none_pays = UntilSomeGoTogether(short, long, end, lambda: False, lambda: False)
+    two_pay = UntilSomeGoTogether(short, long, end, lambda: True, lambda: True)
+    nobody_is_told = UntilTold(short, long, Climb(frozenset()))
+    deadlines = {none_pays: 9.0, two_pay: 5.0, nobody_is_told: 9.0, Deadline(5.0, clock): 5.0}
+    for found, left in deadlines.items():
+        found.keep(2.0)
+        found.keep(1.0)
+        assert found.seconds_left() == left - 2.0
+    assert (short.seconds_left(), end.seconds_left()) == (5.0, 12.0)  # what comes behind the race has all of it
+    clock.sleep(7.0)
+    assert (none_pays.seconds_left(), none_pays.share_of_end()) == (0.0, 1 / 3)
+    assert (none_pays.goes_on(), none_pays.seconds_left()) == (True, 3.0)
+
+
+def test_what_the_race_has_seen_of_rounds_is_known_when_time_is_planned_behind_it(
+    climbing: Climbing, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    monkeypatch.setattr("perfaudit.tune.climb.choose", lambda profile, state, seconds: seen.append(profile.period))
+    climbing(Shop(clock, independent, period=3), Switch("a"))
+    assert seen == [3]
 
 
 @pytest.mark.parametrize(("check", "budget", "least"), [(9.0, 60.0, 0.0), (9.0, 40.0, 1.0), (40.0, 60.0, 20.0)])
@@ -1126,7 +1151,7 @@ def test_what_only_looks_as_if_it_paid_is_decided_beside_the_others(
     def speed(on: Switches) -> float:
         return (0.6 if on["a"] else 1.0) * (gain if on["b"] else 1.0) * (0.5 if on["c"] else 1.0)
 
-    report = climbing(Shop(clock, speed, noise=0.35), Switch("a"), Switch("b"), Switch("c"), budget=20.0)
+    report = climbing(Shop(clock, speed, noise=0.35), Switch("a"), Switch("b"), Switch("c"), budget=21.0)
     found = ladder(report)
     rungs = {rung.knob: rung for rung in found.rungs}
     assert rungs["b"].low is not None and rungs["b"].high is not None and rungs["b"].beside is not None

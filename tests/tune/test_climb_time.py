@@ -20,6 +20,7 @@ from perfaudit.tune.climb_time import (
     asking_words,
     goes_first,
     is_enough,
+    pairs_in,
     parts_of,
     quads_in,
     seconds_of_quads,
@@ -73,6 +74,13 @@ def test_steps_are_left_out_behind_a_switch_only_where_workers_stand_still() -> 
     assert seconds_of_quads(profile, [[fusion], [loader(2)]]) == pytest.approx(
         (2 * (4 + 2 * 4 + of_base) + 2 + 2 * 4 + of_base) * 0.1
     )
+
+
+def test_blocks_of_whole_rounds_take_as_much_longer() -> None:
+    profile = profile_of(survey_of(), seconds_per_step=0.1)
+    of_three, patches = replace(profile, period=3), [[candidate("fusion")]]
+    assert seconds_of_quads(of_three, patches) == pytest.approx(3 * seconds_of_quads(profile, patches))
+    assert pairs_in(of_three, 60.0) == pytest.approx(pairs_in(profile, 60.0) / 3)
 
 
 def test_time_is_kept_for_racing_together_what_may_pay() -> None:

@@ -24,7 +24,7 @@ from perfaudit.measure.facts import Facts
 from perfaudit.measure.facts import to_json as facts_json
 from perfaudit.measure.lab import ChildLab
 from perfaudit.measure.ledger import Block, Generation, Variant, from_json, to_json
-from perfaudit.measure.race import Race
+from perfaudit.measure.race import Race, Turn
 from perfaudit.measure.runner import TrialFailed
 from perfaudit.measurements import Settings
 from perfaudit.report import Report
@@ -231,6 +231,30 @@ def test_a_control_takes_a_small_share_of_the_budget(search: Callable[..., Repor
     assert sum(raced) <= CALIBRATING_SHARE * 100.0 + 1e-6
     assert report.calibration is not None and report.calibration.rounds < CALIBRATING_QUADS
     assert report.calibration.low is None
+
+
+def test_a_race_begins_no_block_that_may_outlast_it(search: Callable[..., Report], clock: FakeClock) -> None:
+    """Each fourth block has an evaluation in it, which takes as long as three steps more."""
+
+    class Evaluating(Engine):
+        def screen(self, *entrants: Any, **more: Any) -> Json:
+            times.append(clock.now())
+            return super().screen(*entrants, **more)
+
+        def _step(self, turn: Turn) -> float:
+            longer = 3.0 if self.shop.blocks % 4 == 3 else 0.0
+            clock.sleep(longer)
+            return super()._step(turn) + longer
+
+        def close(self) -> None:
+            times.append(clock.now())
+
+    times: list[float] = []
+    shop = Shop(clock, {0: 100.0, 1: 90.0})  # a step of a second
+    shop.engine = lambda: Evaluating(shop)  # type: ignore[method-assign]
+    search(shop, Sizes("sizes", [1]), budget=20.0 / CALIBRATING_SHARE)
+    began, ended = times
+    assert 15.0 <= ended - began <= 20.0
 
 
 def test_a_training_that_ends_while_it_is_raced_against_itself_is_no_end(
