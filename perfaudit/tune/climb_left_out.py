@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from perfaudit.knobs import knob
-from perfaudit.measure.halves import SPARE_PAIRS
+from perfaudit.measure.halves import fewest_pairs
 from perfaudit.measure.pace import steps_of_quad
 from perfaudit.measure.quads import FEWEST, PAIR_LOOKS, USUAL_LOOK
 from perfaudit.measure.race import quads_in_round
@@ -31,9 +31,6 @@ from perfaudit.tune.profile import Profile
 OFFERED_QUADS = 12  # that all must be able to have, before those that are not allowed take time from the others
 SMALL_GAIN = 0.03  # of the step; what usually gains no more is raced last
 TINY_SHARE = 0.02  # of the step; what works on no more gives way even to what is not allowed
-FEW_IN_HALVES = (
-    PAIR_LOOKS[0].generations - SPARE_PAIRS - 1
-)  # knobs that are told of at the first look, beside a control
 TELLING_QUADS = FEWEST + 1  # with fewer there is no interval; one is lost where a step raises
 
 
@@ -56,8 +53,9 @@ def leave_out(profile: Profile, state: Climb, seconds: float, most: float = math
             break
         if name not in of_halves:
             _leave_out_knob(state, name, shares)
-    while not _is_told(profile, max(seconds, most), state):
-        if not _leave_one_out(profile, state, shares, gains):
+    longest = max(seconds, most)
+    while not _is_told(profile, longest, state):
+        if not _leave_one_out(profile, state, longest, shares, gains):
             break
 
 
@@ -82,16 +80,19 @@ def _leave_out_offers(profile: Profile, state: Climb, seconds: float, shares: Ma
             state.lacking[candidate.knob] = candidate.lacks
 
 
-def _leave_one_out(profile: Profile, state: Climb, shares: Mapping[str, float], gains: Mapping[str, float]) -> bool:
+def _leave_one_out(
+    profile: Profile, state: Climb, seconds: float, shares: Mapping[str, float], gains: Mapping[str, float]
+) -> bool:
     """Where all would be raced too briefly to say anything, drop a setting of a knob that has several, else a knob.
 
-    Whether something was dropped: the last candidate stays, and so do a few that are raced in halves.
+    Whether something was dropped: the last candidate stays, and so do those in halves where one alone would not be told either.
     """
     candidates = [*state.candidates.values()]
     slow = [each for each in candidates if not is_in_halves(each)]
     several = [each for each in slow or candidates if len(_of_knob(state, each.knob)) > 1]
-    if len(candidates) <= 1 or (not slow and not several and len(candidates) <= FEW_IN_HALVES):
-        return False  # with fewer in halves, nothing comes sooner
+    one_is_told = bool(slow or several) or pairs_in(profile, seconds) > _pairs_to_tell(candidates[:1])
+    if len(candidates) <= 1 or not one_is_told:
+        return False
     if several:
         del state.candidates[max(several, key=lambda each: _gives_way(profile, each)).key]
     else:
@@ -131,9 +132,13 @@ def _is_told(profile: Profile, seconds: float, state: Climb) -> bool:
         return quads_of_screening(profile, seconds, candidates) >= TELLING_QUADS
     if not candidates:
         return True
-    settings = Counter(candidate.knob for candidate in candidates)
-    each = max(len(settings) + 1 + SPARE_PAIRS, PAIR_LOOKS[0].generations)  # with the control's effect
-    return pairs_in(profile, seconds) > each * max(settings.values())  # settings of one knob take turns
+    return pairs_in(profile, seconds) > _pairs_to_tell(candidates)
+
+
+def _pairs_to_tell(candidates: Sequence[Candidate]) -> int:
+    """Pairs to the first look of each: enough for their effects and the control's, and settings of one knob take turns."""
+    settings = max(Counter(candidate.knob for candidate in candidates).values(), default=0)
+    return max(fewest_pairs(len(candidates) + 1), settings * PAIR_LOOKS[0].generations)
 
 
 def _fewest_workers(state: Climb) -> Candidate | None:

@@ -143,6 +143,15 @@ def test_what_is_raced_in_halves_takes_little_time_from_loaders_and_stays(second
     assert [f"{each.knob} {next(iter(each.settings.values()))}" for each in state.candidates.values()] == kept
 
 
+def test_of_those_in_halves_as_many_stay_as_the_pairs_can_tell_apart() -> None:
+    """Thirteen pairs are enough for three patches and the control: twice as many, and four more."""
+    profile = profile_of(survey_of(), seconds_per_step=0.1)
+    names = ("fusion", "optimizer", "zero_grad", "attention", "cudnn")
+    state = climb(*((candidate(name), None, [], "") for name in names))
+    leave_out(profile, state, 2.6, 2.6)
+    assert len(state.candidates) == 3
+
+
 @pytest.mark.parametrize(("loading", "seconds", "stays"), [(0.07, 6.5, True), (0.07, 5.0, False), (0.03, 6.5, False)])
 def test_another_loader_is_raced_first_where_most_of_the_step_is_loading(
     loading: float, seconds: float, stays: bool
