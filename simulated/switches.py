@@ -176,6 +176,25 @@ class Shop:
         return Engine(self)
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What a child is told of a race beside who is in it, as `verbs.racing.screen` takes it."""
+
+    base: str = ""
+    rivals: bool = False
+    so_far: Json = field(default_factory=dict)
+    controls: Json = field(default_factory=dict)
+    may_count_own: bool = False
+    is_apart: bool = False
+    pairs: Any = ()
+    period: int = 1
+
+    @property
+    def has_halves(self) -> bool:
+        """Whether several may be in place at the same time."""
+        return not (self.base or self.rivals or self.is_apart)
+
+
 class Engine:
     """A training in which switches are turned on and off, as the child of a screening is."""
 
@@ -188,22 +207,11 @@ class Engine:
         self.updates, self.end = 0, dict[str, Any]()
         self.is_over, self.period, self.longest_block = False, 1, 0.0
 
-    def screen(
-        self,
-        entrants: list[Json],
-        least: float | None,
-        seed: int,
-        base: str,
-        rivals: bool = False,
-        so_far: Json | None = None,
-        controls: Json | None = None,
-        may_count_own: bool = False,
-        is_apart: bool = False,
-        pairs: Any = (),
-        period: int = 1,
-    ) -> Json:
-        self.shop.periods.append(period)
-        self.period = self.shop.period if len(self.shop.periods) == 1 else period
+    def screen(self, entrants: list[Json], least: float | None, seed: int, **more: Any) -> Json:
+        """See `Asked`, also for what more may be said."""
+        asked = Asked(**more)
+        self.shop.periods.append(asked.period)
+        self.period = self.shop.period if len(self.shop.periods) == 1 else asked.period
         own = switches(Path("t.py").read_text())
         self.on = {BASE: own, CONTROL: own}
         for item in entrants:
@@ -213,30 +221,33 @@ class Engine:
             else:
                 self.on[item["key"]] = on
             self.shop.clock.sleep(STEP)
+        base = asked.base or BASE
         if base in self.refused:
             raise ChildFailed("step", self.refused[base])
-        if base:
-            self.on[CONTROL] = self.on[base]
-        self.base = base or BASE
-        others = [key for key in self.on if key not in (self.base, CONTROL)]
+        self.on[CONTROL] = self.on[base]
+        others = [key for key in self.on if key not in (base, CONTROL)]
         leasts = {item["key"]: item["least"] for item in entrants if "least" in item}
         former = [
-            Entrant(key, [*old["log_ratios"]], [*old["seconds"]], old["left"]) for key, old in (so_far or {}).items()
+            Entrant(key, [*old["log_ratios"]], [*old["seconds"]], old["left"]) for key, old in asked.so_far.items()
         ]
         slots: dict[str, list[str]] = {}
         for item in entrants:
-            if item["key"] in self.on and self.shop.in_halves and not (base or rivals or is_apart):
+            if item["key"] in self.on and self.shop.in_halves and asked.has_halves:
                 slots.setdefault(item.get("slot") or item["key"], []).append(item["key"])
         way = way_of_control(CONTROL, {CONTROL: self.shop.way}, [CONTROL] if slots else [])
-        if (old := (controls or {}).get(way)) is not None:
+        if (old := asked.controls.get(way)) is not None:
             former.append(Entrant(CONTROL, [*old["log_ratios"]], [*old["seconds"]]))
-        terms = Terms(least, seed, self.base, rivals, leasts, former, pairs)
-        self.running = Race(others, terms, slots=[*slots.values(), [CONTROL]] if slots else [])
-        self.turns = self.running.turns()
+        terms = Terms(least, seed, base, asked.rivals, leasts, former, asked.pairs)
+        race = Race(others, terms, slots=[*slots.values(), [CONTROL]] if slots else [])
+        return self.begin(race, dict.fromkeys(self.on, self.shop.way))
+
+    def begin(self, race: Race, ways: dict[str, str]) -> Json:
+        """Be at the first turn of a race; what a child says then."""
+        self.running, self.base, self.ways = race, race.base, ways
+        self.turns = race.turns()
         self.turn: Turn | None = next(self.turns, None)
         self.totals = {"steps": 0, "wall": 0.0, "cpu": 0.0, "queued": 0.0, "phases": {"forward": 0.0}}
-        self.ways = dict.fromkeys(self.on, self.shop.way)
-        return {"refused": self.refused, "ways": self.ways}
+        return {"refused": self.refused, "ways": ways}
 
     def race(self, seconds: float, last: bool) -> Json:
         ends = self.shop.clock.now() + seconds

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from fake_clock import FakeClock
 from surveys import facts
+from switches import Asked
 from switches import Engine as SwitchEngine
 
 from perfaudit.knobs import Bench, Knob, Setup, Survey, Told
@@ -136,20 +137,7 @@ def phases_of(seconds: float) -> dict[str, float]:
 class Engine(SwitchEngine):
     """The training of that workshop."""
 
-    def screen(
-        self,
-        entrants: list[Json],
-        least: float | None,
-        seed: int,
-        base: str,
-        rivals: bool = False,
-        so_far: Json | None = None,
-        controls: Json | None = None,
-        may_count_own: bool = False,
-        is_apart: bool = False,
-        pairs: Any = (),
-        period: int = 1,
-    ) -> Json:
+    def screen(self, entrants: list[Json], least: float | None, seed: int, **more: Any) -> Json:
         sizes = {item["key"]: int(item["settings"][0][1]["size"]) for item in entrants}
         if sizes:
             self.shop.looked.append(list(sizes.values()))
@@ -157,12 +145,8 @@ class Engine(SwitchEngine):
         self.on = {BASE: {"size": 0}, CONTROL: {"size": 0}}
         self.on |= {key: {"size": size} for key, size in sizes.items() if key not in self.refused}
         others = [key for key in self.on if key not in (BASE, CONTROL)]
-        self.base, self.running = BASE, Race(others, Terms(least, seed, rivals=rivals))
-        self.turns = self.running.turns()
-        self.turn = next(self.turns, None)
-        self.totals = {"steps": 0, "wall": 0.0, "cpu": 0.0, "queued": 0.0, "phases": {"forward": 0.0}}
-        self.ways = dict.fromkeys(sizes, "loader")
-        return {"refused": self.refused, "ways": self.ways}
+        race = Race(others, Terms(least, seed, rivals=Asked(**more).rivals))
+        return self.begin(race, dict.fromkeys(sizes, "loader"))
 
 
 @dataclass
