@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from perfaudit.findings import Finding
 from perfaudit.knobs._code import inside_project
 from perfaudit.measure.clock import Deadline
-from perfaudit.measurements import Settings
-from perfaudit.static.source import Unreadable, read_text
 from perfaudit.target.names import Target
-from perfaudit.tune.candidates import PATCH, Candidate, texts_of
-from perfaudit.tune.plan import merge
+from perfaudit.tune.candidates import Candidate, texts_of
+from perfaudit.tune.plan import candidate_of
 from perfaudit.tune.profile import Profile
 from perfaudit.tune.session import Session
 from perfaudit.tune.workshop import Children, Json
@@ -24,7 +21,7 @@ STARTING_SHARE = 0.25  # of what is left, which starting a script once more may 
 def expect_findings(target: Target, workshop: Children, findings: Iterable[Finding]) -> None:
     """Have a script ready for the fixes of these findings before it is started."""
     if target.is_script:
-        expect(workshop, [each for _, each in candidates_of_findings(findings) if each is not None])
+        expect(workshop, candidates_of_findings(findings))
 
 
 def expect_candidates(session: Session, profile: Profile, candidates: Sequence[Candidate], deadline: Deadline) -> None:
@@ -51,26 +48,13 @@ def expect(workshop: Children, candidates: Sequence[Candidate]) -> None:
     workshop.expect(patches, lambda i, j: texts(known[i], known[j]))
 
 
-def candidates_of_findings(findings: Iterable[Finding]) -> list[tuple[list[Finding], Candidate | None]]:
-    """Findings of one rule in one file with their fixes as one candidate; None where that is no patch of the project's."""
+def candidates_of_findings(findings: Iterable[Finding]) -> list[Candidate]:
+    """Findings of one rule in one file with their fixes as one candidate, as far as that is a patch of the project's."""
     groups: dict[tuple[str, str], list[Finding]] = {}
     for finding in findings:
         if finding.rule in OF_SEVERAL_PROCESSES:
             continue
         if finding.location is not None and finding.fix is not None and finding.fix.edits:
             groups.setdefault((finding.rule, finding.location.path), []).append(finding)
-    return [(group, _candidate(rule, path, group)) for (rule, path), group in groups.items()]
-
-
-def _candidate(rule: str, path: str, group: list[Finding]) -> Candidate | None:
-    merged = merge(group)
-    if merged is None or not inside_project(path):
-        return None
-    finding = merged[0]
-    assert finding.fix is not None and finding.location is not None
-    try:
-        before = read_text(Path(path))[0]
-    except (OSError, Unreadable):
-        return None
-    settings: Settings = {"patch": rule, "path": path}
-    return Candidate(f"{rule} {path}", PATCH, settings, finding.fix, finding.location, before, "code")
+    merged = (candidate_of(rule, path, group) for (rule, path), group in groups.items() if inside_project(path))
+    return [candidate for _, candidate in filter(None, merged)]

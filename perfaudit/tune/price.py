@@ -8,7 +8,6 @@ there. `tune.priced_findings` says what came of it.
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 from perfaudit import rank
 from perfaudit.errors import NothingMeasured, UserError
@@ -22,9 +21,8 @@ from perfaudit.measure.ledger import Ledger, Variant
 from perfaudit.measure.nursery import START_SECONDS
 from perfaudit.measure.time_limit import time_limit
 from perfaudit.measure.watch import Watch
-from perfaudit.measurements import NotApplicable, Settings
+from perfaudit.measurements import NotApplicable
 from perfaudit.report import Report, to_json
-from perfaudit.static.source import read_text
 from perfaudit.target.names import Target
 from perfaudit.tune.candidates import PATCH, Candidate, alone_in_place, candidates_of, in_place, texts_of
 from perfaudit.tune.climb_time import UntilSomeGoTogether, seconds_to_check, seconds_to_race
@@ -32,7 +30,7 @@ from perfaudit.tune.first_steps import first_profile, needs_time, time_phases
 from perfaudit.tune.loops import OF_SEVERAL_PROCESSES, expect_candidates, expect_findings
 from perfaudit.tune.observed_findings import observed_findings
 from perfaudit.tune.patched_source import SourceRace, check_patched, race_patched
-from perfaudit.tune.plan import merge, runs
+from perfaudit.tune.plan import candidate_of, runs
 from perfaudit.tune.priced_findings import (
     BASE,
     TOGETHER,
@@ -228,16 +226,12 @@ def _sort(survey: Survey, lines: Lines, priced: Priced) -> None:
         else:
             groups.setdefault((finding.rule, place.path), []).append(finding)
     for (rule, path), group in groups.items():
-        merged = merge(group)
-        if merged is None:
+        if (merged := candidate_of(rule, path, group)) is None:
             priced.kept += [prepend_note(f, "not measured: the file changed while it was read") for f in group]
             continue
-        finding = merged[0].with_(note=_seen_together(group)) if len(group) > 1 else merged[0]
-        assert finding.fix is not None and finding.location is not None
-        settings: Settings = {"patch": rule, "path": path}
-        before, key = read_text(Path(path))[0], f"{rule} {path}"
-        own = Candidate(key, PATCH, settings, finding.fix, finding.location, before, "code")
-        priced.waiting[key] = Waiting(finding, own, [own])
+        finding, own = merged
+        finding = finding.with_(note=_seen_together(group)) if len(group) > 1 else finding
+        priced.waiting[own.key] = Waiting(finding, own, [own])
 
 
 def _seen_together(group: list[Finding]) -> str:
