@@ -78,10 +78,13 @@ def numbers_said(text: str) -> Iterator[Said]:
 
 
 def _names_in(tree: ast.Module, file: str, arguments: Sequence[str]) -> Iterator[str]:
-    """Files of settings that a script's text names, seen from the working directory or from the folder of the script."""
+    """Files of settings that a script's text names, seen from the working directory or from the folder of the script.
+
+    None of JSON, which may be what an earlier run has written: its results, with the epoch of each.
+    """
     folder = Path(file).parent
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.endswith(SUFFIXES):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.endswith(ALWAYS):
             yield from dict.fromkeys((node.value, str(folder / node.value)))
         elif isinstance(node, ast.Call):
             given = {each.arg: each.value for each in node.keywords}

@@ -110,6 +110,8 @@ HYDRA = '@hydra.main(version_base=None, config_path="conf", config_name="small")
     ("text", "arguments", "names"),
     [
         ("open('there.yaml'); open('nowhere.yaml')", (), ["there.yaml"]),
+        ("json.dump(results, open('there.json', 'w'))", (), []),
+        ("", ("there.json",), ["there.json"]),
         ("", ("--config=there.yaml", "rows.npz"), ["there.yaml"]),
         (HYDRA, (), ["sub/conf/small.yaml"]),
         (HYDRA, ("--config-name", "large"), ["sub/conf/large.yaml"]),
@@ -119,5 +121,5 @@ HYDRA = '@hydra.main(version_base=None, config_path="conf", config_name="small")
 def test_the_files_of_settings_of_a_script(
     text: str, arguments: tuple[str, ...], names: list[str], project: Callable[..., Path]
 ) -> None:
-    project(**{"there.yaml": "", "sub/conf/small.yaml": "", "sub/conf/large.yaml": ""})
+    project(**{"there.yaml": "", "there.json": "", "sub/conf/small.yaml": "", "sub/conf/large.yaml": ""})
     assert [name for name, _ in settings_files(text, "sub/train.py", arguments)] == names
