@@ -55,6 +55,10 @@ Exit codes: 0 steps were measured · the script's own code where it ends by itse
 """
 SECONDS = 20.0  # of training, where nothing else is said
 STEPS_OF_RANKS = 80  # of each process that a launcher has started: one that ends alone leaves the others waiting
+SILENT = (
+    "It ended without a last word, so not all of its steps may have been seen: os._exit in a thread or in a library does that, "
+    "and so does os.closerange, which closes what they are told by."
+)
 MOST_OUTPUT = 1 << 20  # bytes of what a script prints that are kept with --quiet
 
 
@@ -254,6 +258,8 @@ def run_of(seen: Seen, script: Script, longest: float, in_place: bool) -> Run:
         seen.message = f"When the time was up, it was in an evaluation behind {updates}. --seconds gives it longer."
     elif seen.ended == "finished" and not seen.number:
         seen.message = f"Seen: {_signs(seen)}."
+    if seen.ended == "finished" and seen.is_silent:
+        seen.message = f"{seen.message} {SILENT}".lstrip()
     return summarize(seen, str(script), in_place)
 
 

@@ -65,11 +65,11 @@ class Seen:
     seconds since 1970. memory: bytes in use. fractions: when it was told first and last which share of all steps is made, and
     that share. batches, backwards: how many there were before the first update. evaluated: batches
     and calls of models without gradients since the last update, where that is long ago. is_in_evaluation: it was ended there,
-    as the time was up. started: what the processes are for that the
-    script started, a loader's workers left out. replaced: the program that took the place of the script (os.execv), "" for none;
-    replaced_at: when. pid: of the script's process, 0 before it was told. stands: where it stood when it was
-    late, as `file:line in function`. enough_by: when the script is ended at the latest, as enough was seen; 0 before that.
-    of_rank: the last updates, where the script is a rank.
+    as the time was up. started: what the processes are for that the script started, a loader's workers left out. is_silent: it
+    ended with code 0 and no last word of it came. replaced: the program that took the place of the script (os.execv), "" for
+    none; replaced_at: when. pid: of the script's process, 0 before it was told. stands: where it stood when it was late, as
+    `file:line in function`. enough_by: when the script is ended at the latest, as enough was seen; 0 before that. of_rank: the
+    last updates, where the script is a rank.
     """
 
     began: float
@@ -87,6 +87,7 @@ class Seen:
     backwards: int = 0
     evaluated: int = 0
     is_in_evaluation: bool = False
+    is_silent: bool = False
     started: list[str] = field(default_factory=list)
     replaced: str = ""
     replaced_at: float = 0.0
@@ -307,7 +308,8 @@ def _take(seen: Seen, line: Json) -> None:
             how = f"with code {left}"
         how = f"{_replacement_words(seen)}its process ended {how}"
         if not left and not seen.replaced:
-            # By `os._exit(0)` of another thread, or by a library.
+            # By `os._exit(0)` of another thread, or by a library; or it has closed the pipe.
+            seen.is_silent = True
             seen.ended, seen.code = ("enough", None) if seen.enough_by else ("finished", 0)
             return
         seen.ended, seen.code, seen.message = "failed", left if left >= 0 else 128 - left, how

@@ -320,6 +320,14 @@ def test_a_script_that_leaves_at_once_has_told_all_its_steps(tmp_path: Path, cod
     assert said in seen["message"] and "never" not in done.err
 
 
+def test_a_script_that_closes_what_its_steps_are_told_by_is_not_said_to_have_none(tmp_path: Path) -> None:
+    closed = AT_ONCE.replace("import os, torch\n", "import os, torch\nos.closerange(3, 256)\n").format(code=0)
+    (tmp_path / "train.py").write_text(closed)
+    done = run_forked(tmp_path, "train.py", "--format", "json")
+    assert (done.code, result(done)["ended"]) == (3, "finished")
+    assert "so not all of its steps may have been seen" in result(done)["message"]
+
+
 IN_PROCESSES = """
 import multiprocessing, sys
 import torch
