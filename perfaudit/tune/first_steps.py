@@ -99,6 +99,8 @@ def time_phases(session: Session, profile: Profile, budget: float) -> Profile:
     try:
         _, block, *more = session.questions.ask("profile", Variant("profile", "", {}), *commands)
     except ChildFailed as failure:
+        if failure.kind == "ended" and session.target.is_script:
+            raise as_user_error(session.target, failure, session.timeout) from failure
         raise NothingMeasured(f"{session.target}: your code as it is could not be measured: {failure}") from failure
     per_step, device = block["wall"] / block["steps"], profile.survey.facts.device
     notes = list(profile.notes)

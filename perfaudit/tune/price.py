@@ -50,7 +50,7 @@ from perfaudit.tune.recording import Begin, Record, start_line
 from perfaudit.tune.screening import Screen, calibration_of
 from perfaudit.tune.session import INTERRUPTED, Session, interruptible
 from perfaudit.tune.short_names import short_names
-from perfaudit.tune.too_short import is_too_short, longer_words, too_short_words
+from perfaudit.tune.too_short import ended_words, is_too_short, longer_words, too_short_words
 from perfaudit.tune.workshop import Children, as_user_error, workshop_for
 
 AT_ONCE = 4  # patches in one race of fresh processes beside the unpatched code: five that each hold the model
@@ -145,10 +145,9 @@ def _report_of(
     ledgers = [priced.checks, *(race.ledger for race in priced.races)]
     if not interrupted:
         for ledger in ledgers:
-            if BASE.key in ledger.failures:
-                raise NothingMeasured(
-                    f"{target}: your code as it is could not be measured: {ledger.failures[BASE.key]}"
-                )
+            if failure := ledger.failures.get(BASE.key):
+                why = "; ".join(filter(None, [failure, ended_words(target, failure)]))
+                raise NothingMeasured(f"{target}: your code as it is could not be measured: {why}")
         failed = priced.raced.failures or any(ledger.failures for ledger in ledgers)
         if priced.waiting and not comparisons and not failed:
             why = f"within the budget of {budget:.0f} s; give it longer with --budget"

@@ -34,7 +34,7 @@ from perfaudit.tune.screening import calibrate, calibration_of
 from perfaudit.tune.search import search
 from perfaudit.tune.session import INTERRUPTED, Session, interruptible
 from perfaudit.tune.shares import MEMORY_SHARE, in_order, seconds_for
-from perfaudit.tune.too_short import is_too_short, too_short_words
+from perfaudit.tune.too_short import ended_words, is_too_short, too_short_words
 from perfaudit.tune.workshop import Children, Json, workshop_for
 
 CALIBRATING_SHARE = 0.06  # of the budget, for the user's code against itself
@@ -252,6 +252,8 @@ def _late(target: Target, progress: Progress, winners: list[Winner]) -> list[str
             short, names = list(dict.fromkeys(short)), [name for name in names if name not in short]
     said = [f"the budget was too small for {', '.join(names)}: give it longer with --budget"] if names else []
     said += filter(None, [too_short_words(target, short, looks)])
+    failed = [bout.ledger.failures.get(bout.base.key, "") for bout in progress.bouts]  # of the code as it is
+    said += dict.fromkeys(filter(None, (ended_words(target, each) for each in failed)))
     if state is not None and state.lacking:
         flag = flag_for(tuple(change for changes in state.lacking.values() for change in changes), state.allow)
         said.append(f"not allowed, and so not raced in this time: {', '.join(state.lacking)}; {flag} races it")

@@ -29,6 +29,12 @@ def longer_words(target: Target) -> str:
     return f"have it train longer, {LONGER}{f': {said}' if said else ''}"
 
 
+def ended_words(target: Target, failure: str) -> str:
+    """What to do where the code as it is could not be raced because the script came to its end; "" for another failure."""
+    is_end = f"{target}: the script ended after " in failure
+    return f"a longer --budget does not help where the script ends before: {longer_words(target)}" if is_end else ""
+
+
 def is_too_short(raced: Raced) -> bool:
     """Whether the training is too short for this race: no other process would help, or it came to its end several times."""
     return bool(raced.own_end) and (_is_hopeless(raced) or raced.own_ends >= SEVERAL_ENDS)

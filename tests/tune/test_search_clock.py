@@ -15,6 +15,8 @@ from switches import Switch
 from test_climb import Climbing, climbing, ladder, patched  # noqa: F401  # a fixture
 from test_search import STEP, Shop, Sizes, Steps, search  # noqa: F401  # a fixture
 
+from perfaudit.errors import NothingMeasured
+from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.child_subject import ChildSubject
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.facts import Facts, Script
@@ -119,6 +121,17 @@ def test_rungs_are_in_the_order_of_what_the_race_says_they_gain(climbing: Climbi
     assert [(rung.knob, round(rung.ratio, 6)) for rung in ladder(report).rungs] == [("b", 0.7), ("c", 0.8), ("a", 0.9)]
     assert patched(report) == {"a": 1, "b": 1, "c": 1}
     assert shop.opened == [["as it is", "all"]] * 4  # only what is handed over is raced in fresh processes
+
+
+def test_a_script_that_ends_within_the_first_steps_is_to_train_longer() -> None:
+    def ask(*_: object) -> None:
+        raise ChildFailed("ended", "t.py: the script ended after 9 updates of its optimizers")
+
+    session = SimpleNamespace(
+        questions=SimpleNamespace(ask=ask), clock=FakeClock(), target=Target("t.py", {}, ()), timeout=60.0
+    )
+    with pytest.raises(NothingMeasured, match="have it train longer, on more data or for more epochs"):
+        time_phases(session, profile_of(survey_of(script=Script())), 180.0)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("seconds", "is_asked"), [(1.0, True), (1.1, False)])

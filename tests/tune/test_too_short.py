@@ -10,7 +10,7 @@ import pytest
 from perfaudit.render.run import FEWEST_TO_TUNE
 from perfaudit.target.names import Target
 from perfaudit.tune.race_results import Raced
-from perfaudit.tune.too_short import FEWEST_UPDATES, SEVERAL_ENDS, longer_words, too_short_words
+from perfaudit.tune.too_short import FEWEST_UPDATES, SEVERAL_ENDS, ended_words, longer_words, too_short_words
 
 END = "t.py --epochs 1: the script ended after {} updates of its optimizers"
 LONGER = "have it train longer, on more data or for more epochs"
@@ -50,6 +50,13 @@ def test_what_stayed_undecided_as_the_training_ended(
     raced = [Raced(), Raced(own_end=END.format(updates), own_ends=ends, updates_to_end=updates, gave_up=gave_up)]
     told = too_short_words(target, ["a", "b"], raced)
     assert told.startswith(f"{END.format(updates)}, {said}: {LONGER}: `--epochs` (1 now)")
+
+
+def test_code_that_could_not_be_raced_to_its_end_is_to_train_longer(target: Target) -> None:
+    """As where one knob is searched in fresh processes of a script of nine updates."""
+    said = f"a longer --budget does not help where the script ends before: {LONGER}: `--epochs` (1 now)"
+    assert ended_words(target, END.format(9)) == said
+    assert ended_words(target, "t.py --epochs 1: it raised ValueError: no data") == ""
 
 
 def test_nothing_is_said_where_the_training_went_on_or_all_is_decided(target: Target) -> None:
