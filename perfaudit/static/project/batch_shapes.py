@@ -15,9 +15,9 @@ _WORDS = (
 # Progressive growing or resizing; score_sde has an option by the bare word for how its model is built.
 _WHAT_PROGRESSES = r"[_ -]?(?:grow|resiz|size|train|learn|gan|image|patch|res_|scal)"
 PROGRESSIVE = rf"progressive(?={_WHAT_PROGRESSES})"  # in any case
-# Words in the text of an option, that one, and padded targets of a loss say nothing of the batches.
+# Words in the text of an option, that one, padded targets of a loss and a histogram that is shown say nothing of the batches.
 _BESIDE = regex(
-    rb"\bhelp\s*=\s*(?:\"[^\"\n]*+\"|'[^'\n]*+')|\bimport\b[^\n]*+|(?:target|label|gt)\w{0,20}\s*=\s*pad_sequence\b|"
+    rb"\bhelp\s*=\s*(?:\"[^\"\n]*+\"|'[^'\n]*+')|\bimport\b[^\n]*+|(?:target|label|gt)\w{0,20}\s*=\s*pad_sequence\b|\bhist\w{0,20}\.bucket|"
     + rf"(?i:progressive(?!{_WHAT_PROGRESSES}))".encode()
 )
 _AUDIO = (b"torchaudio", b"librosa")  # clips differ in length, unless a loader stacks them as they are

@@ -71,7 +71,15 @@ def uses_cuda(source: Source) -> bool:
     if source.calls(".cuda") or source.calls("torch.accelerator.current_accelerator"):
         return True
     named = {text for c in source.nodes(ast.Constant) if (text := device_text(c)) and not _is_of_a_file(source, c)}
-    return not named or "cuda" in named
+    return not named or "cuda" in named or any(_is_chosen_where_cuda(source, c) for c in source.calls("torch.device"))
+
+
+def _is_chosen_where_cuda(source: Source, made: ast.Call) -> bool:
+    """Whether a device is what a setting says where there is CUDA: `args.gpu if torch.cuda.is_available() else "cpu"`."""
+    chosen = made.args[0] if made.args else None
+    if not isinstance(chosen, ast.IfExp) or device_text(chosen.body) or isinstance(chosen.body, ast.Constant):
+        return False
+    return any(asks_for_gpu(source, node) for node in ast.walk(chosen.test) if isinstance(node, ast.expr))
 
 
 def _is_of_a_file(source: Source, node: ast.Constant) -> bool:
