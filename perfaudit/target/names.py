@@ -116,6 +116,7 @@ class Typed:
 def split_target(text: str, name: str = "") -> Typed:
     """The words of a target that is one text: `train.py --epochs 1`, `-m package.train`, `model.py:factory`.
 
+    `train.py -- --epochs 1` is the first of these: a `--` before the arguments belongs to the command line of perfaudit.
     Raises TargetError for what is no command line.
     """
     try:
@@ -126,7 +127,8 @@ def split_target(text: str, name: str = "") -> Typed:
     words = words[1:] if is_module else words
     if not words:
         raise TargetError(f'{text!r} names no target; write it as after `python`: "train.py --epochs 1"')
-    return Typed(words[0], tuple(words[1:]), is_module, name)
+    arguments = words[2:] if words[1:2] == ["--"] else words[1:]
+    return Typed(words[0], tuple(arguments), is_module, name)
 
 
 def script_target(text: str, arguments: Sequence[str], is_module: bool, folder: Path = Path()) -> Target | None:

@@ -115,6 +115,7 @@ def test_a_module_is_run_from_its_file_or_its_main(project: Project) -> None:
     [
         ("train.py --data 'a b'", "", "train.py --data 'a b'", Target("train.py", {}, ("--data", "a b"))),
         ("train.py -n 1", "small", "small", Target("train.py", {}, ("-n", "1"), name="small")),
+        ("train.py -- -n 1 -- x", "", "train.py -n 1 -- x", Target("train.py", {}, ("-n", "1", "--", "x"))),
         ("-m train x", "small", "small", Target("train.py", {}, ("x",), "train", "small")),
     ],
 )
