@@ -1,20 +1,23 @@
-"""Dataclasses that are made in a fifth of the time: a scan of one file imports some thirty of them.
+"""Dataclasses and named tuples that are made in a fraction of the time: a scan of one file imports some thirty of each.
 
 `dataclasses.replace`, `asdict`, `fields` and `is_dataclass`, `pprint` and a type checker take them for dataclasses, and one may
 derive from them. Where `dataclasses` writes and compiles each method of each class, all share one here, but for `__init__`. What
-a record cannot have is refused when its class is made.
+a record cannot have is refused when its class is made. `typing` makes a named tuple by way of `collections`, and compiles the
+type of each field; those here are compiled when the first is made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import _tuplegetter  # type: ignore[attr-defined]  # what its own named tuples have
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["field", "record", "replace"]
+__all__ = ["NamedTuple", "as_json", "field", "record", "replace"]
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as record
     from dataclasses import field, replace
+    from typing import NamedTuple
 else:
 
     def record(frozen=False, slots=False, order=False, eq=True, repr=True):
@@ -30,6 +33,13 @@ else:
     def replace(value, /, **changes):
         """What `dataclasses.replace` returns."""
         return type(value)(**{name: getattr(value, name) for name in value.__match_args__} | changes)
+
+    class _NamedTupleMaker(type):
+        def __new__(cls, name, bases, body):
+            return _make_named_tuple(name, body) if bases else super().__new__(cls, name, bases, body)
+
+    class NamedTuple(metaclass=_NamedTupleMaker):
+        """What derives from this is what it is as a `typing.NamedTuple`."""
 
 
 _NOT_GIVEN: Any = object()
@@ -66,11 +76,63 @@ def _make(cls: Any, frozen: bool, slots: bool, order: bool, compares: bool, show
     return type(cls)(cls.__name__, cls.__bases__, body)
 
 
+def _make_named_tuple(name: str, body: dict[str, Any]) -> type:  # Any: what stands in a class
+    fields = tuple(body["__annotations__"])
+    defaults = {field: body[field] for field in fields if field in body}
+    known: dict[str, Any] = {
+        "_tuple_new": tuple.__new__,
+        **{f"_of_{field}": value for field, value in defaults.items()},
+    }
+    parameters = [f"{field}=_of_{field}" if field in defaults else field for field in fields]
+    code = f"def __new__(_cls, {', '.join(parameters)}):\n return _tuple_new(_cls, ({', '.join(fields)},))"
+    return type(
+        name,
+        (tuple,),
+        {
+            **_OF_NAMED_TUPLES,
+            **{field: _tuplegetter(place, None) for place, field in enumerate(fields)},
+            **{key: value for key, value in body.items() if key not in defaults},
+            "__slots__": (),
+            "__new__": _Late("__new__", code, known),
+            "__match_args__": fields,
+            "_fields": fields,
+            "_field_defaults": defaults,
+        },
+    )
+
+
 def _options(value: Any) -> dict[str, Any]:  # Any: a default, or what `field` made
     return value.said if type(value) is field else {"default": value}
 
 
-def _init(said: dict[str, dict[str, Any]]) -> Callable[..., None]:  # Any: what is said of a field
+def as_json(value: Any) -> Any:
+    """What `dataclasses.asdict` makes of a record, with lists for tuples: as it stands in JSON."""
+    if isinstance(value, (tuple, list)):
+        return [as_json(part) for part in value]
+    if isinstance(value, dict):
+        return {key: as_json(part) for key, part in value.items()}
+    if getattr(value, "_compared", None) is None:
+        return value
+    return {name: as_json(getattr(value, name)) for name in value.__match_args__}
+
+
+class _Late:
+    """A function of a class that is compiled when it is asked for, with the first object: of many a class a scan makes none."""
+
+    def __init__(self, name: str, code: str, known: dict[str, Any]) -> None:  # Any: what the code names
+        self._name, self._code, self._known = name, code, known
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._owner = owner
+
+    def __get__(self, instance: object, owner: type) -> Any:  # Any: what a function gives there
+        exec(self._code, self._known)  # names of fields, nothing else
+        made = self._known[self._name]
+        type.__setattr__(self._owner, self._name, staticmethod(made) if self._name == "__new__" else made)
+        return made if self._name == "__new__" else made.__get__(instance, owner)
+
+
+def _init(said: dict[str, dict[str, Any]]) -> _Late:  # Any: what is said of a field
     known: dict[str, Any] = {"_set": object.__setattr__, "_not_given": _NOT_GIVEN}
     parameters, lines = [], []
     for name, of in said.items():
@@ -83,9 +145,7 @@ def _init(said: dict[str, dict[str, Any]]) -> Callable[..., None]:  # Any: what 
             default, value = "=_not_given", f"_of_{name}() if {name} is _not_given else {name}"
         parameters.append(name + default)
         lines.append(f" _set(self, {name!r}, {value})")
-    exec("\n".join([f"def __init__(self, {', '.join(parameters)}):", *lines]), known)  # names of fields, nothing else
-    made: Callable[..., None] = known["__init__"]
-    return made
+    return _Late("__init__", "\n".join([f"def __init__(self, {', '.join(parameters)}):", *lines]), known)
 
 
 def _refuse_what_is_no_record(cls: Any, names: tuple[str, ...], written: tuple[str, ...]) -> None:  # Any: a class
@@ -160,3 +220,37 @@ def _refuse(self: Any, name: str, *_: object) -> None:
     from dataclasses import FrozenInstanceError
 
     raise FrozenInstanceError(f"cannot assign to field {name!r}")
+
+
+# ---- what named tuples share; Any: one of them, and what it holds ---------------------------------------------------------
+
+
+def _tuple_of(cls: Any, values: Iterable[Any]) -> Any:
+    made: Any = tuple.__new__(cls, values)
+    if len(made) != len(cls._fields):
+        raise TypeError(f"Expected {len(cls._fields)} arguments, got {len(made)}")
+    return made
+
+
+def _tuple_with(self: Any, /, **changes: Any) -> Any:
+    made = self._make(map(changes.pop, self._fields, self))
+    if changes:
+        raise ValueError(f"Got unexpected field names: {list(changes)!r}")
+    return made
+
+
+def _tuple_as_dict(self: Any) -> dict[str, Any]:
+    return dict(zip(self._fields, self, strict=True))
+
+
+def _tuple_repr(self: Any) -> str:
+    return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self._asdict().items())})"
+
+
+_OF_NAMED_TUPLES = {
+    "_make": classmethod(_tuple_of),
+    "_replace": _tuple_with,
+    "_asdict": _tuple_as_dict,
+    "__repr__": _tuple_repr,
+    "__getnewargs__": lambda self: tuple(self),
+}

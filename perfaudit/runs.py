@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
+
+from perfaudit.records import NamedTuple
 
 # In the order in which reports show them; `run.phases` of the JSON has these names.
 PHASE_WORDS = {

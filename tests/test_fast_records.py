@@ -1,17 +1,20 @@
-"""A record is to everybody what the dataclass with the same fields is; it is only made faster."""
+"""A record is to everybody what the dataclass with the same fields is, and so are named tuples; they are only made faster."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
+import json
 import pickle
 import pprint
+import typing
 from functools import cached_property
 from typing import Any
 
 import pytest
 
-from perfaudit.records import field, record, replace
+from perfaudit.records import NamedTuple, as_json, field, record, replace
 
 
 @record(frozen=True, slots=True, order=True)
@@ -84,6 +87,12 @@ def test_copies_are_equal(copied: Any) -> None:
         assert repr(copied(it)) == repr(it)
 
 
+def test_as_json_is_what_asdict_writes_there() -> None:
+    it = Noted({"a"}, (Place("b", 2, "x"), Place("c")))
+    whole = {**dataclasses.asdict(it), "names": ["a"]}
+    assert as_json(Noted(["a"], it.inside)) == json.loads(json.dumps(whole))  # type: ignore[arg-type]  # JSON has no sets
+
+
 def test_replace_is_that_of_dataclasses() -> None:
     place = Place("a.py", 3, "x")
     assert replace(place, line=4).shown == dataclasses.replace(place, line=4).shown == "a.py:4"
@@ -146,3 +155,72 @@ def test_what_a_record_would_pass_over_is_refused(body: dict[str, Any], base: ty
 def test_wrong_arguments_are_refused(given: tuple[Any, ...]) -> None:
     with pytest.raises(TypeError, match=r"__init__\(\)"):
         Place(*given)
+
+
+def test_an_init_is_made_with_the_first_object_and_once() -> None:
+    @record(frozen=True, slots=True)
+    class Late:
+        name: str
+        size: int = 0
+
+    class Derived(Late):
+        pass
+
+    assert "function" not in type(vars(Late)["__init__"]).__name__
+    assert Derived("a", 2).size == 2
+    made = vars(Late)["__init__"]
+    assert "function" in type(made).__name__
+    assert Late("a") == Late("a", 0) and vars(Late)["__init__"] is made
+    assert list(inspect.signature(Late).parameters) == ["name", "size"]
+
+
+class Seen(NamedTuple):
+    """Where something was seen."""
+
+    path: str
+    line: int = 1
+    places: tuple[int, ...] = ()
+
+    @property
+    def shown(self) -> str:
+        return f"{self.path}:{self.line}"
+
+    def moved(self, lines: int) -> Seen:
+        return self._replace(line=self.line + lines)
+
+
+class PlainSeen(typing.NamedTuple):
+    """Where something was seen."""
+
+    path: str
+    line: int = 1
+    places: tuple[int, ...] = ()
+
+
+def test_a_named_tuple_is_what_typing_makes_of_it() -> None:
+    one, other = Seen("a.py", places=(2, 3)), PlainSeen("a.py", places=(2, 3))
+    assert one == other == ("a.py", 1, (2, 3))
+    assert repr(one) == repr(other).replace("PlainSeen", "Seen")
+    assert (one._asdict(), Seen._fields, Seen._field_defaults) == (
+        other._asdict(),
+        PlainSeen._fields,
+        PlainSeen._field_defaults,
+    )
+    assert (Seen.__doc__, Seen.__match_args__, Seen.__bases__) == (
+        PlainSeen.__doc__,
+        PlainSeen.__match_args__,
+        PlainSeen.__bases__,
+    )
+    assert typing.get_type_hints(Seen) == typing.get_type_hints(PlainSeen)
+    assert inspect.signature(Seen).parameters.keys() == inspect.signature(PlainSeen).parameters.keys()
+    assert (Seen.__module__, Seen.__qualname__, one.moved(2).shown) == (__name__, "Seen", "a.py:3")
+    assert pickle.loads(pickle.dumps(one)) == one and type(copy.deepcopy(one)) is Seen
+    assert not hasattr(one, "__dict__")
+    assert Seen._make(["a.py", 2, ()]) == PlainSeen._make(["a.py", 2, ()])
+    for wrong in (lambda cls: cls(), lambda cls: cls("a", 1, (), 2), lambda cls: cls._make(["a"])):
+        for cls in (Seen, PlainSeen):
+            with pytest.raises(TypeError):
+                wrong(cls)
+    for it in (one, other):
+        with pytest.raises(ValueError, match=r"unexpected field names: \['column'\]"):
+            it._replace(column=4)

@@ -8,9 +8,10 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from perfaudit.knobs import Reply
+from perfaudit.records import NamedTuple
 from perfaudit.target.batches import leaves_in, samples_in
 from perfaudit.target.flags import flags_set
 from perfaudit.target.queue_time import queued_seconds

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, is_dataclass
 from types import UnionType
-from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
+from perfaudit.records import NamedTuple
 from perfaudit.target.blocks import Repeated
 from perfaudit.target.flags import Flags
 from perfaudit.training.held_names import Held

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
 from perfaudit.expressions import regex
+from perfaudit.records import NamedTuple
 
 # A comment, or a text from its first quote on; the letters before it stay in the code.
 _TEXT = regex(

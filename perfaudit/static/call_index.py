@@ -15,10 +15,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from keyword import iskeyword, issoftkeyword
 from pathlib import Path
-from typing import NamedTuple
 
 from perfaudit.expressions import regex
 from perfaudit.reading import read_bytes
+from perfaudit.records import NamedTuple
 from perfaudit.static.bare_code import bare_code
 from perfaudit.static.import_graph import FileSet, numbers_in
 from perfaudit.static.source import Unreadable, decode_source, read_text

@@ -8,12 +8,13 @@ import re
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from perfaudit.errors import UserError, refusal
 from perfaudit.ownership import folders_above, is_ours
 from perfaudit.patterns import MAX_LENGTH, MAX_PATTERNS, join_patterns, pattern_of, spec_of
 from perfaudit.reading import MAX_SETTINGS_BYTES, read_bytes
+from perfaudit.records import NamedTuple
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec, Pattern

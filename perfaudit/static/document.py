@@ -6,11 +6,11 @@ import functools
 import hashlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from perfaudit.findings import Edit, Fix, Location
 from perfaudit.reading import MAX_FILE_BYTES
-from perfaudit.records import replace
+from perfaudit.records import NamedTuple, replace
 from perfaudit.static import edit, unified_diff
 from perfaudit.static.source import Unreadable, read_text
 from perfaudit.static.source.lines import location

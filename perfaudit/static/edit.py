@@ -8,10 +8,10 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from perfaudit.expressions import regex
 from perfaudit.findings import Edit, Span
+from perfaudit.records import NamedTuple
 from perfaudit.static.source import Source
 
 Edits = tuple[Edit, ...]

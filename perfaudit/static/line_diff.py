@@ -11,7 +11,8 @@ import bisect
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+
+from perfaudit.records import NamedTuple
 
 MAX_PAIRS = (
     1_000_000  # of equal lines in a part without an anchor; comparing them takes a second, more could take hours

@@ -7,11 +7,10 @@ import json
 import re
 import warnings
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 from perfaudit.expressions import regex
 from perfaudit.findings import Edit, Location, Span
-from perfaudit.records import replace
+from perfaudit.records import NamedTuple, replace
 from perfaudit.static import edit, unified_diff
 from perfaudit.static.source import Unreadable
 from perfaudit.static.source.lines import NEWLINE

@@ -7,10 +7,11 @@ import functools
 import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from perfaudit.errors import RuleFileError
 from perfaudit.findings import SEVERITIES, Edit, Finding, Fix, Location, Safety, Severity
+from perfaudit.records import NamedTuple
 from perfaudit.rules import Rule, read_folder, rule_heads
 from perfaudit.static import old_torch, unified_diff
 from perfaudit.static.rule_folder import USER_RULES, RuleFolder

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 from perfaudit.expressions import regex
 from perfaudit.findings import Finding
+from perfaudit.records import NamedTuple
 from perfaudit.report import UnusedSuppression
 from perfaudit.rules import Rule
 

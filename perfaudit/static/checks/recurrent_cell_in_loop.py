@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 import itertools
 from collections.abc import Iterator
-from typing import NamedTuple
 
+from perfaudit.records import NamedTuple
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.demonstrations import is_shown_only, is_test

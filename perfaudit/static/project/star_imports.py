@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from perfaudit.records import NamedTuple
 
 if TYPE_CHECKING:
     from perfaudit.static.project import Project

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 import functools
-from typing import NamedTuple
 
+from perfaudit.records import NamedTuple
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
 from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.called_functions import callers

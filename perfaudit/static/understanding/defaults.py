@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
 
 from perfaudit.expressions import regex
+from perfaudit.records import NamedTuple
 from perfaudit.static.call_index import shape_of
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.names import last_name

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
 
 from perfaudit.expressions import regex
+from perfaudit.records import NamedTuple
 from perfaudit.static import edit
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.source.syntax import walk

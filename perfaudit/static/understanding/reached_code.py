@@ -11,9 +11,9 @@ import functools
 import re
 import sys
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from perfaudit.expressions import regex
+from perfaudit.records import NamedTuple
 from perfaudit.static.project.neighbours import Neighbours
 from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.names import last_name

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 import functools
-from typing import NamedTuple
 
+from perfaudit.records import NamedTuple
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Loop, Source
 from perfaudit.static.source.syntax import lies_in
 from perfaudit.static.understanding.backward import backward_calls, updates_weights

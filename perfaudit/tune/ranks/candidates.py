@@ -6,9 +6,9 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 from perfaudit.measurements import Settings
+from perfaudit.records import NamedTuple
 from perfaudit.static.discover import shown_path
 from perfaudit.static.source import Source, Unreadable, read_source
 from perfaudit.static.understanding.distributed import ddp_calls

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from perfaudit.measurements import Settings
+from perfaudit.records import NamedTuple
 from perfaudit.static import edit
 from perfaudit.static.checks.ddp_find_unused_parameters import (
     PICKS_PARTS,

@@ -9,9 +9,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import NamedTuple, TypeGuard
+from typing import TypeGuard
 
-from perfaudit.records import record
+from perfaudit.records import NamedTuple, record
 from perfaudit.static.checks.conv_bias_before_norm.layer_rows import DESCRIPTIVE, SEQUENTIAL, Row, arguments, rows
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
 from perfaudit.static.source.syntax import walk

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
-from typing import NamedTuple
 
+from perfaudit.records import NamedTuple
 from perfaudit.static import edit
 from perfaudit.static.checks.conv_bias_before_norm.bias_uses import (
     first_value_of_bias,

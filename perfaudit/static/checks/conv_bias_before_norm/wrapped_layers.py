@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from typing import NamedTuple
 
+from perfaudit.records import NamedTuple
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.members import is_own
 from perfaudit.static.understanding.values import argument

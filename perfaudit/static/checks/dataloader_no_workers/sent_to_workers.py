@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
-from typing import NamedTuple
 
+from perfaudit.records import NamedTuple
 from perfaudit.static.checks.dataloader_no_workers.samples import function_named
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.values import argument, resolve

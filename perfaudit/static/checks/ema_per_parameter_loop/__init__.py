@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from perfaudit.expressions import regex
+from perfaudit.records import NamedTuple
 from perfaudit.static import edit
 from perfaudit.static.checks.ema_per_parameter_loop.plain_numbers import is_plain_number
 from perfaudit.static.checks.ema_per_parameter_loop.same_structure import have_same_structure

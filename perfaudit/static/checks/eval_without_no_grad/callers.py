@@ -5,10 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from perfaudit.expressions import regex
-from perfaudit.records import record
+from perfaudit.records import NamedTuple, record
 from perfaudit.static.checks.eval_without_no_grad.surroundings import gradients_may_be_off
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
 from perfaudit.static.understanding.called_functions import called_function

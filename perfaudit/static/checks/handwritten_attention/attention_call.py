@@ -5,9 +5,8 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
 
-from perfaudit.records import field, record
+from perfaudit.records import NamedTuple, field, record
 from perfaudit.static.checks.handwritten_attention.attention_lengths import have_one_length
 from perfaudit.static.checks.handwritten_attention.attention_mask import is_causal, is_infinite, is_low, seen_by
 from perfaudit.static.checks.handwritten_attention.attention_scale import inverse, is_number, is_root_of_width

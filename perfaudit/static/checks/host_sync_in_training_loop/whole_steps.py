@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import NamedTuple
 
+from perfaudit.records import NamedTuple
 from perfaudit.static.checks.host_sync_in_training_loop.turns import (
     is_called_in_loop,
     runs_on_turns,

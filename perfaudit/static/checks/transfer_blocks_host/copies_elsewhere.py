@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
+from perfaudit.records import NamedTuple
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.batch_parts import Part, batch_part, viewed_tensor, without_variable
 from perfaudit.static.understanding.elsewhere import Elsewhere, called_elsewhere

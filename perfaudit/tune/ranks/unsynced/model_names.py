@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from typing import NamedTuple
 
+from perfaudit.records import NamedTuple
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.called_functions import called_function, callers
 from perfaudit.static.understanding.demonstrations import is_main_guard

@@ -10,8 +10,8 @@ from __future__ import annotations
 import ast
 import copy
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
+from perfaudit.records import NamedTuple
 from perfaudit.static.checks.ddp_accumulation_without_no_sync import passes_and_steps
 from perfaudit.static.source import Loop, Source
 from perfaudit.static.understanding.rarely import rare_when
