@@ -38,7 +38,8 @@ _GIVEN = regex(
 # `n_filters * 16`, of which a default says what it is: `n_filters=16`. The number is looked for, and then its name before it.
 _FACTOR = regex(rb"\*\s?(\d{1,2})\b")
 _MULTIPLIED = regex(
-    rb"\b(\w{0,20}(?:filters?|filts?|channels?|planes|feats?|features|width|n[dg]?f|dim|base_c\w?)|n1)\s?$"
+    rb"\b(\w{0,20}(?:filters?|filts?|channels?|planes|feats?|features|width|n[dg]?f|dim|base_c\w?)|n1)\s?$",
+    words="filt|channel|planes|feat|width|nf|ndf|ngf|dim|base_c|n1",
 )
 # `dim * 2**3`, as the deepest level of a U-shaped model has it, and `dim * 2 ** (self.num_layers - 1)`, of four levels as a rule.
 _POWER = regex(rb"\b(\w{0,20})\s?\*\s?2\s?\*\*\s?(?:(\d)\b|\((?:self\.)?num_layers\s?-\s?1\))")

@@ -24,7 +24,11 @@ _MODEL = regex(
     r"(^|[._])(model|net|netG|netD|checkpoint|ckpt|generator|discriminator|encoder|decoder|unet|policy|actor)$"
 )
 # Steps that are long, as an episode is, or the whole training of something: then a file after each is a choice.
-_LONG = regex(r"epoch|episode|fold|round|trial|task|client|stage|seed", re.IGNORECASE)
+_LONG = regex(
+    r"epoch|episode|fold|round|trial|task|client|stage|seed",
+    re.IGNORECASE,
+    words="epoch|episode|fold|round|trial|task|client|stage|seed",
+)
 
 
 @check("PA605", ast.Module)

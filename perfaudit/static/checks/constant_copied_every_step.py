@@ -26,7 +26,7 @@ from perfaudit.static.understanding.values import ABSENT, argument, assigned_val
 _FROM_NUMBERS = {f"torch.{n}" for n in ("tensor", "as_tensor", "Tensor", "FloatTensor", "LongTensor", "DoubleTensor")}
 _MAY_COPY = regex(r"^(to|cuda|(as_)?tensor|[A-Z]?[a-z]*Tensor)$")
 _TAKES_DEVICE = {"torch.tensor", "torch.as_tensor"}
-_ON_DEVICE = regex(r"^torch\.cuda\.\w+Tensor$")
+_ON_DEVICE = regex(r"^torch\.cuda\.\w+Tensor$", words="torch.cuda.")
 _SHAPES = {"view", "reshape", "unsqueeze", "float", "long", "half", "double", "repeat", "expand", "type"}
 _MAX_FOLLOWED = 4  # names, from the numbers to where they are written
 

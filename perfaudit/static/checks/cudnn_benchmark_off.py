@@ -52,19 +52,22 @@ COST = (
     "cuDNN picks convolution algorithms untimed; timing pays while input sizes stay the same, and hurts if they change"
 )
 SEEDING = {"seed", "manual_seed", "manual_seed_all", "initial_seed"}  # set no flag of cuDNN; another function may
-_DECIDED = regex(r"benchmark|determinis|reproducib|cudnn\.(enabled(?!\s*=\s*True\b)|flags)")
-_SIZES_CHANGE = regex(
-    SEVERAL_SIZES
-    + r"|scale_jitter|rand(?:om)?_?resiz(?:e|ing)\b|pad_sequence|pack_padded|bucket|"
-    + PROGRESSIVE
-    + r"|batch_size\s*=\s*1\b",
-    re.IGNORECASE,
+_DECIDED = regex(
+    r"benchmark|determinis|reproducib|cudnn\.(enabled(?!\s*=\s*True\b)|flags)",
+    words="benchmark|determinis|reproducib|cudnn.",
 )
+_SIZES_CHANGE = regex(
+    SEVERAL_SIZES + r"|scale_jitter|rand(?:om)?_?resiz(?:e|ing)\b|pad_sequence|pack_padded|bucket|" + PROGRESSIVE,
+    re.IGNORECASE,
+    words="multi|scale_jitter|resiz|pad_sequence|pack_padded|bucket|progressive",
+)
+_ONE_IN_A_BATCH = regex(r"batch_size\s*=\s*1\b", re.IGNORECASE, words="batch_size")
 # The size of training: what is tested in batches of one is trained in others.
 _BATCH_OF_ONE = regex(
     r"(?<!test[_-])(?<!val[_-])(?<!valid[_-])(?<!eval[_-])(?<!validation[_-])(?<!inference[_-])"
     r"batch_?size\W[^\n]{0,60}\bdefault\s*=\s*1\b",
     re.IGNORECASE,
+    words="default",
 )
 _WORD = regex(r"[A-Za-z_]\w*")
 _OF_GPUS = {
@@ -254,7 +257,8 @@ def _speaks_of_sizes(source: Source) -> bool:
     """Whether the code has a word of batches in several sizes, other than in a function that only evaluates by its name or in
     the text of an option. Batches of one volume are of one size where that is written.
     """
-    if not source.says(_SIZES_CHANGE):
+    said = [pattern for pattern in (_SIZES_CHANGE, _ONE_IN_A_BATCH) if source.says(pattern)]
+    if not said:
         return False
     beside = [source.span(f) for f in source.nodes(ast.FunctionDef) if _EVALUATES.search(f.name.lower())]
     beside += [
@@ -263,7 +267,8 @@ def _speaks_of_sizes(source: Source) -> bool:
     ]
     words = [
         match[0]
-        for match in _SIZES_CHANGE.finditer(source.code)
+        for pattern in said
+        for match in pattern.finditer(source.code)
         if not any(span.start <= match.start() < span.end for span in beside)
     ]
     return any(not word.startswith("batch") for word in words) or (bool(words) and not _states_volume(source))

@@ -18,7 +18,7 @@ from perfaudit.static.understanding.rarely import rare_when, runs_rarely
 from perfaudit.static.understanding.step_code import step_code
 from perfaudit.static.understanding.step_loops import step_loops
 
-_MENTIONED = regex(r"ema|averag|accumulate", re.IGNORECASE)
+_MENTIONED = regex(r"ema|averag|accumulate", re.IGNORECASE, words="ema|averag|accumulate")
 _AVERAGE = regex(r"(^|_)ema(_|$|\d)|EMA|ema$|averaged?_?model|(^|_)swa_model|shadow")
 _UPDATE = regex(r"^(update|step|update_parameters|update_ema|update_average|update_moving_average|__call__)$")
 _FUNCTION = regex(r"(update|step|apply).*(ema|averag)|ema.*(update|step)|^accumulate$", re.IGNORECASE)

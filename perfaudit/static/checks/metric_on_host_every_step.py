@@ -17,13 +17,16 @@ from perfaudit.static.understanding.no_grad import in_no_grad
 from perfaudit.static.understanding.step_code import evaluates, step_code
 from perfaudit.static.understanding.step_loops import step_loops
 
-_LIBRARY = regex(r"^(sklearn|scipy|skimage|seqeval|nltk)(\.|$)")
-_METRICS = regex(r"^(sklearn\.metrics|scipy\.stats|skimage\.metrics|seqeval\.metrics|nltk\.translate)\.\w+(\.\w+)?$")
+_LIBRARIES = {"sklearn", "scipy", "skimage", "seqeval", "nltk"}
+_METRICS = regex(
+    r"^(sklearn\.metrics|scipy\.stats|skimage\.metrics|seqeval\.metrics|nltk\.translate)\.\w+(\.\w+)?$",
+    words=".metrics.|scipy.stats|nltk.translate",
+)
 
 
 @check("PA606", ast.Module)
 def metric_on_host_every_step(source: Source, module: ast.Module) -> Iterator[Seen]:
-    if not any(_LIBRARY.match(name) for name in source.aliases.values()) or not step_loops(source):
+    if not any(name.partition(".")[0] in _LIBRARIES for name in source.aliases.values()) or not step_loops(source):
         return
     if not source.imports_torch or not uses_accelerator(source):
         return

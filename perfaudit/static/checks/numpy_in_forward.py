@@ -25,7 +25,9 @@ LOOKS = {  # at a type or a size only: nothing is computed or copied
         *("can_cast", "dtype", "iterable", "isfortran"),
     )
 }
-AFTERWARDS = regex(r"post_?process|visuali|export|metric|evaluat", re.IGNORECASE)  # what follows the model
+AFTERWARDS = regex(  # what follows the model
+    r"post_?process|visuali|export|metric|evaluat", re.IGNORECASE, words="process|visuali|export|metric|evaluat"
+)
 
 
 @check("PA209", ast.ClassDef)

@@ -30,7 +30,7 @@ _EMPTIES = (
 _NAMED = regex(r"\bsynchronize\b|\bempty_cache\b|\bcollect\b")
 _SELDOM = regex(r"training|eval|test|memory|oom|%", re.IGNORECASE)
 STREAMS = {"torch.cuda.current_stream", "torch.cuda.default_stream", "torch.xpu.current_stream"}
-TIMER = regex(r"(^|_)(tic|toc)(_|$)|timers?$|stop_?watch")
+TIMER = regex(r"(^|_)(tic|toc)(_|$)|timers?$|stop_?watch", words="tic|toc|timer|watch")
 CLOCKS = {
     "time",
     "perf_counter",

@@ -41,7 +41,8 @@ _AMP_OF_APEX = regex(rb"from[ \t]+apex[ \t]+import[^\n]{0,200}\bamp\b")
 FEWER_BITS = regex(
     r"torch\.(?:ao\.)?quantization|quantize_dynamic|prepare_qat|QuantStub|[Ff]ake_?[Qq]uant|\b(?:num|n|w|a)_?bits?\b|[Bb]it_?[Ww]idth"
     r"|load_in_[48]bit|BitsAndBytes|(?<!np\.)(?<!numpy\.)(?<!astype\([\"'])(?<!dtype=[\"'])\bint8\b|Quant(?:ized?)?(?:Conv|Linear|Module|Act)"
-    r"|Binar(?:y|i[sz]ed?)(?:Conv|Linear|Module|Act|Net|Tanh|Connect)|[Bb]inari[sz]e_?(?:weight|param|layer|input)|XNOR"
+    r"|Binar(?:y|i[sz]ed?)(?:Conv|Linear|Module|Act|Net|Tanh|Connect)|[Bb]inari[sz]e_?(?:weight|param|layer|input)|XNOR",
+    words="uant|qat|bit|Bit|int8|inar|XNOR",
 )
 _INT8_OF_TABLE = regex(rb"[{,]\s{0,80}torch\.int8\s*:")  # not the end of a condition: `if dtype == torch.int8:`
 _TRAINS_NOTHING = regex(  # by the name of a file

@@ -10,7 +10,10 @@ _CANONICAL = (
     ("torch.nn.modules.", regex(r"^torch\.nn\.modules(?:\.[a-z_]+)?\.(?=[A-Z])"), "torch.nn."),
     (
         "torch.utils.data.",
-        regex(r"^torch\.utils\.data\.(?:dataloader|dataset|sampler|distributed)\.(?=[A-Z])"),
+        regex(
+            r"^torch\.utils\.data\.(?:dataloader|dataset|sampler|distributed)\.(?=[A-Z])",
+            words="dataloader.|dataset.|sampler.|distributed.",
+        ),
         "torch.utils.data.",
     ),
     (

@@ -10,21 +10,33 @@ from perfaudit.static.understanding.devices import changes_default_device, names
 from perfaudit.static.understanding.kinds import Kind, Value, all_arithmetic, whole
 from perfaudit.static.understanding.values import resolve
 
-_HOST_ATTRIBUTE = regex(
-    r"(shape|device|dtype|ndim|layout|is_\w+|requires_grad|grad_fn|names?|itemsize|nbytes|output_nr|retains_grad)$"
-)
-_TENSOR_ATTRIBUTE = regex(r"(grad|data|T|mT|H|mH|real|imag)$")
-_HOST_METHOD = regex(
-    r"(item|tolist|cpu|numpy|size|dim|numel|nelement|ndimension|element_size|stride|storage_offset|data_ptr|get_device|"
-    r"is_\w+|untyped_storage|storage|backward|register_hook|keys)$"
-)
-_HOST_BUILTIN = regex(
-    r"(float|int|bool|str|repr|len|isinstance|issubclass|print|range|round|hash|id|type|hasattr|callable|format)$"
-)
-_COLLECTION = regex(r"(list|tuple|set|dict|sorted|reversed|iter|next|enumerate|zip|map|filter|sum|any|all)$")
-_CREATOR = regex(r"torch\.(tensor|as_tensor|zeros|ones|full|empty|eye|rand|randn|randint|randperm|arange|linspace)$")
-_CPU_TYPE = regex(r"torch\.(Tensor|(Float|Double|Half|Long|Int|Short|Byte|Bool)Tensor)$")
-_CUDA_TYPE = regex(r"torch\.cuda\.\w+Tensor$")
+_HOST_ATTRIBUTES = {  # and what begins with "is_"
+    *("shape", "device", "dtype", "ndim", "layout", "requires_grad", "grad_fn", "name", "names", "itemsize"),
+    *("nbytes", "output_nr", "retains_grad"),
+}
+_TENSOR_ATTRIBUTES = {"grad", "data", "T", "mT", "H", "mH", "real", "imag"}
+_HOST_METHODS = {  # and what begins with "is_"
+    *("item", "tolist", "cpu", "numpy", "size", "dim", "numel", "nelement", "ndimension", "element_size"),
+    *("stride", "data_ptr", "storage_offset", "get_device", "untyped_storage", "storage", "backward"),
+    *("register_hook", "keys"),
+}
+_HOST_BUILTINS = {
+    *("float", "int", "bool", "str", "repr", "len", "isinstance", "issubclass", "print", "range", "round"),
+    *("hash", "id", "type", "hasattr", "callable", "format"),
+}
+_COLLECTIONS = {
+    *("list", "tuple", "set", "dict", "sorted", "reversed", "iter", "next", "enumerate", "zip", "map", "filter"),
+    *("sum", "any", "all"),
+}
+_ON_HOST = {  # what makes a tensor there, unless it is given a device
+    f"torch.{name}"
+    for name in (
+        *("tensor", "as_tensor", "zeros", "ones", "full", "empty", "eye", "rand", "randn", "randint", "randperm"),
+        *("arange", "linspace", "Tensor", "FloatTensor", "DoubleTensor", "HalfTensor", "LongTensor", "IntTensor"),
+        *("ShortTensor", "ByteTensor", "BoolTensor"),
+    )
+}
+_CUDA_TYPE = regex(r"torch\.cuda\.\w+Tensor$", words="torch.cuda.")
 _HOST_TORCH = {"torch.is_tensor", "torch.numel", "torch.save", "torch.from_numpy", "torch.is_floating_point"}
 _GRAD_NORMS = {"torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad_norm", "torch.nn.utils.get_total_norm"}
 _PARAMETERS = {"parameters", "named_parameters"}
@@ -35,9 +47,9 @@ _TENSOR_FUNCTION = regex(r"^torch\.([a-z_0-9]+|(nn\.functional|linalg|special|ff
 
 def of_attribute(name: str, base: Kind) -> Kind:
     """Where an attribute lies of something that lies there."""
-    if _HOST_ATTRIBUTE.match(name):
+    if name in _HOST_ATTRIBUTES or name.startswith("is_"):
         return Kind.HOST
-    if base is Kind.TENSOR and _TENSOR_ATTRIBUTE.match(name):
+    if base is Kind.TENSOR and name in _TENSOR_ATTRIBUTES:
         return Kind.TENSOR
     return Kind.MAYBE if base >= Kind.MAYBE else Kind.UNKNOWN
 
@@ -48,7 +60,7 @@ def of_imported(source: Source, call: ast.Call, name: str, given: Kind) -> Kind:
         return Kind.HOST
     if _CUDA_TYPE.match(name):
         return Kind.TENSOR
-    if _CREATOR.match(name) or _CPU_TYPE.match(name):
+    if name in _ON_HOST:
         device = next((keyword.value for keyword in call.keywords if keyword.arg == "device"), None)
         if device is not None:
             return Kind.TENSOR if names_accelerator(source, device) else Kind.UNKNOWN
@@ -64,18 +76,19 @@ def of_imported(source: Source, call: ast.Call, name: str, given: Kind) -> Kind:
 
 def of_builtin(name: str, arguments: list[Value]) -> Kind:
     given = max((whole(argument) for argument in arguments), default=Kind.HOST)
-    if _HOST_BUILTIN.match(name):
+    if name in _HOST_BUILTINS:
         return Kind.HOST
     if name in ("min", "max", "abs") and (len(arguments) > 1 or name == "abs"):
         return all_arithmetic(arguments)
-    if _COLLECTION.match(name) and given is Kind.HOST:
+    if name in _COLLECTIONS and given is Kind.HOST:
         return Kind.HOST
     return Kind.MAYBE if given >= Kind.MAYBE else Kind.UNKNOWN
 
 
 def of_method(source: Source, call: ast.Call, func: ast.Attribute, receiver: Kind, given: Kind) -> Kind:
     """What a method returns that is not defined here, for the kinds of what it is called on and with."""
-    if _HOST_METHOD.match(func.attr) or (func.attr == "format" and is_text(func.value)):
+    is_on_host = func.attr in _HOST_METHODS or func.attr.startswith("is_")
+    if is_on_host or (func.attr == "format" and is_text(func.value)):
         return Kind.HOST
     if func.attr == "cuda":
         return Kind.TENSOR

@@ -12,8 +12,8 @@ from perfaudit.static.understanding.called_functions import assigned_once
 from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.values import resolve
 
-_ACCELERATOR = regex(r"^((cuda|mps|xpu|npu|hpu)(:\d*)?|nccl)$")
-_DEVICE_TEXT = regex(r"^(cuda|mps|xpu|npu|hpu|xla|cpu)(:|$)")
+_ACCELERATORS = {"cuda", "mps", "xpu", "npu", "hpu"}
+_DEVICES = _ACCELERATORS | {"xla", "cpu"}
 _DEVICE_NAME = regex(r"(^|_)(device|dev|accelerator|fabric|local_?rank|rank|gpu)(_?(ids?|num|index))?$", re.IGNORECASE)
 _LAUNCHERS = {"accelerate.Accelerator", "lightning.Fabric", "lightning.fabric.Fabric", "lightning_fabric.Fabric"}
 _GPU_CALLS = {  # not `is_available` and `manual_seed_all`, which programs for the CPU call as well
@@ -27,7 +27,7 @@ def uses_accelerator(source: Source) -> bool:
     """Whether the program, as far as this file shows, moves something to an accelerator."""
     if any(call.func.attr == "cuda" for call in source.calls(".cuda") if isinstance(call.func, ast.Attribute)):
         return True
-    if any(isinstance(c.value, str) and _ACCELERATOR.match(c.value) for c in source.nodes(ast.Constant)):
+    if any(isinstance(c.value, str) and _is_accelerator(c.value) for c in source.nodes(ast.Constant)):
         return True
     if _LAUNCHERS & set(source.aliases.values()):
         return True
@@ -95,9 +95,15 @@ def device_text(node: ast.AST | None) -> str:
     if isinstance(node, ast.JoinedStr):
         node = node.values[0] if node.values else None
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        match = _DEVICE_TEXT.match(node.value)
-        return match.group(1) if match else ""
+        kind = node.value.partition(":")[0]
+        return kind if kind in _DEVICES else ""
     return ""
+
+
+def _is_accelerator(text: str) -> bool:
+    """Whether a text is "cuda", "cuda:1" or the like, or the backend of processes that each have one."""
+    kind, _, number = text.partition(":")
+    return text == "nccl" or (kind in _ACCELERATORS and (number.isdecimal() or not number))
 
 
 def names_accelerator(source: Source, node: ast.expr) -> bool:

@@ -28,7 +28,9 @@ _RUNS = ("forward", "__call__")  # what calling an object runs
 _HARMLESS = {"staticmethod", "classmethod", "no_grad", "inference_mode"}  # decorators that run what they decorate
 _PASSED_ON = {"to", "cuda", "train", "eval", "half", "float", "requires_grad_"}  # methods that return their own object
 _BUILDERS = {"from_pretrained", "load_from_checkpoint"}  # methods of a class that build an object of it
-_WRAPS = regex(r"DataParallel|convert_sync_batchnorm|^compile$")  # what calls the object that it is given
+_WRAPS = regex(
+    r"DataParallel|convert_sync_batchnorm|^compile$", words="DataParallel|convert_sync|compile"
+)  # what calls the object that it is given
 
 
 class Elsewhere(NamedTuple):

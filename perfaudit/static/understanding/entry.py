@@ -51,7 +51,7 @@ _LOOKS = {  # calls in a main block that train nothing
     ),
     *("state_dict", "backward", "fill_", "zero_grad", "items", "keys"),
 }
-_STARTS_PROCESSES = regex(r"spawn|multiprocessing|Process\(")
+_STARTS_PROCESSES = regex(r"spawn|multiprocessing|Process\(", words="spawn|multiprocessing|Process(")
 
 
 @functools.lru_cache(maxsize=4)  # several rules ask for the same file

@@ -11,7 +11,8 @@ from perfaudit.static.understanding.no_grad import NO_GRAD
 
 EVALUATION_NAME = regex(
     r"(^|_)(eval|evaluate|evaluation|val|valid|validate|validation|test|sample"
-    r"|generate(?!_(?:model|net|network|backbone|classifier)(?:_|$)))(_|$)"  # `generate_model` builds one
+    r"|generate(?!_(?:model|net|network|backbone|classifier)(?:_|$)))(_|$)",  # `generate_model` builds one
+    words="val|test|sample|generate",
 )
 
 

@@ -34,7 +34,7 @@ _PASSES_ON = {  # yield what their first argument yields
     *("rich.progress.track", "fastprogress.progress_bar", "fastprogress.fastprogress.progress_bar", "itertools.islice"),
 }
 _ASKS_DICT = {"items", "keys", "values", "get"}
-_OF_BATCHES = regex(r"loader|batch|(^|_)(iter|dl)$")  # names of what yields batches
+_OF_BATCHES = regex(r"loader|batch|(^|_)(iter|dl)$", words="loader|batch|iter|dl")  # names of what yields batches
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 

@@ -24,12 +24,14 @@ _LENDS_MODELS = regex(  # libraries of models
     r"^(torchvision\.models|torch\.hub|timm|transformers|segmentation_models\w*|efficientnet\w*|pretrainedmodels|monai|mm\w+"
     r"|detectron2|diffusers|open_clip|clip|ultralytics|facenet_pytorch|lpips|geffnet|pytorchcv|effdet|kornia)\b"
     r"|^(\w+_)?(\w*net|vit|\w*former|yolo\w*)s?(_\w+)?\."  # by the name of the library: `vit_pytorch.ViT`
-    r"|^(?!torch_geometric|dgl)\w+\.(\w+\.)*(models?|nets?|networks?|backbones?|archs?|architectures?|model_zoo)\."
+    r"|^(?!torch_geometric|dgl)\w+\.(\w+\.)*(models?|nets?|networks?|backbones?|archs?|architectures?|model_zoo)\.",
+    words="model|net|torch.hub|timm|former|monai|mm|detectron2|diffusers|clip|ultralytics|lpips|pytorchcv|effdet|kornia|vit|yolo"
+    "|backbone|arch",
 )
 _LAYERS_BY_TEXT = regex(r"^torch(\.nn(\..*)?)?$")  # `getattr(nn, kind)`; `getattr(torch.optim, kind)` gives no layer
 # Definitions that are found by a text: what they are is not in sight.
 _BY_TEXT = {"eval", "exec", "globals", "__import__", "import_module", "instantiate", "locate", "import_string"}
-_REGISTERS = regex(r"regist|entry_?point", re.IGNORECASE)
+_REGISTERS = regex(r"regist|entry_?point", re.IGNORECASE, words="regist|entry")
 _BUILTINS = set(dir(builtins)) | {"__file__", "__name__", "__doc__", "__class__"}
 _MAKES_EMPTY = {"dict", "list", "set", "OrderedDict", "defaultdict"}
 _CHANGES = {"append", "extend", "insert", "add", "update", "setdefault"}

@@ -16,7 +16,10 @@ from perfaudit.static.understanding.evaluation import EVALUATION_NAME
 from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.step_loops import CALLS_DEEP, StepLoop, step_loops
 
-_ASIDE = regex(r"(^|_)(sav|check_?point|ckpt|snapshot|dump|export|plot|draw|vis(_|ual)|report|display)")
+_ASIDE = regex(
+    r"(^|_)(sav|check_?point|ckpt|snapshot|dump|export|plot|draw|vis(_|ual)|report|display)",
+    words="sav|check|ckpt|snapshot|dump|export|plot|draw|vis|report|display",
+)
 
 
 class StepCode(NamedTuple):

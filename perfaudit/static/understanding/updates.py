@@ -9,7 +9,10 @@ from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.step_loops import StepLoop
 
-_UPDATE = regex(r"optim|sgd|adam|scaler|trainer|(^|_)update_?(param|weight|net|model|policy)|train_step")
+_UPDATE = regex(
+    r"optim|sgd|adam|scaler|trainer|(^|_)update_?(param|weight|net|model|policy)|train_step",
+    words="optim|sgd|adam|scaler|trainer|update|train_step",
+)
 
 
 def updates_anything(step: StepLoop) -> bool:

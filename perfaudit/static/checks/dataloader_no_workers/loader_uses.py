@@ -32,7 +32,7 @@ FOLLOW = 6  # expressions from the call outwards; real code needs two or three
 _PASSES_ON = {"enumerate", "tqdm", "trange", "cycle", "zip", "islice", "track", "progress_bar", "reversed"}
 _ONLY_LOOKS = {"len", "print", "isinstance", "type", "id", "repr", "str", "display"}
 _HOLDERS = (ast.Dict, ast.Tuple, ast.List, ast.IfExp, ast.DictComp, ast.ListComp, ast.NamedExpr, ast.Starred)
-_DEVICE = regex(r"cuda|device|gpu|\.to\(|accelerat|fabric|half\(")
+_DEVICE = regex(r"cuda|device|gpu|\.to\(|accelerat|fabric|half\(", words="cuda|device|gpu|.to(|accelerat|fabric|half(")
 _REASON = regex(r"worker|multi.?process|thread|fork|crash|hang|deadlock|in memory|pickl", re.IGNORECASE)
 _MODE_OF_TEST = regex(r"^(?!.*train).*(?<![^_])(test|eval)(_|$)")
 _FOR_TEST = regex(  # not one that tests itself

@@ -16,7 +16,7 @@ from perfaudit.static.understanding.values import constant, resolve
 
 WALKS = {"parameters", "named_parameters", "state_dict", "buffers", "named_buffers"}
 PARAMETER_LIST = regex(r"param", re.IGNORECASE)
-STATE = regex(r"param|shadow|state|averag|(^|_)ema(_|$)", re.IGNORECASE)
+STATE = regex(r"param|shadow|state|averag|(^|_)ema(_|$)", re.IGNORECASE, words="param|shadow|state|averag|ema")
 
 
 def walks_parameters(source: Source, iterable: ast.expr) -> bool:

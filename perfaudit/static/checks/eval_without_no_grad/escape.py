@@ -15,12 +15,15 @@ from perfaudit.static.understanding.elsewhere import function_run
 from perfaudit.static.understanding.members import is_own
 from perfaudit.static.understanding.names import dotted_name, last_name
 
-_FREE = regex(  # attributes and functions behind which there is no graph
-    r"(item|tolist|detach|data|numpy|shape|size|dtype|device|argmax|argmin|argsort|eq|ne|gt|ge|lt|le|long|int|bool|byte|any|"
-    r"all|isnan|nonzero|numel|dim|ndim|len|float|str|print|round|isinstance|range|keys|format)$"
-)
+_FREE = {  # attributes and functions behind which there is no graph
+    *("item", "tolist", "detach", "data", "numpy", "shape", "size", "dtype", "device", "argmax", "argmin"),
+    *("argsort", "eq", "ne", "gt", "ge", "lt", "le", "long", "int", "bool", "byte", "any", "all", "isnan"),
+    *("nonzero", "numel", "dim", "ndim", "len", "float", "str", "print", "round", "isinstance", "range", "keys"),
+    "format",
+}
 _TO_NUMPY = regex(  # functions of numpy that take no tensor with a graph, and those that convert one, as their names say
-    r"math\.\w+|(np|numpy)\.(array|asarray|isin|in1d|concatenate|vstack|hstack|searchsorted|unique|digitize)|(\w+\.)*\w*(to|as|get|2)_?numpy"
+    r"math\.\w+|(np|numpy)\.(array|asarray|isin|in1d|concatenate|vstack|hstack|searchsorted|unique|digitize)|(\w+\.)*\w*(to|as|get|2)_?numpy",
+    words="math.|np.|numpy",
 )
 _MAX_KEEPERS = 4  # functions followed from a loop that may keep what they are given
 MAX_CALLS = 2  # functions followed from a loop that make something without a graph of what they are given
@@ -211,7 +214,7 @@ class _Flow:
             case ast.Name():
                 return node.id in self.names
             case ast.Attribute():
-                return dotted_name(node) in self.names or (not _FREE.match(node.attr) and self.carries(node.value))
+                return dotted_name(node) in self.names or (node.attr not in _FREE and self.carries(node.value))
             case ast.Subscript():
                 is_index = isinstance(node.slice, ast.Constant) and node.slice.value == 1
                 if is_index and isinstance(node.value, ast.Call) and last_name(node.value.func) in _WITH_INDICES:
@@ -220,7 +223,7 @@ class _Flow:
             case ast.Call():
                 if id(node) in self.runs:
                     return not self._is_run_without(node)
-                if isinstance(node.func, (ast.Name, ast.Attribute)) and _FREE.match(last_name(node.func)):
+                if isinstance(node.func, (ast.Name, ast.Attribute)) and last_name(node.func) in _FREE:
                     return False
                 if _TO_NUMPY.fullmatch(dotted_name(node.func)):
                     return False
@@ -421,7 +424,7 @@ def _is_number_only(source: Source, use: ast.Name, depth: int = 2) -> bool:
     """Whether a read only takes the value of a tensor: it is shown, compared, or made a Python number."""
     child: ast.AST = use
     for ancestor in source.ancestors(use):
-        if isinstance(ancestor, ast.Attribute) and _FREE.match(ancestor.attr):
+        if isinstance(ancestor, ast.Attribute) and ancestor.attr in _FREE:
             return True
         if isinstance(ancestor, ast.Call) and ancestor.func is not child:
             receiver = last_name(ancestor.func.value) if isinstance(ancestor.func, ast.Attribute) else ""

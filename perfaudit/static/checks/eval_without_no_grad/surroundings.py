@@ -12,7 +12,8 @@ from perfaudit.static.understanding.no_grad import SET_GRAD, in_no_grad
 from perfaudit.static.understanding.values import enclosing_function
 
 HOOK = regex(  # functions that a framework calls, without gradients as a rule
-    r"(training|validation|test|predict)_step|(on_|configure_).*|.*_epoch_(end|start)|forward"
+    r"(training|validation|test|predict)_step|(on_|configure_).*|.*_epoch_(end|start)|forward",
+    words="_step|on_|configure_|_epoch_|forward",
 )
 DIFFERENTIATES = ("torch.autograd.grad", "torch.autograd.functional.", "torch.func.", "functorch.")
 PLAIN_CONTEXT = regex(

@@ -16,10 +16,12 @@ from perfaudit.static.understanding.values import enclosing_function, is_false, 
 
 GRADIENT = regex(
     r"grad(?!_fn)|backward|optim|attack|adversar|perturb|fgsm|pgd|saliency|explain|captum|(^|_)shap(ley)?($|_)|(^|_)cam($|_)|jacobian|hessian|"
-    r"forces?$|energy|potential|stress|langevin|pinn|pde($|_)|influence"  # models that differentiate in `forward`
+    r"forces?$|energy|potential|stress|langevin|pinn|pde($|_)|influence",  # models that differentiate in `forward`
+    words="grad|backward|optim|attack|adversar|perturb|fgsm|pgd|saliency|explain|captum|shap|cam|jacobian|hessian|force|energy"
+    "|potential|stress|langevin|pinn|pde|influence",
 )
 SCORES = regex(r"energ(y|ies)$|potentials?$|stress(es)?$")
-ENVIRONMENT = regex(r"(.*\.)?\w*env(s|ironments?)?\.step")  # it acts, and trains nothing
+ENVIRONMENT = regex(r"(.*\.)?\w*env(s|ironments?)?\.step", words="env")  # it acts, and trains nothing
 EVALUATION = regex(r"_?(test|eval|evaluate|evaluation|validate|validation)(_(epoch|one_epoch|loop|model|set))?")
 
 

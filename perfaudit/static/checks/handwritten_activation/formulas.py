@@ -11,8 +11,10 @@ from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.values import argument, assigned_value, constant
 
 COMPILED = regex(r"jit|script|compile|fuse|decomposition|impl")  # in a decorator
-EXPORTED = regex(r"#.*\b(export|onnx|coreml|torchscript|tensorrt)", re.IGNORECASE)  # the comment on a header
-REFERENCE = regex(r"(^|_)(ref|reference|naive|expected|test)", re.IGNORECASE)
+EXPORTED = regex(  # the comment on a header
+    r"#.*\b(export|onnx|coreml|torchscript|tensorrt)", re.IGNORECASE, words="export|onnx|coreml|torchscript|tensorrt"
+)
+REFERENCE = regex(r"(^|_)(ref|reference|naive|expected|test)", re.IGNORECASE, words="ref|naive|expected|test")
 
 _INTEGERS = {"torch.arange", "torch.randint", "torch.randperm", "torch.argmax", "torch.argmin", "torch.bincount"}
 _FROM_VALUES = {"torch.tensor", "torch.as_tensor", "torch.full", "torch.arange"}  # of the type of what they are given

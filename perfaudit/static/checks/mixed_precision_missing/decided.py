@@ -10,12 +10,16 @@ from perfaudit.static.source import Source
 from perfaudit.static.understanding.devices import names_cpu
 from perfaudit.static.understanding.names import last_name
 
-_DECIDED = regex(  # `corrects.double() / len(data)` is a number for people
-    r"autocast|GradScaler|(?<![a-z_])amp(?![a-z])|(?:use|enable|with|args|opt)_amp|fp16|bf16|float16|\.half\(|mixed.?precision"
+# Begins with a letter that stands for itself, and looks back from behind the word: so "sample" is passed over fast.
+_AMP = regex(r"[aA][mM][pP](?<![a-zA-Z_][aA][mM][pP])(?![a-zA-Z])")
+_OPTION_OF_AMP = regex(r"(?:use|enable|with|args|opt)_amp", re.IGNORECASE, words="_amp")
+_OTHER_WORDS = regex(  # `corrects.double() / len(data)` is a number for people
+    r"autocast|GradScaler|fp16|bf16|float16|\.half\(|mixed.?precision"
     r"|float64|\.double\((?!\)\s*/)|\bfft|create_graph"
     r"|complex(?:32|64|128|_?(?:mul|conv|linear|bmm|norm|relu|tensor))|(?:as|is|torch\.|\b)_?complex\(|dtype\s*=\s*complex\b"
     r"|torch\.sparse|scipy\.sparse|to_sparse|sparse_(?:coo|csr|mx|adj|tensor|mm)|sparse_?(?:tensor|adam)|\bspmm\b|spconv|minkowski",
     re.IGNORECASE,
+    words="autocast|gradscaler|fp16|bf16|float16|.half(|mixed|float64|.double(|fft|create_graph|complex|sparse|spmm|spconv|minkowski",
 )
 # Options of which other files would say so if they read them: `marks_of_precision` knows these words.
 _KNOWN_OPTION = regex(r"fp16|bf16|float16|mixed_precision|use_amp")
@@ -26,13 +30,15 @@ def decides_precision(source: Source) -> bool:
     """Whether a word of precision stands in the code, and not only in an import that nothing uses, in a text that is
     printed, in an option that nothing reads, or in a copy to the host.
     """
-    if not source.says(_DECIDED):
+    said = [words for words in (_AMP, _OPTION_OF_AMP, _OTHER_WORDS) if source.says(words)]
+    if not said:
         return False
     passed_over = (*_unused_imports(source), *_shown_texts(source), *_unread_options(source), *_host_copies(source))
     beside = [source.span(node) for node in passed_over]
     return any(
         not any(span.start <= match.start() and match.end() <= span.end for span in beside)
-        for match in _DECIDED.finditer(source.code)
+        for words in said
+        for match in words.finditer(source.code)
     )
 
 
