@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -12,8 +13,7 @@ from perfaudit.errors import ConfigError, refusal
 from perfaudit.expressions import regex
 from perfaudit.findings import SEVERITIES, Finding, Severity, only
 from perfaudit.ownership import folders_above, is_ours, not_ours
-from perfaudit.patterns import MAX_PATTERNS, is_pattern, spec_of
-from perfaudit.reading import MAX_SETTINGS_BYTES, read_bytes, toml_of
+from perfaudit.reading import MAX_SETTINGS_BYTES, read_bytes
 from perfaudit.records import field, record, replace
 from perfaudit.rules import Rule, line_of
 
@@ -94,19 +94,34 @@ def find_config(start: Path) -> Config:
 
 
 def _has_table(path: Path) -> bool:
-    """Whether a project file speaks of perfaudit, or cannot be read, which `read_config` says in words."""
+    """Whether a project file speaks of perfaudit, or cannot be read, which `read_config` says in words.
+
+    One that has no such word is not parsed, and may be wrong: most projects have no settings of ours, and what reads TOML
+    takes longer to import than a file of code to scan. A backslash may spell the word otherwise.
+    """
     try:
-        tool = toml_of(read_bytes(path, MAX_SETTINGS_BYTES).decode()).get("tool", {})
+        text = _text_of(path)
+        if "perfaudit" not in text and "\\" not in text:
+            return False
+        tool = _value_of(text).raw.get("tool", {})
     except (OSError, ValueError):
         return True
     return not isinstance(tool, dict) or "perfaudit" in tool
 
 
+def _text_of(path: Path) -> str:
+    """Raises OSError and ValueError."""
+    return read_bytes(path, MAX_SETTINGS_BYTES).decode().replace("\r\n", "\n")
+
+
+_value_of = functools.lru_cache(maxsize=1)(Value.of_toml)  # the file that is found is read next
+
+
 def read_config(path: Path) -> Config:
     """`[tool.perfaudit]` of one file. Raises ConfigError that names file and key."""
     try:
-        text = read_bytes(path, MAX_SETTINGS_BYTES).decode().replace("\r\n", "\n")
-        return _config(path, Value.of_toml(text))
+        text = _text_of(path)
+        return _config(path, _value_of(text))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {refusal(error)}") from error
     except UnicodeDecodeError as error:
@@ -152,6 +167,10 @@ def _config(path: Path, file: Value) -> Config:
 
 
 def _check_patterns(value: Value, patterns: tuple[str, ...]) -> None:
+    if not patterns:
+        return
+    from perfaudit.patterns import MAX_PATTERNS, is_pattern  # most projects have none
+
     if len(patterns) > MAX_PATTERNS:
         raise value.damage_error(f"has more than {MAX_PATTERNS:,} patterns")
     for pattern in patterns:
@@ -246,6 +265,8 @@ def apply_config(findings: Iterable[Finding], config: Config, rules: Mapping[str
     """
     if not config.per_file_ignores and not config.severity:
         return tuple(findings)
+    from perfaudit.patterns import spec_of  # as above
+
     where = f"{config.path}: [tool.perfaudit"
     ignored = [
         (spec_of([pattern]), _matching(rules, names, f"{where}.per-file-ignores] {pattern}"))

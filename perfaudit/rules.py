@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, Literal, cast
 from perfaudit.errors import RuleFileError, refusal
 from perfaudit.expressions import regex
 from perfaudit.findings import CHANGES, SEVERITIES, Saving, Severity
-from perfaudit.reading import MAX_SETTINGS_BYTES, read_bytes, toml_of
+from perfaudit.reading import MAX_SETTINGS_BYTES, first_bytes, read_bytes, toml_of
 from perfaudit.records import record
 
 FixKind = Literal["none", "safe", "unsafe", "manual"]
@@ -31,11 +32,14 @@ _OPTIONAL = {
     "tier",
     "words",
 }
+_SUFFIX = ".toml"
 _RULE_FILE = regex(r"[^/]*\.toml")
 _EXAMPLE_KEYS = {"bad", "good", "lines", "hints", "fixed", "missed"}
 _DOCUMENTED = {"low", "high", "source", "says"}  # of a saving
 _BENCHMARKED = {"low", "high", "command", "device", "versions"}
-_WORDS = regex(rb"^words = \[(.*)\]$", re.MULTILINE)
+_WORDS = b"\nwords = ["
+_HEAD_BYTES = 1000  # of a rule file; its words, and where it is found, stand on its first lines, which a test holds
+_IN_TRACE = b'\nfound_in = "trace"\n'
 _LABELS = ("right", "arguable", "wrong")  # of a reading
 
 
@@ -141,34 +145,41 @@ class RuleHeads(Mapping[str, Rule]):
     """Rules by id without their examples. A file is read when its rule is asked for: a scan asks for those that report."""
 
     def __init__(self, folder: Path) -> None:
-        files = sorted(path for path in folder.iterdir() if path.suffix == ".toml") if folder.is_dir() else ()
-        self._paths = {path.stem.partition("-")[0]: path for path in files}
+        names = os.listdir(folder) if folder.is_dir() else ()  # noqa: PTH208  # names only, without a path of each
+        files = sorted(name for name in names if name.endswith(_SUFFIX))
+        self._folder = folder
+        self._files = {name.partition("-")[0].removesuffix(_SUFFIX): name for name in files}
         self._read: dict[str, Rule] = {}
-        if not self._paths:
+        if not self._files:
             raise _no_rules(folder)
 
     def name_of(self, id: str) -> str:
         """The name of a rule, as its file is called; nothing is read."""
-        return self._paths[id].stem.partition("-")[2]
+        return self._files[id].removesuffix(_SUFFIX).partition("-")[2]
 
-    def words_of(self, id: str) -> tuple[str, ...]:
-        """`Rule.words` by the one line that says them, read anew."""
-        line = _WORDS.search(read_bytes(self._paths[id], MAX_SETTINGS_BYTES).partition(b"\n[[example]]")[0])
-        return tuple(line[1].decode().split('"')[1::2]) if line else ()
+    def words_of(self, id: str) -> tuple[str, ...] | None:
+        """`Rule.words` by the one line that says them, read anew; None for a rule that is found in traces, and has no check."""
+        head = first_bytes(
+            f"{self._folder}{os.sep}{self._files[id]}", _HEAD_BYTES
+        )  # a path of its own takes as long again
+        if _IN_TRACE in head:
+            return None
+        line = head.partition(_WORDS)[2].partition(b"]\n")[0]
+        return tuple(line.decode().split('"')[1::2])
 
     def __getitem__(self, id: str) -> Rule:
         if id not in self._read:
-            self._read[id] = read_rule(self._paths[id], examples=False)
+            self._read[id] = read_rule(self._folder / self._files[id], examples=False)
         return self._read[id]
 
     def __contains__(self, id: object) -> bool:  # a mapping's own would read the file
-        return id in self._paths
+        return id in self._files
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._paths)
+        return iter(self._files)
 
     def __len__(self) -> int:
-        return len(self._paths)
+        return len(self._files)
 
 
 @functools.cache

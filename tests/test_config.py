@@ -129,8 +129,12 @@ def test_the_nearest_file_counts(project: Project) -> None:
     )
     # A project file that does not speak of perfaudit is passed.
     assert find_config(folder / "a" / "b").select == ("PA1",)
-    (folder / "a" / "pyproject.toml").write_text("[tool.perfaudit]")
-    assert find_config(folder / "a" / "b") == Config(folder / "a" / "pyproject.toml")
+    nearer = folder / "a" / "pyproject.toml"
+    nearer.write_text("x = ")  # nor does one that is no TOML
+    assert find_config(folder / "a" / "b").select == ("PA1",)
+    for text in ("[tool.perfaudit]", '[tool."perf\\u0061udit"]'):
+        nearer.write_text(text)
+        assert find_config(folder / "a" / "b") == Config(nearer)
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 import bisect
-import hashlib
 import re
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
 from perfaudit.findings import Finding, Fix
+from perfaudit.reading import digest
 from perfaudit.records import field, record, replace
 from perfaudit.report import Skipped, UnusedSuppression
 from perfaudit.rules import Rule
@@ -162,7 +162,7 @@ def _with_fingerprints(source: Source, findings: list[Finding], statements: Stat
 
 
 def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:20]
+    return digest(text.encode("utf-8", "surrogatepass"))[:20]
 
 
 def _own_text(source: Source, statement: ast.stmt) -> str:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfaudit.findings import Edit, Fix, Location
-from perfaudit.reading import MAX_FILE_BYTES
+from perfaudit.reading import MAX_FILE_BYTES, digest
 from perfaudit.records import NamedTuple, replace
 from perfaudit.static import edit, unified_diff
 from perfaudit.static.source import Unreadable, read_text
@@ -64,11 +63,6 @@ class Document(NamedTuple):
         edits = tuple(replace(e, place=self.place(location(path, self.text, e.span))) for e in ordered)
         after = _digest_of(self.rewritten(edits), self.encoding) if with_after and self.digest else ""
         return replace(fix, edits=edits, before=self.digest, after=after, encoding=unified_diff.plain(self.encoding))
-
-
-def digest(data: bytes) -> str:
-    """What a file is known by: SHA-256 of its bytes, in hexadecimal."""
-    return hashlib.sha256(data).hexdigest()
 
 
 def _digest_of(text: str, encoding: str) -> str:

@@ -9,10 +9,10 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from perfaudit.errors import UserError, refusal
 from perfaudit.expressions import regex
 from perfaudit.files import Kept, Refused, forget, keep, put_back, reason, replace_source, source_place, sweep
-from perfaudit.reading import MAX_FILE_BYTES, TooLarge, read_bytes
+from perfaudit.reading import MAX_FILE_BYTES, TooLarge, digest, read_bytes
 from perfaudit.records import record
 from perfaudit.static.discover import SUFFIXES
-from perfaudit.static.document import digest, is_notebook
+from perfaudit.static.document import is_notebook
 from perfaudit.static.source import Unreadable, decode_source
 from perfaudit.static.source.reading import MAX_BYTES
 

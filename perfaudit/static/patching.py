@@ -10,8 +10,8 @@ from typing import TypeVar
 from perfaudit.errors import UserError
 from perfaudit.findings import Edit, FilePatch
 from perfaudit.forked_work import Lost, in_children
+from perfaudit.reading import digest
 from perfaudit.static import edit, unified_diff
-from perfaudit.static.document import digest
 from perfaudit.static.ondisk import Opened, Planned, named_twice, open_file, refuse, require_unchanged
 from perfaudit.static.source.lines import location
 

@@ -120,7 +120,8 @@ def _checks_for(source: Source, rules: Mapping[str, Rule], selected: frozenset[s
 def _words_of_ours(selected: frozenset[str] | None) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """The words of each selected rule, by lines of their files: a scan asks for them with every file."""
     heads = rule_heads()
-    return tuple((rule, heads.words_of(rule)) for rule in heads if selected is None or rule in selected)
+    chosen = (rule for rule in heads if selected is None or rule in selected)
+    return tuple((rule, words) for rule in chosen if (words := heads.words_of(rule)) is not None)
 
 
 def mentions_all(source: Source, words: tuple[str, ...]) -> bool:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from perfaudit.errors import RuleFileError, refusal
+from perfaudit.reading import digest
 from perfaudit.records import field, record
 
 USER_RULES = "perfaudit_user_rules"  # the package under which rule folders are packages of their own
@@ -37,7 +37,7 @@ class RuleFolder:
     @property
     def digests(self) -> dict[str, str]:
         """Of each file by its path below the folder."""
-        return {name: hashlib.sha256(data).hexdigest() for name, data in self.files.items()}
+        return {name: digest(data) for name, data in self.files.items()}
 
 
 def read_rule_folder(path: Path) -> RuleFolder:
@@ -51,10 +51,12 @@ def read_rule_folder(path: Path) -> RuleFolder:
     except OSError as error:
         place = Path(os.fsdecode(error.filename)) if error.filename else path
         raise RuleFileError(f"{place}: cannot be read: {refusal(error)}") from error
-    digest = hashlib.sha256()
+    import hashlib  # most scans have no rules of the user's own
+
+    whole = hashlib.sha256()
     for name, data in files.items():
-        digest.update(os.fsencode(name) + b"\0" + hashlib.sha256(data).digest())
-    return RuleFolder(path.absolute(), digest.hexdigest(), files)
+        whole.update(os.fsencode(name) + b"\0" + hashlib.sha256(data).digest())
+    return RuleFolder(path.absolute(), whole.hexdigest(), files)
 
 
 def _contents(top: Path) -> Iterator[tuple[str, bytes]]:

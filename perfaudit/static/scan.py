@@ -77,6 +77,8 @@ def scan(
 
         cache = open_cache(selected, known.digest)
     files = [file for file in found if options.tests or not _is_test(file, options.exclude_named)]
+    if len(files) > 1:
+        import hashlib  # noqa: F401  # the digests of many files are made faster with it, see `reading.digest`
     results: dict[discover.File, Audited] = {}
     waiting: list[discover.File] = []
     for file in files:

@@ -16,8 +16,9 @@ from perfaudit import forked_work as workers
 from perfaudit.errors import UserError
 from perfaudit.findings import Edit, FilePatch, Finding, Fix, Location, Saving, Span
 from perfaudit.measurements import Ladder, Winner
+from perfaudit.reading import digest
 from perfaudit.report import Report, to_json
-from perfaudit.static.document import Document, digest
+from perfaudit.static.document import Document
 from perfaudit.static.patching import file_patch
 from perfaudit.tune.apply import of_scan, of_tuning, patch_bytes
 from perfaudit.tune.saved_report import read_report

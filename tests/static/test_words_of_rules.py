@@ -44,7 +44,8 @@ def test_what_is_said_without_regard_to_words_is_said_of_texts_that_have_them(mo
 @pytest.mark.parametrize("rule", all_rules().values(), ids=lambda rule: rule.id)
 def test_the_line_that_is_read_alone_says_what_the_whole_file_does(rule: Rule) -> None:
     heads = rule_heads()
-    assert (heads.words_of(rule.id), heads.name_of(rule.id)) == (rule.words, rule.name)
+    assert heads.words_of(rule.id) == (rule.words if rule.found_in == "code" else None)
+    assert heads.name_of(rule.id) == rule.name
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from perfaudit.findings import Edit, Finding, Fix, Location, Saving, Span
 from perfaudit.knobs import Bench, Knob, Setup, Survey
 from perfaudit.knobs._code import Code, Patch
 from perfaudit.measurements import Settings
+from perfaudit.reading import digest
 from perfaudit.static import edit
-from perfaudit.static.document import digest
 
 PROGRAM = "import torch\n\na = 0\nb = 0\nc = 0\n"
 KNOWN = Saving("documented", 0.0, 0.05, source="a paper")

@@ -18,8 +18,8 @@ from perfaudit.knobs._code import Code, Patch
 from perfaudit.measure.facts import Script
 from perfaudit.measure.watch import Watch
 from perfaudit.measurements import Settings
+from perfaudit.reading import digest
 from perfaudit.static import edit
-from perfaudit.static.document import digest
 from perfaudit.target.names import Target
 from perfaudit.tune import candidates
 from perfaudit.tune.bout import key_of

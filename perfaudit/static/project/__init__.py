@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfaudit.reading import read_bytes
+from perfaudit.reading import digest, read_bytes
 from perfaudit.static.import_graph import FileSet, ImportGraph, numbers_in
-from perfaudit.static.module_names import ModuleNames
 from perfaudit.static.project.asked import Asked
 from perfaudit.static.project.file_facts import FileFacts
 from perfaudit.static.project.first_look import Glance, glance
@@ -24,6 +22,7 @@ from perfaudit.static.source.reading import Unreadable, read_text
 
 if TYPE_CHECKING:
     from perfaudit.static.call_index import CallIndex, CallShape
+    from perfaudit.static.module_names import ModuleNames
     from perfaudit.static.uses import Uses
 
 MAX_SOURCES = 8  # neighbours whose trees are kept; one of 100 kB takes 20 MB
@@ -108,6 +107,8 @@ class Project:
     def module_names(self, path: str) -> ModuleNames | None:
         """What a module binds at its top level; None if it cannot be read or parsed."""
         if path not in self._module_names:
+            from perfaudit.static.module_names import ModuleNames  # only where a name of another file is asked for
+
             seen = self.glance(path)
             try:
                 small = seen is not None and seen.size <= MAX_NEIGHBOUR_BYTES
@@ -226,7 +227,7 @@ class Project:
             parts = (
                 (file, seen.digest) for number in numbers_in(files) if (seen := self.glance(file := self.files[number]))
             )
-            self._digests[files] = hashlib.sha256(repr(list(parts)).encode("utf-8", "replace")).hexdigest()[:32]
+            self._digests[files] = digest(repr(list(parts)).encode("utf-8", "replace"))[:32]
         return self._digests[files]
 
     @cached_property
@@ -235,10 +236,10 @@ class Project:
         parts = (
             (file, seen.imports, seen.picked, sorted(seen.marks)) for file in self.files if (seen := self.glance(file))
         )
-        return hashlib.sha256(repr(list(parts)).encode("utf-8", "replace")).hexdigest()[:32]
+        return digest(repr(list(parts)).encode("utf-8", "replace"))[:32]
 
     @cached_property
     def texts_digest(self) -> str:
         """Changes when any file or notebook of the scan does."""
         parts = [(file, seen.digest) for file in (*self.files, *self.notebooks) if (seen := self.glance(file))]
-        return hashlib.sha256(repr(parts).encode("utf-8", "replace")).hexdigest()[:32]
+        return digest(repr(parts).encode("utf-8", "replace"))[:32]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Iterator
 from functools import cached_property
 from itertools import islice
 
 from perfaudit.expressions import matches_at_lines_with, regex
+from perfaudit.reading import digest
 from perfaudit.records import record
 from perfaudit.static.project.marks import marks_of_bytes
 from perfaudit.static.source.plain_subclass import PLAIN_BASES
@@ -85,8 +85,7 @@ def glance(data: bytes) -> Glance:
     imports = tuple(islice(dict.fromkeys(islice(_imported_names(data), 2 * MAX_GLANCED)), MAX_GLANCED))
     added = tuple(_search_path(data)) if b"sys.path" in data else ()
     picked = tuple(_picked_packages(data)) if b"import_module(" in data else ()
-    digest = hashlib.sha256(data).hexdigest()[:32]
-    return Glance(digest, len(data), marks_of_bytes(data), imports, subclasses, added, picked)
+    return Glance(digest(data)[:32], len(data), marks_of_bytes(data), imports, subclasses, added, picked)
 
 
 def _picked_packages(data: bytes) -> Iterator[str]:
