@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 from pathlib import Path
 
 from perfaudit.files import Folder, make_folders, reason
@@ -38,6 +37,8 @@ def secret() -> bytes:
     with config_folder() as folder:
         try:
             if (known := _secret_in(folder)) is None:
+                import secrets  # once in the life of an account
+
                 made = secrets.token_bytes(SECRET_BYTES)
                 with contextlib.suppress(FileExistsError):  # another first run was faster: its secret is the one
                     folder.create(SECRET, made, 0o600)

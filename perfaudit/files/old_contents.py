@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import stat
 from pathlib import Path
 
@@ -57,5 +56,7 @@ def _copy(at: int, name: str, to: str) -> None:
         status = os.fstat(source.fileno())
         target = os.open(to, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN, 0o600, dir_fd=at)
         with os.fdopen(target, "wb") as file:
+            import shutil  # as in `private`
+
             shutil.copyfileobj(source, file)
             os.fchmod(file.fileno(), stat.S_IMODE(status.st_mode))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,5 +24,7 @@ def private_copy(data: bytes) -> Iterator[Path]:
 @contextlib.contextmanager
 def private_folder() -> Iterator[Path]:
     """A new folder for what is temporary, which only this user may look into; gone in the end."""
+    import tempfile  # what keeps a scan's results needs this module, and no such folder
+
     with tempfile.TemporaryDirectory(prefix="perfaudit-", ignore_cleanup_errors=True) as folder:
         yield Path(folder)

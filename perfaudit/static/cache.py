@@ -6,7 +6,6 @@ They lie in the user's own cache folder, not in the project, whose author could 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import hashlib
 import hmac
@@ -21,6 +20,7 @@ from perfaudit import __version__, files
 from perfaudit.expressions import regex
 from perfaudit.files import Folder
 from perfaudit.findings import Finding, Fix, Location, Saving
+from perfaudit.records import as_json
 from perfaudit.report import Skipped, UnusedSuppression
 from perfaudit.rules import rules_folder
 from perfaudit.static.audit import Audited
@@ -193,9 +193,9 @@ def _uses_hold(data: Json, path: str, project: Project) -> bool:
 
 def _encode(result: Audited) -> Json:
     return {
-        "findings": [dataclasses.asdict(finding) for finding in result.findings],
-        "skipped": [dataclasses.asdict(item) for item in result.skipped],
-        "unused": [dataclasses.asdict(item) for item in result.unused],
+        "findings": [as_json(finding) for finding in result.findings],
+        "skipped": [as_json(item) for item in result.skipped],
+        "unused": [as_json(item) for item in result.unused],
         "looked_at": result.looked_at,
     }
 

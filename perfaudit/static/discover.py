@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from perfaudit.errors import UserError, refusal
 from perfaudit.ownership import folders_above, is_ours
-from perfaudit.patterns import MAX_LENGTH, MAX_PATTERNS, join_patterns, pattern_of, spec_of
 from perfaudit.reading import MAX_SETTINGS_BYTES, read_bytes
 from perfaudit.records import NamedTuple
 
@@ -73,7 +72,11 @@ def python_files(
     Links to folders are not followed. seen_from: see `shown_path`.
     Raises UserError for a path that does not exist.
     """
-    excluded = (spec_of(exclude), base or Path.cwd()) if exclude else None
+    excluded = None
+    if exclude:
+        from perfaudit.patterns import spec_of  # as below
+
+        excluded = spec_of(exclude), base or Path.cwd()
     found: dict[str, File] = {}
     for given in paths:
         path = Path(given)
@@ -194,6 +197,9 @@ def _read_ignore(folder: Path, above: Ignores, problems: list[tuple[Path, str]])
     except OSError as error:
         problems.append((path, f"ignore file not read: {refusal(error)}"))
         return []
+    # Imported here: a file that is named asks for no ignore file.
+    from perfaudit.patterns import MAX_LENGTH, MAX_PATTERNS, join_patterns, pattern_of
+
     room = MAX_PATTERNS - sum(len(spec.patterns) for _, spec in above)
     patterns: list[Pattern] = []
     refused = 0

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from perfaudit.expressions import regex
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
-from perfaudit.static.understanding.averages import Polynomial, Values
 from perfaudit.static.understanding.demonstrations import is_test
 from perfaudit.static.understanding.how_often import runs_every_step
 from perfaudit.static.understanding.values import ABSENT, argument, constant, resolve
@@ -87,9 +86,11 @@ def _descends(source: Source, statement: ast.stmt, name: str) -> bool:
         target, value = function.value, statement.value
     else:
         return False
+    from perfaudit.static.understanding.averages import Values  # few loops update by hand
+
     values = Values(source)
     if values.key(target) != name:
         return False
-    after: Polynomial = values.of(value) or {}
+    after = values.of(value) or {}
     gradient = f"{name}.grad"
     return after.get((name,)) == 1.0 and any(gradient in operands and len(operands) <= 2 for operands in after)

@@ -53,6 +53,15 @@ def default(source: Source, node: Argument, depth: int = 4) -> Default | None:
     return found and Default(found.value, found.unless)
 
 
+def default_in_sight(source: Source, node: Argument) -> Default | None:
+    """The same, or what the other files of the program say where this one says nothing."""
+    if (found := default(source, node)) is not None:
+        return found
+    from perfaudit.static.understanding.program_settings import default_in_program  # most files say it themselves
+
+    return default_in_program(source, node)
+
+
 def _parameter(source: Source, parameter: ast.arg, depth: int) -> Default | None:
     """The default of a parameter that no visible call passes."""
     function = source.enclosing(parameter, *FUNCTIONS, ast.Lambda)

@@ -7,7 +7,6 @@ import ast
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.defaults import default
 from perfaudit.static.understanding.names import last_name
-from perfaudit.static.understanding.program_settings import default_in_program
 from perfaudit.static.understanding.values import UNKNOWN, Argument, argument, constant, resolve
 
 NUM_WORKERS = 5  # position of the parameter in DataLoader.__init__ of every torch since 1.0
@@ -34,6 +33,8 @@ def is_positive(source: Source, workers: ast.expr) -> bool:
         option = option.args[0]
     if isinstance(option, ast.Attribute) and _default_of(source, option) > 0:
         return True
+    from perfaudit.static.understanding.program_settings import default_in_program  # most files say it themselves
+
     elsewhere = default_in_program(source, workers)
     return elsewhere is not None and type(elsewhere.value) is int and elsewhere.value > 0
 

@@ -9,7 +9,6 @@ from functools import cache, lru_cache
 
 from perfaudit.expressions import regex
 from perfaudit.static.checks.conv_bias_before_norm.flow import Layer
-from perfaudit.static.checks.conv_bias_before_norm.holders import class_gone_through, is_closed, may_hold
 from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.branches import branches
 from perfaudit.static.understanding.losses import arguments_of
@@ -103,6 +102,9 @@ def _may_be(source: Source, owner: ast.expr, layer: Layer) -> bool:
         built = resolve(source, owner)
         if isinstance(built, ast.Call) and (source.qualified_name(built.func) or "").startswith("torch.nn."):
             return built is layer.call
+        # Imported here: few owners are variables.
+        from perfaudit.static.checks.conv_bias_before_norm.holders import class_gone_through, may_hold
+
         gone_through = class_gone_through(source, owner)
         if layer is not ANY_LAYER and gone_through is not None:
             return may_hold(source, gone_through, layer.call)
@@ -288,6 +290,8 @@ def unseen_initialiser(source: Source, layer: ast.Call | None = None) -> str | N
     layer: the call that builds the layer; then not one that is only given parts of an object that cannot hold it.
     """
     for name, call in _unseen_initialisers(source):
+        from perfaudit.static.checks.conv_bias_before_norm.holders import may_hold
+
         definition = source.enclosing(call, ast.ClassDef)
         is_own = isinstance(definition, ast.ClassDef) and _is_given_own(call)
         if layer is None or not is_own or may_hold(source, definition, layer):  # type: ignore[arg-type]  # is_own says so
@@ -363,6 +367,8 @@ def _sets_biases(source: Source, kind: str, of_own: bool | None) -> bool:
 
 def _is_met_alone(source: Source, owner: ast.Name) -> bool:
     """Whether the variable stands for layers of one class only, which holds none that somebody hands it."""
+    from perfaudit.static.checks.conv_bias_before_norm.holders import class_gone_through, is_closed
+
     definition = class_gone_through(source, owner)
     return definition is not None and is_closed(source, definition)
 

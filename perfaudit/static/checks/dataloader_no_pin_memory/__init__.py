@@ -35,11 +35,10 @@ from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
 from perfaudit.static.understanding.backward import runs_backward
 from perfaudit.static.understanding.batch_parts import is_made_on_host
 from perfaudit.static.understanding.called_functions import called_function, callers
-from perfaudit.static.understanding.defaults import Default, default
+from perfaudit.static.understanding.defaults import Default, default_in_sight
 from perfaudit.static.understanding.devices import changes_default_device, device_text, moves_to_device, uses_cuda
 from perfaudit.static.understanding.loaders import PIN_MEMORY, argument_for, passes, pin_memory
 from perfaudit.static.understanding.names import last_name
-from perfaudit.static.understanding.program_settings import default_in_program
 from perfaudit.static.understanding.step_loops import step_loops
 from perfaudit.static.understanding.values import ABSENT, UNKNOWN, Argument, argument, assigned_value, constant, resolve
 
@@ -62,7 +61,7 @@ def dataloader_no_pin_memory(source: Source, call: ast.Call) -> Iterator[Seen]:
         return
     unless = None
     if isinstance(pinned, ast.expr) and (value := constant(source, pinned)) is not False:
-        unless = (default(source, pinned) or default_in_program(source, pinned)) if value is UNKNOWN else None
+        unless = default_in_sight(source, pinned) if value is UNKNOWN else None
         if unless is None or unless.value is not False:
             return
     if not _goes_to_gpu(source, call) or changes_default_device(source) or is_on_device(source, call):
@@ -130,7 +129,7 @@ def _pins_in_training_process(source: Source, call: ast.Call) -> bool:
     if workers is ABSENT:
         return True
     value = constant(source, workers)
-    if value is UNKNOWN and (unless := default(source, workers) or default_in_program(source, workers)) is not None:
+    if value is UNKNOWN and (unless := default_in_sight(source, workers)) is not None:
         value = unless.value
     return value == 0
 

@@ -35,19 +35,16 @@ from perfaudit.static.checks.dataloader_no_workers.sample_work import (
     searches_in_loops,
 )
 from perfaudit.static.checks.dataloader_no_workers.samples import Found, function_named
-from perfaudit.static.checks.dataloader_no_workers.sent_to_workers import of_notebook, unpicklable
-from perfaudit.static.hoist import hoist
 from perfaudit.static.registry import Joined, Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
 from perfaudit.static.understanding.called_functions import callers
-from perfaudit.static.understanding.defaults import Default, default, leaves_out
+from perfaudit.static.understanding.defaults import Default, default_in_sight, leaves_out
 from perfaudit.static.understanding.demonstrations import is_test
 from perfaudit.static.understanding.devices import changes_default_device
 from perfaudit.static.understanding.entry import ARGUMENTS_OF_TRAINER, runs_unguarded
 from perfaudit.static.understanding.evaluation import EVALUATION_NAME
 from perfaudit.static.understanding.loaders import PIN_MEMORY, passes, pin_memory
 from perfaudit.static.understanding.names import last_name
-from perfaudit.static.understanding.program_settings import default_in_program
 from perfaudit.static.understanding.step_loops import step_loops
 from perfaudit.static.understanding.values import ABSENT, UNKNOWN, Argument, argument, assigned_value, constant
 
@@ -76,7 +73,7 @@ def dataloader_no_workers(source: Source, call: ast.Call) -> Iterator[Seen]:
         return
     unless = None
     if isinstance(workers, ast.expr) and (value := constant(source, workers)) != 0:
-        unless = (default(source, workers) or default_in_program(source, workers)) if value is UNKNOWN else None
+        unless = default_in_sight(source, workers) if value is UNKNOWN else None
         if unless is None or unless.value != 0 or unless.value is False:
             return
     batch_size = argument(source, call, "batch_size", 1)
@@ -247,12 +244,17 @@ def _proposal(
     title = f"load with {START_WITH} workers (`perfaudit tune --dataloader` finds the number)"
     edits = _start_workers(source, call, workers, unless)
     where = "where workers are spawned (Windows, macOS, Linux from Python 3.14 on) it cannot be sent to them"
+    # Imported here: most loaders that are looked at have nothing to tell.
+    from perfaudit.static.checks.dataloader_no_workers.sent_to_workers import of_notebook, unpicklable
+
     if (kept := unpicklable(source, call)) is None:
         if name := of_notebook(source, call):
             return Proposal(
                 f"move `{name}` to a file that the notebook imports, then load with {START_WITH} workers: {where}"
             )
         return Proposal(title, edits)
+    from perfaudit.static.hoist import hoist  # most samples can be sent
+
     if (
         kept.function is not None
         and (moved := hoist(source, kept.function, kept.name)) is not None

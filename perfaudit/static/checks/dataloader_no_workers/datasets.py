@@ -14,7 +14,6 @@ from perfaudit.static.understanding.called_functions import assigned_once, calle
 from perfaudit.static.understanding.devices import device_text, moves_to_device
 from perfaudit.static.understanding.loaders import given_to
 from perfaudit.static.understanding.names import dotted_name, last_name
-from perfaudit.static.understanding.program_settings import name_and_place
 from perfaudit.static.understanding.values import ABSENT, Argument, argument, assigned_value, constant, local_class
 
 COLLATE = 6  # position of the parameter in DataLoader.__init__ of every torch since 1.0
@@ -224,6 +223,8 @@ def _is_handed_in_memory(source: Source, parameter: ast.arg, neighbours: Neighbo
     function = source.enclosing(parameter, *FUNCTIONS, ast.Lambda)
     if not isinstance(function, FUNCTIONS):
         return False
+    from perfaudit.static.understanding.program_settings import name_and_place  # most files make their data themselves
+
     name, place = name_and_place(source, function, parameter)
     given = [
         (there, argument(there, call, parameter.arg, place))

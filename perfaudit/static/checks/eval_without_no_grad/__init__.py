@@ -19,11 +19,6 @@ from perfaudit.static.checks.eval_without_no_grad.frozen import (
     records_nothing,
 )
 from perfaudit.static.checks.eval_without_no_grad.model_ways import ways_to_run
-from perfaudit.static.checks.eval_without_no_grad.no_eval_mode import (
-    evaluated_in_training_mode,
-    evaluations_with_loaded_weights,
-)
-from perfaudit.static.checks.eval_without_no_grad.objects import is_module
 from perfaudit.static.checks.eval_without_no_grad.one_step import one_step
 from perfaudit.static.checks.eval_without_no_grad.surroundings import functions_around, gradients_are_off
 from perfaudit.static.old_torch import needs_old_torch
@@ -56,6 +51,12 @@ def _seen_in(source: Source) -> dict[int, list[Seen]]:
 
 def _in_train_mode(source: Source, call: ast.Call) -> Iterator[tuple[Loop, Seen]]:
     """The evaluations of a file that puts no model into eval mode."""
+    # Imported here: most files that evaluate say so.
+    from perfaudit.static.checks.eval_without_no_grad.no_eval_mode import (
+        evaluated_in_training_mode,
+        evaluations_with_loaded_weights,
+    )
+
     is_loading = isinstance(call.func, ast.Attribute) and call.func.attr == "load_state_dict"
     return (evaluations_with_loaded_weights if is_loading else evaluated_in_training_mode)(source, call)
 
@@ -93,6 +94,9 @@ def _unrecorded_evaluations(source: Source, call: ast.Call) -> Iterator[tuple[Lo
 
 def _is_of_module(source: Source, call: ast.Call) -> bool:
     """Whether `self.eval()` stands in a class of modules: a trainer may have an `eval` of its own."""
+    # Imported here: most files ask a model that they made.
+    from perfaudit.static.checks.eval_without_no_grad.objects import is_module
+
     own = source.enclosing(call, ast.ClassDef)
     return isinstance(own, ast.ClassDef) and is_module(source, own, source.neighbours)
 

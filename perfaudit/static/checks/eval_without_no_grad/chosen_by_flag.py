@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from perfaudit.static.checks.eval_without_no_grad.chosen_by_call import test_that_leaves_out
 from perfaudit.static.checks.eval_without_no_grad.eval_mode import ends_eval_mode, in_eval_mode
 from perfaudit.static.checks.eval_without_no_grad.evaluations import (
     loops_behind,
@@ -104,8 +103,13 @@ def _loops_that_train_too(
         calls = [node for node in walk(loop) if isinstance(node, ast.Call)]
         runs = [run for run in calls if runs_model(source, run, model)]
         steps = [c for c in calls if isinstance(c.func, ast.Attribute) and c.func.attr == "backward"]
+        if not runs or not steps:
+            continue
+        # Imported here: few loops do both.
+        from perfaudit.static.checks.eval_without_no_grad.chosen_by_call import test_that_leaves_out
+
         tests = {test_that_leaves_out(source, step, function, call) for step in steps}
-        if not runs or len(tests) != 1 or "" in tests or not all(records_graph(source, run) for run in runs):
+        if len(tests) != 1 or "" in tests or not all(records_graph(source, run) for run in runs):
             continue
         first = min(runs, key=lambda run: (run.lineno, run.col_offset))
         if any(test_that_leaves_out(source, run, function, call) for run in runs):

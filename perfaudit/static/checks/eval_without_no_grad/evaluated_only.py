@@ -22,7 +22,6 @@ from perfaudit.static.checks.eval_without_no_grad.evaluations import (
 )
 from perfaudit.static.checks.eval_without_no_grad.frozen import may_be_frozen
 from perfaudit.static.checks.eval_without_no_grad.model_runs import records_graph, runs_inside, runs_model
-from perfaudit.static.checks.eval_without_no_grad.objects import may_train
 from perfaudit.static.checks.eval_without_no_grad.surroundings import (
     functions_around,
     gradients_are_off,
@@ -84,6 +83,9 @@ def _in_methods(source: Source, statement: ast.stmt, model: str) -> Iterator[tup
         ends_eval_mode(source, node, model) for method in methods for node in walk(method)
     ):
         return
+    # Imported here: few constructors put a model into eval mode.
+    from perfaudit.static.checks.eval_without_no_grad.objects import may_train
+
     for method in (method for method in methods if not may_train(source, owner, method, model)):
         for loop in (loop for item in method.body for loop in outermost_loops(item)):
             around = functions_around(source, loop)

@@ -6,11 +6,6 @@ import ast
 from collections.abc import Iterator
 
 from perfaudit.records import NamedTuple
-from perfaudit.static.checks.host_sync_in_training_loop.turns import (
-    is_called_in_loop,
-    runs_on_turns,
-    runs_where_it_may_learn,
-)
 from perfaudit.static.project.update_words import may_update_weights
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Loop, Source
 from perfaudit.static.source.syntax import lies_in
@@ -97,6 +92,9 @@ def _run_in_loop(source: Source, function: Function) -> Function | None:
     The loop may call a method of the same class that alone calls it, by way of two others at most. So an agent learns where
     it has seen enough: `if len(self.memory) > size: self.learn(self.memory.sample())`.
     """
+    # Imported here: most updates stand in a loop of their own file.
+    from perfaudit.static.checks.host_sync_in_training_loop.turns import is_called_in_loop
+
     step = outermost = function
     for _ in range(_CALLERS):
         if _is_in_deep_loop(source, outermost) or is_called_in_loop(source, outermost, source.neighbours):
@@ -112,6 +110,8 @@ def _run_in_loop(source: Source, function: Function) -> Function | None:
 
 def _is_in_deep_loop(source: Source, function: Function) -> bool:
     """Whether a loop of this file runs a function over more calls than are followed from a loop inwards."""
+    from perfaudit.static.checks.host_sync_in_training_loop.turns import runs_on_turns  # as above
+
     return any(runs_on_turns(source, call) for call in callers(source, function))
 
 
@@ -123,6 +123,8 @@ def _only_caller(source: Source, function: Function) -> Function | None:
     method = next(iter(around.values())) if len(around) == 1 else None
     if not isinstance(method, FUNCTIONS) or method is function or source.parent(method) is not owner:
         return None
+    from perfaudit.static.checks.host_sync_in_training_loop.turns import runs_where_it_may_learn  # as above
+
     is_direct = all(
         _in_no_loop(source, call, method) and runs_where_it_may_learn(source, call, method) for call in calls
     )
@@ -208,6 +210,8 @@ def _is_part_of_step(source: Source, method: Function, there: Source, call: ast.
         return not counts_epochs(root)
     if EVALUATION_NAME.search(root.name.lower()):
         return False
+    from perfaudit.static.checks.host_sync_in_training_loop.turns import is_called_in_loop, runs_on_turns  # as above
+
     is_run_here = any(runs_on_turns(there, call) for call in callers(there, root))
     return is_run_here or is_called_in_loop(there, root, source.neighbours)
 

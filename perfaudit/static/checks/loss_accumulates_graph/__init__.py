@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from perfaudit.expressions import regex
 from perfaudit.findings import Edit, Span
 from perfaudit.static.checks.loss_accumulates_graph.additions import addition, loss_terms, put_into_list
 from perfaudit.static.checks.loss_accumulates_graph.parts import parts_beside
-from perfaudit.static.checks.loss_accumulates_graph.readers import (
-    is_always_differentiated,
-    is_only_read,
-    restarts_each_step,
-    starts,
-)
-from perfaudit.static.checks.loss_accumulates_graph.tensors import is_tensor
 from perfaudit.static.registry import Proposal, Seen, check
-from perfaudit.static.source import Function, Source
+from perfaudit.static.source import Function, Loop, Source
 from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.each_time import runs_in_any_case
 from perfaudit.static.understanding.elsewhere import Elsewhere, function_run
@@ -53,10 +46,17 @@ def loss_accumulates_graph(source: Source, module: ast.Module) -> Iterator[Seen]
                 or enclosing_function(source, target) is not enclosing_function(source, step.loop)
             ):
                 continue
-            terms = [term for term in loss_terms(added, losses) if is_tensor(source, term, step.loop, returned)]
+            terms = _tensors(source, loss_terms(added, losses), step.loop, returned)
             beside = () if terms else [*loss_terms(added, parts)]
             if not (terms or beside) or key(target) in losses or in_no_grad(source, target):
                 continue
+            # Imported here: most loops add up no losses.
+            from perfaudit.static.checks.loss_accumulates_graph.readers import (
+                is_always_differentiated,
+                is_only_read,
+                restarts_each_step,
+            )
+
             if restarts_each_step(source, step, target) or not is_only_read(source, target, is_listed):
                 continue
             is_container = is_listed or isinstance(target, ast.Subscript)
@@ -84,7 +84,8 @@ def _handed_over(
             continue
         if enclosing_function(source, call) is not enclosing_function(source, step.loop):
             continue
-        if not all(is_tensor(source, term, step.loop, returned) for one in given for term in terms[id(one)]):
+        handed = [term for one in given for term in terms[id(one)]]
+        if _tensors(source, handed, step.loop, returned) != handed:
             continue
         here = function_run(source, call)
         if here is None or here.owner is None or _begins_again(step, call.func.value):
@@ -102,6 +103,17 @@ def _handed_over(
                 Proposal(f"pass `{_without_graph(source, given[0])}`"),
                 hot=True,
             )
+
+
+def _tensors(
+    source: Source, terms: Iterable[ast.expr], root: Loop | Function, returned: set[str] | None = None
+) -> list[ast.expr]:
+    """Those terms that are provably tensors, as `is_tensor` has it."""
+    if not (given := [*terms]):
+        return []
+    from perfaudit.static.checks.loss_accumulates_graph.tensors import is_tensor  # as above
+
+    return [term for term in given if is_tensor(source, term, root, returned)]
 
 
 def _without_graph(source: Source, given: ast.expr) -> str:
@@ -160,6 +172,8 @@ def _message(source: Source, step: StepLoop, statement: ast.AST, target: ast.exp
     """What the sum or list does, and how long: to the end, or until the loop sets it anew every so many steps."""
     does = "keeps the graphs of all steps" if is_listed else "ties the graphs of all steps together"
     text = f"`{source.brief(statement)}` {does}"
+    from perfaudit.static.checks.loss_accumulates_graph.readers import starts  # as above
+
     if any(True for _ in starts(source, step, target)):
         return f"{text} until `{key(target)}` starts again, and frees none of them before"
     return f"{text}, so none of them is freed"
@@ -198,6 +212,6 @@ def _returns_its_loss(source: Source, function: Function) -> bool:
         bool(returns)
         and not rebound
         and all(
-            n.value is not None and key(n.value) in losses and is_tensor(source, n.value, function) for n in returns
+            n.value is not None and key(n.value) in losses and _tensors(source, [n.value], function) for n in returns
         )
     )

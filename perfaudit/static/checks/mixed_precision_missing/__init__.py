@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.checks.mixed_precision_missing.decided import decides_precision
-from perfaudit.static.checks.mixed_precision_missing.reached_width import may_reach_width
 from perfaudit.static.checks.mixed_precision_missing.training_starts import shown_start, starts_training, training_call
 from perfaudit.static.model_width import LAYERS, NARROW, WIDTH, marks_of_width
 from perfaudit.static.old_torch import lacks_autocast
@@ -57,7 +56,9 @@ _SAFE_FUNCTIONS = {
     )
 }
 _SAFE_CLASSES = {f"torch.nn.{name}Loss" for name in _SAFE_LOSSES}
-_ENVIRONMENT = regex(r"env\.step\(|\bgym(?:nasium)?\.make\(|ReplayBuffer", re.IGNORECASE)
+_ENVIRONMENT = regex(
+    r"env\.step\(|\bgym(?:nasium)?\.make\(|ReplayBuffer", re.IGNORECASE, words="env.step(|make(|replaybuffer"
+)
 _TROUBLE = regex(
     r"linalg|scatter|index_(put|add|copy|fill)|grid_sample|quantile|histc|\binverse\b|Unpool|spectral_norm|Function\)"
     r"|binary_cross_entropy\(|BCELoss|LBFGS|\bclosure\b|register_(forward|full_backward|backward)|numpy_function|einops"
@@ -109,6 +110,9 @@ def _has_large_model(source: Source) -> bool:
         return True
     if has_large_matmuls(source) or has_transformer_of_library(source):
         return True
+    # Imported here: many scripts hold their model.
+    from perfaudit.static.checks.mixed_precision_missing.reached_width import may_reach_width
+
     if imported_files_say(source, "framework") or (source.neighbours and source.neighbours.picked_carry(NARROW)):
         return False  # of several models that an option picks from, none may be small
     if imported_files_say(source, "wide convolutions") or imported_files_say(source, "library model"):

@@ -9,9 +9,7 @@ from collections.abc import Iterator
 from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.checks.transfer_blocks_host.copies_elsewhere import HandedOn, copies_elsewhere
-from perfaudit.static.checks.transfer_blocks_host.evaluations import evaluates, waits_anyway
 from perfaudit.static.checks.transfer_blocks_host.fed_batches import fed_batches
-from perfaudit.static.checks.transfer_blocks_host.host_writes import host_may_write
 from perfaudit.static.checks.transfer_blocks_host.pinned_loaders import (
     is_handed_pinned,
     is_of_pinned,
@@ -92,6 +90,9 @@ def _seen_copies(source: Source, calls: list[ast.Call], part: Part, is_hint: boo
     """What is reported of the copies of one batch."""
     first = calls[0]
     also = f" and {len(calls) - 1} more" if len(calls) > 1 else ""
+    # Imported here: most files have no such copy.
+    from perfaudit.static.checks.transfer_blocks_host.evaluations import evaluates, waits_anyway
+
     title = "copy with `non_blocking=True`"
     is_helper = any(_is_in_function_of_its_own(source, call, part) for call in calls)
     if part.loaders and is_helper:
@@ -156,6 +157,9 @@ def _blocking_copy(source: Source, call: ast.Call) -> Part | None:
         source, call, part
     ):
         return part  # a helper that is handed the batch: advice
+    # Imported here: most files copy no pinned batch.
+    from perfaudit.static.checks.transfer_blocks_host.host_writes import host_may_write
+
     return None if host_may_write(source, call, part, goes) else part
 
 

@@ -6,8 +6,6 @@ import ast
 from collections.abc import Sequence
 
 from perfaudit.expressions import regex
-from perfaudit.static.checks.transfer_blocks_host.loaders_elsewhere import loaders_elsewhere
-from perfaudit.static.checks.transfer_blocks_host.option_of_gpu import is_off_by_option_only
 from perfaudit.static.project.loader_marks import (
     ASKED_TO_PIN,
     PINNED_BY_PARAMETER,
@@ -50,6 +48,9 @@ def is_pinned_where_made(source: Source, part: Part) -> bool:
     """Whether a loop runs over loaders that other files make, and all of them pin what torch's own function collates."""
     if part.loaders or not program_says(source, "pinned loaders"):
         return False
+    # Imported here: most loaders are in sight.
+    from perfaudit.static.checks.transfer_blocks_host.loaders_elsewhere import loaders_elsewhere
+
     own = [one for one in perhaps_passes(source) if one.loop is part.taken]
     made = loaders_elsewhere(source, own[0].over) if len(own) == 1 else []
     return bool(made) and all(
@@ -105,6 +106,8 @@ def pins_tensors(source: Source, call: ast.Call, part: Part | None = None) -> bo
     """
     pinned = argument(source, call, "pin_memory", PIN_MEMORY)
     if isinstance(pinned, ast.expr):
+        from perfaudit.static.checks.transfer_blocks_host.option_of_gpu import is_off_by_option_only
+
         asks = _asks_for_gpu(source, pinned) or _is_switched_on(source, pinned) or is_off_by_option_only(source, pinned)
         if not (is_true(source, pinned) or asks or _is_on_by_setting(source, pinned)):
             return False
