@@ -78,13 +78,13 @@ def names_in(data: bytes, is_notebook: bool = False) -> Names:
     lookups = set()
     if _looks_up_anything(data):
         lookups.add("anywhere")
-    if _finds(_IN_MODULE, code):
+    if finds(_IN_MODULE, code):
         lookups.add("modules")
     searched = code if is_notebook else data
     evaluated = [match[1] for match in _EVAL.finditer(searched)]
     if evaluated or _FIRE.search(searched):
         lookups |= {"own"} | ({"modules"} if any(evaluated) else set())
-    quoted = {word for text in texts for word in _WORD.findall(text)} if _finds(_ASKS_BY_TEXT, data) else set()
+    quoted = {word for text in texts for word in _WORD.findall(text)} if finds(_ASKS_BY_TEXT, data) else set()
     known = {b"torch", b"np", b"F"} | ({b"nn"} if _OF_TORCH.search(data) else set())
     dotted = {(before, name) for before, name in _DOTTED.findall(code) if before not in known}
     return Names(
@@ -93,20 +93,35 @@ def names_in(data: bytes, is_notebook: bool = False) -> Names:
         quoted=frozenset(quoted),
         defined=frozenset(_DEFINED.findall(code)),
         lookups=frozenset(lookups),
-        is_script=_is_script(data, code),
+        is_script=is_script(data, code),
     )
 
 
-def _finds(choice: Iterable[re.Pattern[bytes]], text: bytes) -> bool:
+def finds(choice: Iterable[re.Pattern[bytes]], text: bytes) -> bool:
+    """Whether one of several expressions is found in a text."""
     return any(each.search(text) for each in choice)
 
 
-def _is_script(data: bytes, code: bytes) -> bool:
+def is_script(data: bytes, code: bytes) -> bool:
     """Whether a text is there to be run: it has a main guard, reads a command line, or has a loop at its top."""
     if b"__main__" in data or b".parse_args(" in code:
         return True
-    may_loop = b"\nfor" in code or b"\nwhile" in code or code.startswith((b"for", b"while"))
-    return may_loop and _LOOP_AT_TOP.search(code) is not None
+    return _begins_a_line_with_a_loop(code) and _LOOP_AT_TOP.search(code) is not None
+
+
+def _begins_a_line_with_a_loop(text: bytes) -> bool:
+    """Whether one may; found ten times as fast."""
+    return b"\nfor" in text or b"\nwhile" in text or text.startswith((b"for", b"while"))
+
+
+def _is_script(file: str) -> bool:
+    data = _data_of(file)
+    if data is None:
+        return False
+    if file.endswith(".ipynb"):
+        return is_script(data, code_of(data, is_notebook=True))
+    may_be = b"__main__" in data or b".parse_args(" in data or _begins_a_line_with_a_loop(data)
+    return may_be and is_script(data, code_of(data))
 
 
 def code_of(data: bytes, is_notebook: bool = False, texts: list[bytes] | None = None) -> bytes:
@@ -144,8 +159,7 @@ class NameIndex:
     @cached_property
     def has_script(self) -> bool:
         """Whether a text is there to be run; asked before any names are read, because a library of models has none."""
-        texts = ((file, _data_of(file)) for file in self._files)
-        return any(data and _is_script(data, code_of(data, file.endswith(".ipynb"))) for file, data in texts)
+        return any(map(_is_script, self._files))
 
     def spelling(self, name: str) -> list[str]:
         """The files in whose code, or in whose texts that may be names, a name stands otherwise than where it is defined."""

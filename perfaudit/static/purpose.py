@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-import re
-
 from perfaudit.expressions import regex
 from perfaudit.records import record
-from perfaudit.static.name_index import code_of
+from perfaudit.static.name_index import code_of, finds, is_script
 
-_TRAINS = regex(
-    rb"backward\(|\.fit\(|[Tt]rainer\b|\btrain\w*\(|training_step|torch\.optim|\boptim\.\w|Optimizer\(|\.step\(|deepspeed|"
-    rb"TrainingArguments|zero_grad|Lightning(?:Data)?Module|learner\b"
+_TRAINING_WORDS = (
+    *(b"backward(", b".fit(", b"training_step", b"torch.optim", b"Optimizer(", b".step(", b"deepspeed"),
+    *(b"TrainingArguments", b"zero_grad", b"LightningModule", b"LightningDataModule"),
 )
-_EVALUATES = regex(rb"\.eval\(\)|\bno_grad\b|inference_mode|set_grad_enabled|\.train\(False\)")
+# Each begins with letters that stand for themselves, as in `name_index`.
+_TRAINS = tuple(
+    map(
+        regex,
+        (rb"rainer\b(?<=[Tt]rainer)", rb"train(?<=\btrain)\w*\(", rb"optim\.(?<=\boptim\.)\w", rb"learner\b"),
+    )
+)
+_EVALUATING_WORDS = (b".eval()", b"inference_mode", b"set_grad_enabled", b".train(False)")
+_EVALUATES = regex(rb"no_grad\b(?<=\bno_grad)")
 _NAMED_EVALUATION = regex(
     r"(?:^|_)(?:test|eval|evaluat\w*|valid\w*|infer\w*|demo|predict\w*|sampl\w*|generat\w*|synthesi\w*|export\w*|convert\w*|"
     r"benchmark\w*|flops|fid|visuali\w*|extract\w*)(?:_|$)"
 )
-_IS_RUN = regex(rb"__main__|\.parse_args\(|^(?:for|while)\b", re.MULTILINE)
 
 
 @record(frozen=True, slots=True)
@@ -32,6 +37,7 @@ class Purpose:
 def purpose_of(data: bytes, stem: str, is_notebook: bool = False) -> Purpose:
     """What the text of a file of this name is there for."""
     code = code_of(data, is_notebook)
-    evaluates = _EVALUATES.search(code) is not None or _NAMED_EVALUATION.search(stem.lower()) is not None
-    is_run = is_notebook or _IS_RUN.search(code) is not None or b"__main__" in data
-    return Purpose(is_run, _TRAINS.search(code) is not None, evaluates)
+    evaluates = any(word in code for word in _EVALUATING_WORDS) or _EVALUATES.search(code) is not None
+    evaluates = evaluates or _NAMED_EVALUATION.search(stem.lower()) is not None
+    trains = any(word in code for word in _TRAINING_WORDS) or finds(_TRAINS, code)
+    return Purpose(is_notebook or is_script(data, code), trains, evaluates)
