@@ -103,49 +103,12 @@ def _changes_in(before: Sequence[str], after: Sequence[str], part: Change) -> It
     if pairs > MAX_PAIRS or not pairs:
         yield part
         return
-    at, new_at = part.start, part.new_start
-    for start, new_start, size in [*_equal_blocks(before, after, part), (part.end, part.new_end, 0)]:
-        if at < start or new_at < new_start:
-            yield Change(at, start, new_at, new_start)
-        at, new_at = start + size, new_start + size
+    import difflib  # most changes are between lines that all differ, as above
 
-
-def _equal_blocks(before: Sequence[str], after: Sequence[str], part: Change) -> list[tuple[int, int, int]]:
-    """Where a part has the same lines in both texts, in order: the longest block, the longest on either side, and so on.
-
-    The blocks of `difflib.SequenceMatcher`, which takes longer to import than a file to scan.
-    """
-    where: dict[str, list[int]] = {}
-    for n in range(part.new_start, part.new_end):
-        where.setdefault(after[n], []).append(n)
-    found: list[tuple[int, int, int]] = []
-    waiting = [part]
-    while waiting:
-        inside = waiting.pop()
-        start, new_start, size = _longest_block(before, where, inside)
-        if size:
-            found.append((start, new_start, size))
-            waiting.append(Change(inside.start, start, inside.new_start, new_start))
-            waiting.append(Change(start + size, inside.end, new_start + size, inside.new_end))
-    return sorted(found)
-
-
-def _longest_block(before: Sequence[str], where: dict[str, list[int]], inside: Change) -> tuple[int, int, int]:
-    """The longest run of equal lines, by its first line in both texts and its length; the first of several.
-
-    where: the lines of the new text, each with its places.
-    """
-    best = (inside.start, inside.new_start, 0)
-    ending: dict[int, int] = {}  # lengths of the runs that end on the line before, by its place in the new text
-    for n in range(inside.start, inside.end):
-        longer = {}
-        for place in where.get(before[n], ()):
-            if inside.new_start <= place < inside.new_end:
-                size = longer[place] = ending.get(place - 1, 0) + 1
-                if size > best[2]:
-                    best = (n - size + 1, place - size + 1, size)
-        ending = longer
-    return best
+    a, b = before[part.start : part.end], after[part.new_start : part.new_end]
+    for kind, i, j, k, m in difflib.SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
+        if kind != "equal":
+            yield Change(part.start + i, part.start + j, part.new_start + k, part.new_start + m)
 
 
 def _pairs(before: Sequence[str], after: Sequence[str], part: Change) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 
 from perfaudit.findings import Edit, Span
 from perfaudit.static import edit, line_diff, unified_diff
-from perfaudit.static.line_diff import Change, changes, hunks
+from perfaudit.static.line_diff import changes, hunks
 
 REPEATED = ("\n", "    {\n", "    },\n", "   ]\n", "        x = f(x)\n")
 
@@ -48,15 +47,6 @@ def test_two_changes_far_apart_with_blank_lines_behind_the_last(folder: Path) ->
     diff = unified_diff.diff("t.py", before, after)
     assert diff.endswith("@@ -239,7 +239,7 @@\n \n line 119\n \n-y = 1\n+y = 2\n \n \n \n")
     assert git_applies(folder, before, diff) == after.encode()
-
-
-def test_equal_lines_inside_a_part_are_those_of_difflib() -> None:
-    random = Random(18)
-    for _ in range(300):
-        before, after = ([random.choice("abcdef") for _ in range(random.randrange(1, 25))] for _ in range(2))
-        found = list(line_diff._changes_in(before, after, Change(0, len(before), 0, len(after))))
-        codes = difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
-        assert found == [(i, j, k, m) for kind, i, j, k, m in codes if kind != "equal"], (before, after)
 
 
 def written(random: Random, size: int, newline: str) -> str:
