@@ -43,8 +43,11 @@ def write_steps(export: Export, seen: Seen, script: str, profile: IO[bytes]) -> 
         _write_scalars(seen)
         return
     from perfaudit.script.export import chrome_trace
+    from perfaudit.script.first_update import without_setup
+    from perfaudit.script.summary import setup_of
 
-    _write(Path(TRACE), json.dumps(chrome_trace(seen.kept, script)).encode())
+    setup = sum(setup_of(seen).values())
+    _write(Path(TRACE), json.dumps(chrome_trace(without_setup(seen.kept, seen.facts), script, setup)).encode())
     say(f"{TRACE}: written; chrome://tracing and ui.perfetto.dev open it")
     profile.seek(0)
     if data := profile.read():
@@ -57,11 +60,13 @@ def _write_scalars(seen: Seen) -> None:
 
     from perfaudit.files import Folder, reason
     from perfaudit.files.private import private_folder
+    from perfaudit.script.first_update import without_setup
     from perfaudit.script.scalars import scalars
 
+    updates = without_setup(seen.kept, seen.facts)
     with private_folder() as made:
         writer = SummaryWriter(str(made))
-        for tag, value, step, at in scalars(seen.kept, seen.facts.get("optimizers", [])):
+        for tag, value, step, at in scalars(updates, seen.facts.get("optimizers", [])):
             writer.add_scalar(tag, value, step, walltime=seen.trained_at + at)
         writer.close()
         try:

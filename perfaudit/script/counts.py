@@ -11,7 +11,7 @@ class Counts:
 
     on_sign: called after each batch and backward pass as long as there was no update, and behind that after each batch and each
     call of a model without gradients. evaluated: these calls since the last update, and batches. loader_at: when the loader was
-    begun that has the first batch.
+    begun that has the first batch. first_update_at: when the first update had ended.
     """
 
     def __init__(self, on_sign: Callable[[], None]) -> None:
@@ -20,6 +20,7 @@ class Counts:
         self.torch_at: float | None = None  # when torch had been imported
         self.loader_at: float | None = None
         self.first_batch_at: float | None = None
+        self.first_update_at: float | None = None
 
     def begin_loader(self) -> None:
         """A loader is begun."""
@@ -53,5 +54,7 @@ class Counts:
 
     def add_update(self) -> None:
         """An update has ended."""
+        if not self.updates:
+            self.first_update_at = time.monotonic()
         self.updates += 1
         self.evaluated = 0

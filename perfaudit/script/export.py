@@ -14,17 +14,20 @@ Json = dict[str, Any]  # Any: nested JSON
 _STEPS, _PHASES = 1, 2  # rows of the trace
 
 
-def chrome_trace(updates: Sequence[Json], script: str) -> Json:
+def chrome_trace(updates: Sequence[Json], script: str, setup: float = 0.0) -> Json:
     """Trace events of the updates that `watch.Watch` records: a row of steps, and below it a row of their phases.
 
     Of each update the sums by phase are known, not when each began: phases stand one behind the other, in the order of a step.
-    Times are microseconds since the first update began. Format: Trace Event Format, "Complete events".
+    setup: seconds before the first update, an event of their own. Times are microseconds since the setup began. Format: Trace
+    Event Format, "Complete events".
     """
     rhythm = find_rounds([update["optimizer"] for update in updates])
-    begins = [0.0]
+    begins = [setup]
     for update in updates:
         begins.append(begins[-1] + update["seconds"])
     events = [_name(_STEPS, "steps"), _name(_PHASES, "phases, in the order of a step")]
+    if setup > 0 and updates:
+        events.append(_event(_STEPS, "setup", 0.0, setup))
     events += [
         _event(_STEPS, f"step {number}", begins[first], begins[behind], {"samples": samples_of(updates[first:behind])})
         for number, (first, behind) in enumerate(rhythm.steps, start=1)

@@ -24,6 +24,7 @@ def facts_of(watch: Watch, files: OwnFiles) -> Json:
         "torch_at": watch.counts.torch_at,
         "loader_at": watch.counts.loader_at,
         "first_batch_at": watch.counts.first_batch_at,
+        "first_update_at": watch.counts.first_update_at,
         "optimizers": watch.kinds_of_optimizers[:MOST_NAMED],
         "optimizer_calls": watch.calls_of_optimizers(),
         "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

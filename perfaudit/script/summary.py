@@ -23,7 +23,7 @@ def summarize(seen: Seen, script: str, in_place: bool = False) -> Run:
     usual, uneven = tally.usual, tally.uneven
     phases = shares_of(usual)
     facts = seen.facts
-    setup = _setup(seen)
+    setup = setup_of(seen)
     return Run(
         script=script,
         ended=seen.ended or "failed",
@@ -94,7 +94,7 @@ def rate_of(usual: Kind) -> float | None:
     return usual.samples / usual.told * usual.count / usual.seconds
 
 
-def _setup(seen: Seen) -> dict[str, float]:
+def setup_of(seen: Seen) -> dict[str, float]:
     """Seconds from the start of the process until the first batch was there, by part; {} where none was."""
     ends = {
         "until_torch": seen.facts.get("torch_at"),

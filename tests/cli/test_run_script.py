@@ -125,16 +125,10 @@ def test_a_few_more_steps_are_profiled(project: Path) -> None:
     marks = [event["name"] for event in trace["traceEvents"] if event["name"].startswith("ProfilerStep")]
     assert marks == [f"ProfilerStep#{number}" for number in (1, 2, 3, 4)]  # `perfaudit trace` has figures per step
     assert not any(name.startswith("ProfilerStep") for name in rows)
-    assert (
-        len(
-            [
-                each
-                for each in json.loads((project / "perfaudit.trace.json").read_text())["traceEvents"]
-                if each["tid"] == 1
-            ]
-        )
-        == 9
-    )
+    events = json.loads((project / "perfaudit.trace.json").read_text())["traceEvents"]
+    setup, *steps = [each for each in events if each["tid"] == 1 and each["ph"] == "X"]
+    assert (setup["name"], len(steps), steps[0]["ts"]) == ("setup", 8, setup["dur"])
+    assert setup["dur"] == pytest.approx(1e6 * seen["setup_seconds"], rel=1e-3)
 
 
 def test_the_code_of_a_script_that_ends_by_itself_is_kept(project: Path) -> None:

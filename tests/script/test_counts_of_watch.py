@@ -12,10 +12,14 @@ def test_signs_come_from_evaluations_once_there_was_an_update() -> None:
     counts.note_early_batch()
     counts.add_backward()
     counts.add_update()
+    ended = counts.first_update_at
+    assert ended is not None and counts.first_batch_at is not None and ended >= counts.first_batch_at
     counts.add_batch()
     counts.add_evaluated()
     assert signs == [(0, 1), (1, 1), (1, 2)]
     assert (counts.batches, counts.backwards, counts.updates) == (2, 1, 1)
+    counts.add_update()
+    assert counts.first_update_at == ended
 
 
 def test_the_first_batch_is_the_last_one_before_a_backward_pass() -> None:
