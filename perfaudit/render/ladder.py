@@ -18,7 +18,7 @@ from perfaudit.measurements import (
 )
 from perfaudit.render.ladder_details import details
 from perfaudit.render.paint import Paint, colour, painted_diff, wrap
-from perfaudit.render.tables import environment, size, table
+from perfaudit.render.tables import environment, parts_of, size, table
 from perfaudit.render.words import CLOCKS, clock_words, count, distrust, interval_text, seconds, step_time
 from perfaudit.report import Report
 
@@ -438,7 +438,7 @@ def knobs_left(report: Report) -> dict[str, list[str]]:
 def _large_and_not_faster(report: Report) -> dict[str, str]:
     """By knob that works on much of the step, what the best of its settings took: somebody asks why it is not in the patch."""
     seen, found = report.calibration, dict[str, str]()
-    whole = sum(seen.phases.values()) if seen is not None else 0.0
+    whole = sum(parts_of(seen).values()) if seen is not None else 0.0
     for knob, phase in PHASE_OF_KNOB.items():
         share = seen.phases.get(phase, 0.0) / whole if seen is not None and whole else 0.0
         raced = [each for each in report.comparisons if each.knob == knob and each.high < float("inf")]

@@ -10,6 +10,7 @@ from perfaudit.render.paint import Paint, colour, painted_diff, wrap
 from perfaudit.render.words import clock_words, count, interval_text, saving_text, seconds, unit_of
 from perfaudit.report import Report
 
+LEAST_OTHER = 0.005  # of a step, which is in no phase of it: less is said nowhere
 LEAST_QUEUED = 0.01  # of a step, which it waits for cores: less is said nowhere
 _UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
@@ -54,12 +55,22 @@ def calibration(report: Report, width: int = 100, verbose: bool = False) -> str:
     """
     seen = report.calibration
     assert seen is not None
-    whole = sum(seen.phases.values())
-    parts = sorted(((s / whole, name) for name, s in seen.phases.items() if whole and s / whole >= 0.005), reverse=True)
+    found = parts_of(seen)
+    whole = sum(found.values())
+    parts = sorted(((s / whole, name) for name, s in found.items() if whole and s / whole >= LEAST_OTHER), reverse=True)
     phases = ", ".join(f"{name.replace('_', ' ')} {100 * share:.0f} %" for share, name in parts)
     step = wrap(f"a step takes {seconds(seen.seconds_per_step)}{clock_words(seen.clock)}: {phases}", width, "")
     lines = [control_text(seen), *([noise_text(seen)] if verbose else [])]
     return "\n".join([step, *(wrap(line, width, "") for line in lines)]) + "\n"
+
+
+def parts_of(seen: Calibration) -> dict[str, float]:
+    """Seconds of each part of a step: its phases, and as "other" what is in none of them."""
+    timed = sum(seen.phases.values())
+    other = seen.seconds_per_step - timed
+    if not timed or other < LEAST_OTHER * seen.seconds_per_step:
+        return seen.phases
+    return {**seen.phases, "other": other}
 
 
 def control_text(seen: Calibration) -> str:

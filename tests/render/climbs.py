@@ -59,7 +59,9 @@ RACED = (
     ),
     Comparison("compile", {}, {"mode": "default"}, 1.2, 0.0, float("inf"), "undecided", 1),
 )  # fmt: skip
-CONTROL = Calibration(0.1, 1.0, 0.02, 1.001, 160, True, PHASES, low=0.993, high=1.009)
+CONTROL = Calibration(
+    0.1, 1.0, 0.02, 1.001, 160, True, {name: 2.5 * each for name, each in PHASES.items()}, low=0.993, high=1.009
+)
 
 
 def report(found: Ladder = LADDER, **more: Any) -> Report:

@@ -212,6 +212,13 @@ def test_what_a_step_consists_of(phases: dict[str, float], scatter: float | None
     assert calibration(Report("tune", calibration=seen)) == text
 
 
+def test_what_a_script_does_between_its_phases_is_a_part_of_its_step() -> None:
+    seen = Calibration(0.1, 1.0, 0.01, 1.0, 3, True, {"optimizer": 0.006, "backward": 0.004})
+    assert calibration(Report("tune", calibration=seen)).startswith(
+        "a step takes 100.00 ms: other 90 %, optimizer 6 %, backward 4 %\n"
+    )
+
+
 def test_a_control_is_said_with_its_interval_in_place_of_two_copies() -> None:
     seen = Calibration(0.2, 1.0, 0.01, 1.02, 1, True, {"forward": 0.2}, low=0.99, high=1.05)
     assert calibration(Report("tune", calibration=seen)) == (

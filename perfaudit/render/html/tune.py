@@ -54,6 +54,7 @@ from perfaudit.render.tables import (
     machine_line,
     noise_text,
     of_text,
+    parts_of,
     reasons_of,
     settings_words,
     size,
@@ -345,9 +346,10 @@ def _phases(report: Report) -> Markup:
     seen = report.calibration
     if seen is None:
         return Markup()
-    whole = sum(seen.phases.values())
+    parts = parts_of(seen)
+    whole = sum(parts.values())
     at, rows = 0.0, []
-    for name, seconds_ in seen.phases.items():
+    for name, seconds_ in parts.items():
         if whole and seconds_ / whole >= 0.0005:
             kind = "waiting" if name in ("loading", "transfer") else "working"
             figures = f"{100 * seconds_ / whole:.1f} %, {step_time(seconds_)}"
