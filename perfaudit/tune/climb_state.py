@@ -281,6 +281,10 @@ class Climb:
 def _too_small_words(seen: Interval, candidate: Candidate) -> str:
     ratio, low, high = seen
     figure = f"{settings_text(candidate.settings)} took {ratio:.3f} [{low:.3f}, {high:.3f}] of your step"
+    least = least_gain(candidate)
+    if 1 - ratio >= 2 * least:  # the noise was too large, and not the effect too small
+        shown = f"the last look of this race did not show that it gains {100 * least:.0f} %"
+        return f"it looked faster, but {shown}: {figure}; run it again on a calmer machine"
     return f"its effect is smaller than this race can show, however long it is: {figure}"
 
 

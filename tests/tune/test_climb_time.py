@@ -292,6 +292,16 @@ def test_what_had_its_last_look_is_no_matter_of_time() -> None:
     assert (found.undecided_candidates, ladder_of(found).left) == ([settings[1]], ())
 
 
+def test_what_looked_faster_at_its_last_look_is_not_called_too_small_to_be_seen() -> None:
+    """Of a noisy machine: the interval excludes 1, but not a gain of less than 1 %."""
+    fused = candidate("optimizer", {"update": "fused"})
+    (left,) = ladder_of(climb((fused, (0.879, 0.781, 0.995), [-0.1] * 64, UNDECIDED))).left
+    assert left.reason == (
+        "it looked faster, but the last look of this race did not show that it gains 1 %: update=fused took 0.879 "
+        "[0.781, 0.995] of your step; run it again on a calmer machine"
+    )
+
+
 def test_nothing_is_enough_before_a_race() -> None:
     assert not is_enough(Climb(frozenset()))
 
