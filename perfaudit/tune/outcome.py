@@ -192,7 +192,8 @@ def _why_kept(bout: Bout, compared: dict[str, Comparison], least: float, interru
     if undecided:
         needs_race = any(math.isfinite(c.high) for c in promising)  # of fresh processes, which a longer budget has
         is_short = bout.look is not None and (bout.look.gave_up or (is_too_short(bout.look) and not needs_race))
-        return TOO_SHORT if is_short else UNDECIDED
+        unraced = [c for c in compared.values() if c.basis == "measured" and not c.says_something]
+        return TOO_SHORT if is_short else _faster_in_look(bout, [*promising, *unraced]) or UNDECIDED
     if all(c.verdict == "slower" for c in compared.values()):
         return "keep what you have: everything raced against it is slower"
     if faster := [c for c in compared.values() if c.verdict == "faster"]:
@@ -212,6 +213,25 @@ def _waits_for_a_race(bout: Bout, c: Comparison, least: float) -> bool:
         return False
     key = key_of(bout.name, c.candidate)
     return key in {variant.key for variant in bout.finalists} or not bout.look.entrants[key].left
+
+
+def _faster_in_look(bout: Bout, open_ones: list[Comparison]) -> str:
+    """That the race in one training has shown one of these to be faster, and that fresh processes have not; "" of none."""
+    known = (
+        [(c, bout.look.interval(key_of(bout.name, c.candidate))) for c in open_ones] if bout.look is not None else []
+    )
+    faster = [(interval, c) for c, interval in known if interval is not None and verdict(*interval[1:]) == "faster"]
+    if not faster:
+        return ""
+    interval, c = min(faster, key=lambda item: item[0])
+    (ratio, low, high), setting = interval, _changed_text(c.candidate, c.baseline)
+    before = (
+        "it was raced in fresh processes" if c.basis == "screened" else "its race in fresh processes had an interval"
+    )
+    return (
+        f"keep what you have: {setting} looks faster ({ratio:.3f} [{low:.3f}, {high:.3f}], screened); the budget ended before "
+        f"{before}: give it longer with --budget"
+    )
 
 
 def _failure_words(bout: Bout, variant: Variant) -> str:
