@@ -281,10 +281,19 @@ class Climb:
 def _too_small_words(seen: Interval, candidate: Candidate) -> str:
     ratio, low, high = seen
     figure = f"{settings_text(candidate.settings)} took {ratio:.3f} [{low:.3f}, {high:.3f}] of your step"
-    least = least_gain(candidate)
-    if 1 - ratio >= 2 * least:  # the noise was too large, and not the effect too small
+    least, calmer = least_gain(candidate), "run it again on a calmer machine"
+    looks_larger = 1 - ratio >= 2 * least  # the noise was too large, and not the effect too small
+    if high < 1:
+        saved = (
+            f"between {math.floor(1000 * (1 - high)) / 10:.1f} and {100 * (1 - low):.0f} %"  # never as much as it must
+        )
+        must = (
+            f"for a patch it must save {100 * least:.0f} % for certain, which the last look of this race did not show"
+        )
+        return f"it is faster, and saves {saved}; {must}: {figure}{f'; {calmer}' if looks_larger else ''}"
+    if looks_larger:
         shown = f"the last look of this race did not show that it gains {100 * least:.0f} %"
-        return f"it looked faster, but {shown}: {figure}; run it again on a calmer machine"
+        return f"it looked faster, but {shown}: {figure}; {calmer}"
     return f"its effect is smaller than this race can show, however long it is: {figure}"
 
 
