@@ -35,8 +35,8 @@ _MODULES = (
     "pyrallis",
 )
 _READERS = ("parse_yaml_file", "LightningCLI")  # transformers, lightning
-# "max_epochs: 3  # of ten", `"epochs": 3,` and "epochs = 3", alone on a line.
-_LINE = re.compile(r"""\s*(?:-\s+)?((["']?)([A-Za-z_][\w.-]*)\2\s*[:=]\s*\d[\d_]*)\s*,?\s*(?:#.*)?""")
+# "max_epochs: 3  # of ten", `"epochs": 3,` and "epochs = 3", alone on a line. Blanks are read once: a line may hold a megabyte.
+_LINE = re.compile(r"""\s*+(?:-\s++)?((["']?)([A-Za-z_][\w.-]*)\2\s*+[:=]\s*+\d[\d_]*+)\s*+(?:,\s*+)?(?:#.*)?""")
 
 Said = tuple[str, str, int]  # a name without the sections above it, the words that set it, and the line
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perfaudit.static.settings_files import settings_files
+from perfaudit.static.settings_files import numbers_said, settings_files
 from perfaudit.static.training_length import words_of_length
 
 PARSER = """
@@ -101,6 +101,13 @@ def test_what_a_file_of_settings_says_of_it(
     text: str, arguments: tuple[str, ...], settings: list[tuple[str, str]], said: str
 ) -> None:
     assert words_of_length(textwrap.dedent(text), "train.py", arguments, settings) == said
+
+
+def test_a_line_of_a_million_blanks_is_read_once() -> None:
+    """It took the square of them."""
+    blanks = " " * (1 << 20)
+    lines = (f"epochs: 3{blanks}x", f"epochs: 4{blanks},{blanks}# of ten", f"{blanks}x", f"epochs{blanks}:{blanks}x")
+    assert [*numbers_said("\n".join(lines))] == [("epochs", "epochs: 4", 2)]
 
 
 HYDRA = '@hydra.main(version_base=None, config_path="conf", config_name="small")\ndef main(cfg): ...\n'
