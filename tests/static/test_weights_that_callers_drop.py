@@ -102,3 +102,17 @@ def test_a_hook_on_some_layer(tmp_path: Path) -> None:
     heads = HEADS.replace("{returned}", "out")
     files = {"README.md": "", "scores.py": SCORES, "heads.py": heads, "shown.py": "net.a.register_forward_hook(keep)\n"}
     assert lines_in(write(tmp_path, files), "scores.py") == []
+
+
+@pytest.mark.parametrize(
+    ("call", "lines"),
+    [
+        ("out, weights = net.attention(q, k, v)\n    print(weights)", []),
+        ("out, _ = net.attention(q, k, v)", [8]),
+        ("print(net(q, k, v))", [8]),
+    ],
+)
+def test_a_layer_of_an_object_that_a_third_file_calls(tmp_path: Path, call: str, lines: list[int]) -> None:
+    shown = f"from heads import Heads\n\ndef show(q, k, v):\n    net = Heads()\n    {call}\n"
+    files = {"README.md": "", "scores.py": SCORES, "heads.py": HEADS.replace("{returned}", "out"), "shown.py": shown}
+    assert lines_in(write(tmp_path, files), "scores.py") == lines

@@ -9,7 +9,7 @@ from perfaudit.expressions import regex
 from perfaudit.static.checks.handwritten_attention.attention_values import Chain
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.called_functions import called_function
-from perfaudit.static.understanding.calls_by_name import calls_in_sight
+from perfaudit.static.understanding.calls_by_name import calls_in_importers, calls_in_sight
 from perfaudit.static.understanding.members import is_own
 from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.values import constant
@@ -76,7 +76,13 @@ def _calls_of_objects(source: Source, owner: ast.ClassDef) -> list[Call]:
         if not calls or others:
             return []
         found += [(there, call) for call in calls]
+        found += [each for each in calls_in_importers(source, target.attr) if _is_of_another_object(each[1])]
     return found
+
+
+def _is_of_another_object(call: ast.Call) -> bool:
+    """Whether a call asks another object for what it calls: `net.attend(q, k, v)`."""
+    return isinstance(call.func, ast.Attribute) and not is_own(call.func)
 
 
 def _is_called_or_asked(source: Source, use: ast.Attribute) -> bool:
