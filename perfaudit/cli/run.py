@@ -56,8 +56,8 @@ Exit codes: 0 steps were measured · the script's own code where it ends by itse
 SECONDS = 20.0  # of training, where nothing else is said
 STEPS_OF_RANKS = 80  # of each process that a launcher has started: one that ends alone leaves the others waiting
 SILENT = (
-    "It ended without a last word, so not all of its steps may have been seen: os._exit in a thread or in a library does that, "
-    "and so does os.closerange, which closes what they are told by."
+    "It ended without reporting its end, so not all of its steps may have been seen. os._exit in a thread or in a library does "
+    "that, and so does os.closerange, which closes the pipe through which steps are reported."
 )
 MOST_OUTPUT = 1 << 20  # bytes of what a script prints that are kept with --quiet
 
