@@ -39,7 +39,7 @@ FUTILE_QUADS = (4, 8)
 # Fewer tell it of one that is slower than the base by so much of a step, and that by so many standard errors.
 FAR_FROM_IT_QUADS, FAR_FROM_IT, FAR_ERRORS = 2, 0.1, 3.0
 FUTILE = "looked no faster"
-BEATEN = "another setting is faster"
+BEATEN = "another setting looked faster"
 LOOKS_BEATEN = 2.0  # standard errors of each of two, by which the middles of their first quads must be apart
 # High over low of a rival's ratio, below which it is known well enough: its standard error is then 1 %.
 NEAR = 1.10

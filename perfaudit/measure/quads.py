@@ -17,11 +17,10 @@ Biology 3(1), 2004). A candidate that scatters by far more than they do is judge
 
 Looks lie at numbers of quads that double, and each may miss so seldom that all of them together miss in 5 % at most. So the
 error is spent bit by bit (Lan & DeMets, Biometrika 70, 1983; at numbers that double: Howard, Ramdas, McAuliffe & Sekhon, Annals
-of Statistics 49, 2021), and a race may go on for as long as the sum holds. Half of the error was once kept for 128 quads, and
-40 % of it for 512 pairs, which steps of 10 ms come to in ten seconds: on a machine that others use, gains of 3 to 4 % were
-undecided then, whatever the budget. Three later looks share it with that one, and have half as much each. Where time ends a race
-before these, all that is left of the error goes to its end, as before. benchmarks/simulated_calibration.md has what it costs
-and gains.
+of Statistics 49, 2021), and a race may go on for as long as the sum holds. Steps of 10 ms come to 128 quads or 512 pairs in ten
+seconds, and on a machine that others use, gains of 3 to 4 % are undecided there. So the last half of the error, or 40 % of it for
+pairs, is not spent at that look alone: three later ones share it, with half as much each. Where time ends a race before these,
+all that is left of the error goes to its end. benchmarks/simulated_calibration.md has what it costs and gains.
 
 Up to BATCHES quads a batch is one quad, and quads are taken for independent. What makes neighbours alike is the machine, whose
 mood cancels within a quad. benchmarks/simulated_calibration.md has how often identical code is called different then, and where
