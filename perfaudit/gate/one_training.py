@@ -16,7 +16,7 @@ from perfaudit.gate.one_training_quads import QUADS, control, differs_from_itsel
 from perfaudit.gate.records import OneTraining, TargetRecord
 from perfaudit.gate.swappable import NotInOneTraining, as_of_a_change
 from perfaudit.measure.child import ChildFailed
-from perfaudit.measure.clock import Deadline
+from perfaudit.measure.clock import MOST_KEPT, Deadline
 from perfaudit.measure.engine import ChildEngine, Json
 from perfaudit.measure.entrants import CONTROL
 from perfaudit.measure.journal import Journal
@@ -91,12 +91,12 @@ def _race(
     running: ChildEngine, record: TargetRecord, one: OneTraining, deadline: Deadline, settles: Settles, watch: Watch
 ) -> None:
     """Race until the data settle it, or the time is over. Raises NotInOneTraining and ChildFailed."""
-    is_last = False
+    is_last, most_kept = False, MOST_KEPT * deadline.seconds_left()
     while not is_last and not record.settled:
         left = deadline.seconds_left()
         is_last = left <= SLICE or len(one.log_ratios) >= QUADS
         state = running.race(min(SLICE, left), is_last)
-        deadline.keep(state.get("longest", 0.0))
+        deadline.keep(min(state.get("longest", 0.0), most_kept))
         _take(one, state)
         _show(one, watch)
         if why := state["entrants"][REFERENCE]["left"] or state["trouble"]:

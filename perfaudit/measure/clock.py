@@ -12,6 +12,11 @@ class Clock(Protocol):
     def now(self) -> float: ...
 
 
+# Of a race's time, by which it ends early for a long block that may come again: an evaluation of half a minute that is seen once
+# would else cost half of a minute's race.
+MOST_KEPT = 0.1
+
+
 class WallClock:
     """The machine's monotonic clock."""
 

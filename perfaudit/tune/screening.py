@@ -11,7 +11,7 @@ from functools import partial
 from types import TracebackType
 
 from perfaudit.measure.child import ChildFailed
-from perfaudit.measure.clock import Deadline
+from perfaudit.measure.clock import MOST_KEPT, Deadline
 from perfaudit.measure.engine import ChildEngine
 from perfaudit.measure.entrants import BASE, CONTROL, CONTROLS, TWIN_CONTROL
 from perfaudit.measure.judge import QUEUED
@@ -161,13 +161,14 @@ class Screen:
         raced.refused |= prepared["refused"]
         raced.ways |= prepared["ways"]
         is_enough, until_told = False, self.session.deadline(TOLD)
+        most_kept = MOST_KEPT * deadline.seconds_left()
         while not enough():
             seconds = 0.0 if is_enough else min(SLICE, deadline.seconds_left())
             is_last = seconds < SLICE
             self._engine.longest = deadline.seconds_left() + deadline.kept + LATE
             state = self._engine.race(seconds, last=deadline.share_of_end() if is_last else 0.0)
             has_left, is_look = so_far.take(state)
-            deadline.keep(state.get("longest", 0.0))
+            deadline.keep(min(state.get("longest", 0.0), most_kept))
             self.session.watch.standings(_standings(raced, lineup.names))
             if not state.get("learns", True):
                 raced.notes.append(NOT_LEARNING)
