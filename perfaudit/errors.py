@@ -58,11 +58,18 @@ def refusal(error: OSError) -> str:
     return (error.strerror or str(error)).lower()
 
 
-def words_of(error: BaseException) -> str:
-    """What an error of the user's code says, or what it means where it says nothing that helps.
+AT_BREAKPOINT = "it stops at a breakpoint"
 
-    A debugger that gets no answer ends with `bdb.BdbQuit`, which has no words.
-    """
-    if type(error).__name__ == "BdbQuit":
-        return "a breakpoint waits for a debugger, and none can answer here; take it out, or set PYTHONBREAKPOINT=0"
+
+def is_at_breakpoint(error: BaseException) -> bool:
+    """Whether a debugger has raised it, which got no answer: a `bdb.BdbQuit`, whose own words are at most its place."""
+    return type(error).__name__ == "BdbQuit"
+
+
+def words_of(error: BaseException) -> str:
+    """What an error of the user's code says, or what it means where it says nothing that helps."""
+    if is_at_breakpoint(error):
+        place = f" at {error}" if str(error) else ""
+        way_out = "take it out, or set PYTHONBREAKPOINT=0, which skips each breakpoint()"
+        return f"{AT_BREAKPOINT}{place}, and its standard input is closed here; {way_out}"
     return str(error)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from perfaudit.errors import NoBatches, TargetError
+from perfaudit.errors import NoBatches, TargetError, is_at_breakpoint
 from perfaudit.measure.agreement import ALONE, Alone
 from perfaudit.measure.twins import OtherLoader, Twin, Twins
 from perfaudit.target.load import where, words_of_error
@@ -277,6 +277,8 @@ def ends_in_words(training: Any) -> Iterator[None]:
 
 def error_words(error: BaseException) -> str:
     """An error with its type, the beginning of what it says, and its line in the user's code."""
+    if is_at_breakpoint(error):
+        return words_of_error(error)
     return f"{type(error).__name__}: {words_of_error(error)[:MOST_SAID]}{where(error)}"
 
 

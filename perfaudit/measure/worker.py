@@ -14,7 +14,7 @@ import signal
 import traceback
 from typing import Any
 
-from perfaudit.errors import NoBatches, NoStep, TargetError
+from perfaudit.errors import NoBatches, NoStep, TargetError, is_at_breakpoint
 from perfaudit.measure.holder import Holder
 from perfaudit.measure.verbs import VERBS
 from perfaudit.script.stands import tell_when_asked
@@ -70,7 +70,8 @@ def _fault(holder: Holder, error: BaseException) -> Reply:
     if is_out_of_memory(error):
         return {"fault": "oom", "message": f"out of memory: {text}" if text else "out of memory"}
     kind = "step" if holder.built else "target"
-    return {"fault": kind, "message": f"{holder.doing}: {type(error).__name__}: {text}{where(error)}"}
+    name = "" if is_at_breakpoint(error) else f"{type(error).__name__}: "
+    return {"fault": kind, "message": f"{holder.doing}: {name}{text}{where(error)}"}
 
 
 def die_with(parent: int) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from perfaudit.errors import words_of
+from perfaudit.errors import is_at_breakpoint, words_of
 from perfaudit.processes import descendants
 from perfaudit.script import as_main
 from perfaudit.script.after_import import after_import
@@ -149,7 +149,7 @@ def _run(order: Json, pipe: Pipe) -> None:
         message = _describe(error, folder) + _hint(error, order)
         if order["is_module"] and as_main.is_missing_module(error):
             how = "missing"
-        else:
+        elif not is_at_breakpoint(error):
             _print_traceback(error)
     with contextlib.suppress(Exception):
         sys.stdout.flush()  # first: who is told of the end reads no longer
@@ -190,6 +190,8 @@ def _describe(error: BaseException, folder: Path) -> str:
     if _IN_WORKER in words:  # the error of a loader's worker, with its traceback as a text
         frames += [(file, int(line), name) for file, line, name in _FRAME.findall(words)]
         words = f"in a loader worker: {words.strip().splitlines()[-1].removeprefix(f'{type(error).__name__}: ')}"
+    if is_at_breakpoint(error):
+        return words
     text = " ".join(_COLOUR.sub("", words).split())[:300]
     for file, line, name in frames:
         is_file = not file.startswith("<")  # as "<string>" of what was compiled from a text

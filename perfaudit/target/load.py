@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from perfaudit.errors import TargetError, words_of
+from perfaudit.errors import TargetError, is_at_breakpoint, words_of
 from perfaudit.reading import MAX_FILE_BYTES, read_bytes
 from perfaudit.target.names import ROLES, Target, defined_names, factories, how_to_define
 from perfaudit.target.overlay import imported_as
@@ -158,6 +158,8 @@ class faults_named(contextlib.AbstractContextManager[None]):
         else:
             text = words_of_error(error)
             why = f"{type(error).__name__}: {text[:500]}" if text else type(error).__name__
+            if is_at_breakpoint(error):
+                why = text
         raise TargetError(f"{self.doing}: {why}{where(error)}") from error
 
 
@@ -237,6 +239,8 @@ def where(error: BaseException) -> str:
     """ " (model.py:12 in build_model)" for the innermost frame of the user's own code, "" if there is none."""
     from perfaudit.target.provenance import is_library
 
+    if is_at_breakpoint(error) and str(error):
+        return ""  # its words have the place
     if isinstance(error, SyntaxError) and error.filename:
         return f" ({shown_path(error.filename)}:{error.lineno})"
     for frame in reversed(traceback.extract_tb(error.__traceback__)):

@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from perfaudit.errors import AT_BREAKPOINT
+
 # As `measure.preparation` tells it of a candidate, and of the training as it is.
 _TOLD = re.compile(
     r"((after a step )?with it, )?"
@@ -31,6 +33,8 @@ class End:
         """That the script ends so by itself."""
         if ": the script left with code" in self.error:
             return self.error
+        if AT_BREAKPOINT in self.error:
+            return f"{target}: {self.error}"
         after = f" after {self.updates} updates of its optimizers" if self.updates else ""
         return f"{target} ends by itself with {self.error}{after}"
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from perfaudit.errors import NothingMeasured, TargetError, UserError
+from perfaudit.errors import AT_BREAKPOINT, NothingMeasured, TargetError, UserError
 from perfaudit.machine.limits import free_memory
 from perfaudit.measure.child import Asked, Child, ChildFailed
 from perfaudit.measure.engine import ChildEngine
@@ -221,7 +221,7 @@ def as_user_error(target: Target, failure: ChildFailed, timeout: float) -> UserE
     A script that hangs, or ends without a fault, before its first step has loaded: NothingMeasured, as `perfaudit run` has it.
     """
     if failure.kind in ("step", "ended", "no step"):
-        if failure.kind == "ended" and target.is_script:
+        if failure.kind == "ended" and target.is_script and AT_BREAKPOINT not in str(failure):
             longer = f"to have patches raced, {longer_words(target)}"
             return NothingMeasured(f"{failure}, {TOO_FEW}; {longer}. `perfaudit run` reads the steps that it has")
         return NothingMeasured(str(failure))

@@ -258,7 +258,8 @@ def test_a_module_in_place(project: Path) -> None:
         ("import sys; sys.exit('needs a GPU')", 2, "needs a GPU"),
         ("import sys; sys.exit(4)", 2, "it left with code 4"),
         ("input()", 2, "EOFError"),
-        ("breakpoint()\nweight = 1", 2, "a breakpoint waits for a debugger, and none can answer here; take it out"),
+        ("breakpoint()\nweight = 1", 2, "it stops at a breakpoint at bad.py:1, and its standard input is closed here"),
+        ("import pdb\npdb.set_trace()\nx = 1", 2, "it stops at a breakpoint at bad.py:2, and its standard input"),
         ("pass", 3, "ended without a step that could be timed"),
         ("import os; os.chdir('/'); raise ValueError('elsewhere')", 2, "ValueError: elsewhere"),
     ],
@@ -269,6 +270,7 @@ def test_scripts_that_do_not_train(tmp_path: Path, text: str, code: int, said: s
     assert said in done.out
     assert done.code == code
     assert "Traceback" not in done.out
+    assert "BdbQuit" not in done.out + done.err
 
 
 SWEEPS = """

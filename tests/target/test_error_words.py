@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from perfaudit.target.load import MOST_SAID, is_out_of_memory, missing_for, words_of_error
+from perfaudit.errors import TargetError
+from perfaudit.target.load import MOST_SAID, faults_named, is_out_of_memory, missing_for, words_of_error
 
 
 def test_of_a_long_error_the_beginning_is_shown() -> None:
@@ -25,7 +26,20 @@ def test_what_onednn_does_not_have_is_no_lack_of_memory() -> None:
 
 
 def test_a_debugger_that_gets_no_answer() -> None:
-    assert words_of_error(bdb.BdbQuit()).startswith("a breakpoint waits for a debugger, and none can answer here")
+    closed = ", and its standard input is closed here; take it out, or set PYTHONBREAKPOINT=0"
+    assert words_of_error(bdb.BdbQuit()).startswith(f"it stops at a breakpoint{closed}")
+    assert words_of_error(bdb.BdbQuit("train.py:3")).startswith(f"it stops at a breakpoint at train.py:3{closed}")
+
+
+def test_the_error_of_a_debugger_has_one_place() -> None:
+    def raised(error: Exception) -> str:
+        with pytest.raises(TargetError) as found, faults_named("loading train.py"):
+            raise error
+        return str(found.value)
+
+    said = raised(bdb.BdbQuit("train.py:3"))
+    assert said.startswith("loading train.py: it stops at a breakpoint at train.py:3") and said.endswith("breakpoint()")
+    assert "(tests/target/test_error_words.py:" in raised(bdb.BdbQuit()).replace("\\", "/")
 
 
 @pytest.mark.parametrize(("said", "needs"), [
