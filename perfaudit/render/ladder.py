@@ -447,7 +447,6 @@ def _large_and_not_faster(report: Report) -> dict[str, str]:
         best = min(raced, key=lambda each: each.ratio)
         taken = interval_text(best.ratio, best.low, best.high)
         settings = settings_text(best.candidate)
-        found[knob] = (
-            f"not shown to be faster: {settings} took {taken} of your step, of which {phase} is {100 * share:.0f} %"
-        )
+        shown = "not shown to be faster" if best.high >= 1 else "faster, but not shown to save as much as a patch must"
+        found[knob] = f"{shown}: {settings} took {taken} of your step, of which {phase} is {100 * share:.0f} %"
     return found

@@ -352,6 +352,16 @@ def test_why_a_knob_of_much_of_the_step_is_not_in_the_patch_is_told(
     assert [part for part in parts if part.startswith("left:")] == ([f"left:\n  {said}\n"] if said else [])
 
 
+def test_a_knob_that_is_faster_by_less_than_it_must_is_not_said_to_be_no_faster() -> None:
+    raced = Comparison("dataloader", {"num_workers": 0}, {"num_workers": 2}, 0.985, 0.975, 0.995, "faster", 1024)
+    control = replace(CONTROL, seconds_per_step=0.1, phases={"loading": 0.06, "forward": 0.04})
+    said = (
+        "dataloader: faster, but not shown to save as much as a patch must: num_workers=2 took 0.985 [0.975, 0.995] of your "
+        "step, of which loading is 60 %\n"
+    )
+    assert said in render(report(Ladder(), calibration=control, comparisons=(raced,)), width=200)
+
+
 def test_a_control_without_an_interval_is_no_pair_of_copies() -> None:
     text = render(CLIMB.with_(calibration=replace(CONTROL, low=None, high=None, rounds=1)), verbose=True)
     assert "\ncontrol: identical code, put in place as a patch is: too few quads for an interval (1 quad)\n" in text
