@@ -221,7 +221,7 @@ def test_a_control_takes_a_small_share_of_the_budget(search: Callable[..., Repor
 def test_a_race_begins_no_block_that_may_outlast_it(
     search: Callable[..., Report], clock: FakeClock, seconds: float, least: float, most: float
 ) -> None:
-    """Each fourth block has an evaluation in it, which takes as long as three steps more: 4 s, at most a tenth of the race is kept."""
+    """Each fourth block has an evaluation in it, which takes as long as three steps more. A tenth of the race is kept at most."""
 
     class Evaluating(Engine):
         def screen(self, *entrants: Any, **more: Any) -> Json:
