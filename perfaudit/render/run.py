@@ -24,6 +24,7 @@ _IDLE_HOST = (
     "The step waits, and not for data: its thread computes less than half of the time. "
     "It sleeps, or waits for other processes."
 )
+TENTHS_SHOWN = 0.05  # seconds; what takes less is told in milliseconds, as it is none of these tenths
 SETUP_DOMINATES = 0.5  # of all that was run
 SETUP_SECONDS = 5.0  # below, there is nothing to gain that somebody would notice
 SETUP_LONG = 30.0  # where the steps were ended early, so that the setup's share in a whole training is not known
@@ -303,9 +304,10 @@ def _uneven(run: Run) -> str:
         mean = (run.uneven_seconds + run.counted * (run.mean_seconds_per_step or 0.0)) / (run.uneven + run.counted)
         these = "it" if run.uneven == 1 else "them"
         with_these = f" With {these}, a step takes {milliseconds(mean)} on average, which is what `tune` compares."
+    took = f"{run.uneven_seconds:.1f} s" if run.uneven_seconds >= TENTHS_SHOWN else milliseconds(run.uneven_seconds)
     return (
         f"{count(run.uneven, 'step')} with something besides ({besides}) took "
-        f"{run.uneven_seconds:.1f} s{of_all} and {'is' if run.uneven == 1 else 'are'} not counted.{with_these}"
+        f"{took}{of_all} and {'is' if run.uneven == 1 else 'are'} not counted.{with_these}"
     )
 
 

@@ -184,6 +184,13 @@ def test_a_rollout_that_takes_much_of_the_time_says_how_much(seconds: float, sha
     assert ("of the time of all" in text) == bool(share)
 
 
+def test_steps_that_are_not_counted_never_take_no_time() -> None:
+    usual = seen_of({}).updates[0] | {"seconds": 0.002}
+    updates = [usual] * 18 + [usual | {"seconds": 0.0042, "epochs": 1}]
+    text = said_of(summarize(Seen(0.0, updates, {"device": "cpu"}, "finished"), "train.py"))
+    assert "1 step with something besides (an evaluation, the beginning of an epoch) took 4.2 ms" in text
+
+
 def test_rollouts_that_take_most_of_the_time_stand_behind_the_first_line() -> None:
     usual, *_ = seen_of({}).updates
     updates = [usual] * 3 + [usual | {"seconds": 0.333333}] * 15 + [usual | {"seconds": 45.0, "without_gradients": 128}]
