@@ -24,6 +24,8 @@ NEVER_BUILT = "the script has built no module of this class"  # note of a findin
 
 QUEUED = 0.15  # of the steps, for which threads waited for cores; the same as in a race (`measure.judge`)
 
+HELP_PRINTED = "The script printed its help and ended."  # a message of a run
+
 SETUP_WORDS = {
     "until_torch": "until torch was imported",
     "until_loader": "until the loader was read",

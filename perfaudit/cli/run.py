@@ -248,6 +248,7 @@ def _say_nothing(_: Seen) -> None:
 
 def run_of(seen: Seen, script: Script, longest: float, in_place: bool) -> Run:
     """What was seen, as a report has it. longest: seconds between two steps. Raises UserError where nothing ran."""
+    from perfaudit.runs import HELP_PRINTED
     from perfaudit.script.summary import summarize
 
     _refuse(seen, script.name)
@@ -257,7 +258,7 @@ def run_of(seen: Seen, script: Script, longest: float, in_place: bool) -> Run:
         updates = count(seen.number, "update")
         seen.message = f"When the time was up, it was in an evaluation behind {updates}. --seconds gives it longer."
     elif seen.ended == "finished" and not seen.number:
-        seen.message = f"Seen: {_signs(seen)}."
+        seen.message = HELP_PRINTED if _is_asked_for_help(seen, script) else f"Seen: {_signs(seen)}."
     if seen.ended == "finished" and seen.is_silent:
         seen.message = f"{seen.message} {SILENT}".lstrip()
     return summarize(seen, str(script), in_place)
@@ -333,6 +334,12 @@ def _why_late(seen: Seen, longest: float) -> str:
             f"Seen in {longest:.0f} s: {_signs(seen)}. Ranks have not met: each must reach MASTER_ADDR at MASTER_PORT."
         )
     return f"Seen in {longest:.0f} s: {_signs(seen)}. --timeout gives the first step longer."
+
+
+def _is_asked_for_help(seen: Seen, script: Script) -> bool:
+    """Whether a script that made no step was to print its help, and nothing else came of it."""
+    is_asked = "--help" in script.arguments or script.arguments[-1:] == ("-h",)  # -h with a value is the script's own
+    return is_asked and not (seen.batches or seen.backwards or seen.replaced or seen.started or seen.is_silent)
 
 
 def _signs(seen: Seen) -> str:

@@ -12,7 +12,7 @@ from perfaudit.render.paint import Paint, hanging, wrap
 from perfaudit.render.run_ranks import ranks_block
 from perfaudit.render.words import MOST_LOAD, count
 from perfaudit.report import Report
-from perfaudit.runs import NEVER_BUILT, PHASE_WORDS, SETUP_WORDS, Run, StepsProfile, rank_with_most
+from perfaudit.runs import HELP_PRINTED, NEVER_BUILT, PHASE_WORDS, SETUP_WORDS, Run, StepsProfile, rank_with_most
 
 _LIMITS = {
     "data": "The step waits for data: a faster loader shortens it, a faster model does not.",
@@ -391,6 +391,8 @@ def no_step(run: Run) -> list[str]:
         "interrupted": "Interrupted before a step could be timed.",
         "enough": "No step could be timed.",
     }[run.ended]
+    if run.message == HELP_PRINTED:
+        return [run.message, *_about_files(run)]
     # How each rank ended is told behind this; a launcher interrupts the others when one has died.
     is_told = bool(run.by_rank) and (
         run.ended in ("failed", "stopped", "late") or any(rank.ended in ("dead", "failed") for rank in run.by_rank)

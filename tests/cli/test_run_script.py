@@ -273,6 +273,14 @@ def test_scripts_that_do_not_train(tmp_path: Path, text: str, code: int, said: s
     assert "BdbQuit" not in done.out + done.err
 
 
+def test_a_script_that_is_asked_for_its_help_is_not_said_to_lack_steps(tmp_path: Path) -> None:
+    text = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--lr')\np.parse_args()\n"
+    (tmp_path / "train.py").write_text(text)
+    done = run_forked(tmp_path, "train.py", "--", "--help")
+    assert (done.code, done.out) == (3, "The script printed its help and ended.\n")
+    assert "ended without a step" in run_forked(tmp_path, "train.py", "--", "--lr", "1").out
+
+
 SWEEPS = """
 import wandb
 sweep = wandb.sweep({"method": "random"})
