@@ -47,12 +47,12 @@ def write_steps(export: Export, seen: Seen, script: str, profile: IO[bytes]) -> 
     from perfaudit.script.summary import setup_of
 
     setup = sum(setup_of(seen).values())
-    _write(Path(TRACE), json.dumps(chrome_trace(without_setup(seen.kept, seen.facts), script, setup)).encode())
-    say(f"{TRACE}: written; chrome://tracing and ui.perfetto.dev open it")
+    how = _write(Path(TRACE), json.dumps(chrome_trace(without_setup(seen.kept, seen.facts), script, setup)).encode())
+    say(f"{TRACE}: {how}; chrome://tracing and ui.perfetto.dev open it")
     profile.seek(0)
     if data := profile.read():
-        _write(Path(PROFILE), data)
-        say(f"{PROFILE}: written, the trace of torch.profiler")
+        how = _write(Path(PROFILE), data)
+        say(f"{PROFILE}: {how}, the trace of torch.profiler")
 
 
 def _write_scalars(seen: Seen) -> None:
@@ -78,10 +78,13 @@ def _write_scalars(seen: Seen) -> None:
     say(f"{SCALARS}: written; `tensorboard --logdir {SCALARS}` shows it")
 
 
-def _write(path: Path, data: bytes) -> None:
+def _write(path: Path, data: bytes) -> str:
+    """Write a file, and return in words whether there was one before."""
     from perfaudit.files import reason, replace_file
 
+    how = "written anew, in the place of the file that was there" if path.exists() else "written"
     try:
         replace_file(path, data)
     except OSError as error:
         raise UserError(f"{path}: not written: {reason(error)}") from error
+    return how

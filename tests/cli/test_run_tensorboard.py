@@ -1,4 +1,4 @@
-"""The steps of a run as scalars, with the package that writes them."""
+"""The steps of a run as files: scalars, with the package that writes them, and what is said of a trace."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perfaudit.cli.run_export import SCALARS, Export, check_export, write_steps
+from perfaudit.cli.run_export import PROFILE, SCALARS, TRACE, Export, check_export, write_steps
 from perfaudit.errors import UserError
 from perfaudit.script.observe import Seen
 from perfaudit.script.spans import PHASES
@@ -33,6 +33,21 @@ def test_scalars_are_what_tensorboard_reads(tmp_path: Path, monkeypatch: pytest.
         "training/gradient norm": [(1, 2.0), (2, 2.0)],
     }
     assert [each.wall_time for each in read.Scalars("training/loss")] == [1e9, 1e9 + 0.5]
+
+
+def test_a_file_that_is_overwritten_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    anew = "written anew, in the place of the file that was there"
+    for told in (0, 2):
+        with (tmp_path / "trace").open("w+b") as trace:
+            trace.write(b"{}")
+            write_steps(
+                Export.chrome, Seen(0.0, kept=[STEP | {"batches": 1, "samples": 4}], number=1), "train.py", trace
+            )
+        said = capsys.readouterr().err
+        assert (said.count(anew), said.count(f"{TRACE}: written"), said.count(f"{PROFILE}: written")) == (told, 1, 1)
 
 
 def test_without_the_package_nothing_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
