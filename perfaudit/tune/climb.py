@@ -26,12 +26,11 @@ from perfaudit.tune.candidates import (
     screened_comparisons,
 )
 from perfaudit.tune.climb_behind import NOT_REACHED, race_behind, seconds_kept
-from perfaudit.tune.climb_choice import busy_words, choose, ratio_of_sure, some_go_together, tell_offers
+from perfaudit.tune.climb_choice import busy_words, choose, gains_much, some_go_together, tell_offers
 from perfaudit.tune.climb_left_out import bring_back, leave_out
 from perfaudit.tune.climb_state import Climb
 from perfaudit.tune.climb_time import (
     LONGER_SHARE,
-    MUCH,
     UntilSomeGoTogether,
     UntilTold,
     asking_words,
@@ -81,7 +80,7 @@ def climb(session: Session, profile: Profile, state: Climb, knobs: list[str], de
     with Screen(session, tell, profile.only_computes) as screen:
         is_past_check = _find_what_pays(session, profile, state, screen, deadline)
         profile = _with_rounds(profile, state)
-        planned = seconds_together(profile, state, deadline.seconds_left(), _gains_much(state))
+        planned = seconds_together(profile, state, deadline.seconds_left(), gains_much(state))
         choose(profile, state, planned)
         tell_offers(state)
         if is_past_check and deadline.seconds_left() < _least_to_check(profile, budget):
@@ -109,7 +108,7 @@ def _find_what_pays(session: Session, profile: Profile, state: Climb, screen: Sc
     def goes_together() -> bool:
         known = _with_rounds(profile, state)
         return some_go_together(
-            known, state, seconds_together(known, state, deadline.seconds_left(), _gains_much(state))
+            known, state, seconds_together(known, state, deadline.seconds_left(), gains_much(state))
         )
 
     def pays() -> bool:
@@ -117,15 +116,11 @@ def _find_what_pays(session: Session, profile: Profile, state: Climb, screen: Sc
 
     before_final = most - seconds_to_race(profile)
     for_final = session.deadline(before_final) if share.seconds_left() < before_final < most else None
-    until = UntilSomeGoTogether(share, longer, deadline, pays, goes_together, for_final, lambda: _gains_much(state))
+    until = UntilSomeGoTogether(share, longer, deadline, pays, goes_together, for_final, lambda: gains_much(state))
     _race_alone(session, profile, state, screen, until)
     if bring_back(_with_rounds(profile, state), state, listed, until.seconds_left()):
         _race_alone(session, profile, state, screen, until)
     return until.is_past_check
-
-
-def _gains_much(state: Climb) -> bool:
-    return ratio_of_sure(state) <= 1 - MUCH
 
 
 def _with_rounds(profile: Profile, state: Climb) -> Profile:

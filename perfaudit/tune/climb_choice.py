@@ -13,7 +13,7 @@ from perfaudit.measurements import FILE_CHANGED, NOT_REACHED_YET
 from perfaudit.static.source import Unreadable, read_text
 from perfaudit.tune.candidates import Candidate, best_of, how_to_allow, pays, texts_of
 from perfaudit.tune.climb_state import HOPEFUL_QUADS, Climb, looks_paying, ratio_of, ratios_of
-from perfaudit.tune.climb_time import EASY_QUADS, TOGETHER_QUADS, parts_of, quads_in, seconds_to_prepare
+from perfaudit.tune.climb_time import EASY_QUADS, MUCH, TOGETHER_QUADS, parts_of, quads_in, seconds_to_prepare
 from perfaudit.tune.profile import Profile
 from perfaudit.tune.race_results import doubt_of
 
@@ -119,13 +119,15 @@ def _best_of_each(state: Climb) -> list[Candidate]:
     return sorted(found, key=lambda candidate: ratio_of(state, candidate))
 
 
-def ratio_of_sure(state: Climb) -> float:
-    """The step with the best setting of each knob that was shown to pay over the user's, as if patches did not touch each other.
+def gains_much(state: Climb) -> bool:
+    """Whether the best setting of each knob that was shown to pay saves MUCH, as if patches did not touch each other.
 
-    1 where none was.
+    Not before their controls have an interval: without, a figure that is only screened is not handed over.
     """
     best = [each for each in _best_of_each(state) if state.is_sure(each)]
-    return math.prod(ratio_of(state, each) for each in best)
+    controls = [seen for each in best for seen in state.alone.controls_of(each.key)]
+    is_much = math.prod(ratio_of(state, each) for each in best) <= 1 - MUCH
+    return is_much and all(seen.interval is not None for seen in controls)
 
 
 def tell_offers(state: Climb) -> None:

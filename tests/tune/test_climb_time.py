@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -9,11 +10,11 @@ import pytest
 from surveys import profile_of, survey_of
 
 from perfaudit.findings import Fix, Location
-from perfaudit.measure.entrants import FUTILE, UNDECIDED
+from perfaudit.measure.entrants import CONTROL, FUTILE, UNDECIDED
 from perfaudit.measure.facts import Script
 from perfaudit.measurements import Settings
 from perfaudit.tune.candidates import Candidate
-from perfaudit.tune.climb_choice import tell_offers
+from perfaudit.tune.climb_choice import gains_much, tell_offers
 from perfaudit.tune.climb_left_out import bring_back, leave_out
 from perfaudit.tune.climb_state import Climb, late
 from perfaudit.tune.climb_time import (
@@ -356,3 +357,12 @@ def test_what_saves_much_is_raced_together_in_what_the_final_race_leaves(left: f
     found = seconds_together(profile, state, left, gains_much=True)
     assert found == pytest.approx(left - to_check - (to_race if keeps else 0.0))
     assert seconds_together(profile, state, 35.0) == pytest.approx(35.0 - to_check)  # else it gives way there
+
+
+@pytest.mark.parametrize(("sure", "control", "is_much"), [(0.7, True, True), (0.8, True, False), (0.7, False, False)])
+def test_much_is_a_quarter_of_the_step_beside_a_control_with_an_interval(
+    sure: float, control: bool, is_much: bool
+) -> None:
+    state = climb((candidate("fusion"), (sure, sure - 0.01, sure + 0.01), [math.log(sure)] * 8, ""))
+    state.alone.entrants[CONTROL] = Seen(8, "", (1.0, 0.99, 1.01) if control else None)
+    assert gains_much(state) is is_much
