@@ -23,6 +23,12 @@ _GIVEN_WHETHER = regex(rb"pin_memory\s*=\s*pin_memory\b")  # in `def make_loader
 _GIVEN_VALUE = regex(
     rb"(?<![\w.\"'])pin_memory\s*=\s*(torch\.cuda\.is_available\(\)|[^\s,)]+)"
 )  # what that name is bound to
+# A call of torch that makes a tensor or its storage; there, `pin_memory` is about this tensor alone.
+_TENSOR_CALL = regex(
+    rb"(?:\btorch\.(?:nested\.)?\w+|\.new_\w+|\b\w*Storage"
+    rb"|\b(?:empty|zeros|ones|full|rand|randn|randint|randperm|arange|linspace|logspace|eye|tensor)(?:_like|_strided)?)"
+    rb"\((?:[^()]++|\((?:[^()]++|\((?:[^()]++|\([^()]*+\))*+\))*+\))*+\)"
+)
 _CLASS_OF_LOADERS = regex(rb"\bclass\s+\w*DataLoader\([^()\n]*\)")  # its header makes no loader
 _LEAVES_PAGEABLE = regex(rb"pin_memory\s*=\s*False\b")
 _PINS_BY_KEY = regex(rb"[\"']pin_memory[\"']\s*(?::|\]\s*=)\s*(\w+)")
@@ -47,8 +53,8 @@ def marks_of_loaders(data: bytes) -> set[str]:
     """
     marks = _marks_of_calls(_without_trial(data)) if b"DataLoader(" in data else set()
     if b"pin_mem" in data or b"PIN_MEM" in data:
-        values = set(_PIN_SETTING.findall(_LOADER_CALL.sub(b"", data)))
-        marks |= {PINNING_ON} if b"True" in values else set()
+        values = set(_PIN_SETTING.findall(_without_calls(data)))
+        marks |= {PINNING_ON} if b"True" in values and not _pins_tensors_only(data) else set()
         marks |= {PINNING_OFF} if b"False" in values else set()
     if any(word in data for word in (b"worker", b"thread", b"pin_mem", b"pin-mem")):
         if b"add_argument(" in data:
@@ -67,6 +73,16 @@ def sets(option: str) -> str:
     return f"sets {option}"
 
 
+def _without_calls(data: bytes) -> bytes:
+    """The text without the calls that make loaders or tensors: what it says of pinning there is a setting of nobody else."""
+    return _TENSOR_CALL.sub(b"", _LOADER_CALL.sub(b"", data))
+
+
+def _pins_tensors_only(data: bytes) -> bool:
+    """Whether a file tells torch to pin tensors and speaks of no loader: `def buffer(shape, pin_memory=True)`."""
+    return b"loader" not in data.lower() and any(b"pin_memory" in call for call in _TENSOR_CALL.findall(data))
+
+
 def _marks_of_calls(data: bytes) -> set[str]:
     data = _CLASS_OF_LOADERS.sub(b"", data)
     calls = [match[1] for match in _LOADER_CALL.finditer(data)]
@@ -75,10 +91,10 @@ def _marks_of_calls(data: bytes) -> set[str]:
     pinned = [call for call in calls if (_PINS.search(call) if b"pin_memory" in call else by_key and b"**" in call)]
     marks = {"pinned loaders"} if pinned else set()
     given = [call for call in calls if _GIVEN_WHETHER.search(call)] if b"pin_memory" in data else []
-    if given and set(_PIN_SETTING.findall(_LOADER_CALL.sub(b"", data))) == {b"True"}:
+    if given and set(_PIN_SETTING.findall(_without_calls(data))) == {b"True"}:
         marks |= {"pinned loaders", PINNED_BY_PARAMETER}
         pinned += given
-    elif given and set(_GIVEN_VALUE.findall(_LOADER_CALL.sub(b"", data))) == {b"torch.cuda.is_available()"}:
+    elif given and set(_GIVEN_VALUE.findall(_without_calls(data))) == {b"torch.cuda.is_available()"}:
         marks.add("pinned loaders")
         pinned += given
     if len(pinned) < data.count(b"DataLoader("):
