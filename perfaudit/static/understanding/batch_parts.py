@@ -29,6 +29,8 @@ from perfaudit.static.understanding.values import assigned_value
 
 _VIEWS = {"view", "reshape", "squeeze", "unsqueeze", "flatten"}  # of a contiguous tensor: the same memory
 _ALSO_VIEWS = _VIEWS | {"permute", "transpose", "t", "detach", "expand", "narrow"}  # the same memory, in another order
+# Views whose values do not lie in memory in order, so that `.contiguous()` copies them.
+_REORDERS = {"permute", "transpose", "t", "swapaxes", "swapdims", "movedim", "moveaxis", "expand", "expand_as"}
 _CONVERTS = {"double", "half", "bfloat16", "int", "short", "byte", "bool", "type", "type_as"}
 _COMPUTES = {
     "add",
@@ -358,13 +360,47 @@ def is_made_on_host(source: Source, node: ast.expr, depth: int = 6) -> bool:
             return True
         if not isinstance(node.func, ast.Attribute):
             return False
-        if node.func.attr in _ALSO_VIEWS | _MAY_CONVERT:
+        if node.func.attr == "contiguous" and (_is_reordered(source, node.func.value) or _is_turned(source, node)):
+            return True
+        if node.func.attr in _ALSO_VIEWS | _MAY_CONVERT | {"contiguous"}:
             return is_made_on_host(source, node.func.value, depth - 1)
         return node.func.attr in _CONVERTS | _COMPUTES
     if not isinstance(node, ast.Name):
         return False
     values = [assigned_value(source, binding) for binding in reaching(source, node)]
     return bool(values) and all(value is not None and is_made_on_host(source, value, depth - 1) for value in values)
+
+
+def _is_reordered(source: Source, node: ast.expr, depth: int = 6) -> bool:
+    """Whether an expression is a view in another order than that of the memory: `x.transpose(1, 0)`, `x.T`, `x[:, 0]`."""
+    if not depth:
+        return False
+    if isinstance(node, ast.Subscript):
+        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else []
+        is_whole_first = bool(parts) and (isinstance(parts[0], ast.Slice) or _is_constant(parts[0], ...))
+        picks = [p for p in parts[1:] if not _is_constant(p, None) and not _is_full_slice(p)]
+        return bool(is_whole_first and picks) or _is_reordered(source, node.value, depth - 1)
+    if isinstance(node, ast.Attribute):
+        return node.attr in ("T", "mT")
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        is_view = node.func.attr in _ALSO_VIEWS | _MAY_CONVERT
+        return node.func.attr in _REORDERS or (is_view and _is_reordered(source, node.func.value, depth - 1))
+    values = [assigned_value(source, b) for b in reaching(source, node)] if isinstance(node, ast.Name) else []
+    return bool(values) and all(value is not None and _is_reordered(source, value, depth - 1) for value in values)
+
+
+def _is_turned(source: Source, call: ast.Call) -> bool:
+    """Whether a call asks for channels last: `x.contiguous(memory_format=torch.channels_last)`."""
+    given = [source.qualified_name(keyword.value) or "" for keyword in call.keywords]
+    return any(name.startswith("torch.channels_last") for name in given)
+
+
+def _is_constant(node: ast.expr, value: object) -> bool:
+    return isinstance(node, ast.Constant) and node.value is value
+
+
+def _is_full_slice(node: ast.expr) -> bool:
+    return isinstance(node, ast.Slice) and node.lower is None and node.upper is None and node.step is None
 
 
 def holds_tensors(source: Source, node: ast.expr) -> bool:

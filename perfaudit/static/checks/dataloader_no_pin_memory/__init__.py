@@ -37,7 +37,13 @@ from perfaudit.static.understanding.batch_parts import is_made_on_host
 from perfaudit.static.understanding.called_functions import called_function, callers
 from perfaudit.static.understanding.defaults import Default, default_in_sight
 from perfaudit.static.understanding.devices import changes_default_device, device_text, moves_to_device, uses_cuda
-from perfaudit.static.understanding.loaders import PIN_MEMORY, argument_for, passes, pin_memory
+from perfaudit.static.understanding.loaders import (
+    PIN_MEMORY,
+    argument_for,
+    passes,
+    passes_side_by_side,
+    pin_memory,
+)
 from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.step_loops import step_loops
 from perfaudit.static.understanding.values import ABSENT, UNKNOWN, Argument, argument, assigned_value, constant, resolve
@@ -66,7 +72,7 @@ def dataloader_no_pin_memory(source: Source, call: ast.Call) -> Iterator[Seen]:
             return
     if not _goes_to_gpu(source, call) or changes_default_device(source) or is_on_device(source, call):
         return
-    if not is_asked_for_batches(source, call) or stays_on_host(source, call):
+    if not is_asked_for_batches(source, call) or stays_on_host(source, call) or _copies_new_tensors_only(source, call):
         return
     if _runs_on_tpu(source) or is_part_of_dataset(source, call) or has_nothing_to_pin(source, call):
         return
@@ -222,6 +228,27 @@ def _moves_batches(source: Source) -> bool:
     judged = {id(call) for call in source.calls(".cuda")}
     places += [c for c in source.nodes(ast.Call) if _MOVES.search(last_name(c.func)) and id(c) not in judged]
     return any(source.enclosing(place, *LOOPS) is not None for place in places)
+
+
+def _copies_new_tensors_only(source: Source, call: ast.Call) -> bool:
+    """Whether the loops over a loader copy to the device, and only what the training process made in host memory.
+
+    As `x.transpose(1, 0).contiguous().to(device)`, of which the memory is pageable whatever the loader pins.
+    """
+    known = (*passes(source), *passes_side_by_side(source))
+    loops = {id(item.loop) for item in known if any(loader is call for loader in item.loaders)}
+    if not loops:
+        return False
+    inside = [c for c in source.nodes(ast.Call) if any(id(around) in loops for around in source.ancestors(c))]
+    methods = [c for c in inside if isinstance(c.func, ast.Attribute) and c.func.attr in ("to", "cuda", "type")]
+    copies = [c for c in methods if _moves(source, c)]
+    helpers = [c for c in inside if c not in methods and _MOVES.search(last_name(c.func))]
+    helpers += [c for c in inside if last_name(c.func) == "copy_" and c.args and _fills_on_device(source, c)]
+    return (
+        bool(copies)
+        and not helpers
+        and all(isinstance(c.func, ast.Attribute) and is_made_on_host(source, c.func.value) for c in copies)
+    )
 
 
 def _fills_on_device(source: Source, call: ast.Call) -> bool:
