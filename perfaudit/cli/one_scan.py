@@ -94,8 +94,9 @@ def scan_as_asked(asked: ScanOptions) -> int:
 
     report = plan.scan_all()
     if not report.files:
-        _tell_nothing_read(asked, given, plan, report)
-        return NOTHING_MEASURED
+        left_out = _left_out_as_asked(asked, given, report)
+        _tell_nothing_read(asked, given, plan, report, left_out)
+        return OK if left_out else NOTHING_MEASURED
     if asked.baseline is not None and asked.update_baseline:
         write_known(asked.baseline, plan)
         return OK
@@ -135,13 +136,35 @@ def scan_as_asked(asked: ScanOptions) -> int:
     return OK if asked.exit_zero or not report.findings else FOUND
 
 
-def _tell_nothing_read(asked: ScanOptions, given: list[str], plan: Plan, report: Report) -> None:
-    """Say why no file was audited; an editor, or who asked for a format, gets what they can read all the same."""
+def _left_out_as_asked(asked: ScanOptions, given: list[str], report: Report) -> str:
+    """How many files `--force-exclude` left out and why, where it left out all: as a hook wants it. "" where that is not so."""
+    from perfaudit.render.words import count
+
+    is_scan_alone = not (asked.measure or asked.update_baseline)
+    if not (asked.force_exclude and is_scan_alone) or report.skipped or not all(Path(path).is_file() for path in given):
+        return ""
+    tests = report.tests_left_out
+    excluded = len({Path(path).resolve() for path in given}) - tests
+    said = [f"{count(excluded, 'file')} left out: excluded"] if excluded else []
+    return "; ".join([*said, *([f"{count(tests, 'test file')} left out"] if tests else [])])
+
+
+def _tell_nothing_read(asked: ScanOptions, given: list[str], plan: Plan, report: Report, left_out: str) -> None:
+    """Say why no file was audited; an editor, or who asked for a format, gets what they can read all the same.
+
+    left_out: the files that are not audited on purpose, in words.
+    """
+    from perfaudit.render.words import count
+
     for skipped in report.skipped:
         say(f"perfaudit: {skipped.path}: not audited: {skipped.reason}")
-    if not report.skipped:
-        left_out = f" besides {report.tests_left_out} tests (--tests reads them)" if report.tests_left_out else ""
-        say(f"perfaudit: no Python files in {', '.join(given)}{left_out}")
+    if left_out:
+        say(f"perfaudit: {left_out}")
+    elif not report.skipped:
+        tests = report.tests_left_out
+        reads = "reads it" if tests == 1 else "reads them"
+        besides = f" besides {count(tests, 'test')} (--tests {reads})" if tests else ""
+        say(f"perfaudit: no Python files in {', '.join(given)}{besides}")
     if plan.data is not None and (asked.fix or asked.diff):
         write(plan.data if asked.fix else b"", asked.output)  # an editor puts what comes back into its buffer
     elif asked.format != "text" or asked.output:

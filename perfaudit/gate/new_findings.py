@@ -201,7 +201,8 @@ def _with_words(
     reference held, it is not known whether what is here now is new. blind: of which files that is so, in words.
     """
     if not report.files and not unread:
-        left_out = f" besides {report.tests_left_out} tests" if report.tests_left_out else ""
+        tests = report.tests_left_out
+        left_out = f" besides {tests} test{'' if tests == 1 else 's'}" if tests else ""
         return replace(verdict, verdict="not_judged", reason=f"no Python files in {', '.join(paths)}{left_out}")
     reason = f"not audited: {_paths_with_reasons(unread, sorted(unread))}" if unread else ""
     verdict = replace(verdict, unjudged="; ".join(blind))

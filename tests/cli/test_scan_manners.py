@@ -173,6 +173,38 @@ def test_what_tests_are_written_with_is_a_test(name: str, is_test: bool, project
     assert perfaudit("scan", ".", "--tests").code == 1
 
 
+@pytest.mark.parametrize(
+    ("files", "code", "said"),
+    [
+        (["tests/test_b.py"], 0, "1 test file left out"),
+        (["tests/test_b.py", "tests/test_c.py"], 0, "2 test files left out"),
+        (["jaxy.py", "./jaxy.py"], 0, "1 file left out: excluded"),
+        (["jaxy.py", "gen/d.py", "tests/test_b.py"], 0, "2 files left out: excluded; 1 test file left out"),
+        (["sub"], 3, "no Python files in sub besides 1 test (--tests reads it)"),
+        (["."], 3, "no Python files in . besides 3 tests (--tests reads them)"),
+        (["gen", "jaxy.py"], 3, "no Python files in gen, jaxy.py"),
+        (["jaxy.py", "--measure", "--budget", "1s"], 3, "no Python files in jaxy.py"),
+        (["jaxy.py", "--baseline", "known.json", "--update-baseline"], 3, "no Python files in jaxy.py"),
+    ],
+)
+def test_a_hook_passes_files_that_are_left_out(
+    project: Project, perfaudit: Run, files: list[str], code: int, said: str
+) -> None:
+    """A commit of tests or of excluded files alone goes through; a folder without files to read is a mistake all the same."""
+    settings = "[tool.perfaudit]\nexclude = ['jaxy.py', 'gen/']\n"
+    bad = dict.fromkeys(["jaxy.py", "gen/d.py", "tests/test_b.py", "tests/test_c.py", "sub/tests/e.py"], BAD)
+    project(**{"pyproject.toml": settings, **bad})
+    done = perfaudit("scan", "--force-exclude", *files)
+    assert (done.code, done.out, done.err) == (code, "", f"perfaudit: {said}\n")
+
+
+def test_a_hook_still_stops_at_a_file_that_is_not_left_out(project: Project, perfaudit: Run) -> None:
+    project(**{"a.py": BAD, "b.py": "x = (", "tests/test_b.py": BAD})
+    assert perfaudit("scan", "--force-exclude", "tests/test_b.py", "a.py").code == 1
+    assert perfaudit("scan", "--force-exclude", "tests/test_b.py", "b.py").code == 3
+    assert perfaudit("scan", "tests/test_b.py").code == 1
+
+
 def test_no_cache(project: Project, perfaudit: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = project(**{"a.py": BAD, "pyproject.toml": ""})
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))

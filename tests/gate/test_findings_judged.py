@@ -134,8 +134,9 @@ def test_three_files_are_named(number: int, said: str) -> None:
 
 def test_without_a_file_nothing_is_judged() -> None:
     assert judged([], Before(()), files=0)[0] == FindingsVerdict("not_judged", "no Python files in .")
-    verdict, _, _ = judged([], Before(()), files=0, tests_left_out=2)
-    assert verdict.reason == "no Python files in . besides 2 tests"
+    for tests, said in [(1, "1 test"), (2, "2 tests")]:
+        verdict, _, _ = judged([], Before(()), files=0, tests_left_out=tests)
+        assert verdict.reason == f"no Python files in . besides {said}"
 
 
 def test_rules_that_are_not_run_are_said(project: Project) -> None:
