@@ -13,8 +13,6 @@ from perfaudit.cli.output import say, write
 from perfaudit.errors import UserError
 from perfaudit.records import record, replace
 
-MAX_ROUNDS = 10  # of fixing and scanning again; two or three are usual
-
 if TYPE_CHECKING:
     from perfaudit.config import Config
     from perfaudit.findings import Finding
@@ -183,13 +181,11 @@ def write_known(path: Path, plan: Plan) -> None:
 
 
 def fix_stdin(plan: Plan, report: Report, unsafe: bool, allow: frozenset[str], output: Path | None) -> Report:
-    """Print the fixed text and leave the report of what is left to stderr, in one line for each finding."""
+    """Print the text with the report's fixes and leave what is left to stderr, in one line for each finding."""
     from perfaudit.render import concise
 
-    for _ in range(MAX_ROUNDS):
-        patched = plan.patches(report, unsafe, allow)
-        if plan.data is None or not patched or not patched[0].applied:
-            break
+    patched = plan.patches(report, unsafe, allow)
+    if plan.data is not None and patched and patched[0].applied:
         plan.data = patched[0].after.encode(patched[0].encoding)
         report = plan.scan_as_asked()
     write(plan.data or b"", output)
@@ -205,13 +201,15 @@ def fix_files(
     allow: frozenset[str],
     tell: Callable[[str], None] = say,
 ) -> Report:
-    """Write the fixes, scan again, and so on until none is left: a patch may make room for the next. The last report.
+    """Write the report's fixes, those that `--diff` prints and no others, and scan again: what is left.
 
+    A patch may make room for another, which nobody has seen yet: it is in the report of what is left.
     tell: takes how many there were in each file. Raises UserError at the end for files that could not be written.
     """
     from perfaudit.files import sweep
     from perfaudit.render.words import one_line
     from perfaudit.rules import all_rules
+    from perfaudit.static.edit import overlap
     from perfaudit.static.fix import patches
     from perfaudit.static.fix import write as write_patch
 
@@ -222,26 +220,27 @@ def fix_files(
     fixed: Counter[str] = Counter()
     launched: dict[str, str] = {}  # what is said of files that a launcher starts from now on
     refused: dict[str, str] = {}
-    for _ in range(MAX_ROUNDS):
-        done = 0
-        for patched in patches(report.findings, unsafe, allow):
-            if patched.path in refused or not patched.applied:
-                continue
-            try:
-                write_patch(patched)
-            except UserError as error:  # the other files are written all the same
-                refused[patched.path] = str(error)
-                continue
-            fixed[patched.path] += len(patched.applied)
-            for finding in patched.applied:
-                if finding.fix is not None and finding.rule in of_several:
-                    launched[patched.path] = finding.fix.title
-            done += 1
-        if not done:
-            break
+    touching = 0  # fixes of text that another has changed now
+    for patched in patches(report.findings, unsafe, allow):
+        if not patched.applied:
+            continue
+        try:
+            write_patch(patched)
+        except UserError as error:  # the other files are written all the same
+            refused[patched.path] = str(error)
+            continue
+        fixed[patched.path] += len(patched.applied)
+        touching += sum(overlap(patched.edits, f.fix.edits) for f in patched.waiting if f.fix is not None)
+        for finding in patched.applied:
+            if finding.fix is not None and finding.rule in of_several:
+                launched[patched.path] = finding.fix.title
+    if fixed:
         report = again()
     for path, number in sorted(fixed.items()):
         tell(f"{one_line(path)}: {number} fixed{f'; {one_line(launched[path])}' if path in launched else ''}")
+    if touching:
+        one = touching == 1
+        tell(f"{touching} more {'touches' if one else 'touch'} the same lines: run again for {'it' if one else 'them'}")
     if refused:
         raise UserError("; ".join(refused.values()))
     if not fixed:

@@ -73,6 +73,38 @@ def test_standard_input_that_is_no_text(project: Project, perfaudit: Run, stdin:
     assert "stdin.py: not audited: does not parse at line 1" in done.err
 
 
+PAGEABLE = """import torch
+from torch.utils.data import DataLoader
+
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+loader = DataLoader(dataset, batch_size=64, shuffle=True, num_workers=4)
+
+for images, labels in loader:
+    images, labels = images.to(device), labels.to(device)
+"""
+PINNED = PAGEABLE.replace("=4)", "=4, pin_memory=True)")  # copies from pinned memory need not block: a fix of its own
+COPIES = ("--select", "PA102,PA104")
+
+
+def test_what_is_printed_is_what_is_written(project: Project, perfaudit: Run) -> None:
+    folder = project(**{"a.py": PAGEABLE})
+    patch = perfaudit("scan", "a.py", "--diff", *COPIES).out
+    done = perfaudit("scan", "a.py", "--fix", *COPIES)
+    assert (done.code, done.err, "PA104" in done.out) == (1, "a.py: 1 fixed\n", True)
+    assert (folder / "a.py").read_text() == PINNED
+    assert patch.count("\n+") - 1 == 1  # a line, besides the name of the file
+    assert "\n+loader = DataLoader(dataset, batch_size=64, shuffle=True, num_workers=4, pin_memory=True)\n" in patch
+    assert perfaudit("scan", "a.py", "--fix", *COPIES).code == 0
+    assert (folder / "a.py").read_text() == PINNED.replace("(device)", "(device, non_blocking=True)")
+
+
+def test_of_standard_input_too(project: Project, perfaudit: Run, stdin: Callable[[bytes], None]) -> None:
+    project()
+    stdin(PAGEABLE.encode())
+    done = perfaudit("scan", "-", "--fix", *COPIES)
+    assert (done.code, done.out, done.err.count("PA104")) == (1, PINNED, done.err.count("\n"))
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [

@@ -10,8 +10,10 @@ from typing import NoReturn
 
 import pytest
 
+from perfaudit.cli.scanning import fix_files
 from perfaudit.errors import UserError
 from perfaudit.findings import Edit, Finding, Fix, Location, Safety, Span
+from perfaudit.report import Report
 from perfaudit.static import edit, unified_diff
 from perfaudit.static.fix import Patched, is_allowed, patch, patches, together, write
 
@@ -69,6 +71,28 @@ def test_patch(edits: list[Edit], after: str, applied: int) -> None:
     patched = patch("a.py", TEXT, found)
     assert patched.after == after
     assert (len(patched.applied), len(patched.waiting)) == (applied, len(found) - applied)
+
+
+@pytest.mark.parametrize(
+    ("edits", "told"),
+    [
+        ([put("1", "3"), put("a = 1", "c")], ["a.py: 1 fixed", "1 more touches the same lines: run again for it"]),
+        (
+            [put("1", "3"), put("a = 1", "c"), put("= 1", "= 5")],
+            ["a.py: 1 fixed", "2 more touch the same lines: run again for them"],
+        ),
+        ([put("1", "3"), put("2", "(")], ["a.py: 1 fixed"]),  # another run would not take it either
+        ([put("1", "3"), put("2", "4")], ["a.py: 2 fixed"]),
+    ],
+)
+def test_fixes_that_wait_are_told(project: Project, edits: list[Edit], told: list[str]) -> None:
+    project(**{"a.py": TEXT})
+    said: list[str] = []
+    report = Report("scan", tuple(finding(item) for item in edits))
+    left = Report("scan", (finding(put("b", "c")),))  # what the first fixes made possible
+    assert fix_files(report, lambda: left, False, frozenset(), said.append) is left
+    assert said == told
+    assert "\nb = " in Path("a.py").read_text()
 
 
 def test_a_fix_is_whole_or_not_at_all() -> None:
