@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from perfaudit.expressions import regex
-from perfaudit.findings import Finding
+from perfaudit.findings import Finding, Location
 from perfaudit.records import NamedTuple
 from perfaudit.report import UnusedSuppression
 from perfaudit.rules import Rule
@@ -85,17 +85,22 @@ def silence(
 ) -> tuple[list[Finding], list[UnusedSuppression]]:
     """The findings that no comment silences, and the comments that silence none.
 
-    findings: each with the lines on which a comment may stand. ran: ids of the rules that looked at the file; a comment for
+    A finding that would be told as one with a silenced one is silent too: it says the same of the same node. findings: each
+    with the lines on which a comment may stand. ran: ids of the rules that looked at the file; a comment for
     one that did not is not called unused, one for a rule that does not exist is.
     """
     kept: list[Finding] = []
     used: set[tuple[int, str]] = set()
+    answered: set[tuple[str, Location | None]] = set()  # what is told together with a silenced finding
     for finding, lines in findings:
         at = set(lines)
         hits = [c for c in comments if (c.whole_file or c.line in at) and c.silences(finding)]
         used.update((c.line, rule) for c in hits for rule in c.rules or {""} if not rule or _names(rule, finding))
         if not hits:
             kept.append(finding)
+        elif finding.instead is not None:
+            answered.update((rule, finding.location) for rule in finding.instead.also)
+    kept = [finding for finding in kept if (finding.rule, finding.location) not in answered]
     unused = []
     for comment in comments:
         idle = [name for name in sorted(comment.rules or {""}) if (comment.line, name) not in used]

@@ -382,19 +382,19 @@ LOADER = "from torch.utils.data import DataLoader\n\n{0}\nfor x in loader:\n    
         (
             "def make(workers=0):\n    return DataLoader(d, num_workers=workers)\nloader = make()",
             "without `pin_memory`",
-            "load with workers and pin: without workers the training process pins, which costs time itself",
+            "pin where a measurement shows that it pays: without workers the training process pins, which costs time itself",
             False,
         ),
         (
             "loader = DataLoader(d)",
             "without `pin_memory`",
-            "load with workers and pin: without workers the training process pins, which costs time itself",
+            "pin where a measurement shows that it pays: without workers the training process pins, which costs time itself",
             False,
         ),
         (
             "loader = DataLoader(d, 8, False, None, None, 0)",
             "without `pin_memory`",
-            "load with workers and pin: without workers the training process pins, which costs time itself",
+            "pin where a measurement shows that it pays: without workers the training process pins, which costs time itself",
             False,
         ),
     ],

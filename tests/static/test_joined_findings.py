@@ -88,7 +88,13 @@ def test_where_it_is_advice_it_is_one_advice() -> None:
         ("loader = DataLoader(ds, 64, pin_memory=True)", ["PA101"], [()]),
         ("loader = DataLoader(ds, 64, num_workers=4)", ["PA102"], [()]),
         ("loader = DataLoader(ds, 64)  # perfaudit: ignore[PA102] none to spare", ["PA101"], [()]),
-        ("loader = DataLoader(ds, 64)  # perfaudit: ignore[PA101] in memory", ["PA102"], [()]),
+        ("loader = DataLoader(ds, 64)  # perfaudit: ignore[PA101] in memory", [], []),
+        ("loader = DataLoader(ds, 64, num_workers=4)  # perfaudit: ignore[PA101]", ["PA102"], [()]),
+        (  # the comment is for one of two
+            "other = DataLoader(ds, 32)  # perfaudit: ignore[PA101]\nloader = DataLoader(ds, 64)",
+            ["PA101"],
+            [("PA102",)],
+        ),
         ("loader = DataLoader(ds, 64)  # perfaudit: ignore[PA1]", [], []),
         (  # two loaders in one line
             "loader, other = DataLoader(ds, 64), DataLoader(ds, 32, num_workers=4)",
@@ -109,6 +115,13 @@ def test_each_rule_speaks_alone_where_the_other_does_not(loader: str, rules: lis
 def test_a_rule_that_was_not_selected_is_not_spoken_for(rule: str) -> None:
     (finding,) = found("loader = DataLoader(ds, 64)", rule)
     assert (finding.rule, finding.also) == (rule, ())
+
+
+def test_pinning_alone_advises_no_workers() -> None:
+    """Who ignores PA101 has decided about workers."""
+    (finding,) = found("loader = DataLoader(ds, 64)", "PA102")
+    assert finding.fix is not None
+    assert finding.fix.title.startswith("pin where a measurement shows that it pays: without workers")
 
 
 STREAM = "class Log(torch.utils.data.IterableDataset):\n    def __iter__(self): ...\n\nloader = DataLoader(Log(), 64)"

@@ -87,7 +87,9 @@ def dataloader_no_pin_memory(source: Source, call: ast.Call) -> Iterator[Seen]:
     if _pins_in_training_process(source, call):
         dataset = argument(source, call, "dataset", 0)
         is_ready = isinstance(dataset, ast.expr) and is_in_memory(source, dataset)
-        advice = "keep the data on the GPU where they fit, else pin" if is_ready else "load with workers and pin"
+        # No word of workers: who silences PA101 has decided about them, and where it speaks its words are for both.
+        place = "keep the data on the GPU where they fit, else pin"
+        advice = place if is_ready else "pin where a measurement shows that it pays"
         why = "without workers the training process pins, which costs time itself"
         workers = argument(source, call, "num_workers", NUM_WORKERS)
         is_hint = is_ready or says_why_not(source, call, workers) or only_arranges(source, call)
