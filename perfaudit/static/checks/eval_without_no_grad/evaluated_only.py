@@ -28,7 +28,7 @@ from perfaudit.static.checks.eval_without_no_grad.surroundings import (
     plain_decorators,
     plain_surroundings,
 )
-from perfaudit.static.checks.eval_without_no_grad.unseen_calls import unseen_call
+from perfaudit.static.checks.eval_without_no_grad.unseen_calls import gives_data, unseen_call
 from perfaudit.static.checks.eval_without_no_grad.wanted_gradients import EVALUATION, gets, needs_gradients
 from perfaudit.static.registry import Proposal, Seen
 from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
@@ -59,6 +59,7 @@ def evaluated_only(
 ) -> Iterator[tuple[Loop, Seen]]:
     """Loops that evaluate the model and no more; `ways` are methods by which it is run."""
     value = statement.value if isinstance(statement, ast.Assign) else call.func
+    found: list[tuple[Loop, list[ast.Call], list[ast.Call], Seen]] = []
     for loop, name in (*evaluations(source, statement, model), *_in_methods(source, statement, model)):
         runs = [node for node in walk(loop) if isinstance(node, ast.Call) and runs_model(source, node, name, ways)]
         if not runs or not all(records_graph(source, run) for run in runs):
@@ -66,6 +67,12 @@ def evaluated_only(
         if needs_gradients(source, loop, name) or _proves_no_graph(source, loop, runs, name, ways):
             continue
         if (seen := _seen_loop(source, loop, runs, name, value, ways)) is not None:
+            inside = [runs_inside(source, run, name, ways) for run in runs]
+            inner = [each for some in inside for each in some] if all(inside) else []
+            found.append((loop, runs, inner, seen))
+    told = {id(run) for loop, runs, _, _ in found if functions_around(source, loop) is not None for run in runs}
+    for loop, _, inner, seen in found:
+        if not (inner and all(id(run) in told for run in inner)):  # by the loops of the functions that it calls
             yield loop, seen
 
 
@@ -168,7 +175,8 @@ def _seen_loop(
             Proposal("run the function under `torch.no_grad()`, if nothing differentiates what it returns"),
         )
     if (unseen := unseen_call(source, loop, runs, name, ways)) is not None:
-        advice = f"run the loop under `torch.no_grad()`, if `{source.brief(unseen)}` differentiates nothing"
+        condition = f", if `{source.brief(unseen)}` differentiates nothing"
+        advice = f"run the loop under `torch.no_grad()`{'' if gives_data(source, unseen) else condition}"
         return Seen(first, f"{message} in this file uses", Proposal(advice))
     if _keeps_results(source):
         advice = "run the loop under `torch.no_grad()`, if training does not use what `forward` keeps on `self`"

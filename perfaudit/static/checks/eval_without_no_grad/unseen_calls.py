@@ -30,6 +30,8 @@ MODEL_METHODS = {
     "modules",
     "zero_grad",
 }
+_LOADERS = regex(r"(train|val|test|predict)_dataloader")
+_OF_DATA_MODULE = regex(r"(train|val|test|predict)_dataloader|setup|prepare_data|teardown|batch_size|num_workers")
 
 
 def unseen_call(
@@ -37,8 +39,9 @@ def unseen_call(
 ) -> ast.Call | None:
     """A call in the loop that may differentiate in code this file does not show; the model's own call if it may.
 
-    ways: methods of the model's class, which do not.
+    One that gives data only where there is no other. ways: methods of the model's class, which do not.
     """
+    of_data: ast.Call | None = None
     if any(_wraps_a_model(source, made) for run in runs for made in made_of(source, run.func)):
         return runs[0]
     models = {model, *(dotted_name(c.func.value) for c in source.calls(".eval") if isinstance(c.func, ast.Attribute))}
@@ -59,8 +62,38 @@ def unseen_call(
                 continue
             is_held = bool(_root(call.func) & holders) and not reports(call)
             if is_held or (is_opaque(source, call) and not _is_plain_elsewhere(source, call)):
-                return call
-    return None
+                if not gives_data(source, call):
+                    return call
+                of_data = of_data or call
+    return of_data
+
+
+def gives_data(source: Source, call: ast.Call) -> bool:
+    """Whether a call makes a data module of Lightning's, `Data(folder=...)`, or asks one for its loaders.
+
+    Told by what the file asks of the object: a loader, and nothing but what a data module is asked for. Nobody calls it.
+    """
+    func = call.func
+    if isinstance(func, ast.Attribute) and _OF_DATA_MODULE.fullmatch(func.attr):
+        return any(map(_is_class_call, (func.value, *made_of(source, func.value))))
+    if not _is_class_call(call):
+        return False
+    parent = source.parent(call)
+    if isinstance(parent, ast.Attribute):
+        return _LOADERS.fullmatch(parent.attr) is not None
+    target = parent.targets[0] if isinstance(parent, ast.Assign) and len(parent.targets) == 1 else None
+    if not isinstance(target, ast.Name):
+        return False
+    names = [n for n in source.nodes(ast.Name) if n.id == target.id and isinstance(n.ctx, ast.Load)]
+    uses = [name for name in names if source.scope(name) is source.scope(call)]
+    around = [source.parent(use) for use in uses]
+    asked = [parent.attr for parent in around if isinstance(parent, ast.Attribute)]
+    is_of_data = len(asked) == len(uses) and all(map(_OF_DATA_MODULE.fullmatch, asked))
+    return is_of_data and any(map(_LOADERS.fullmatch, asked))
+
+
+def _is_class_call(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and last_name(node.func)[:1].isupper()
 
 
 def _is_plain_elsewhere(source: Source, call: ast.Call) -> bool:
