@@ -9,9 +9,10 @@ from perfaudit.expressions import regex
 from perfaudit.findings import Edit, Span
 from perfaudit.static import edit
 from perfaudit.static.registry import Proposal, Seen, check
-from perfaudit.static.source import FUNCTIONS, Source
+from perfaudit.static.source import FUNCTIONS, LOOPS, Source
 from perfaudit.static.understanding.batch_parts import VARIABLE
 from perfaudit.static.understanding.called_functions import assigned_once
+from perfaudit.static.understanding.calls_by_name import calls_in_importers
 from perfaudit.static.understanding.defaults import written_default
 from perfaudit.static.understanding.devices import changes_default_device, names_accelerator
 from perfaudit.static.understanding.evaluation import EVALUATION_NAME
@@ -29,6 +30,7 @@ _IN_TRAINING = regex(r"^(is_)?train(ing)?$")
 # What follows may be done on the device as well: casts that are exact there, and the same memory in another shape.
 _STAYS_ITS_OWN = {"long", "int", "bool", "float", "double", "half", "view", "reshape", "unsqueeze", "squeeze"}
 KEEPS_HOST = ("out", "generator", "pin_memory", "requires_grad")
+_CALLS_OUTWARDS = 4  # functions of this file that call one another
 _FOLLOW = 2  # names followed from a collate function to what pads its samples
 
 
@@ -55,7 +57,8 @@ def tensor_built_on_host(source: Source, call: ast.Call) -> Iterator[Seen]:
     message = f"`{source.brief(built)}` is filled in host memory and then copied to the device{often}"
     # Samples for people to look at: no step of a training.
     is_shown = in_no_grad(source, call) and (not hot or _is_in_sampler(source, call))
-    is_of_step = hot or _goes_where_given_tensor_is(source, call) or _is_of_penalty(source, call)
+    is_of_batch = _goes_where_given_tensor_is(source, call) or _is_of_penalty(source, call)
+    is_of_step = hot or (is_of_batch and _is_called(source, call))
     is_hint = runs_seldom(source, call) or is_shown or not is_of_step
     is_hint = is_hint or (not hot and _is_in_evaluation(source, call))
     is_hint = is_hint or _is_in_branch_left_out(source, call) or (not hot and _is_in_sampler(source, call))
@@ -199,6 +202,30 @@ def _goes_where_given_tensor_is(source: Source, call: ast.Call) -> bool:
         isinstance(owner, ast.Name) and owner.id != "self" and any(isinstance(b, ast.arg) for b in source.lookup(owner))
         for owner in owners
     )
+
+
+def _is_called(source: Source, node: ast.AST) -> bool:
+    """Whether the function around is used in a loop or in what runs often, in this file, or called by one that imports it.
+
+    Directly, or by functions of this file that call it. What nothing in sight calls may never run.
+    """
+    places: list[ast.AST] = [node]
+    known: set[str] = set()
+    for _ in range(_CALLS_OUTWARDS):
+        around = [f for place in places if isinstance(f := source.enclosing(place, *FUNCTIONS), FUNCTIONS)]
+        names = {function.name for function in around} - known
+        known |= names
+        uses = [n for n in source.nodes(ast.Name, ast.Attribute) if last_name(n) in names and _is_read(n)]
+        if any(source.enclosing(use, *LOOPS) is not None or runs_often(source, use) for use in uses):
+            return True
+        if any(calls_in_importers(source, name) for name in names):
+            return True
+        places = [*uses]
+    return False
+
+
+def _is_read(node: ast.AST) -> bool:
+    return isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load)
 
 
 def _device(source: Source, call: ast.Call) -> str | None:
