@@ -81,7 +81,7 @@ def test_what_is_no_pattern() -> None:
 
 
 def test_an_ignore_file_that_says_too_much(project: Any, perfaudit: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perfaudit.static.discover.MAX_PATTERNS", 5)
+    monkeypatch.setattr("perfaudit.patterns.MAX_PATTERNS", 5)
     folder = project(**{"net.py": "import torch\n", "sub/net.py": "import torch\n", "late.py": "import torch\n"})
     (folder / ".git").mkdir()
     Path(".gitignore").write_text("[z-a]\n# a remark\n\nx1\nx2\n" + "y" * 2_000 + "\nx3\n")
