@@ -12,8 +12,8 @@ class Clock(Protocol):
     def now(self) -> float: ...
 
 
-# Of a race's time, by which it ends early for a long block that may come again: an evaluation of half a minute that is seen once
-# would else cost half of a minute's race.
+# Of its time, by which a race ends early at most, for a long block that may come again: an evaluation of half a minute, seen
+# once, would take half of a race of one minute.
 MOST_KEPT = 0.1
 
 

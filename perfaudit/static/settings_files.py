@@ -1,6 +1,6 @@
 """The files from which a script takes its settings, as far as its text and its arguments name them, and what they say.
 
-They are read and never run: YAML, TOML and JSON line by line, as nobody here has a parser of all of them.
+They are read and never run: YAML, TOML and JSON line by line, as a parser of YAML need not be installed.
 """
 
 from __future__ import annotations

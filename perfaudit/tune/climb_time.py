@@ -52,9 +52,9 @@ class UntilSomeGoTogether(Deadline):
     """A deadline that is put off while there is nothing to race together, for which time was kept.
 
     planned: where there is. latest: where there is not. end: of the budget, where not even one pays that could be checked.
-    pays: whether one does, now. goes_together: whether there is something to race together. for_final: behind it there is time
-    for the final race, which it has where gains_much says by then that so much was found that a measured figure of it is worth
-    more than the patches that are still open; None where it has none.
+    pays: whether one does, now. goes_together: whether there is something to race together. for_final: the last time at which
+    the final race can still have its own; None where it gives way in any case. gains_much: whether so much pays, now, that the
+    final race keeps its time. Where that is true before for_final is over, the race ends with for_final.
     """
 
     def __init__(
