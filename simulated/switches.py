@@ -115,6 +115,7 @@ class Shop:
     queued: float = 0.0  # of each second
     noise: float = 0.0  # of the logarithm of a step's time in a race
     way: str = "code"  # how a race says that patches are put in place
+    seconds_checking: float = 0.0
     control: float = 1.0  # times what a step of the control takes in a race
     in_halves: bool = False  # patches are raced with half of the others in place, as code and settings are
     ends: Callable[[int, Switches], str] = lambda updates, on: ""  # with what a script raises after so many updates

@@ -158,7 +158,7 @@ class _Race:
             self._run(there, number)
 
     def _run(self, there: Processes[Block], number: int) -> None:
-        before = self.deadline.seconds_left()
+        before, checked = self.deadline.seconds_left(), self.lab.seconds_checking
         if not self.ledger.apart:
             try:
                 there.add(self.lab.open(self.alive))
@@ -172,7 +172,7 @@ class _Race:
                 self.ledger.generations.append(self.generation)
             return
         self.generation = Generation(self.stage)
-        self.ledger.seconds_to_open = (before - self.deadline.seconds_left()) / len(self.alive)
+        self.ledger.seconds_to_open = self._seconds_of_opening(before, checked) / len(self.alive)
         if self.plan.base not in self.ledger.failures:  # else nothing is left to compare with
             self.ledger.generations.append(self.generation)
             self._side_by_side(there, self.generation, number)
@@ -248,13 +248,14 @@ class _Race:
         seen: dict[str, list[Block]] = {}
         share = self.deadline.seconds_left() / len(turn)
         for variant in turn:
-            key, before = variant.key, self.deadline.seconds_left()
+            key, before, checked = variant.key, self.deadline.seconds_left(), self.lab.seconds_checking
             if before <= 0:
                 return []
             there.add(self.lab.open([variant]))
             if key not in there.subjects:
                 continue
-            opening = self.ledger.seconds_to_open = before - self.deadline.seconds_left()
+            opening = before - self.deadline.seconds_left()
+            self.ledger.seconds_to_open = self._seconds_of_opening(before, checked)
             first = self._block(there, key, self._least(key))
             if first is not None:
                 per_step = self.ledger.seconds_per_step = max(first.seconds_per_step, 1e-6)
@@ -280,6 +281,13 @@ class _Race:
             {key: both[n] for key, both in pairs.items() if n < len(both)}
             for n in range(len(pairs.get(self.plan.base, ())))
         ]
+
+    def _seconds_of_opening(self, left: float, checked: float) -> float:
+        """Since these seconds were left, without the checks since the lab had made so many seconds of them.
+
+        A patch is checked in the first generation, and the later ones open faster.
+        """
+        return max(0.0, left - self.deadline.seconds_left() - (self.lab.seconds_checking - checked))
 
     def _note_ends(self, there: Processes[Block]) -> None:
         """A training that ends before anything of it was measured has failed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -35,7 +36,8 @@ class ChildLab:
     timeout: seconds that building the training, and each step, may take. fresh: see `Child`.
     target_of: the target as a child is told it, where each is told something of its own. start_of: what is done with the
     parameters that a script begins with (see `training.script_start`); where something is, the first variant is built before the
-    others, which may begin with its parameters. own_ends: errors by which a script ends, and that are its own.
+    others, which may begin with its parameters. own_ends: errors by which a script ends, and that are its own. seconds_checking:
+    what all checks have taken so far.
     """
 
     target: dict[str, Any]  # JSON: file and names
@@ -50,6 +52,7 @@ class ChildLab:
     target_of: Callable[[Child], dict[str, Any]] | None = None
     ran: dict[str, str] = field(default_factory=dict)  # SHA-256 of the files that ran unpatched, by path
     own_ends: set[str] = field(default_factory=set)
+    seconds_checking: float = 0.0
     _as_it_is: ChildSubject | None = None  # of the script, unpatched
 
     def here(self) -> LabHere:
@@ -125,8 +128,9 @@ class ChildLab:
             self.facts[variant.key] = facts
             self._same_source(variant, facts.digests)
             if self.check is not None:
-                asked = _Leaving(child) if alone else child
+                asked, began = _Leaving(child) if alone else child, time.monotonic()
                 self.check(asked, variant, facts)
+                self.seconds_checking += time.monotonic() - began
                 if isinstance(asked, _Leaving) and asked.has_left:
                     child = Child(self.fresh)
                     child.ask(self._build_command(variant, child), self.timeout)

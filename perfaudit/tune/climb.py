@@ -114,7 +114,7 @@ def _find_what_pays(session: Session, profile: Profile, state: Climb, screen: Sc
     def pays() -> bool:
         return any(map(state.is_sure, state.allowed_candidates))
 
-    before_final = most - seconds_to_race(profile)
+    before_final = most - seconds_to_race(profile, state.allowed_candidates)
     for_final = session.deadline(before_final) if share.seconds_left() < before_final < most else None
     until = UntilSomeGoTogether(share, longer, deadline, pays, goes_together, for_final, lambda: gains_much(state))
     _race_alone(session, profile, state, screen, until)
@@ -134,7 +134,7 @@ def _leave_what_is_not_shown(profile: Profile, state: Climb, deadline: Deadline)
         leave_unsure(state, state.is_sure)
     if len(state.rungs) > 1 and state.together() is None:
         leave_unsure(state, state.is_sure)
-        if len(state.rungs) > 1 and not has_time_to_race(profile, deadline):
+        if len(state.rungs) > 1 and not has_time_to_race(profile, state.rungs, deadline):
             keep_what_is_known(state)
 
 

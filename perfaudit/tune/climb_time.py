@@ -33,6 +33,7 @@ MOST_TOGETHER = 3  # patches, for which time is planned; more have fewer quads i
 TOGETHER_SHARE = 0.35  # of what is left, at most, that is kept for racing together what pays and without each of it
 CHECKING_SECONDS, CHECKING_STEPS = 7.0, 16
 RACING_SECONDS, RACING_STEPS = 4.0, 104
+RACING_BLOCKS = 12  # of a patch: three in each of four pairs of processes, before which what lies ready is used up
 # Of a script, whose processes share nothing: two for the check, which are the first of the race; two of a race start at once.
 CHECKING_STARTS, RACING_STARTS = 2, 3
 BESIDE_SHARE = 0.3  # of what is left behind the screening, at least
@@ -105,9 +106,9 @@ class UntilSomeGoTogether(Deadline):
         return self.is_past_check
 
 
-def has_time_to_race(profile: Profile, deadline: Deadline) -> bool:
-    """Whether the final race can come to its first look."""
-    return deadline.seconds_left() >= seconds_to_check(profile) + seconds_to_race(profile)
+def has_time_to_race(profile: Profile, patches: Iterable[Candidate], deadline: Deadline) -> bool:
+    """Whether the final race of these can come to its first look."""
+    return deadline.seconds_left() >= seconds_to_check(profile) + seconds_to_race(profile, patches)
 
 
 def seconds_to_check(profile: Profile) -> float:
@@ -115,9 +116,14 @@ def seconds_to_check(profile: Profile) -> float:
     return CHECKING_SECONDS + CHECKING_STARTS * seconds_to_start(profile) + CHECKING_STEPS * profile.seconds_per_step
 
 
-def seconds_to_race(profile: Profile) -> float:
-    """What the final race takes to its first look, about."""
-    return RACING_SECONDS + RACING_STARTS * seconds_to_start(profile) + RACING_STEPS * profile.seconds_per_step
+def seconds_to_race(profile: Profile, patches: Iterable[Candidate] = ()) -> float:
+    """What the final race takes to its first look, about.
+
+    patches: what may be in it. Before each block of another loader its batches that lie ready are used up.
+    """
+    ready = max((knob(each.knob).batches_ready(each.settings) for each in patches if each.way == "loader"), default=0)
+    steps = RACING_STEPS + RACING_BLOCKS * ready
+    return RACING_SECONDS + RACING_STARTS * seconds_to_start(profile) + steps * profile.seconds_per_step
 
 
 def seconds_to_start(profile: Profile) -> float:
@@ -133,7 +139,7 @@ def seconds_to_screen(profile: Profile, state: Climb, left: float) -> float:
     if any(candidate.way == "fresh" for candidate in each) or not in_halves(candidates):
         together = TOGETHER_SECONDS + USUAL_LOOK * seconds_of_quads(profile, parts_of(each), each)
     before_check = left - seconds_to_check(profile) - min(together, TOGETHER_SHARE * left)
-    before_race = before_check - seconds_to_race(profile)
+    before_race = before_check - seconds_to_race(profile, candidates)
     wanted = WANTED_QUADS * left / quads_of_screening(profile, left, [*state.candidates.values()])
     return max(before_race if before_race >= wanted else before_check, SCREENING_SHARE * left)
 
@@ -147,7 +153,7 @@ def seconds_together(profile: Profile, state: Climb, left: float, gains_much: bo
     sure = [candidate for candidate in state.candidates.values() if not candidate.lacks and state.is_sure(candidate)]
     sure = list({candidate.knob: candidate for candidate in sure}.values())
     before_check = left - seconds_to_check(profile)
-    before_race = before_check - seconds_to_race(profile)
+    before_race = before_check - seconds_to_race(profile, sure)
     least = USUAL_LOOK * seconds_of_quads(profile, [sure], ())
     least = least * TOGETHER_QUADS / USUAL_LOOK if gains_much else least
     enough = before_race >= TOGETHER_SECONDS + least
@@ -161,7 +167,7 @@ def seconds_beside(profile: Profile, state: Climb, left: float) -> float:
 
     Their sum is known, and that race only says of each what it gains beside all the others.
     """
-    spare = left - seconds_to_check(profile) - seconds_to_race(profile) - TOGETHER_SECONDS
+    spare = left - seconds_to_check(profile) - seconds_to_race(profile, state.rungs) - TOGETHER_SECONDS
     ratios = {rung.key: seen[0] for rung in state.rungs if (seen := state.alone.interval(rung.key))}
     needed = USUAL_LOOK * seconds_of_quads(profile, parts_of(state.rungs), state.rungs, ratios)
     return TOGETHER_SECONDS + min(spare, 2 * needed) if spare >= needed else 0.0

@@ -30,9 +30,13 @@ class FakeLab:
         self.order: list[str] = []
         self.untimed: dict[str, set[int]] = {}  # steps before blocks
         self.closed: list[str] = []
+        self.seconds_checking = 0.0
+        self.checking = 0.0  # seconds that the first generation takes longer to open, see `ChildLab`
 
     def open(self, variants: Sequence[Variant]) -> dict[str, ChildSubject | TrialFailed]:
         opened: dict[str, ChildSubject | TrialFailed] = {}
+        self.clock.sleep(self.checking)
+        self.seconds_checking, self.checking = self.seconds_checking + self.checking, 0.0
         for variant in variants:
             self.clock.sleep(self.opening)
             why = self.fails_to_open.get(variant.key)
@@ -296,6 +300,18 @@ def test_a_generation_that_could_not_be_opened_in_time_is_not_begun(clock: FakeC
     lab, ledger = FakeLab(clock, {"a": 0.01, "b": 0.01}, opening=3.0), Ledger(seconds_to_open=3.0)
     measure(lab, variants("a", "b"), ledger, Deadline(5, clock), seed=1)
     assert (ledger.generations, clock.now()) == ([], 0.0)
+
+
+@pytest.mark.parametrize(("apart", "generations"), [("", 4), ("they do not fit", 2)])
+def test_what_a_patch_was_checked_for_is_not_expected_of_later_generations(
+    clock: FakeClock, apart: str, generations: int
+) -> None:
+    """The check took 12 of 22 s; the rest is enough for more generations, whose openings take two seconds."""
+    lab, ledger = FakeLab(clock, {"a": 0.01, "b": 0.01}, opening=1.0), Ledger(apart=apart)
+    lab.checking = 12.0
+    measure(lab, variants("a", "b"), ledger, Deadline(22, clock), seed=1)
+    assert ledger.seconds_to_open == pytest.approx(1.0)
+    assert len(ledger.generations) == generations  # one after the other they have longer blocks
 
 
 class Kept(journal.Kept):

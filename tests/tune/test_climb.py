@@ -469,7 +469,7 @@ def test_where_nothing_can_say_what_all_gains_together_the_first_is_handed_over(
 ) -> None:
     monkeypatch.setattr("perfaudit.tune.climb.seconds_together", lambda *_: 0.0)
     monkeypatch.setattr("perfaudit.tune.climb.LONGER_SHARE", 0.0)
-    monkeypatch.setattr("perfaudit.tune.climb.has_time_to_race", lambda profile, deadline: False)
+    monkeypatch.setattr("perfaudit.tune.climb.has_time_to_race", lambda profile, patches, deadline: False)
     report = climbing(independent, Switch("a"), Switch("b"))
     assert [rung.knob for rung in ladder(report).rungs] == ["a"]
     assert patched(report) == {"a": 1, "b": 0, "c": 0}
@@ -738,7 +738,7 @@ def test_a_process_that_dies_takes_no_doubt_with_it(
 ) -> None:
     """What was decided beside a control that was off stays doubtful where a later control is right."""
     monkeypatch.setattr("perfaudit.tune.screening.SLICE", 0.1)
-    monkeypatch.setattr("perfaudit.tune.climb.has_time_to_race", lambda profile, deadline: False)
+    monkeypatch.setattr("perfaudit.tune.climb.has_time_to_race", lambda profile, patches, deadline: False)
 
     def crashes(on: Switches) -> None:
         if on["b"] and not on["a"] and shop.blocks > 120:

@@ -347,16 +347,24 @@ def test_an_offer_that_is_far_slower_was_not_measured_too_briefly() -> None:
     assert state.left["precision"].startswith("measured too briefly to say what it would gain; it changes precision")
 
 
-@pytest.mark.parametrize(("left", "keeps"), [(35.0, True), (25.0, False), (200.0, True)])
+@pytest.mark.parametrize(("left", "keeps"), [(39.0, True), (25.0, False), (200.0, True)])
 def test_what_saves_much_is_raced_together_in_what_the_final_race_leaves(left: float, keeps: bool) -> None:
-    """35 s have room for a few quads of the loader beside another patch; 25 s have none with a final race behind them."""
+    """39 s have room for a few quads of the loader beside another patch; 25 s have none with a final race behind them."""
     profile = profile_of(survey_of(), seconds_per_step=0.1)
     fusion = candidate("fusion")
     state = climb((loader(2), SURE, [-0.2] * 8, ""), (fusion, SURE, [-0.2] * 8, ""))
-    to_race, to_check = seconds_to_race(profile), seconds_to_check(profile)
+    to_race, to_check = seconds_to_race(profile, [loader(2)]), seconds_to_check(profile)
     found = seconds_together(profile, state, left, gains_much=True)
     assert found == pytest.approx(left - to_check - (to_race if keeps else 0.0))
-    assert seconds_together(profile, state, 35.0) == pytest.approx(35.0 - to_check)  # else it gives way there
+    assert seconds_together(profile, state, 39.0) == pytest.approx(39.0 - to_check)  # else it gives way there
+
+
+def test_a_race_of_another_loader_takes_as_much_longer_as_its_ready_batches_take() -> None:
+    """Two workers with two batches each have four ready: in twelve blocks that makes 48 steps."""
+    profile = profile_of(survey_of(), seconds_per_step=0.1)
+    plain = seconds_to_race(profile, [candidate("fusion"), loader(0)])
+    assert plain == seconds_to_race(profile)
+    assert seconds_to_race(profile, [candidate("fusion"), loader(1), loader(2)]) == pytest.approx(plain + 4.8)
 
 
 @pytest.mark.parametrize(("sure", "control", "is_much"), [(0.7, True, True), (0.8, True, False), (0.7, False, False)])

@@ -87,6 +87,7 @@ class Shop:
     looked: list[list[int]] = field(default_factory=list)  # sizes of each race in one training
     queued, noise, control, way = 0.0, 0.0, 1.0, "code"  # of that training, see `switches.Shop`
     waiting = preloading = 0.0  # seconds that torch and other libraries take to be imported
+    seconds_checking = 0.0
 
     def facts(self) -> Facts:
         return facts(project_files=("t.py",), factories={}, factory_files={})
