@@ -29,6 +29,7 @@ from perfaudit.measure.clock import Deadline
 from perfaudit.measure.journal import begin
 from perfaudit.measure.watch import Standing, Watch
 from perfaudit.target.names import Target
+from perfaudit.verdicts import TimeVerdict
 
 SWAP = "swapped"
 
@@ -344,14 +345,20 @@ def timed(budget: float = 20.0) -> TargetRecord:
     return records[0]
 
 
+def verdict_of_step(budget: float = 20.0) -> TimeVerdict:
+    """How the step was judged. A machine that does other work needs more time, so that one that is open is judged once more."""
+    found = judged_together([timed(budget)])[0]
+    return verdict_of_step(60.0) if found.verdict == "inconclusive" and budget < 60.0 else found
+
+
 @pytest.mark.slow
 def test_a_longer_step_is_found_in_one_training_and_taken_back_as_a_gain(repository: Repository) -> None:
     repository.write(**{"train.py": TRAIN.replace(LOSS, LONGER)})
-    found = judged_together([timed()])[0]
+    found = verdict_of_step()
     assert (found.way, found.why_so, found.pairs, found.verdict) == ("one training", SWAPPED, 0, "regressed")
     repository.commit()
     repository.write(**{"train.py": TRAIN})
-    found = judged_together([timed()])[0]
+    found = verdict_of_step()
     assert (found.way, found.verdict) == ("one training", "improved")
 
 
