@@ -41,6 +41,8 @@ _WORDS = b"\nwords = ["
 _HEAD_BYTES = 1000  # of a rule file; its words, and where it is found, stand on its first lines, which a test holds
 _IN_TRACE = b'\nfound_in = "trace"\n'
 _LABELS = ("right", "arguable", "wrong")  # of a reading
+_RIGHT = 0.9  # of the findings read, without those that are mended
+_FEW = 10  # findings read, of which two that are not right say little
 
 
 @record(frozen=True, slots=True)
@@ -66,7 +68,9 @@ class Example:
 class Reading:
     """What somebody who read the rule's findings on code that it was not tuned on said of them, and where that is written.
 
-    `mended` are those of the arguable and wrong ones that are silent, a hint or worded otherwise since.
+    `mended` are those of the arguable and wrong ones that are silent, a hint or worded otherwise since. `together` is of how many
+    rules the figures are where the page tells them of several at once; they say little of each. `where` names pages with the
+    heading, newest first: those readings that it takes to have ten findings, all where there are fewer.
     """
 
     read: int
@@ -75,6 +79,13 @@ class Reading:
     wrong: int
     mended: int
     where: str
+    together: int = 1
+
+    @property
+    def is_mostly_right(self) -> bool:
+        """Whether a rule with this reading may be `stable`, as docs/scan.md has it; True where nothing is told of it alone."""
+        counted = self.read - self.mended
+        return self.together > 1 or not counted or self.right / counted >= (_RIGHT if self.read >= _FEW else 0.5)
 
 
 @record(frozen=True, slots=True)
@@ -319,8 +330,8 @@ def _reading(data: dict[str, Any], fail: Any) -> Reading | None:  # Any: raw TOM
     if reading is None:
         return None
     keys = {"read", "where", *_LABELS}
-    if not isinstance(reading, dict) or not keys <= reading.keys() <= keys | {"mended"}:
-        raise fail("reading", f"must hold read, {', '.join(_LABELS)} and where, and may hold mended")
+    if not isinstance(reading, dict) or not keys <= reading.keys() <= keys | {"mended", "together"}:
+        raise fail("reading", f"must hold read, {', '.join(_LABELS)} and where, and may hold mended and together")
     reading = {"mended": 0, **reading}
     where = reading.pop("where")
     if not isinstance(where, str) or not where.strip():
@@ -331,6 +342,8 @@ def _reading(data: dict[str, Any], fail: Any) -> Reading | None:  # Any: raw TOM
         raise fail("reading", f"read is the sum of {', '.join(_LABELS)}, and not 0")
     if reading["mended"] > reading["read"] - reading["right"]:
         raise fail("reading", "only what was arguable or wrong can be mended")
+    if reading.get("together") in (0, 1):
+        raise fail("reading", "together is a number of rules, at least 2")
     return Reading(**reading, where=where)
 
 

@@ -43,7 +43,7 @@ good = "z"
 
 DOCUMENTED = 'source = "https://example.org/a", says = "up to twice as fast"'
 READING = 'reading = { read = 10, right = 7, arguable = 2, wrong = 1, mended = 2, where = "a page" }'
-READING_KEYS = "must hold read, right, arguable, wrong and where, and may hold mended"
+READING_KEYS = "must hold read, right, arguable, wrong and where, and may hold mended and together"
 KEYS = "must hold low and high, and either source and says (documented), or command, device and versions (benchmarked)"
 
 

@@ -35,6 +35,8 @@ def render(rules: Iterable[Rule], knobs: Mapping[str, str]) -> str:
         "it can matter. An option of `tune` tries the same as a setting of the whole training. What has neither is not measured.",
         "",
         "Findings of a rule whose tier is `preview` are hints, whatever its severity: [which rules are](scan.md#tiers).",
+        "A rule's section says how many of its findings were right in the newest readings, before what was wrong was mended.",
+        "From the sixth reading on, who reads also mends rules.",
         "",
         "*Our benchmark* is the time of a step after the rule's own fixes over that before, of one small program that has its",
         "finding, on the device that the rule's section names: what is worth trying first, not what your step gains",
@@ -112,7 +114,7 @@ def _section(rule: Rule) -> list[str]:
         if saving is not None:
             said = saving_text(saving)
             lines += ["", f"{said[0].upper()}{said[1:]}."]
-    tier = reading_text(rule)
+    tier = reading_text(rule, _link_to_page)
     lines += ["", f"{tier[0].upper()}{tier[1:]}."]
     shown = next((example for example in rule.examples if example.lines), None)
     if shown is not None:
@@ -129,6 +131,12 @@ def _section(rule: Rule) -> list[str]:
             f"Silent on {quiet} kind{'' if quiet == 1 else 's'} of code in its examples{_missed_words(missed)}.",
         ]
     return [*lines, "", *_sources(rule)]
+
+
+def _link_to_page(where: str) -> str:
+    """A page of readings as a link from `docs/`, with its heading as words; any other text stays as it is."""
+    page, _, heading = where.partition("#")
+    return f"[{heading.replace('-', ' ') or page}](../{where})" if page.startswith("benchmarks/") else where
 
 
 def _sources(rule: Rule) -> list[str]:

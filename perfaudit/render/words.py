@@ -201,15 +201,28 @@ def fix_title(fix: Fix, paint: Paint = plain) -> str:
     return f"{paint(f'fix ({fix.safety}{changes})', 'cyan')}: {fix.title}"
 
 
-def reading_text(rule: Rule) -> str:
-    """A rule's tier, with the reading of its findings that it rests on."""
+def reading_text(rule: Rule, link: Callable[[str], str] = str) -> str:
+    """A rule's tier, with the reading of its findings that it rests on; `link` makes of a page's path what names it here."""
     shown = "preview (its findings are hints)" if rule.tier == "preview" else rule.tier
     reading = rule.reading
     if reading is None:
         return f"{shown}; none of its findings has been read on code that it was not tuned on"
-    said = f"{shown}; of {count(reading.read, 'finding')} read {reading.right} right, {reading.arguable} arguable, "
-    mended = f", of which {reading.mended} fixed since" if reading.mended else ""
-    return f"{said}{reading.wrong} wrong{mended} ({reading.where})"
+    read = f"{count(reading.read, 'finding')} read on code that it was not tuned on"
+    if reading.together > 1:
+        read = f"{reading.read} findings of {reading.together} rules, its own among them, that were read together"
+    others = reading.arguable + reading.wrong
+    said = [
+        f"of {read}, {reading.right} {'was' if reading.right == 1 else 'were'} right, {reading.arguable} true but hardly worth "
+        f"saying, and {reading.wrong} wrong"
+    ]
+    if reading.mended:
+        said.append(
+            f"{reading.mended} of the {others} that were not right {'is' if reading.mended == 1 else 'are'} mended since"
+        )
+    if rule.tier == "stable" and not reading.is_mostly_right:
+        said.append("it stays stable by decision (docs/scan.md, Tiers)")
+    where = " and ".join(link(page) for page in reading.where.split(" and "))
+    return f"{shown}; {'; '.join(said)} ({where})"
 
 
 def option_of_knob(name: str) -> str:

@@ -42,9 +42,10 @@ def test_rules_as_json(perfaudit: Run) -> None:
     keys = {"id", "name", "title", "area", "severity", "tier", "fix", "changes", "settled_by", "reading"}
     assert all(set(rule) == keys for rule in listed)
     by_id = {rule["id"]: rule for rule in listed}
-    reading = {"read": 3, "right": 0, "arguable": 3, "wrong": 0, "mended": 0, "where": "benchmarks/scan_quality.md"}
+    reading: dict[str, object] = {"read": 3, "right": 0, "arguable": 3, "wrong": 0, "mended": 0, "together": 1}
+    reading["where"] = "benchmarks/scan_quality.md#by-rule"
     assert (by_id["PA207"]["tier"], by_id["PA207"]["reading"]) == ("preview", reading)
-    assert (by_id["PA501"]["tier"], by_id["PA501"]["reading"]) == ("stable", None)
+    assert (by_id["PA502"]["tier"], by_id["PA502"]["reading"]) == ("stable", None)
 
 
 @pytest.mark.parametrize("command", [["rules"], ["explain", "PA501"]])

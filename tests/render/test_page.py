@@ -38,7 +38,8 @@ Something is slow
 It waits.
 
 severity  warning
-tier      stable; of 20 findings read 17 right, 2 arguable, 1 wrong, of which 2 fixed since (a page)
+tier      stable; of 20 findings read on code that it was not tuned on, 17 were right, 2 true but hardly worth saying, \
+and 1 wrong; 2 of the 3 that were not right are mended since (a page)
 fix       unsafe: also changes rng, rounding
 saving    documented: saves up to 25 % of a step (a paper)
 measured  by `perfaudit scan FILE --measure`, where it has a patch and the measured step runs its line; as a setting of \
@@ -108,7 +109,13 @@ def test_what_a_page_says_of_fix_and_measuring(fix: str, knob: str, fix_line: st
         (None, "preview (its findings are hints); none of its findings has been read on code that it was not tuned on"),
         (
             Reading(1, 0, 1, 0, 0, "a page"),
-            "preview (its findings are hints); of 1 finding read 0 right, 1 arguable, 0 wrong (a page)",
+            "preview (its findings are hints); of 1 finding read on code that it was not tuned on, 0 were right, "
+            "1 true but hardly worth saying, and 0 wrong (a page)",
+        ),
+        (
+            Reading(7, 1, 3, 3, 1, "a page", together=5),
+            "preview (its findings are hints); of 7 findings of 5 rules, its own among them, that were read together, "
+            "1 was right, 3 true but hardly worth saying, and 3 wrong; 1 of the 6 that were not right is mended since (a page)",
         ),
     ],
 )
@@ -116,6 +123,19 @@ def test_what_a_page_says_of_a_preview_rule(reading: Reading | None, said: str) 
     rule = replace(RULE, tier="preview", reading=reading)
     assert render(rule).splitlines()[6] == f"tier      {said}"
     assert f"\n\nP{said[1:]}.\n\n" in catalogue.render([rule], {})
+
+
+def test_a_stable_rule_that_is_seldom_right_says_that_it_stays() -> None:
+    assert "; it stays stable by decision (docs/scan.md, Tiers) (a page)\n" in render(
+        replace(RULE, reading=Reading(20, 17, 2, 1, 0, "a page"))
+    )
+
+
+def test_the_catalogue_links_to_readings() -> None:
+    page = "benchmarks/scan_quality.md#a-second-reading and benchmarks/scan_reading.md"
+    text = catalogue.render([replace(RULE, reading=Reading(20, 20, 0, 0, 0, page))], {})
+    links = "[a second reading](../benchmarks/scan_quality.md#a-second-reading)"
+    assert f"({links} and [benchmarks/scan_reading.md](../benchmarks/scan_reading.md)).\n" in text
 
 
 def test_a_rule_in_the_catalogue() -> None:
@@ -128,7 +148,8 @@ def test_a_rule_in_the_catalogue() -> None:
     assert text.partition("\n## ")[2] == (
         "Model\n\n### PA900\n\n**slow-thing**: Something is slow.\n\nIt waits.\n\n"
         "Documented: saves up to 25 % of a step (a paper).\n\n"
-        "Stable; of 20 findings read 17 right, 2 arguable, 1 wrong, of which 2 fixed since (a page).\n\n"
+        "Stable; of 20 findings read on code that it was not tuned on, 17 were right, 2 true but hardly worth saying, "
+        "and 1 wrong; 2 of the 3 that were not right are mended since (a page).\n\n"
         "Reported:\n\n```python\nimport t\nslow(1)\nend()\n```\n\nafter the fix:\n\n"
         "```python\nimport t\nfast(1)\nend()\n```\n\n"
         "Silent on 1 kind of code in its examples; known to miss 1 (`perfaudit explain` shows them).\n\n"
