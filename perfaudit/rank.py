@@ -24,7 +24,7 @@ def sort_findings(findings: list[Finding] | tuple[Finding, ...]) -> tuple[Findin
     """Findings in the order of a report.
 
     What was not measured is ordered by severity, then by the lower bound of our own benchmark of the rule, then by what runs
-    on every step, then by what is documented: a figure that somebody cites for another program makes no finding come first.
+    on every step, then by place: a figure that somebody cites for another program moves no finding.
     What a profile of the user's run says stands before it.
     """
     return tuple(sorted(findings, key=_key))
@@ -39,7 +39,5 @@ def _key(finding: Finding) -> tuple[object, ...]:
         return (where, -saving.low, place)
     basis = saving.basis if saving is not None else ""
     ours = max(saving.low, 0.0) if saving is not None and basis in ("profiled", "benchmarked") else 0.0
-    theirs = saving.high if saving is not None and basis == "documented" else 0.0
     severity = SEVERITIES.index(finding.severity)
-    known = (-ours, not finding.hot, -theirs)
-    return (where, basis != "profiled", severity, *known, place, finding.rule)
+    return (where, basis != "profiled", severity, -ours, not finding.hot, place, finding.rule)

@@ -36,6 +36,24 @@ def rules(done: Done) -> list[str]:
     return [finding["rule"] for finding in json.loads(done.out)["findings"]]
 
 
+def test_a_cited_figure_puts_no_finding_first(project: Project, perfaudit: Run) -> None:
+    """PA601 alone of the three has a figure that somebody else reports; all three are warnings that run on every step."""
+    lines = [
+        "import torch",
+        "from torch.utils.data import DataLoader",
+        "def train(model, dataset, optimizer):",
+        "    for x in DataLoader(dataset, num_workers=4, pin_memory=True):",
+        "        x = x.cuda()",
+        "        loss = model(x + torch.randn(64, 10).cuda()).sum()",
+        "        loss.backward()",
+        "        optimizer.step()",
+        "        print(loss.item())",
+    ]
+    project(**{"a.py": "\n".join(lines) + "\n"})
+    done = perfaudit("scan", "a.py", "--format", "json", "--select", "PA104,PA105,PA601")
+    assert rules(done) == ["PA104", "PA105", "PA601"]
+
+
 # ---- exit codes ----------------------------------------------------------------------------------------------------
 
 
