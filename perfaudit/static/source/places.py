@@ -82,7 +82,15 @@ class Places(Tree):
 
     def says(self, pattern: re.Pattern[str]) -> bool:
         """Whether the pattern is found in the code, comments and docstrings left aside; cheap where it is nowhere."""
-        return pattern.search(self.text) is not None and pattern.search(self.code) is not None
+        if pattern not in self._patterns_found:  # asked for each of a rule's findings
+            self._patterns_found[pattern] = (
+                pattern.search(self.text) is not None and pattern.search(self.code) is not None
+            )
+        return self._patterns_found[pattern]
+
+    @cached_property
+    def _patterns_found(self) -> dict[re.Pattern[str], bool]:
+        return {}
 
     @cached_property
     def _line_starts(self) -> list[int]:

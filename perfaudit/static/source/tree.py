@@ -34,6 +34,9 @@ class Tree:
             raise Unreadable("nested too deeply to parse") from error
         self._by_type: dict[type, list[ast.AST]] = {}
         self._parents: dict[int, ast.AST] = {}  # by id; attributes of the nodes would make cycles of every tree
+        self._places_in_blocks: dict[
+            int, dict[int, tuple[list[ast.stmt], int]]
+        ] = {}  # by the id of what holds the blocks
         self._index()
 
     def _index(self) -> None:
@@ -112,17 +115,24 @@ class Tree:
 
     def block(self, statement: ast.stmt) -> list[ast.stmt]:
         """The list of statements that this one is an element of."""
-        parent = self.parent(statement)
-        for name in ("body", "orelse", "finalbody", "handlers"):
-            block = getattr(parent, name, None)
-            if isinstance(block, list) and any(item is statement for item in block):
-                return block
-        return [statement]
+        return self.place_in_block(statement)[0]
 
     def before(self, statement: ast.stmt) -> list[ast.stmt]:
         """The statements of its block that stand before this one."""
-        block = self.block(statement)
-        return block[: next((n for n, item in enumerate(block) if item is statement), 0)]
+        block, place = self.place_in_block(statement)
+        return block[:place]
+
+    def place_in_block(self, statement: ast.stmt) -> tuple[list[ast.stmt], int]:
+        """The list of statements that this one is an element of, and its index there."""
+        parent = self._parents.get(id(statement))
+        places = self._places_in_blocks.get(id(parent))
+        if places is None:  # all of a block at once: some have thousands of statements
+            places = self._places_in_blocks[id(parent)] = {}
+            for name in ("body", "orelse", "finalbody", "handlers"):
+                block = getattr(parent, name, None)
+                if isinstance(block, list):
+                    places.update((id(item), (block, place)) for place, item in enumerate(block))
+        return places.get(id(statement)) or ([statement], 0)
 
     @cached_property
     def definitions(self) -> list[Function | ast.ClassDef]:

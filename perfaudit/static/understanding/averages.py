@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 import ast
+import functools
 import math
 
 from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, Function, Source
-from perfaudit.static.understanding.names import last_name
+from perfaudit.static.understanding.names import calls_by_last_name, last_name
 from perfaudit.static.understanding.values import assigned_value
 
 # A sum of products: coefficients by the operands that are multiplied, as text, in order.
@@ -133,7 +134,7 @@ def _lambdas_passed(source: Source, name: ast.expr) -> list[ast.Lambda]:
     function = source.scope(bindings[0]) if len(bindings) == 1 and isinstance(bindings[0], ast.arg) else None
     if not isinstance(function, FUNCTIONS) or not isinstance(bindings[0], ast.arg):
         return []
-    calls = [call for call in source.nodes(ast.Call) if last_name(call.func) == function.name]
+    calls = calls_by_last_name(source).get(function.name, ())
     given = [k.value for call in calls for k in call.keywords if k.arg == bindings[0].arg]
     return [value for value in (*given, *(a for call in calls for a in call.args)) if isinstance(value, ast.Lambda)]
 
@@ -147,6 +148,7 @@ def _only_definition(source: Source, call: ast.Call) -> Function | None:
     return found[0] if len(found) == 1 and isinstance(found[0], FUNCTIONS) else None
 
 
+@functools.lru_cache(maxsize=4)  # asked for each average
 def may_mix_types(source: Source) -> bool:
     """Whether weights and their average may differ in dtype, or be no plain tensors: lists of them may not go together."""
     return bool(_MIXED.search(_AUTOCAST.sub("", source.code)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Callable, Iterable
 
@@ -10,7 +11,8 @@ from perfaudit.expressions import regex
 from perfaudit.records import NamedTuple
 from perfaudit.static.call_index import shape_of
 from perfaudit.static.source import FUNCTIONS, Function, Source
-from perfaudit.static.understanding.names import last_name
+from perfaudit.static.understanding.members import attributes
+from perfaudit.static.understanding.names import calls_by_last_name, last_name
 from perfaudit.static.understanding.values import ABSENT, UNKNOWN, Argument, Known, argument, assigned_value, constant
 
 _OPTIONS = regex(r"(^|\.|_)(args?|opts?|options|hparams|hps|cfg|conf|config|params|flags)$", re.IGNORECASE)
@@ -206,7 +208,7 @@ def _is_overridden(
             for base in other.bases
         ):
             return True
-    calls = [call for call in source.nodes(ast.Call) if last_name(call.func) == name]
+    calls = calls_by_last_name(source).get(name, [])
     called = {id(call.func) for call in calls}
     called |= {id(call.args[0]) for call in source.nodes(ast.Call) if last_name(call.func) == "super" and call.args}
     elsewhere = source.neighbours.calls_by_importers(name) if source.neighbours is not None else []
@@ -287,14 +289,23 @@ def _click_names(option: ast.Call) -> set[str]:
     return {flag.lstrip("-").replace("-", "_") for flag in flags}
 
 
+@functools.lru_cache(maxsize=2)
+def _fields(source: Source) -> dict[str, list[tuple[ast.ClassDef, ast.Name]]]:
+    """What the classes of a file bind in their bodies, by name."""
+    table: dict[str, list[tuple[ast.ClassDef, ast.Name]]] = {}
+    for definition in source.nodes(ast.ClassDef):
+        for name, bindings in source.bound_in(definition).items():
+            table.setdefault(name, []).extend((definition, one) for one in bindings if isinstance(one, ast.Name))
+    return table
+
+
 def _field(source: Source, node: ast.Attribute, depth: int) -> Default | None:
     """What an attribute is by the one place in the file that gives it a value.
 
     `num_workers: int = 0` in a class of options, or `self.num_workers = num_workers` in a constructor.
     """
-    stores = [a for a in source.nodes(ast.Attribute) if a.attr == node.attr and not isinstance(a.ctx, ast.Load)]
-    classes = source.nodes(ast.ClassDef)
-    fields = [(c, b) for c in classes for b in source.bound_in(c).get(node.attr, []) if isinstance(b, ast.Name)]
+    stores = [a for a in attributes(source).get(node.attr, ()) if not isinstance(a.ctx, ast.Load)]
+    fields = _fields(source).get(node.attr, ())
     if len(stores) == 1 and not fields and isinstance(node.value, ast.Name) and node.value.id == "self":
         same = source.enclosing(stores[0], ast.ClassDef) is source.enclosing(node, ast.ClassDef)
         value = assigned_value(source, stores[0]) if same else None
@@ -306,7 +317,7 @@ def _field(source: Source, node: ast.Attribute, depth: int) -> Default | None:
         return None
     written = assigned_value(source, fields[0][1])
     given = constant(source, written) if written is not None else UNKNOWN
-    built = [call for call in source.nodes(ast.Call) if last_name(call.func) == fields[0][0].name]
+    built = calls_by_last_name(source).get(fields[0][0].name, ())
     if given is UNKNOWN or not built or any(shape_of(call).may_pass(node.attr, 0) for call in built):
         return None
     return Default(given, "the configuration says otherwise")

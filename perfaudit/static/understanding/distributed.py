@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 
 from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, Source
+from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.backward import backward_calls
 from perfaudit.static.understanding.called_functions import assigned_once
 from perfaudit.static.understanding.demonstrations import is_main_guard, is_test
@@ -65,6 +67,7 @@ def ddp_calls(source: Source) -> list[ast.Call]:
     return source.calls(DDP)
 
 
+@remember
 def wraps_otherwise(source: Source, scope: ast.AST | None = None) -> bool:
     """Whether the file, or one function of it, calls something that runs one process per device by its name."""
     return any(
@@ -222,8 +225,8 @@ def _is_evaluation(source: Source, call: ast.Call) -> bool:
     return bool(_NO_TRAINING.search(last_name(call.func).lower())) or in_no_grad(source, call)
 
 
-def _no_grad_names(source: Source) -> Iterator[str]:
+@functools.lru_cache(maxsize=4)
+def _no_grad_names(source: Source) -> frozenset[str]:
     """What the file uses that turns gradients off, by its documented name."""
-    for node in (*source.nodes(ast.Attribute), *source.nodes(ast.Name)):
-        if last_name(node) in ("no_grad", "inference_mode"):
-            yield source.qualified_name(node) or ""
+    nodes = (*source.nodes(ast.Attribute), *source.nodes(ast.Name))
+    return frozenset(source.qualified_name(n) or "" for n in nodes if last_name(n) in ("no_grad", "inference_mode"))

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Loop, Source
 from perfaudit.static.source.syntax import lies_in, walk
+from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.backward import updates_weights
 from perfaudit.static.understanding.called_functions import called_function, calls_of_functions
 from perfaudit.static.understanding.names import dotted_name, last_name
@@ -45,34 +46,54 @@ def runs_each_time(source: Source, node: ast.AST, within: Loop | Function) -> bo
     `if mean is None: mean = ...`), and when it holds all updates of the weights, so that what runs under it runs on every
     training step (`if (i + 1) % accumulate == 0`).
     """
-    child = node
-    for ancestor in source.ancestors(node):
-        skip = skip_before(source, child) if isinstance(child, ast.stmt) else None
-        if skip is not None and not _holds_updates(source, source.block(skip), skip, within):
+    known = _answers(source, within)
+    on_the_way: list[int] = []  # what runs each time if what stands around it does
+    answer: bool | None = False
+    for ancestor, child in source.way_out(node):
+        answer = known.get(id(child))
+        if answer is None:
+            on_the_way.append(id(child))
+            answer = _is_passed(source, ancestor, child, within)
+        if answer is not None:
+            break
+    known.update(dict.fromkeys(on_the_way, bool(answer)))
+    return bool(answer)
+
+
+@remember
+def _answers(source: Source, within: Loop | Function) -> dict[int, bool]:
+    """Of `runs_each_time` by the node's id: a chain of `elif` is not gone through anew for each of its branches."""
+    return {}
+
+
+def _is_passed(source: Source, ancestor: ast.AST, child: ast.AST, within: Loop | Function) -> bool | None:
+    """Whether a part of what stands around it runs each time that this does; None where that hangs on what is further out."""
+    skip = skip_before(source, child) if isinstance(child, ast.stmt) else None
+    if skip is not None and not _holds_updates(source, source.block(skip), skip, within):
+        return False
+    if ancestor is within:
+        if isinstance(within, ast.While) and child is within.test:
+            return True
+        return isinstance(child, ast.stmt) and source.block(child) is within.body
+    if isinstance(ancestor, (*FUNCTIONS, ast.Lambda, ast.ClassDef, ast.match_case)):
+        return False
+    if isinstance(ancestor, ast.If) and child is not ancestor.test:
+        in_body = isinstance(child, ast.stmt) and source.block(child) is ancestor.body
+        is_met = not is_rare_part(ancestor, child) and _is_met(source, ancestor.test, within, in_body)
+        branch = ancestor.body if in_body else ancestor.orelse
+        is_met = is_met or _is_met_but_at_first(ancestor, branch, in_body)
+        if not is_met and not _holds_updates(source, branch, None, within):
             return False
-        if ancestor is within:
-            body: list[ast.AST] = [*within.body, within.test] if isinstance(within, ast.While) else [*within.body]
-            return any(part is child for part in body)
-        if isinstance(ancestor, (*FUNCTIONS, ast.Lambda, ast.ClassDef, ast.match_case)):
+    elif is_rare_part(ancestor, child):
+        return False
+    elif isinstance(ancestor, ast.IfExp):
+        if child is not ancestor.test and not _is_steady(source, ancestor.test, within):
             return False
-        if isinstance(ancestor, ast.If) and child is not ancestor.test:
-            in_body = any(part is child for part in ancestor.body)
-            is_met = not is_rare_part(ancestor, child) and _is_met(source, ancestor.test, within, in_body)
-            branch = ancestor.body if in_body else ancestor.orelse
-            is_met = is_met or _is_met_but_at_first(ancestor, branch, in_body)
-            if not is_met and not _holds_updates(source, branch, None, within):
-                return False
-        elif is_rare_part(ancestor, child):
+    elif isinstance(ancestor, ast.BoolOp) and child is not ancestor.values[0]:
+        before = ancestor.values[: next((n for n, value in enumerate(ancestor.values) if value is child), 0)]
+        if not all(_is_steady(source, value, within) for value in before):
             return False
-        elif isinstance(ancestor, ast.IfExp):
-            if child is not ancestor.test and not _is_steady(source, ancestor.test, within):
-                return False
-        elif isinstance(ancestor, ast.BoolOp) and child is not ancestor.values[0]:
-            before = ancestor.values[: next((n for n, value in enumerate(ancestor.values) if value is child), 0)]
-            if not all(_is_steady(source, value, within) for value in before):
-                return False
-        child = ancestor
-    return False
+    return None
 
 
 def runs_in_any_case(
@@ -256,6 +277,7 @@ def _is_loop_target(source: Source, node: ast.AST) -> bool:
     return isinstance(parent, (ast.For, ast.AsyncFor)) and parent.target is node
 
 
+@remember
 def _is_steady(source: Source, test: ast.expr, within: Loop | Function) -> bool:
     """Whether a condition has one outcome in all iterations: nothing in it is set inside, counted or computed.
 

@@ -184,6 +184,7 @@ def setting(source: Source, place: ast.stmt, dotted: str, rest: str) -> edit.Edi
     return edit.together(edit.insert_before(source, place, f"{name}{rest}"), imported)
 
 
+@functools.lru_cache(maxsize=4)  # asked for each loader
 def runs_unguarded(source: Source) -> bool:
     """Whether the file runs a program as it is imported: loops, or functions of its own with loops, and no main guard.
 

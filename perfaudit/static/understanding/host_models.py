@@ -6,6 +6,7 @@ import ast
 
 from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.source.syntax import walk
+from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.devices import changes_default_device, moves_to_device
 from perfaudit.static.understanding.step_code import step_code
 from perfaudit.static.understanding.step_loops import StepLoop
@@ -17,6 +18,7 @@ _KEEPS_DEVICE = {  # methods of a model that leave it where it is
 }
 
 
+@remember
 def trains_on_host(source: Source, step: StepLoop) -> bool:
     """Whether nothing in the loop is moved, and a model it runs is built in the same scope and not moved before its end.
 

@@ -12,8 +12,9 @@ from perfaudit.static import edit
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.called_functions import assigned_once, called_function, callers
+from perfaudit.static.understanding.families import family
 from perfaudit.static.understanding.generators import iterable_behind
-from perfaudit.static.understanding.members import attributes, family, is_own
+from perfaudit.static.understanding.members import attributes, is_own
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.step_loops import step_loops
 from perfaudit.static.understanding.values import ABSENT, UNKNOWN, Argument, argument, assigned_value

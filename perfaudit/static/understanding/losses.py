@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
 from perfaudit.static.source.syntax import walk
+from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.backward import backward_calls, losses_handed_over
 from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.names import dotted_name, last_name
@@ -26,13 +28,18 @@ def backpropagated_names(source: Source, root: Loop | Function) -> frozenset[str
     return frozenset(name for name, is_loss in loss_names(source, root).items() if is_loss)
 
 
-def loss_names(source: Source, root: Loop | Function, given_back: Iterable[ast.expr] = ()) -> dict[str, bool]:
+def loss_names(source: Source, root: Loop | Function, given_back: Iterable[ast.expr] = ()) -> Mapping[str, bool]:
     """Names in a loop or function that are tensors because of a backward pass, as `key` writes them.
 
     True for what is sure: `backward` is called on it, on a sum with it, or it is the first argument of the criterion.
     False for what may be one: the other names that go into the call that makes the loss. given_back: what the function
     returns to a caller that runs the backward pass on it.
     """
+    return _find_loss_names(source, root, tuple(given_back))
+
+
+@remember  # functions that many loops call are asked for as often
+def _find_loss_names(source: Source, root: Loop | Function, given_back: tuple[ast.expr, ...]) -> Mapping[str, bool]:
     assigned: dict[str, list[ast.expr]] = {}
     added: dict[str, list[ast.expr]] = {}
     for node in walk(root):
@@ -96,27 +103,41 @@ def losses_returned(source: Source, function: Function, place: tuple[int, int] |
 
 def _own_backward_calls(source: Source, root: Loop | Function) -> Iterator[ast.Call]:
     own = root if isinstance(root, FUNCTIONS) else source.enclosing(root, *FUNCTIONS)
-    for call in backward_calls(source):
-        inside = any(ancestor is root for ancestor in source.ancestors(call))
-        if inside and source.enclosing(call, *FUNCTIONS) is own:
+    for call in _backward_calls_by_function(source).get(own, ()):
+        if own is root or any(ancestor is root for ancestor in source.ancestors(call)):
             yield call
+
+
+@functools.lru_cache(maxsize=2)
+def _backward_calls_by_function(source: Source) -> dict[ast.AST | None, list[ast.Call]]:
+    """The calls that run a backward pass, by the innermost function that they stand in."""
+    table: dict[ast.AST | None, list[ast.Call]] = {}
+    for call in backward_calls(source):
+        table.setdefault(source.enclosing(call, *FUNCTIONS), []).append(call)
+    return table
 
 
 def _handed_to_backward(source: Source, root: Loop | Function) -> Iterator[ast.expr]:
     """Arguments of calls in a loop or function that the called function of this file runs a backward pass on."""
     own = root if isinstance(root, FUNCTIONS) else source.enclosing(root, *FUNCTIONS)
-    given: dict[int, set[str]] = {}
-    for call in backward_calls(source):
-        function = source.enclosing(call, *FUNCTIONS)
-        if function is not None and function is not own:
-            terms = summands(source, backward_operand(source, call))
-            given.setdefault(id(function), set()).update(key(term) for term in terms)
+    given = _names_given_to_backward(source)
     for node in walk(root) if given else ():
         function = called_function(source, node) if isinstance(node, ast.Call) else None
-        if isinstance(node, ast.Call) and function is not None and id(function) in given:
+        if isinstance(node, ast.Call) and function is not None and function is not own and function in given:
             for name, argument in arguments_of(node, function):
-                if name in given[id(function)]:
+                if name in given[function]:
                     yield argument
+
+
+@functools.lru_cache(maxsize=2)
+def _names_given_to_backward(source: Source) -> dict[ast.AST, set[str]]:
+    """What the functions of a file run backward passes on, by function, as `key` writes it."""
+    given: dict[ast.AST, set[str]] = {}
+    for function, calls in _backward_calls_by_function(source).items():
+        if function is not None:
+            operands = [backward_operand(source, call) for call in calls]
+            given[function] = {key(term) for operand in operands for term in summands(source, operand)}
+    return given
 
 
 def arguments_of(call: ast.Call, function: Function) -> Iterator[tuple[str, ast.expr]]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from functools import lru_cache
+from operator import itemgetter
 
 from perfaudit.expressions import regex
 from perfaudit.static.source import Source
 from perfaudit.static.source.syntax import walk
+from perfaudit.static.understanding.families import derived_from, roots_of
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.values import assigned_value
 
@@ -19,33 +22,6 @@ def is_own(node: ast.AST) -> bool:
     return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
 
 
-def may_be_of(source: Source, use: ast.Attribute, definition: ast.ClassDef | None) -> bool:
-    """Whether an attribute may belong to an object of this class: always, but for `self` in an unrelated class."""
-    if definition is None or not is_own(use):
-        return True
-    other = source.enclosing(use, ast.ClassDef)
-    return other is None or other is definition or _are_related(source, other, definition)
-
-
-def _are_related(source: Source, first: ast.ClassDef, second: ast.ClassDef) -> bool:
-    return bool(family(source, first) & family(source, second))
-
-
-def family(source: Source, definition: ast.ClassDef) -> frozenset[int]:
-    """A class and the classes of this file it descends from."""
-    found: dict[int, ast.ClassDef] = {}
-    pending = [definition]
-    while pending:
-        item = pending.pop()
-        if id(item) in found:
-            continue
-        found[id(item)] = item
-        for base in item.bases:
-            if isinstance(base, ast.Name):
-                pending += [d for d in source.bound_in(source.tree).get(base.id, []) if isinstance(d, ast.ClassDef)]
-    return frozenset(found)
-
-
 @lru_cache(maxsize=2)
 def attributes(source: Source) -> dict[str, list[ast.Attribute]]:
     """Every attribute that is read or set in a file, by its name."""
@@ -53,6 +29,48 @@ def attributes(source: Source) -> dict[str, list[ast.Attribute]]:
     for node in source.nodes(ast.Attribute):
         table.setdefault(node.attr, []).append(node)
     return table
+
+
+def attributes_of(source: Source, name: str, definition: ast.ClassDef | None) -> Sequence[ast.Attribute]:
+    """The mentions of an attribute that may belong to an object of this class, in document order.
+
+    That is all but those of `self` in an unrelated class, and all where there is no class.
+    """
+    if definition is None:
+        return attributes(source).get(name, ())
+    return _owners(source).mentions(name, definition)
+
+
+class _Owners:
+    """The attributes of a file by what they may belong to: a class is not compared with each mention of a name, which takes
+    time by the square of how many classes there are."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._anyones: dict[str, list[tuple[int, ast.Attribute]]] = {}  # with their place in the order of the file
+        self._own: dict[str, dict[int, list[tuple[int, ast.Attribute]]]] = {}  # `self.name`, by the class around it
+        for number, use in enumerate(source.nodes(ast.Attribute)):
+            around = source.enclosing(use, ast.ClassDef) if is_own(use) else None
+            if around is None:
+                self._anyones.setdefault(use.attr, []).append((number, use))
+            else:
+                self._own.setdefault(use.attr, {}).setdefault(id(around), []).append((number, use))
+        self._mentions: dict[tuple[str, frozenset[int]], list[ast.Attribute]] = {}
+
+    def mentions(self, name: str, definition: ast.ClassDef) -> list[ast.Attribute]:
+        roots = roots_of(self._source)
+        key = name, roots[id(definition)]
+        if key not in self._mentions:
+            own = self._own.get(name, {})
+            related = {one for root in key[1] for one in derived_from(self._source)[root]}
+            found = [use for one in own.keys() & related for use in own[one]]
+            self._mentions[key] = [use for _, use in sorted([*found, *self._anyones.get(name, ())], key=itemgetter(0))]
+        return self._mentions[key]
+
+
+@lru_cache(maxsize=2)
+def _owners(source: Source) -> _Owners:
+    return _Owners(source)
 
 
 @lru_cache(maxsize=2)
@@ -148,8 +166,4 @@ def own_values(source: Source, node: ast.AST, attribute: str) -> list[ast.expr |
 def stores_of(source: Source, node: ast.Attribute) -> list[ast.Attribute]:
     """Where an attribute is set that may be that of `self.attribute` in the class around it, or is deleted."""
     definition = source.enclosing(node, ast.ClassDef)
-    return [
-        use
-        for use in attributes(source).get(node.attr, ())
-        if not isinstance(use.ctx, ast.Load) and may_be_of(source, use, definition)
-    ]
+    return [use for use in attributes_of(source, node.attr, definition) if not isinstance(use.ctx, ast.Load)]

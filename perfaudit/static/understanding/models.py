@@ -6,7 +6,7 @@ import ast
 import builtins
 
 from perfaudit.static.source import FUNCTIONS, Function, Source
-from perfaudit.static.understanding.names import dotted_name, last_name
+from perfaudit.static.understanding.names import calls_by_last_name, dotted_name, last_name
 from perfaudit.static.understanding.values import argument, assigned_value, enclosing_function
 
 _RETURN_MODEL = {"to", "cuda", "cpu", "train", "eval", "float", "double", "half", "bfloat16", "requires_grad_"}
@@ -54,7 +54,7 @@ def _arguments_for(source: Source, parameter: ast.arg) -> list[ast.expr | None]:
     names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
     method = isinstance(source.parent(function), ast.ClassDef)
     position = names.index(parameter.arg) - method if parameter.arg in names else None
-    calls = [call for call in source.nodes(ast.Call) if last_name(call.func) == function.name]
+    calls = calls_by_last_name(source).get(function.name, [])
     given = [argument(source, call, parameter.arg, position) for call in calls]
     return [value if isinstance(value, ast.expr) else None for value in given]
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import functools
 
 from perfaudit.expressions import regex
+from perfaudit.static.source import Source
 
 _OF_OPTIMIZERS = regex(r"opt|scaler|adam|sgd|solver")
 
@@ -12,6 +14,15 @@ _OF_OPTIMIZERS = regex(r"opt|scaler|adam|sgd|solver")
 def last_name(node: ast.AST) -> str:
     """The last part of a name or an attribute chain: "loss" of `loss` and of `self.out.loss`; "" for anything else."""
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+@functools.lru_cache(maxsize=2)
+def calls_by_last_name(source: Source) -> dict[str, list[ast.Call]]:
+    """The calls of a file in document order, by the last part of what they call as it is written."""
+    table: dict[str, list[ast.Call]] = {}
+    for call in source.nodes(ast.Call):
+        table.setdefault(last_name(call.func), []).append(call)
+    return table
 
 
 def dotted_name(node: ast.AST) -> str:

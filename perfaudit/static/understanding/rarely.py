@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 
 from perfaudit.expressions import regex
 from perfaudit.static.source import Source
+from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.names import dotted_name, last_name
 
 _RARE_NAME = regex(
@@ -42,15 +44,22 @@ def is_rare_part(parent: ast.AST, child: ast.AST) -> bool:
 
 def skip_before(source: Source, statement: ast.stmt) -> ast.If | None:
     """The `if step % 100: continue` that stands before the statement in its block."""
-    for earlier in source.block(statement):
-        if earlier is statement:
-            return None
-        leaves = isinstance(earlier, ast.If) and isinstance(earlier.body[-1], (ast.Continue, ast.Return))
-        if leaves and isinstance(earlier, ast.If) and rare_when(earlier.test) is False:
-            return earlier
+    block, place = source.place_in_block(statement)
+    first = _first_skip(source, block[0])
+    return first if first is not None and source.place_in_block(first)[1] < place else None
+
+
+@remember
+def _first_skip(source: Source, first: ast.stmt) -> ast.If | None:
+    """The first `if step % 100: continue` of the block that begins with this statement."""
+    for statement in source.block(first):
+        leaves = isinstance(statement, ast.If) and isinstance(statement.body[-1], (ast.Continue, ast.Return))
+        if leaves and isinstance(statement, ast.If) and rare_when(statement.test) is False:
+            return statement
     return None
 
 
+@functools.lru_cache(maxsize=4096)  # asked for each place behind it, of which a chain of `elif` has many
 def rare_when(test: ast.expr) -> bool | None:
     """The outcome that a condition seldom has: True for `step % 100 == 0`, False for `step % 100`, None if unknown."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):

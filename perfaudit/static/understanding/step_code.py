@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import bisect
 import functools
 from collections.abc import Iterator
 
@@ -10,6 +11,7 @@ from perfaudit.expressions import regex
 from perfaudit.records import NamedTuple
 from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
 from perfaudit.static.source.syntax import walk
+from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.called_functions import calls_of_functions
 from perfaudit.static.understanding.each_time import runs_each_time
 from perfaudit.static.understanding.evaluation import EVALUATION_NAME
@@ -46,7 +48,7 @@ class StepCode(NamedTuple):
         return f" (in `{self.root.name}`, which `{around.name}` calls)"
 
 
-@functools.lru_cache(maxsize=32)  # several rules ask for the same loops
+@remember
 def step_code(source: Source, step: StepLoop) -> tuple[StepCode, ...]:
     """The loop, and each function of this file that runs on every iteration: first those that it calls, then theirs.
 
@@ -55,6 +57,7 @@ def step_code(source: Source, step: StepLoop) -> tuple[StepCode, ...]:
     return _code_run_by(source, step.loop, step.helpers)
 
 
+@remember
 def code_of_step(source: Source, function: Function) -> tuple[StepCode, ...]:
     """The same of a function that is a step, or a part of one, of a loop elsewhere."""
     return _code_run_by(source, function, (function,))
@@ -62,7 +65,7 @@ def code_of_step(source: Source, function: Function) -> tuple[StepCode, ...]:
 
 def _code_run_by(source: Source, root: Loop | Function, helpers: tuple[Function, ...]) -> tuple[StepCode, ...]:
     code = callers = [StepCode(root, ())]
-    known = {id(ancestor) for other in step_loops(source) for ancestor in source.ancestors(other.loop)}
+    known = set(_around_steps(source))
     for _ in range(CALLS_DEEP):
         reached: dict[int, tuple[Function, list[ast.Call], StepCode]] = {}
         for caller in callers:
@@ -77,15 +80,32 @@ def _code_run_by(source: Source, root: Loop | Function, helpers: tuple[Function,
     return tuple(code)
 
 
-def _called_each_time(source: Source, root: Loop | Function) -> Iterator[tuple[ast.Call, Function]]:
+@functools.lru_cache(maxsize=2)
+def _around_steps(source: Source) -> frozenset[int]:
+    """The ids of what stands around a training loop of the file."""
+    return frozenset(id(ancestor) for step in step_loops(source) for ancestor in source.ancestors(step.loop))
+
+
+@remember
+def _called_each_time(source: Source, root: Loop | Function) -> tuple[tuple[ast.Call, Function], ...]:
     """The calls in a loop or function that run functions of this file on each of its turns; not one that ends the loop."""
-    first, last = root.lineno, root.end_lineno or 0
-    for call, function in calls_of_functions(source):
-        if not first <= call.lineno <= last or function is root or not runs_each_time(source, call, root):
+    return tuple(_find_calls_each_time(source, root))
+
+
+def _find_calls_each_time(source: Source, root: Loop | Function) -> Iterator[tuple[ast.Call, Function]]:
+    calls = calls_of_functions(source)  # in document order
+    first = bisect.bisect_left(calls, root.lineno, key=_line_of_call)
+    last = bisect.bisect_right(calls, root.end_lineno or 0, key=_line_of_call)
+    for call, function in calls[first:last]:
+        if function is root or not runs_each_time(source, call, root):
             continue
         block = source.block(source.statement(call))
         if isinstance(root, FUNCTIONS) or block is root.body or not isinstance(block[-1], (ast.Return, ast.Break)):
             yield call, function
+
+
+def _line_of_call(found: tuple[ast.Call, Function]) -> int:
+    return found[0].lineno
 
 
 def leaves_step(root: Loop | Function) -> bool:

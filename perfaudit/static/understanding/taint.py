@@ -189,8 +189,7 @@ class _Reader:
             case ast.Return():
                 self.returned.append(self.value(node.value) if node.value else Kind.HOST)
             case ast.If():
-                self.value(node.test)
-                self.branches([node.body, node.orelse])
+                self.conditions(node)
             case ast.For() | ast.AsyncFor():
                 self.bind(node.target, self.elements(node.iter))
                 self.block(node.body)
@@ -226,18 +225,42 @@ class _Reader:
             case _:  # definitions are read where they are called
                 pass
 
-    def branches(self, blocks: list[list[ast.stmt]]) -> None:
-        before = dict(self.names)
-        after: list[dict[str, Value]] = []
-        for block in blocks:
+    def conditions(self, node: ast.If) -> None:
+        """One condition after the other: a chain of hundreds of `elif` is as many levels of the tree, too many to go into."""
+        after: list[dict[str, Value] | None] = []
+        while True:
+            self.value(node.test)
+            before = self.names
+            after.append(self.branch(node.body, before))
             self.names = dict(before)
-            self.block(block)
-            if not (block and isinstance(block[-1], (ast.Continue, ast.Break, ast.Return, ast.Raise))):
-                after.append(self.names)
-        self.names = after[0] if after else before
-        for other in after[1:]:
-            names = self.names.keys() | other.keys()
-            self.names = {n: join_values(self.names.get(n, Kind.UNKNOWN), other.get(n, Kind.UNKNOWN)) for n in names}
+            if len(node.orelse) != 1 or not isinstance(node.orelse[0], ast.If):
+                break
+            node = node.orelse[0]
+        self.names = self.join([after.pop(), self.branch(node.orelse, before)], before)
+        for other in reversed(after):
+            self.names = self.join([other, self.names], before)
+
+    def branches(self, blocks: list[list[ast.stmt]]) -> None:
+        before = self.names
+        self.names = self.join([self.branch(block, before) for block in blocks], before)
+
+    def branch(self, block: list[ast.stmt], before: dict[str, Value]) -> dict[str, Value] | None:
+        """What the names are behind a block; None where it is left otherwise than at its end."""
+        self.names = dict(before)
+        self.block(block)
+        leaves = bool(block) and isinstance(block[-1], (ast.Continue, ast.Break, ast.Return, ast.Raise))
+        return None if leaves else self.names
+
+    def join(self, after: list[dict[str, Value] | None], before: dict[str, Value]) -> dict[str, Value]:
+        """What the names are behind branches; what they were before where none of these comes to its end."""
+        joined: dict[str, Value] | None = None
+        for names in after:
+            if joined is None or names is None:
+                joined = joined if names is None else names
+                continue
+            every = joined.keys() | names.keys()
+            joined = {n: join_values(joined.get(n, Kind.UNKNOWN), names.get(n, Kind.UNKNOWN)) for n in every}
+        return before if joined is None else joined
 
     def note_losses(self, node: ast.Assign) -> None:
         """Note where the call of `loss, parts = losses_of(batch)` returns what the backward pass starts from."""

@@ -16,7 +16,7 @@ from perfaudit.static.checks.conv_bias_before_norm.layer_rows import DESCRIPTIVE
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
 from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.branches import Path, Where, branches, exclude_each_other, leaves_between
-from perfaudit.static.understanding.members import attributes, is_own, may_be_of, opens_itself, texts
+from perfaudit.static.understanding.members import attributes_of, is_own, opens_itself, texts
 from perfaudit.static.understanding.values import assigned_value
 
 
@@ -293,8 +293,8 @@ def _layers_in_slot(source: Source, definition: ast.ClassDef, slot: _Slot) -> li
 def _layers_in_list(source: Source, definition: ast.ClassDef, holder: ast.Attribute) -> list[Layer]:
     """Everything a class puts into a ModuleList, if that can be read and one place uses the list."""
     built: list[ast.expr | None] = []
-    for use in attributes(source).get(holder.attr, []):
-        if use is holder or not may_be_of(source, use, definition):
+    for use in attributes_of(source, holder.attr, definition):
+        if use is holder:
             continue
         parent = source.parent(use)
         call = source.parent(parent) if isinstance(parent, ast.Attribute) else None
@@ -408,8 +408,8 @@ def _attribute(source: Source, definition: ast.ClassDef, node: ast.expr) -> Laye
     if not isinstance(node, ast.Attribute) or not is_own(node):
         return None
     call: ast.expr | None = None
-    for use in attributes(source).get(node.attr, []):
-        if use is node or not may_be_of(source, use, definition):
+    for use in attributes_of(source, node.attr, definition):
+        if use is node:
             continue
         parent = source.parent(use)
         if (

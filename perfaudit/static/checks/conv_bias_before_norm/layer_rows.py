@@ -10,7 +10,7 @@ import ast
 from perfaudit.records import field, record
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
 from perfaudit.static.understanding.branches import Branch, branches
-from perfaudit.static.understanding.members import attributes, is_own, is_super, may_be_of
+from perfaudit.static.understanding.members import attributes, attributes_of, is_own, is_super
 from perfaudit.static.understanding.values import assigned_value
 
 Element = ast.expr | None  # None: some layers, or none, that cannot be read
@@ -203,7 +203,7 @@ def _mentions(source: Source, scope: ast.AST, variable: Variable) -> list[ast.AS
     """Every node that binds or reads a variable, or an attribute that may be this one."""
     if isinstance(variable, ast.Attribute):
         definition = source.enclosing(variable, ast.ClassDef)
-        return [n for n in attributes(source)[variable.attr] if may_be_of(source, n, definition)]
+        return [*attributes_of(source, variable.attr, definition)]
     bindings = source.bound_in(scope).get(variable.id, [])
     return [*bindings, *source.uses_of(bindings[0], variable.id)] if bindings else []
 
@@ -439,7 +439,7 @@ def _is_opened(source: Source, call: ast.Call) -> bool:
         if isinstance(target, ast.Name):
             mentions += source.uses_of(target, target.id)
         elif isinstance(target, ast.Attribute):
-            mentions += [n for n in attributes(source).get(target.attr, []) if may_be_of(source, n, definition)]
+            mentions += attributes_of(source, target.attr, definition)
     return any(_opens(source, node) and source.statement(node) is not parent for node in mentions)
 
 

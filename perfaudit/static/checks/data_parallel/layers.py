@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 
 from perfaudit.expressions import regex
@@ -42,6 +43,7 @@ def refuse_layers(program: Program) -> None:
         _refuse_class(source, definition)
 
 
+@functools.lru_cache(maxsize=4)  # asked for each model that is wrapped
 def has_batch_norm(source: Source) -> bool:
     """Whether the model may have batch norm, whose statistics are those of a process' share."""
     built = (source.qualified_name(call.func) or "" for call in source.nodes(ast.Call))

@@ -32,6 +32,7 @@ from perfaudit.static.checks.dataloader_no_workers.sample_work import (
 )
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
+from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.backward import runs_backward
 from perfaudit.static.understanding.batch_parts import is_made_on_host
 from perfaudit.static.understanding.called_functions import called_function, callers
@@ -238,10 +239,10 @@ def _copies_new_tensors_only(source: Source, call: ast.Call) -> bool:
     As `x.transpose(1, 0).contiguous().to(device)`, of which the memory is pageable whatever the loader pins.
     """
     known = (*passes(source), *passes_side_by_side(source))
-    loops = {id(item.loop) for item in known if any(loader is call for loader in item.loaders)}
+    loops = {id(item.loop): item.loop for item in known if any(loader is call for loader in item.loaders)}
     if not loops:
         return False
-    inside = [c for c in source.nodes(ast.Call) if any(id(around) in loops for around in source.ancestors(c))]
+    inside = [node for loop in loops.values() for node in walk(loop) if isinstance(node, ast.Call)]
     methods = [c for c in inside if isinstance(c.func, ast.Attribute) and c.func.attr in ("to", "cuda", "type")]
     copies = [c for c in methods if _moves(source, c)]
     helpers = [c for c in inside if c not in methods and _MOVES.search(last_name(c.func))]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 
 from perfaudit.expressions import regex
-from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
+from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Loop, Source
 from perfaudit.static.understanding.backward import backward_calls
-from perfaudit.static.understanding.called_functions import called_function
+from perfaudit.static.understanding.called_functions import calls_of_functions
 from perfaudit.static.understanding.calls_by_name import calls_in_sight
 from perfaudit.static.understanding.demonstrations import is_shown_only
 from perfaudit.static.understanding.each_time import runs_each_time
@@ -141,24 +142,35 @@ def is_made_each_step(source: Source, call: ast.Call) -> bool:
     function = source.enclosing(call, *FUNCTIONS)
     if not isinstance(function, FUNCTIONS) or source.scope(function) is not source.tree:
         return False
-    files = [source, *(source.neighbours.importers_calling(function.name) if source.neighbours is not None else ())]
-    return any(
-        runs_each_time(there, made, step.loop)
-        for there in files
-        for step in step_loops(there)
-        if not counts_epochs(step.loop)
-        for made in ast.walk(step.loop)
-        if isinstance(made, ast.Call) and _is_call_of(source, function, there, made)
+    here = (made for made, called in calls_of_functions(source) if called is function)
+    if any(_runs_each_step(source, made) for made in here):
+        return True
+    return source.neighbours is not None and any(
+        _is_call_of(source, function, there, made)
+        for there in source.neighbours.importers_calling(function.name)
+        if _step_loops_by_id(there)
+        for made in there.nodes(ast.Call)
+        if _runs_each_step(there, made)
     )
 
 
+def _runs_each_step(source: Source, call: ast.Call) -> bool:
+    loops = _step_loops_by_id(source)
+    around = (loops[id(ancestor)] for ancestor in source.ancestors(call) if id(ancestor) in loops)
+    return any(runs_each_time(source, call, loop) for loop in around)
+
+
+@functools.lru_cache(maxsize=4)
+def _step_loops_by_id(source: Source) -> dict[int, Loop]:
+    """The training loops of a file that number no epochs."""
+    return {id(step.loop): step.loop for step in step_loops(source) if not counts_epochs(step.loop)}
+
+
 def _is_call_of(source: Source, function: Function, there: Source, call: ast.Call) -> bool:
-    """Whether a call is one of a function of this file, by what it looks up or imports: `model.train()` is none of `train`.
+    """Whether a call in another file is one of a function of this file, by what it imports: `model.train()` is none of `train`.
 
     Nor is it one of another module that has a function of that name.
     """
-    if there is source:
-        return called_function(source, call) is function
     dotted = there.qualified_name(call.func) or ""
     if dotted.rpartition(".")[2] != function.name or source.neighbours is None:
         return False

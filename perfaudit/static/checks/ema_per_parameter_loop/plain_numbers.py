@@ -9,7 +9,7 @@ from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.defaults import default
 from perfaudit.static.understanding.members import attributes, is_own, own_values, stores_of
-from perfaudit.static.understanding.names import last_name
+from perfaudit.static.understanding.names import calls_by_last_name, last_name
 from perfaudit.static.understanding.values import assigned_value, constant
 
 _ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow, ast.FloorDiv, ast.Mod)
@@ -153,7 +153,7 @@ def values_given(source: Source, function: Function, parameter: ast.arg) -> list
     if isinstance(owner, ast.ClassDef):
         name = owner.name if function.name == "__init__" else function.name
         skipped = int(not any(last_name(d) == "staticmethod" for d in function.decorator_list))
-    calls = [call for call in source.nodes(ast.Call) if last_name(call.func) == name]
+    calls = calls_by_last_name(source).get(name, ())
     names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)][skipped:]
     given: list[ast.expr] = []
     for call in calls:

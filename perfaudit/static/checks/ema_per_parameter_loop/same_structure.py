@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 
 from perfaudit.static.checks.ema_per_parameter_loop.plain_numbers import given_elsewhere, has_common_name, values_given
 from perfaudit.static.source import FUNCTIONS, Function, Source
@@ -30,9 +31,14 @@ def have_same_structure(source: Source, first: ast.expr, second: ast.expr, depth
 
 def _is_changed(source: Source, module: ast.expr) -> bool:
     """Whether a layer of a module is set from outside: `model.head = ...`."""
-    text = ast.unparse(module)
-    return any(
-        ast.unparse(node.value) == text
+    return ast.unparse(module) in _modules_set_into(source)
+
+
+@functools.lru_cache(maxsize=2)
+def _modules_set_into(source: Source) -> frozenset[str]:
+    """What has an attribute set, as it is written."""
+    return frozenset(
+        ast.unparse(node.value)
         for nodes in attributes(source).values()
         for node in nodes
         if not isinstance(node.ctx, ast.Load) and node.attr not in _ASIDE

@@ -37,7 +37,7 @@ from perfaudit.static.understanding.backward import backward_calls
 from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.elsewhere import Elsewhere, called_elsewhere
 from perfaudit.static.understanding.models import is_visible
-from perfaudit.static.understanding.names import last_name
+from perfaudit.static.understanding.names import calls_by_last_name, last_name
 from perfaudit.static.understanding.values import enclosing_function
 
 FAST_PATHS = {
@@ -210,5 +210,5 @@ def _only_evaluates(source: Source, function: Function | None) -> bool:
     if function is None or not EVALUATION.fullmatch(function.name):
         return False
     training = [enclosing_function(source, call) for call in backward_calls(source)]
-    uses = [use for use in source.nodes(ast.Call) if last_name(use.func) == function.name]
+    uses = calls_by_last_name(source).get(function.name, [])
     return bool(uses) and not any(enclosing_function(source, use) is known for use in uses for known in training)

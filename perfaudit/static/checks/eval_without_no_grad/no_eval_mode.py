@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterable, Iterator
 
 from perfaudit.expressions import regex
@@ -33,9 +34,20 @@ def evaluated_in_training_mode(source: Source, call: ast.Call) -> Iterator[tuple
     Only where no model of the file is put into eval mode: else that says which loops evaluate.
     """
     model = _model_asked(source, call)
-    if model and any(_runs(step.loop, model) for step in step_loops(source)):
-        loops = (loop for loop in source.nodes(ast.For) if _goes_through_test(loop))
-        yield from _loops_that_record(source, loops, model)
+    if model and _loops_of_tests(source) and model in _names_run_in_steps(source):
+        yield from _loops_that_record(source, _loops_of_tests(source), model)
+
+
+@functools.lru_cache(maxsize=4)  # asked for each model
+def _loops_of_tests(source: Source) -> tuple[ast.For, ...]:
+    return tuple(loop for loop in source.nodes(ast.For) if _goes_through_test(loop))
+
+
+@functools.lru_cache(maxsize=4)
+def _names_run_in_steps(source: Source) -> frozenset[str]:
+    """What the training loops of a file call."""
+    nodes = (node for step in step_loops(source) for node in walk(step.loop))
+    return frozenset(dotted_name(node.func) for node in nodes if isinstance(node, ast.Call))
 
 
 def evaluations_with_loaded_weights(source: Source, call: ast.Call) -> Iterator[tuple[Loop, Seen]]:

@@ -7,7 +7,7 @@ import functools
 
 from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, Function, Source
-from perfaudit.static.understanding.names import last_name
+from perfaudit.static.understanding.names import calls_by_last_name, last_name
 from perfaudit.static.understanding.no_grad import SET_GRAD, in_no_grad
 from perfaudit.static.understanding.values import enclosing_function
 
@@ -56,11 +56,10 @@ def functions_around(source: Source, node: ast.AST) -> list[Function] | None:
             return None
         known.add(function.name)
         found.append(function)
-        for use in source.nodes(ast.Call):
-            if last_name(use.func) == function.name:
-                if not plain_surroundings(source, use):
-                    return None
-                pending.append(enclosing_function(source, use))
+        for use in calls_by_last_name(source).get(function.name, ()):
+            if not plain_surroundings(source, use):
+                return None
+            pending.append(enclosing_function(source, use))
     return found
 
 

@@ -7,7 +7,7 @@ import functools
 import re
 from collections.abc import Callable, Iterator
 
-from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
+from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Loop, Source
 from perfaudit.static.understanding.backward import backward_calls
 from perfaudit.static.understanding.called_functions import callers
 from perfaudit.static.understanding.each_time import runs_each_time
@@ -59,16 +59,23 @@ def is_gradient(node: ast.expr, parameter: str, named: dict[str, ast.expr]) -> b
     )
 
 
+@functools.lru_cache(maxsize=2)
+def _code_of_steps(source: Source) -> list[Loop | Function]:
+    """The loops that make steps on an accelerator, and what they call each time."""
+    steps = [s for s in step_loops(source) if not takes_few_long_steps(source, s) and not trains_on_host(source, s)]
+    return [part.root for step in steps for part in step_code(source, step)]
+
+
 def runs_in_every_step(source: Source, node: ast.AST) -> bool:
     """Whether a node runs on every training step: in it, in a function it calls, here or from a file that imports this one."""
     around = source.enclosing(node, *FUNCTIONS)
-    steps = [s for s in step_loops(source) if not takes_few_long_steps(source, s) and not trains_on_host(source, s)]
-    roots = [part.root for step in steps for part in step_code(source, step)]
+    roots = _code_of_steps(source)
     places: list[tuple[ast.AST, ast.AST | None]] = [(node, around)]
     for _ in range(_FOLLOW):
         further: list[tuple[ast.AST, ast.AST | None]] = []
         for place, function in places:
-            root = next((r for r in roots if any(a is r for a in source.ancestors(place))), None)
+            around_place = {id(ancestor) for ancestor in source.ancestors(place)}
+            root = next((r for r in roots if id(r) in around_place), None)
             if root is not None:
                 # Behind `if step % accumulate: continue` it runs with every update.
                 if not runs_rarely(source, place, root) or runs_each_time(source, place, root):

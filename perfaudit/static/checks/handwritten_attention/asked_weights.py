@@ -10,7 +10,7 @@ from perfaudit.records import record
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.defaults import written_default
 from perfaudit.static.understanding.members import is_own, own_values
-from perfaudit.static.understanding.names import last_name
+from perfaudit.static.understanding.names import calls_by_last_name, last_name
 
 _FLAG = regex(r"(output|return|need|ret|get)_?\w{0,8}?(att|weight|score|map|prob)|^vis(uali[sz]e)?$", re.IGNORECASE)
 
@@ -40,7 +40,7 @@ class _Asks:
     name: str
 
     def __call__(self, source: Source) -> bool:
-        calls = [call for call in source.nodes(ast.Call) if last_name(call.func) == self.name]
+        calls = calls_by_last_name(source).get(self.name, [])
         given = [k.value for call in calls for k in call.keywords if _FLAG.search(k.arg or "")]
         written = [value if isinstance(value, ast.Constant) else written_default(source, value) for value in given]
         return any(isinstance(value, ast.Constant) and bool(value.value) for value in written)

@@ -205,8 +205,18 @@ def _may_be_encoding(source: Source, receiver: ast.expr) -> bool:
         return False
     if _imports_transformers(source) and not _is_picked_out(source, receiver):
         return True
-    uses = [n for n in source.nodes(ast.Name) if n.id == receiver.id and _may_be_one(source, receiver, n)]
-    return any(_is_mapping_use(source, use) for use in uses)
+    uses = _mapping_uses(source).get(receiver.id, ())
+    return any(_may_be_one(source, receiver, use) for use in uses)
+
+
+@functools.lru_cache(maxsize=2)
+def _mapping_uses(source: Source) -> dict[str, list[ast.Name]]:
+    """Where a name is used as a mapping, by name."""
+    table: dict[str, list[ast.Name]] = {}
+    for name in source.nodes(ast.Name):
+        if _is_mapping_use(source, name):
+            table.setdefault(name.id, []).append(name)
+    return table
 
 
 def _imports_transformers(source: Source) -> bool:

@@ -1,0 +1,36 @@
+"""Answers about parts of a file that many places ask for: each is found once as long as the file is looked at."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Concatenate, ParamSpec, TypeVar
+
+from perfaudit.static.source import Source
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_NEVER = object()
+
+
+def remember(function: Callable[Concatenate[Source, P], T]) -> Callable[Concatenate[Source, P], T]:
+    """Keeps what a function says of a file for each further argument (nodes, texts), however many there are.
+
+    A cache of a fixed number of answers fails a file with more loops or functions than that: the time to look at it grows
+    with their square. Of two files at a time, so that no tree outlives its audit for long.
+    """
+
+    @functools.lru_cache(maxsize=2)
+    def table(source: Source) -> dict[tuple[object, ...], object]:
+        return {}
+
+    @functools.wraps(function)
+    def answer(source: Source, *parts: P.args, **more: P.kwargs) -> T:
+        known = table(source)
+        key = (*parts, *more.items())
+        found = known.get(key, _NEVER)
+        if found is _NEVER:
+            found = known[key] = function(source, *parts, **more)
+        return found  # type: ignore[return-value]  # what the function gave
+
+    return answer  # type: ignore[return-value]  # wraps names the first parameter

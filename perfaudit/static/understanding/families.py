@@ -1,0 +1,69 @@
+"""Which classes of a file are related: by what they descend from in the same file."""
+
+from __future__ import annotations
+
+import ast
+from functools import lru_cache
+
+from perfaudit.static.source import Source
+
+
+def family(source: Source, definition: ast.ClassDef) -> frozenset[int]:
+    """A class and the classes of this file it descends from, by id."""
+    bases = _bases(source)
+    found: set[int] = set()
+    pending = [id(definition)]
+    while pending:
+        item = pending.pop()
+        if item not in found:
+            found.add(item)
+            pending += bases[item]
+    return frozenset(found)
+
+
+@lru_cache(maxsize=2)
+def roots_of(source: Source) -> dict[int, frozenset[int]]:
+    """By class: those of its family that descend from none. Two classes share a part of their families where they share a root.
+
+    Classes that only descend from each other (each is a base of the other under some condition) are roots as well.
+    """
+    bases = _bases(source)
+    endless = set(bases)  # until a root is found among what they descend from
+    derived: dict[int, list[int]] = {}
+    for item, above in bases.items():
+        for base in above:
+            derived.setdefault(base, []).append(item)
+    pending = [item for item, above in bases.items() if not above]
+    while pending:
+        item = pending.pop()
+        if item in endless:
+            endless.discard(item)
+            pending += derived.get(item, ())
+    ends = {item for item, above in bases.items() if not above} | endless
+    return {id(definition): family(source, definition) & ends for definition in source.nodes(ast.ClassDef)}
+
+
+@lru_cache(maxsize=2)
+def derived_from(source: Source) -> dict[int, list[int]]:
+    """By root: itself and the classes that descend from it."""
+    table: dict[int, list[int]] = {}
+    for item, roots in roots_of(source).items():
+        for root in roots:
+            table.setdefault(root, []).append(item)
+    return table
+
+
+@lru_cache(maxsize=2)
+def _bases(source: Source) -> dict[int, list[int]]:
+    """The bases of each class that may be classes of the same file."""
+    here = source.bound_in(source.tree)
+    return {
+        id(definition): [
+            id(found)
+            for base in definition.bases
+            if isinstance(base, ast.Name)
+            for found in here.get(base.id, ())
+            if isinstance(found, ast.ClassDef)
+        ]
+        for definition in source.nodes(ast.ClassDef)
+    }
