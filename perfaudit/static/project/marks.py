@@ -10,11 +10,13 @@ _TO_ACCELERATOR = tuple(
     regex(pattern)
     for pattern in (
         *(rb"%s%s\b" % (quote, name) for name in (b"cuda", b"mps", b"xpu") for quote in (b'"', b"'")),
-        *(rb"\.cuda\(", rb"\.to\(\s*(?:\w+\.)*device\b", rb"accelerator\.prepare", rb"accelerator=[\"']gpu[\"']"),
+        *(rb"\.cuda\(", rb"\.to\(\s*(?:\w+\.)*device\b", rb"accelerator\.prepare"),
+        *(rb"accelerator=[\"']gpu[\"']", rb"gpus=(?<![a-zA-Z_]gpus=)(?!0\b|None\b|[\"']{2})"),  # of a trainer
     )
 )
+_AUTO = regex(rb"accelerator=[\"']auto[\"']")
 _MAC_WORDS = (b'"mps', b"'mps", b".mps")
-_ACCELERATOR_WORDS = (b"cuda", b"device", b"accelerator", b"mps", b"xpu")
+_ACCELERATOR_WORDS = (b"cuda", b"device", b"accelerator", b"mps", b"xpu", b"gpus=")
 _SECOND_WORDS = (b"create_graph", b"autograd", b"torch.func", b"functorch", b"learn2learn", b"pyhessian", b"torchopt")
 _MIXED_TYPES = tuple(
     regex(pattern)
@@ -51,6 +53,8 @@ def marks_of_bytes(data: bytes) -> frozenset[str]:
         marks.append("torch")
     if any(word in data for word in _ACCELERATOR_WORDS) and any(p.search(data) for p in _TO_ACCELERATOR):
         marks.append("accelerator")
+    if b"accelerator" in data and _AUTO.search(data):
+        marks.append("accelerator if there is one")
     if b"cuda" in data:
         marks.append("cuda")
     if any(word in data for word in _MAC_WORDS):

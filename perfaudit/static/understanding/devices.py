@@ -16,6 +16,7 @@ _ACCELERATORS = {"cuda", "mps", "xpu", "npu", "hpu"}
 _DEVICES = _ACCELERATORS | {"xla", "cpu"}
 _DEVICE_NAME = regex(r"(^|_)(device|dev|accelerator|fabric|local_?rank|rank|gpu)(_?(ids?|num|index))?$", re.IGNORECASE)
 _LAUNCHERS = {"accelerate.Accelerator", "lightning.Fabric", "lightning.fabric.Fabric", "lightning_fabric.Fabric"}
+_TRAINERS_ON_GPU = {"lightning.Trainer", "lightning.pytorch.Trainer", "lightning.pytorch.trainer.Trainer"}
 _GPU_CALLS = {  # not `is_available` and `manual_seed_all`, which programs for the CPU call as well
     f"torch.cuda.{name}"
     for name in ("set_device", "synchronize", "empty_cache", "max_memory_allocated", "reset_peak_memory_stats", "Event")
@@ -148,6 +149,49 @@ def changes_default_device(source: Source) -> bool:
     if source.calls("torch.set_default_device") or source.calls("torch.set_default_tensor_type"):
         return True
     return any(isinstance(source.parent(call), ast.withitem) for call in source.calls("torch.device"))
+
+
+@functools.lru_cache(maxsize=4)  # several rules ask for the same file
+def has_trainer_told_of_gpu(source: Source) -> bool:
+    """Whether a trainer of this file is told to use the GPU: `Trainer(accelerator="gpu")`, `Trainer(gpus=1)`.
+
+    `accelerator="cuda"` names a device, which `uses_cuda` sees.
+    """
+    for given in map(_keywords, _trainers(source)):
+        gpus = given.get("gpus")
+        if gpus is not None and not (isinstance(gpus, ast.Constant) and gpus.value in (0, None, "")):
+            return True
+        if isinstance(told := given.get("accelerator"), ast.Constant) and told.value == "gpu":
+            return True
+    return False
+
+
+def has_trainer_for_gpu(source: Source) -> bool:
+    """Whether a trainer of this file uses the GPU where there is one: also `accelerator="auto"`, which Lightning has by default.
+
+    Its older package, `pytorch_lightning`, had the CPU by default.
+    """
+    if has_trainer_told_of_gpu(source):
+        return True
+    for call in _trainers(source):
+        told = _keywords(call).get("accelerator")
+        if isinstance(told, ast.Constant) and told.value == "auto":
+            return True
+        if (
+            source.qualified_name(call.func) in _TRAINERS_ON_GPU
+            and not {"accelerator", "", "gpus"} & _keywords(call).keys()
+        ):
+            return True
+    return False
+
+
+def _trainers(source: Source) -> list[ast.Call]:
+    return [call for call in source.nodes(ast.Call) if last_name(call.func) == "Trainer"]
+
+
+def _keywords(call: ast.Call) -> dict[str, ast.expr]:
+    """What a call is given by name; `**options` as ""."""
+    return {keyword.arg or "": keyword.value for keyword in call.keywords}
 
 
 def asks_for_gpu(source: Source, test: ast.expr) -> bool:

@@ -37,7 +37,13 @@ from perfaudit.static.understanding.backward import runs_backward
 from perfaudit.static.understanding.batch_parts import is_made_on_host
 from perfaudit.static.understanding.called_functions import called_function, callers
 from perfaudit.static.understanding.defaults import Default, default_in_sight
-from perfaudit.static.understanding.devices import changes_default_device, device_text, moves_to_device, uses_cuda
+from perfaudit.static.understanding.devices import (
+    changes_default_device,
+    device_text,
+    has_trainer_told_of_gpu,
+    moves_to_device,
+    uses_cuda,
+)
 from perfaudit.static.understanding.loaders import (
     PIN_MEMORY,
     argument_for,
@@ -166,7 +172,7 @@ def _goes_to_gpu(source: Source, call: ast.Call) -> bool:
 
     By the trainer or the function that gets it, where this file uses a GPU or a file of the same program does.
     """
-    on_gpu = uses_cuda(source) or _trains_on_gpu(source)
+    on_gpu = uses_cuda(source) or has_trainer_told_of_gpu(source)
     if on_gpu and (_moves_batches(source) or _feeds_model(source, call)):
         return True
     if not _is_handed_on(source, call) or _names_another_device(source):
@@ -197,21 +203,6 @@ def _names_another_device(source: Source) -> bool:
     """Whether the file names devices that are no CPU, and no CUDA one among them."""
     named = {device_text(constant_) for constant_ in source.nodes(ast.Constant)} - {"", "cpu"}
     return bool(named) and "cuda" not in named
-
-
-def _trains_on_gpu(source: Source) -> bool:
-    """Whether a trainer of this file is told to use the GPU: `Trainer(accelerator="gpu")`, `Trainer(gpus=1)`.
-
-    `accelerator="cuda"` names a device, which `uses_cuda` sees.
-    """
-    for call in (c for c in source.nodes(ast.Call) if last_name(c.func) == "Trainer"):
-        for keyword in call.keywords:
-            value = keyword.value.value if isinstance(keyword.value, ast.Constant) else keyword.value
-            if keyword.arg == "accelerator" and value == "gpu":
-                return True
-            if keyword.arg == "gpus" and value not in (0, None, ""):
-                return True
-    return False
 
 
 @functools.lru_cache(maxsize=4)  # asked for every loader of a file

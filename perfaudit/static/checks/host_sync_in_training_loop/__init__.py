@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from perfaudit.expressions import regex
 from perfaudit.records import NamedTuple
 from perfaudit.static import edit
 from perfaudit.static.checks.host_sync_in_training_loop.device_sums import sums_on_device
-from perfaudit.static.checks.host_sync_in_training_loop.whole_steps import whole_steps
+from perfaudit.static.checks.host_sync_in_training_loop.lightning_steps import STEP, lightning_steps
+from perfaudit.static.checks.host_sync_in_training_loop.whole_steps import WholeStep, whole_steps
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Loop, Source
 from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.backward import backward_calls
 from perfaudit.static.understanding.demonstrations import is_main_guard, is_test
 from perfaudit.static.understanding.device_calls import is_text
-from perfaudit.static.understanding.devices import device_text, names_cpu, uses_accelerator
+from perfaudit.static.understanding.devices import device_text, has_trainer_for_gpu, names_cpu, uses_accelerator
 from perfaudit.static.understanding.each_time import runs_each_time, runs_in_any_case
 from perfaudit.static.understanding.elsewhere import Elsewhere, called_each_step, called_from
 from perfaudit.static.understanding.epochs import takes_few_long_steps
 from perfaudit.static.understanding.host_models import trains_on_host
 from perfaudit.static.understanding.kinds import Kind
 from perfaudit.static.understanding.losses import backpropagated_names, key, losses_returned
-from perfaudit.static.understanding.names import last_name
+from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.no_grad import in_no_grad
 from perfaudit.static.understanding.step_code import StepCode, code_of_step, evaluates
 from perfaudit.static.understanding.step_loops import StepLoop, is_over_written_values, step_loops
@@ -36,6 +37,7 @@ READS = {"item", "tolist", "cpu"}  # `.numpy()` alone raises on a device tensor,
 CASTS = {"float", "int", "bool", "str", "repr", "print"}
 HOST_WORLD = regex(r"(^|_)step(_async|_wait)?$|priorit")  # an environment, a replay buffer: they live on the host
 NO_WORLD = regex(r"opt|sched|scaler|prof|track|meter|stop|engine|model", re.IGNORECASE)
+Runs = Callable[[Source, ast.AST, Loop | Function], bool]
 _TENSORS = {"Tensor", "Variable", "Parameter"}
 LOG_LEVELS = {"info", "warning", "error", "critical"}
 
@@ -43,11 +45,14 @@ LOG_LEVELS = {"info", "warning", "error", "critical"}
 @check("PA601", ast.Module)
 def host_sync_in_training_loop(source: Source, module: ast.Module) -> Iterator[Seen]:
     steps = step_loops(source)
-    if not (steps or backward_calls(source) or _may_be_run_by_base(source)):
+    is_of_lightning = STEP in source.text
+    if not (steps or backward_calls(source) or is_of_lightning or _may_be_run_by_base(source)):
         return
     if not _is_of_torch(source) or not _on_accelerator(source):
         return
-    yield from _in_whole_steps(source)
+    yield from _in_whole_steps(source, whole_steps(source), runs_each_time)
+    if is_of_lightning:  # what a step calls may do so for validation as well, told by what it is given
+        yield from _in_whole_steps(source, lightning_steps(source), runs_in_any_case)
     for step in steps:
         if takes_few_long_steps(source, step) or is_over_written_values(step.loop):
             continue
@@ -80,13 +85,20 @@ def _may_be_run_by_base(source: Source) -> bool:
     return any(not (source.qualified_name(base) or "torch").startswith("torch") for base in bases)
 
 
-def _in_whole_steps(source: Source) -> Iterator[Seen]:
-    """What waits in a function that makes a whole step, or a part of one, for a loop in another file."""
-    for step in whole_steps(source):
+def _in_whole_steps(source: Source, steps: Iterable[WholeStep], runs: Runs) -> Iterator[Seen]:
+    """What waits in a function that makes a whole step, or a part of one, for a loop in another file.
+
+    runs: whether a place in a function that the step calls does run then.
+    """
+    for step in steps:
         root = step.function
-        kinds = values_elsewhere(step.at(source), lambda node: Kind.UNKNOWN, step.given_back).kinds
+        kinds = values_elsewhere(step.at(source), step.kind_of_given, step.given_back).kinds
         regions = tuple(Region(code, kinds) for code in code_of_step(source, root))
-        places = [place for region in regions for place in _syncs(source, region, set())]
+        places = [
+            place
+            for region in regions
+            for place in _syncs(source, region, set(), runs_each_time if region.code.root is root else runs)
+        ]
         places = list({id(place): place for place in places}.values())
         yield from _in_other_files(source, regions, set(), places)
         if not places:
@@ -96,6 +108,7 @@ def _in_whole_steps(source: Source) -> Iterator[Seen]:
         more = f"; {len(places) - 1} more such place{'s' if len(places) > 2 else ''} there" if len(places) > 1 else ""
         by = f"that `{root.name}` makes for the loop of another file"
         by = f"of which `{root.name}` is a part: {step.run_by} calls it" if step.run_by else by
+        by = f"that Lightning's trainer makes by `{root.name}`" if step.gets_batch else by
         message = f"`{_text(source, places[0])}`{where} makes the host wait for the device on every step {by}{more}"
         yield Seen(places[0], message, Proposal(_advice(source, places[0])), tuple(places), hot=True)
 
@@ -240,13 +253,15 @@ def _seen_elsewhere(source: Source, waits: list[_Wait], calls: list[ast.Call]) -
 
 def _on_accelerator(source: Source) -> bool:
     """Whether the program uses one: by this file, or, where it names no device at all, one that imports it or that it imports."""
-    if uses_accelerator(source):
+    if uses_accelerator(source) or has_trainer_for_gpu(source):
         return True
     named = {text for constant in source.nodes(ast.Constant) if (text := device_text(constant))}
     if source.neighbours is None or (named and not (named == {"cpu"} and _moves_elsewhere(source))):
         return False
-    marked = source.neighbours.is_imported_by_a_marked_file("accelerator")
-    return marked or source.neighbours.imports_carry("accelerator")
+    marks = ("accelerator", "accelerator if there is one")
+    if any(source.neighbours.is_imported_by_a_marked_file(mark) for mark in marks):
+        return True
+    return source.neighbours.imports_carry("accelerator")
 
 
 def _moves_elsewhere(source: Source) -> bool:
@@ -294,7 +309,7 @@ def _syncs(
     source: Source,
     region: Region,
     other_loops: set[int],
-    runs: Callable[[Source, ast.AST, Loop | Function], bool] = runs_each_time,
+    runs: Runs = runs_each_time,
 ) -> Iterator[ast.expr]:
     """What reads a device tensor in this region on every step, in document order. runs: whether a place does run then."""
     root = region.code.root
@@ -435,6 +450,8 @@ def _advice(source: Source, place: ast.expr) -> str:
     """What to do about the first place, for what cannot be patched without knowing the use of the value."""
     parent = source.parent(place)
     statement = source.statement(place)
+    if isinstance(parent, ast.Call) and dotted_name(parent.func) == "self.log":
+        return "give `self.log` the tensor: Lightning reads it only where it is shown"
     if isinstance(parent, ast.Call) and last_name(parent.func) == "append":
         return "append the detached tensor, and read the values once after the loop: `torch.stack(losses).tolist()`"
     if isinstance(statement, ast.Return):

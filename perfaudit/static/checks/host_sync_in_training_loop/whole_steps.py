@@ -16,6 +16,7 @@ from perfaudit.static.understanding.each_time import runs_each_time
 from perfaudit.static.understanding.elsewhere import Elsewhere, base_elsewhere
 from perfaudit.static.understanding.epochs import counts_epochs
 from perfaudit.static.understanding.evaluation import EVALUATION_NAME
+from perfaudit.static.understanding.kinds import Kind
 from perfaudit.static.understanding.losses import backpropagated_names, key, losses_returned
 from perfaudit.static.understanding.names import dotted_name, is_like_an_optimizer, last_name
 from perfaudit.static.understanding.step_code import step_code
@@ -28,16 +29,23 @@ _CALLERS = 3  # methods gone outwards from an update to what the loop of another
 class WholeStep(NamedTuple):
     """A function that a loop of another file runs on each step; `run_by` says what calls it there, for messages.
 
-    given_back: what it returns to a caller that runs the backward pass on it.
+    given_back: what it returns to a caller that runs the backward pass on it. gets_batch: whether what it is given first
+    is a batch whose tensors its caller has moved to the device.
     """
 
     function: Function
     run_by: str = ""
     given_back: tuple[ast.expr, ...] = ()
+    gets_batch: bool = False
 
     def at(self, source: Source) -> Elsewhere:
-        """With a call that passes nothing, for what is passed is not in sight."""
-        return Elsewhere(source, self.function, ast.Call(ast.Name(self.function.name), [], []))
+        """With a call that passes the batch at most, for what else is passed is not in sight."""
+        given: list[ast.expr] = [ast.Name("batch")] if self.gets_batch else []
+        return Elsewhere(source, self.function, ast.Call(ast.Name(self.function.name), given, []))
+
+    def kind_of_given(self, node: ast.expr) -> Kind:
+        """What the function is given: of a batch, whatever it holds may be a tensor on the device."""
+        return Kind.MAYBE if self.gets_batch else Kind.UNKNOWN
 
 
 def whole_steps(source: Source) -> Iterator[WholeStep]:

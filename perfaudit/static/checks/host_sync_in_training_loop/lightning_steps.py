@@ -1,0 +1,56 @@
+"""The `training_step` of Lightning's modules: its trainer calls it with each batch, and differentiates what it returns."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from perfaudit.static.checks.host_sync_in_training_loop.whole_steps import WholeStep
+from perfaudit.static.project.neighbours import Neighbours
+from perfaudit.static.source import FUNCTIONS, Function, Source
+from perfaudit.static.understanding.demonstrations import is_test
+from perfaudit.static.understanding.losses import losses_returned
+from perfaudit.static.understanding.names import last_name
+
+STEP = "training_step"
+_MAX_BASES = 4  # classes looked through, each with its bases
+
+
+def lightning_steps(source: Source) -> Iterator[WholeStep]:
+    """The training steps of a file's modules of Lightning's, with what each of them returns as its loss."""
+    for function in (d for d in source.definitions if isinstance(d, FUNCTIONS) and d.name == STEP):
+        owner = source.parent(function)
+        if not isinstance(owner, ast.ClassDef) or is_test(source, function):
+            continue
+        if _is_of_lightning(source, owner, source.neighbours):
+            yield WholeStep(function, given_back=tuple(_losses(source, function)), gets_batch=True)
+
+
+def _is_of_lightning(
+    source: Source, owner: ast.ClassDef, neighbours: Neighbours | None, hops: int = _MAX_BASES
+) -> bool:
+    """Whether a class derives from `LightningModule`, by its bases here and in other files of the project."""
+    for base in owner.bases:
+        if last_name(base) == "LightningModule":
+            return True
+        above = source.lookup(base) if isinstance(base, ast.Name) else []
+        found: tuple[Source, ast.AST] | None = (source, above[0]) if len(above) == 1 else None
+        dotted = source.qualified_name(base) or ""
+        if found is None and dotted and neighbours is not None:
+            found = neighbours.definition_of(dotted, None if source.neighbours is neighbours else source)
+        if found is None or not isinstance(found[1], ast.ClassDef) or not hops:
+            continue
+        if _is_of_lightning(found[0], found[1], neighbours, hops - 1):
+            return True
+    return False
+
+
+def _losses(source: Source, function: Function) -> Iterator[ast.expr]:
+    """What a step returns as its loss: of `return {"loss": loss, "accuracy": accuracy}` the first."""
+    for value in losses_returned(source, function, None):
+        if not isinstance(value, ast.Dict):
+            yield value
+            continue
+        for name, item in zip(value.keys, value.values, strict=True):
+            if isinstance(name, ast.Constant) and name.value == "loss":
+                yield item

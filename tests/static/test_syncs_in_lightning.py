@@ -1,0 +1,57 @@
+"""PA601 in a step of Lightning's whose trainer is in another file."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from perfaudit.rules import all_rules
+from perfaudit.static.project import Project
+from perfaudit.static.registry import run_checks
+from perfaudit.static.source import Source
+
+BASE = """
+    import lightning
+
+    class Base(lightning.LightningModule):
+        def configure_optimizers(self):
+            return None
+"""
+MODEL = """
+    import torch
+    from base import Base
+
+    class Model(Base):
+        def training_step(self, batch, index):
+            loss = self.net(batch).mean()
+            self.history.append(loss.item())
+            return loss
+"""
+TRAIN = """
+    import lightning
+    from model import Model
+
+    lightning.Trainer({}).fit(Model())
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "lines"),
+    [
+        ("accelerator='gpu', devices=2", [8]),
+        ("accelerator='auto'", [8]),
+        ("gpus=1", [8]),
+        ("gpus=0", []),
+        ("accelerator='cpu'", []),
+        ("num_gpus=1", []),
+    ],
+)
+def test_the_trainer_says_where_the_module_is_trained(tmp_path: Path, arguments: str, lines: list[int]) -> None:
+    for name, text in (("base.py", BASE), ("model.py", MODEL), ("train.py", TRAIN.format(arguments))):
+        (tmp_path / name).write_text(textwrap.dedent(text))
+    project = Project(sorted(tmp_path.glob("*.py")))
+    source = Source("model.py", textwrap.dedent(MODEL), project.seen_from(tmp_path / "model.py"))
+    found = run_checks(source, all_rules(), frozenset(["PA601"]))
+    assert [finding.location.line for finding in found if finding.location] == lines
