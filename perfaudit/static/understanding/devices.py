@@ -30,9 +30,7 @@ def uses_accelerator(source: Source) -> bool:
         return True
     if any(isinstance(c.value, str) and _is_accelerator(c.value) for c in source.nodes(ast.Constant)):
         return True
-    if _LAUNCHERS & set(source.aliases.values()):
-        return True
-    if any(source.calls(name) for name in _GPU_CALLS | _LAUNCHERS):
+    if trains_by_itself_on_gpu(source):
         return True
     keywords = [k for call in source.nodes(ast.Call) for k in call.keywords if k.arg in ("device", "device_map")]
     devices = [k.value for k in keywords if k.arg == "device"]
@@ -43,6 +41,13 @@ def uses_accelerator(source: Source) -> bool:
         return True
     copies = (k.value for call in source.nodes(ast.Call) for k in call.keywords if k.arg == "device_ids")
     return any(not isinstance(value, ast.Constant) for value in copies)  # some other `DataParallel`
+
+
+def trains_by_itself_on_gpu(source: Source) -> bool:
+    """Whether the file calls what needs a GPU or moves things to one without being told: an `Accelerator`, `DataParallel`."""
+    if _LAUNCHERS & set(source.aliases.values()):
+        return True
+    return any(source.calls(name) for name in _GPU_CALLS | _LAUNCHERS)
 
 
 def names_cpu(source: Source, node: ast.expr) -> bool:

@@ -1,13 +1,24 @@
-"""Whether a training loop provably works in host memory, in a file that uses an accelerator elsewhere."""
+"""Whether a training loop provably works in host memory, in a program that names an accelerator elsewhere."""
 
 from __future__ import annotations
 
 import ast
 
-from perfaudit.static.source import FUNCTIONS, Source
+from perfaudit.static.project.frameworks import running_frameworks
+from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.answers import remember
-from perfaudit.static.understanding.devices import changes_default_device, moves_to_device
+from perfaudit.static.understanding.called_functions import callers
+from perfaudit.static.understanding.devices import (
+    changes_default_device,
+    device_text,
+    moves_to_device,
+    names_accelerator,
+    names_cpu,
+    trains_by_itself_on_gpu,
+)
+from perfaudit.static.understanding.losses import arguments_of
+from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.step_code import step_code
 from perfaudit.static.understanding.step_loops import StepLoop
 from perfaudit.static.understanding.values import assigned_value
@@ -32,33 +43,121 @@ def trains_on_host(source: Source, step: StepLoop) -> bool:
     return any(_stays_on_host(source, name, step) for name in called.values())
 
 
+def shows_devices_only(source: Source) -> bool:
+    """Whether a file names an accelerator and moves nothing there, as far as its text goes: it prints whether there is one.
+
+    What a framework runs, and what names a device for code that is not in sight, may be moved by that.
+    """
+    if running_frameworks(source.aliases.values()) or trains_by_itself_on_gpu(source) or changes_default_device(source):
+        return False
+    calls = source.nodes(ast.Call)
+    if any(moves_to_device(source, call) or _names_device(call) or _loads_to_device(source, call) for call in calls):
+        return False
+    if any(
+        (source.qualified_name(node) or "").startswith("torch.cuda.")
+        for node in source.nodes(ast.Attribute)
+        if node.attr.endswith("Tensor")
+    ):
+        return False
+    named = (c for c in source.nodes(ast.Constant) if device_text(c) not in ("", "cpu") or c.value == "nccl")
+    given = (a for call in calls for a in call.args if isinstance(a, ast.Name) and names_accelerator(source, a))
+    return all(_is_shown_only(source, constant) for constant in named) and all(
+        _is_shown(source, name) for name in given
+    )
+
+
+def _loads_to_device(source: Source, call: ast.Call) -> bool:
+    return any(k.arg == "map_location" and not names_cpu(source, k.value) for k in call.keywords)
+
+
+def _is_shown_only(source: Source, constant: ast.Constant) -> bool:
+    """Whether the name of a device is kept under a name of which the file shows nothing but the text."""
+    statement = source.statement(constant)
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        return False
+    target = statement.targets[0]
+    between = [a for a in source.ancestors(constant) if isinstance(a, ast.expr) and source.statement(a) is statement]
+    plain = all(isinstance(a, ast.IfExp) or _is_device(source, a) for a in between)
+    return (
+        plain
+        and isinstance(target, ast.Name)
+        and all(_is_shown(source, use) for use in source.uses_of(target, target.id))
+    )
+
+
+def _is_device(source: Source, node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and source.qualified_name(node.func) == "torch.device"
+
+
+def _is_shown(source: Source, use: ast.AST) -> bool:
+    parent = source.parent(use)
+    is_printed = isinstance(parent, ast.Call) and last_name(parent.func) in (
+        "print",
+        "str",
+        "display",
+        "info",
+        "format",
+    )
+    return is_printed or isinstance(parent, (ast.FormattedValue, ast.Expr))
+
+
 def _names_device(call: ast.Call) -> bool:
-    return any(keyword.arg == "device" for keyword in call.keywords)
+    return any(keyword.arg in ("device", "device_map", "device_ids") for keyword in call.keywords)
 
 
 def _stays_on_host(source: Source, model: ast.Name, step: StepLoop) -> bool:
-    """Whether a name is bound to models of this file in the loop's own scope, and nothing may move them before its end."""
+    """Whether a name is bound to models in the loop's own scope, and nothing may move them before its end.
+
+    Or is the parameter of a function that is called in this file alone, with nothing else.
+    """
     scope = source.scope(step.loop)
     bindings = source.lookup(model)
-    if not bindings or not all(source.scope(b) is scope and _builds_on_host(source, b) for b in bindings):
+    if not bindings or not all(source.scope(b) is scope for b in bindings):
         return False
-    uses = source.uses_of(bindings[0], model.id)
-    return not any(_may_move(source, use) for use in uses if use.lineno <= (step.loop.end_lineno or 0))
+    end = step.loop.end_lineno or 0
+    if len(bindings) == 1 and isinstance(bindings[0], ast.arg) and isinstance(scope, FUNCTIONS):
+        return _is_moved_nowhere(source, bindings[0], model.id, end) and _is_given_on_host(source, scope, model.id)
+    return all(_builds_on_host(source, b) for b in bindings) and _is_moved_nowhere(source, bindings[0], model.id, end)
+
+
+def _is_moved_nowhere(source: Source, binding: ast.AST, name: str, end: int) -> bool:
+    """Whether nothing may move what a name stands for, up to a line."""
+    return not any(_may_move(source, use) for use in source.uses_of(binding, name) if use.lineno <= end)
+
+
+def _is_given_on_host(source: Source, function: Function, parameter: str) -> bool:
+    """Whether all calls of a function are in this file and give a model that is built there and not moved before."""
+    if source.neighbours is not None and source.neighbours.is_imported():
+        return False
+    calls = callers(source, function)
+    given = [value for call in calls for name, value in arguments_of(call, function) if name == parameter]
+    if not calls or len(given) != len(calls) or len(source.uses_of(function, function.name)) != len(calls):
+        return False
+    for value in given:
+        bindings = source.lookup(value) if isinstance(value, ast.Name) else []
+        if not bindings or not isinstance(value, ast.Name) or not all(_builds_on_host(source, b) for b in bindings):
+            return False
+        uses = [use for use in source.uses_of(bindings[0], value.id) if not any(use is one for one in given)]
+        if any(_may_move(source, use) for use in uses):
+            return False
+    return True
 
 
 def _builds_on_host(source: Source, binding: ast.AST) -> bool:
-    """Whether a name is bound by `Net(...)` with a class of this file that names no device, or one of torch's layers."""
+    """Whether a name is bound by `Net(...)` with a class in sight that names no device, or one of torch's layers or models."""
     value = assigned_value(source, binding)
     if not isinstance(value, ast.Call) or _names_device(value):
         return False
     name = source.qualified_name(value.func) or ""
-    if name.startswith("torch.nn."):
+    if name.startswith(("torch.nn.", "torchvision.models.")):
         return not name.endswith(("Loss", "Parallel", "DataParallel"))
-    made = source.lookup(value.func) if isinstance(value.func, ast.Name) else []
-    if not made or not all(isinstance(definition, ast.ClassDef) for definition in made):
+    made = [(source, d) for d in (source.lookup(value.func) if isinstance(value.func, ast.Name) else [])]
+    found = source.neighbours.definition_of(name) if source.neighbours is not None and name else None
+    made = [found] if found is not None else made
+    if not made or not all(isinstance(definition, ast.ClassDef) for _, definition in made):
         return False
-    inside = [node for definition in made for node in walk(definition) if isinstance(node, ast.Call)]
-    return not any(moves_to_device(source, call) or _names_device(call) for call in inside)
+    inside = [(there, node) for there, d in made for node in walk(d) if isinstance(node, ast.Call)]
+    return not any(moves_to_device(there, call) or _names_device(call) for there, call in inside)
 
 
 def _may_move(source: Source, use: ast.Name) -> bool:

@@ -22,7 +22,7 @@ from perfaudit.static.understanding.devices import device_text, has_trainer_for_
 from perfaudit.static.understanding.each_time import runs_each_time, runs_in_any_case
 from perfaudit.static.understanding.elsewhere import Elsewhere, called_each_step, called_from
 from perfaudit.static.understanding.epochs import takes_few_long_steps
-from perfaudit.static.understanding.host_models import trains_on_host
+from perfaudit.static.understanding.host_models import shows_devices_only, trains_on_host
 from perfaudit.static.understanding.kinds import Kind
 from perfaudit.static.understanding.losses import backpropagated_names, key, losses_returned
 from perfaudit.static.understanding.names import dotted_name, last_name
@@ -253,9 +253,10 @@ def _seen_elsewhere(source: Source, waits: list[_Wait], calls: list[ast.Call]) -
 
 def _on_accelerator(source: Source) -> bool:
     """Whether the program uses one: by this file, or, where it names no device at all, one that imports it or that it imports."""
-    if uses_accelerator(source) or has_trainer_for_gpu(source):
+    is_named = uses_accelerator(source)
+    if has_trainer_for_gpu(source) or (is_named and not shows_devices_only(source)):
         return True
-    named = {text for constant in source.nodes(ast.Constant) if (text := device_text(constant))}
+    named = {text for constant in source.nodes(ast.Constant) if (text := device_text(constant)) and not is_named}
     if source.neighbours is None or (named and not (named == {"cpu"} and _moves_elsewhere(source))):
         return False
     marks = ("accelerator", "accelerator if there is one")

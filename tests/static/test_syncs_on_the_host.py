@@ -1,0 +1,71 @@
+"""PA601 in a script that moves nothing, where a file that it imports moves something to an accelerator."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from perfaudit.rules import all_rules
+from perfaudit.static.project import Project
+from perfaudit.static.registry import run_checks
+from perfaudit.static.source import Source
+
+TOOLS = """
+    import torch
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(3, 1)
+
+    class Moved(Net):
+        def __init__(self):
+            super().__init__()
+            self.layer.cuda()
+
+    def build():
+        return Net().cuda()
+"""
+LOOP = """
+    for x, y in loader:
+        loss = criterion(model(x), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+"""
+IN_FUNCTION = """
+    def train(model, loader):
+        for x, y in loader:
+            loss = criterion(model(x), y)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "loop", "after", "is_told"),
+    [
+        ("model = Net()", LOOP, "", False),
+        ("model = torch.nn.Linear(3, 1)", LOOP, "", False),
+        ("model = Moved()", LOOP, "", True),
+        ("model = build()", LOOP, "", True),
+        ("device = 'cuda'\n    print(device)\n    model = build()", LOOP, "", True),
+        ("device = 'cuda'\n    model = torch.load('model.pt', map_location=device)", LOOP, "", True),
+        ("model = Net()", IN_FUNCTION, "train(model, loader)", False),
+        ("model = Net()", IN_FUNCTION, "train(model=model, loader=loader)", False),
+        ("model = build()", IN_FUNCTION, "train(model, loader)", True),
+        ("model = Net()\n    move(model)", IN_FUNCTION, "train(model, loader)", True),
+        ("model = Net()", IN_FUNCTION, "train(build(), loader)", True),
+        ("model = Net()", IN_FUNCTION, "train(model, loader)\n    train(build(), loader)", True),
+        ("model = Net()", IN_FUNCTION, "run(train)", True),
+    ],
+)
+def test_what_the_model_is_decides(tmp_path: Path, before: str, loop: str, after: str, is_told: bool) -> None:
+    main = f"import torch\n    from tools import Net, Moved, build\n    {before}\n{loop}\n    {after}\n"
+    (tmp_path / "tools.py").write_text(textwrap.dedent(TOOLS))
+    (tmp_path / "main.py").write_text(text := textwrap.dedent("    " + main))
+    source = Source("main.py", text, Project(sorted(tmp_path.glob("*.py"))).seen_from(tmp_path / "main.py"))
+    assert bool(run_checks(source, all_rules(), frozenset(["PA601"]))) is is_told
