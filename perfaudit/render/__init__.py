@@ -35,8 +35,8 @@ SHARED = {
 }
 
 
-# Formats with a line or an annotation for each place, which say the same as often as it stands there.
-BY_PLACE = {"concise", "github", "gitlab"}
+# Formats whose annotations stand beside their lines: of a change only those of its own lines are seen, so each place has its own.
+BY_PLACE = {"github", "gitlab"}
 
 
 def all_formats() -> tuple[str, ...]:

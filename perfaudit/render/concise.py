@@ -1,11 +1,11 @@
-"""One line a finding, `path:line:column: rule message`, as compilers print them, so that editors can jump to it."""
+"""One line a finding, `path:line:column: rule message (lines 3, 9)`, as compilers print them, so that editors can jump to it."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from perfaudit.findings import Finding
-from perfaudit.render.words import one_line, place_of, remarks, saving_text, unused_text
+from perfaudit.render.words import lines_of, one_line, place_of, remarks, saving_text, unused_text
 from perfaudit.report import Report
 
 
@@ -21,6 +21,7 @@ def render(report: Report) -> str:
 def _finding(finding: Finding) -> str:
     place = finding.location
     where = str(replace(place, path=one_line(place.path))) if place is not None else "perfaudit"
+    also = f" ({lines_of(finding.places)})" if len(finding.places) > 1 else ""
     saving = finding.saving
     worth = f"; {saving_text(saving)}" if saving is not None and saving.basis in ("measured", "screened") else ""
-    return f"{where}: {finding.rule} {finding.message}{worth}"
+    return f"{where}: {finding.rule} {finding.message}{also}{worth}"

@@ -7,18 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from perfaudit.expressions import regex
 from perfaudit.findings import Finding, Fix, Location
 from perfaudit.records import replace
 from perfaudit.static.document import Document, read_again
 
+# Rules whose findings in one file are alike though each shows its own code, and each is cured in the same way.
+_ALIKE_BUT_FOR_CODE = {"PA105"}
+_CODE = regex(r"`[^`]*`")
 Reading = Callable[[str], Document | None]
 
 
 def merge_alike(findings: Sequence[Finding], read: Reading = read_again) -> tuple[Finding, ...]:
     """The findings, those that are alike as one in the place of the first, whose patch is that of all of them.
 
-    Alike are findings of one rule in one file with the same words, severity, saving, note and kind of fix. Where their
-    patches cannot be put together, because the file has changed meanwhile, they stay apart.
+    Alike are findings of one rule in one file with the same words, severity, saving, note and kind of fix; of some rules the
+    code that is shown may differ. Where their patches cannot be put together, because the file has changed meanwhile, they
+    stay apart.
     """
     groups: dict[object, list[Finding]] = {}
     for finding in findings:
@@ -45,7 +50,8 @@ def _kind(finding: Finding) -> object:
         return id(finding)
     fix = finding.fix
     fixed = (fix.title, fix.safety, fix.changes, bool(fix.edits), fix.before) if fix is not None else None
-    words = (finding.message, finding.note, finding.severity, finding.saving, finding.hot)
+    message = _CODE.sub("``", finding.message) if finding.rule in _ALIKE_BUT_FOR_CODE else finding.message
+    words = (message, finding.note, finding.severity, finding.saving, finding.hot)
     return (finding.rule, finding.location.path, words, fixed, finding.also)
 
 
@@ -56,7 +62,11 @@ def _merge(group: list[Finding], document: Reading) -> Finding | None:
         return None
     places = tuple(place for finding in group for place in _places(finding))
     prints = tuple(name for finding in group for name in finding.merged or (finding.fingerprint,))
-    message = f"{first.message}; the same in {more} more place{'s' if more > 1 else ''} of this file"
+    places_more = f"{more} more place{'s' if more > 1 else ''}"
+    if all(finding.message == first.message for finding in group):
+        message = f"{first.message}; the same in {places_more} of this file"
+    else:
+        message = f"{first.message}; so are others in {places_more} of this file"
     return first.with_(message=message, fix=fix, places=places, merged=prints)
 
 

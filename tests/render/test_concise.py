@@ -13,7 +13,7 @@ from perfaudit.report import Report
 
 def test_a_whole_report() -> None:
     assert render(SMALL) == (
-        "pkg/a.py:2:1: PA000 `slow(True)` waits for the device: 100 % of the time\n"
+        "pkg/a.py:2:1: PA000 `slow(True)` waits for the device: 100 % of the time (lines 2, 9)\n"
         "pkg/a.py:4:3: PA001 `f(a | b)` is slow, too; saves 10.0 to 20.0 % of the step, 4.00 ms a step (measured)\n"
         "perfaudit: PA002 the whole program is slow\n"
         "b.py: not audited: binary\n"
@@ -52,6 +52,6 @@ def test_what_an_editor_reads() -> None:
 def test_what_was_timed_here_says_on_what_basis() -> None:
     bases: list[Basis] = ["measured", "screened", "profiled", "documented"]
     found = tuple(ERROR.with_(saving=Saving(basis, 0.1, 0.2)) for basis in bases)
-    said = [line.partition("of the time")[2] for line in render(Report("scan", found)).splitlines()]
+    said = [line.partition("of the time (lines 2, 9)")[2] for line in render(Report("scan", found)).splitlines()]
     saves = "; saves 10.0 to 20.0 % of the step"
     assert said == [f"{saves} (measured)", f"{saves} (screened)", "", ""]

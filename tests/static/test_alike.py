@@ -76,6 +76,30 @@ def test_advice_needs_no_file() -> None:
     assert [len(finding.places) for finding in merge_alike(findings)] == [2]
 
 
+BUILT = """import torch
+
+def forward(x):
+    a = torch.zeros(3).cuda()
+    b = torch.ones(4, 5).cuda()
+    return x + a + b
+"""
+
+
+def test_tensors_built_on_the_host_are_alike_whatever_they_hold() -> None:
+    Path("a.py").write_text(BUILT)
+    findings = scan(["a.py"], Options(frozenset({"PA105"}))).findings
+    (one,) = merge_alike(findings)
+    assert [place.line for place in one.places] == [4, 5]
+    assert one.message == f"{findings[0].message}; so are others in 1 more place of this file"
+    assert one.fix is not None
+    assert one.fix.diff.count("+    ") == 2
+
+
+def test_of_other_rules_the_code_that_is_shown_counts() -> None:
+    first, second = (f.with_(message=m) for f, m in zip(found(TWICE), ("`a` is slow", "`b` is slow"), strict=True))
+    assert merge_alike([first, second]) == (first, second)
+
+
 def test_a_notebook() -> None:
     cells = [{"cell_type": "code", "metadata": {}, "outputs": [], "source": [line]} for line in TWICE.split("\n\n\n")]
     Path("n.ipynb").write_text(json.dumps({"cells": cells, "nbformat": 4, "nbformat_minor": 5}, indent=1))
@@ -85,7 +109,7 @@ def test_a_notebook() -> None:
     assert one.fix.diff.count("set_detect_anomaly(False)") == 2
 
 
-@pytest.mark.parametrize(("format", "lines"), [("text", 1), ("json", 1), ("sarif", 1), ("concise", 2), ("github", 2)])
+@pytest.mark.parametrize(("format", "lines"), [("text", 1), ("json", 1), ("sarif", 1), ("concise", 1), ("github", 2)])
 def test_formats_by_place_say_each_and_others_say_it_once(perfaudit: Run, format: str, lines: int) -> None:
     Path("a.py").write_text(TWICE)
     done = perfaudit("scan", "a.py", "--format", format)
