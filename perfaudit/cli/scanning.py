@@ -149,11 +149,11 @@ class Plan:
 
     def patches(self, report: Report, unsafe: bool, allow: frozenset[str]) -> list[Patched]:
         from perfaudit.static.discover import shown_path
-        from perfaudit.static.fix import is_allowed, patch_document, patches
+        from perfaudit.static.fix import allowed_fixes, patch_document, patches
 
         if self.document is None:
             return patches(report.findings, unsafe, allow)
-        wanted = [finding for finding in report.findings if is_allowed(finding, unsafe, allow)]
+        wanted = allowed_fixes(report.findings, unsafe, allow)
         return [patch_document(shown_path(Path(self.name)), self.document, wanted)] if wanted else []
 
 

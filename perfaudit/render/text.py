@@ -175,14 +175,21 @@ _PAY = (rank.PAYS, rank.SCREENED)
 _SEARCHED = {"PA101"}  # their patch is the winner of a search, which a plain scan does not know
 
 
+def _is_safe_in_part(finding: Finding) -> bool:
+    """Whether a finding that speaks for several rules has a patch that is not safe as a whole, and a part of it is."""
+    is_whole = finding.fix is None or finding.fix.safety == "safe"
+    return not is_whole and any(p.fix is not None and p.fix.safety == "safe" and p.fix.edits for p in finding.parts)
+
+
 def what_next(report: Report) -> list[str]:
     """What can be typed next, about what there is; of a measured report, only what was shown to pay."""
     if any(rank.group(finding) in (*_PAY, rank.DOES_NOT_PAY) for finding in report.findings):
         return [_take_what_pays(report)]
     fixes = Counter(finding.fix.safety for finding in report.findings if finding.fix)
+    safe = fixes["safe"] + sum(_is_safe_in_part(finding) for finding in report.findings)
     offers = []
-    if fixes["safe"]:
-        offers.append(f"`--fix` applies {count(fixes['safe'], 'safe fix', 'safe fixes')}")
+    if safe:
+        offers.append(f"`--fix` applies {count(safe, 'safe fix', 'safe fixes')}")
     if fixes["unsafe"]:
         more = f"{fixes['unsafe']} more" if offers else count(fixes["unsafe"], "fix", "fixes")
         verb = "" if offers else "applies "

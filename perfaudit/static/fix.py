@@ -62,6 +62,15 @@ def is_allowed(finding: Finding, unsafe: bool, allow: frozenset[str] = frozenset
     return fix.safety == "safe" or unsafe or (bool(fix.changes) and set(fix.changes) <= allow)
 
 
+def allowed_fixes(findings: Iterable[Finding], unsafe: bool, allow: frozenset[str] = frozenset()) -> list[Finding]:
+    """The findings whose fixes may be applied; of one that speaks for several rules and may not, those of a rule that may."""
+    found = []
+    for finding in findings:
+        each = (finding,) if is_allowed(finding, unsafe, allow) else finding.parts
+        found += [part for part in each if is_allowed(part, unsafe, allow)]
+    return found
+
+
 def with_fix_as_advice(finding: Finding, reason: str) -> Finding:
     """The finding with its fix as advice: nothing that can be written, and why."""
     finding = finding.with_(parts=tuple(with_fix_as_advice(part, reason) for part in finding.parts))
@@ -165,8 +174,8 @@ def patches(findings: Iterable[Finding], unsafe: bool, allow: frozenset[str] = f
     Files are read again. Raises UserError if one is no longer what its findings were read from.
     """
     by_path: dict[str, list[Finding]] = {}
-    for finding in findings:
-        if finding.location is not None and is_allowed(finding, unsafe, allow):
+    for finding in allowed_fixes(findings, unsafe, allow):
+        if finding.location is not None:
             by_path.setdefault(finding.location.path, []).append(finding)
     made = []
     for (path, _), patched in in_children(lambda item: _patch_file(*item), sorted(by_path.items())):

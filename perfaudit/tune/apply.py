@@ -12,7 +12,7 @@ from perfaudit.measurements import Winner
 from perfaudit.report import Report
 from perfaudit.static.document import document
 from perfaudit.static.edit import in_order
-from perfaudit.static.fix import is_allowed, patch_document
+from perfaudit.static.fix import allowed_fixes, is_allowed, patch_document
 from perfaudit.static.ondisk import (
     Opened,
     Planned,
@@ -116,7 +116,7 @@ def of_scan(report: Report, root: Path, unsafe: bool, allow: frozenset[str]) -> 
     Raises UserError where a file is not the one that was scanned, or edits are not of it.
     """
     with_fix = [f for f in report.findings if f.location is not None and f.fix is not None and f.fix.edits]
-    wanted = sorted((f for f in with_fix if is_allowed(f, unsafe, allow)), key=_path_of)
+    wanted = sorted(allowed_fixes(with_fix, unsafe, allow), key=_path_of)
     refused = named_twice({_path_of(f): None for f in wanted}, root)
     groups = {path: list(group) for path, group in groupby(wanted, key=_path_of)}
     plans = within_limits(lambda path: _of_file(path, groups[path], root), groups, refused)

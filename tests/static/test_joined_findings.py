@@ -1,4 +1,4 @@
-"""One finding for two rules: a loader that neither has workers nor pins its batches."""
+"""One finding for two rules: a loader that lacks two arguments, a call that waits for a loss and keeps its graph."""
 
 from __future__ import annotations
 
@@ -185,3 +185,95 @@ def test_what_is_written_needs_one_round(tmp_path: Path, monkeypatch: pytest.Mon
     (patched,) = patches(scan(["train.py"], options).findings, unsafe=True)
     Path("train.py").write_text(patched.after)
     assert scan(["train.py"], options).findings == ()
+
+
+EPOCHS = """import torch
+from torch.utils.data import DataLoader
+
+loader = DataLoader(%s)
+
+def train(model):
+    for epoch in range(100):
+        for batch in loader:
+            model(batch.cuda()).backward()
+"""
+RULES = frozenset({"PA102", "PA103"})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "safety"),
+    [
+        ("ds, num_workers=4", "ds, num_workers=4, pin_memory=True, persistent_workers=True", "unsafe"),
+        (
+            "ds,\n    num_workers=4,\n    persistent_workers=False,\n",
+            "ds,\n    num_workers=4,\n    persistent_workers=True,\n    pin_memory=True,\n",
+            "unsafe",
+        ),
+        ("ds, num_workers=4, **{'persistent_workers': False}", "", "safe"),  # not known to be the call's own to set
+    ],
+)
+def test_one_patch_pins_and_keeps_workers(before: str, after: str, safety: str) -> None:
+    report, _ = scan_bytes((EPOCHS % before).encode(), "train.py", Options(RULES))
+    (finding,) = report.findings
+    assert (finding.rule, finding.also) == ("PA102", ("PA103",))
+    assert finding.fix is not None
+    assert (finding.fix.safety, finding.fix.changes) == (safety, ("rng",) if safety == "unsafe" else ())
+    if after:
+        assert apply(EPOCHS % before, finding.fix.edits) == EPOCHS % after
+
+
+def test_the_safe_part_of_a_patch_is_applied_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(EPOCHS % "ds, num_workers=4")
+    findings = scan(["train.py"], Options(RULES)).findings
+    (patched,) = patches(findings, unsafe=False)
+    assert patched.after == EPOCHS % "ds, num_workers=4, pin_memory=True"
+    (both,) = patches(findings, unsafe=True)
+    assert both.after == EPOCHS % "ds, num_workers=4, pin_memory=True, persistent_workers=True"
+
+
+def test_what_is_offered_counts_the_safe_part(tmp_path: Path, perfaudit: Callable[..., Done]) -> None:
+    (tmp_path / "train.py").write_text(EPOCHS % "ds, num_workers=4")
+    done = perfaudit("scan", str(tmp_path / "train.py"), "--select", "PA102,PA103")
+    assert "`--fix` applies 1 safe fix, `--fix --unsafe-fixes` 1 more" in done.out
+
+
+def test_a_loader_whose_workers_live_on_is_told_to_pin_only() -> None:
+    text = EPOCHS % "ds, num_workers=4, persistent_workers=True"
+    (finding,) = scan_bytes(text.encode(), "train.py", Options(RULES))[0].findings
+    assert (finding.rule, finding.also) == ("PA102", ())
+    assert "workers" not in finding.message
+
+
+METER = """
+class Meter:
+    def update(self, value):
+        self.last = float(value)
+        self.sum += value
+"""
+TRAINING = """
+import torch
+from meters import Meter
+
+def train(model, loader, optimizer):
+    meter = Meter()
+    for x, y in loader:
+        loss = torch.nn.functional.mse_loss(model(x.cuda()), y.cuda())
+        loss.backward()
+        optimizer.step()
+        meter.update(loss)
+    print(meter.sum)
+"""
+
+
+def test_a_call_that_waits_and_keeps_graphs_is_one_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("meters.py").write_text(METER)
+    Path("train.py").write_text(TRAINING)
+    (finding,) = scan(["."], Options(frozenset({"PA601", "PA603"}))).findings
+    assert (finding.rule, finding.also) == ("PA601", ("PA603",))
+    assert finding.message.endswith("meters.py line 4; what it adds up keeps the graphs of all steps")
+    assert finding.fix is not None
+    assert finding.fix.title.endswith("; pass the loss detached (`.detach()`)")
+    (alone,) = scan(["."], Options(frozenset({"PA601"}))).findings
+    assert "graphs" not in alone.message

@@ -6,7 +6,6 @@ import ast
 from collections.abc import Collection, Iterator
 
 from perfaudit.expressions import regex
-from perfaudit.static import edit
 from perfaudit.static.old_torch import needs_old_torch
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
@@ -14,7 +13,7 @@ from perfaudit.static.understanding.backward import backward_calls
 from perfaudit.static.understanding.called_functions import callers
 from perfaudit.static.understanding.demonstrations import is_shown_only
 from perfaudit.static.understanding.elsewhere import class_meant
-from perfaudit.static.understanding.loader_workers import NUM_WORKERS, counts_cores, is_positive
+from perfaudit.static.understanding.loader_workers import KEPT, NUM_WORKERS, is_positive, keep_workers
 from perfaudit.static.understanding.loaders import LOADER, Pass, loaders, passes, seen_by_caller
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.step_loops import step_loops
@@ -42,7 +41,7 @@ def dataloader_workers_not_persistent(source: Source, call: ast.Call) -> Iterato
     yield Seen(
         call,
         f"`{source.brief(call.func)}` with `num_workers={source.brief(workers)}` starts its workers anew for every epoch",
-        Proposal("keep the workers between epochs", _keep_workers(source, call, workers)),
+        Proposal(KEPT, keep_workers(source, call, workers)),
         hint=_is_shown(source, call)
         or _goes_through_pairs(source, call)
         or (bool(over) and not any(_trains(source, item) for item in over)),
@@ -105,20 +104,6 @@ def _is_kept_by_lightning(source: Source, call: ast.Call) -> bool:
         uses = source.uses_of(parent.targets[0], parent.targets[0].id)
         return any(isinstance(source.parent(use), ast.Return) for use in uses)
     return isinstance(parent, ast.Return)
-
-
-def _keep_workers(source: Source, call: ast.Call, workers: ast.expr) -> edit.Edits | None:
-    """`persistent_workers=` in the call; without workers it would raise, so a number that may be 0 is asked."""
-    is_sure = type(constant(source, workers)) is int or counts_cores(source, workers)
-    value = "True" if is_sure else f"{source.text_of(workers)} > 0"
-    own = edit.keyword(call, "persistent_workers")
-    if own is None and argument(source, call, "persistent_workers") is not ABSENT:
-        return None
-    if "\n" in value or (own is not None and not isinstance(own.value, ast.Constant)):
-        return None
-    if not any(ancestor is call for ancestor in source.ancestors(workers)) and value != "True":
-        return None  # from a dict elsewhere: its names may not be known here
-    return edit.set_keyword(source, call, "persistent_workers", value)
 
 
 def _runs_again(source: Source, item: Pass, built: ast.Call) -> bool:

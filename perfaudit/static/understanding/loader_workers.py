@@ -1,15 +1,17 @@
-"""Whether a DataLoader has worker processes, as far as the text says."""
+"""Whether a DataLoader has worker processes, as far as the text says, and how they are kept between epochs."""
 
 from __future__ import annotations
 
 import ast
 
+from perfaudit.static import edit
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.defaults import default
 from perfaudit.static.understanding.names import last_name
-from perfaudit.static.understanding.values import UNKNOWN, Argument, argument, constant, resolve
+from perfaudit.static.understanding.values import ABSENT, UNKNOWN, Argument, argument, constant, resolve
 
 NUM_WORKERS = 5  # position of the parameter in DataLoader.__init__ of every torch since 1.0
+KEPT = "keep the workers between epochs"
 _CORES = {"os.cpu_count", "multiprocessing.cpu_count", "torch.multiprocessing.cpu_count"}
 
 
@@ -59,3 +61,17 @@ def _default_of(source: Source, option: ast.Attribute) -> int:
             value = constant(source, argument(source, call, "default"))
             found.append(value if type(value) is int else 0)
     return found[0] if len(found) == 1 and isinstance(option.value, ast.Name) else 0
+
+
+def keep_workers(source: Source, call: ast.Call, workers: ast.expr) -> edit.Edits | None:
+    """`persistent_workers=` in the call; without workers it would raise, so a number that may be 0 is asked."""
+    is_sure = type(constant(source, workers)) is int or counts_cores(source, workers)
+    value = "True" if is_sure else f"{source.text_of(workers)} > 0"
+    own = edit.keyword(call, "persistent_workers")
+    if own is None and argument(source, call, "persistent_workers") is not ABSENT:
+        return None
+    if "\n" in value or (own is not None and not isinstance(own.value, ast.Constant)):
+        return None
+    if not any(ancestor is call for ancestor in source.ancestors(workers)) and value != "True":
+        return None  # from a dict elsewhere: its names may not be known here
+    return edit.set_keyword(source, call, "persistent_workers", value)

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 
 from perfaudit.expressions import regex
+from perfaudit.static import edit
 from perfaudit.static.checks.dataloader_no_pin_memory.nothing_to_pin import has_nothing_to_pin
 from perfaudit.static.checks.dataloader_no_workers.datasets import (
     is_in_memory,
@@ -30,7 +31,7 @@ from perfaudit.static.checks.dataloader_no_workers.sample_work import (
     makes_arrays_only,
     only_arranges,
 )
-from perfaudit.static.registry import Proposal, Seen, check
+from perfaudit.static.registry import Joined, Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
 from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.backward import runs_backward
@@ -44,6 +45,7 @@ from perfaudit.static.understanding.devices import (
     moves_to_device,
     uses_cuda,
 )
+from perfaudit.static.understanding.loader_workers import KEPT, keep_workers
 from perfaudit.static.understanding.loaders import (
     PIN_MEMORY,
     argument_for,
@@ -105,7 +107,8 @@ def dataloader_no_pin_memory(source: Source, call: ast.Call) -> Iterator[Seen]:
         yield Seen(call, message, Proposal(f"{advice}: {why}"), hint=is_hint)
         return
     if may_be_on_device(source, call) or _collates_out_of_sight(source, call):
-        yield Seen(call, message, Proposal("pin the memory of the batches, if no sample is made on the GPU"))
+        fix = Proposal("pin the memory of the batches, if no sample is made on the GPU")
+        yield Seen(call, message, fix, joined=_with_workers_kept(source, call, message, fix))
         return
     fix = Proposal("pin the memory of the batches", pin_memory(source, call))
     is_converted = (
@@ -114,7 +117,23 @@ def dataloader_no_pin_memory(source: Source, call: ast.Call) -> Iterator[Seen]:
         and bool(source.neighbours.some_importer(_converts_first, runs_backward))
     )
     is_small = takes_samples_in_order(source, call) or serves_evaluation_only(source, call)
-    yield Seen(call, message, fix, hint=is_converted or is_small)
+    joined = _with_workers_kept(source, call, message, fix)
+    yield Seen(call, message, fix, joined=joined, hint=is_converted or is_small)
+
+
+def _with_workers_kept(source: Source, call: ast.Call, message: str, fix: Proposal) -> Joined | None:
+    """The one finding of a loader that neither pins nor keeps its workers between epochs, where PA103 speaks as well."""
+    workers = argument(source, call, "num_workers", NUM_WORKERS)
+    if not isinstance(workers, ast.expr):
+        return None
+    message = f"{message}, by workers that are started anew for every epoch"
+    kept = keep_workers(source, call, workers)
+    if not kept:
+        return Joined("PA103", message, fix._replace(title=f"{fix.title}, and {KEPT} by hand"))
+    if not fix.edits:
+        return Joined("PA103", message, Proposal(f"{KEPT}; by hand, {fix.title}", kept, "unsafe", ("rng",)))
+    both = Proposal(f"{fix.title}, and {KEPT}", edit.together(fix.edits, kept), "unsafe", ("rng",))
+    return Joined("PA103", message, both)
 
 
 def _collates_out_of_sight(source: Source, call: ast.Call) -> bool:

@@ -12,7 +12,7 @@ from perfaudit.static import edit
 from perfaudit.static.checks.host_sync_in_training_loop.device_sums import sums_on_device
 from perfaudit.static.checks.host_sync_in_training_loop.lightning_steps import STEP, lightning_steps
 from perfaudit.static.checks.host_sync_in_training_loop.whole_steps import WholeStep, whole_steps
-from perfaudit.static.registry import Proposal, Seen, check
+from perfaudit.static.registry import Joined, Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Loop, Source
 from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.backward import backward_calls
@@ -248,7 +248,12 @@ def _seen_elsewhere(source: Source, waits: list[_Wait], calls: list[ast.Call]) -
             "add up tensors, or take all at once (`torch.nn.utils.get_total_norm`); read one value where it is shown"
         )
     advice = f"in {file}: {advice}"
-    return Seen(calls[0], message, Proposal(advice), tuple(calls), hot=True)
+    both = Joined(
+        "PA603",
+        f"{message}; what it adds up keeps the graphs of all steps",
+        Proposal(f"{advice}; pass the loss detached (`.detach()`)"),
+    )
+    return Seen(calls[0], message, Proposal(advice), tuple(calls), joined=both, hot=True)
 
 
 def _on_accelerator(source: Source) -> bool:
