@@ -384,3 +384,31 @@ def test_batches_that_a_method_of_another_file_is_fed(project: Folder, fed: str,
     found = findings_in(base, "fed.py", "PA104")
     assert [f.location.line for f in found if f.location] == ([5] if is_told else [])
     assert all(f.fix is not None and not f.fix.edits for f in found)
+
+
+SUBCLASS = """
+from torch.utils.data import DataLoader
+
+class Loader(DataLoader):
+    def __init__(self, dataset, batch_size=8, **options):
+        super().__init__(dataset, batch_size=batch_size, **options)
+"""
+
+
+@pytest.mark.parametrize(
+    ("tail", "file", "text", "is_told"),
+    [
+        ("", "train.py", "from loaders import Loader\nloader = Loader(ds, 16)", True),
+        ("", "train.py", "import loaders\nloader = loaders.Loader(ds, num_workers=4)", False),
+        ("", "train.py", "import loaders\nloader = loaders.Loader(ds, **options)", False),
+        ("", "train.py", "import loaders\nloader = getattr(loaders, name)(ds)", False),
+        ("", "test_loaders.py", "from loaders import Loader\nfor x in Loader(ds):\n    print(x)", False),
+        ("if __name__ == '__main__':\n    for x in Loader(ds):\n        print(x)", "other.py", "import loaders", False),
+        ("if __name__ == '__main__':\n    for x in Loader(ds):\n        model(x).backward()", "other.py", "", True),
+    ],
+)
+def test_a_loader_of_ones_own_that_hands_its_options_on(
+    project: Folder, tail: str, file: str, text: str, *, is_told: bool
+) -> None:
+    folder = project(**{"loaders.py": SUBCLASS + tail, file: text})
+    assert bool(findings_in(folder, "loaders.py", "PA101")) is is_told

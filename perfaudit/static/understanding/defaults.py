@@ -11,6 +11,8 @@ from perfaudit.expressions import regex
 from perfaudit.records import NamedTuple
 from perfaudit.static.call_index import shape_of
 from perfaudit.static.source import FUNCTIONS, Function, Source
+from perfaudit.static.understanding.backward import backward_calls
+from perfaudit.static.understanding.demonstrations import is_main_guard, is_test
 from perfaudit.static.understanding.members import attributes
 from perfaudit.static.understanding.names import calls_by_last_name, last_name
 from perfaudit.static.understanding.values import ABSENT, UNKNOWN, Argument, Known, argument, assigned_value, constant
@@ -138,7 +140,8 @@ def _hands_on_options(source: Source, call: ast.Call) -> bool:
 def leaves_out(source: Source, call: ast.Call, name: str) -> bool:
     """Whether all that a call unpacks are the options of the function around it, `**kwargs`, and no caller has one of this name.
 
-    Some call must be in sight, and the function may only hand its options on.
+    Some call must be in sight, other than a test's or one by which a module tries itself out, and the function may only
+    hand its options on.
     """
     function = source.enclosing(call, *FUNCTIONS)
     options = function.args.kwarg if isinstance(function, FUNCTIONS) else None
@@ -149,7 +152,21 @@ def leaves_out(source: Source, call: ast.Call, name: str) -> bool:
     parents = [source.parent(use) for use in source.uses_of(options, options.arg)]
     if not all(isinstance(parent, ast.keyword) and parent.arg is None for parent in parents):
         return False
-    return not _is_overridden(source, function, ast.arg(name), needs_call=True)
+    return not _is_overridden(source, function, ast.arg(name), needs_call=True) and _is_used(source, function)
+
+
+def _is_used(source: Source, function: Function) -> bool:
+    """Whether a call of a function, or of the class whose constructor it is, belongs to a program: to no test and no trial."""
+    owner = source.parent(function)
+    name = owner.name if isinstance(owner, ast.ClassDef) and function.name == "__init__" else function.name
+    for call in (call for call in source.nodes(ast.Call) if last_name(call.func) == name):
+        is_tried = any(is_main_guard(a) for a in source.ancestors(call)) and not backward_calls(source)
+        if not is_tried and not is_test(source, call):
+            return True
+    there = source.neighbours.importers_calling(name) if source.neighbours is not None else []
+    return any(
+        last_name(call.func) == name and not is_test(other, call) for other in there for call in other.nodes(ast.Call)
+    )
 
 
 def written_default(source: Source, node: ast.expr) -> ast.expr | None:
