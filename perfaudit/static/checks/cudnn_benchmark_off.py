@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from perfaudit.expressions import regex
 from perfaudit.static import edit
+from perfaudit.static.checks.mixed_precision_missing.trainers_of_lightning import TRAINERS, trains_on_gpu
 from perfaudit.static.checks.mixed_precision_missing.training_starts import starts_training
 from perfaudit.static.project.batch_shapes import (
     COLLATES,
@@ -44,7 +45,7 @@ from perfaudit.static.understanding.rows_of_layers import (
     trains_small_rows,
 )
 from perfaudit.static.understanding.step_loops import StepLoop
-from perfaudit.static.understanding.values import argument, constant, enclosing_function, resolve
+from perfaudit.static.understanding.values import ABSENT, argument, constant, enclosing_function, resolve
 
 FLAG = "torch.backends.cudnn.benchmark"
 TITLE = "let cuDNN time its algorithms once per input size"
@@ -99,6 +100,9 @@ _SHAPE = regex(r"shape|size")
 _MAKES_BATCHES = regex(r"pad|collate|batch")
 _NO_CONVOLUTIONS = regex(r"vit|swin")
 _CONVOLVES = regex(r"[Cc]onv(?!olve)\w*[23][dD]")  # of torch's or of another library: `conv_transpose3d`, `MetaConv2d`
+_SEEDS_ONLY = {  # and sets no flag of cuDNN
+    f"{package}.seed_everything" for package in ("lightning", "lightning.pytorch", "pytorch_lightning")
+}
 _SET_NO_FLAG = {"flash"}  # a framework that runs no training: it leaves cuDNN as it is
 _AUDIO = {"torchaudio", "librosa"}  # clips differ in length, as a rule
 
@@ -131,6 +135,28 @@ def cudnn_benchmark_off(source: Source, module: ast.Module) -> Iterator[Seen]:
         return
     fix = Proposal(TITLE, setting(source, place, FLAG, " = True"))
     yield Seen(place, f"without `{FLAG}` {COST}", fix, hint=is_small)
+
+
+@check("PA301", call=TRAINERS)
+def trainer_of_lightning(source: Source, call: ast.Call) -> Iterator[Seen]:
+    """Lightning's Trainer, which leaves the flag as it is unless it is told otherwise."""
+    told = [argument(source, call, name) for name in ("benchmark", "deterministic")]
+    if any(value is not ABSENT for value in told) or not trains_on_gpu(source, call):
+        return
+    built = any(source.calls(name) for name in CONVOLUTIONS) or bool(whole_models(source))
+    if not (built or imported_files_say(source, "convolutions")) or imported_files_say(source, "cudnn"):
+        return
+    if _sizes_change(source, ()) or _seeds_elsewhere(source) or not _may_reach_convolutions(source):
+        return
+    if any(_counts(source, match) for match in _DECIDED.finditer(source.text)):
+        return
+    yield Seen(
+        call,
+        f"`{source.brief(call.func)}` without `benchmark` has cuDNN pick convolution algorithms untimed; timing pays while "
+        "input sizes stay the same, and hurts if they change",
+        Proposal(f"{TITLE}: give `benchmark=True`"),
+        hint=has_small_convolutions_only(source),
+    )
 
 
 def _counts(source: Source, mention: re.Match[str]) -> bool:
@@ -354,7 +380,7 @@ def _seeds_elsewhere(source: Source) -> bool:
         name = _last_name(call)
         if ("seed" not in name and "cudnn" not in name) or name in SEEDING or called_function(source, call) is not None:
             continue
-        if not _only_seeds(source, call.func):
+        if not _only_seeds(source, call.func) and source.qualified_name(call.func) not in _SEEDS_ONLY:
             return True
     return False
 

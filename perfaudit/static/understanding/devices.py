@@ -156,38 +156,41 @@ def changes_default_device(source: Source) -> bool:
     return any(isinstance(source.parent(call), ast.withitem) for call in source.calls("torch.device"))
 
 
-@functools.lru_cache(maxsize=4)  # several rules ask for the same file
 def has_trainer_told_of_gpu(source: Source) -> bool:
     """Whether a trainer of this file is told to use the GPU: `Trainer(accelerator="gpu")`, `Trainer(gpus=1)`.
 
     `accelerator="cuda"` names a device, which `uses_cuda` sees.
     """
-    for given in map(_keywords, _trainers(source)):
-        gpus = given.get("gpus")
-        if gpus is not None and not (isinstance(gpus, ast.Constant) and gpus.value in (0, None, "")):
-            return True
-        if isinstance(told := given.get("accelerator"), ast.Constant) and told.value == "gpu":
-            return True
-    return False
+    return any(_is_told_of_gpu(source, call) for call in _trainers(source))
 
 
 def has_trainer_for_gpu(source: Source) -> bool:
-    """Whether a trainer of this file uses the GPU where there is one: also `accelerator="auto"`, which Lightning has by default.
+    """Whether a trainer of this file uses the GPU where there is one, told or not."""
+    return any(is_trainer_for_gpu(source, call) for call in _trainers(source))
+
+
+def is_trainer_for_gpu(source: Source, call: ast.Call) -> bool:
+    """Whether a trainer uses the GPU where there is one: also by `accelerator="auto"`, which Lightning has by default.
 
     Its older package, `pytorch_lightning`, had the CPU by default.
     """
-    if has_trainer_told_of_gpu(source):
+    if _is_told_of_gpu(source, call):
         return True
-    for call in _trainers(source):
-        told = _keywords(call).get("accelerator")
-        if isinstance(told, ast.Constant) and told.value == "auto":
-            return True
-        if (
-            source.qualified_name(call.func) in _TRAINERS_ON_GPU
-            and not {"accelerator", "", "gpus"} & _keywords(call).keys()
-        ):
-            return True
-    return False
+    told = _keywords(call).get("accelerator")
+    if isinstance(told, ast.Constant):
+        return told.value in ("auto", "cuda")
+    is_alone = not {"accelerator", "", "gpus"} & _keywords(call).keys()
+    return is_alone and source.qualified_name(call.func) in _TRAINERS_ON_GPU
+
+
+def _is_told_of_gpu(source: Source, call: ast.Call) -> bool:
+    given = _keywords(call)
+    gpus, told = given.get("gpus"), given.get("accelerator")
+    if isinstance(told, ast.IfExp) and asks_for_gpu(source, told.test):
+        told = told.body
+    if isinstance(told, ast.Constant) and told.value == "gpu":
+        return True
+    return gpus is not None and not (isinstance(gpus, ast.Constant) and gpus.value in (0, None, ""))
 
 
 def _trainers(source: Source) -> list[ast.Call]:

@@ -104,6 +104,8 @@ def is_script(source: Source, loops: tuple[StepLoop, ...]) -> bool:
         return True
     if any(is_main_guard(statement) and not _only_shows(source, statement) for statement in source.tree.body):
         return True
+    if is_started_by_fire(source):
+        return True
     training = {id(enclosing_function(source, step.loop)) for step in loops}
     for call in source.nodes(ast.Call):  # also `for epoch in range(100): train(epoch)`
         parent = source.parent(call)
@@ -112,6 +114,15 @@ def is_script(source: Source, loops: tuple[StepLoop, ...]) -> bool:
             if function and (isinstance(parent, ast.Expr) or id(function) in training):  # `loss = train(epoch)`
                 return True
     return False
+
+
+def is_started_by_fire(source: Source) -> bool:
+    """Whether the file calls `fire.Fire(...)` outside of its functions: the command line says which of them is run."""
+    return any(is_fire(source, call) and enclosing_function(source, call) is None for call in source.nodes(ast.Call))
+
+
+def is_fire(source: Source, node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and source.qualified_name(node.func) == "fire.Fire"
 
 
 def _only_shows(source: Source, guard: ast.stmt) -> bool:
@@ -200,7 +211,7 @@ def runs_unguarded(source: Source) -> bool:
         return True
     calls = [call for call in source.nodes(ast.Call) if _is_at_top(source, call)]
     called = [function for call in calls if (function := called_function(source, call)) is not None]
-    return any(STARTS.search(last_name(call.func)) for call in calls) or any(
+    return any(STARTS.search(last_name(call.func)) or is_fire(source, call) for call in calls) or any(
         isinstance(node, LOOPS) for function in called for node in ast.walk(function)
     )
 

@@ -16,6 +16,7 @@ from perfaudit.expressions import regex
 from perfaudit.records import NamedTuple
 from perfaudit.static.project.neighbours import Neighbours
 from perfaudit.static.source import FUNCTIONS, Source
+from perfaudit.static.understanding.entry import is_started_by_fire
 from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.values import assigned_value
 
@@ -66,7 +67,10 @@ def reached_code(source: Source) -> ReachedCode | None:
     if neighbours is None:
         return None
     walk = _Walk(source, neighbours)
-    pending: list[Definition] = [(source, node) for node in source.tree.body if _runs_by_itself(node)]
+    runs_any = is_started_by_fire(source)  # of its functions the command line names one
+    pending: list[Definition] = [(source, node) for node in source.tree.body if runs_any or _runs_by_itself(node)]
+    if runs_any:  # imported ones, too
+        pending += [found for name in source.aliases.values() if (found := neighbours.definition_of(name)) is not None]
     most = _MOST + len(pending)
     known = {id(node) for _, node in pending}
     for there, node in pending:

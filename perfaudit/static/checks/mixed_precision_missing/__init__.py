@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.checks.mixed_precision_missing.decided import decides_precision
+from perfaudit.static.checks.mixed_precision_missing.trainers_of_lightning import TRAINERS, trains_on_gpu
 from perfaudit.static.checks.mixed_precision_missing.training_starts import shown_start, starts_training, training_call
 from perfaudit.static.model_width import LAYERS, NARROW, WIDTH, marks_of_width
 from perfaudit.static.old_torch import lacks_autocast
@@ -30,7 +31,7 @@ from perfaudit.static.understanding.models import is_visible
 from perfaudit.static.understanding.names import dotted_name
 from perfaudit.static.understanding.rows_of_layers import trains_small_rows
 from perfaudit.static.understanding.step_loops import StepLoop
-from perfaudit.static.understanding.values import ABSENT, UNKNOWN, argument, resolve
+from perfaudit.static.understanding.values import ABSENT, UNKNOWN, argument, constant, resolve
 
 TITLE = "run the forward pass and the loss under autocast in bfloat16 (GPUs from Ampere on)"
 # In the file that gives the arguments: also weights that are loaded in fewer bits.
@@ -102,8 +103,11 @@ def mixed_precision_missing(source: Source, module: ast.Module) -> Iterator[Seen
     yield Seen(place, message, Proposal(TITLE, edits), hot=True)
 
 
-def _has_large_model(source: Source) -> bool:
-    """Whether the model is wide enough for tensor cores, as far as this file and those that it imports say."""
+def _has_large_model(source: Source, is_by_trainer: bool = False) -> bool:
+    """Whether the model is wide enough for tensor cores, as far as this file and those that it imports say.
+
+    is_by_trainer: whether it is known which framework runs the training, and how.
+    """
     if trains_small_rows(source):
         return False
     if has_large_convolutions(source) or has_wide_convolutions_1d(source):
@@ -113,7 +117,9 @@ def _has_large_model(source: Source) -> bool:
     # Imported here: many scripts hold their model.
     from perfaudit.static.checks.mixed_precision_missing.reached_width import may_reach_width
 
-    if imported_files_say(source, "framework") or (source.neighbours and source.neighbours.picked_carry(NARROW)):
+    if imported_files_say(source, "framework") and not is_by_trainer:
+        return False
+    if source.neighbours and source.neighbours.picked_carry(NARROW):
         return False  # of several models that an option picks from, none may be small
     if imported_files_say(source, "wide convolutions") or imported_files_say(source, "library model"):
         return may_reach_width(source)
@@ -143,6 +149,30 @@ def trainer_in_float32(source: Source, call: ast.Call) -> Iterator[Seen]:
         Proposal(
             "give `bf16=True` (GPUs from Ampere on; before, `fp16=True`), or `tf32=True`, which rounds only what matmuls read"
         ),
+    )
+
+
+@check("PA304", call=TRAINERS)
+def trainer_of_lightning_in_float32(source: Source, call: ast.Call) -> Iterator[Seen]:
+    """Lightning's Trainer, which computes in float32 unless it is told otherwise."""
+    told = [argument(source, call, name) for name in ("precision", "plugins", "amp_backend", "amp_level")]
+    if any(value is not ABSENT for value in told) or "precision" in source.text_of(call):  # in a comment: it was tried
+        return
+    if not trains_on_gpu(source, call):
+        return
+    strategy = argument(source, call, "strategy")
+    if strategy is not ABSENT and not str(constant(source, strategy)).startswith(("ddp", "auto", "dp")):
+        return  # one that decides the precision elsewhere, as that of deepspeed
+    if decides_precision(source) or source.says(FEWER_BITS) or imported_files_say(source, "precision"):
+        return
+    if "matmul_precision" in source.text or imported_files_say(source, "tf32"):  # matmuls are on the tensor cores
+        return
+    if not _has_large_model(source, is_by_trainer=True) or lacks_autocast(source):
+        return
+    yield Seen(
+        call,
+        f"`{source.brief(call.func)}` without `precision` computes in float32, off most of the tensor cores",
+        Proposal('give `precision="bf16-mixed"` (GPUs from Ampere on; before, `"16-mixed"`)'),
     )
 
 

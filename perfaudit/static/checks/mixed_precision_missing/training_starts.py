@@ -11,7 +11,7 @@ from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.demonstrations import is_main_guard
 from perfaudit.static.understanding.devices import uses_cuda
 from perfaudit.static.understanding.elsewhere import called_elsewhere, class_of
-from perfaudit.static.understanding.entry import STARTS, imported_files_say, is_run_by_framework
+from perfaudit.static.understanding.entry import STARTS, imported_files_say, is_fire, is_run_by_framework
 from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.step_loops import step_loops
 
@@ -57,6 +57,8 @@ def starts_training(source: Source) -> ast.stmt | None:
 def _hands_on_training(source: Source, call: ast.Call) -> bool:
     """Whether a call is given an imported function by the name of a training: `launch(config, func=train)`."""
     given = [*call.args, *(keyword.value for keyword in call.keywords)]
+    if not given and is_fire(source, call):  # it has the command line name any function of the file, imported or not
+        return any(map(_TRAINS.search, source.aliases))
     return any(isinstance(g, ast.Name) and g.id in source.aliases and _TRAINS.search(g.id) for g in given)
 
 
@@ -98,7 +100,12 @@ def _first_of_program(source: Source) -> ast.stmt | None:
     guard = next((s for s in source.tree.body if isinstance(s, ast.If) and is_main_guard(s)), None)
     if guard is not None:
         return guard.body[0]
-    return next((s for s in source.tree.body if _trains(source, s) or _is_call_of_training(source, s)), None)
+    body = source.tree.body
+    return next((s for s in body if _trains(source, s) or _is_call_of_training(source, s) or _fires(source, s)), None)
+
+
+def _fires(source: Source, statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and is_fire(source, statement.value)
 
 
 def _is_call_of_training(source: Source, statement: ast.stmt) -> bool:
