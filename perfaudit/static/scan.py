@@ -173,12 +173,13 @@ def _is_test(file: discover.File, named_too: bool) -> bool:
 def _cannot_matter(file: discover.File, project: Project) -> bool:
     """Whether a file neither says "torch" nor imports a file of the project that does, so that it need not be parsed.
 
-    One that goes through weights or runs a backward pass is of torch too where a file that says so imports it.
+    One that goes through weights or runs a backward pass is of torch too where a file that says so imports it, and so is one
+    that gives a trainer of transformers its arguments.
     """
     if file.named or is_notebook(file.path):
         return False
     seen = project.glance(project.absolute(file.path))
-    if seen is None or "torch" in seen.marks:
+    if seen is None or {"torch", "trainer"} & seen.marks:
         return False
     neighbours = project.seen_from(file.path)
     if "weights" in seen.marks and neighbours.is_imported_by_a_marked_file("torch"):

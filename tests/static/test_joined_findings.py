@@ -277,3 +277,29 @@ def test_a_call_that_waits_and_keeps_graphs_is_one_finding(tmp_path: Path, monke
     assert finding.fix.title.endswith("; pass the loss detached (`.detach()`)")
     (alone,) = scan(["."], Options(frozenset({"PA601"}))).findings
     assert "graphs" not in alone.message
+
+
+TRAINER = """from transformers import Trainer, TrainingArguments
+
+data.set_transform(crop)
+arguments = TrainingArguments(output_dir="out"%s)
+Trainer(model, arguments, train_dataset=data).train()
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "rule", "also"),
+    [
+        ("", "PA101", ("PA304",)),
+        (", bf16=True", "PA101", ()),
+        (", dataloader_num_workers=4", "PA304", ()),
+    ],
+)
+def test_arguments_of_a_trainer_are_one_finding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: str, rule: str, also: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(TRAINER % more)
+    (finding,) = scan(["."], Options(frozenset({"PA101", "PA304"}))).findings  # a file that says nothing of torch
+    assert (finding.rule, finding.also) == (rule, also)
+    assert ("float32" in finding.message) == (not more or rule == "PA304")

@@ -53,6 +53,8 @@ def marks_of_bytes(data: bytes) -> frozenset[str]:
         marks.append("torch")
     if any(word in data for word in _ACCELERATOR_WORDS) and any(p.search(data) for p in _TO_ACCELERATOR):
         marks.append("accelerator")
+    if b"TrainingArguments(" in data:
+        marks.append("trainer")  # of transformers, which trains a model of torch's for a file that need not say so
     if b"accelerator" in data and _AUTO.search(data):
         marks.append("accelerator if there is one")
     if b"cuda" in data:

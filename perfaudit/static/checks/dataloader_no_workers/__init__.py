@@ -162,12 +162,17 @@ def trainer_without_workers(source: Source, call: ast.Call) -> Iterator[Seen]:
     made = [*source.calls(".set_transform"), *source.calls(".with_transform")]
     if not made or not source.calls(".train") or is_test(source, call):
         return
-    yield Seen(
-        call,
+    message = (
         f"`{source.brief(call.func)}` without `dataloader_num_workers`: the training process itself makes every sample, by "
-        f"`{source.brief(made[0])}`, while the device waits",
-        Proposal(f"load with workers: `dataloader_num_workers={START_WITH}`, then measure more"),
+        f"`{source.brief(made[0])}`, while the device waits"
     )
+    advice = f"load with workers: `dataloader_num_workers={START_WITH}`, then measure more"
+    in_float32 = Joined(
+        "PA304",
+        f"{message}; without `bf16` or `fp16` the Trainer computes in float32, off most of the tensor cores",
+        Proposal(f"{advice}; and give `bf16=True` (GPUs from Ampere on; before, `fp16=True`)"),
+    )
+    yield Seen(call, message, Proposal(advice), joined=in_float32)
 
 
 @check("PA101", call=SAMPLERS)

@@ -37,7 +37,7 @@ TITLE = "run the forward pass and the loss under autocast in bfloat16 (GPUs from
 # In the file that gives the arguments: also weights that are loaded in fewer bits.
 _DECIDED_FOR_TRAINER = regex(
     r"bf16|fp16|float16|half\(|dtype|autocast|mixed.?precision|load_in_[48]bit|BitsAndBytes|quanti[sz]|gptq|awq|deepspeed"
-    r"|fsdp|xla|tpu|accelerate\.Accelerator",
+    r"|fsdp|xla|\btpu|accelerate\.Accelerator",
     re.IGNORECASE,
 )
 # No CUDA device, a configuration elsewhere, or matmuls on the tensor cores all the same.
