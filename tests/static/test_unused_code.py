@@ -64,6 +64,7 @@ SAID = ("warning", "")
         ("import averages\nf = getattr(averages, 'update_ema')", True),
         ("import averages\nf = getattr(averages, name)", True),
         ("import importlib\nm = importlib.import_module(name)", True),
+        ("from averages import other,\\\n    update_ema", True),  # continued by a backslash
         ("def update_ema(a, b, rate): ...\nupdate_ema(a, b, 0.9)", False),  # its own
         ("from mine import update_ema", False),
     ],

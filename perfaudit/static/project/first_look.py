@@ -13,10 +13,12 @@ from perfaudit.static.project.marks import marks_of_bytes
 from perfaudit.static.source.plain_subclass import PLAIN_BASES
 
 MAX_GLANCED = 10_000  # imports, and classes, of one file that a first look takes in; 250 characters a module
+MAX_CONTINUED = 50  # lines of one import that end with a backslash
 MAX_PICKED = 100  # texts of one file that may name a package
 # No two repetitions that meet may take the same characters: of 80 kB of dots, `\.*[\w.]*` tried every split for minutes,
 # and a first look has no limit of time.
 _IMPORT = regex(rb"[ \t]*(?:from[ \t]+([\w.]{1,250})[ \t]+import[ \t]+([^\n#]*)|import[ \t]+([\w., \t]+))")
+_CONTINUED = regex(rb"\\\r?\n[\w., \t]*")
 _NAME = regex(rb"[\w.]+|\*")
 _SUBCLASS = regex(rb"class[ \t]+(\w+)[ \t]*\([ \t]*([\w.]+)[ \t]*\)")
 _NOT_PLAIN = {
@@ -101,15 +103,26 @@ def _search_path(data: bytes) -> Iterator[str]:
             yield "/".join(part.decode() for part in _PART.findall(match[1] or match[2]))
 
 
+def _end_of_continued(data: bytes, end: int) -> int:
+    """Where an import ends whose line is continued by a backslash, as often as it is."""
+    at = end - data.startswith(b"\r", end - 1)
+    at -= data.startswith(b"\\", at - 1)
+    for _ in range(MAX_CONTINUED):
+        if (continued := _CONTINUED.match(data, at)) is None:
+            break
+        at = end = continued.end()
+    return end
+
+
 def _imported_names(data: bytes) -> Iterator[str]:
     """Modules and names as `glance` counts them, in order of the text."""
     last_bracket = data.rfind(b")")
     for match in matches_at_lines_with(b"import", _IMPORT, data):
         module, names, plain = match.groups()
+        end = _end_of_continued(data, match.end())
         if plain is not None:
-            yield from (name[0].decode() for name in _NAME.finditer(plain) if name[0] != b"as")
+            yield from (name[0].decode() for name in _NAME.finditer(data, match.start(3), end) if name[0] != b"as")
             continue
-        end = match.end()
         if names.startswith(b"(") and match.start(2) < last_bracket:
             end = data.find(b")", match.start(2))
         prefix = module.decode()

@@ -17,6 +17,8 @@ from perfaudit.static.project.first_look import MAX_GLANCED, glance
         (b"from . import y  # z\n", (".", ".y")),
         (b"def f():\n    from p import *\n", ("p", "p.*")),
         (b"x = 'import y'\nfromage = 1\n", ()),
+        (b"from x import y,\\\n    z, \\\n  w as v\nu = 1\n", ("x", "x.y", "x.z", "x.w", "x.v")),
+        (b"import a, \\\r\n  b\r\nc = 1\r\n", ("a", "b")),
     ],
 )
 def test_glance_at_imports(text: bytes, imports: tuple[str, ...]) -> None:
@@ -46,6 +48,7 @@ HOSTILE = {
     "spaces": b"from" + b" " * SIZE + b"!import",
     "brackets": b"from a import (\n" * (SIZE // 16),
     "one bracket in the end": b"from a import (\n" * (SIZE // 16) + b")",
+    "continued imports": b"from a import b,\\\n" * (SIZE // 18),
     "casts": b"half\n" + b".to(" * (SIZE // 4),
     "names in texts": b"import_module(" + b"'a.b.c.d.e.f" * (SIZE // 12),
     "one line": b"x = 1; " + b"import " * (10 * SIZE // 7),
