@@ -159,7 +159,7 @@ def check(
             done = test_itself(request, runs or RUNS, watch) if self_test else gate(request, watch)
             hold_back()
         if not no_history and not self_test and not done.interrupted:
-            _note(done)
+            done = _note(done)
         emit(done, format, output, page=html)
         for format_, file in others:
             emit(done, format_, file)
@@ -224,14 +224,17 @@ def _longest(request: Request, runs: int) -> float | None:
     return request.settings.budget if request.settings.against and "time" in request.layers else None
 
 
-def _note(done: Report) -> None:
-    """Append the gate to the history; why that was not possible is said and fails nothing."""
-    from perfaudit.gate.store import append
+def _note(done: Report) -> Report:
+    """Append the gate to the history, and say in the report where that is; why it was not possible is said and fails nothing."""
+    from perfaudit.gate.store import NAME, append
+    from perfaudit.measure.folder import FOLDER
 
     if done.gate is None or done.environment is None:
-        return
+        return done
     if problem := append(Path.cwd(), done.gate, done.environment.commit, done.environment):
         say(f"perfaudit: {problem}")
+        return done
+    return done.with_(kept=f"{FOLDER}/{NAME}")
 
 
 def _code(done: Report, exit_zero: bool) -> int:

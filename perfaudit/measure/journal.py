@@ -141,6 +141,11 @@ class Journal:
         journal.append("resumed")
         return journal
 
+    @property
+    def place(self) -> str:
+        """The file as it is named from the working directory, "" where nothing is kept or not all of it."""
+        return "" if self.path is None or self.trouble else os.path.relpath(self.path)
+
     def append(self, kind: str, **data: Any) -> None:  # Any: what JSON takes
         """One more line, on disk when this returns. What cannot be written is told by `trouble`, never raised."""
         if self.path is None or self.trouble:

@@ -19,7 +19,7 @@ from perfaudit.measurements import (
 from perfaudit.render.ladder_details import details
 from perfaudit.render.paint import Paint, colour, painted_diff, wrap
 from perfaudit.render.tables import environment, parts_of, size, table
-from perfaudit.render.words import CLOCKS, clock_words, count, distrust, interval_text, seconds, step_time
+from perfaudit.render.words import CLOCKS, clock_words, count, distrust, interval_text, kept_text, seconds, step_time
 from perfaudit.report import Report
 
 THOUSAND = 1000  # steps, for which the saving is told
@@ -62,6 +62,8 @@ def climb(report: Report, paint: Paint, width: int, verbose: bool = False) -> li
     parts += ladder(report, paint, width)
     notes = [note for note in report.notes if note != found.not_learning]  # its line stands at the top
     parts += [wrap(f"note: {note}", width, "") + "\n" for note in notes]
+    if kept := kept_text(report):
+        parts.append(paint(wrap(kept, width, ""), "dim") + "\n")
     more = details(report, paint, width)
     if verbose:
         parts += [text for _, text in more]

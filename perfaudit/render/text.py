@@ -11,6 +11,7 @@ from perfaudit.render.words import (
     count,
     distrust,
     fix_title,
+    kept_text,
     lines_of,
     place_of,
     printable,
@@ -64,6 +65,7 @@ def render(report: Report, in_colour: bool = False, width: int = 100, verbose: b
     parts += _left_out(report, paint)
     parts += [wrap(f"note: {note}", width, "") + "\n" for note in report.notes]
     parts.append(_closing(report, paint, width))
+    parts.append(_where_kept(report, paint, width))
     return "\n".join(part for part in parts if part)
 
 
@@ -92,7 +94,13 @@ def _gate(report: Report, paint: Paint, width: int) -> str:
     parts = [*gate_parts(report, findings, paint, width), *_left_out(report, paint)]
     parts += [wrap(f"note: {note}", width, "") + "\n" for note in remarks(report)]
     parts.append("".join(wrap(line, width, "") + "\n" for line in what_next_of_gate(report)))
+    parts.append(_where_kept(report, paint, width))
     return "\n".join(part for part in parts if part)
+
+
+def _where_kept(report: Report, paint: Paint, width: int) -> str:
+    kept = kept_text(report)
+    return paint(wrap(kept, width, ""), "dim") + "\n" if kept else ""
 
 
 _HEADINGS = {

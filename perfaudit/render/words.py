@@ -28,6 +28,7 @@ _CONTROL = regex(
 _LOG_COMMAND = regex(r"^(?P<space>[^\S\n]*)::|##(?=\[|vso\[|teamcity\[)", re.MULTILINE)
 # What a figure is of where it is not of all seconds on the wall, by clock.
 CLOCKS = {"cpu": "processor time", "own": "waiting for cores left out"}
+_RUN = ".jsonl"  # how the file of a run ends
 _COLOUR = regex("(\x1b\\[[0-7;]{0,5}m)")  # as `paint` and rich write them; none that hides text
 
 
@@ -50,8 +51,8 @@ def printable(report: Report) -> Report:
 
 
 # Beside findings and gate; messages of exceptions and names in the user's code end up in all of them.
-_SHOWN = ("target", "run", "environment", "trials", "comparisons", "winners", "ladder", "not_applicable", "notes", "skipped",
-          "unused_suppressions")  # fmt: skip
+_SHOWN = ("target", "kept", "run", "environment", "trials", "comparisons", "winners", "ladder", "not_applicable", "notes",
+          "skipped", "unused_suppressions")  # fmt: skip
 # Fields that hold names: a second line would look like the report's own.
 _ON_ONE_LINE = {"path", "comment", "rules", "unknown"}
 _PROSE = {"reason", "notes", "accepted", "set_aside"}  # fields of a gate that hold sentences
@@ -159,6 +160,22 @@ def remarks(report: Report) -> list[str]:
     if report.hints_left_out:
         said.append(f"{count(report.hints_left_out, 'hint')} left out")
     return [*said, *report.notes]
+
+
+def kept_text(report: Report) -> str:
+    """Where what was measured is kept, and what shows it again; "" where nothing is."""
+    if not report.kept:
+        return ""
+    folder, _, name = report.kept.rpartition("/")
+    if name.endswith(_RUN):
+        again = f": `perfaudit history {name.removesuffix(_RUN)}` shows it again"
+    else:
+        again = (
+            ": `perfaudit history --metric step_time` shows the gates in it"
+            if report.gate and report.gate.times
+            else ""
+        )
+    return f"kept in {report.kept} (git ignores {folder.partition('/')[0]}){again}"
 
 
 def unused_text(item: UnusedSuppression) -> str:

@@ -81,6 +81,15 @@ def test_a_damaged_baseline_is_no_pass(repository: Path, perfaudit: Run, content
     assert "perfaudit-gate.json" in done.err
 
 
+def test_the_output_says_where_the_gate_is_kept(repository: Path, perfaudit: Run) -> None:
+    kept = "kept in .perfaudit/gate.sqlite (git ignores .perfaudit)"
+    done = perfaudit("gate", "--against", "main", "--layers", "findings")
+    assert kept in done.out and (repository / ".perfaudit/gate.sqlite").is_file()
+    status = subprocess.run(["git", "status", "--porcelain"], check=True, capture_output=True, text=True)
+    assert status.stdout == ""
+    assert kept not in perfaudit("gate", "--against", "main", "--layers", "findings", "--no-history").out
+
+
 def test_a_new_finding_fails_with_its_line(repository: Path, perfaudit: Run) -> None:
     assert perfaudit("gate", "--against", "main", "--layers", "findings").code == 0
     (repository / "net.py").write_text(SLOW)

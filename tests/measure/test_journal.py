@@ -70,6 +70,18 @@ def test_lines_of_a_run(tmp_path: Path, clock: FakeClock) -> None:
     assert (run.id, run.status, run.report, len(run.records)) == (journal.id, "finished", None, 3)
 
 
+def test_its_place_is_told_from_the_working_directory_as_long_as_all_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    journal = begun(tmp_path)
+    assert journal.place == f".perfaudit/runs/{journal.id}.jsonl"
+    monkeypatch.setattr(os, "fsync", full)
+    journal.append("trial", n=1)
+    assert journal.place == ""  # `trouble` says why
+    assert Journal.none().place == ""
+
+
 def test_each_line_is_on_disk_before_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = begun(tmp_path)
     synced: list[bytes] = []

@@ -41,6 +41,7 @@ REPORT = {
     "run",
     "trace",
     "doctor",
+    "kept",
     "not_applicable",
     "skipped",
     "notes",
@@ -213,6 +214,7 @@ def test_a_whole_report() -> None:
         "gate": None,
         "run": None,
         "trace": None,
+        "kept": None,
         "doctor": None,
     }
 

@@ -119,6 +119,12 @@ def test_a_climb_leads_with_its_result_and_says_what_else_there_is() -> None:
     assert render(CLIMB) == BRIEF
 
 
+def test_where_the_run_is_kept_is_one_line_behind_the_notes() -> None:
+    text = render(CLIMB.with_(kept=".perfaudit/runs/20261130-dfc2.jsonl"), width=140)
+    said = "(git ignores .perfaudit): `perfaudit history 20261130-dfc2` shows it again"
+    assert f"note: a note\n\nkept in .perfaudit/runs/20261130-dfc2.jsonl {said}\n\n--verbose adds: " in text
+
+
 def test_a_patch_is_told_where_no_step_of_the_users_code_was_timed() -> None:
     untimed = report(SCREENED_ONLY.with_(seconds_per_step=None, patched_seconds_per_step=None))
     first = "a step is faster (1.43 x, screened: the final race did not decide), 2 patches, verified"

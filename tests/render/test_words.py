@@ -10,9 +10,11 @@ import pytest
 from perfaudit.findings import Expected, FilePatch, Finding, Fix, Location, Safety, Saving
 from perfaudit.measurements import Calibration, Comparison, Environment, Ladder, NotApplicable, Rung, Trial, Winner
 from perfaudit.render.paint import colour
+from perfaudit.render.text import render
 from perfaudit.render.words import (
     count,
     fix_title,
+    kept_text,
     one_line,
     printable,
     remarks,
@@ -24,6 +26,7 @@ from perfaudit.render.words import (
     unused_text,
 )
 from perfaudit.report import Report, Skipped, UnusedSuppression
+from perfaudit.verdicts import Gate, TimeVerdict
 
 
 def a_report(text: str, name: str = "") -> Report:
@@ -53,6 +56,34 @@ def a_report(text: str, name: str = "") -> Report:
         notes=(text,),
         unused_suppressions=(UnusedSuppression(name, 3, (name,), None, name, (name,)),),
     )
+
+
+KEPT_RUN = ".perfaudit/runs/20261130-042427-dfc2.jsonl"
+KEPT_GATES = ".perfaudit/gate.sqlite"
+A_TIME = TimeVerdict("train.py", "pass", ratio=1.0, low=0.99, high=1.01, quads=8)
+
+
+@pytest.mark.parametrize(
+    ("report", "said"),
+    [
+        (Report("tune"), ""),
+        (
+            Report("scan", kept=KEPT_RUN),
+            f"kept in {KEPT_RUN} (git ignores .perfaudit): `perfaudit history 20261130-042427-dfc2` shows it again",
+        ),
+        (
+            Report("gate", gate=Gate("main", "ref", "pass", times=(A_TIME,)), kept=KEPT_GATES),
+            f"kept in {KEPT_GATES} (git ignores .perfaudit): `perfaudit history --metric step_time` shows the gates in it",
+        ),
+        (
+            Report("gate", gate=Gate("main", "ref", "pass"), kept=KEPT_GATES),  # no time to show
+            f"kept in {KEPT_GATES} (git ignores .perfaudit)",
+        ),
+    ],
+)
+def test_where_what_was_measured_is_kept(report: Report, said: str) -> None:
+    assert kept_text(report) == said
+    assert said in " ".join(render(report, width=300).split())
 
 
 def test_no_text_of_a_report_keeps_a_control_character() -> None:
