@@ -40,6 +40,9 @@ _WITHOUT_LOADER = (
 )
 MOST_ELSEWHERE = 0.5  # of a step
 FEWEST_TO_TUNE = 20  # steps of a whole training; of one with fewer, `tune` hands over nothing
+MEAN_APART = (
+    1.1  # times the median, from which on the time of a step and samples a second do not seem to fit each other
+)
 MEAN_FAR = 1.5  # times the median, from which on the two tell different things
 MUCH_UNEVEN = 0.2  # of the time of all steps; what is not counted is then a good part of the training
 MOST_UNEVEN = 0.5  # of it; then it is what a reader has to know first
@@ -177,7 +180,9 @@ def figures(number: float) -> str:
 
 
 def headline(run: Run) -> str:
-    """How long a step takes, between which quartiles, on how many steps that rests."""
+    """How long a step takes, between which quartiles, on how many steps that rests; the mean too where samples a second, which
+    are those of all steps together, would not fit the median.
+    """
     assert run.seconds_per_step is not None and run.quartiles is not None
     low, high = run.quartiles
     rate = f", {figures(run.samples_per_second)} samples/s" if run.samples_per_second else ""
@@ -185,10 +190,17 @@ def headline(run: Run) -> str:
         rates = [each.samples_per_second for each in run.by_rank if each.samples_per_second]
         is_known = len(rates) == run.ranks
         rate = f", {figures(sum(rates))} samples/s on {run.ranks} ranks" if is_known else f"{rate} on the first rank"
+    quartiles = f"quartiles {milliseconds(low)} to {milliseconds(high)}"
+    if rate and _mean_over_median(run) >= MEAN_APART:
+        quartiles, rate = f"median; {quartiles}", f"; on average {milliseconds(run.mean_seconds_per_step or 0.0)}{rate}"
     return (
-        f"{milliseconds(run.seconds_per_step)} a step (quartiles {milliseconds(low)} to {milliseconds(high)}){rate}"
+        f"{milliseconds(run.seconds_per_step)} a step ({quartiles}){rate}"
         f"; {count(run.counted, 'step')} of {run.steps} counted"
     )
+
+
+def _mean_over_median(run: Run) -> float:
+    return (run.mean_seconds_per_step or 0.0) / run.seconds_per_step if run.seconds_per_step else 1.0
 
 
 def _phases(run: Run, paint: Paint, width: int) -> list[str]:
@@ -250,10 +262,11 @@ def seen_besides(run: Run) -> list[str]:
         )
     if run.in_started:
         said.append("The steps are those of one process that the script has started.")
-    if run.seconds_per_step and (run.mean_seconds_per_step or 0.0) >= MEAN_FAR * run.seconds_per_step:
+    if _mean_over_median(run) >= MEAN_FAR:
         said.append(
             f"On average a step takes {milliseconds(run.mean_seconds_per_step or 0.0)}: some take far longer than most. "
-            "Samples/s and phases are means."
+            "Samples/s and the shares of phases are those of all these steps together; the times of phases are these shares of "
+            "the median."
         )
     if 0 < run.steps_watched < run.counted:
         said.append(f"Phases were timed in {count(run.steps_watched, 'step')}: the first, and others chosen at random.")

@@ -33,7 +33,7 @@ def test_the_result_comes_first() -> None:
     assert said[:5] == [
         "perfaudit run: train.py --epochs 1",
         "100 ms a step",
-        "quartiles 90 ms to 120 ms, 101 samples/s; 137 steps of 140 counted",
+        "median; quartiles 90 ms to 120 ms; on average 160 ms, 101 samples/s; 137 steps of 140 counted",
         "The step waits for data: a faster loader shortens it, a faster model does not.",
         "on NVIDIA H200, driver 570.1, 2 cores, 1 thread, 1.5 GiB, torch 2.13.0, Python 3.11.7",
     ]

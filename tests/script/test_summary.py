@@ -11,7 +11,7 @@ from surveys import found
 
 from perfaudit.measurements import Environment
 from perfaudit.render.paint import plain
-from perfaudit.render.run import STEPS_TO_COMPARE, figures, next_command, run_block, run_page
+from perfaudit.render.run import STEPS_TO_COMPARE, figures, headline, next_command, run_block, run_page
 from perfaudit.report import Report
 from perfaudit.runs import NEVER_BUILT, ProfileRow, RankRun, Run
 from perfaudit.script import waiting
@@ -334,6 +334,27 @@ def test_a_mean_far_above_the_median_is_said() -> None:
     seen.updates = [{**each, "seconds": 9.0} if number == 6 else each for number, each in enumerate(seen.updates)]
     assert "On average a step takes 2.33 s" in said_of(summarize(seen, "train.py"))
     assert "On average" not in said_of(summarize(seen_of({"device": "cpu"}, forward=1.0), "train.py"))
+
+
+@pytest.mark.parametrize(
+    ("mean", "rate", "line"),
+    [
+        (0.105, 95.2, "100 ms a step (quartiles 90 ms to 120 ms), 95.2 samples/s; 97 steps of 100 counted"),
+        (
+            0.314, 31.8,
+            "100 ms a step (median; quartiles 90 ms to 120 ms); on average 314 ms, 31.8 samples/s; 97 steps of 100 counted",
+        ),
+        (0.314, None, "100 ms a step (quartiles 90 ms to 120 ms); 97 steps of 100 counted"),  # nothing seems not to fit
+    ],
+)  # fmt: skip
+def test_the_first_line_has_the_mean_where_samples_a_second_do_not_fit_the_median(
+    mean: float, rate: float | None, line: str
+) -> None:
+    run = Run(
+        "train.py", "enough", steps=100, counted=97, seconds_per_step=0.1, quartiles=(0.09, 0.12),
+        mean_seconds_per_step=mean, samples_per_second=rate,
+    )  # fmt: skip
+    assert headline(run) == line
 
 
 @pytest.mark.parametrize(
