@@ -255,12 +255,11 @@ def saving_text(saving: Saving, paint: Paint = plain) -> str:
         return f"{paint('documented', 'dim')}: saves up to {high:.0f} % of a step ({known})"
     if saving.basis == "benchmarked":
         where = "; ".join(part for part in (saving.conditions, f"`{saving.source}`") if part)
-        found = (
-            f"{low:.0f} to {high:.0f} % of a step"
-            if saving.low > 0
-            else f"no saving was shown ({low:+.0f} to {high:+.0f} %)"
-        )
-        return f"{paint('benchmarked', 'bold')}: {found} in our own run ({where})"
+        if saving.low > 0:
+            found = f"saved {low:.0f} to {high:.0f} % of a step in our own run"
+        else:
+            found = f"no saving was shown in our own run, where the change made a step {_between(low, high, 0)}"
+        return f"{paint('benchmarked', 'bold')}: {found} ({where})"
     left_out = CLOCKS["own"] if saving.clock == "own" else ""
     basis = "; ".join(part for part in (saving.basis, left_out, _beside_expected(saving)) if part)
     step = "the step" if saving.clock != "cpu" else "the step's processor time"
@@ -271,7 +270,13 @@ def saving_text(saving: Saving, paint: Paint = plain) -> str:
         return paint(f"saves {low:.1f} to {high:.1f} % of {step}{per_step}", f"{weight}green") + f" ({basis})"
     if saving.high < 0:
         return paint(f"costs {-high:.1f} to {-low:.1f} % of {step}", f"{weight}red") + f" ({basis})"
-    return paint(f"between {low:+.1f} and {high:+.1f} % of {step}: no saving could be shown", "yellow") + f" ({basis})"
+    said = f"no saving could be shown: the change makes {step} {_between(low, high, 1)}"
+    return paint(said, "yellow") + f" ({basis})"
+
+
+def _between(low: float, high: float, digits: int) -> str:
+    """An interval of a saving in percent that does not exclude 0, in words: 1 % longer to 19 % shorter."""
+    return f"{max(0.0, -low):.{digits}f} % longer to {max(0.0, high):.{digits}f} % shorter"
 
 
 def unit_of(compared: Comparison | Calibration) -> str:
@@ -291,7 +296,8 @@ def _beside_expected(saving: Saving) -> str:
     known = saving.expected
     if known is None or saving.clock == "cpu":
         return ""
-    range_ = f"the {known.basis} {100 * known.low:.0f} to {100 * known.high:.0f} %"
+    whose = "our own run saved" if known.basis == "benchmarked" else "others document"
+    range_ = f"the {100 * known.low:.0f} to {100 * known.high:.0f} % that {whose}"
     if saving.low > known.high:
         return f"more than {range_}"
     if saving.high < known.low:

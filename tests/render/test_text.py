@@ -170,14 +170,14 @@ def test_patches_that_were_screened_have_a_table_of_their_own() -> None:
         ),
         (
             Saving("benchmarked", 0.3, 0.6, source="make bench", conditions="2-core CPU, torch 2.13.0"),
-            "benchmarked: 30 to 60 % of a step in our own run (2-core CPU, torch 2.13.0; `make bench`)",
+            "benchmarked: saved 30 to 60 % of a step in our own run (2-core CPU, torch 2.13.0; `make bench`)",
         ),
         (Saving("measured", 0.1, 0.2, 0.004), "saves 10.0 to 20.0 % of the step, 4.00 ms a step (measured)"),
         (Saving("profiled", 0.1, 0.2), "saves 10.0 to 20.0 % of the step (profiled)"),
         (Saving("measured", -0.2, -0.1), "costs 10.0 to 20.0 % of the step (measured)"),
         (
             Saving("measured", -0.1, 0.1),
-            "between -10.0 and +10.0 % of the step: no saving could be shown (measured)",
+            "no saving could be shown: the change makes the step 10.0 % longer to 10.0 % shorter (measured)",
         ),
     ],
 )
@@ -188,12 +188,12 @@ def test_saving(saving: Saving, text: str) -> None:
 @pytest.mark.parametrize(
     ("low", "high", "said"),
     [
-        (0.35, 0.47, "more than the documented 5 to 30 %"),
-        (0.25, 0.47, "its upper end is above the documented 5 to 30 %"),
+        (0.35, 0.47, "more than the 5 to 30 % that others document"),
+        (0.25, 0.47, "its upper end is above the 5 to 30 % that others document"),
         (0.05, 0.30, ""),
         (0.01, 0.06, ""),  # it may be as much as documented
-        (0.01, 0.04, "less than the documented 5 to 30 %"),
-        (-0.2, -0.1, "less than the documented 5 to 30 %"),
+        (0.01, 0.04, "less than the 5 to 30 % that others document"),
+        (-0.2, -0.1, "less than the 5 to 30 % that others document"),
     ],
 )
 def test_a_measured_saving_outside_of_what_was_known(low: float, high: float, said: str) -> None:
@@ -352,7 +352,7 @@ def test_a_saving_of_a_rule_is_said_once_and_a_measured_one_each_time() -> None:
         "4  b.py:1:1  PA001 thing",
         "5  b.py:1:1  PA001 thing",
         "6  b.py:1:1  PA002 thing",
-        "benchmarked: 10 to 20 % of a step in our own run (`make x`)",
+        "benchmarked: saved 10 to 20 % of a step in our own run (`make x`)",
         "7  b.py:1:1  PA002 thing",
         "8  b.py:1:1  PA002 thing",
     ]

@@ -38,7 +38,7 @@ against num_workers=0, in fresh processes, time per step:
   num_workers=9: 1.310 given up (3 rounds: it looked slower in every generation)
 
 → load with 2 workers
-  saves 21.8 to 28.0 % of the step, 9.95 ms a step (measured; more than the documented 0 to 20 %)
+  saves 21.8 to 28.0 % of the step, 9.95 ms a step (measured; more than the 0 to 20 % that others document)
   checked: 5 steps agree
   each worker holds a copy of the dataset
   fix (unsafe: changes order, rng) at t.py:5:10:

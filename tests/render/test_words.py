@@ -181,11 +181,12 @@ def test_the_title_of_a_fix(safety: Safety, changes: tuple[str, ...], said: str)
         ),
         (
             Saving("benchmarked", 0.3, 0.6, source="make x"),
-            "\x1b[1mbenchmarked\x1b[0m: 30 to 60 % of a step in our own run (`make x`)",
+            "\x1b[1mbenchmarked\x1b[0m: saved 30 to 60 % of a step in our own run (`make x`)",
         ),
         (
             Saving("benchmarked", -0.14, 0.02, source="make x"),
-            "\x1b[1mbenchmarked\x1b[0m: no saving was shown (-14 to +2 %) in our own run (`make x`)",
+            "\x1b[1mbenchmarked\x1b[0m: no saving was shown in our own run, where the change made a step 14 % longer to "
+            "2 % shorter (`make x`)",
         ),
         (
             Saving("measured", 0.001, 0.2, 0.5, clock="cpu"),
@@ -193,11 +194,11 @@ def test_the_title_of_a_fix(safety: Safety, changes: tuple[str, ...], said: str)
         ),
         (
             Saving("measured", 0.0, 0.2, 0.5),
-            "\x1b[33mbetween +0.0 and +20.0 % of the step: no saving could be shown\x1b[0m (measured)",
+            "\x1b[33mno saving could be shown: the change makes the step 0.0 % longer to 20.0 % shorter\x1b[0m (measured)",
         ),
         (
             Saving("measured", -0.1, 0.0),
-            "\x1b[33mbetween -10.0 and +0.0 % of the step: no saving could be shown\x1b[0m (measured)",
+            "\x1b[33mno saving could be shown: the change makes the step 10.0 % longer to 0.0 % shorter\x1b[0m (measured)",
         ),
         (
             Saving("measured", -0.1, -0.001, 0.5, clock="cpu"),
@@ -217,10 +218,10 @@ def test_a_saving_in_colour(saving: Saving, said: str) -> None:
 @pytest.mark.parametrize(
     ("low", "high", "said"),
     [
-        (0.9, 0.95, "; its upper end is above the benchmarked 60 to 90 %"),  # begins where the other ends
-        (0.91, 0.95, "; more than the benchmarked 60 to 90 %"),
+        (0.9, 0.95, "; its upper end is above the 60 to 90 % that our own run saved"),  # begins where the other ends
+        (0.91, 0.95, "; more than the 60 to 90 % that our own run saved"),
         (0.1, 0.6, ""),  # ends where the other begins
-        (0.1, 0.59, "; less than the benchmarked 60 to 90 %"),
+        (0.1, 0.59, "; less than the 60 to 90 % that our own run saved"),
         (0.7, 0.9, ""),
     ],
 )
