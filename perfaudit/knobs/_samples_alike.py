@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import math
+from types import FunctionType
+from typing import Any
 
 from perfaudit.knobs import Bench, Refused, Reply, Survey, Unanswered
 from perfaudit.knobs._code import Code
@@ -12,14 +14,44 @@ from perfaudit.measurements import Settings
 
 MAP_SECONDS = 0.3  # of a pass that compares samples, where torch draws the indices itself,
 ALIKE_SECONDS = 1.0  # and at most, where that pass tells whether anything random is in them
+# Collators of transformers that draw nothing (data/data_collator.py of 5.24); those that mask words do.
+_DRAW_NOTHING = {
+    "default_data_collator",
+    "torch_default_data_collator",
+    "DefaultDataCollator",
+    "DataCollatorWithPadding",
+    "DataCollatorForTokenClassification",
+    "DataCollatorForMultipleChoice",
+    "DataCollatorForSeq2Seq",
+}
 ALIKE_SAMPLES, ALIKE_BATCHES = 64, 2  # at least, to say so; rare augmentation would still be missed in fewer
 
 
 def may_load_alike(survey: Survey) -> bool:
-    """Whether workers may change nothing but the time: batches of a script keep their order where it draws their indices."""
-    loader = survey.facts.loader
-    is_of_trainer = bool(loader.prefix) and not loader.owner  # which seeds and skips batches itself
-    return survey.facts.is_script and not loader.iterable and not is_of_trainer
+    """Whether workers may change nothing but the time: batches of a script keep their order where it draws their indices.
+
+    So does transformers' Trainer, which draws them in the training process as torch does.
+    """
+    return survey.facts.is_script and not survey.facts.loader.iterable
+
+
+def draws_nothing(collate: Any) -> bool:
+    """Whether a function that puts samples together is known to draw no random numbers: torch's own, or one of transformers'."""
+    from torch.utils.data import default_collate, default_convert
+
+    if type(collate).__name__ == "RemoveColumnsCollator" and _is_of_transformers(type(collate)):
+        collate = collate.data_collator  # the Trainer's, around that of the user
+    if collate in (default_collate, default_convert):
+        return True
+    kind = collate if isinstance(collate, FunctionType) else type(collate)
+    if not _is_of_transformers(kind):
+        return False
+    is_causal = kind.__name__ == "DataCollatorForLanguageModeling" and collate.mlm is False
+    return is_causal or kind.__name__ in _DRAW_NOTHING
+
+
+def _is_of_transformers(kind: type | FunctionType) -> bool:
+    return kind.__module__.partition(".")[0] == "transformers"
 
 
 def are_alike(found: Reply) -> bool:

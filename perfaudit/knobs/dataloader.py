@@ -15,7 +15,14 @@ from perfaudit.knobs import Bench, Knob, Refused, Reply, Setup, Survey, Told, Un
 from perfaudit.knobs._code import Code, Patch, built_at
 from perfaudit.knobs._fewer_threads import THREADS, edits_of_threads, fewer_threads
 from perfaudit.knobs._loader_arguments import PREFETCH, call_of_loader, edits, is_default
-from perfaudit.knobs._samples_alike import are_alike, changes_its_dataset, counts_alike, may_load_alike, said_of_samples
+from perfaudit.knobs._samples_alike import (
+    are_alike,
+    changes_its_dataset,
+    counts_alike,
+    draws_nothing,
+    may_load_alike,
+    said_of_samples,
+)
 from perfaudit.knobs._trainers import added_by_hand, by_options, words_of_options
 from perfaudit.knobs._workers_needed import Start, epoch_seconds, leak, most_workers, start_seconds, wanted_workers
 from perfaudit.measurements import Settings
@@ -211,12 +218,10 @@ class Dataloader(Knob):
         """Whether the loader yields the same samples with these numbers of workers as with none; and seconds to start one.
 
         most: batches of a map-style dataset to compare, at most. See `target.sampling.compared_with_workers`. is_plain: samples
-        are put together by torch's own function, which draws nothing.
+        are put together by a function that is known to draw nothing.
         """
         if training.loader.num_workers:
             raise ValueError("asked of a loader with workers")
-        from torch.utils.data import default_collate, default_convert
-
         from perfaudit.target.load import words_of_error
         from perfaudit.target.sampling import compared_with_workers, start_and_stop
 
@@ -224,7 +229,7 @@ class Dataloader(Knob):
             start = start_and_stop(training.loader)
         except Exception as failure:  # whatever a worker raises
             return {"samples": 0, "failed": f"{type(failure).__name__}: {words_of_error(failure)}"}
-        is_plain = training.loader.collate_fn in (default_collate, default_convert)
+        is_plain = draws_nothing(training.loader.collate_fn)
         return {**compared_with_workers(training.loader, counts, most), "start": start, "is_plain": is_plain}
 
 

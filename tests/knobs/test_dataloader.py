@@ -18,6 +18,7 @@ from perfaudit.knobs import Bench, Probe, Refused, Survey, Told, Unanswered
 from perfaudit.knobs._code import Code
 from perfaudit.knobs._dataloader_look import _is_known, _Load, _reply_of, _Step
 from perfaudit.knobs._fewer_threads import fewer_threads
+from perfaudit.knobs._samples_alike import draws_nothing
 from perfaudit.knobs._workers_needed import most_workers, start_seconds, wanted_workers
 from perfaudit.knobs.dataloader import KNOB
 from perfaudit.measure.facts import CallSite, Script
@@ -608,6 +609,7 @@ TWO_KEPT = {**TWO, "persistent_workers": True}
         ({}, TWO, {**PLAIN, "samples": 24, "whole": True}, ()),
         ({}, TWO, None, ("rng",)),
         ({"iterable": True}, TWO, PLAIN, ("rng",)),  # another order
+        ({"prefix": "dataloader_"}, TWO, PLAIN, ()),  # a Trainer's draws indices in the training process too
     ],
 )
 def test_workers_change_nothing_where_a_script_draws_nothing_for_its_samples(
@@ -617,6 +619,38 @@ def test_workers_change_nothing_where_a_script_draws_nothing_for_its_samples(
     assert KNOB.changes_found(settings, on_script, {"samples": samples}) == changes
     assert KNOB.changes_found(settings, survey(**given), {"samples": samples}) == ("rng",)
     assert KNOB.changes_at_least(on_script) == (("rng",) if given.get("iterable") else ())
+
+
+def default_collator(samples: object) -> object:
+    return samples
+
+
+default_collator.__module__ = "transformers.data.data_collator"
+default_collator.__name__ = "default_data_collator"
+
+
+def of_transformers(name: str, **fields: object) -> object:
+    return type(name, (), {**fields, "__module__": "transformers.data.data_collator"})()
+
+
+@pytest.mark.parametrize(
+    ("collate", "draws"),
+    [
+        ("torch's own", False),
+        (default_collator, False),
+        (lambda samples: samples, True),  # nobody knows
+        (of_transformers("DataCollatorWithPadding"), False),
+        (type("DataCollatorWithPadding", (), {})(), True),  # of somebody else
+        (of_transformers("DataCollatorForLanguageModeling", mlm=False), False),
+        (of_transformers("DataCollatorForLanguageModeling", mlm=True), True),
+        (of_transformers("RemoveColumnsCollator", data_collator=of_transformers("DefaultDataCollator")), False),
+        (of_transformers("RemoveColumnsCollator", data_collator=lambda samples: samples), True),
+    ],
+)
+def test_what_puts_samples_together_is_known_to_draw_nothing(collate: object, draws: bool) -> None:
+    if collate == "torch's own":
+        from torch.utils.data import default_collate as collate
+    assert draws_nothing(collate) is not draws
 
 
 @pytest.mark.parametrize(

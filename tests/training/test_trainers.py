@@ -75,6 +75,9 @@ training.whole_step()
 found["outside"] = sorted(set(seen))
 found["said afterwards"] = precision.current(Survey(facts_of(training)))["precision"]
 
+from perfaudit.knobs._samples_alike import are_alike
+found["alike with workers"] = are_alike(knob("dataloader").answer_samples(training, [2], 8))
+
 rows = {"batch_sampler": [[1], [2], [3]] * 40} if training.loader.batch_size is None else {"batch_size": 1}
 other = LoaderVariant(training, rows)
 other.enter()
@@ -147,6 +150,7 @@ def test_a_trainers_program_is_tuned_through_its_own_arguments(program: str, tmp
     assert found["records"] == [STEP, STEP] and found["samples"] == [16, 16]
     assert (found["inside"], found["says"]) == (["bfloat16"], "bf16")
     assert (found["outside"], found["said afterwards"]) == (["float32"], "float32")
+    assert found["alike with workers"]
     assert (found["of another loader"], found["of its own again"]) == (2, 16)
 
 
