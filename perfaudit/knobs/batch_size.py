@@ -12,6 +12,7 @@ from typing import Any
 from perfaudit.findings import Edit
 from perfaudit.knobs import Bench, Knob, Probe, Reply, Setup, Survey, Told, Unanswered
 from perfaudit.knobs._batch_of_script import (
+    OF_TRAINER,
     POSITION,
     answer_real_sizes,
     handed_over_of_script,
@@ -21,6 +22,7 @@ from perfaudit.knobs._batch_of_script import (
 )
 from perfaudit.knobs._code import Code, Patch
 from perfaudit.knobs._memory_limit import RealStep, Untried, between, confirm
+from perfaudit.measure.facts import Loader
 from perfaudit.measurements import Settings
 from perfaudit.static import edit
 from perfaudit.static.source import Source
@@ -56,9 +58,7 @@ class BatchSize(Knob):
     def not_applicable(self, survey: Survey) -> str:
         if not survey.facts.loader.is_there:
             return "the script takes its batches from no DataLoader"
-        if survey.facts.loader.batch_size is None:
-            return "the loader has no batch_size of its own (a batch sampler or the dataset makes the batches)"
-        return ""
+        return _without_size(survey.facts.loader) if survey.facts.loader.batch_size is None else ""
 
     def share(self, survey: Survey) -> float:
         """A profile cannot tell what larger batches gain; a third of the attention, for it is another training."""
@@ -153,6 +153,19 @@ class BatchSize(Knob):
         del loaded
         seen = memory_of_step(training, batch)
         return {"peak": seen.tensors, "taken": seen.bytes_on_device, "resident": peak_resident_bytes()}
+
+
+def _without_size(loader: Loader) -> str:
+    """Why no other size is tried for a loader that has none of its own."""
+    if loader.library_line.startswith("accelerate/"):
+        argument = OF_TRAINER if loader.prefix and not loader.owner else "the batch_size of your loader"
+        return (
+            "Accelerate has prepared the loader, and loads one batch ahead: in the running training no step can be given a batch "
+            f"of another size; to compare sizes, set {argument} and run `perfaudit run` with each"
+        )
+    if loader.batch_sampler:
+        return f"a batch sampler ({loader.batch_sampler}) makes the batches, so no number in the loader's call sets their size"
+    return "the dataset makes the batches, so no number in the loader's call sets their size"
 
 
 def _sizes(now: int) -> list[int]:

@@ -63,6 +63,7 @@ class Loader:
     is_there: False for a script that makes its batches itself. prefix: before the names that its arguments have in that call,
     where a trainer, or another object of a library, builds it from arguments of its own. owner: the class of that other object,
     "" for none. library_line: the line of a library that built it, "" for none; called_at: the user's call under way then.
+    batch_sampler: the class of what makes its batches, where it has no batch_size; "" for none.
     """
 
     num_workers: int
@@ -79,6 +80,7 @@ class Loader:
     owner: str = ""
     library_line: str = ""
     called_at: CallSite | None = None
+    batch_sampler: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

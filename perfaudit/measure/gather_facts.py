@@ -169,7 +169,14 @@ def _loader(training: Any) -> Loader:
         owner=training.loader_owner,
         library_line=training.loader_library[0],
         called_at=_call_site(training.loader_library[1]),
+        batch_sampler=_batch_sampler(loader),
     )
+
+
+def _batch_sampler(loader: Any) -> str:
+    """The class of what makes the batches of a loader without a batch size, "" for none."""
+    sampler = loader.batch_sampler if loader.batch_size is None else None
+    return type(sampler).__name__ if sampler is not None else ""
 
 
 def _autocast_around(step: Any) -> str:

@@ -209,8 +209,24 @@ def test_the_patch(call: str, patched: str) -> None:
     assert edit.apply(call, edits) == patched
 
 
-def test_a_loader_without_a_batch_size_has_none_to_search() -> None:
-    assert "no batch_size of its own" in KNOB.not_applicable(survey(size=None))
+@pytest.mark.parametrize(
+    ("loader", "said"),
+    [
+        ({"batch_sampler": "ByLength"}, "a batch sampler (ByLength) makes the batches, so no number"),
+        ({}, "the dataset makes the batches"),
+        (
+            {"library_line": "accelerate/data_loader.py:441", "batch_sampler": "BatchSampler"},
+            "Accelerate has prepared the loader",
+        ),
+        ({"library_line": "accelerate/data_loader.py:441"}, "set the batch_size of your loader and run"),
+        (
+            {"library_line": "accelerate/data_loader.py:441", "prefix": "dataloader_"},
+            "set per_device_train_batch_size and run",
+        ),
+    ],
+)
+def test_a_loader_without_a_batch_size_has_none_to_search(loader: dict[str, object], said: str) -> None:
+    assert said in KNOB.not_applicable(survey_of(loader={"batch_size": None, **loader}))
 
 
 def test_samples_are_repeated_to_any_size() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -177,8 +176,6 @@ def test_a_loader_of_a_library_is_given_its_arguments(tmp_path: Path, monkeypatc
     assert patch is not None and patch.after == "net = NeuralNet(Net, iterator_train__num_workers=2)\n"
     assert knob("dataloader").words(settings, survey) == "give NeuralNet iterator_train__num_workers=2"
     assert knob("dataloader").changes_at_least(survey) == ()
-    of_trainer = replace(survey.facts.loader, owner="")
-    assert knob("dataloader").changes_at_least(Survey(replace(survey.facts, loader=of_trainer))) == ("rng",)
     assert knob("sampler").not_applicable(survey) == "NeuralNet builds the loader itself"
     assert knob("batch_size").patch(Code("train.py", survey), {"batch_size": 64}) is None
 

@@ -41,6 +41,7 @@ from perfaudit.training.loader_variant import LoaderVariant
 facts = facts_of(training)
 survey = Survey(facts)
 found = {"trainer": [facts.trainer.library, facts.trainer.precision] if facts.trainer else None}
+found["other size"] = knob("batch_size").not_applicable(survey)
 found["gradients"] = sorted(name.rpartition("layers.")[2] for name in training.first_gradients)
 settings = {
     "optimizer": {"update": "fused"},
@@ -151,6 +152,8 @@ def test_a_trainers_program_is_tuned_through_its_own_arguments(program: str, tmp
     assert (found["inside"], found["says"]) == (["bfloat16"], "bf16")
     assert (found["outside"], found["said afterwards"]) == (["float32"], "float32")
     assert found["alike with workers"]
+    is_prepared = found["other size"].startswith("Accelerate has prepared the loader, and loads one batch ahead")
+    assert is_prepared if program != "lightning_fit" else found["other size"] == ""
     assert (found["of another loader"], found["of its own again"]) == (2, 16)
 
 
