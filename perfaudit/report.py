@@ -70,6 +70,7 @@ class Report:
     not_applicable: tuple[NotApplicable, ...] = ()
     notes: tuple[str, ...] = ()
     interrupted: bool = False
+    named_unread: int = 0  # files that the user named and that could not be audited; they are in `skipped`
     tests_left_out: int = 0  # test files below a folder, which are read only on request
     hints_left_out: int = 0  # findings that are hints, which are reported only on request
     rules_left_out: tuple[RulesLeftOut, ...] = ()

@@ -133,7 +133,9 @@ def scan_as_asked(asked: ScanOptions) -> int:
             emit(shown, format, output, asked.verbose, html, plan.read)
     if report.interrupted:
         return INTERRUPTED
-    return OK if asked.exit_zero or not report.findings else FOUND
+    if report.findings and not asked.exit_zero:
+        return FOUND
+    return NOTHING_MEASURED if report.named_unread else OK
 
 
 def _left_out_as_asked(asked: ScanOptions, given: list[str], report: Report) -> str:

@@ -154,18 +154,26 @@ def _finding(number: int, finding: Finding, paint: Paint, width: int) -> str:
 def _closing(report: Report, paint: Paint, width: int) -> str:
     if report.command == "tune":
         return ""
-    skipped = f", {len(report.skipped)} not audited" if report.skipped else ""
+    skipped = f", {paint(f'{len(report.skipped)} not audited', 'yellow')}" if report.skipped else ""
     files = f"in {count(report.files, 'file')}{skipped}"
     left_out = "; ".join(_with_option(remark) for remark in remarks(report.with_(notes=(), calibration=None)))
+    unread = _unread_words(len(report.skipped))
     if not report.findings:
         what = "nothing new" if report.known else "nothing found"
-        return f"{paint(what, 'bold')} {files}\n" + (f"{left_out}\n" if left_out else "")
+        return "\n".join([f"{paint(what, 'bold')} {files}", *(line for line in (unread, left_out) if line), ""])
     by_severity = Counter(finding.severity for finding in report.findings)
     parts = [count(by_severity[s], s, s if s == "info" else f"{s}s") for s in SEVERITIES if by_severity[s]]
     total = paint(count(len(report.findings), "finding"), "bold")
     lines = [wrap(f"{total} {files}: {', '.join(parts)}", width, "")]
-    lines += [wrap(sentence, width, "") for sentence in (left_out, *what_next(report)) if sentence]
+    lines += [wrap(sentence, width, "") for sentence in (unread, left_out, *what_next(report)) if sentence]
     return "\n".join(lines) + "\n"
+
+
+def _unread_words(skipped: int) -> str:
+    """That what is not audited is not thereby fine; "" where there is none."""
+    if not skipped:
+        return ""
+    return f"nothing is known of what was not audited; {'the line above says' if skipped == 1 else 'the lines above say'} why"
 
 
 _OPTION = {"test": "--tests reads them", "hint": "--severity hint shows them"}  # for what is left out

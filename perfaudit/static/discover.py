@@ -88,7 +88,8 @@ def python_files(
             real = os.path.realpath(file.path)  # two ways to one file are one file
             if real in found and found[real].is_stray_link and not file.is_stray_link:
                 del found[real]
-            found.setdefault(real, file)
+            if real not in found or (file.named and not found[real].named):
+                found[real] = file
     return list(found.values())
 
 

@@ -14,6 +14,7 @@ from perfaudit.records import NamedTuple, replace
 from perfaudit.static import edit, unified_diff
 from perfaudit.static.source import Unreadable
 from perfaudit.static.source.lines import NEWLINE
+from perfaudit.static.source.reading import why_not_parsed
 
 # A line of IPython's own: `%matplotlib inline`, `!pip install x`, `files = !ls`, `?name`, `name?`, `name??`.
 _MAGIC = regex(r"^(?P<before>[ \t]*(?:[\w., ]+=[ \t]*)?)(?P<sign>[%!?])(?P<rest>.*)$|^[ \t]*[\w.]+\?{1,2}[ \t]*$")
@@ -153,8 +154,9 @@ def _python_of(source: str) -> tuple[str, str]:
     try:
         _parse(python)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        where = f" at line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
-        return blank, f"does not parse{where}: {getattr(error, 'msg', str(error)) or 'nested too deeply'}"
+        if isinstance(error, SyntaxError):
+            return blank, why_not_parsed(error)
+        return blank, f"does not parse: {str(error) or 'nested too deeply'}"
     return python, ""
 
 

@@ -140,7 +140,13 @@ def _report(results: list[tuple[discover.File, Audited]], left_out: int) -> Repo
         unused += result.unused
     looked_at = sum(result.looked_at for _, result in results)
     return Report(
-        "scan", tuple(findings), tuple(skipped), looked_at, tests_left_out=left_out, unused_suppressions=tuple(unused)
+        "scan",
+        tuple(findings),
+        tuple(skipped),
+        looked_at,
+        named_unread=sum(file.named and not result.looked_at for file, result in results),
+        tests_left_out=left_out,
+        unused_suppressions=tuple(unused),
     )
 
 

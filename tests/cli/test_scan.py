@@ -29,6 +29,7 @@ TENSOR = "import torch\nx = torch.zeros(3).cuda()\n"  # PA105, warning, safe fix
 CLEAN = "import torch\nprint(torch.__version__)\n"
 ALL = {"anomaly.py": ANOMALY, "loader.py": LOADER, "parallel.py": PARALLEL}
 ROOT = os.geteuid() == 0
+PARSER = f" (read as Python {sys.version_info.major}.{sys.version_info.minor}, with which perfaudit runs)"
 
 
 def rules(done: Done) -> list[str]:
@@ -87,7 +88,6 @@ def test_a_cited_figure_puts_no_finding_first(project: Project, perfaudit: Run) 
         (["empty"], 3),
         (["broken.py"], 3),
         (["broken.py", "--exit-zero"], 3),
-        (["broken.py", "clean.py"], 0),
         (["notebook.ipynb"], 3),
     ],
 )
@@ -144,7 +144,7 @@ def test_wrong_use_is_one_line(project: Project, perfaudit: Run, arguments: list
 # ---- files that cannot be audited ----------------------------------------------------------------------------------
 
 UNREADABLE = {
-    "syntax.py": (b"import torch\ndef (:\n", "does not parse at line 2: invalid syntax"),
+    "syntax.py": (b"import torch\ndef (:\n", f"does not parse at line 2: invalid syntax{PARSER}"),
     "utf8.py": (
         b"import torch\n\n# \xff\n",
         "not valid text in its encoding, UTF-8 unless it declares another (byte 16)",
@@ -159,10 +159,38 @@ UNREADABLE = {
     ),
     "binary.py": (b"torch\0\1\2", "binary: it holds null bytes"),
     "utf16.py": ("import torch".encode("utf-16"), "binary: it holds null bytes"),
-    "brackets.py": (b"torch = " + b"(" * 2000 + b")" * 2000, "does not parse at line 1: too many nested parentheses"),
+    "brackets.py": (
+        b"torch = " + b"(" * 2000 + b")" * 2000,
+        f"does not parse at line 1: too many nested parentheses{PARSER}",
+    ),
     "minus.py": (b"import torch\nx = " + b"-" * 200_000 + b"1\n", "nested too deeply to parse"),
     "large.py": (b"import torch\n" + b"#" * MAX_BYTES, "larger than 4 MiB, probably generated"),
 }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["."], 0),
+        (["clean.py", "broken.py"], 3),
+        (["broken.py", "clean.py"], 3),
+        (["broken.py", "clean.py", "--exit-zero"], 3),
+        (["broken.py", "anomaly.txt.py"], 1),
+        ([".", "other/plain.py"], 3),
+    ],
+)
+def test_a_file_that_is_named_has_to_be_read(project: Project, perfaudit: Run, arguments: list[str], code: int) -> None:
+    """As for `ruff check`; below a folder there may be files for Python 2, and templates."""
+    folder = project(**{"clean.py": CLEAN, "broken.py": "import torch\nprint 1\n"})
+    (folder / "other").mkdir()
+    (folder / "other" / "plain.py").write_text("print 1\n")  # says no "torch"
+    if "anomaly.txt.py" in arguments:
+        (folder / "anomaly.txt.py").write_text(ANOMALY)
+    done = perfaudit("scan", *arguments)
+    assert done.code == code
+    assert "broken.py: not audited: does not parse at line 2: Missing parentheses" in done.out
+    assert "\nnothing is known of what was not audited; the line" in done.out
+    assert ("other/plain.py: not audited: does not parse at line 1" in done.out) is ("other/plain.py" in arguments)
 
 
 @pytest.mark.parametrize("name", UNREADABLE)
@@ -552,7 +580,8 @@ def test_nothing_looked_at_is_said_in_the_report_too(project: Project, perfaudit
     assert json.loads(done.out)["files"] == 0
     assert perfaudit("scan", "a.py", "-o", "report.txt").code == 3
     assert (folder / "report.txt").read_text() == (
-        "a.py: not audited: does not parse at line 1: invalid syntax\n\nnothing found in 0 files, 1 not audited\n"
+        f"a.py: not audited: does not parse at line 1: invalid syntax{PARSER}\n\nnothing found in 0 files, 1 not audited\n"
+        "nothing is known of what was not audited; the line above says why\n"
     )
 
 

@@ -107,6 +107,7 @@ def test_what_was_left_out() -> None:
         "note: the machine was busy\n"
         "\n"
         "nothing found in 1 file, 2 not audited\n"
+        "nothing is known of what was not audited; the lines above say why\n"
     )
 
 
@@ -278,6 +279,7 @@ pkg/a.py:7:1: `perfaudit: ignore[PA101]` silences nothing here
 note: stopped at the budget
 
 3 findings in 1 file, 1 not audited: 1 error, 1 warning, 1 info
+nothing is known of what was not audited; the line above says why
 2 findings of the baseline not shown; 1 finding of the baseline no longer there; 3 test files left
 out (--tests reads them)
 no patch of what pays is handed over, so there is nothing to apply
@@ -323,7 +325,8 @@ def test_what_is_bold_in_it() -> None:
             "a.py: not audited: binary\n\n"
             "b.py:3:1: `perfaudit: ignore[PA101]` silences nothing here\n"
             "b.py:cell 2:4:1: `perfaudit: ignore` silences nothing here\n\n"
-            "nothing found in 0 files, 1 not audited\n",
+            "nothing found in 0 files, 1 not audited\n"
+            "nothing is known of what was not audited; the line above says why\n",
         ),
     ],
 )

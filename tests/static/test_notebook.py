@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import pytest
 from perfaudit.findings import Edit, Location, Span
 from perfaudit.static.notebook import read_notebook
 from perfaudit.static.source import Unreadable
+
+PARSER = f" (read as Python {sys.version_info.major}.{sys.version_info.minor}, with which perfaudit runs)"
 
 pytestmark = pytest.mark.usefixtures("in_this_process")
 
@@ -51,7 +54,7 @@ def test_cells_are_counted_as_they_stand() -> None:
     found = read_notebook(notebook(cell("# title", "markdown"), cell("a\nb"), cell("c(")))
     assert found.text == "a\nb\n  \n"
     assert found.place(Location("n.ipynb", 2, 1, 2, 2)) == Location("n.ipynb", 2, 1, 2, 2, cell=2)
-    assert found.problems == ((3, "does not parse at line 1: '(' was never closed"),)
+    assert found.problems == ((3, f"does not parse at line 1: '(' was never closed{PARSER}"),)
 
 
 def test_of_cells_that_stand_there_twice_the_last_are_audited() -> None:

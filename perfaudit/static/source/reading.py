@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import sys
 from pathlib import Path
 
 from perfaudit.errors import refusal
@@ -13,6 +14,13 @@ MAX_BYTES = 4 << 20  # a generated 13 MB list costs ast.parse 6 s and 1.8 GB; no
 # Codecs of packages that read UTF-8 and let older Pythons run newer syntax, which the parser of this one knows.
 _NEWER_SYNTAX = regex(rb"[ \t\f]*#.*?coding[:=][ \t]*future[-_](?:fstrings|annotations)\b")
 SLOW_CODECS = {"punycode", "idna"}  # 200 kB in the first take 14 s, four times as long for twice as much
+
+
+def why_not_parsed(error: SyntaxError) -> str:
+    """What the parser says of a text, and which Python's parser it is: a file may be written for a newer one, or for Python 2."""
+    line = f" at line {error.lineno}" if error.lineno else ""
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return f"does not parse{line}: {error.msg} (read as Python {version}, with which perfaudit runs)"
 
 
 class Unreadable(Exception):

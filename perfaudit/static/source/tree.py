@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import TypeVar
 
-from perfaudit.static.source.reading import Unreadable
+from perfaudit.static.source.reading import Unreadable, why_not_parsed
 from perfaudit.static.source.syntax import Function, child_fields
 
 N = TypeVar("N", bound=ast.AST)
@@ -26,8 +26,7 @@ class Tree:
                 warnings.simplefilter("ignore")
                 self.tree = ast.parse(text)
         except SyntaxError as error:
-            line = f" at line {error.lineno}" if error.lineno else ""
-            raise Unreadable(f"does not parse{line}: {error.msg}") from error
+            raise Unreadable(why_not_parsed(error)) from error
         except ValueError as error:  # null bytes before Python 3.12
             raise Unreadable(f"does not parse: {error}") from error
         except (RecursionError, MemoryError) as error:

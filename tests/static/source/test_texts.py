@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from pathlib import Path
 
@@ -9,13 +10,15 @@ import pytest
 
 from perfaudit.static.source import Source, Unreadable, decode_source, read_text
 
+PARSER = f" (read as Python {sys.version_info.major}.{sys.version_info.minor}, with which perfaudit runs)"
+
 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("x = (", "does not parse at line 1: '(' was never closed"),
-        ("a\n  b", "does not parse at line 2: unexpected indent"),
-        ("x = " + "(" * 2000, "does not parse at line 1: too many nested parentheses"),
+        ("x = (", "does not parse at line 1: '(' was never closed" + PARSER),
+        ("a\n  b", "does not parse at line 2: unexpected indent" + PARSER),
+        ("x = " + "(" * 2000, "does not parse at line 1: too many nested parentheses" + PARSER),
         ("x = " + "-" * 200_000 + "1", "nested too deeply to parse"),
     ],
 )
