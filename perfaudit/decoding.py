@@ -17,6 +17,7 @@ T = TypeVar("T", bound=str)
 
 LARGEST = sys.float_info.max
 _MISSING = object()
+_TABLE = "a table"  # of TOML; JSON has objects
 _PLAIN = regex(r"[\w-]+")
 _DIGEST = regex(r"[0-9a-f]{64}")
 
@@ -49,7 +50,7 @@ class Value:
     @classmethod
     def of_toml(cls, text: str) -> Value:
         """The whole of a TOML text. Raises ValueError, as `reading.toml_of` does."""
-        return cls(toml_of(text), table="a table")
+        return cls(toml_of(text), table=_TABLE)
 
     def damage_error(self, problem: str) -> Damaged:
         """The error that this value `problem`, as in "must be a date"."""
@@ -64,9 +65,13 @@ class Value:
         is_there = self.raw is not _MISSING
         return self.damage_error(f"must be {what}, it is {value_in_words(self.raw)}" if is_there else "is missing")
 
+    @property
+    def _table_words(self) -> str:
+        return f"{self.table} ([{self.path}])" if self.table == _TABLE and self.path else self.table
+
     def at(self, key: str) -> Value:
         """The value of a key; that it is missing is said when it is taken apart."""
-        self.must(isinstance(self.raw, dict), self.table)
+        self.must(isinstance(self.raw, dict), self._table_words)
         return self._below(key, self.raw.get(key, _MISSING))
 
     def maybe(self, key: str) -> Value | None:
@@ -80,7 +85,7 @@ class Value:
 
     def keys(self, needed: Collection[str], optional: Collection[str] = ()) -> Value:
         """The object itself, which has these keys and no others: one that is misspelt must not count as missing."""
-        self.must(isinstance(self.raw, dict), self.table)
+        self.must(isinstance(self.raw, dict), self._table_words)
         for key in sorted(self.raw.keys() - set(needed) - set(optional)):
             has = ", ".join(sorted({*needed, *optional}))
             raise Damaged(f"{self.path or 'the file'} has no key {value_in_words(key)} (it has: {has})", key)
@@ -90,7 +95,7 @@ class Value:
 
     def fields(self) -> Iterator[tuple[str, Value]]:
         """Each key of an object with its value."""
-        self.must(isinstance(self.raw, dict), self.table)
+        self.must(isinstance(self.raw, dict), self._table_words)
         for key, value in self.raw.items():
             yield key, self._below(key, value)
 
@@ -102,11 +107,12 @@ class Value:
         return [Value(value, f"{self.path}[{number}]", self.key, self.table) for number, value in enumerate(self.raw)]
 
     def text(self) -> str:
-        self.must(isinstance(self.raw, str), "a text")
+        self.must(isinstance(self.raw, str), "a string")
         return str(self.raw)
 
     def texts(self) -> tuple[str, ...]:
-        self.must(isinstance(self.raw, list), "a list of texts")
+        example = f", such as [{value_in_words(self.raw)}]" if isinstance(self.raw, str) else ""
+        self.must(isinstance(self.raw, list), f"a list of strings{example}")
         return tuple(item.text() for item in self.items())
 
     def one_of(self, names: Iterable[T]) -> T:

@@ -248,7 +248,7 @@ def read_rule(path: Path, examples: bool = True, content: bytes | None = None) -
         raise fail(key, "unknown")
     for key in ("id", "name", "title", "why"):
         if not isinstance(data[key], str) or not data[key].strip():
-            raise fail(key, "must be a text that is not empty")
+            raise fail(key, "must be a string that is not empty")
     if path.stem != f"{data['id']}-{data['name']}":
         raise fail("name", f"the file must be called {data['id']}-{data['name']}.toml")
     _one_of(data, "severity", SEVERITIES, fail)
@@ -321,7 +321,7 @@ def _one_of(data: dict[str, Any], key: str, allowed: tuple[str, ...], fail: Any)
 def _texts(data: dict[str, Any], key: str, fail: Any) -> tuple[str, ...]:  # Any: raw TOML, a closure
     value = data.get(key, [])
     if not isinstance(value, list) or not all(isinstance(item, str) and item.strip() for item in value):
-        raise fail(key, "must be a list of texts")
+        raise fail(key, "must be a list of strings")
     return tuple(value)
 
 
@@ -335,7 +335,7 @@ def _reading(data: dict[str, Any], fail: Any) -> Reading | None:  # Any: raw TOM
     reading = {"mended": 0, **reading}
     where = reading.pop("where")
     if not isinstance(where, str) or not where.strip():
-        raise fail("reading", "where must be a text that is not empty")
+        raise fail("reading", "where must be a string that is not empty")
     if not all(type(number) is int and number >= 0 for number in reading.values()):
         raise fail("reading", "all but where are numbers of findings")
     if not reading["read"] or reading["read"] != sum(reading[label] for label in _LABELS):
@@ -365,7 +365,7 @@ def _saving(
         raise fail(key, f"low and high are fractions of the step, {'' if ours else '0.0 <= '}low <= high < 1.0")
     for name in sorted(keys - {"low", "high"}):
         if not isinstance(saving[name], str) or not saving[name].strip():
-            raise fail(key, f"{name} must be a text that is not empty")
+            raise fail(key, f"{name} must be a string that is not empty")
     if ours:
         where = f"{saving['device']}, {saving['versions']}"
         return Saving("benchmarked", low, high, source=saving["command"], conditions=where)
@@ -399,7 +399,7 @@ def _example(entry: dict[str, Any], fail: Any) -> Example:  # Any: raw TOML, a c
     text, lines, fixed, missed = (entry.get(key) for key in ("bad", "lines", "fixed", "missed"))
     text = entry["good"] if text is None else text
     if not isinstance(text, str) or not (fixed is None or isinstance(fixed, str)):
-        raise fail("code is a text")
+        raise fail("code is a string")
     if missed not in (None, True) or (missed and "good" in entry):
         raise fail("`missed = true` stands in a `bad` example or nowhere")
     if ("bad" in entry and not missed) != bool(lines):

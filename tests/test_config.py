@@ -71,8 +71,8 @@ def test_a_target_by_its_name(project: Project) -> None:
     ("text", "names"),
     [
         ("x = ", ["not valid TOML: Invalid value (at end of document)"]),
-        ("tool = 3", ["tool must be a table", "3"]),
-        ("tool.perfaudit = 'on'", ["tool.perfaudit must be a table", "'on'"]),
+        ("tool = 3", ["tool must be a table ([tool])", "3"]),
+        ("tool.perfaudit = 'on'", ["tool.perfaudit must be a table ([tool.perfaudit])", "'on'"]),
         (
             "[tool.perfaudit]\nselects = []",
             ["tool.perfaudit has no key 'selects'", "exclude, gate, ignore, per-file-ignores"],
@@ -83,14 +83,17 @@ def test_a_target_by_its_name(project: Project) -> None:
         ("[tool.perfaudit]\nexclude = ['a', '!']", ["tool.perfaudit.exclude", "'!'", ".gitignore"]),
         ("[tool.perfaudit]\nrules = 'mine'", ["tool.perfaudit.rules", "'mine'"]),
         ("[tool.perfaudit]\ntests = 1", ["tool.perfaudit.tests", "true or false", "1"]),
-        ("[tool.perfaudit]\nseverity = 1", ["tool.perfaudit.severity must be a table", "1"]),
+        (
+            "[tool.perfaudit]\nseverity = 1",
+            ["tool.perfaudit.severity must be a table ([tool.perfaudit.severity])", "1"],
+        ),
         (
             "[tool.perfaudit.severity]\nPA1 = 'bad'",
             ["tool.perfaudit.severity.PA1", "error, warning, info, hint", "'bad'"],
         ),
+        ("[tool.perfaudit]\ntarget = 'x'", ["tool.perfaudit.target must be a table ([tool.perfaudit.target])", "'x'"]),
         ("[tool.perfaudit.per-file-ignores]\n'a.py' = 'PA1'", ["tool.perfaudit.per-file-ignores['a.py']", "'PA1'"]),
         ("[tool.perfaudit.per-file-ignores]\n'!' = []", ["tool.perfaudit.per-file-ignores", "'!'", ".gitignore"]),
-        ("[tool.perfaudit]\ntarget = 'train.py'", ["tool.perfaudit.target must be a table", "'train.py'"]),
         (
             "[tool.perfaudit.target]\nmodels = 'make'",
             ["tool.perfaudit.target", "'models'", "dataloader, ema, file, model"],
@@ -101,8 +104,8 @@ def test_a_target_by_its_name(project: Project) -> None:
         ),
         ("[tool.perfaudit.targets]\nsmall = '-m'", ["tool.perfaudit.targets.small", "as after `python`"]),
         ('[tool.perfaudit.targets]\nsmall = "train.py \'a"', ["tool.perfaudit.targets.small", "no closing quotation"]),
-        ("[tool.perfaudit.targets]\nsmall = 1", ["tool.perfaudit.targets.small", "a text", "1"]),
-        ("[tool.perfaudit.target]\nmodel = 1", ["tool.perfaudit.target.model", "a text", "1"]),
+        ("[tool.perfaudit.targets]\nsmall = 1", ["tool.perfaudit.targets.small", "a string", "1"]),
+        ("[tool.perfaudit.target]\nmodel = 1", ["tool.perfaudit.target.model", "a string", "1"]),
     ],
 )
 def test_errors_name_file_and_key(project: Project, text: str, names: list[str]) -> None:

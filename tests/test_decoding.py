@@ -37,7 +37,7 @@ def test_what_is_there(take: Callable[[], Any], value: object) -> None:
     ("take", "said"),
     [
         (lambda: HERE.at("gone").text(), "gone is missing"),
-        (lambda: HERE.at("a").items()[0].at("c").text(), "a[0].c must be a text, it is None"),
+        (lambda: HERE.at("a").items()[0].at("c").text(), "a[0].c must be a string, it is None"),
         (lambda: HERE.at("a").at("b"), "a must be an object, it is [{'b': 1, 'c': None}]"),
         (lambda: HERE.at("a").items(most=0), "a has 1 entries, and at most 0 are read"),
         (lambda: HERE.at("d").items(), "d must be a list, it is {'x.y': 'z'}"),
@@ -53,15 +53,15 @@ def test_what_is_there(take: Callable[[], Any], value: object) -> None:
         (lambda: Value(float("nan"), "n").number(), "n must be a number, it is nan"),
         (lambda: Value(float("inf"), "n").number(), "n must be a number, it is inf"),
         (lambda: Value(1, "n").is_true(), "n must be true or false, it is 1"),
-        (lambda: Value(["a", 2], "n").texts(), "n[1] must be a text, it is 2"),
-        (lambda: Value("a", "n").texts(), "n must be a list of texts, it is 'a'"),
+        (lambda: Value(["a", 2], "n").texts(), "n[1] must be a string, it is 2"),
+        (lambda: Value("a", "n").texts(), "n must be a list of strings, such as ['a'], it is 'a'"),
         (lambda: Value([], "n").one_of(("a", "b")), "n must be one of a, b, it is []"),
         (
             lambda: Value("A" * 64, "n").digest(),
             "n must be a SHA-256 in hexadecimal, it is 'AAAAAAAAAAAA...AAAAAAAAAAAAA'",
         ),
-        (lambda: Value(1).text(), "the file must be a text, it is 1"),
-        (lambda: Value({"\x1b[2J": 1}, "n").at("\x1b[2J").text(), "n['\\x1b[2J'] must be a text, it is 1"),
+        (lambda: Value(1).text(), "the file must be a string, it is 1"),
+        (lambda: Value({"\x1b[2J": 1}, "n").at("\x1b[2J").text(), "n['\\x1b[2J'] must be a string, it is 1"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_path(take: Callable[[], Any], said: str) -> None:

@@ -49,7 +49,10 @@ def command(
         import difflib
 
         names = [*rules, *(r.name for r in rules.values())]
-        near = difflib.get_close_matches(rule, names, n=3) or difflib.get_close_matches(rule.upper(), names, n=3)
+        near = [name for name in names if name.startswith((rule.upper(), rule.lower()))][:3] if rule else []
+        near = (
+            near or difflib.get_close_matches(rule, names, n=3) or difflib.get_close_matches(rule.upper(), names, n=3)
+        )
         hint = f"did you mean {' or '.join(near)}?" if near else "`perfaudit rules` lists them"
         raise UserError(f"no rule is called {rule!r}; {hint}")
     knob = settled_by().get(found.id, "")

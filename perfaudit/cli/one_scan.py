@@ -219,7 +219,7 @@ def _go_together(asked: ScanOptions, given: list[str], unsafe: bool) -> None:
     if "-" in given and (len(given) > 1 or asked.measure):
         raise UserError("- reads one text from standard input: name no other path, and measure a file")
     if asked.stdin_filename is not None and given != ["-"]:
-        raise UserError("--stdin-filename names the text that `perfaudit scan -` reads")
+        raise UserError("--stdin-filename is the name of what `perfaudit scan -` reads from stdin: add `-`")
     if asked.update_baseline and asked.baseline is None:
         raise UserError("--update-baseline writes the file that --baseline names: add --baseline FILE")
     if asked.statistics and asked.diff:
@@ -241,7 +241,7 @@ def allowed_changes(allow: tuple[str, ...]) -> frozenset[str]:
 
     for name in allow:
         if name not in CHANGES:
-            raise UserError(f"--allow {name}: fixes change {', '.join(CHANGES)}")
+            raise UserError(f"--allow {name}: no fix changes that; fixes change {', '.join(CHANGES)}")
     return frozenset(allow)
 
 

@@ -149,7 +149,7 @@ def _acceptance(entry: Value, path: Path, labels: Mapping[str, str]) -> Acceptan
         date.fromisoformat(at)
     except ValueError:
         entry.at("at").must(False, "a date such as 2026-11-22")
-    entry.at("reason").must(bool(reason.strip()), "a text that is not empty")
+    entry.at("reason").must(bool(reason.strip()), "a string that is not empty")
 
     def label(name: str, value: Value) -> str:
         return labels[name] if name in labels else _path_in_reports(name, value, path)
@@ -180,7 +180,7 @@ def _state(entry: Value, path: Path) -> TargetState:
 def _script(entry: Value, path: Path) -> Target:
     entry.keys({"file", "arguments", "module"})
     file = entry.at("file").text()
-    entry.at("file").must(bool(file), "a text that is not empty")
+    entry.at("file").must(bool(file), "a string that is not empty")
     return Target(
         _path_in_reports(file, entry.at("file"), path), {}, entry.at("arguments").texts(), entry.at("module").text()
     )
@@ -200,7 +200,7 @@ def _refuse_two_environments(counted: Counted, environment: Fingerprint, counter
 def _names(entry: Value, path: Path) -> dict[str, str]:
     names = {}
     for role, name in entry.keys((), ROLES).fields():
-        name.must(bool(name.text()), "a text that is not empty")
+        name.must(bool(name.text()), "a string that is not empty")
         names[role] = _with_file(name.text(), partial(_path_in_reports, value=name, path=path))
     return names
 

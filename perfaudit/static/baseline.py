@@ -45,8 +45,11 @@ def read_baseline(path: Path) -> tuple[Known, ...]:
     schema = data.raw.get("schema") if isinstance(data.raw, dict) else None
     if schema != SCHEMA:
         newer = isinstance(schema, str) and schema.startswith("perfaudit.baseline/")
-        problem = f"made by another version of perfaudit ({schema})" if newer else "not a baseline of perfaudit"
-        raise ConfigError(f"{path}: {problem}; this one reads {SCHEMA}")
+        if newer:
+            raise ConfigError(f"{path}: made by another version of perfaudit ({schema}); this one reads {SCHEMA}")
+        raise ConfigError(
+            f"{path}: not a baseline of perfaudit, whose schema is {SCHEMA}; write one with --update-baseline"
+        )
     try:
         known = [known_finding(entry) for entry in data.at("findings").items()]
     except Damaged as error:

@@ -61,7 +61,7 @@ def _json(path: Path) -> Value:
     except OSError as error:
         raise UserError(f"{path}: {refusal(error)}") from error
     except ValueError as error:
-        raise UserError(f"{path}: no JSON, so no report of perfaudit") from error
+        raise UserError(f"{path}: not JSON, so it is no report of perfaudit") from error
     if not isinstance(data.raw, dict):
         raise UserError(f"{path}: no report of perfaudit: JSON of something else")
     return data

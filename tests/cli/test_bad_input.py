@@ -316,7 +316,7 @@ RULE = """
         ("fix =", "fixes = 1\n    fix =", ":6: key 'fixes': unknown"),
         ("fix =", "", ": not valid TOML: "),
         ('title = "Ours"', "", ": key 'title': missing"),
-        ('"import math"', "3", ":12: key 'example 2': code is a text"),
+        ('"import math"', "3", ":12: key 'example 2': code is a string"),
         ("[1]", "[9]", ":9: key 'example 1': `lines` is a list of numbers from 1 to 1, the lines of the code"),
     ],
 )

@@ -296,10 +296,10 @@ def test_a_file_of_another_type_of_parameters_judges_no_counters(repository: Pat
     ("old", "new", "words"),
     [
         (' "findings": [', '<<<<<<< ours\n "findings": [', "a merge conflict is not resolved"),
-        ('"reason": "we look for a NaN"', '"reason": ""', "accepted[0].reason must be a text"),
+        ('"reason": "we look for a NaN"', '"reason": ""', "accepted[0].reason must be a string"),
         ('"at": "2026-11-22"', '"at": "today"', "accepted[0].at must be a date"),
         ('"slower": {}', '"slower": {"train.py": "as needed"}', "accepted[0].slower['train.py'] must be a number"),
-        ('"rule": "PA501"', '"rule": 501', "findings[0].rule must be a text"),
+        ('"rule": "PA501"', '"rule": 501', "findings[0].rule must be a string"),
         ('"findings": [', '"finding": [', "the file has no key 'finding'"),
         ('"perfaudit.gate/1"', '"perfaudit.gate/2"', "made by a newer perfaudit"),
     ],

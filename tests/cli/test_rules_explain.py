@@ -109,6 +109,8 @@ def test_json_names_the_knob_that_settles_a_rule(perfaudit: Run) -> None:
     [
         (["nonsense"], "perfaudit: no rule is called 'nonsense'; `perfaudit rules` lists them\n"),
         (["PA10l"], "perfaudit: no rule is called 'PA10l'; did you mean "),
+        (["pa10"], "perfaudit: no rule is called 'pa10'; did you mean PA101 or PA102 or PA103?"),
+        (["dataloader"], "perfaudit: no rule is called 'dataloader'; did you mean dataloader-no-workers or "),
         (
             ["dataloader-no-worker"],
             "perfaudit: no rule is called 'dataloader-no-worker'; did you mean dataloader-no-workers",

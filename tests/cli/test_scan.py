@@ -127,7 +127,8 @@ def test_exit_codes(project: Project, perfaudit: Run, arguments: list[str], code
         ),
         (
             ["a.py", "--fix", "--allow", "sleep"],
-            "perfaudit: --allow sleep: fixes change rounding, precision, rng, checkpoint, order, algorithm, aliasing\n",
+            "perfaudit: --allow sleep: no fix changes that; "
+            "fixes change rounding, precision, rng, checkpoint, order, algorithm, aliasing\n",
         ),
         (["a.py", "-o", "empty/no/r.txt"], "perfaudit: empty/no/r.txt: not written: no such file or directory\n"),
     ],
@@ -347,7 +348,10 @@ def test_exclude_is_relative_to_the_file_that_says_it(
             "[tool.perfaudit]\ncolour = 1\n",
             "tool.perfaudit has no key 'colour' (it has: exclude, gate, ignore, per-file-ignores, rules, select,",
         ),
-        ("[tool.perfaudit]\nselect = 'PA1'\n", "tool.perfaudit.select must be a list of texts, it is 'PA1'"),
+        (
+            "[tool.perfaudit]\nselect = 'PA1'\n",
+            "tool.perfaudit.select must be a list of strings, such as ['PA1'], it is 'PA1'",
+        ),
         ("[tool.perfaudit]\nselect = ['PA999']\n", "[tool.perfaudit] select: no rule is called 'PA999'"),
         ("[tool.perfaudit]\nignore = ['']\n", "[tool.perfaudit] ignore: no rule is called ''"),
         ("[tool.perfaudit]\nexclude = ['!']\n", "tool.perfaudit.exclude has '!', which is no pattern of .gitignore"),

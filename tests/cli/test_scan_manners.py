@@ -109,7 +109,7 @@ def test_of_standard_input_too(project: Project, perfaudit: Run, stdin: Callable
     ("arguments", "problem"),
     [
         (("-", "a.py"), "- reads one text from standard input"),
-        (("a.py", "--stdin-filename", "x.py"), "--stdin-filename names the text"),
+        (("a.py", "--stdin-filename", "x.py"), "--stdin-filename is the name of what `perfaudit scan -` reads"),
         (("a.py", "--resume"), "--resume goes on with a scan that measured: add --measure"),
         (("a.py", "--update-baseline"), "--update-baseline writes the file"),
         (("a.py", "--statistics", "--format", "sarif"), "--statistics prints text or json"),

@@ -51,9 +51,12 @@ def test_what_could_not_be_told_passes_or_fails(tmp_path: Path) -> None:
     ("text", "words"),
     [
         ('target = ["train.py"]', "has no key 'target' (it has: against, baseline"),
-        ('targets = "train.py"', "tool.perfaudit.gate.targets must be a list of texts, it is 'train.py'"),
+        (
+            'targets = "train.py"',
+            "tool.perfaudit.gate.targets must be a list of strings, such as ['train.py'], it is 'train.py'",
+        ),
         ('layers = ["speed"]', "layers: 'speed' is no layer of the gate; there are findings, counters, time"),
-        ("max-regression = 0.05", "tool.perfaudit.gate.max-regression must be a text, it is 0.05"),
+        ("max-regression = 0.05", "tool.perfaudit.gate.max-regression must be a string, it is 0.05"),
         ('max-regression = "5"', "max-regression: '5' is no percentage; write e.g. 5%"),
         (
             'tolerate = "5%"',
@@ -63,7 +66,7 @@ def test_what_could_not_be_told_passes_or_fails(tmp_path: Path) -> None:
         ('budget = "soon"', "budget: 'soon' is no duration"),
         ('inconclusive = "warn"', "inconclusive: 'warn' is neither pass nor fail"),
         ("in-place = 1", "tool.perfaudit.gate.in-place must be true or false, it is 1"),
-        ("counters = 3", "tool.perfaudit.gate.counters must be a table, it is 3"),
+        ("counters = 3", "tool.perfaudit.gate.counters must be a table ([tool.perfaudit.gate.counters]), it is 3"),
         ('counters = {operators = "lots"}', "counters: 'lots' is no percentage"),
         ('counters = {operator = "1%"}', "tool.perfaudit.gate.counters has no key 'operator' (it has: "),
     ],

@@ -52,7 +52,7 @@ def test_what_a_scan_does_not_look_at_stays_known(project: Project, perfaudit: R
     [
         (None, "k.json: no such baseline; write it with --update-baseline"),
         ("{", "k.json: a damaged baseline: "),
-        ("[]", "k.json: not a baseline of perfaudit; this one reads perfaudit.baseline/1"),
+        ("[]", "k.json: not a baseline of perfaudit, whose schema is perfaudit.baseline/1; write one"),
         ('{"schema": "perfaudit.baseline/2"}', "k.json: made by another version of perfaudit (perfaudit.baseline/2)"),
         ('{"schema": "perfaudit.baseline/1"}', "k.json: a damaged baseline: findings is missing"),
         (
@@ -61,7 +61,7 @@ def test_what_a_scan_does_not_look_at_stays_known(project: Project, perfaudit: R
         ),
         (
             '{"schema": "perfaudit.baseline/1", "findings": [{"path": 1, "rule": "", "digest": "", "message": ""}]}',
-            "k.json: a damaged baseline: findings[0].path must be a text",
+            "k.json: a damaged baseline: findings[0].path must be a string",
         ),
     ],
 )
