@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import sys
+import weakref
 from collections.abc import Callable
 from types import FrameType
 
@@ -189,3 +190,6 @@ def test_an_answer_is_found_once_for_each_part() -> None:
     first, second = Source("a.py", ""), Source("b.py", "")
     assert [length(first, "ab"), length(first, "ab"), length(first, "c"), length(second, "ab")] == [2, 2, 1, 2]
     assert asked == [("a.py", "ab"), ("a.py", "c"), ("b.py", "ab")]
+    ends = weakref.ref(first)
+    del first
+    assert ends() is None

@@ -33,6 +33,7 @@ class Tree:
             raise Unreadable("nested too deeply to parse") from error
         self._by_type: dict[type, list[ast.AST]] = {}
         self._parents: dict[int, ast.AST] = {}  # by id; attributes of the nodes would make cycles of every tree
+        self.answers: dict[object, dict[tuple[object, ...], object]] = {}  # by question, see `understanding.answers`
         self._places_in_blocks: dict[
             int, dict[int, tuple[list[ast.stmt], int]]
         ] = {}  # by the id of what holds the blocks

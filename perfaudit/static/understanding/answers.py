@@ -17,16 +17,12 @@ def remember(function: Callable[Concatenate[Source, P], T]) -> Callable[Concaten
     """Keeps what a function says of a file for each further argument (nodes, texts), however many there are.
 
     A cache of a fixed number of answers fails a file with more loops or functions than that: the time to look at it grows
-    with their square. Of two files at a time, so that no tree outlives its audit for long.
+    with their square. The answers end with the source; none of them may hold it, which would keep its tree.
     """
-
-    @functools.lru_cache(maxsize=2)
-    def table(source: Source) -> dict[tuple[object, ...], object]:
-        return {}
 
     @functools.wraps(function)
     def answer(source: Source, *parts: P.args, **more: P.kwargs) -> T:
-        known = table(source)
+        known = source.answers.setdefault(function, {})
         key = (*parts, *more.items())
         found = known.get(key, _NEVER)
         if found is _NEVER:
