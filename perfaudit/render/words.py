@@ -218,7 +218,13 @@ def fix_title(fix: Fix, paint: Paint = plain) -> str:
     return f"{paint(f'fix ({fix.safety}{changes})', 'cyan')}: {fix.title}"
 
 
-def reading_text(rule: Rule, link: Callable[[str], str] = str) -> str:
+def _page_and_heading(where: str) -> str:
+    """A page with the words of a heading on it, so that a narrow terminal can fold them."""
+    page, _, heading = where.partition("#")
+    return f"{page}, {heading.replace('-', ' ')}" if heading else page
+
+
+def reading_text(rule: Rule, link: Callable[[str], str] = _page_and_heading) -> str:
     """A rule's tier, with the reading of its findings that it rests on; `link` makes of a page's path what names it here."""
     shown = "preview (its findings are hints)" if rule.tier == "preview" else rule.tier
     reading = rule.reading

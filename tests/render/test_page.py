@@ -131,6 +131,12 @@ def test_a_stable_rule_that_is_seldom_right_says_that_it_stays() -> None:
     )
 
 
+def test_a_page_names_the_heading_in_words() -> None:
+    where = "benchmarks/scan_quality.md#a-second-reading and benchmarks/scan_reading.md"
+    text = render(replace(RULE, reading=Reading(20, 20, 0, 0, 0, where)))
+    assert "(benchmarks/scan_quality.md, a second reading and benchmarks/scan_reading.md)\n" in text
+
+
 def test_the_catalogue_links_to_readings() -> None:
     page = "benchmarks/scan_quality.md#a-second-reading and benchmarks/scan_reading.md"
     text = catalogue.render([replace(RULE, reading=Reading(20, 20, 0, 0, 0, page))], {})
