@@ -379,3 +379,43 @@ def test_a_method_that_a_base_class_calls_runs_as_that_is_called(
 ) -> None:
     folder = write(tmp_path, {"base.py": base, "plain.py": FILLS_IN, "proxy.py": script})
     assert len(findings_in(folder, "plain.py", {"PA801"})) == number
+
+
+INFERENCE = """
+import torch
+{}
+
+class Inference:
+    def __init__(self, model, data):
+        self.model = model
+        self.data = data
+
+    def labels(self):
+        self.model.eval()
+        found = []
+        for batch in self.data:
+            out = self.model(batch)
+            found.append(largest(out.view(-1, 9)))
+        return found
+"""
+LARGEST = "def largest(out):\n    return [row.index(max(row)) for row in out.data.tolist()]\n"
+
+
+@pytest.mark.parametrize(
+    ("imported", "tools", "is_told"),
+    [
+        ("from tools import *", LARGEST, True),
+        ("from tools import largest", LARGEST, True),
+        (
+            "from tools import *",
+            LARGEST.replace("[row.index(max(row)) for row in out.data.tolist()]", "out * 2"),
+            False,
+        ),
+        ("from tools import *\nfrom others import *", LARGEST, False),  # one of two
+    ],
+)
+def test_what_a_star_brings_makes_labels_of_what_carries_a_graph(
+    tmp_path: Path, imported: str, tools: str, *, is_told: bool
+) -> None:
+    files = {"tools.py": tools, "others.py": LARGEST, "infer.py": INFERENCE.format(imported)}
+    assert bool(findings_in(write(tmp_path, files), "infer.py", {"PA801"})) is is_told

@@ -22,6 +22,7 @@ from perfaudit.static.checks.eval_without_no_grad.evaluations import (
 )
 from perfaudit.static.checks.eval_without_no_grad.frozen import may_be_frozen
 from perfaudit.static.checks.eval_without_no_grad.model_runs import records_graph, runs_inside, runs_model
+from perfaudit.static.checks.eval_without_no_grad.star_imports import called_through_star
 from perfaudit.static.checks.eval_without_no_grad.surroundings import (
     functions_around,
     gradients_are_off,
@@ -35,7 +36,7 @@ from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
 from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.backward import backward_calls
 from perfaudit.static.understanding.called_functions import called_function
-from perfaudit.static.understanding.elsewhere import Elsewhere, called_elsewhere
+from perfaudit.static.understanding.elsewhere import called_elsewhere
 from perfaudit.static.understanding.models import is_visible
 from perfaudit.static.understanding.names import calls_by_last_name, last_name
 from perfaudit.static.understanding.values import enclosing_function
@@ -106,7 +107,7 @@ def evaluated_elsewhere(
     """Loops of functions of other files that are handed the model behind the statement which puts it into eval mode."""
     for item in in_eval_mode(source, statement, model):
         for call in (node for node in walk(item) if isinstance(node, ast.Call) and gets(node, model)):
-            there = called_elsewhere(source, call) or _called_through_star(source, call)
+            there = called_elsewhere(source, call) or called_through_star(source, call)
             if there is None or there.source is source or not plain_decorators(there.function):
                 continue
             if not plain_surroundings(source, call) or any(is_eval(node) for node in walk(there.function)):
@@ -120,18 +121,6 @@ def evaluated_elsewhere(
                             f"uses: `{there.source.brief(first)}`, {where}"
                         )
                         yield loop, Seen(call, message, Proposal("call it under `torch.no_grad()`"))
-
-
-def _called_through_star(source: Source, call: ast.Call) -> Elsewhere | None:
-    """The function of a module that the file imports everything from, `from utils import *`, where only one has that name."""
-    name = call.func.id if isinstance(call.func, ast.Name) and not source.lookup(call.func) else ""
-    if not name or name in source.aliases or source.neighbours is None:
-        return None
-    stars = [s for s in source.nodes(ast.ImportFrom) if not s.level and any(a.name == "*" for a in s.names)]
-    found = [there for s in stars if (there := source.neighbours.definition_of(f"{s.module}.{name}")) is not None]
-    if len(found) != 1 or not isinstance(found[0][1], FUNCTIONS):
-        return None
-    return Elsewhere(found[0][0], found[0][1], call)
 
 
 def _recorded_for_nothing(source: Source, loop: Loop, model: str, ways: frozenset[str]) -> ast.Call | None:

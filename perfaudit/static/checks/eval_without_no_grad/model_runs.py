@@ -10,6 +10,7 @@ from perfaudit.static.checks.eval_without_no_grad.surroundings import plain_deco
 from perfaudit.static.checks.eval_without_no_grad.wanted_gradients import GRADIENT
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.source.syntax import walk
+from perfaudit.static.understanding.batch_parts import VARIABLE
 from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.no_grad import NO_GRAD, SET_GRAD
@@ -77,4 +78,8 @@ def records_graph(source: Source, run: ast.Call) -> bool:
 
 def switches_gradients(source: Source, function: Function) -> bool:
     nodes = [n for n in walk(function) if isinstance(n, (ast.Name, ast.Attribute))]
-    return any(source.qualified_name(node) in NO_GRAD | SET_GRAD or GRADIENT.search(last_name(node)) for node in nodes)
+    return any(
+        source.qualified_name(node) in NO_GRAD | SET_GRAD
+        or (GRADIENT.search(last_name(node)) and source.qualified_name(source.parent(node)) != VARIABLE)
+        for node in nodes
+    )

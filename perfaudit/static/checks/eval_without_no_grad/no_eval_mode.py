@@ -10,12 +10,12 @@ from perfaudit.expressions import regex
 from perfaudit.static.checks.eval_without_no_grad.callers import calls_elsewhere
 from perfaudit.static.checks.eval_without_no_grad.escape import graph_escapes, proves_no_graph
 from perfaudit.static.checks.eval_without_no_grad.frozen import may_be_frozen
-from perfaudit.static.checks.eval_without_no_grad.model_runs import records_graph
+from perfaudit.static.checks.eval_without_no_grad.model_runs import records_graph, runs_model
 from perfaudit.static.checks.eval_without_no_grad.surroundings import functions_around, gradients_are_off
 from perfaudit.static.checks.eval_without_no_grad.unseen_calls import unseen_call
 from perfaudit.static.checks.eval_without_no_grad.wanted_gradients import needs_gradients
 from perfaudit.static.registry import Proposal, Seen
-from perfaudit.static.source import Loop, Source
+from perfaudit.static.source import FUNCTIONS, LOOPS, Loop, Source
 from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.backward import backward_calls
 from perfaudit.static.understanding.loaders import loaders
@@ -25,13 +25,17 @@ from perfaudit.static.understanding.step_loops import step_loops
 _OF_TESTS = regex(
     r"_*(test|testing|val|valid|validation|eval)(_*(data|set|dataset))?_*(loaders?|dataloaders?|dl|iter|gen|batches)_*"
 )
+_EVALUATES = regex(
+    r"_*(eval|evaluate|validate)(_(model|on))?(_(the_)?(test|val|valid|validation|dev)(_?(set|data))?)?_*|test|validation"
+)
 _AROUND = {"enumerate", "tqdm"}
 
 
 def evaluated_in_training_mode(source: Source, call: ast.Call) -> Iterator[tuple[Loop, Seen]]:
     """Of a model whose parameters are asked for, the loops over the batches of a test that run it, in a file that trains.
 
-    Only where no model of the file is put into eval mode: else that says which loops evaluate.
+    Those are told by the name of what they go through, or of the function around them. Only where no model of the file is put
+    into eval mode: else that says which loops evaluate.
     """
     model = _model_asked(source, call)
     if model and _loops_of_tests(source) and model in _names_run_in_steps(source):
@@ -40,7 +44,7 @@ def evaluated_in_training_mode(source: Source, call: ast.Call) -> Iterator[tuple
 
 @functools.lru_cache(maxsize=4)  # asked for each model
 def _loops_of_tests(source: Source) -> tuple[ast.For, ...]:
-    return tuple(loop for loop in source.nodes(ast.For) if _goes_through_test(loop))
+    return tuple(loop for loop in source.nodes(ast.For) if _goes_through_test(loop) or _is_in_evaluation(source, loop))
 
 
 @functools.lru_cache(maxsize=4)
@@ -76,7 +80,7 @@ def _model_asked(source: Source, call: ast.Call) -> str:
 def _loops_that_record(source: Source, loops: Iterable[ast.For], model: str) -> Iterator[tuple[Loop, Seen]]:
     """Those of the loops that run the model and record a graph, of which nothing leaves the loop."""
     for loop in loops:
-        runs = _runs(loop, model)
+        runs = _runs(source, loop, model)
         if not runs or not all(records_graph(source, run) for run in runs):
             continue
         if gradients_are_off(source, runs[0]) or calls_elsewhere(source, functions_around(source, loop) or []).off:
@@ -92,8 +96,16 @@ def _loops_that_record(source: Source, loops: Iterable[ast.For], model: str) -> 
             )
 
 
-def _runs(loop: Loop, model: str) -> list[ast.Call]:
-    return [node for node in walk(loop) if isinstance(node, ast.Call) and dotted_name(node.func) == model]
+def _runs(source: Source, loop: Loop, model: str) -> list[ast.Call]:
+    return [node for node in walk(loop) if isinstance(node, ast.Call) and runs_model(source, node, model)]
+
+
+def _is_in_evaluation(source: Source, loop: ast.For) -> bool:
+    """Whether a loop is the outermost one of a function that evaluates by its name: `def evaluate_test_set(model, data)`."""
+    function = source.enclosing(loop, *FUNCTIONS)
+    if not isinstance(function, FUNCTIONS) or not _EVALUATES.fullmatch(function.name.lower()):
+        return False
+    return source.enclosing(loop, *LOOPS, within=function) is None
 
 
 def _goes_through_test(loop: ast.For) -> bool:

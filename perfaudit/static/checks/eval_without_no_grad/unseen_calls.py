@@ -9,6 +9,7 @@ from perfaudit.expressions import regex
 from perfaudit.static.checks.eval_without_no_grad.eval_mode import is_train_false
 from perfaudit.static.checks.eval_without_no_grad.evaluations import names_given
 from perfaudit.static.checks.eval_without_no_grad.model_runs import LAYER
+from perfaudit.static.checks.eval_without_no_grad.star_imports import called_through_star
 from perfaudit.static.checks.eval_without_no_grad.wanted_gradients import GRADIENT, gets
 from perfaudit.static.source import Loop, Source
 from perfaudit.static.source.syntax import walk
@@ -61,11 +62,25 @@ def unseen_call(
             if is_model or _is_method_of(call, run_here) or is_train_false(call):
                 continue
             is_held = bool(_root(call.func) & holders) and not reports(call)
+            if root is loop and not is_held and _gives_batches(loop, call, models):
+                continue
             if is_held or (is_opaque(source, call) and not _is_plain_elsewhere(source, call)):
                 if not gives_data(source, call):
                     return call
                 of_data = of_data or call
     return of_data
+
+
+def _gives_batches(loop: Loop, call: ast.Call, models: set[str]) -> bool:
+    """Whether a call is what the loop goes through, and gets no model: `for x, y in batches(data, size)`."""
+    if (
+        not isinstance(loop, (ast.For, ast.AsyncFor))
+        or loop.iter is not call
+        or not isinstance(call.func, (ast.Name, ast.Attribute))
+    ):
+        return False
+    names = {dotted_name(node) for node in walk(call) if isinstance(node, (ast.Name, ast.Attribute))}
+    return not names & models and not any(GRADIENT.search(name.lower()) for name in names)
 
 
 def gives_data(source: Source, call: ast.Call) -> bool:
@@ -98,7 +113,7 @@ def _is_class_call(node: ast.AST) -> bool:
 
 def _is_plain_elsewhere(source: Source, call: ast.Call) -> bool:
     """Whether a call runs a function of another file that is in sight, and runs nothing that is not: `to_torch(array)`."""
-    there = called_elsewhere(source, call)
+    there = called_elsewhere(source, call) or called_through_star(source, call)
     if there is None or there.source is source:
         return False
     nodes = list(walk(there.function))
