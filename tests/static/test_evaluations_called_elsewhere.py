@@ -419,3 +419,57 @@ def test_what_a_star_brings_makes_labels_of_what_carries_a_graph(
 ) -> None:
     files = {"tools.py": tools, "others.py": LARGEST, "infer.py": INFERENCE.format(imported)}
     assert bool(findings_in(write(tmp_path, files), "infer.py", {"PA801"})) is is_told
+
+
+TRANSLATION = """
+import torch
+
+class Translation:
+    def initialize(self, net):
+        self.net = net
+        self.optimizer = torch.optim.Adam(self.net.parameters())
+
+    def forward(self):
+        self.fake = self.net(self.real)
+
+    def test(self):
+        self.forward()
+
+    def optimize(self):
+        self.forward()
+        self.criterion(self.fake, self.real).backward()
+        self.optimizer.step()
+"""
+TESTING = "from translation import Translation\n\nmodel = Translation()\nfor data in batches:\n    model.test()\n"
+
+
+@pytest.mark.parametrize(
+    ("model", "script", "is_told"),
+    [
+        (TRANSLATION, TESTING, True),
+        (TRANSLATION, TESTING.replace("    model", "    with torch.no_grad(): model"), False),
+        (TRANSLATION, TESTING.replace("for data in batches:\n    ", ""), False),
+        (
+            TRANSLATION.replace("def test(self):\n", "def test(self):\n        with torch.no_grad():\n    "),
+            TESTING,
+            False,
+        ),
+        (TRANSLATION.replace("    def test", "    @torch.no_grad()\n    def test"), TESTING, False),
+        (
+            TRANSLATION.replace("def test(self):\n        self.forward()", "def test(self):\n        self.show()"),
+            TESTING,
+            False,
+        ),
+        (
+            TRANSLATION.replace(
+                "def optimize(self):", "def set(self):\n        self.net.eval()\n\n    def optimize(self):"
+            ),
+            TESTING,
+            False,
+        ),
+    ],
+)
+def test_the_method_of_an_object_that_tests_once(tmp_path: Path, model: str, script: str, *, is_told: bool) -> None:
+    folder = write(tmp_path, {"translation.py": model, "testing.py": script})
+    found = findings_in(folder, "translation.py", {"PA801"})
+    assert [finding.location.line for finding in found if finding.location] == ([13] if is_told else [])

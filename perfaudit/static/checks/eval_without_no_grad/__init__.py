@@ -49,16 +49,19 @@ def _seen_in(source: Source) -> dict[int, list[Seen]]:
     return found
 
 
-def _in_train_mode(source: Source, call: ast.Call) -> Iterator[tuple[Loop, Seen]]:
+def _in_train_mode(source: Source, call: ast.Call) -> Iterator[tuple[Loop | Function, Seen]]:
     """The evaluations of a file that puts no model into eval mode."""
     # Imported here: most files that evaluate say so.
     from perfaudit.static.checks.eval_without_no_grad.no_eval_mode import (
         evaluated_in_training_mode,
         evaluations_with_loaded_weights,
+        tests_by_method,
     )
 
     is_loading = isinstance(call.func, ast.Attribute) and call.func.attr == "load_state_dict"
-    return (evaluations_with_loaded_weights if is_loading else evaluated_in_training_mode)(source, call)
+    yield from (evaluations_with_loaded_weights if is_loading else evaluated_in_training_mode)(source, call)
+    if not is_loading:
+        yield from tests_by_method(source, call)
 
 
 def _unrecorded_evaluations(source: Source, call: ast.Call) -> Iterator[tuple[Loop | Function, Seen]]:

@@ -17,7 +17,10 @@ from perfaudit.static.understanding.no_grad import NO_GRAD, SET_GRAD
 
 _LAYER = r"(\w+_)?(embeddings?|attention|lstm|gru|classifier|fc)\d*"
 LAYER = regex(_LAYER)  # of a model that is run by itself: `decoder.embedding(words)`
-FORWARD = regex(r"__call__|(\w+_)?forward(_\w+)?|extract_features?|encoder|decoder|backbone|decode_step|" + _LAYER)
+# Of a part too, as `model.Q(x)` of a model that keeps its parts under capital letters.
+FORWARD = regex(
+    r"__call__|(\w+_)?forward(_\w+)?|extract_features?|encoder|decoder|backbone|decode_step|[A-Z]\w*|" + _LAYER
+)
 
 
 def runs_model(source: Source, call: ast.Call, model: str, ways: frozenset[str] = frozenset()) -> bool:
