@@ -246,7 +246,7 @@ class Teller:
         if not self.watch.counts.updates:
             if now - self._told > SIGN_SECONDS and os.getpid() == self._pid:
                 self._told = now
-                self._pipe.tell({"batches": self.watch.counts.batches, "backwards": self.watch.counts.backwards})
+                self._tell_signs()
         elif self._is_watched and self._evaluates(now):
             self._end_listening_early()
             self.tell()
@@ -254,6 +254,10 @@ class Teller:
             if self._profile is None and self._called is None and now >= self._enough_at + SOON * self._seconds:
                 self._pipe.tell({"waited_for": "evaluation"})
                 self._end_script()
+
+    def _tell_signs(self) -> None:
+        counts = self.watch.counts
+        self._pipe.tell({"batches": counts.batches, "backwards": counts.backwards})
 
     def _evaluates(self, now: float) -> bool:
         """Whether what the script has done since its last update is no step: a step has a backward pass, and comes sooner."""
@@ -294,6 +298,9 @@ class Teller:
 
     def _end(self, how: str, message: str = "", code: int = 0) -> None:
         self.has_ended = True
+        counts = self.watch.counts
+        if not counts.updates and (counts.batches or counts.backwards):
+            self._tell_signs()  # all of them: what was told before is as old as the first
         self.tell()
         self._tell_profile()
         self._pipe.tell({"ended": how, "message": message, "code": code, "facts": self._last_facts()})

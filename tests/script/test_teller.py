@@ -59,6 +59,17 @@ def test_facts_are_told_before_the_end_and_again() -> None:
     assert brief["is_started"]
 
 
+def test_batches_and_backward_passes_of_a_script_without_an_update_are_all_told_at_its_end() -> None:
+    told = Told()
+    teller = Teller(ORDER, told, pid=os.getpid())
+    counts = teller.watch.counts
+    for _ in range(20):
+        counts.add_batch()
+        counts.note_early_batch()
+    teller.end("finished")
+    assert [line["batches"] for line in told.lines if "batches" in line][-1] == 20
+
+
 @pytest.mark.parametrize(
     ("order_of_updates", "seen"),
     [
