@@ -38,13 +38,19 @@ def evaluated_in_training_mode(source: Source, call: ast.Call) -> Iterator[tuple
     into eval mode: else that says which loops evaluate.
     """
     model = _model_asked(source, call)
-    if model and _loops_of_tests(source) and model in _names_run_in_steps(source):
+    if model and _loops_of_tests(source) and _is_trained(source, model):
         yield from _loops_that_record(source, _loops_of_tests(source), model)
 
 
 @functools.lru_cache(maxsize=4)  # asked for each model
 def _loops_of_tests(source: Source) -> tuple[ast.For, ...]:
     return tuple(loop for loop in source.nodes(ast.For) if _goes_through_test(loop) or _is_in_evaluation(source, loop))
+
+
+def _is_trained(source: Source, model: str) -> bool:
+    """Whether a training loop runs the model, by its name or through a function of this file that is given it."""
+    by_name = model in _names_run_in_steps(source)
+    return by_name or any(_runs(source, step.loop, model) for step in step_loops(source))
 
 
 @functools.lru_cache(maxsize=4)
