@@ -353,7 +353,11 @@ def _signs(seen: Seen) -> str:
         signs = f"{count(seen.batches, 'batch', 'batches')} of a DataLoader, but no backward pass"
     if seen.started:
         what = ", ".join(dict.fromkeys(seen.started))
-        signs += f"; it started {count(len(seen.started), 'process', 'processes')} ({what}), and training in them was not seen"
+        number = len(seen.started)
+        gone = f" which {'have' if number > 1 else 'has'} ended," if seen.started_are_gone else ""
+        signs += (
+            f"; it started {count(number, 'process', 'processes')} ({what}),{gone} and training in them was not seen"
+        )
     return signs
 
 

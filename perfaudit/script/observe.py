@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from perfaudit.processes import descendants
+from perfaudit.processes import descendants, started_at
 from perfaudit.runs import RankUpdate
 from perfaudit.script.own_files import is_own
 from perfaudit.script.quiet_terminal import quiet_input
@@ -68,8 +68,8 @@ class Seen:
     as the time was up. started: what the processes are for that the script started, a loader's workers left out. is_silent: it
     ended with code 0 and no last word of it came. replaced: the program that took the place of the script (os.execv), "" for
     none; replaced_at: when. pid: of the script's process, 0 before it was told. stands: where it stood when it was late, as
-    `file:line in function`. enough_by: when the script is ended at the latest, as enough was seen; 0 before that. of_rank: the
-    last updates, where the script is a rank.
+    `file:line in function`. started_are_gone: none of the processes that it started was left then. enough_by: when the script is
+    ended at the latest, as enough was seen; 0 before that. of_rank: the last updates, where the script is a rank.
     """
 
     began: float
@@ -89,6 +89,7 @@ class Seen:
     is_in_evaluation: bool = False
     is_silent: bool = False
     started: list[str] = field(default_factory=list)
+    started_are_gone: bool = False
     replaced: str = ""
     replaced_at: float = 0.0
     tally: Tally = field(default_factory=Tally)
@@ -167,6 +168,7 @@ def observe(
         finally:
             if seen.ended in ("late", "stopped") and seen.pid:
                 seen.stands = where_it_stands(seen.pid, stands.fileno(), is_own)
+                seen.started_are_gone = _is_alone(seen.pid)
             family = [process.pid, *descendants(process.pid)]
             _end(process, seen)
             _kill(family)
@@ -223,6 +225,11 @@ def _scratch_folder(request: Request) -> Iterator[tuple[Request, dict[str, str]]
         return
     with own_scratch(request.scratch) as folder:
         yield dataclasses.replace(request, scratch=folder), quiet_environment(folder)
+
+
+def _is_alone(pid: int) -> bool:
+    """Whether a process is there and no process that it started is; no where that is not told."""
+    return started_at(pid) is not None and all(started_at(each) is None for each in descendants(pid))
 
 
 def _listen(

@@ -369,6 +369,15 @@ def test_processes_in_which_nothing_is_seen_to_train_are_named(tmp_path: Path) -
     assert done.code == 3
 
 
+def test_processes_that_have_ended_while_the_script_waits_for_them_are_said_to_have(tmp_path: Path) -> None:
+    (tmp_path / "launch.py").write_text(
+        "import subprocess, sys, time\nsubprocess.Popen([sys.executable, '-c', 'raise SystemExit(1)'])\ntime.sleep(600)\n"
+    )
+    done = run(tmp_path, "launch.py", "--timeout", "3s")
+    said = "it started 1 process (python), which has ended, and training in them was not seen"
+    assert said in " ".join(done.out.split())
+
+
 def test_what_a_script_prints_takes_little_room_and_its_end_is_shown(tmp_path: Path) -> None:
     (tmp_path / "prints.py").write_text("for n in range(100_000): print('line', n)\nraise ValueError('no')\n")
     done = run(tmp_path, "prints.py", "--quiet")
