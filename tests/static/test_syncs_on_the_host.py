@@ -25,6 +25,11 @@ TOOLS = """
             super().__init__()
             self.layer.cuda()
 
+    class Holding(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.part = Moved()
+
     def build():
         return Net().cuda()
 """
@@ -51,6 +56,7 @@ IN_FUNCTION = """
         ("model = Net()", LOOP, "", False),
         ("model = torch.nn.Linear(3, 1)", LOOP, "", False),
         ("model = Moved()", LOOP, "", True),
+        ("model = Holding()", LOOP, "", True),  # a part of it moves itself
         ("model = build()", LOOP, "", True),
         ("device = 'cuda'\n    print(device)\n    model = build()", LOOP, "", True),
         ("device = 'cuda'\n    model = torch.load('model.pt', map_location=device)", LOOP, "", True),
@@ -64,7 +70,7 @@ IN_FUNCTION = """
     ],
 )
 def test_what_the_model_is_decides(tmp_path: Path, before: str, loop: str, after: str, is_told: bool) -> None:
-    main = f"import torch\n    from tools import Net, Moved, build\n    {before}\n{loop}\n    {after}\n"
+    main = f"import torch\n    from tools import Holding, Moved, Net, build\n    {before}\n{loop}\n    {after}\n"
     (tmp_path / "tools.py").write_text(textwrap.dedent(TOOLS))
     (tmp_path / "main.py").write_text(text := textwrap.dedent("    " + main))
     source = Source("main.py", text, Project(sorted(tmp_path.glob("*.py"))).seen_from(tmp_path / "main.py"))

@@ -154,10 +154,21 @@ def _builds_on_host(source: Source, binding: ast.AST) -> bool:
     made = [(source, d) for d in (source.lookup(value.func) if isinstance(value.func, ast.Name) else [])]
     found = source.neighbours.definition_of(name) if source.neighbours is not None and name else None
     made = [found] if found is not None else made
-    if not made or not all(isinstance(definition, ast.ClassDef) for _, definition in made):
-        return False
-    inside = [(there, node) for there, d in made for node in walk(d) if isinstance(node, ast.Call)]
-    return not any(moves_to_device(there, call) or _names_device(call) for there, call in inside)
+    return bool(made) and all(isinstance(d, ast.ClassDef) and _makes_nothing_there(there, d) for there, d in made)
+
+
+def _makes_nothing_there(source: Source, definition: ast.AST) -> bool:
+    """Whether a class moves nothing to a device, nor does a class of its file that it builds, and so on."""
+    pending, known = [definition], {id(definition)}
+    while pending:
+        for call in (node for node in walk(pending.pop()) if isinstance(node, ast.Call)):
+            if moves_to_device(source, call) or _names_device(call):
+                return False
+            for built in source.lookup(call.func) if isinstance(call.func, ast.Name) else ():
+                if isinstance(built, ast.ClassDef) and id(built) not in known:
+                    known.add(id(built))
+                    pending.append(built)
+    return True
 
 
 def _may_move(source: Source, use: ast.Name) -> bool:
