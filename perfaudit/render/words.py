@@ -337,7 +337,7 @@ def distrust(report: Report) -> str:
     """
     found, seen = report.ladder, _told_from_1(report)
     if not seen:
-        return _screened_on_busy_machine(report)
+        return _raced_on_busy_machine(report)
     control = f"the control, identical code {seen} of the time of your code"
     if found is not None and found.files:
         why = "it was measured in fresh processes" if found.basis == "measured" else "it is faster by more than that"
@@ -366,18 +366,17 @@ def _is_measured(report: Report) -> bool:
     return bool(advised) and all((winner.knob, winner.settings) in raced for winner in advised)
 
 
-def _screened_on_busy_machine(report: Report) -> str:
-    """That a patch rests on screened ratios of a machine that others used; "" for any other report."""
+def _raced_on_busy_machine(report: Report) -> str:
+    """That a patch was raced on a machine that others used, by their load before it; "" for any other report."""
     found, machine = report.ladder, report.environment
-    if found is None or not found.files or found.basis != "screened" or machine is None or machine.load is None:
+    if found is None or not found.files or not found.basis or machine is None or machine.load is None:
         return ""
     if machine.load <= MOST_LOAD * machine.cores:
         return ""
     busy = f"the machine was busy when this began (load {machine.load:.3g} on {count(machine.cores, 'core')})"
-    return (
-        f"{busy}, and the final race did not decide: on a calm machine the patch may save less, or nothing where it needs "
-        "cores, as workers do. Run it again there"
-    )
+    how = "the final race did not decide" if found.basis == "screened" else "what the patch saves was measured there"
+    why = "on a calm machine the patch may save less, or nothing where it needs cores, as workers do"
+    return f"{busy}, and {how}: {why}. Run it again there"
 
 
 def seconds(value: float) -> str:
