@@ -76,6 +76,9 @@ def climb(session: Session, profile: Profile, state: Climb, knobs: list[str], de
     deadline = session.deadline(deadline.seconds_left() - seconds_kept(profile, state.behind, deadline.seconds_left()))
     knobs = [name for name in knobs if name not in state.left]
     _list_candidates(session, profile, state, knobs, ASKING_SHARE * deadline.seconds_left())
+    if not state.allowed_candidates:  # what may not be handed over has the time that those behind leave
+        left = whole.seconds_left()
+        deadline = session.deadline(left - seconds_kept(profile, state.behind, left, share=1.0))
     expect_candidates(session, profile, [*state.candidates.values()], deadline)
     with Screen(session, tell, profile.only_computes) as screen:
         is_past_check = _find_what_pays(session, profile, state, screen, deadline)

@@ -43,10 +43,10 @@ def seconds_behind(profile: Profile, candidate: Candidate) -> float:
     return knob(candidate.knob).seconds_needed + seconds_to_check(profile) + race
 
 
-def seconds_kept(profile: Profile, behind: Sequence[Candidate], left: float) -> float:
-    """Of what is left, the seconds that are kept for these; 0 where that would be too much of it."""
+def seconds_kept(profile: Profile, behind: Sequence[Candidate], left: float, share: float = KEPT_SHARE) -> float:
+    """Of what is left, the seconds that are kept for these; 0 where that would be more than this share of it."""
     needed = sum(seconds_behind(profile, candidate) for candidate in behind)
-    return needed if needed <= KEPT_SHARE * left else 0.0
+    return needed if needed <= share * left else 0.0
 
 
 def race_behind(session: Session, profile: Profile, state: Climb, deadline: Deadline) -> None:

@@ -1304,6 +1304,16 @@ def test_what_is_raced_behind_the_others_needs_its_time_and_must_be_ready(
     assert re.search(reason, left.reason)
 
 
+@pytest.mark.parametrize(("changes", "rungs"), [("precision", ["b"]), ("rounding", ["a"])])
+def test_what_is_not_allowed_leaves_their_time_to_those_behind(
+    climbing: Climbing, clock: FakeClock, changes: str, rungs: list[str]
+) -> None:
+    """Of 125 s the race of a patch that is allowed has most, and what needs some 115 s is not reached behind it."""
+    shop = Shop(clock, lambda on: (0.98 if on["a"] else 1.0) * (0.7 if on["b"] else 1.0), noise=0.05)
+    found = ladder(climbing(shop, Switch("a", (changes,)), Compiled("b"), budget=125.0))
+    assert [rung.knob for rung in found.rungs] == rungs
+
+
 @pytest.mark.parametrize(
     ("is_script", "budget", "is_behind"), [(False, 590.0, True), (False, 700.0, False), (True, 700.0, True)]
 )
