@@ -150,6 +150,7 @@ def _finding(finding: Finding) -> Json:
         "saving": _saving(finding.saving),
         "fix": _fix(finding.fix),
         "also": list(finding.also),
+        "parts": [_finding(part) for part in finding.parts],
         "places": [{"cell": p.cell, "line": p.line, "column": p.column} for p in finding.places],
     }
 

@@ -115,8 +115,9 @@ def of_scan(report: Report, root: Path, unsafe: bool, allow: frozenset[str]) -> 
 
     Raises UserError where a file is not the one that was scanned, or edits are not of it.
     """
-    with_fix = [f for f in report.findings if f.location is not None and f.fix is not None and f.fix.edits]
-    wanted = sorted(allowed_fixes(with_fix, unsafe, allow), key=_path_of)
+    placed = [finding for finding in report.findings if finding.location is not None]
+    with_fix = [finding for finding in placed if finding.fix is not None and finding.fix.edits]
+    wanted = sorted((f for f in allowed_fixes(placed, unsafe, allow) if f.location is not None), key=_path_of)
     refused = named_twice({_path_of(f): None for f in wanted}, root)
     groups = {path: list(group) for path, group in groupby(wanted, key=_path_of)}
     plans = within_limits(lambda path: _of_file(path, groups[path], root), groups, refused)

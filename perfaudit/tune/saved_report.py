@@ -36,7 +36,7 @@ def read_report(path: Path) -> Report:
         ladder, command = report.maybe("ladder"), report.at("command").text()
         return Report(
             command,
-            findings=tuple(map(_finding, _entries(report, "findings"))),
+            findings=tuple(_finding(item, with_parts=True) for item in _entries(report, "findings")),
             winners=tuple(map(_winner, _entries(report, "winners"))),
             ladder=_ladder(ladder) if ladder is not None else None,
         )
@@ -73,10 +73,12 @@ def _entries(of: Value, key: str) -> list[Value]:
     return values.items(MAX_ENTRIES) if values is not None else []
 
 
-def _finding(item: Value) -> Finding:
+def _finding(item: Value, with_parts: bool = False) -> Finding:
+    """A finding; one of several rules has parts, which have none of their own."""
     severity = item.at("severity").one_of(SEVERITIES)
     rule, name, message = (item.at(key).text() for key in ("rule", "name", "message"))
-    return Finding(rule, name, severity, message, _location(item), fix=_fix(item, rule))
+    parts = tuple(map(_finding, _entries(item, "parts"))) if with_parts else ()
+    return Finding(rule, name, severity, message, _location(item), fix=_fix(item, rule), parts=parts)
 
 
 def _location(item: Value) -> Location | None:

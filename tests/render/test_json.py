@@ -66,6 +66,7 @@ FINDING = {
     "saving",
     "fix",
     "also",
+    "parts",
     "places",
 }
 SAVING = {"basis", "low", "high", "seconds_per_step", "source", "clock", "conditions", "expected"}
@@ -182,6 +183,7 @@ def test_a_whole_report() -> None:
                     ],
                 },
                 "also": [],
+                "parts": [],
                 "places": [
                     {"cell": None, "line": 3, "column": 5},
                     {"cell": None, "line": 7, "column": 1},
@@ -204,6 +206,7 @@ def test_a_whole_report() -> None:
                 "saving": None,
                 "fix": None,
                 "also": [],
+                "parts": [],
                 "places": [],
             },
         ],

@@ -232,6 +232,16 @@ def test_the_safe_part_of_a_patch_is_applied_alone(tmp_path: Path, monkeypatch: 
     assert both.after == EPOCHS % "ds, num_workers=4, pin_memory=True, persistent_workers=True"
 
 
+@pytest.mark.parametrize(("options", "kept"), [([], ""), (["--unsafe-fixes"], ", persistent_workers=True")])
+def test_a_saved_report_is_applied_as_the_scan_fixes(
+    project: Callable[..., Path], perfaudit: Callable[..., Done], options: list[str], kept: str
+) -> None:
+    project(**{"train.py": EPOCHS % "ds, num_workers=4"})
+    perfaudit("scan", "train.py", "--select", "PA102,PA103", "--format", "json", "-o", "report.json")
+    done = perfaudit("apply", "report.json", *options)
+    assert Path("train.py").read_text() == EPOCHS % f"ds, num_workers=4, pin_memory=True{kept}", done.err
+
+
 def test_what_is_offered_counts_the_safe_part(tmp_path: Path, perfaudit: Callable[..., Done]) -> None:
     (tmp_path / "train.py").write_text(EPOCHS % "ds, num_workers=4")
     done = perfaudit("scan", str(tmp_path / "train.py"), "--select", "PA102,PA103")
