@@ -59,11 +59,16 @@ def _needs(source: Source, mark: str) -> bool:
 
 
 def _runs_before_1_0(source: Source) -> bool:
-    """Whether the file indexes a loss without dimensions (`loss.data[0]`) or unpacks a packed sequence into two: errors in
-    every torch since 0.5, and 1.1. Likewise one of Python 2. A volatile variable only draws a warning.
-    """
+    """Whether the file raises in every torch from 1.1 on, or is of Python 2. A volatile variable only draws a warning."""
     if "xrange(" in source.text and is_python_2(source.text.encode("utf-8", "replace")):
         return True
+    return raises_since_1_1(source)
+
+
+def raises_since_1_1(source: Source) -> bool:
+    """Whether the file indexes a loss without dimensions (`loss.data[0]`) or unpacks a packed sequence into two: errors in
+    every torch since 0.5, and 1.1.
+    """
     if ".data[0]" in source.text and any(_is_indexed_loss(node) for node in source.nodes(ast.Subscript)):
         return True
     return "pack_padded_sequence" in source.text and any(

@@ -21,7 +21,7 @@ from perfaudit.static.checks.eval_without_no_grad.frozen import (
 from perfaudit.static.checks.eval_without_no_grad.model_ways import ways_to_run
 from perfaudit.static.checks.eval_without_no_grad.one_step import one_step
 from perfaudit.static.checks.eval_without_no_grad.surroundings import functions_around, gradients_are_off
-from perfaudit.static.old_torch import needs_old_torch
+from perfaudit.static.old_torch import needs_old_torch, raises_since_1_1
 from perfaudit.static.registry import Seen, check
 from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
 from perfaudit.static.understanding.elsewhere import class_of
@@ -29,7 +29,9 @@ from perfaudit.static.understanding.elsewhere import class_of
 
 @check("PA801", call=(".eval", ".train", ".parameters", ".load_state_dict"))
 def eval_without_no_grad(source: Source, call: ast.Call) -> Iterator[Seen]:
-    yield from _seen_in(source).get(id(call), ())
+    found = _seen_in(source).get(id(call), ())
+    # A torch from before 1.0 may have no `no_grad` yet.
+    yield from (seen._replace(hint=True) for seen in found) if found and raises_since_1_1(source) else found
 
 
 @functools.lru_cache(maxsize=4)  # two models that are put into eval mode for one loop make one finding

@@ -19,6 +19,7 @@ from perfaudit.static.checks.transfer_blocks_host.pinned_loaders import (
     pins_tensors,
     program_says,
 )
+from perfaudit.static.old_torch import raises_since_1_1
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
 from perfaudit.static.understanding.batch_parts import (
@@ -60,7 +61,7 @@ def transfer_blocks_host(source: Source, _: ast.Module) -> Iterator[Seen]:
     if not (places or handed or fed) or not uses_cuda(source) or _has_doubtful_copies(source):
         return
     yield from fed
-    is_hint = only_evaluates(source)
+    is_hint = only_evaluates(source) or raises_since_1_1(source)  # where it runs, the argument may be `async`
     for found in places.values():
         yield _seen_copies(source, [call for call, _ in found], found[0][1], is_hint)
     for items in handed.values():
