@@ -25,6 +25,8 @@ NEVER_BUILT = "the script has built no module of this class"  # note of a findin
 QUEUED = 0.15  # of the steps, for which threads waited for cores; the same as in a race (`measure.judge`)
 
 HELP_PRINTED = "The script printed its help and ended."  # a message of a run
+# How the message of a run ends that was ended before what reaches a server.
+NOT_KEPT_AWAY = "that cannot be kept away, and was not done; --in-place runs it all the same"
 
 SETUP_WORDS = {
     "until_torch": "until torch was imported",
@@ -229,6 +231,11 @@ class Run:
     def is_busy(self) -> bool:
         """Whether its threads were seen to wait for cores that others held."""
         return (self.queued or 0.0) >= QUEUED
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether it was ended before it did what cannot be kept away, see `NOT_KEPT_AWAY`."""
+        return self.ended == "failed" and self.message.endswith(NOT_KEPT_AWAY)
 
 
 def rank_with_most(phase: str, run: Run) -> RankRun | None:

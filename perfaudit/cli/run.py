@@ -51,7 +51,8 @@ off. With --in-place, files and trackers are as they always are.
 A step ends with the update of the optimizer; of several optimizers, with the last one of a round. Its phases add up to 100 %.
 
 Exit codes: 0 steps were measured · the script's own code where it ends by itself, after a step, with another one than 0 ·
-2 wrong use, or a script that fails before its first step · 3 no step could be timed · 130 interrupted.
+2 wrong use, a script that fails before its first step, or one that was ended before it sent something to a server ·
+3 no step could be timed · 130 interrupted.
 """
 SECONDS = 20.0  # of training, where nothing else is said
 STEPS_OF_RANKS = 80  # of each process that a launcher has started: one that ends alone leaves the others waiting
@@ -227,6 +228,8 @@ def _run(asked: _Asked, ranks: Ranks | None = None) -> int:
     emit(found, asked.format, asked.output, page=asked.html)
     if ranks is not None:
         ranks.tell_reported()
+    if run.is_refused and (asked.format != "text" or asked.output is not None):
+        say(f"{script}: {run.message}")
     if asked.quiet and run.ended == "failed" and said:
         say(f"{script} said last:\n{said}")
     return exit_code_of(run)
@@ -271,7 +274,7 @@ def _refuse(seen: Seen, script: str) -> None:
             f"nothing was run: what {script} writes cannot be kept away from your files here ({seen.refused}); "
             "--in-place runs it all the same"
         )
-    if seen.not_kept_away:
+    if seen.not_kept_away and not seen.number:
         raise UserError(f"{script}: {seen.not_kept_away}")
     if seen.ended == "missing":
         why = "is a package without __main__.py" if "is a package" in seen.message else "no such module"
@@ -316,7 +319,7 @@ def exit_code_of(run: Run) -> int:
     """
     if run.ended == "interrupted":
         return INTERRUPTED
-    if run.ended == "failed" and not run.steps:
+    if run.is_refused or (run.ended == "failed" and not run.steps):
         return WRONG_USE
     if run.exit_code:
         return run.exit_code

@@ -381,6 +381,8 @@ def _how_it_ended(run: Run) -> list[str]:
         return [run.message] if run.message else []
     if run.by_rank and run.ended in ("failed", "stopped", "late"):
         return []  # told with the ranks
+    if run.is_refused:
+        return [f"The script was ended early: {run.message}"]
     if run.ended == "failed":
         return [f"The script failed: {run.message}"]
     if run.ended == "stopped":
@@ -404,6 +406,8 @@ def no_step(run: Run) -> list[str]:
         "interrupted": "Interrupted before a step could be timed.",
         "enough": "No step could be timed.",
     }[run.ended]
+    if run.is_refused:
+        said = f"The script was ended before a step could be timed: {run.message}"
     if run.message == HELP_PRINTED:
         return [run.message, *_about_files(run)]
     # How each rank ended is told behind this; a launcher interrupts the others when one has died.

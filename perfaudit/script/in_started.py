@@ -6,6 +6,7 @@ import contextlib
 import functools
 import os
 import select
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -43,16 +44,19 @@ def tell_first_update_in_started(line: Json, pipe: int, scratch: str = "") -> Ca
     return lambda: _put_into(ours)
 
 
-def refuse_call(pipe: Pipe, why: str) -> NoReturn:
-    """Tell why the script cannot go on, and end its process before it does what cannot be kept away."""
+def refuse_call(teller: Teller, pipe: Pipe, why: str) -> NoReturn:
+    """Tell what is left to tell and why the script cannot go on, and end its process before it does what cannot be kept away."""
+    if threading.current_thread() is threading.main_thread():  # in which the script trains
+        teller.end("refused", why)
     pipe.tell({"not_kept_away": why})
     os._exit(0)
 
 
 def _watch(order: Json, pid: int, pipe: int, token: int) -> None:
+    teller = Teller(order | {"trace": -1}, Pipe(pipe), WatchedProcess(token), pid)
     if order["scratch"]:
-        overrule_arguments(Path(order["scratch"]), functools.partial(refuse_call, Pipe(pipe)))
-    Teller(order | {"trace": -1}, Pipe(pipe), WatchedProcess(token), pid).watch.wait_for_torch()
+        overrule_arguments(Path(order["scratch"]), functools.partial(refuse_call, teller, Pipe(pipe)))
+    teller.watch.wait_for_torch()
 
 
 def _put_into(pipe: int) -> None:

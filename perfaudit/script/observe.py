@@ -60,7 +60,7 @@ class Seen:
     where it was ended. ended: "enough", "finished", "failed", "late" (no step in time), "stopped" (see `Stopped`),
     "interrupted", or "missing": there is no such module. message: of what failed, or why it was stopped.
     redirected: files that were kept away. refused: why nothing could be kept away, and nothing ran. not_kept_away: a sentence on
-    what the script was about to do, and was ended before.
+    what the script was about to do, and was ended before; behind a step that is a failure, with this as its message.
     began: on the clock of `time.monotonic`. trained_since: when the first update was told, on that clock; trained_at: the same in
     seconds since 1970. memory: bytes in use. fractions: when it was told first and last which share of all steps is made, and
     that share. batches, backwards: how many there were before the first update. evaluated: batches
@@ -181,6 +181,9 @@ def observe(
             None,
             f"its process {_ending(process.poll())} and told nothing",
         )
+    if seen.not_kept_away and seen.number:
+        seen.ended, seen.code, seen.message = "failed", None, seen.not_kept_away
+        _forget_end_after_enough(seen)
     return seen
 
 
@@ -280,6 +283,7 @@ def _take(seen: Seen, line: Json) -> None:
         is_of_other = seen.facts.get("is_started") and not line["facts"].get("is_started")
         seen.facts = {**line["facts"], **seen.facts} if is_of_other else {**seen.facts, **line["facts"]}
         seen.code = line["code"] if seen.ended != "enough" else None
+        seen.not_kept_away = seen.message if seen.ended == "refused" else seen.not_kept_away
         _forget_end_after_enough(seen)
     elif "facts" in line:  # of the process that trains: so far, or at its end, where the script's own ends behind it
         seen.facts = line["facts"]

@@ -133,7 +133,7 @@ def _run(order: Json, pipe: Pipe) -> None:
         watch_in_started(order, pipe, turn)
         teller.watch.wait_for_torch()
         if order["scratch"]:
-            overrule_arguments(Path(order["scratch"]), functools.partial(refuse_call, pipe))
+            overrule_arguments(Path(order["scratch"]), functools.partial(refuse_call, teller, pipe))
         if order["seed"] is not None:
             after_import("torch", functools.partial(seed_all, order["seed"]))
         as_main.before_leaving_at_once(lambda code: _tell_left_at_once(teller, code))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
+from perfaudit.runs import NOT_KEPT_AWAY
 from perfaudit.script.after_import import after_import
 from perfaudit.script.overruled_calls import Call, always_with, put_in_place, returns
 from perfaudit.script.own_files import is_own
@@ -135,7 +136,7 @@ def _refuses(what: str, refuse: Refuse) -> Callable[[Call], Call]:
     def make(theirs: Call) -> Call:
         @functools.wraps(theirs)
         def call(*given: Any, **named: Any) -> NoReturn:
-            refuse(f"{what}{_place()}: that cannot be kept away, and was not done; --in-place runs it all the same")
+            refuse(f"{what}{_place()}: {NOT_KEPT_AWAY}")
 
         return call
 

@@ -299,6 +299,49 @@ def test_what_cannot_be_kept_away_from_a_server_ends_the_script_before_it_is_don
     assert "AssertionError: sent" in run_forked(tmp_path, "train.py", "--in-place").out
 
 
+PUSHES = """
+import torch, wandb
+model = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range({steps}):
+    model(torch.randn(4, 8)).sum().backward()
+    optimizer.step()
+wandb.agent()
+"""
+
+
+def test_steps_before_what_cannot_be_kept_away_are_reported_and_written(tmp_path: Path) -> None:
+    """As before `push_to_hub` at the end of a training: a report of an older run must not be read as this one's."""
+    (tmp_path / "train.py").write_text(PUSHES.format(steps=12))
+    (tmp_path / "wandb.py").write_text("def agent():\n    raise AssertionError('sent')\n")
+    (tmp_path / "run.json").write_text("older")
+    said = (
+        "wandb.agent() asks the server for the runs of a sweep (train.py:8): that cannot be kept away, and was not done"
+    )
+    told = run_forked(tmp_path, "train.py", "--format", "json", "-o", "run.json")
+    seen = json.loads((tmp_path / "run.json").read_text())["run"]
+    assert (told.code, seen["ended"], seen["steps"], seen["counted"]) == (2, "failed", 12, 9)
+    assert seen["message"] == f"{said}; --in-place runs it all the same"
+    assert seen["seconds_per_step"] > 0
+    assert seen["device"] == "cpu"  # of the facts that are told last
+    assert told.err.splitlines()[-1] == f"train.py: {seen['message']}"
+    shown = run_forked(tmp_path, "train.py")
+    assert (shown.code, " a step (" in shown.out, "sent" in shown.err) == (2, True, False)
+    assert f"The script was ended early: {said}" in " ".join(shown.out.split())
+    enough = run_forked(tmp_path, "train.py", "--steps", "12", "--format", "json")
+    assert (enough.code, result(enough)["ended"], result(enough)["message"]) == (0, "enough", "")
+
+
+def test_one_step_before_what_cannot_be_kept_away_is_said_to_be_too_few(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(PUSHES.format(steps=1))
+    (tmp_path / "wandb.py").write_text("def agent():\n    raise AssertionError('sent')\n")
+    done = run_forked(tmp_path, "train.py")
+    assert (done.code, done.out.startswith("The script was ended before a step could be timed: wandb.agent()")) == (
+        2,
+        True,
+    )
+
+
 AT_ONCE = """
 import os, torch
 model = torch.nn.Linear(8, 8)
