@@ -40,9 +40,8 @@ _WITHOUT_LOADER = (
 )
 MOST_ELSEWHERE = 0.5  # of a step
 FEWEST_TO_TUNE = 20  # steps of a whole training; of one with fewer, `tune` hands over nothing
-MEAN_APART = (
-    1.1  # times the median, from which on the time of a step and samples a second do not seem to fit each other
-)
+# Times the median, from which on the time of a step does not seem to fit what is of all steps: samples a second, and phases.
+MEAN_APART = 1.1
 MEAN_FAR = 1.5  # times the median, from which on the two tell different things
 MUCH_UNEVEN = 0.2  # of the time of all steps; what is not counted is then a good part of the training
 MOST_UNEVEN = 0.5  # of it; then it is what a reader has to know first
@@ -180,8 +179,8 @@ def figures(number: float) -> str:
 
 
 def headline(run: Run) -> str:
-    """How long a step takes, between which quartiles, on how many steps that rests; the mean too where samples a second, which
-    are those of all steps together, would not fit the median.
+    """How long a step takes, between which quartiles, on how many steps that rests; the mean too where samples a second and
+    phases, which are those of all steps together, would not fit the median.
     """
     assert run.seconds_per_step is not None and run.quartiles is not None
     low, high = run.quartiles
@@ -191,7 +190,7 @@ def headline(run: Run) -> str:
         is_known = len(rates) == run.ranks
         rate = f", {figures(sum(rates))} samples/s on {run.ranks} ranks" if is_known else f"{rate} on the first rank"
     quartiles = f"quartiles {milliseconds(low)} to {milliseconds(high)}"
-    if rate and _mean_over_median(run) >= MEAN_APART:
+    if is_mean_apart(run):
         quartiles, rate = f"median; {quartiles}", f"; on average {milliseconds(run.mean_seconds_per_step or 0.0)}{rate}"
     return (
         f"{milliseconds(run.seconds_per_step)} a step ({quartiles}){rate}"
@@ -199,21 +198,32 @@ def headline(run: Run) -> str:
     )
 
 
+def is_mean_apart(run: Run) -> bool:
+    """Whether what is of all steps together does not fit their median."""
+    return not 1 / MEAN_APART < _mean_over_median(run) < MEAN_APART
+
+
 def _mean_over_median(run: Run) -> float:
-    return (run.mean_seconds_per_step or 0.0) / run.seconds_per_step if run.seconds_per_step else 1.0
+    mean, median = run.mean_seconds_per_step, run.seconds_per_step
+    return mean / median if mean is not None and median else 1.0
+
+
+def seconds_of_phases(run: Run) -> float:
+    """What the times of phases add up to: the median of a step, or the mean where that is another."""
+    return (run.mean_seconds_per_step if is_mean_apart(run) else run.seconds_per_step) or 0.0
 
 
 def _phases(run: Run, paint: Paint, width: int) -> list[str]:
-    assert run.seconds_per_step is not None
     named = min(28, width - _NUMBERS)
     longest = min(_BAR, width - _NUMBERS - named - 2)  # of 100 %; a narrow terminal has shorter bars, or none
-    lines = []
+    step = seconds_of_phases(run)
+    lines = [f"  Of a step on average, {milliseconds(step)}:"] if is_mean_apart(run) else []
     for name, share in run.phases.items():
         if share < 0.0005:
             continue
         bar = "█" * round(longest * share) if longest >= _LEAST_BAR else ""
         drawn = f"  {paint(bar, 'cyan')}" if bar else ""
-        time = milliseconds(share * run.seconds_per_step)
+        time = milliseconds(share * step)
         lines.append(f"  {PHASE_WORDS[name]:<{named}}{100 * share:>5.1f} %  {time:>8}{drawn}")
     return lines
 
@@ -265,11 +275,12 @@ def seen_besides(run: Run) -> list[str]:
     if _mean_over_median(run) >= MEAN_FAR:
         said.append(
             f"On average a step takes {milliseconds(run.mean_seconds_per_step or 0.0)}: some take far longer than most. "
-            "Samples/s and the shares of phases are those of all these steps together; the times of phases are these shares of "
-            "the median."
+            "Samples/s and phases are those of all these steps together."
         )
     if 0 < run.steps_watched < run.counted:
-        said.append(f"Phases were timed in {count(run.steps_watched, 'step')}: the first, and others chosen at random.")
+        timed = f"Phases were timed in {run.steps_watched} of {count(run.counted, 'step')}, the first and others chosen at random"
+        moved = ": rare long steps (evaluations, plots) among these move the shares"
+        said.append(f"{timed}{moved if is_mean_apart(run) else ''}.")
     said += _setup(run)
     if run.uneven and _share_of_uneven(run) < MOST_UNEVEN:  # else it stands above
         said.append(_uneven(run))

@@ -55,6 +55,15 @@ def test_phases_lie_one_after_the_other() -> None:
     assert ends[-1][1] == pytest.approx(100 / 1.02, abs=0.02)
 
 
+def test_times_of_phases_add_up_to_the_mean_where_the_median_does_not_fit() -> None:
+    said = readable(render(REPORT))
+    assert "Phases of a step on average (160 ms), in the order of the list" in said
+    assert "50.0 %, 80 ms" in said
+    near = readable(render(REPORT.with_(run=replace(RUN, mean_seconds_per_step=0.1))))
+    assert "Phases of a step, in the order of the list" in near
+    assert "50.0 %, 50 ms" in near
+
+
 def test_without_a_step_the_reason_is_the_result() -> None:
     failed = Run("train.py", "failed", "NameError: x", 1, steps=1)
     text = render(Report("run", target="train.py", run=failed))

@@ -11,7 +11,7 @@ from surveys import found
 
 from perfaudit.measurements import Environment
 from perfaudit.render.paint import plain
-from perfaudit.render.run import STEPS_TO_COMPARE, figures, headline, next_command, run_block, run_page
+from perfaudit.render.run import STEPS_TO_COMPARE, figures, headline, next_command, run_block, run_page, seen_besides
 from perfaudit.report import Report
 from perfaudit.runs import NEVER_BUILT, ProfileRow, RankRun, Run
 from perfaudit.script import waiting
@@ -344,17 +344,65 @@ def test_a_mean_far_above_the_median_is_said() -> None:
             0.314, 31.8,
             "100 ms a step (median; quartiles 90 ms to 120 ms); on average 314 ms, 31.8 samples/s; 97 steps of 100 counted",
         ),
-        (0.314, None, "100 ms a step (quartiles 90 ms to 120 ms); 97 steps of 100 counted"),  # nothing seems not to fit
+        (0.314, None, "100 ms a step (median; quartiles 90 ms to 120 ms); on average 314 ms; 97 steps of 100 counted"),
+        (0.08, None, "100 ms a step (median; quartiles 90 ms to 120 ms); on average 80 ms; 97 steps of 100 counted"),
+        (None, None, "100 ms a step (quartiles 90 ms to 120 ms); 97 steps of 100 counted"),
     ],
 )  # fmt: skip
-def test_the_first_line_has_the_mean_where_samples_a_second_do_not_fit_the_median(
-    mean: float, rate: float | None, line: str
+def test_the_first_line_has_the_mean_where_what_is_of_all_steps_does_not_fit_the_median(
+    mean: float | None, rate: float | None, line: str
 ) -> None:
     run = Run(
         "train.py", "enough", steps=100, counted=97, seconds_per_step=0.1, quartiles=(0.09, 0.12),
         mean_seconds_per_step=mean, samples_per_second=rate,
     )  # fmt: skip
     assert headline(run) == line
+
+
+@pytest.mark.parametrize(
+    ("mean", "lines"),
+    [
+        (0.105, ["  forward pass and loss        75.0 %     75 ms", "  other                        25.0 %     25 ms"]),
+        (
+            0.2,
+            [
+                "  Of a step on average, 200 ms:",
+                "  forward pass and loss        75.0 %    150 ms",
+                "  other                        25.0 %     50 ms",
+            ],
+        ),
+    ],
+)
+def test_times_of_phases_are_of_the_mean_where_the_median_does_not_fit(mean: float, lines: list[str]) -> None:
+    """A share of all steps times the median is a time that no step took."""
+    run = Run(
+        "train.py", "enough", steps=100, counted=97, seconds_per_step=0.1, quartiles=(0.09, 0.12),
+        mean_seconds_per_step=mean, phases={"forward": 0.75, "other": 0.25},
+    )  # fmt: skip
+    shown = run_block(run, plain, 100).partition("\n\n")[2].partition("\n\n")[0]
+    assert [line.partition("  █")[0] for line in shown.splitlines()] == lines
+
+
+@pytest.mark.parametrize(
+    ("mean", "watched", "said"),
+    [
+        (0.1, 97, None),
+        (0.1, 40, "Phases were timed in 40 of 97 steps, the first and others chosen at random."),
+        (
+            0.13, 40,
+            "Phases were timed in 40 of 97 steps, the first and others chosen at random: rare long steps "
+            "(evaluations, plots) among these move the shares.",
+        ),
+    ],
+)  # fmt: skip
+def test_shares_of_a_part_of_the_steps_are_said_to_be_moved_by_rare_long_ones(
+    mean: float, watched: int, said: str | None
+) -> None:
+    run = Run(
+        "train.py", "enough", steps=100, counted=97, seconds_per_step=0.1, quartiles=(0.09, 0.12),
+        mean_seconds_per_step=mean, steps_watched=watched,
+    )  # fmt: skip
+    assert [each for each in seen_besides(run) if each.startswith("Phases")] == ([said] if said else [])
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from perfaudit.render.ladder import alone_text
 from perfaudit.render.ladder import headline as headline_of_climb
 from perfaudit.render.machine import value_of, verdict
 from perfaudit.render.run import headline as headline_of_run
-from perfaudit.render.run import milliseconds, no_step
+from perfaudit.render.run import milliseconds, no_step, seconds_of_phases
 from perfaudit.render.words import count, interval_text, one_line, printable, saving_text
 from perfaudit.report import Report
 from perfaudit.runs import PHASE_WORDS, Run
@@ -100,7 +100,7 @@ def _cost(saving: Saving) -> str:
 
 
 def _phases(run: Run) -> Markup:
-    step = run.seconds_per_step or 0.0
+    step = seconds_of_phases(run)
     rows: list[list[Part]] = [
         [PHASE_WORDS[name], f"{100 * share:.1f} %", milliseconds(share * step), _bar(share)]
         for name, share in run.phases.items()

@@ -11,6 +11,7 @@ from perfaudit.render.run import (
     busy_before,
     finding_of_data,
     headline,
+    is_mean_apart,
     is_never_built,
     limited_by,
     may_be_tuned,
@@ -18,6 +19,7 @@ from perfaudit.render.run import (
     next_command,
     no_step,
     scan_command,
+    seconds_of_phases,
     seen_besides,
 )
 from perfaudit.render.tables import machine_line
@@ -79,8 +81,7 @@ def below_findings(report: Report) -> Markup:
 
 def _phases(run: Run) -> Markup:
     """The phases one after the other along a step, so that the last bar ends where the step does."""
-    step = run.seconds_per_step
-    assert step is not None
+    step = seconds_of_phases(run)
     at, rows = 0.0, []
     for name, share in run.phases.items():
         if share >= LEAST_SHARE:
@@ -88,7 +89,8 @@ def _phases(run: Run) -> Markup:
             figures = f"{100 * share:.1f} %, {milliseconds(share * step)}"
             rows.append(BarRow(PHASE_WORDS[name], figures, at * step, (at + share) * step, kind))
         at += share
-    caption = element("figcaption", "Phases of a step, in the order of the list; orange ones wait.")
+    which = f"a step on average ({milliseconds(step)})" if is_mean_apart(run) else "a step"
+    caption = element("figcaption", f"Phases of {which}, in the order of the list; orange ones wait.")
     return element("figure", caption, bars(rows, axis_from_zero(step, milliseconds), "Phases of a step"))
 
 
