@@ -116,8 +116,6 @@ def live_line(seen: Seen, request: Request, now: float, width: int) -> str:
 
     What does not fit is left out: half a figure reads as another one.
     """
-    from perfaudit.script.tally import samples_of
-
     recent = _behind_start(seen, _RECENT)
     seconds = sum(update["seconds"] for update in recent)
     if not recent or not seconds:
@@ -129,7 +127,7 @@ def live_line(seen: Seen, request: Request, now: float, width: int) -> str:
     ]
     watched = [update for update in recent if update["phases"]] or recent
     in_them = sum(update["seconds"] for update in watched)
-    if samples := samples_of(watched):
+    if samples := _samples(watched):
         said.append(f"{figures(samples / in_them)} samples/s")
     said.append(milliseconds(seconds / len(recent)))
     if watched[0]["phases"]:
@@ -173,6 +171,16 @@ def _updates_per_step(seen: Seen) -> int | None:
         return None
     first, behind = rhythm.steps[-1]
     return behind - first
+
+
+def _samples(recent: list[dict[str, Any]]) -> int:
+    """How many these updates had; of optimizers that train one behind the other each has its own."""
+    from perfaudit.script.rhythm import find_rounds
+    from perfaudit.script.tally import samples_of
+
+    rhythm = find_rounds([update["optimizer"] for update in recent])
+    is_each_a_step = all(behind - first == 1 for first, behind in rhythm.steps)
+    return sum(samples_of([each]) for each in recent) if is_each_a_step else samples_of(recent, rhythm.optimizers)
 
 
 def _phases(recent: list[dict[str, object]], seconds: float) -> str:

@@ -29,7 +29,13 @@ def chrome_trace(updates: Sequence[Json], script: str, setup: float = 0.0) -> Js
     if setup > 0 and updates:
         events.append(_event(_STEPS, "setup", 0.0, setup))
     events += [
-        _event(_STEPS, f"step {number}", begins[first], begins[behind], {"samples": samples_of(updates[first:behind])})
+        _event(
+            _STEPS,
+            f"step {number}",
+            begins[first],
+            begins[behind],
+            {"samples": samples_of(updates[first:behind], rhythm.optimizers)},
+        )
         for number, (first, behind) in enumerate(rhythm.steps, start=1)
     ]
     for begin, update in zip(begins, updates, strict=False):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import collections
 import copy
 import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from perfaudit.script.rhythm import find_rounds
+from perfaudit.script.rhythm import ANEW, find_rounds
 from perfaudit.script.spans import PHASES
 
 Json = dict[str, Any]  # Any: nested JSON
@@ -120,7 +121,7 @@ class Tally:
         """
         rhythm = find_rounds([update["optimizer"] for update in updates])
         bounds = rhythm.bounds if is_last else rhythm.bounds[:-LEFT]
-        found = [_step(updates[first:behind]) for first, behind in itertools.pairwise(bounds)]
+        found = [_step(updates[first:behind], rhythm.optimizers) for first, behind in itertools.pairwise(bounds)]
         skipped = (warm_up(len(found)) if is_last else WARM_UP) if not self.steps else 0
         for step in found[skipped:]:
             self._kind(step).add(step, self._chance)
@@ -175,23 +176,31 @@ def warm_up(steps: int) -> int:
     return max(1, min(WARM_UP, steps // 4))
 
 
-def samples_of(updates: Sequence[Json]) -> int:
+def samples_of(updates: Sequence[Json], optimizers: Collection[int] | None = None) -> int:
     """How many samples a step had: those of its batches; of what its models were called with where it took no batch.
 
-    Optimizers that are updated one after the other on the same batch train on it together, and so do those whose models were
-    called with the same tensor.
+    Optimizers that are updated one after the other on the same batch train on it together. Without a batch, each optimizer of a
+    round trains on the samples of the round, as the two of a GAN do: they are those of the one that has most. What models were
+    called with again, and nothing else, counts once.
+    optimizers: see `rhythm.Rhythm`; None where none is built anew.
     """
-    took = [update for update in updates if update["batches"]]
-    took = took or [update for at, update in enumerate(updates) if not at or not update.get("same_inputs")]
-    return sum(update["samples"] for update in took)
+    took = [update["samples"] for update in updates if update["batches"]]
+    if took:
+        return sum(took)
+    by_optimizer: collections.Counter[int] = collections.Counter()
+    for at, update in enumerate(updates):
+        if not at or not update.get("same_inputs"):
+            number = update["optimizer"]
+            by_optimizer[number if optimizers is None or number in optimizers else ANEW] += update["samples"]
+    return max(by_optimizer.values(), default=0)
 
 
-def _step(updates: Sequence[Json]) -> Step:
+def _step(updates: Sequence[Json], optimizers: Collection[int]) -> Step:
     is_watched = all(update["phases"] for update in updates)  # of part of a step nothing is said
     return Step(
         sum(update["seconds"] for update in updates),
         tuple(map(sum, zip(*(update["phases"] for update in updates), strict=True))) if is_watched else (),
-        samples_of(updates) if is_watched else 0,
+        samples_of(updates, optimizers) if is_watched else 0,
         sum(update["backwards"] for update in updates) if is_watched else 0,
         sum(update["backwards_in_update"] for update in updates) if is_watched else 0,
         sum(update["gradients"] for update in updates) if is_watched else 0,

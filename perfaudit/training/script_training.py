@@ -230,7 +230,7 @@ class ScriptTraining(ScriptPlaces):
         self._records.clear()
         for _ in range(self._rhythm.per_step):
             self._go_on()
-        return samples_of(self._records)
+        return samples_of(self._records, self._rhythm.optimizers)
 
     def samples_in(self, step: int) -> int:
         """How many samples a step had, as `whole_step` gave it."""

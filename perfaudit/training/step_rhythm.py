@@ -10,11 +10,15 @@ MOST_UPDATES = 2 * LONGEST  # in which the order of several optimizers must repe
 
 
 class StepRhythm:
-    """The updates so far, by the number of the optimizer, and how many of them make a step: 0 while that is not known."""
+    """The updates so far, by the number of the optimizer, and how many of them make a step: 0 while that is not known.
+
+    optimizers: see `rhythm.Rhythm`; None where there is one.
+    """
 
     def __init__(self) -> None:
         self.updates: list[int] = []
         self.per_step = 0
+        self.optimizers: frozenset[int] | None = None
 
     def find(self, optimizers_built: int, target: object) -> bool:
         """Whether it is known by now how many make a step. Raises TargetError where that will not be."""
@@ -29,7 +33,7 @@ class StepRhythm:
             first, behind = rhythm.steps[0]
             if behind - first == 1 and ANEW not in rhythm.optimizers and _may_be_a_round(self.updates):
                 return False
-            self.per_step = behind - first
+            self.per_step, self.optimizers = behind - first, rhythm.optimizers
             self.updates = self.updates[first:]
             return True
         if updates >= (MOST_UPDATES if has_several else MOST_ALONE):

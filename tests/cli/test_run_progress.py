@@ -97,6 +97,16 @@ def test_with_several_optimizers_a_step_has_several_updates() -> None:
     assert seconds_left(seen, request(steps=12), 12.0) is None  # no order repeats
 
 
+@pytest.mark.parametrize(
+    ("order", "rate"),
+    [([0, 1] * 200, "40 samples/s"), ([0] * 90 + [1] * 90, "80 samples/s")],  # a GAN; layers, one behind the other
+)
+def test_the_rate_of_several_optimizers_without_a_loader(order: list[int], rate: str) -> None:
+    seen = seen_of(len(order))
+    seen.updates[:] = [{**seen.updates[0], "batches": 0, "optimizer": optimizer} for optimizer in order]
+    assert rate in live_line(seen, request(), 31.0, 100)
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True

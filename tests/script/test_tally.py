@@ -69,7 +69,8 @@ def test_a_short_run_is_what_it_was() -> None:
     ],
 )
 def test_samples_of_a_step_are_those_of_its_batches(taken: list[tuple[int, int]], samples: int) -> None:
-    assert samples_of([{"batches": batches, "samples": number} for batches, number in taken]) == samples
+    updates = [{"optimizer": at, "batches": batches, "samples": number} for at, (batches, number) in enumerate(taken)]
+    assert samples_of(updates) == samples
 
 
 @pytest.mark.parametrize(
@@ -83,16 +84,27 @@ def test_samples_a_second_are_those_of_the_steps_that_tell_if_most_do(unknown: i
 
 
 @pytest.mark.parametrize(
-    ("again", "samples"),
+    ("made", "samples"),
     [
-        ([False, False, True], 8),  # two draws of a buffer, on the second of which another optimizer trains, too
-        ([True], 4),  # the whole set in each step
-        ([False, False], 8),
+        ([(0, False), (0, False), (1, True)], 8),  # two draws of a buffer, on the second of which another trains, too
+        ([(0, True)], 4),  # the whole set in each step
+        ([(0, False), (0, False)], 8),
+        ([(0, False), (1, False)], 4),  # a GAN: noise for the one, paintings for the other
+        ([(0, False)] * 5 + [(1, False)], 20),
+        (
+            [(5, False), (6, False), (7, False), (8, False), (0, False)],
+            16,
+        ),  # of tasks, each with an optimizer built anew
     ],
 )
-def test_optimizers_that_train_on_what_one_has_just_trained_on(again: list[bool], samples: int) -> None:
-    updates = [{"batches": 0, "samples": 4} | ({"same_inputs": True} if same else {}) for same in again]
-    assert samples_of(updates) == samples
+def test_samples_without_batches_are_those_of_the_optimizer_that_has_most(
+    made: list[tuple[int, bool]], samples: int
+) -> None:
+    updates = [
+        {"optimizer": number, "batches": 0, "samples": 4} | ({"same_inputs": True} if same else {})
+        for number, same in made
+    ]
+    assert samples_of(updates, {0, 1}) == samples
 
 
 def test_steps_whose_phases_were_not_timed_count_by_their_time() -> None:

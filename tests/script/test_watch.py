@@ -369,6 +369,16 @@ for number in range(16):
         mean(policy(rows)).backward()
         of_policy.step()
 """,
+    "gan_without_loader": """
+generator, judge = small(), nn.Linear(1, 1)
+of_generator, of_judge = (torch.optim.SGD(model.parameters(), lr=0.1) for model in (generator, judge))
+for _ in range(8):
+    paintings = generator(torch.randn(4, 8))
+    mean(judge(paintings)).backward()
+    of_generator.step()
+    mean(judge(torch.randn(4, 1)) - judge(paintings.detach())).backward()
+    of_judge.step()
+""",
     "whole_set": """
 model, rows = small(), torch.randn(4, 8)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -685,8 +695,11 @@ def test_an_action_chosen_with_gradients_is_no_sample_of_the_step(seen_of: Calla
 
 @pytest.mark.parametrize(
     ("name", "samples"),
-    [("no_optimizer", 4), ("episode", None), ("last_value", None), ("policy", None), ("replay", 8), ("whole_set", 4)],
-)
+    [
+        ("no_optimizer", 4), ("episode", None), ("last_value", None), ("policy", None), ("replay", 8), ("whole_set", 4),
+        ("gan_without_loader", 4),
+    ],
+)  # fmt: skip
 def test_samples_without_a_loader_are_those_of_the_models_inputs(
     seen_of: Callable[[str], Seen], name: str, samples: int | None
 ) -> None:
