@@ -379,6 +379,7 @@ def report_of(run: Run, facts: Mapping[str, Any], machine: Environment) -> Repor
         loaders_never_built,
         optimizers_never_used,
     )
+    from perfaudit.static.alike import merge_alike
     from perfaudit.static.discover import shown_path
 
     given = [shown_path(Path(file)) for file in facts.get("files", []) if Path(file).is_file()]
@@ -397,6 +398,7 @@ def report_of(run: Run, facts: Mapping[str, Any], machine: Environment) -> Repor
         report.findings, run, only, never_read, never_built, never_run, never_called, called, facts.get("wrapped"),
         never_used,
     )  # fmt: skip
+    findings = merge_alike(findings)
     machine = dataclasses.replace(
         machine, device=run.device or "cpu", torch=facts.get("torch", ""), threads=facts.get("threads", 0)
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 from perfaudit.findings import Finding
 from perfaudit.render.paint import Paint, hanging, wrap
 from perfaudit.render.run_ranks import ranks_block
-from perfaudit.render.words import MOST_LOAD, count
+from perfaudit.render.words import MOST_LOAD, count, lines_of
 from perfaudit.report import Report
 from perfaudit.runs import HELP_PRINTED, NEVER_BUILT, PHASE_WORDS, SETUP_WORDS, Run, StepsProfile, rank_with_most
 
@@ -71,7 +71,8 @@ def run_page(report: Report, run: Run, paint: Paint, width: int) -> str:
     for number, finding in enumerate(findings[:_SHOWN], start=1):
         place = f"{paint(str(finding.location), 'bold')}  " if finding.location else ""
         lines = [hanging(f"{number:>3}  ", f"{place}{finding.rule} {finding.name}", width)]
-        lines += [wrap(text, width, "     ") for text in (finding.message, finding.note) if text]
+        places = lines_of(finding.places) if len(finding.places) > 1 else ""
+        lines += [wrap(text, width, "     ") for text in (finding.message, places, finding.note) if text]
         parts.append("\n".join(lines) + "\n")
     parts += [f"{item.path}: not audited: {item.reason}\n" for item in report.skipped]
     if unbuilt := len(report.findings) - len(findings):

@@ -13,7 +13,7 @@ from perfaudit.records import replace
 from perfaudit.static.document import Document, read_again
 
 # Rules whose findings in one file are alike though each shows its own code, and each is cured in the same way.
-_ALIKE_BUT_FOR_CODE = {"PA105"}
+_ALIKE_BUT_FOR_CODE = {"PA105", "PA402"}
 _CODE = regex(r"`[^`]*`")
 Reading = Callable[[str], Document | None]
 
@@ -66,7 +66,7 @@ def _merge(group: list[Finding], document: Reading) -> Finding | None:
     if all(finding.message == first.message for finding in group):
         message = f"{first.message}; the same in {places_more} of this file"
     else:
-        message = f"{first.message}; so are others in {places_more} of this file"
+        message = f"{first.message}; the same goes for others in {places_more} of this file"
     return first.with_(message=message, fix=fix, places=places, merged=prints)
 
 

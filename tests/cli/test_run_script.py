@@ -131,6 +131,24 @@ def test_a_few_more_steps_are_profiled(project: Path) -> None:
     assert setup["dur"] == pytest.approx(1e6 * seen["setup_seconds"], rel=1e-3)
 
 
+def test_what_is_found_alike_at_several_optimizers_is_one_finding_with_its_places(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import torch\n"
+        "models = [torch.nn.Linear(8, 8) for _ in range(2)]\n"
+        "one = torch.optim.SGD(models[0].parameters(), lr=0.1, momentum=0.9)\n"
+        "other = torch.optim.Adam(models[1].parameters())\n"
+        "for _ in range(12):\n"
+        "    for model, optimizer in zip(models, (one, other)):\n"
+        "        model(torch.randn(4, 8)).sum().backward()\n"
+        "        optimizer.step()\n"
+    )
+    done = run_forked(tmp_path, "train.py")
+    assert done.out.count("PA402") == 1
+    said = " ".join(done.out.split())
+    assert "the same goes for others in 1 more place of this file lines 3, 4 observed: optimizer takes" in said
+    assert "this run was on the CPU: a fused update pays in some trainings there" in said
+
+
 def test_the_code_of_a_script_that_ends_by_itself_is_kept(project: Path) -> None:
     done = run_forked(project, "train.py", "--quiet", "--", "--steps", "12", "--code", "7")
     assert done.code == 7

@@ -90,9 +90,21 @@ def test_tensors_built_on_the_host_are_alike_whatever_they_hold() -> None:
     findings = scan(["a.py"], Options(frozenset({"PA105"}))).findings
     (one,) = merge_alike(findings)
     assert [place.line for place in one.places] == [4, 5]
-    assert one.message == f"{findings[0].message}; so are others in 1 more place of this file"
+    assert one.message == f"{findings[0].message}; the same goes for others in 1 more place of this file"
     assert one.fix is not None
     assert one.fix.diff.count("+    ") == 2
+
+
+def test_optimizers_that_are_not_fused_are_alike_whatever_their_class() -> None:
+    Path("a.py").write_text(
+        "import torch\na = torch.optim.SGD(x.parameters(), 0.1)\nb = torch.optim.Adam(y.parameters())\n"
+    )
+    findings = scan(["a.py"], Options(frozenset({"PA402"}))).findings
+    (one,) = merge_alike(findings)
+    assert [place.line for place in one.places] == [2, 3]
+    assert one.message == f"{findings[0].message}; the same goes for others in 1 more place of this file"
+    assert one.fix is not None
+    assert one.fix.diff.count("fused=True") == 2
 
 
 def test_of_other_rules_the_code_that_is_shown_counts() -> None:
