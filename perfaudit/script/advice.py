@@ -9,6 +9,7 @@ from typing import Any
 
 from perfaudit.findings import Finding
 from perfaudit.runs import NEVER_BUILT, PHASE_WORDS, Run, rank_with_most
+from perfaudit.script.never_called import is_where_optimizer_is_built
 
 # The phase that a finding of a rule can shorten, by the beginning of the rule's name; others are of no one phase.
 PHASE_OF_RULE = {
@@ -29,7 +30,7 @@ Lines = tuple[str, int, int]  # file, first and last line of a call, or of a cla
 # Models given to DistributedDataParallel, as `collectives.Collectives.wrapped_models` has them.
 Wrapped = Sequence[Mapping[str, Any]]
 NEVER_READ = "no step that was seen has read a batch of this loader"
-NEVER_UPDATES = "no update that was seen is of such an optimizer"
+NEVER_UPDATES = "the optimizer that is built here updated nothing in the steps of this run"
 ALONE = "it costs time where several processes train together, and this run was of one"
 OF_SEVERAL_PROCESSES = ("PA702", "PA703", "PA704", "PA705", "PA706", "PA707", "PA708", "PA709")
 NEVER_WRAPPED = "no model was wrapped here in this run"
@@ -37,6 +38,11 @@ ELSEWHERE = "it costs time on an accelerator, and this run was on the CPU"
 FEW_BITS = "PA304"  # the rule about bfloat16, which is not for accelerators alone
 ON_FEW_PROCESSORS = (
     "this run was on the CPU: some processors multiply bfloat16 faster, and `--precision` of `tune` measures it"
+)
+FUSED = "PA402"
+FUSED_ON_CPU = (
+    "this run was on the CPU: a fused update pays in some trainings there and not in others, and `perfaudit tune --optimizer` "
+    "measures it"
 )
 NEVER_CALLED = "the steps in which this was looked for did not come to this function"
 NEVER_RUN = "these lines run only where their file is the script"
@@ -61,7 +67,8 @@ def order_findings(
 
     Last, and said so: what lies in a phase that hardly takes any time; functions that no step calls; loaders that no step has
     read; optimizers that made no update; what costs time where several processes train; on a CPU what costs time on
-    accelerators only; and modules of which none was built. A hint is said only where its phase takes such a share.
+    accelerators only; and modules of which none was built. A hint is said only where its phase takes such a share, and so it is
+    on a CPU with optimizers that are not fused.
 
     accelerator_only: ids of such rules. never_read: the calls that build such loaders. never_built: the classes of such
     modules. never_run: what stands under `if __name__ == "__main__"` in other files than the script.
@@ -87,12 +94,15 @@ def order_findings(
         (_with_share(finding, share, run), share) for finding in findings if (share := _share(finding, run)) is not None
     ]
     large = sorted((each for each in observed if each[1] >= WORTH_SAYING), key=lambda each: -each[1])
-    small = [finding for finding, share in observed if share < WORTH_SAYING]
+    is_on_cpu = run.device == "cpu"
+    small = [
+        finding for finding, share in observed if share < WORTH_SAYING and not (finding.rule == FUSED and is_on_cpu)
+    ]
     rest = sorted(
         (finding for finding in findings if _share(finding, run) is None),
         key=lambda each: not (each.rule.startswith(IN_STEPS) and _lies_in(each, called)),
     )
-    if run.device == "cpu":
+    if is_on_cpu:
         rest = [_with_note(each, ON_FEW_PROCESSORS) if each.rule.startswith(FEW_BITS) else each for each in rest]
     return (*(finding for finding, _ in large), *rest, *small, *(_with_note(each, why[id(each)]) for each in last))
 
@@ -163,7 +173,7 @@ def _lies_in(finding: Finding, lines: Sequence[Lines]) -> bool:
 
 def _is_of_unused_optimizer(finding: Finding, run: Run) -> bool:
     """Whether a finding is about an optimizer of a class that was not seen to update anything."""
-    named = re.match(r"`(?:\w+\.)*(\w+)`", finding.message) if finding.rule in ("PA401", "PA402") else None
+    named = re.match(r"`(?:\w+\.)*(\w+)`", finding.message) if is_where_optimizer_is_built(finding) else None
     return named is not None and bool(run.optimizer_names) and named[1] not in run.optimizer_names
 
 
@@ -190,4 +200,6 @@ def _with_share(finding: Finding, share: float, run: Run) -> Finding:
     note = f"observed: {PHASE_WORDS[phase]} takes {100 * share:.1f} % of a step {where}"
     if phase == "optimizer" and run.optimizers > 1:
         note += ", all optimizers together"
+    if finding.rule == FUSED and run.device == "cpu":
+        note += f"; {FUSED_ON_CPU}"
     return _with_note(finding, note)

@@ -13,7 +13,6 @@ from perfaudit.findings import Finding
 
 Lines = tuple[str, int, int]  # file, first and last line
 OF_LOADERS = ("PA101", "PA102", "PA103")
-OF_OPTIMIZERS = ("PA401", "PA402")
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 COMPILED = ("jit", "compile", "script")  # in decorators: calls of what these make are not told
 
@@ -63,13 +62,18 @@ def loaders_never_built(findings: Sequence[Finding], built: Sequence[Lines]) -> 
     return found
 
 
+def is_where_optimizer_is_built(finding: Finding) -> bool:
+    """Whether its line calls the class of an optimizer, and not a library that builds one."""
+    return finding.rule == "PA402" and "with `optim=" not in finding.message
+
+
 def optimizers_never_used(findings: Sequence[Finding], used: Sequence[Lines]) -> list[Lines]:
     """File, line and line of findings at calls of optimizers that are not among those whose optimizers were seen to update.
 
     used: these; [] where that is not known.
     """
     known = [(os.path.realpath(file), first, last) for file, first, last in used]
-    places = [each.location for each in findings if each.rule in OF_OPTIMIZERS and each.location is not None]
+    places = [each.location for each in findings if is_where_optimizer_is_built(each) and each.location is not None]
     others = [(os.path.realpath(place.path), place.line) for place in places if known]
     return [
         (file, line, line)

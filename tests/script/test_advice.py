@@ -13,6 +13,7 @@ from perfaudit.runs import NEVER_BUILT, RankRun, Run
 from perfaudit.script.advice import (
     ALONE,
     ELSEWHERE,
+    FUSED_ON_CPU,
     NEVER_CALLED,
     NEVER_READ,
     NEVER_UPDATES,
@@ -31,23 +32,23 @@ def run(device: str = "cpu") -> Run:
 
 
 def test_what_was_seen_to_take_much_comes_first_and_what_took_nothing_last() -> None:
-    given = [found("PA402"), found("PA204"), found("PA101")]
+    given = [found("PA403"), found("PA204"), found("PA101")]
     ordered = order_findings(given, run())
-    assert [finding.rule for finding in ordered] == ["PA101", "PA204", "PA402"]
+    assert [finding.rule for finding in ordered] == ["PA101", "PA204", "PA403"]
     assert ordered[0].note == "observed: waiting for data takes 50.0 % of a step here"
 
 
 def test_on_a_cpu_what_costs_time_on_accelerators_comes_last_and_says_so() -> None:
-    given = [found("PA601"), found("PA102"), found("PA701"), found("PA402")]  # without a GPU, DataParallel does nothing
+    given = [found("PA601"), found("PA102"), found("PA701"), found("PA403")]  # without a GPU, DataParallel does nothing
     ordered = order_findings(given, run(), ONLY)
     assert [(finding.rule, finding.note == ELSEWHERE) for finding in ordered] == [
-        ("PA402", False),
+        ("PA403", False),
         ("PA601", True),
         ("PA102", True),
         ("PA701", True),
     ]
     there = order_findings(given, run("cuda"), ONLY)
-    assert [finding.rule for finding in there] == ["PA601", "PA701", "PA102", "PA402"]
+    assert [finding.rule for finding in there] == ["PA601", "PA701", "PA102", "PA403"]
     assert there[2].note == "observed: copies from host to device takes 0.0 % of a step here"  # not of waiting for data
 
 
@@ -89,10 +90,36 @@ def test_what_a_step_was_seen_to_run_comes_before_what_only_the_text_says() -> N
 
 def test_an_optimizer_that_updates_nothing_comes_last_and_says_so() -> None:
     given = [found("PA402").with_(message=f"`torch.optim.{name}` without `fused` runs") for name in ("Adam", "SGD")]
-    ordered = order_findings(given, replace(run(), optimizer_names=("SGD",)))
+    ordered = order_findings(given, replace(run("cuda"), optimizer_names=("SGD",)))
     assert [each.note == NEVER_UPDATES for each in ordered] == [False, True]
     assert ordered[1].message.startswith("`torch.optim.Adam`")
-    assert all(each.note != NEVER_UPDATES for each in order_findings(given, run()))  # no name is known
+    assert all(each.note != NEVER_UPDATES for each in order_findings(given, run("cuda")))  # no name is known
+
+
+def test_what_does_not_build_an_optimizer_is_not_said_to_be_one_that_updates_nothing() -> None:
+    """A line that sets gradients to zero, and the arguments of a library that builds an optimizer."""
+    given = [
+        found(rule).with_(message=message, location=Location("train.py", 9, 1, 9, 9))
+        for rule, message in (
+            ("PA401", "`SGD` fills"),
+            ("PA402", '`TrainingArguments` with `optim="adamw_torch"` runs'),
+        )
+    ]
+    never_used = optimizers_never_used(given, [("library.py", 8, 11)])
+    seen = replace(run("cuda"), optimizer_names=("AdamW",))
+    assert all(NEVER_UPDATES not in each.note for each in order_findings(given, seen, never_used=never_used))
+
+
+def test_on_a_cpu_an_optimizer_that_is_not_fused_is_told_to_be_measured_and_left_out_where_it_takes_little() -> None:
+    given = [found("PA402")]
+    long = replace(run(), phases={**PHASES, "optimizer": 0.3})
+    (told,) = order_findings(given, long)
+    assert told.note == f"observed: optimizer takes 30.0 % of a step here; {FUSED_ON_CPU}"
+    assert order_findings(given, run()) == ()
+    assert [each.note for each in order_findings(given, run("cuda"))] == [
+        "observed: optimizer takes 1.0 % of a step here"
+    ]
+    assert FUSED_ON_CPU not in order_findings(given, replace(long, device="cuda"))[0].note
 
 
 def test_a_call_whose_optimizer_updates_nothing_comes_last_and_says_so() -> None:
@@ -102,7 +129,10 @@ def test_a_call_whose_optimizer_updates_nothing_comes_last_and_says_so() -> None
     never_used = optimizers_never_used([*given, found("PA204")], [("mine.py", 8, 11)])
     ordered = order_findings(given, replace(run(), phases=phases), never_used=never_used)
     assert [each.location and each.location.path for each in ordered] == ["mine.py", "other.py"]
-    assert [each.note for each in ordered] == ["observed: optimizer takes 30.0 % of a step here", NEVER_UPDATES]
+    assert [each.note for each in ordered] == [
+        f"observed: optimizer takes 30.0 % of a step here; {FUSED_ON_CPU}",
+        NEVER_UPDATES,
+    ]
     assert optimizers_never_used(given, []) == []  # which calls built them is not known
 
 

@@ -161,7 +161,7 @@ def test_optimizers_one_behind_the_other_are_one_of_a_step() -> None:
     gan = summarize(Seen(0.0, rounds, {"device": "cpu"}, "finished"), "gan.py")
     assert gan.optimizers == 2
     assert "A step is 2 updates of 2 optimizers." in said_of(gan)
-    (finding,) = order_findings([found("PA402")], gan)
+    (finding,) = order_findings([found("PA403")], gan)
     assert finding.note is not None
     assert finding.note.endswith("of a step here, all optimizers together")
 
