@@ -46,7 +46,8 @@ def run(
 ) -> Report:
     """The report of a script that runs until so many steps were seen, or for so many seconds of training."""
     from perfaudit.cli.measuring import needs_torch
-    from perfaudit.cli.run import SECONDS, check_script, output_of_script, report_of, run_of
+    from perfaudit.cli.run import SECONDS, output_of_script, report_of, run_of
+    from perfaudit.cli.script_text import check_script
     from perfaudit.measure.environment import host
     from perfaudit.script.observe import observe
     from perfaudit.script.request import Request, Script

@@ -270,6 +270,7 @@ def _measure_findings(
     selected: frozenset[str],
 ) -> Report:
     from perfaudit.cli.measuring import live, needs_no_launcher, needs_torch
+    from perfaudit.cli.script_text import check_text
     from perfaudit.measure.folder import measuring
     from perfaudit.quantities import seconds_of
     from perfaudit.target.names import check_names, choose_target, script_target
@@ -282,6 +283,8 @@ def _measure_findings(
         script = script_target(paths[0], arguments, False)
     if script is None and arguments:
         raise UserError(f"{' '.join(paths)}: arguments behind -- are for one script; name that")
+    if script is not None:
+        check_text(script.file)
     target = script or check_names(choose_target(paths if named is None else [named.text], Path.cwd(), roles))
     needs_no_launcher("scan --measure", target)
     seconds = seconds_of(asked.budget or (BUDGET_OF_SCRIPT if target.is_script else BUDGET))

@@ -113,6 +113,7 @@ def command(
 ) -> None:
     from perfaudit.cli.measuring import needs_torch
     from perfaudit.cli.run_ranks import together
+    from perfaudit.cli.script_text import check_script
     from perfaudit.cli.settings import settings_of_project, typed_target
     from perfaudit.distributed.launch import place_of
     from perfaudit.quantities import seconds_of
@@ -269,6 +270,8 @@ def run_of(seen: Seen, script: Script, longest: float, in_place: bool) -> Run:
 
 def _refuse(seen: Seen, script: str) -> None:
     """Raise UserError where nothing ran, or not on."""
+    from perfaudit.target.names import no_module
+
     if seen.refused:
         raise UserError(
             f"nothing was run: what {script} writes cannot be kept away from your files here ({seen.refused}); "
@@ -277,8 +280,7 @@ def _refuse(seen: Seen, script: str) -> None:
     if seen.not_kept_away and not seen.number:
         raise UserError(f"{script}: {seen.not_kept_away}")
     if seen.ended == "missing":
-        why = "is a package without __main__.py" if "is a package" in seen.message else "no such module"
-        raise UserError(f"{script}: {why}{'; a file is run without -m' if script.endswith('.py') else ''}")
+        raise UserError(no_module(script, "is a package" in seen.message))
 
 
 def _findings_of_trace(trace: IO[bytes]) -> tuple[Finding, ...]:
@@ -297,18 +299,6 @@ def _findings_of_trace(trace: IO[bytes]) -> tuple[Finding, ...]:
         finding.with_(note=". ".join(part for part in ("observed in the profile", finding.note) if part))
         for finding in findings
     )
-
-
-def check_script(script: str, is_module: bool) -> None:
-    """Raise UserError for a script that is not there."""
-    if is_module:
-        return
-    path = Path(script)
-    if not path.exists():
-        hint = "; for a module, type -m" if "/" not in script and not script.endswith(".py") else ""
-        raise UserError(f"{script}: no such file{hint}")
-    if path.is_dir():
-        raise UserError(f"{script}: is a folder; name the script in it")
 
 
 def exit_code_of(run: Run) -> int:

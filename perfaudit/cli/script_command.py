@@ -23,6 +23,8 @@ class ScriptCommand(Command):
             words = dashes_hint(ctx.command_path, typed, name) if type(error).__name__ == "NoSuchOption" else ""
             own: Any = error  # Any: click's, as above
             likely = [each for each in getattr(own, "possibilities", None) or () if _is_typo(each, str(name))]
+            if name == "--json" and any("--format" in each.opts for each in self.get_params(ctx)):
+                words, likely = " ".join(filter(None, ["A report as JSON is printed by --format json.", words])), []
             if words and not likely:
                 own.possibilities, own.message = None, f"{own.message}. {words}"
             raise

@@ -288,6 +288,7 @@ def _code(report: Report, exit_zero: bool) -> int:
 
 def target_named(text: str | None, named: list[str], arguments: tuple[str, ...], module: bool) -> Target:
     from perfaudit.cli.measuring import factory_names
+    from perfaudit.cli.script_text import check_text
     from perfaudit.cli.settings import settings_of_project, typed_target
     from perfaudit.target.names import check_names, choose_target
 
@@ -299,6 +300,7 @@ def target_named(text: str | None, named: list[str], arguments: tuple[str, ...],
         text = typed.text
         may_be_script = not is_named or (typed.name and (typed.arguments or typed.is_module))
         if may_be_script and (script := typed.script()) is not None:
+            check_text(script.file)
             return script
     if arguments or module:
         why = (

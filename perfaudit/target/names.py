@@ -6,7 +6,7 @@ import ast
 import importlib.util
 import shlex
 import symtable
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -139,8 +139,7 @@ def script_target(text: str, arguments: Sequence[str], is_module: bool, folder: 
     such module.
     """
     if is_module:
-        main = Path(*text.split("."), "__main__.py")
-        return Target(str(main) if (folder / main).is_file() else _file_of(text, folder), {}, tuple(arguments), text)
+        return Target(_file_of_module(text, folder), {}, tuple(arguments), text)
     path = folder / text
     if not path.is_file() or (not arguments and factories(str(path)).keys() >= {"model", "dataloader"}):
         return None
@@ -157,22 +156,45 @@ def _file_of(place: str, folder: Path) -> str:
         )
     if place.endswith(".py") or "/" in place:
         raise TargetError(f"{place}: no such file")
-    parts = place.split(".")
-    if all(part.isidentifier() for part in parts):
-        below = Path(*parts)
-        for candidate in (below.with_suffix(".py"), below / "__init__.py"):
-            if (folder / candidate).is_file():
-                return candidate.as_posix()
-        try:
-            spec = importlib.util.find_spec(parts[0])  # the top-level name only: finding a submodule would import it
-        except (ImportError, ValueError):
-            spec = None
-        for package in (spec.submodule_search_locations or []) if spec else []:
-            base = Path(package).joinpath(*parts[1:])
-            for candidate in (base.with_suffix(".py"), base / "__init__.py"):
-                if candidate.is_file():
-                    return str(candidate)
+    if (file := next(_files_of_module(place, folder), None)) is not None:
+        return file
     raise TargetError(f"{place}: neither a file nor a module that can be found from here")
+
+
+def _file_of_module(name: str, folder: Path) -> str:
+    """What `python -m` runs under a dotted name. Raises TargetError where it runs nothing."""
+    files = list(_files_of_module(name, folder, ("__main__.py", "__init__.py")))
+    if not files or files[0].endswith("__init__.py"):
+        raise TargetError(no_module(name, bool(files) or (folder / Path(*name.split("."))).is_dir()))
+    return files[0]
+
+
+def no_module(name: str, is_package: bool = False) -> str:
+    """What is said of a dotted name under which `python -m` runs nothing. is_package: there is one, without `__main__.py`."""
+    why = "is a package without __main__.py" if is_package else "no such module"
+    return f"{name}: {why}{'; a file is run without -m' if name.endswith('.py') else ''}"
+
+
+def _files_of_module(name: str, folder: Path, in_package: Sequence[str] = ("__init__.py",)) -> Iterator[str]:
+    """The files that may be meant by a dotted name, those of the folder first. in_package: names of files of a package."""
+    parts = name.split(".")
+    if not all(part.isidentifier() for part in parts):
+        return
+    below = Path(*parts)
+    for candidate in (*(below / file for file in in_package), below.with_suffix(".py")):
+        if (folder / candidate).is_file():
+            yield candidate.as_posix()
+    try:
+        spec = importlib.util.find_spec(parts[0])  # the top-level name only: finding a submodule would import it
+    except (ImportError, ValueError):
+        spec = None
+    if spec is not None and spec.submodule_search_locations is None and len(parts) == 1:
+        yield from [spec.origin] if (spec.origin or "").endswith(".py") and spec.origin else []
+    for package in (spec.submodule_search_locations or []) if spec else []:
+        base = Path(package).joinpath(*parts[1:])
+        for installed in (*(base / file for file in in_package), base.with_suffix(".py")):
+            if installed.is_file():
+                yield str(installed)
 
 
 def factories(file: str) -> dict[str, str]:

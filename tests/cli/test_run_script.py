@@ -542,6 +542,7 @@ def wait_for(is_so: Callable[[], bool]) -> None:
     [
         (["missing.py"], "missing.py: no such file"),
         (["."], ".: is a folder; name the script in it"),
+        (["conf.json"], "perfaudit: conf.json: is no Python file; name the script, and behind -- what it is given\n"),
         (["package.train"], "for a module, type -m"),
         (["-m", "nopkg.train", "--steps", "3"], "perfaudit: nopkg.train: no such module\n"),
         (["train.py", "--to-end", "--steps", "3"], "--to-end lets the script end by itself"),
@@ -550,6 +551,7 @@ def wait_for(is_so: Callable[[], bool]) -> None:
     ],
 )
 def test_wrong_use(project: Path, arguments: list[str], said: str) -> None:
+    (project / "conf.json").write_text('{"lr": 0.1}')
     alone = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}  # on its machine: no other says it first
     done = run_forked(project, *arguments, RANK="1", WORLD_SIZE="2", **alone)
     assert done.code == 2

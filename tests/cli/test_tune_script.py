@@ -129,7 +129,7 @@ def test_findings_of_a_script_are_priced(tmp_path: Path, perfaudit: Run) -> None
 @pytest.mark.parametrize(
     ("text", "arguments", "said"),
     [
-        ("def broken(:\n", (), "train.py: it raised SyntaxError: invalid syntax"),
+        ("def broken(:\n", (), "perfaudit: train.py: SyntaxError: invalid syntax (train.py:1)"),
         (
             "import torch\nraise ValueError('no data')\n",
             (),

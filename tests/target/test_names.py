@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -108,6 +109,30 @@ def test_a_module_is_run_from_its_file_or_its_main(project: Project) -> None:
     assert script_target("pkg.train", (), True) == Target("pkg/train.py", {}, (), "pkg.train")
     assert script_target("nowhere.py", (), False) is None
     assert str(script_target("pkg", ("a b",), True)) == "-m pkg 'a b'"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("nope", "nope: no such module"),
+        ("pkg.nope", "pkg.nope: no such module"),
+        ("train.py", "train.py: no such module; a file is run without -m"),
+        ("pkg", "pkg: is a package without __main__.py"),
+        ("space", "space: is a package without __main__.py"),
+        ("json", "json: is a package without __main__.py"),
+    ],
+)
+def test_a_module_that_cannot_be_run_is_told_as_by_run(project: Project, name: str, said: str) -> None:
+    project(**{"pkg/__init__.py": "", "space/train.py": "", "train.py": ""})
+    with pytest.raises(TargetError, match=f"^{re.escape(said)}$"):
+        script_target(name, (), True)
+
+
+def test_modules_of_the_library_are_found() -> None:
+    for name in ("timeit", "json.tool", "venv"):
+        found = script_target(name, (), True)
+        assert found is not None
+        assert Path(found.file).is_file()
 
 
 @pytest.mark.parametrize(
