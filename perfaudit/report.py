@@ -81,7 +81,7 @@ class Report:
     run: Run | None = None
     traces: Traces | None = None
     machine: tuple[MachineFact, ...] = ()
-    kept: str = ""  # the file below the working directory in which `history` finds it again
+    kept_in: str = ""  # the file below the working directory in which `history` finds it again
 
     def with_(self, **changes: Any) -> Report:  # Any: one type per field
         """A copy with some fields replaced."""
@@ -130,7 +130,7 @@ def to_json(report: Report) -> Json:
         "gate": _gate(report.gate) if report.gate else None,
         "run": _plain(_as_dict(report.run)) if report.run else None,
         "trace": _trace(report.traces) if report.traces else None,
-        "kept": report.kept or None,
+        "kept_in": report.kept_in or None,
         "doctor": [_as_dict(fact) for fact in report.machine] if report.command == "doctor" else None,
     }
 

@@ -43,6 +43,7 @@ _IN_TRACE = b'\nfound_in = "trace"\n'
 _LABELS = ("right", "arguable", "wrong")  # of a reading
 _RIGHT = 0.9  # of the findings read, without those that are mended
 _FEW = 10  # findings read, of which two that are not right say little
+_OF_FEW = 0.5  # of so few, the share that must be right: fewer say that the rule is more often wrong than not
 
 
 @record(frozen=True, slots=True)
@@ -85,7 +86,7 @@ class Reading:
     def is_mostly_right(self) -> bool:
         """Whether a rule with this reading may be `stable`, as docs/scan.md has it; True where nothing is told of it alone."""
         counted = self.read - self.mended
-        return self.together > 1 or not counted or self.right / counted >= (_RIGHT if self.read >= _FEW else 0.5)
+        return self.together > 1 or not counted or self.right / counted >= (_RIGHT if self.read >= _FEW else _OF_FEW)
 
 
 @record(frozen=True, slots=True)

@@ -234,7 +234,7 @@ def _note(done: Report) -> Report:
     if problem := append(Path.cwd(), done.gate, done.environment.commit, done.environment):
         say(f"perfaudit: {problem}")
         return done
-    return done.with_(kept=f"{FOLDER}/{NAME}")
+    return done.with_(kept_in=f"{FOLDER}/{NAME}")
 
 
 def _code(done: Report, exit_zero: bool) -> int:

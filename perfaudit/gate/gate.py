@@ -42,7 +42,7 @@ def gate(request: Request, watch: Watch) -> Report:
             raise
         interrupted = True
     report = _report(request, known, time.monotonic() - started, interrupted)
-    report = report.with_(kept=known.journal.place)
+    report = report.with_(kept_in=known.journal.place)
     is_cut = interrupted and report.gate is not None and report.gate.verdict != "regressed"  # that stands
     known.journal.append("end", status="interrupted" if is_cut else "finished", report=to_json(report))
     return report

@@ -144,7 +144,12 @@ class Journal:
     @property
     def place(self) -> str:
         """The file as it is named from the working directory, "" where nothing is kept or not all of it."""
-        return "" if self.path is None or self.trouble else os.path.relpath(self.path)
+        if self.path is None or self.trouble:
+            return ""
+        try:
+            return os.path.relpath(self.path)
+        except OSError:  # a working directory that is gone
+            return str(self.path)
 
     def append(self, kind: str, **data: Any) -> None:  # Any: what JSON takes
         """One more line, on disk when this returns. What cannot be written is told by `trouble`, never raised."""

@@ -51,7 +51,7 @@ def printable(report: Report) -> Report:
 
 
 # Beside findings and gate; messages of exceptions and names in the user's code end up in all of them.
-_SHOWN = ("target", "kept", "run", "environment", "trials", "comparisons", "winners", "ladder", "not_applicable", "notes",
+_SHOWN = ("target", "kept_in", "run", "environment", "trials", "comparisons", "winners", "ladder", "not_applicable", "notes",
           "skipped", "unused_suppressions")  # fmt: skip
 # Fields that hold names: a second line would look like the report's own.
 _ON_ONE_LINE = {"path", "comment", "rules", "unknown"}
@@ -164,18 +164,15 @@ def remarks(report: Report) -> list[str]:
 
 def kept_text(report: Report) -> str:
     """Where what was measured is kept, and what shows it again; "" where nothing is."""
-    if not report.kept:
+    if not report.kept_in:
         return ""
-    folder, _, name = report.kept.rpartition("/")
+    name = report.kept_in.rpartition("/")[2]
+    said = f"kept in {report.kept_in}"
     if name.endswith(_RUN):
-        again = f": `perfaudit history {name.removesuffix(_RUN)}` shows it again"
-    else:
-        again = (
-            ": `perfaudit history --metric step_time` shows the gates in it"
-            if report.gate and report.gate.times
-            else ""
-        )
-    return f"kept in {report.kept} (git ignores {folder.partition('/')[0]}){again}"
+        return f"{said}: `perfaudit history {name.removesuffix(_RUN)}` shows it again"
+    if report.gate is not None and report.gate.times:
+        return f"{said}: `perfaudit history --metric step_time` shows the gates in it"
+    return said
 
 
 def unused_text(item: UnusedSuppression) -> str:
@@ -275,13 +272,13 @@ def saving_text(saving: Saving, paint: Paint = plain) -> str:
     if saving.low > 0:
         return paint(f"saves {low:.1f} to {high:.1f} % of {step}{per_step}", f"{weight}green") + f" ({basis})"
     if saving.high < 0:
-        return paint(f"costs {-high:.1f} to {-low:.1f} % of {step}", f"{weight}red") + f" ({basis})"
+        return paint(f"the change makes {step} {-high:.1f} to {-low:.1f} % longer", f"{weight}red") + f" ({basis})"
     said = f"no saving could be shown: the change makes {step} {_between(low, high, 1)}"
     return paint(said, "yellow") + f" ({basis})"
 
 
 def _between(low: float, high: float, digits: int) -> str:
-    """An interval of a saving in percent that does not exclude 0, in words: 1 % longer to 19 % shorter."""
+    """An interval of a saving in percent that does not lie above 0, in words: 1 % longer to 19 % shorter."""
     return f"{max(0.0, -low):.{digits}f} % longer to {max(0.0, high):.{digits}f} % shorter"
 
 

@@ -123,7 +123,7 @@ def price(
         raise
     if why := record.journal.trouble:
         report = report.with_(notes=(*report.notes, why))
-    report = report.with_(kept=record.journal.place)
+    report = report.with_(kept_in=record.journal.place)
     status = "interrupted" if interrupted[0] else "finished" if deadline.seconds_left() > 0 else "out of time"
     record.end(status, to_json(report))
     return report

@@ -109,7 +109,9 @@ def tune(
     ended += filter(None, [record.journal.trouble, words_of_nodes(on, allow is not None, sent, refusals) if on else ""])
     if changed:
         ended.append(f"{', '.join(changed)} changed while it was measured: nothing of this can be applied")
-    report = report_of(target, progress, interrupted[0], ended, withhold=bool(changed)).with_(kept=record.journal.place)
+    report = report_of(target, progress, interrupted[0], ended, withhold=bool(changed)).with_(
+        kept_in=record.journal.place
+    )
     is_short = bool(refusals or _late(target, progress, [*report.winners]))
     status = "interrupted" if interrupted[0] else "out of time" if is_short else "finished"
     record.end(status, to_json(report))

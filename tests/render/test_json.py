@@ -44,7 +44,7 @@ REPORT = {
     "run",
     "trace",
     "doctor",
-    "kept",
+    "kept_in",
     "not_applicable",
     "skipped",
     "notes",
@@ -225,7 +225,7 @@ def test_a_whole_report() -> None:
         "gate": None,
         "run": None,
         "trace": None,
-        "kept": None,
+        "kept_in": None,
         "doctor": None,
     }
 

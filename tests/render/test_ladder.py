@@ -120,9 +120,9 @@ def test_a_climb_leads_with_its_result_and_says_what_else_there_is() -> None:
 
 
 def test_where_the_run_is_kept_is_one_line_behind_the_notes() -> None:
-    text = render(CLIMB.with_(kept=".perfaudit/runs/20261130-dfc2.jsonl"), width=140)
-    said = "(git ignores .perfaudit): `perfaudit history 20261130-dfc2` shows it again"
-    assert f"note: a note\n\nkept in .perfaudit/runs/20261130-dfc2.jsonl {said}\n\n--verbose adds: " in text
+    text = render(CLIMB.with_(kept_in=".perfaudit/runs/20261130-dfc2.jsonl"), width=140)
+    said = ": `perfaudit history 20261130-dfc2` shows it again"
+    assert f"note: a note\n\nkept in .perfaudit/runs/20261130-dfc2.jsonl{said}\n\n--verbose adds: " in text
 
 
 def test_a_patch_is_told_where_no_step_of_the_users_code_was_timed() -> None:

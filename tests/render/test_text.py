@@ -175,7 +175,7 @@ def test_patches_that_were_screened_have_a_table_of_their_own() -> None:
         ),
         (Saving("measured", 0.1, 0.2, 0.004), "saves 10.0 to 20.0 % of the step, 4.00 ms a step (measured)"),
         (Saving("profiled", 0.1, 0.2), "saves 10.0 to 20.0 % of the step (profiled)"),
-        (Saving("measured", -0.2, -0.1), "costs 10.0 to 20.0 % of the step (measured)"),
+        (Saving("measured", -0.2, -0.1), "the change makes the step 10.0 to 20.0 % longer (measured)"),
         (
             Saving("measured", -0.1, 0.1),
             "no saving could be shown: the change makes the step 10.0 % longer to 10.0 % shorter (measured)",

@@ -68,16 +68,16 @@ A_TIME = TimeVerdict("train.py", "pass", ratio=1.0, low=0.99, high=1.01, quads=8
     [
         (Report("tune"), ""),
         (
-            Report("scan", kept=KEPT_RUN),
-            f"kept in {KEPT_RUN} (git ignores .perfaudit): `perfaudit history 20261130-042427-dfc2` shows it again",
+            Report("scan", kept_in=KEPT_RUN),
+            f"kept in {KEPT_RUN}: `perfaudit history 20261130-042427-dfc2` shows it again",
         ),
         (
-            Report("gate", gate=Gate("main", "ref", "pass", times=(A_TIME,)), kept=KEPT_GATES),
-            f"kept in {KEPT_GATES} (git ignores .perfaudit): `perfaudit history --metric step_time` shows the gates in it",
+            Report("gate", gate=Gate("main", "ref", "pass", times=(A_TIME,)), kept_in=KEPT_GATES),
+            f"kept in {KEPT_GATES}: `perfaudit history --metric step_time` shows the gates in it",
         ),
         (
-            Report("gate", gate=Gate("main", "ref", "pass"), kept=KEPT_GATES),  # no time to show
-            f"kept in {KEPT_GATES} (git ignores .perfaudit)",
+            Report("gate", gate=Gate("main", "ref", "pass"), kept_in=KEPT_GATES),  # no time to show
+            f"kept in {KEPT_GATES}",
         ),
     ],
 )
@@ -202,13 +202,13 @@ def test_the_title_of_a_fix(safety: Safety, changes: tuple[str, ...], said: str)
         ),
         (
             Saving("measured", -0.1, -0.001, 0.5, clock="cpu"),
-            "\x1b[1;31mcosts 0.1 to 10.0 % of the step's processor time\x1b[0m (measured)",
+            "\x1b[1;31mthe change makes the step's processor time 0.1 to 10.0 % longer\x1b[0m (measured)",
         ),
         (
             Saving("screened", 0.1, 0.2, 0.5),
             "\x1b[32msaves 10.0 to 20.0 % of the step, 500.00 ms a step\x1b[0m (screened)",
         ),
-        (Saving("screened", -0.2, -0.1), "\x1b[31mcosts 10.0 to 20.0 % of the step\x1b[0m (screened)"),
+        (Saving("screened", -0.2, -0.1), "\x1b[31mthe change makes the step 10.0 to 20.0 % longer\x1b[0m (screened)"),
     ],
 )
 def test_a_saving_in_colour(saving: Saving, said: str) -> None:

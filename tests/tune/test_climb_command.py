@@ -66,7 +66,7 @@ def test_the_ladder_of_a_real_training(climbed: tuple[Path, dict[str, Any]]) -> 
 
 def test_the_report_says_in_which_file_the_run_is_kept(climbed: tuple[Path, dict[str, Any]]) -> None:
     folder, report = climbed
-    assert report["kept"].startswith(".perfaudit/runs/") and (folder / report["kept"]).is_file()
+    assert report["kept_in"].startswith(".perfaudit/runs/") and (folder / report["kept_in"]).is_file()
 
 
 def test_what_is_applied_is_what_was_measured(climbed: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ def share_text(saving: Saving) -> str:
     if saving.low > 0:
         return f"saves {low:.1f} to {high:.1f} % "
     if saving.high < 0:
-        return f"costs {-high:.1f} to {-low:.1f} % "
+        return f"{-high:.1f} to {-low:.1f} % slower "
     return f"{low:+.1f} to {high:+.1f} % "
 
 
