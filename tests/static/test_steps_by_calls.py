@@ -121,3 +121,34 @@ CLOSURE = """
 )
 def test_a_step_that_a_function_has_made(tmp_path: Path, closure: str, is_told: bool) -> None:
     assert told(tmp_path, {"closure.py": closure}, "closure.py") == (["print(turn, loss.item())"] if is_told else [])
+
+
+DECORATED = """
+    import torch
+
+    def timed(name):
+        return lambda function: function
+
+    def compute(x):
+        loss = model(x.cuda()).mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+
+    {decorator}
+    def train():
+        for x in loader:
+            compute(x)
+
+    {decorator}
+    def evaluate():
+        compute(None)
+"""
+
+
+@pytest.mark.parametrize("decorator", ["", "@timed('x')"])
+def test_a_call_is_found_by_its_line_though_a_decorator_stands_behind_its_function_in_the_tree(
+    tmp_path: Path, decorator: str
+) -> None:
+    text = DECORATED.replace("{decorator}", decorator)
+    assert told(tmp_path, {"loop.py": text}, "loop.py") == ["losses.append(loss.item())"]

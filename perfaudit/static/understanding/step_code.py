@@ -93,7 +93,7 @@ def _called_each_time(source: Source, root: Loop | Function) -> tuple[tuple[ast.
 
 
 def _find_calls_each_time(source: Source, root: Loop | Function) -> Iterator[tuple[ast.Call, Function]]:
-    calls = calls_of_functions(source)  # in document order
+    calls = _calls_by_line(source)
     first = bisect.bisect_left(calls, root.lineno, key=_line_of_call)
     last = bisect.bisect_right(calls, root.end_lineno or 0, key=_line_of_call)
     for call, function in calls[first:last]:
@@ -102,6 +102,12 @@ def _find_calls_each_time(source: Source, root: Loop | Function) -> Iterator[tup
         block = source.block(source.statement(call))
         if isinstance(root, FUNCTIONS) or block is root.body or not isinstance(block[-1], (ast.Return, ast.Break)):
             yield call, function
+
+
+@remember
+def _calls_by_line(source: Source) -> tuple[tuple[ast.Call, Function], ...]:
+    """The calls of the file that run a function of it, as the text has them: in the tree a decorator follows what it is for."""
+    return tuple(sorted(calls_of_functions(source), key=lambda found: (found[0].lineno, found[0].col_offset)))
 
 
 def _line_of_call(found: tuple[ast.Call, Function]) -> int:
