@@ -62,12 +62,13 @@ def _merge(group: list[Finding], document: Reading) -> Finding | None:
         return None
     places = tuple(place for finding in group for place in _places(finding))
     prints = tuple(name for finding in group for name in finding.merged or (finding.fingerprint,))
+    parts = tuple(part for finding in group for part in finding.parts)
     places_more = f"{more} more place{'s' if more > 1 else ''}"
     if all(finding.message == first.message for finding in group):
         message = f"{first.message}; the same in {places_more} of this file"
     else:
         message = f"{first.message}; the same goes for others in {places_more} of this file"
-    return first.with_(message=message, fix=fix, places=places, merged=prints)
+    return first.with_(message=message, fix=fix, places=places, merged=prints, parts=parts)
 
 
 def _places(finding: Finding) -> tuple[Location, ...]:

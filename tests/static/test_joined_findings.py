@@ -242,6 +242,33 @@ def test_a_saved_report_is_applied_as_the_scan_fixes(
     assert Path("train.py").read_text() == EPOCHS % f"ds, num_workers=4, pin_memory=True{kept}", done.err
 
 
+LOADERS = """import torch
+from torch.utils.data import DataLoader
+
+loader = DataLoader(%s)
+other = DataLoader(%s)
+
+def train(model):
+    for epoch in range(100):
+        for batch in loader:
+            model(batch.cuda()).backward()
+        for batch in other:
+            model(batch.cuda()).backward()
+"""
+
+
+def test_of_loaders_that_are_alike_the_safe_part_is_applied_to_each(
+    project: Callable[..., Path], perfaudit: Callable[..., Done]
+) -> None:
+    project(**{"train.py": LOADERS % ("ds, num_workers=4", "ds, num_workers=4")})
+    perfaudit("scan", "train.py", "--select", "PA102,PA103", "--format", "json", "-o", "report.json")
+    (finding,) = json.loads(Path("report.json").read_text())["findings"]
+    assert [part["rule"] for part in finding["parts"]] == ["PA102", "PA103"] * 2
+    done = perfaudit("apply", "report.json")
+    pinned = "ds, num_workers=4, pin_memory=True"
+    assert Path("train.py").read_text() == LOADERS % (pinned, pinned), done.err
+
+
 def test_what_is_offered_counts_the_safe_part(tmp_path: Path, perfaudit: Callable[..., Done]) -> None:
     (tmp_path / "train.py").write_text(EPOCHS % "ds, num_workers=4")
     done = perfaudit("scan", str(tmp_path / "train.py"), "--select", "PA102,PA103")
