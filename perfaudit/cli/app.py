@@ -22,7 +22,8 @@ HELP = """Find out why PyTorch training is slow, measure what each cause costs, 
 `perfaudit COMMAND --help` has more examples, and the options of a command.
 
 Exit codes: 0 nothing to report · 1 findings, something faster was found, or the gate found a regression · 2 wrong use ·
-3 nothing could be looked at or measured · 130 interrupted. `run` returns the code of a script that fails.
+3 nothing could be looked at or measured, or a scan found nothing and could not read a file that you named ·
+130 interrupted. `run` returns the code of a script that fails.
 """
 
 # Each imports what the others need not: `scan` is typed all day, and starts in a third of the time without them.

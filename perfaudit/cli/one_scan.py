@@ -99,7 +99,9 @@ def scan_as_asked(asked: ScanOptions) -> int:
         return OK if left_out else NOTHING_MEASURED
     if asked.baseline is not None and asked.update_baseline:
         write_known(asked.baseline, plan)
-        return OK
+        if report.named_unread:
+            _tell_skipped(report)
+        return _code_without_findings(report)
     report = keep_new_findings(report)
     if not asked.measure:
         report = plan.shown_part(report)
@@ -133,9 +135,18 @@ def scan_as_asked(asked: ScanOptions) -> int:
             emit(shown, format, output, asked.verbose, html, plan.read)
     if report.interrupted:
         return INTERRUPTED
-    if report.findings and not asked.exit_zero:
-        return FOUND
+    if report.findings:
+        return OK if asked.exit_zero else FOUND
+    return _code_without_findings(report)
+
+
+def _code_without_findings(report: Report) -> int:
     return NOTHING_MEASURED if report.named_unread else OK
+
+
+def _tell_skipped(report: Report) -> None:
+    for skipped in report.skipped:
+        say(f"perfaudit: {skipped.path}: not audited: {skipped.reason}")
 
 
 def _left_out_as_asked(asked: ScanOptions, given: list[str], report: Report) -> str:
@@ -158,8 +169,7 @@ def _tell_nothing_read(asked: ScanOptions, given: list[str], plan: Plan, report:
     """
     from perfaudit.render.words import count
 
-    for skipped in report.skipped:
-        say(f"perfaudit: {skipped.path}: not audited: {skipped.reason}")
+    _tell_skipped(report)
     if left_out:
         say(f"perfaudit: {left_out}")
     elif not report.skipped:

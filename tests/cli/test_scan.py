@@ -177,6 +177,7 @@ UNREADABLE = {
         (["broken.py", "clean.py"], 3),
         (["broken.py", "clean.py", "--exit-zero"], 3),
         (["broken.py", "anomaly.txt.py"], 1),
+        (["broken.py", "anomaly.txt.py", "--exit-zero"], 0),
         ([".", "other/plain.py"], 3),
     ],
 )
@@ -192,6 +193,14 @@ def test_a_file_that_is_named_has_to_be_read(project: Project, perfaudit: Run, a
     assert "broken.py: not audited: does not parse at line 2: Missing parentheses" in done.out
     assert "\nnothing is known of what was not audited; the line" in done.out
     assert ("other/plain.py: not audited: does not parse at line 1" in done.out) is ("other/plain.py" in arguments)
+
+
+@pytest.mark.parametrize(("name", "code"), [("broken.py", 3), (".", 0)])
+def test_a_baseline_of_a_file_that_cannot_be_read(project: Project, perfaudit: Run, name: str, code: int) -> None:
+    project(**{"anomaly.py": ANOMALY, "broken.py": "import torch\nprint 1\n"})
+    done = perfaudit("scan", "anomaly.py", name, "--baseline", "known.json", "--update-baseline")
+    assert (done.code, "1 finding accepted" in done.err) == (code, True)
+    assert ("broken.py: not audited: does not parse" in done.err) is (code == 3)
 
 
 @pytest.mark.parametrize("name", UNREADABLE)
