@@ -17,6 +17,7 @@ from perfaudit.static.understanding.devices import (
     names_cpu,
     trains_by_itself_on_gpu,
 )
+from perfaudit.static.understanding.host_classes import moves_nothing, names_device
 from perfaudit.static.understanding.losses import arguments_of
 from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.step_code import step_code
@@ -37,7 +38,7 @@ def trains_on_host(source: Source, step: StepLoop) -> bool:
     """
     nodes = [node for code in step_code(source, step) for node in walk(code.root)]
     calls = [node for node in nodes if isinstance(node, ast.Call)]
-    if any(moves_to_device(source, call) or _names_device(call) for call in calls) or changes_default_device(source):
+    if any(moves_to_device(source, call) or names_device(call) for call in calls) or changes_default_device(source):
         return False
     called = {call.func.id: call.func for call in calls if isinstance(call.func, ast.Name)}
     return any(_stays_on_host(source, name, step) for name in called.values())
@@ -51,7 +52,7 @@ def shows_devices_only(source: Source) -> bool:
     if running_frameworks(source.aliases.values()) or trains_by_itself_on_gpu(source) or changes_default_device(source):
         return False
     calls = source.nodes(ast.Call)
-    if any(moves_to_device(source, call) or _names_device(call) or _loads_to_device(source, call) for call in calls):
+    if any(moves_to_device(source, call) or names_device(call) or _loads_to_device(source, call) for call in calls):
         return False
     if any(
         (source.qualified_name(node) or "").startswith("torch.cuda.")
@@ -101,10 +102,6 @@ def _is_shown(source: Source, use: ast.AST) -> bool:
     return is_printed or isinstance(parent, (ast.FormattedValue, ast.Expr))
 
 
-def _names_device(call: ast.Call) -> bool:
-    return any(keyword.arg in ("device", "device_map", "device_ids") for keyword in call.keywords)
-
-
 def _stays_on_host(source: Source, model: ast.Name, step: StepLoop) -> bool:
     """Whether a name is bound to models in the loop's own scope, and nothing may move them before its end.
 
@@ -144,9 +141,9 @@ def _is_given_on_host(source: Source, function: Function, parameter: str) -> boo
 
 
 def _builds_on_host(source: Source, binding: ast.AST) -> bool:
-    """Whether a name is bound by `Net(...)` with a class in sight that names no device, or one of torch's layers or models."""
+    """Whether a name is bound by `Net(...)` with a class in sight that moves nothing, or one of torch's layers or models."""
     value = assigned_value(source, binding)
-    if not isinstance(value, ast.Call) or _names_device(value):
+    if not isinstance(value, ast.Call) or names_device(value):
         return False
     name = source.qualified_name(value.func) or ""
     if name.startswith(("torch.nn.", "torchvision.models.")):
@@ -154,21 +151,7 @@ def _builds_on_host(source: Source, binding: ast.AST) -> bool:
     made = [(source, d) for d in (source.lookup(value.func) if isinstance(value.func, ast.Name) else [])]
     found = source.neighbours.definition_of(name) if source.neighbours is not None and name else None
     made = [found] if found is not None else made
-    return bool(made) and all(isinstance(d, ast.ClassDef) and _makes_nothing_there(there, d) for there, d in made)
-
-
-def _makes_nothing_there(source: Source, definition: ast.AST) -> bool:
-    """Whether a class moves nothing to a device, nor does a class of its file that it builds, and so on."""
-    pending, known = [definition], {id(definition)}
-    while pending:
-        for call in (node for node in walk(pending.pop()) if isinstance(node, ast.Call)):
-            if moves_to_device(source, call) or _names_device(call):
-                return False
-            for built in source.lookup(call.func) if isinstance(call.func, ast.Name) else ():
-                if isinstance(built, ast.ClassDef) and id(built) not in known:
-                    known.add(id(built))
-                    pending.append(built)
-    return True
+    return bool(made) and all(isinstance(d, ast.ClassDef) and moves_nothing(source, there, d) for there, d in made)
 
 
 def _may_move(source: Source, use: ast.Name) -> bool:
