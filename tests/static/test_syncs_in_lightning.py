@@ -55,3 +55,36 @@ def test_the_trainer_says_where_the_module_is_trained(tmp_path: Path, arguments:
     source = Source("model.py", textwrap.dedent(MODEL), project.seen_from(tmp_path / "model.py"))
     found = run_checks(source, all_rules(), frozenset(["PA601"]))
     assert [finding.location.line for finding in found if finding.location] == lines
+
+
+LOGGED = """
+    import torch{imports}
+
+    class Model({base}):
+        def training_step(self, batch, index=0):
+            loss = self.net(batch.cuda()).mean()
+            self.log("loss", loss.item())
+            return loss
+
+        def fit(self, batches):
+            for batch in batches:
+                loss = self.net(batch.cuda()).mean()
+                loss.backward()
+                self.optimizer.step()
+                self.log("loss", loss.item())
+"""
+
+
+@pytest.mark.parametrize(
+    ("imports", "base", "is_of_lightning"),
+    [
+        (", lightning", "lightning.LightningModule", [True, False]),
+        ("", "", [False]),
+    ],
+)
+def test_what_is_logged_is_handed_over_where_lightning_takes_it(
+    imports: str, base: str, is_of_lightning: list[bool]
+) -> None:
+    text = LOGGED.format(imports=imports, base=base)
+    found = run_checks(Source("model.py", textwrap.dedent(text)), all_rules(), frozenset(["PA601"]))
+    assert ["Lightning" in finding.fix.title for finding in found if finding.fix] == is_of_lightning

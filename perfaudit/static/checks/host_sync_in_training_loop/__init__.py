@@ -110,7 +110,7 @@ def _in_whole_steps(source: Source, steps: Iterable[WholeStep], runs: Runs) -> I
         by = f"of which `{root.name}` is a part: {step.run_by} calls it" if step.run_by else by
         by = f"that Lightning's trainer makes by `{root.name}`" if step.gets_batch else by
         message = f"`{_text(source, places[0])}`{where} makes the host wait for the device on every step {by}{more}"
-        yield Seen(places[0], message, Proposal(_advice(source, places[0])), tuple(places), hot=True)
+        yield Seen(places[0], message, Proposal(_advice(source, places[0], step.gets_batch)), tuple(places), hot=True)
 
 
 class _Wait(NamedTuple):
@@ -452,11 +452,14 @@ def _forces_numpy(call: ast.Call) -> bool:
 # ---- advice --------------------------------------------------------------------------------------------------------
 
 
-def _advice(source: Source, place: ast.expr) -> str:
-    """What to do about the first place, for what cannot be patched without knowing the use of the value."""
+def _advice(source: Source, place: ast.expr, is_of_lightning: bool = False) -> str:
+    """What to do about the first place, for what cannot be patched without knowing the use of the value.
+
+    is_of_lightning: whether the place is in a step of Lightning's, so that `self.log` is Lightning's too.
+    """
     parent = source.parent(place)
     statement = source.statement(place)
-    if isinstance(parent, ast.Call) and dotted_name(parent.func) == "self.log":
+    if is_of_lightning and isinstance(parent, ast.Call) and dotted_name(parent.func) == "self.log":
         return "give `self.log` the tensor: Lightning reads it only where it is shown"
     if isinstance(parent, ast.Call) and last_name(parent.func) == "append":
         return "append the detached tensor, and read the values once after the loop: `torch.stack(losses).tolist()`"
