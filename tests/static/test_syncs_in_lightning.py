@@ -45,11 +45,19 @@ TRAIN = """
         ("gpus=1", [8]),
         ("gpus=0", []),
         ("accelerator='cpu'", []),
-        ("num_gpus=1", []),
+        ("num_gpus=1, accelerator='cpu'", []),
+        ("max_epochs=3", [8]),  # a GPU where there is one
+        ("**options", []),
     ],
 )
-def test_the_trainer_says_where_the_module_is_trained(tmp_path: Path, arguments: str, lines: list[int]) -> None:
-    for name, text in (("base.py", BASE), ("model.py", MODEL), ("train.py", TRAIN.format(arguments))):
+@pytest.mark.parametrize("package", ["lightning", "pytorch_lightning"])
+def test_the_trainer_says_where_the_module_is_trained(
+    tmp_path: Path, arguments: str, lines: list[int], package: str
+) -> None:
+    if (package, arguments) == ("pytorch_lightning", "max_epochs=3"):  # had the CPU by default
+        lines = []
+    train = TRAIN.format(arguments).replace("lightning", package)
+    for name, text in (("base.py", BASE), ("model.py", MODEL), ("train.py", train)):
         (tmp_path / name).write_text(textwrap.dedent(text))
     project = Project(sorted(tmp_path.glob("*.py")))
     source = Source("model.py", textwrap.dedent(MODEL), project.seen_from(tmp_path / "model.py"))

@@ -267,6 +267,8 @@ def _on_accelerator(source: Source) -> bool:
     marks = ("accelerator", "accelerator if there is one")
     if any(source.neighbours.is_imported_by_a_marked_file(mark) for mark in marks):
         return True
+    if STEP in source.text and source.neighbours.some_importer(has_trainer_for_gpu, calling=("Trainer",)):
+        return True
     return source.neighbours.imports_carry("accelerator")
 
 
