@@ -441,6 +441,7 @@ class Translation:
         self.optimizer.step()
 """
 TESTING = "from translation import Translation\n\nmodel = Translation()\nfor data in batches:\n    model.test()\n"
+PICKS = "from translation import Translation\n\ndef pick():\n    return Translation()\n\ndef no():\n    pass\n"
 
 
 @pytest.mark.parametrize(
@@ -467,9 +468,30 @@ TESTING = "from translation import Translation\n\nmodel = Translation()\nfor dat
             TESTING,
             False,
         ),
+        (
+            TRANSLATION,
+            TESTING.replace("    model.test()\n", "    model.test()\n    l1(model.fake, y).backward()\n"),
+            False,
+        ),
+        (TRANSLATION, TESTING.replace("    model.test()\n", "    model.test()\n    optimizer.step(model)\n"), False),
+        (TRANSLATION, "import translation\n\nfor case in cases:\n    case.test()\n", False),  # any object
+        (TRANSLATION, TESTING.replace("model = Translation()", "model = pick(Translation())"), False),
+        (
+            TRANSLATION,
+            TESTING.replace("= Translation()", "= pick()").replace("\n\n", "\nfrom picks import pick\n\n"),
+            True,
+        ),
+        (
+            TRANSLATION,
+            TESTING.replace("= Translation()", "= no()").replace("\n\n", "\nfrom picks import no\n\n"),
+            False,
+        ),
+        (TRANSLATION + "\n    def step(self):\n        self.test()\n", TESTING, False),
+        (TRANSLATION, TESTING + "\nclass Sharp(Translation):\n    def step(self):\n        self.test()\n", False),
     ],
 )
 def test_the_method_of_an_object_that_tests_once(tmp_path: Path, model: str, script: str, *, is_told: bool) -> None:
-    folder = write(tmp_path, {"translation.py": model, "testing.py": script})
+    folder = write(tmp_path, {"translation.py": model, "testing.py": script, "picks.py": PICKS})
     found = findings_in(folder, "translation.py", {"PA801"})
     assert [finding.location.line for finding in found if finding.location] == ([13] if is_told else [])
+    assert not any("eval mode" in finding.fix.title for finding in found if finding.fix)

@@ -57,13 +57,14 @@ def _in_train_mode(source: Source, call: ast.Call) -> Iterator[tuple[Loop | Func
     from perfaudit.static.checks.eval_without_no_grad.no_eval_mode import (
         evaluated_in_training_mode,
         evaluations_with_loaded_weights,
-        tests_by_method,
+        model_asked,
     )
+    from perfaudit.static.checks.eval_without_no_grad.tested_by_method import tests_by_method
 
     is_loading = isinstance(call.func, ast.Attribute) and call.func.attr == "load_state_dict"
     yield from (evaluations_with_loaded_weights if is_loading else evaluated_in_training_mode)(source, call)
     if not is_loading:
-        yield from tests_by_method(source, call)
+        yield from tests_by_method(source, call, model_asked(source, call))
 
 
 def _unrecorded_evaluations(source: Source, call: ast.Call) -> Iterator[tuple[Loop | Function, Seen]]:

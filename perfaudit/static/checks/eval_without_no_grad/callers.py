@@ -55,15 +55,14 @@ def _comes_with_star(source: Source, node: ast.expr) -> bool:
 
 @record(frozen=True, slots=True)
 class CallsInLoops:
-    """Whether a file calls a method of this name in a loop: it has none of that name itself. With arguments, unless told."""
+    """Whether a file calls a method of this name with arguments in a loop: it has none of that name itself."""
 
     method: str
-    needs_arguments: bool = True
 
     def __call__(self, source: Source) -> bool:
         return any(
             isinstance(call.func, ast.Attribute)
-            and (call.args or call.keywords or not self.needs_arguments)
+            and (call.args or call.keywords)
             and called_function(source, call) is None
             and source.enclosing(call, *LOOPS) is not None
             for call in source.calls(f".{self.method}")

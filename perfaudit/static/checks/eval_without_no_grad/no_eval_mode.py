@@ -7,7 +7,7 @@ import functools
 from collections.abc import Iterable, Iterator
 
 from perfaudit.expressions import regex
-from perfaudit.static.checks.eval_without_no_grad.callers import CallsInLoops, calls_elsewhere
+from perfaudit.static.checks.eval_without_no_grad.callers import calls_elsewhere
 from perfaudit.static.checks.eval_without_no_grad.escape import graph_escapes, proves_no_graph
 from perfaudit.static.checks.eval_without_no_grad.frozen import may_be_frozen
 from perfaudit.static.checks.eval_without_no_grad.model_runs import records_graph, runs_model
@@ -15,7 +15,7 @@ from perfaudit.static.checks.eval_without_no_grad.surroundings import functions_
 from perfaudit.static.checks.eval_without_no_grad.unseen_calls import unseen_call
 from perfaudit.static.checks.eval_without_no_grad.wanted_gradients import needs_gradients
 from perfaudit.static.registry import Proposal, Seen
-from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Loop, Source
+from perfaudit.static.source import FUNCTIONS, LOOPS, Loop, Source
 from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.backward import backward_calls
 from perfaudit.static.understanding.loaders import loaders
@@ -37,7 +37,7 @@ def evaluated_in_training_mode(source: Source, call: ast.Call) -> Iterator[tuple
     Those are told by the name of what they go through, or of the function around them. Only where no model of the file is put
     into eval mode: else that says which loops evaluate.
     """
-    model = _model_asked(source, call)
+    model = model_asked(source, call)
     if model and _loops_of_tests(source) and _is_trained(source, model):
         yield from _loops_that_record(source, _loops_of_tests(source), model)
 
@@ -65,7 +65,7 @@ def evaluations_with_loaded_weights(source: Source, call: ast.Call) -> Iterator[
     trains: no backward pass, no optimizer, and no model in eval mode. None where a model is put into training mode: batch norm
     or dropout is meant to behave as in training.
     """
-    model = _model_asked(source, call)
+    model = model_asked(source, call)
     if model and not source.calls(".train") and not backward_calls(source) and not source.mentions("optim"):
         loops = (
             loop
@@ -75,29 +75,7 @@ def evaluations_with_loaded_weights(source: Source, call: ast.Call) -> Iterator[
         yield from _loops_that_record(source, loops, model)
 
 
-def tests_by_method(source: Source, call: ast.Call) -> Iterator[tuple[Function, Seen]]:
-    """Of a model that an object keeps, its method `test` that runs it once, for loops of other files.
-
-    So do programs after pix2pix: the same object trains by another method, and never puts its model into eval mode.
-    """
-    model, owner = _model_asked(source, call), source.enclosing(call, ast.ClassDef)
-    if not model.startswith("self.") or not isinstance(owner, ast.ClassDef) or source.neighbours is None:
-        return
-    method = next((m for m in owner.body if isinstance(m, FUNCTIONS) and m.name == "test"), None)
-    if method is None or method.decorator_list or any(isinstance(node, LOOPS) for node in walk(method)):
-        return
-    runs = [node for node in walk(method) if isinstance(node, ast.Call) and runs_model(source, node, model)]
-    if not runs or not all(records_graph(source, run) for run in runs) or gradients_are_off(source, runs[0]):
-        return
-    if needs_gradients(source, method, model) or calls_elsewhere(source, [method]).off:
-        return
-    if source.neighbours.some_importer(CallsInLoops("test", needs_arguments=False), calling=("test",)):
-        message = f"`{source.brief(runs[0])}` in `test` evaluates, but records a graph, which no backward pass uses"
-        advice = "decorate `test` with `@torch.no_grad()`, and put the model into eval mode"
-        yield method, Seen(runs[0], message, Proposal(advice))
-
-
-def _model_asked(source: Source, call: ast.Call) -> str:
+def model_asked(source: Source, call: ast.Call) -> str:
     """The model of `model.parameters()`; "" where some model of the file is put into eval mode, or records nothing."""
     model = dotted_name(call.func.value) if isinstance(call.func, ast.Attribute) else ""
     if model == "self" or source.calls(".eval") or not source.imports_torch or source.mentions("volatile"):
