@@ -92,6 +92,28 @@ def averages(count: int) -> str:
     )
 
 
+def evaluations(count: int) -> str:
+    """Trainers that each train a model and evaluate it, and never put it into eval mode."""
+    return HEAD + "".join(
+        f"class Trainer{n}:\n"
+        "    def __init__(self, loader, test_loader):\n"
+        f"        self.net, self.net{n} = Net(), Net()\n"
+        "        self.loader, self.test_loader = loader, test_loader\n"
+        f"        self.optimizer = torch.optim.SGD([*self.net.parameters(), *self.net{n}.parameters()], 0.1)\n"
+        "    def train(self):\n"
+        "        for x, y in self.loader:\n"
+        f"            loss = nn.functional.mse_loss(self.net{n}(self.net(x)), y)\n"
+        "            loss.backward()\n"
+        "            self.optimizer.step()\n"
+        "    def evaluate(self):\n"
+        "        total = 0\n"
+        "        for x, y in self.test_loader:\n"
+        f"            total += nn.functional.mse_loss(self.net{n}(self.net(x)), y).item()\n"
+        "        return total\n"
+        for n in range(count)
+    )
+
+
 def work(text: str) -> int:
     """How many calls a scan of this text makes, after one that has imported what it needs."""
     count = 0
@@ -110,7 +132,9 @@ def work(text: str) -> int:
     return count
 
 
-@pytest.mark.parametrize("make", [classes, elif_chain, long_step, trainings, averages], ids=lambda make: make.__name__)
+@pytest.mark.parametrize(
+    "make", [classes, elif_chain, long_step, trainings, averages, evaluations], ids=lambda make: make.__name__
+)
 def test_twice_the_file_is_about_twice_the_work(make: Callable[[int], str]) -> None:
     assert work(make(100)) < 2.6 * work(make(50))
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
+from typing import TypeVar
 
 from perfaudit.expressions import regex
 from perfaudit.static.checks.eval_without_no_grad.eval_mode import handed_name
 from perfaudit.static.checks.eval_without_no_grad.surroundings import plain_decorators, plain_surroundings
 from perfaudit.static.checks.eval_without_no_grad.wanted_gradients import GRADIENT
-from perfaudit.static.source import FUNCTIONS, Function, Source
+from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
 from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.batch_parts import VARIABLE
 from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.no_grad import NO_GRAD, SET_GRAD
 
+LoopT = TypeVar("LoopT", bound=Loop)
 _LAYER = r"(\w+_)?(embeddings?|attention|lstm|gru|classifier|fc)\d*"
 LAYER = regex(_LAYER)  # of a model that is run by itself: `decoder.embedding(words)`
 # Of a part too, as `model.Q(x)` of a model that keeps its parts under capital letters.
@@ -48,6 +51,30 @@ def runs_inside(source: Source, call: ast.Call, model: str, ways: frozenset[str]
         if not names and has_same(source, call, function, model):
             names = {model}
     return [n for name in names for n in walk(function) if isinstance(n, ast.Call) and _is_run(n, name, ways)]
+
+
+def by_models(source: Source, loops: Iterable[LoopT]) -> dict[str, list[LoopT]]:
+    """Loops by the name of each model that they may run, so that only few are asked about a model: see `runs_model`.
+
+    Those are the names that they call or hand to a function of this file, and what such a function calls.
+    """
+    found: dict[str, list[LoopT]] = {}
+    for loop in loops:
+        names: set[str] = set()
+        for call in (node for node in walk(loop) if isinstance(node, ast.Call)):
+            function = called_function(source, call)
+            called = [call, *(n for n in walk(function) if isinstance(n, ast.Call))] if function is not None else [call]
+            names.update(name for each in called for name in _owners(dotted_name(each.func)))
+            if function is not None:
+                names.update(handed_name(value) for value in (*call.args, *(k.value for k in call.keywords)))
+        for name in names - {""}:
+            found.setdefault(name, []).append(loop)
+    return found
+
+
+def _owners(called: str) -> tuple[str, ...]:
+    """What a call may run: `net.module`, which is `net` as well, or a method of it."""
+    return (called, called.rpartition(".")[0])
 
 
 def has_same(source: Source, call: ast.Call, function: Function, name: str) -> bool:

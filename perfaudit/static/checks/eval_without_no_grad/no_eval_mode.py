@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import ast
-import functools
 from collections.abc import Iterable, Iterator
 
 from perfaudit.expressions import regex
 from perfaudit.static.checks.eval_without_no_grad.callers import calls_elsewhere
 from perfaudit.static.checks.eval_without_no_grad.escape import graph_escapes, proves_no_graph
 from perfaudit.static.checks.eval_without_no_grad.frozen import may_be_frozen
-from perfaudit.static.checks.eval_without_no_grad.model_runs import records_graph, runs_model
+from perfaudit.static.checks.eval_without_no_grad.model_runs import by_models, records_graph, runs_model
 from perfaudit.static.checks.eval_without_no_grad.surroundings import functions_around, gradients_are_off
 from perfaudit.static.checks.eval_without_no_grad.unseen_calls import unseen_call
 from perfaudit.static.checks.eval_without_no_grad.wanted_gradients import needs_gradients
 from perfaudit.static.registry import Proposal, Seen
 from perfaudit.static.source import FUNCTIONS, LOOPS, Loop, Source
 from perfaudit.static.source.syntax import walk
+from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.backward import backward_calls
 from perfaudit.static.understanding.loaders import loaders
 from perfaudit.static.understanding.names import dotted_name, last_name
@@ -38,26 +38,32 @@ def evaluated_in_training_mode(source: Source, call: ast.Call) -> Iterator[tuple
     into eval mode: else that says which loops evaluate.
     """
     model = model_asked(source, call)
-    if model and _loops_of_tests(source) and _is_trained(source, model):
-        yield from _loops_that_record(source, _loops_of_tests(source), model)
+    if model and _first_asked(source)[model] is call:  # what is said of a model is said by its name, and once
+        loops = _loops_of_tests(source).get(model)
+        if loops and any(_runs(source, loop, model) for loop in _loops_that_train(source).get(model, ())):
+            yield from _loops_that_record(source, loops, model)
 
 
-@functools.lru_cache(maxsize=4)  # asked for each model
-def _loops_of_tests(source: Source) -> tuple[ast.For, ...]:
-    return tuple(loop for loop in source.nodes(ast.For) if _goes_through_test(loop) or _is_in_evaluation(source, loop))
+@remember
+def _first_asked(source: Source) -> dict[str, ast.Call]:
+    """The first call that asks a model for its parameters, by the name of the model."""
+    found: dict[str, ast.Call] = {}
+    for call in source.calls(".parameters"):
+        found.setdefault(dotted_name(call.func.value) if isinstance(call.func, ast.Attribute) else "", call)
+    return found
 
 
-def _is_trained(source: Source, model: str) -> bool:
-    """Whether a training loop runs the model, by its name or through a function of this file that is given it."""
-    by_name = model in _names_run_in_steps(source)
-    return by_name or any(_runs(source, step.loop, model) for step in step_loops(source))
+@remember
+def _loops_of_tests(source: Source) -> dict[str, list[ast.For]]:
+    """The loops over the batches of a test, by the name of each model that they may run."""
+    loops = (loop for loop in source.nodes(ast.For) if _goes_through_test(loop) or _is_in_evaluation(source, loop))
+    return by_models(source, loops)
 
 
-@functools.lru_cache(maxsize=4)
-def _names_run_in_steps(source: Source) -> frozenset[str]:
-    """What the training loops of a file call."""
-    nodes = (node for step in step_loops(source) for node in walk(step.loop))
-    return frozenset(dotted_name(node.func) for node in nodes if isinstance(node, ast.Call))
+@remember
+def _loops_that_train(source: Source) -> dict[str, list[Loop]]:
+    """The training loops, by the name of each model that they may run, also through a function of this file."""
+    return by_models(source, (step.loop for step in step_loops(source)))
 
 
 def evaluations_with_loaded_weights(source: Source, call: ast.Call) -> Iterator[tuple[Loop, Seen]]:
@@ -69,10 +75,18 @@ def evaluations_with_loaded_weights(source: Source, call: ast.Call) -> Iterator[
     if model and not source.calls(".train") and not backward_calls(source) and not source.mentions("optim"):
         loops = (
             loop
-            for loop in source.nodes(ast.For)
-            if source.scope(loop) is source.scope(call) and (_goes_through_test(loop) or loaders(source, loop.iter))
+            for loop in _loops_by_scope(source).get(id(source.scope(call)), ())
+            if _goes_through_test(loop) or loaders(source, loop.iter)
         )
         yield from _loops_that_record(source, loops, model)
+
+
+@remember
+def _loops_by_scope(source: Source) -> dict[int, list[ast.For]]:
+    found: dict[int, list[ast.For]] = {}
+    for loop in source.nodes(ast.For):
+        found.setdefault(id(source.scope(loop)), []).append(loop)
+    return found
 
 
 def model_asked(source: Source, call: ast.Call) -> str:

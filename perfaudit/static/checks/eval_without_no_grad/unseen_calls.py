@@ -6,13 +6,14 @@ import ast
 import re
 
 from perfaudit.expressions import regex
-from perfaudit.static.checks.eval_without_no_grad.eval_mode import is_train_false
+from perfaudit.static.checks.eval_without_no_grad.eval_mode import handed_name, is_train_false
 from perfaudit.static.checks.eval_without_no_grad.evaluations import names_given
 from perfaudit.static.checks.eval_without_no_grad.model_runs import LAYER
 from perfaudit.static.checks.eval_without_no_grad.star_imports import called_through_star
-from perfaudit.static.checks.eval_without_no_grad.wanted_gradients import GRADIENT, gets
+from perfaudit.static.checks.eval_without_no_grad.wanted_gradients import GRADIENT
 from perfaudit.static.source import Loop, Source
 from perfaudit.static.source.syntax import walk
+from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.elsewhere import called_elsewhere
 from perfaudit.static.understanding.names import dotted_name, last_name
@@ -46,7 +47,7 @@ def unseen_call(
     if any(_wraps_a_model(source, made) for run in runs for made in made_of(source, run.func)):
         return runs[0]
     models = {model, *(dotted_name(c.func.value) for c in source.calls(".eval") if isinstance(c.func, ast.Attribute))}
-    holders = _holders(source, models)
+    holders = _holders(source, frozenset(models))
     pending: list[tuple[ast.AST, set[str]]] = [(loop, models)]
     known: set[int] = set()
     while pending:
@@ -129,19 +130,28 @@ def _wraps_a_model(source: Source, made: ast.expr) -> bool:
     return any(MODEL.search(last_name(argument)) for argument in (*made.args, *(k.value for k in made.keywords)))
 
 
-def _holders(source: Source, models: set[str]) -> set[str]:
+@remember  # asked for each loop
+def _holders(source: Source, models: frozenset[str]) -> set[str]:
     """Names of what the model was handed to: of `craft` for `craft.bind(model)` and for `craft = Craft(model)`."""
     found: set[str] = set()
-    for call in source.nodes(ast.Call):
-        if any(gets(call, model) for model in models if model) and not (
-            source.qualified_name(call.func) or ""
-        ).startswith("torch."):
+    for call in (call for model in models - {""} for call in _calls_that_get(source).get(model, ())):
+        if not (source.qualified_name(call.func) or "").startswith("torch."):
             statement = source.statement(call)
             found |= _root(call.func) if isinstance(call.func, ast.Attribute) else set()
             is_result = called_function(source, call) is not None  # `loss = compute_loss(model, batch)` holds no model
             for target in statement.targets if isinstance(statement, ast.Assign) and not is_result else ():
                 found.add(dotted_name(target))
     return found - models - {"", "self"}
+
+
+@remember
+def _calls_that_get(source: Source) -> dict[str, list[ast.Call]]:
+    """The calls of a file by the names of what they are handed."""
+    found: dict[str, list[ast.Call]] = {}
+    for call in source.nodes(ast.Call):
+        for name in {handed_name(argument) for argument in (*call.args, *(k.value for k in call.keywords))}:
+            found.setdefault(name, []).append(call)
+    return found
 
 
 def _root(node: ast.expr) -> set[str]:

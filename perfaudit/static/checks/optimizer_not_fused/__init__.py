@@ -12,6 +12,7 @@ from perfaudit.static.checks.optimizer_not_fused.model_size import has_large_mod
 from perfaudit.static.old_torch import needs_old_torch
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
+from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.backward import backward_calls
 from perfaudit.static.understanding.demonstrations import is_main_guard, is_test
 from perfaudit.static.understanding.entry import ARGUMENTS_OF_TRAINER
@@ -140,6 +141,7 @@ def _lists_parameters(source: Source, use: ast.Name) -> bool:
     return isinstance(parent, ast.Attribute) and parent.attr == "parameters"
 
 
+@remember  # the same for every optimizer of a file
 def _has_unfused_parameters(source: Source) -> bool:
     """Whether the file shows what the fused update refuses: sparse gradients, complex parameters, another device."""
     if source.calls("torch.optim.SparseAdam"):
