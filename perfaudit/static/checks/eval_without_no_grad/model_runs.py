@@ -20,9 +20,9 @@ from perfaudit.static.understanding.no_grad import NO_GRAD, SET_GRAD
 LoopT = TypeVar("LoopT", bound=Loop)
 _LAYER = r"(\w+_)?(embeddings?|attention|lstm|gru|classifier|fc)\d*"
 LAYER = regex(_LAYER)  # of a model that is run by itself: `decoder.embedding(words)`
-# Of a part too, as `model.Q(x)` of a model that keeps its parts under capital letters.
+# Of a part too, as `model.Q(x)` of a model that keeps its parts under capital letters; a word may be the name of any method.
 FORWARD = regex(
-    r"__call__|(\w+_)?forward(_\w+)?|extract_features?|encoder|decoder|backbone|decode_step|[A-Z]\w*|" + _LAYER
+    r"__call__|(\w+_)?forward(_\w+)?|extract_features?|encoder|decoder|backbone|decode_step|[A-Z]|" + _LAYER
 )
 
 

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterable
 
 from perfaudit.static.checks.eval_without_no_grad.model_runs import switches_gradients
+from perfaudit.static.checks.eval_without_no_grad.objects import is_module
 from perfaudit.static.checks.eval_without_no_grad.surroundings import plain_decorators
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.source.syntax import walk
@@ -17,7 +18,10 @@ _PARAMETERS = {"torch.nn.Parameter", "torch.nn.parameter.Parameter"}
 
 
 def ways_to_run(classes: Iterable[tuple[Source, ast.ClassDef]]) -> frozenset[str]:
-    """The methods of classes of models that run a layer of their own and record a graph, by themselves or by another method."""
+    """The methods of classes of models that run a layer of their own and record a graph, by themselves or by another method.
+
+    And the parts that they keep under the name of a class: `model.Encoder(x)`.
+    """
     found: set[str] = set()
     for source, definition in classes:
         methods = {item.name: item for item in definition.body if isinstance(item, FUNCTIONS)}
@@ -26,7 +30,25 @@ def ways_to_run(classes: Iterable[tuple[Source, ast.ClassDef]]) -> frozenset[str
             is_plain = all(plain_decorators(m) and not switches_gradients(source, m) for m in reached)
             if name not in _BUILDS and is_plain and any(_runs_a_layer(source, definition, m) for m in reached):
                 found.add(name)
+        stores = (
+            n for n in walk(definition) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store) and is_own(n)
+        )
+        found.update(store.attr for store in stores if store.attr[:1].isupper() and _keeps_a_module(source, store))
     return frozenset(found)
+
+
+def _keeps_a_module(source: Source, store: ast.Attribute) -> bool:
+    """Whether a class assigns nothing else to an attribute than layers of torch's and objects of classes of modules."""
+    values = own_values(source, store, store.attr)
+    return bool(values) and all(isinstance(v, ast.Call) and _is_built_as_module(source, v.func) for v in values)
+
+
+def _is_built_as_module(source: Source, built: ast.expr) -> bool:
+    if (source.qualified_name(built) or "").startswith("torch.nn."):
+        return True
+    classes = source.lookup(built) if isinstance(built, ast.Name) else []
+    found = classes[0] if len(classes) == 1 else None
+    return isinstance(found, ast.ClassDef) and is_module(source, found, source.neighbours)
 
 
 def _methods_run(method: Function, methods: dict[str, Function]) -> list[Function]:
