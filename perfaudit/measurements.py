@@ -279,6 +279,21 @@ class NotApplicable:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnLoop:
+    """A training loop that is not measured, because the factories of its file are.
+
+    function: in which it stands, "" at the top level. factories: names of the functions that are measured. module: by which
+    `-m` runs the file as a script, "" where that is not known to be the same as running the file.
+    """
+
+    path: str
+    line: int
+    function: str
+    factories: tuple[str, ...]
+    module: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Environment:
     """The machine and versions a measurement belongs to. Memory is bytes; load is the 1-minute average at the start."""
 

@@ -11,7 +11,16 @@ from perfaudit.records import record, replace
 
 if TYPE_CHECKING:  # a plain scan has none of them
     from perfaudit.machine_facts import MachineFact
-    from perfaudit.measurements import Calibration, Comparison, Environment, Ladder, NotApplicable, Trial, Winner
+    from perfaudit.measurements import (
+        Calibration,
+        Comparison,
+        Environment,
+        Ladder,
+        NotApplicable,
+        OwnLoop,
+        Trial,
+        Winner,
+    )
     from perfaudit.runs import Run
     from perfaudit.traces import Traces
     from perfaudit.verdicts import Gate
@@ -61,6 +70,7 @@ class Report:
     skipped: tuple[Skipped, ...] = ()
     files: int = 0
     target: str = ""
+    own_loop: OwnLoop | None = None  # of the target's file, which is not what was measured
     environment: Environment | None = None
     calibration: Calibration | None = None
     trials: tuple[Trial, ...] = ()
@@ -107,6 +117,7 @@ def to_json(report: Report) -> Json:
         "tool": {"name": "perfaudit", "version": __version__},
         "command": report.command,
         "target": report.target or None,
+        "own_loop": _as_dict(report.own_loop) if report.own_loop else None,
         "interrupted": report.interrupted,
         "environment": _as_dict(report.environment) if report.environment else None,
         "calibration": _plain(_as_dict(report.calibration)) if report.calibration else None,

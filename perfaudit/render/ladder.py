@@ -58,7 +58,7 @@ def climb(report: Report, paint: Paint, width: int, verbose: bool = False) -> li
         head.append(wrap(paint(doubt, "bold red"), width, ""))
     parts = ["\n".join(head) + "\n"]
     if report.environment is not None:
-        parts.append(environment(report, paint, brief=not verbose))
+        parts.append(environment(report, paint, width, brief=not verbose))
     parts += ladder(report, paint, width)
     notes = [note for note in report.notes if note != found.not_learning]  # its line stands at the top
     parts += [wrap(f"note: {note}", width, "") + "\n" for note in notes]

@@ -111,7 +111,7 @@ def _patch(finding: Finding, fix: Fix) -> str:
 
 def _measurements(report: Report) -> list[str]:
     """What was measured, as text: of a climb the ladder, and its details folded away."""
-    machine = [tables.environment(report, plain)] if report.environment is not None else []
+    machine = [tables.environment(report, plain, 100)] if report.environment is not None else []
     if report.ladder is not None:
         more = "\n".join(text for _, text in details(report, plain, 100))
         parts = [*machine, *ladder(report, plain, 100)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shlex
 from collections.abc import Collection, Iterable, Sequence
 
 from perfaudit.measurements import Calibration, Comparison, NotApplicable, Settings, Trial, Winner, settings_text
@@ -15,8 +16,11 @@ LEAST_QUEUED = 0.01  # of a step, which it waits for cores: less is said nowhere
 _UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
-def environment(report: Report, paint: Paint, brief: bool = False) -> str:
-    """One line on target and machine, and a warning when others use the machine: another line, or `brief` a word."""
+def environment(report: Report, paint: Paint, width: int, brief: bool = False) -> str:
+    """One line on target and machine, and a warning when others use the machine: another line, or `brief` a word.
+
+    Where the file has a loop of its own that was not measured, a line says so.
+    """
     env = report.environment
     assert env is not None
     text = f"{paint(report.target, 'bold')} {machine_line(report)}"
@@ -25,7 +29,27 @@ def environment(report: Report, paint: Paint, brief: bool = False) -> str:
         text += ", " + paint(f"busy (load {env.load})", "yellow")
     elif busy:
         text += "\n" + paint(busy, "yellow")
+    if loop := own_loop_text(report):
+        text += "\n" + wrap(loop, width, "")
     return text + "\n"
+
+
+def own_loop_text(report: Report) -> str:
+    """That the file's factories were measured and not its own loop, and the command for that; "" where it has none."""
+    loop = report.own_loop
+    if loop is None:
+        return ""
+    *names, last = loop.factories
+    functions = f"{', '.join(names)} and {last}" if names else last
+    where = f"in {loop.function}() ({loop.path}:{loop.line})" if loop.function else f"at {loop.path}:{loop.line}"
+    behind = f"{shlex.quote(loop.path)} -- ARGS, with the script's arguments"
+    if report.command == "tune":
+        how = f"perfaudit tune -m {loop.module}" if loop.module else f"perfaudit tune {behind}"
+    else:
+        how = f"perfaudit {report.command} --measure {behind}"
+    return (
+        f"{loop.path} builds its training by {functions}: these are measured, not the loop {where}. For the loop: {how}"
+    )
 
 
 def busy_text(report: Report) -> str:

@@ -78,7 +78,7 @@ def _measurement_parts(report: Report, paint: Paint, width: int, verbose: bool) 
 
     parts = []
     if report.environment is not None:
-        parts.append(tables.environment(report, paint))
+        parts.append(tables.environment(report, paint, width))
     if report.calibration is not None:
         parts.append(tables.calibration(report, width, verbose))
     return parts + tables.knobs(report, paint, width) if has_knobs else parts

@@ -29,6 +29,7 @@ from perfaudit.tune.climb_time import UntilSomeGoTogether, seconds_to_check, sec
 from perfaudit.tune.first_steps import first_profile, needs_time, time_phases
 from perfaudit.tune.loops import OF_SEVERAL_PROCESSES, expect_candidates, expect_findings
 from perfaudit.tune.observed_findings import observed_findings
+from perfaudit.tune.own_loop import own_loop
 from perfaudit.tune.patched_source import SourceRace, check_patched, race_patched
 from perfaudit.tune.plan import candidate_of, runs
 from perfaudit.tune.priced_findings import (
@@ -158,6 +159,7 @@ def _report_of(
     return report.with_(
         findings=rank.sort_findings(findings),
         target=str(target),
+        own_loop=own_loop(target),
         environment=profile.environment if profile is not None else None,
         calibration=calibration_of(priced.raced, profile) if profile is not None else None,
         trials=tuple(trials),

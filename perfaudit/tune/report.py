@@ -27,6 +27,7 @@ from perfaudit.tune.first_steps import build, needs_time, time_phases
 from perfaudit.tune.learning import findings_in, learn
 from perfaudit.tune.loops import expect_findings
 from perfaudit.tune.outcome import TOO_SHORT, UNDECIDED, comparisons_of, trials_of, winner_of
+from perfaudit.tune.own_loop import own_loop
 from perfaudit.tune.profile import Profile
 from perfaudit.tune.race_results import Raced, notes_of
 from perfaudit.tune.recording import Record, changed_files, start_line
@@ -218,6 +219,7 @@ def report_of(
     return Report(
         "tune",
         target=str(target),
+        own_loop=own_loop(target),
         environment=profile.environment if profile is not None else None,
         calibration=calibration or next((bout.calibration for bout in bouts if bout.calibration is not None), None),
         trials=tuple(entry for bout in bouts for entry in trials_of(bout)),

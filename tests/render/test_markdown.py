@@ -156,7 +156,7 @@ def test_a_climb_without_a_rung() -> None:
 
 def test_a_whole_climb() -> None:
     shown = render(CLIMB)
-    ladder_ = "\n".join([environment(CLIMB, plain), *ladder(CLIMB, plain, 100)])
+    ladder_ = "\n".join([environment(CLIMB, plain, 100), *ladder(CLIMB, plain, 100)])
     more = "\n".join(text for _, text in details(CLIMB, plain, 100))
     assert shown == (
         "## perfaudit tune\n\n"

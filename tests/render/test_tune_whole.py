@@ -167,7 +167,7 @@ def test_what_is_in_colour() -> None:
 
 
 def environment_text(**changes: object) -> str:
-    return environment(Report("tune", target="t.py", environment=replace(MACHINE, **changes)), plain)  # type: ignore[arg-type]  # a row's values
+    return environment(Report("tune", target="t.py", environment=replace(MACHINE, **changes)), plain, 100)  # type: ignore[arg-type]  # a row's values
 
 
 @pytest.mark.parametrize(("load", "is_busy"), [(None, False), (0.0, False), (1.5, False), (1.51, True)])

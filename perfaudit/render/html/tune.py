@@ -54,6 +54,7 @@ from perfaudit.render.tables import (
     machine_line,
     noise_text,
     of_text,
+    own_loop_text,
     parts_of,
     reasons_of,
     settings_words,
@@ -106,7 +107,8 @@ def tune_header(report: Report) -> Markup:
 def on_what(report: Report) -> Markup:
     """Why figures are not to be trusted, where they are not, and the machine that they were measured on."""
     doubt = paragraphs([sentence(distrust(report))], class_="doubt")
-    return together(doubt, paragraphs(map(sentence, (machine_line(report), busy_text(report))), class_="dim"))
+    machine = paragraphs(map(sentence, (machine_line(report), busy_text(report))), class_="dim")
+    return together(doubt, machine, paragraphs([own_loop_text(report)], class_="dim"))
 
 
 def measured_body(report: Report, exact: Report) -> Markup:
