@@ -230,7 +230,8 @@ class Ladder:
     part. trouble: why no patch is handed over, "" where one is or where no rung was accepted. untested: knobs of rungs that were
     not raced against the rest without them. not_learning: the note that the user's own losses became no numbers, "" where they
     did not; `verified` is then of steps before that, and says so. offered: knobs of which a patch was shown to pay that changes
-    more than is allowed. losses: those that were compared, None where that was in another run or not at all. phases,
+    more than is allowed; offered_ratios: what each of them takes of the step, screened; allow_command: the one that allows them,
+    "" where there are none. losses: those that were compared, None where that was in another run or not at all. phases,
     patched_phases: seconds of each part of a step of both in the final race, {} where they were not timed there.
     is_chosen_by_it: the figure is the product of those by which the patches were chosen.
     """
@@ -263,6 +264,8 @@ class Ladder:
     patched_phases: dict[str, float] = field(default_factory=dict)
     final_so_far: Interval | None = None
     is_chosen_by_it: bool = False
+    offered_ratios: dict[str, Interval] = field(default_factory=dict)
+    allow_command: str = ""
 
     def with_(self, **changes: object) -> Ladder:
         """A copy with some fields replaced."""

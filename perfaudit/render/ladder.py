@@ -78,16 +78,40 @@ def headline(report: Report, with_names: bool = False) -> str:
 
     with_names: of the knobs that it counts as open.
     """
-    open_ = [each.with_names if with_names else each.words for each in _open_knobs(report)]
+    open_ = [each.with_names if with_names else each.words for each in [*_offers(report), *_open_knobs(report)]]
     return "; ".join([_first_words(report), *([", ".join(open_)] if open_ else [])])
 
 
 def head_lines(report: Report, width: int) -> list[str]:
-    """The same with all names, on one line of so many characters, or the result on one and below it what has no room there."""
-    whole = headline(report, with_names=True)
+    """The same with all names, on one line of so many characters, or the result on one and below it what has no room there.
+
+    Where patches would pay and are not allowed, the next line has the command that allows them.
+    """
+    offer = offer_text(report)
+    open_ = [*([] if offer else _offers(report)), *_open_knobs(report)]
+    first, *below = _result_lines(_first_words(report), open_, width)
+    return [first, *([offer] if offer else []), *below]
+
+
+def offer_text(report: Report) -> str:
+    """What patches would gain that are not allowed, and the command that allows them; "" where it is not known."""
+    found = report.ladder
+    assert found is not None
+    if not found.allow_command:
+        return ""
+    ratios = {name: f" (takes {seen[0]:.2f} of the step, screened)" for name, seen in found.offered_ratios.items()}
+    if len(found.offered) == 1:
+        return f"{found.offered[0]} would pay{ratios.get(found.offered[0], '')} and is not allowed: `{found.allow_command}`"
+    knobs = " and ".join(name + ratios.get(name, "") for name in found.offered)
+    return f"{knobs} would pay and are not allowed: `{found.allow_command}`"
+
+
+def _result_lines(first: str, open_: list[_Open], width: int) -> list[str]:
+    """The result with what is open, on one line where that fits, else what has no room below it."""
+    whole = "; ".join([first, *([", ".join(each.with_names for each in open_)] if open_ else [])])
     if len(whole) <= width:
         return [whole]
-    first, open_, below = _first_words(report), _open_knobs(report), list[str]()
+    below = list[str]()
     if len(first) > width:
         first, below = _shorter(first, width)
     between = "; "
@@ -142,17 +166,22 @@ class _Open:
         return f"{self.words} ({', '.join(self.names)})" if self.names else self.words
 
 
+def _offers(report: Report) -> list[_Open]:
+    """That patches would pay which change more than is allowed."""
+    assert report.ladder is not None
+    knobs = report.ladder.offered
+    is_or_are = "are" if knobs[1:] else "is"
+    return [_Open(f"{' and '.join(knobs)} would pay and {is_or_are} not allowed")] if knobs else []
+
+
 def _open_knobs(report: Report) -> list[_Open]:
-    """What the climb has left open."""
+    """What else the climb has left open."""
     found = report.ladder
     assert found is not None
     undecided = _undecided_knobs(report)
     late = [item.knob for item in (*found.left, *report.not_applicable) if item.late]
     late = [name for name in dict.fromkeys([*late, *found.undecided]) if name not in undecided]
     said = []
-    if found.offered:
-        is_or_are = "are" if found.offered[1:] else "is"
-        said.append(_Open(f"{' and '.join(found.offered)} would pay and {is_or_are} not allowed"))
     for state, names in (("undecided", undecided), ("failed", found.failed), ("not reached", late)):
         if names:
             said.append(_Open(f"{len(names)} {state}", state, tuple(names)))

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from perfaudit.findings import SEVERITIES, Finding, Fix
 from perfaudit.render import gate_tables, tables
-from perfaudit.render.ladder import headline, ladder
+from perfaudit.render.ladder import headline, ladder, offer_text
 from perfaudit.render.ladder_details import details
 from perfaudit.render.paint import plain
 from perfaudit.render.words import (
@@ -85,6 +85,7 @@ def _within(limit: int, *groups: Iterable[str]) -> str:
 def _total(report: Report) -> str:
     if report.ladder is not None:
         told = "".join(f"\n\n**{_text(said)}**" for said in (report.ladder.not_learning, distrust(report)) if said)
+        told = (f"\n\n{_text(offer)}" if (offer := offer_text(report)) else "") + told
         return f"**{_text(headline(report, with_names=True))}**{told}\n\n{_code(report.target)}"
     if report.command == "tune":
         return _code(report.target)

@@ -138,11 +138,11 @@ def tell_offers(state: Climb) -> None:
     told = sorted(best.values(), key=lambda candidate: _rank(state, candidate))
     state.left = {**{candidate.knob: _offer_words(state, candidate) for candidate in told}, **state.left}
     seen = [(each, state.alone.interval(each.key)) for each in told]
-    state.offered = [
-        each.knob
+    state.offered = {
+        each.knob: each
         for each, ratio in seen
         if pays(each, ratio) and not doubt_of(state.alone, figure=ratio, keys=[each.key])
-    ]
+    }
 
 
 def _rank(state: Climb, offer: Candidate) -> tuple[bool, float, bool]:

@@ -38,7 +38,7 @@ class Climb:
     beside_before: such races before it. rungs: what stayed, the largest gain first. dropped: what was taken out again, with
     the reason. not_applicable: knobs that cannot matter here. left: by knob, why it was not climbed. late: those of them that
     more time would have tried. lacking: those that time was kept from because what they change is not allowed, with what that is.
-    offered: knobs that would pay with more allowed. not_joined: those that pay alone, and that
+    offered: by knob, the patch that would pay with more allowed. not_joined: those that pay alone, and that
     more time would have raced together with the others. originals: text and encoding of the files that are patched.
     behind: what is raced behind the others; beside_measured: by key, a rung of these against all the others, in fresh processes.
     start_bytes, top_bytes: peak memory of a step without and with the patch. trouble: why nothing can be handed over.
@@ -54,7 +54,7 @@ class Climb:
     dropped: list[tuple[Candidate, str]] = field(default_factory=list)
     not_applicable: list[NotApplicable] = field(default_factory=list)
     left: dict[str, str] = field(default_factory=dict)
-    offered: list[str] = field(default_factory=list)
+    offered: dict[str, Candidate] = field(default_factory=dict)
     late: set[str] = field(default_factory=set)
     lacking: dict[str, tuple[str, ...]] = field(default_factory=dict)
     not_joined: set[str] = field(default_factory=set)

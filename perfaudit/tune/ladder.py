@@ -52,6 +52,9 @@ def ladder_of(state: Climb, withhold: bool = False, not_learning: str = "") -> L
             )
         ),
         offered=tuple(state.offered),
+        offered_ratios={
+            name: seen for name, each in state.offered.items() if (seen := state.alone.interval(each.key)) is not None
+        },
         failed=tuple(state.failed_knobs),
         undecided=tuple(dict.fromkeys(candidate.knob for candidate in state.undecided_candidates)),
         seconds_per_step=state.alone.seconds_per_step,

@@ -17,6 +17,7 @@ from perfaudit.measurements import DOES_NOT_LEARN, NotApplicable, Winner
 from perfaudit.report import Report, to_json
 from perfaudit.target.names import Target
 from perfaudit.tune import ladder as climbing
+from perfaudit.tune.allow_command import allow_command
 from perfaudit.tune.bout import Bout
 from perfaudit.tune.candidates import flag_for, screened_comparisons, why_never_allowed
 from perfaudit.tune.climb import climb
@@ -113,6 +114,12 @@ def tune(
     report = report_of(target, progress, interrupted[0], ended, withhold=bool(changed)).with_(
         kept_in=record.journal.place
     )
+    if progress.climb is not None and progress.climb.offered and report.ladder is not None:
+        named = [] if skips_idle else knobs
+        again = allow_command(
+            replace(target, in_place=in_place), progress.climb, named, budget, memory_budget, device, on
+        )
+        report = report.with_(ladder=report.ladder.with_(allow_command=again))
     is_short = bool(refusals or _late(target, progress, [*report.winners]))
     status = "interrupted" if interrupted[0] else "out of time" if is_short else "finished"
     record.end(status, to_json(report))

@@ -177,6 +177,7 @@ def unknown_lines(shown: str) -> list[str]:
 SAID = {
     "control:": ("control: identical code, put in place as a patch is",),
     "[": ("given up", " open"),
+    "precision": (" would pay", " of the step, screened)", " and is not allowed: `"),
     "left:": ("would take ", "of the step (screened); "),
     "against": (", in fresh processes, ",),
     "old.pt:": (

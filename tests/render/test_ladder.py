@@ -21,6 +21,11 @@ from perfaudit.report import to_json
 SCREENED_ONLY = replace(LADDER, basis="screened", rounds=0)
 RESULT = "100.0 ms -> 70.0 ms a step (1.43 x), 2 patches, verified; 1 undecided, 1 not reached"
 NAMED = RESULT.replace("undecided", "undecided (attention)").replace("not reached", "not reached (compile)")
+ALLOW = "perfaudit tune train.py --allow rounding,precision"
+ALLOWED = (
+    "precision would pay (takes 0.62 of the step, screened) and is not allowed: `perfaudit tune train.py --allow "
+    "rounding,precision`"
+)
 NAMES = "undecided: attention; not reached: compile"
 
 TABLE = """\
@@ -240,6 +245,25 @@ def test_the_first_line_says_no_more_than_was_shown(found: Ladder, line: str) ->
             [
                 "100.0 ms -> 70.0 ms a step (1.43 x), 2 patches, verified; 1 undecided, 1 failed",
                 "precision would pay and is not allowed; undecided: attention; failed: ema",
+            ],
+        ),
+        (
+            LADDER.with_(offered=("precision",), offered_ratios={"precision": (0.62, 0.58, 0.66)}, allow_command=ALLOW), {}, 99,
+            [
+                NAMED.partition(" (att")[0] + ", 1 not reached",
+                ALLOWED,
+                NAMES,
+            ],
+        ),
+        (
+            LADDER.with_(
+                offered=("precision", "dataloader"), allow_command=ALLOW, left=(), undecided=(),
+                offered_ratios={"precision": (0.6, 0.5, 0.7)},
+            ),
+            {}, 140,
+            [
+                "100.0 ms -> 70.0 ms a step (1.43 x), 2 patches, verified",
+                f"precision (takes 0.60 of the step, screened) and dataloader would pay and are not allowed: `{ALLOW}`",
             ],
         ),
         (

@@ -354,6 +354,10 @@ def test_what_fewer_bits_would_gain_is_told_with_the_flag_and_nothing_is_taken(
     is_told = "would take" in said
     assert found.offered == (("a",) if is_told else ())
     assert ("; a would pay and is not allowed" in headline(report)) is is_told
+    assert found.allow_command == (
+        "perfaudit tune t.py --a --b --allow rounding,precision --budget 400s" if is_told else ""
+    )
+    assert set(found.offered_ratios) == set(found.offered)
     assert all(winner.fix is None for winner in report.winners if winner.knob == "a")
     assert report.not_applicable == ()
     flag = "not allowed, and so not raced in this time: a; --allow rounding,precision races it"

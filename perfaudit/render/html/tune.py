@@ -41,6 +41,7 @@ from perfaudit.render.ladder import (
     is_several,
     knobs_left,
     known_peaks,
+    offer_text,
     reading,
     step_before,
     unsure_words,
@@ -94,11 +95,12 @@ def tune_header(report: Report) -> Markup:
     verdict, _, rest = result.partition("; ")
     sure = [final_race(found).replace(" -> ", " → "), _check_words(found)] if found is not None else []
     not_learning = found.not_learning if found is not None else ""
+    offer = offer_text(report) if found is not None else ""
     return element(
         "header",
         head,
         element("p", words(verdict), class_="verdict"),
-        paragraphs(sentence(said) for said in (rest, *sure)),
+        paragraphs(sentence(said) for said in (rest, offer, *sure)),
         paragraphs([sentence(not_learning)], class_="doubt"),
         on_what(report),
     )
