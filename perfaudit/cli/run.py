@@ -16,10 +16,11 @@ import typer
 
 from perfaudit.cli.options import HtmlFile, format_option
 from perfaudit.cli.output import check_writable, emit, say
-from perfaudit.cli.run_export import MOST_UPDATES, PROFILE, SCALARS, TRACE, Export, check_export, write_steps
+from perfaudit.cli.run_export import MOST_UPDATES, Export, check_export, write_steps
 from perfaudit.cli.run_progress import is_live, progress
 from perfaudit.errors import INTERRUPTED, NOTHING_MEASURED, OK, WRONG_USE, UserError
 from perfaudit.files import append_only
+from perfaudit.files.own_outputs import PROFILE, SCALARS, TRACE
 from perfaudit.render.words import count
 
 if TYPE_CHECKING:

@@ -10,13 +10,11 @@ from typing import IO, TYPE_CHECKING
 
 from perfaudit.cli.output import say
 from perfaudit.errors import UserError
+from perfaudit.files.own_outputs import PROFILE, SCALARS, TRACE
 
 if TYPE_CHECKING:
     from perfaudit.script.observe import Seen
 
-TRACE = "perfaudit.trace.json"
-PROFILE = "perfaudit.profile.json"
-SCALARS = "perfaudit.tensorboard"
 MOST_UPDATES = 20_000  # that are written, the first ones: a viewer of traces takes no more of them
 
 

@@ -8,6 +8,7 @@ chose where that leads, and never lies in a folder of git. Imports the standard 
 from perfaudit.files.descriptors import Refused, append_only, reason
 from perfaudit.files.folder import Folder
 from perfaudit.files.old_contents import Kept, forget, keep, put_back
+from perfaudit.files.own_outputs import is_own_output, is_own_report
 from perfaudit.files.places import destination, source_place
 from perfaudit.files.private import make_folders, private_copy
 from perfaudit.files.temporary import sweep
@@ -23,6 +24,8 @@ __all__ = [
     "cut",
     "destination",
     "forget",
+    "is_own_output",
+    "is_own_report",
     "keep",
     "make_folders",
     "private_copy",

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePath
 
 from perfaudit.errors import UserError
+from perfaudit.files import is_own_output, is_own_report
 from perfaudit.gate.checkout import Checkout
 from perfaudit.gate.git import GitFailed
 from perfaudit.gate.gitref import Reference
@@ -45,7 +46,7 @@ def texts_to_swap(base: Checkout | None) -> Texts:
     """What differs between the code as it is and the reference: files of which functions can be swapped, {} for none.
 
     Raises NotInOneTraining for any other difference. Files that no training runs do not count: documents by their name or
-    folder, tests, and what tools read.
+    folder, tests, what tools read, and what perfaudit has written.
     """
     if not isinstance(base, Reference):
         raise NotInOneTraining("there is no commit that says which files differ")
@@ -56,7 +57,7 @@ def texts_to_swap(base: Checkout | None) -> Texts:
     texts: Texts = {}
     for name in names:
         here, there = base.head_root / name, base.root / name
-        if _is_not_run(PurePath(name)) or _is_same(here, there):
+        if _is_not_run(PurePath(name)) or _is_same(here, there) or _is_of_perfaudit(PurePath(name), here, there):
             continue
         shown = base.from_working(here)
         if not here.is_file() or not there.is_file():
@@ -80,6 +81,13 @@ def _is_not_run(name: PurePath) -> bool:
         or name.suffix in _PATCHES
         or (name.suffix in _READ_BY_PEOPLE and _is_read_by_people(name))
     )
+
+
+def _is_of_perfaudit(name: PurePath, here: Path, there: Path) -> bool:
+    """Whether a run of perfaudit has left the file: an export, a journal, a report; in both versions, where both have it."""
+    if is_own_output(name):
+        return True
+    return all(is_own_report(path) for path in (here, there) if path.exists() or path.is_symlink())
 
 
 def _is_read_by_people(name: PurePath) -> bool:

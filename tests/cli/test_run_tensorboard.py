@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from perfaudit.cli.run_export import PROFILE, SCALARS, TRACE, Export, check_export, write_steps
+from perfaudit.cli.run_export import Export, check_export, write_steps
 from perfaudit.errors import UserError
+from perfaudit.files.own_outputs import PROFILE, SCALARS, TRACE
 from perfaudit.script.observe import Seen
 from perfaudit.script.spans import PHASES
 

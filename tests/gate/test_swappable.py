@@ -10,6 +10,9 @@ from git_repository import Repository, settled
 from perfaudit.gate.checkout import Checkout
 from perfaudit.gate.gitref import Reference
 from perfaudit.gate.swappable import NotInOneTraining, texts_to_swap
+from perfaudit.render.html import render as render_html
+from perfaudit.render.json import render as render_json
+from perfaudit.report import Report
 
 STEP = """\
 import torch
@@ -165,6 +168,46 @@ def test_what_no_training_runs_does_not_count(both: Both) -> None:
     with pytest.raises(
         NotInOneTraining, match=r"tests/batch\.npy is a file in one version only, which a training may read"
     ):
+        both.texts()
+
+
+OWN = {
+    "perfaudit.profile.json": "{}",
+    "perfaudit.trace.json": "{}",
+    "runs/perfaudit.trace.json": "{}",
+    "perfaudit.tensorboard/events.1": "x",
+    ".perfaudit/runs/1.jsonl": "{}",
+    "out.json": render_json(Report("tune")),
+    "out.html": render_html(Report("scan")),
+}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_what_perfaudit_has_written_does_not_count(both: Both, name: str) -> None:
+    both.before(**{"train.py": STEP})
+    both.repository.write(**{name: OWN[name]})
+    assert both.texts() == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("out.json", '{"schema": "perfaudit.reports"}'),
+        ("page.html", "<title>perfaudit</title>"),
+        ("profile.json", "{}"),
+    ],
+)
+def test_what_only_looks_like_it_counts(both: Both, name: str, text: str) -> None:
+    both.before(**{"train.py": STEP})
+    both.repository.write(**{name: text})
+    with pytest.raises(NotInOneTraining, match=f"^{name} is a file in one version only"):
+        both.texts()
+
+
+def test_a_report_that_was_something_else_before_counts(both: Both) -> None:
+    both.before(**{"train.py": STEP, "out.json": "[1]"})
+    both.repository.write(**{"out.json": OWN["out.json"]})
+    with pytest.raises(NotInOneTraining, match=r"^out\.json differs"):
         both.texts()
 
 
