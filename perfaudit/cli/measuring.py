@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 _QUIET = 10.0  # seconds between lines where there is no terminal
 _WIDE = 100  # characters of a terminal, from which on the bar has its whole length
 # Of a candidate of which nothing was timed yet: its first steps do not count, and loader workers start.
-WARMING_UP = "warming up"
-# What a line says of a candidate that has left, by the reason.
-_FATES = {UNDECIDED: "undecided", FUTILE: "given up", BEATEN: "beaten"}
+NOT_TIMED = "not timed yet"
+# What is said of a candidate that has left, by the reason.
+_FATES = {UNDECIDED: "undecided", FUTILE: FUTILE, BEATEN: BEATEN}
 
 
 def needs_torch(command: str) -> None:
@@ -159,29 +159,29 @@ class _Bar(Watch):
 
     def standings(self, rows: Sequence[Standing]) -> None:
         self.rows = tuple(rows)
-        self._show(last=_open_words(rows))
+        self._show(last=_raced_words(rows))
 
     def _show(self, **fields: str) -> None:
         self._update(completed=time.monotonic() - self._start, **fields)
 
 
 def standings_line(rows: Sequence[Standing]) -> str:
-    """How a race stands, on one line: candidates, the open ones first, each by its ratio; the control; how many are open."""
+    """How a race stands, on one line: candidates, those that are still raced first, each by its ratio; the control; those without
+    a ratio; how many are still raced."""
     candidates = [row for row in _in_order(rows) if not row.is_control]
-    said = [f"{row.name} {_ratio(row) or _without_ratio(row)}" for row in candidates if not row.left]
+    controls = [row for row in rows if row.is_control]
+    said = [f"{row.name} {_ratio(row)}" for row in candidates if not row.left and _ratio(row)]
     said += [" ".join(filter(None, (row.name, _ratio(row), _fate(row)))) for row in candidates if row.left]
-    said += [f"{row.name} {_ratio(row) or 'not timed yet'}" for row in rows if row.is_control]
-    return one_line(f"{', '.join(said)}; {_open_words(rows)}" if said else _open_words(rows))
+    said += [f"{row.name} {_ratio(row)}" for row in controls if _ratio(row)]
+    without = [row.name for row in [*candidates, *controls] if not row.left and not _ratio(row)]
+    none_yet = f"no figure yet: {', '.join(without)}" if without else ""
+    return one_line("; ".join(filter(None, [", ".join(said), none_yet, _raced_words(rows)])))
 
 
-def _open_words(rows: Sequence[Standing]) -> str:
-    """How many of the candidates are still raced; the control is none, and stays."""
+def _raced_words(rows: Sequence[Standing]) -> str:
+    """How many of the candidates are still raced, "" where there are none; the control is none, and stays."""
     candidates = [row for row in rows if not row.is_control]
-    return f"{sum(not row.left for row in candidates)} of {len(candidates)} open"
-
-
-def _without_ratio(row: Standing) -> str:
-    return "no ratio yet" if row.quads else WARMING_UP
+    return f"{sum(not row.left for row in candidates)} of {len(candidates)} still racing" if candidates else ""
 
 
 def _fate(row: Standing) -> str:
@@ -190,7 +190,7 @@ def _fate(row: Standing) -> str:
         return "failed"
     if row.left == DECIDED:
         return _decision(row)
-    return _FATES.get(row.left, "far slower" if row.left.endswith(FAR_SLOWER_WORDS) else "out")
+    return _FATES.get(row.left, "far slower" if row.left.endswith(FAR_SLOWER_WORDS) else "left out")
 
 
 def _decision(row: Standing) -> str:
@@ -201,7 +201,7 @@ def _decision(row: Standing) -> str:
 
 
 def _table(rows: Sequence[Standing], width: int, height: int) -> Table:
-    """The candidates that are open, the fastest first, then those that left, in so many characters and lines at most.
+    """The candidates that are still raced, the fastest first, then those that left, in so many characters and lines at most.
 
     Where words do not fit they are cut, and figures stay whole.
     """
@@ -229,14 +229,16 @@ def _table(rows: Sequence[Standing], width: int, height: int) -> Table:
 
 
 def _state(row: Standing) -> str:
-    """Why it has left; of one that has not, that it is open, or that nothing of it was timed so far."""
+    """Why it has left; of one that has not, that it is raced, or that nothing of it was timed so far; what the control is."""
     if row.left == DECIDED:
         return _decision(row)
-    return row.left or ("open" if row.quads else WARMING_UP)
+    if not row.left and not row.quads:
+        return NOT_TIMED
+    return row.left or ("identical code" if row.is_control else "racing")
 
 
 def _in_order(rows: Sequence[Standing]) -> list[Standing]:
-    """The open ones before those that left, each by their ratio, those without one last."""
+    """Those that are still raced before those that left, each by their ratio, those without one last."""
     return sorted(rows, key=lambda row: (bool(row.left), row.ratio is None, row.ratio or 0.0))
 
 

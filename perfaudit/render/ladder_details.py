@@ -55,6 +55,6 @@ def _race_table(compared: tuple[Comparison, ...], paint: Paint, width: int) -> s
         )
         raced = count(c.n, unit_of(c))
         way = " and ".join(_WAYS[way] for way in c.way.split(" and ")) if c.way else "in fresh processes"
-        row = [candidate_name(c), ratio, "given up" if c.given_up else c.verdict, raced, way]
+        row = [candidate_name(c), ratio, "stopped early" if c.given_up else c.verdict, raced, way]
         rows.append(row + ([f"{100 * c.smallest:.1f} %" if c.smallest is not None else ""] if sees else []))
     return table(columns, rows, paint is colour, width, ("of your step", "raced"))

@@ -306,9 +306,9 @@ def ratio_text(c: Comparison, paint: Paint) -> str:
         could_not = (
             "it looked no faster" if c.knob == "patch" or not c.has_ratio else f"at {c.ratio:.2f} it could not win"
         )
-        return f"{paint('given up', 'yellow')} ({count(c.n, unit_of(c))}: {could_not})"
+        return f"{paint('stopped early', 'yellow')} ({count(c.n, unit_of(c))}: {could_not})"
     if c.given_up:
-        return f"{c.ratio:.3f} {paint('given up', 'yellow')} ({c.n} rounds: it looked slower in every generation)"
+        return f"{c.ratio:.3f} {paint('stopped early', 'yellow')} ({c.n} rounds: it looked slower in every generation)"
     undecided = c.verdict == "undecided" and c.smallest is not None
     smallest = f"; under {100 * (c.smallest or 0):.1f} % nothing could be seen" if undecided else ""
     rounds = count(c.n, unit_of(c))

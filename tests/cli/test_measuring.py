@@ -44,47 +44,49 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
     [
         (
             [FUSED, GONE, GELU, REFUSED, NEW],
-            "fusion 0.89 [0.83, 0.95], optimizer update=fused 0.98 [0.94, 1.03], num_workers=2 no ratio yet, "
-            "compile 1.31 [1.20, 1.42] slower, attention out; 3 of 5 open",
+            "fusion 0.89 [0.83, 0.95], optimizer update=fused 0.98 [0.94, 1.03], "
+            "compile 1.31 [1.20, 1.42] slower, attention left out; no figure yet: num_workers=2; 3 of 5 still racing",
         ),
         (
             [CONTROL, FUSED, GONE, GELU],
             "fusion 0.89 [0.83, 0.95], optimizer update=fused 0.98 [0.94, 1.03], "
-            "compile 1.31 [1.20, 1.42] slower, control 1.00; 2 of 3 open",
+            "compile 1.31 [1.20, 1.42] slower, control 1.00; 2 of 3 still racing",
         ),
         (
             [*[GELU] * 5, CONTROL],
-            "fusion 0.89 [0.83, 0.95], " * 5 + "control 1.00; 5 of 5 open",
+            "fusion 0.89 [0.83, 0.95], " * 5 + "control 1.00; 5 of 5 still racing",
         ),
         (
             [NEW, replace(CONTROL, ratio=None)],
-            "num_workers=2 no ratio yet, control not timed yet; 1 of 1 open",
+            "no figure yet: num_workers=2, control; 1 of 1 still racing",
         ),
         (
             [GONE, replace(CONTROL, low=0.99, high=1.01)],
-            "compile 1.31 [1.20, 1.42] slower, control 1.00 [0.99, 1.01]; 0 of 1 open",
+            "compile 1.31 [1.20, 1.42] slower, control 1.00 [0.99, 1.01]; 0 of 1 still racing",
         ),
-        ([NEW, REFUSED], "num_workers=2 no ratio yet, attention out; 1 of 2 open"),
-        ([SHORT], "foreach 1.50; 1 of 1 open"),
-        ([GONE, REFUSED], "compile 1.31 [1.20, 1.42] slower, attention out; 0 of 2 open"),
+        ([CONTROL], "control 1.00"),  # all patches are in place together, and nothing else is raced
+        ([replace(CONTROL, ratio=None)], "no figure yet: control"),
+        ([NEW, REFUSED], "attention left out; no figure yet: num_workers=2; 1 of 2 still racing"),
+        ([SHORT], "foreach 1.50; 1 of 1 still racing"),
+        ([GONE, REFUSED], "compile 1.31 [1.20, 1.42] slower, attention left out; 0 of 2 still racing"),
         (
             [NEW, WARMING],
-            "num_workers=2 no ratio yet, foreach warming up; 2 of 2 open",
+            "no figure yet: num_workers=2, foreach; 2 of 2 still racing",
         ),
         (
             [replace(GELU, left=DECIDED), replace(FUSED, left=DECIDED)],
-            "fusion 0.89 [0.83, 0.95] faster, optimizer update=fused 0.98 [0.94, 1.03] not faster; 0 of 2 open",
+            "fusion 0.89 [0.83, 0.95] faster, optimizer update=fused 0.98 [0.94, 1.03] not faster; 0 of 2 still racing",
         ),
         (
             [
                 replace(GELU, left=FUTILE), replace(FUSED, left=UNDECIDED), replace(GONE, left=BEATEN),
                 Standing("transfer", 0, left=f"7 {FAR_SLOWER_WORDS}"), Standing("ema", 3, left="with it, a step raises E"),
             ],
-            "fusion 0.89 [0.83, 0.95] given up, optimizer update=fused 0.98 [0.94, 1.03] undecided, "
-            "compile 1.31 [1.20, 1.42] beaten, transfer far slower, ema failed; 0 of 5 open",
+            "fusion 0.89 [0.83, 0.95] looked no faster, optimizer update=fused 0.98 [0.94, 1.03] undecided, "
+            "compile 1.31 [1.20, 1.42] another setting looked faster, transfer far slower, ema failed; 0 of 5 still racing",
         ),
-        ([GELU] * 6, ", ".join(["fusion 0.89 [0.83, 0.95]"] * 6) + "; 6 of 6 open"),
-        ([Standing("a\n\x1b[2J", 3, 1.0)], "a␊␛[2J 1.00; 1 of 1 open"),
+        ([GELU] * 6, ", ".join(["fusion 0.89 [0.83, 0.95]"] * 6) + "; 6 of 6 still racing"),
+        ([Standing("a\n\x1b[2J", 3, 1.0)], "a␊␛[2J 1.00; 1 of 1 still racing"),
     ],
 )  # fmt: skip
 def test_how_a_race_stands_on_one_line(rows: list[Standing], line: str) -> None:
@@ -100,7 +102,7 @@ def test_a_log_gets_a_line_every_ten_seconds(clock: Clock, capsys: pytest.Captur
     clock.now += 11.0
     watch.standings([])  # nothing is raced
     watch.block("num_workers=2, pin_memory=False", 0.0123)
-    line = "fusion 0.89 [0.83, 0.95], compile 1.31 [1.20, 1.42] slower; 1 of 2 open"
+    line = "fusion 0.89 [0.83, 0.95], compile 1.31 [1.20, 1.42] slower; 1 of 2 still racing"
     assert capsys.readouterr().err == (
         "[    0 s] every patch beside your code\n"
         f"[   11 s] {line}\n[   22 s] {line}\n[   36 s]   num_workers=2, pin_memory=False: 12.30 ms a step\n"
@@ -116,14 +118,14 @@ def test_the_bar_names_settings_and_has_rows_while_a_race_goes_on(clock: Clock) 
     bar.block("num_workers=2", 0.1)
     assert shown == {"completed": 3.0, "last": "100.00 ms a step: num_workers=2"}
     bar.standings([GELU, GONE])
-    assert bar.rows == (GELU, GONE) and shown["last"] == "1 of 2 open"
+    assert bar.rows == (GELU, GONE) and shown["last"] == "1 of 2 still racing"
     bar.stage("final race: all of it")
     assert not bar.rows
     assert shown == {"completed": 3.0, "stage": "final race", "last": ""}
 
 
 @pytest.mark.parametrize("stage", ["loading t.py", "racing every patch in one training, in turn with your code"])
-@pytest.mark.parametrize("last", ["", "2 of 3 open", "100.00 ms a step: num_workers=2, pin_memory=False"])
+@pytest.mark.parametrize("last", ["", "2 of 3 still racing", "100.00 ms a step: num_workers=2, pin_memory=False"])
 def test_the_bar_has_its_clock_on_a_narrow_terminal(stage: str, last: str) -> None:
     out = io.StringIO()
     console = Console(file=out, width=80)
@@ -159,20 +161,21 @@ def drawn(rows: list[Standing], width: int = 90, height: int = 20) -> list[str]:
     return [line.rstrip() for line in out.getvalue().splitlines() if line.strip()]
 
 
-def test_a_terminal_gets_a_table_of_who_is_open_and_who_left() -> None:
+def test_a_terminal_gets_a_table_of_who_is_raced_and_who_left() -> None:
     assert drawn([GONE, NEW, FUSED, REFUSED, GELU]) == [
         " candidate                            ratio   timed",
         f" {77 * '─'}",
-        " fusion                   0.89 [0.83, 0.95]      40   open",
-        " optimizer update=fused   0.98 [0.94, 1.03]      36   open",
-        " num_workers=2                                    1   open",
+        " fusion                   0.89 [0.83, 0.95]      40   racing",
+        " optimizer update=fused   0.98 [0.94, 1.03]      36   racing",
+        " num_workers=2                                    1   racing",
         " compile                  1.31 [1.20, 1.42]      12   slower",
         " attention                                        0   refused: a hook holds it",
     ]
 
 
 def test_the_table_says_what_is_done_before_anything_is_timed() -> None:
-    assert [line.split("  ")[-1].strip() for line in drawn([WARMING, NEW])[2:]] == ["warming up", "open"]
+    rows = drawn([WARMING, NEW, replace(CONTROL, ratio=None)])[2:]
+    assert [line.split("  ")[-1].strip() for line in rows] == ["not timed yet", "racing", "identical code"]
 
 
 def test_figures_stay_whole_where_words_do_not_fit() -> None:

@@ -176,7 +176,7 @@ def unknown_lines(shown: str) -> list[str]:
 # Lines of output that is nowhere committed: the first word, and words of it that stand in the program as they are.
 SAID = {
     "control:": ("control: identical code, put in place as a patch is",),
-    "[": ("given up", " open"),
+    "[": ("looked no faster", " still racing"),
     "precision": (" would pay", " of the step, screened)", " and is not allowed: `"),
     "left:": ("would take ", "of the step (screened); "),
     "against": (", in fresh processes, ",),

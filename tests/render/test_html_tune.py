@@ -137,7 +137,7 @@ def test_a_search_over_named_knobs() -> None:
     loader = section(text, "knob-1")
     assert "Load with 2 workers" in loader
     assert "1.310 no interval yet" not in loader
-    assert "given up: it looked no faster (3 rounds, measured)" in loader
+    assert "stopped early: it looked no faster (3 rounds, measured)" in loader
     assert [one["aria-label"] for one in page.of("svg") if one.get("role") == "img"] == [
         "Time of a step by workers of the loader; the table has the numbers",
         "Peak memory of a step by workers of the loader; the table has the numbers",

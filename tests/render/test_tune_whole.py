@@ -35,7 +35,7 @@ against num_workers=0, in fresh processes, time per step:
   num_workers=2: 0.751 [0.720, 0.782] faster (12 rounds)
   num_workers=8: 0.900 [0.850, 1.020] undecided (1 round, processor time; under 5.1 % nothing could
   be seen)
-  num_workers=9: 1.310 given up (3 rounds: it looked slower in every generation)
+  num_workers=9: 1.310 stopped early (3 rounds: it looked slower in every generation)
 
 → load with 2 workers
   saves 21.8 to 28.0 % of the step, 9.95 ms a step (measured; more than the 0 to 20 % that others document)
@@ -132,7 +132,7 @@ def test_what_is_in_colour() -> None:
         ("bold", "dataloader"),
         ("green", "faster"),
         ("yellow", "undecided"),
-        ("yellow", "given up"),
+        ("yellow", "stopped early"),
         ("bold", "→ load with 2 workers"),
         ("bold green", "saves 21.8 to 28.0 % of the step, 9.95 ms a step"),
         ("cyan", "fix (unsafe: changes order, rng)"),

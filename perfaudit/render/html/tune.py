@@ -407,9 +407,9 @@ def _compared_row(name: str, c: Comparison) -> IntervalRow:
     clock = clock_words(c.clock)
     if not math.isfinite(c.high):
         could_not = "it looked no faster" if c.ratio >= 1 else f"at {c.ratio:.2f} it could not win"
-        said = f"given up: {could_not}" if c.given_up else "no interval yet"
+        said = f"stopped early: {could_not}" if c.given_up else "no interval yet"
         return IntervalRow(name, f"{said} ({raced}, {c.basis})", "undecided")
-    verdict = "given up" if c.given_up else c.verdict
+    verdict = "stopped early" if c.given_up else c.verdict
     figures = f"{interval_text(c.ratio, c.low, c.high)} {verdict} ({raced}, {c.basis}{clock})"
     return IntervalRow(name, figures, c.verdict, c.ratio, c.low, c.high)
 
