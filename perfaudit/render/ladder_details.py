@@ -44,7 +44,7 @@ def details(report: Report, paint: Paint, width: int) -> list[tuple[str, str]]:
 
 
 def _race_table(compared: tuple[Comparison, ...], paint: Paint, width: int) -> str:
-    columns = ["candidate", "of your step", "verdict", "raced", "put in place"]
+    columns = ["candidate", "of your step", "verdict", "compared", "put in place"]
     sees = any(c.smallest is not None for c in compared)
     columns += ["resolves"] if sees else []
     rows = []
@@ -53,8 +53,8 @@ def _race_table(compared: tuple[Comparison, ...], paint: Paint, width: int) -> s
         ratio = (
             ("no interval yet" if c.has_ratio else "no ratio yet") if is_new else interval_text(c.ratio, c.low, c.high)
         )
-        raced = count(c.n, unit_of(c))
+        raced = count(c.n, "time" if unit_of(c) == "comparison" else unit_of(c))
         way = " and ".join(_WAYS[way] for way in c.way.split(" and ")) if c.way else "in fresh processes"
         row = [candidate_name(c), ratio, "stopped early" if c.given_up else c.verdict, raced, way]
         rows.append(row + ([f"{100 * c.smallest:.1f} %" if c.smallest is not None else ""] if sees else []))
-    return table(columns, rows, paint is colour, width, ("of your step", "raced"))
+    return table(columns, rows, paint is colour, width, ("of your step", "compared"))

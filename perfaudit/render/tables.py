@@ -100,14 +100,15 @@ def parts_of(seen: Calibration) -> dict[str, float]:
 def control_text(seen: Calibration) -> str:
     """How far identical code came out from the user's."""
     how = "in a second training" if seen.control_way == "twin" else "put in place as a patch is"
-    said, quads = f"control: identical code, {how}", count(seen.rounds, unit_of(seen))
+    said = f"control: identical code, {how}"
     if seen.low is None or seen.high is None:
-        said = f"{said}: too few {unit_of(seen)}s for an interval ({quads})"
+        said = f"{said}: too few comparisons for an interval ({seen.rounds})"
     else:
-        said = f"{said}, took {interval_text(seen.ratio, seen.low, seen.high)} of the time of your code ({quads})"
+        taken = f"took {interval_text(seen.ratio, seen.low, seen.high)} of the time of your code"
+        said = f"{said}, {taken} ({count(seen.rounds, unit_of(seen))})"
     if (twins := seen.of_twins) is None:
         return said
-    quads = count(twins.rounds, "quad")
+    quads = count(twins.rounds, "comparison")
     if twins.ratio is None or twins.low is None or twins.high is None:
         return f"{said}; in a second training it was timed too briefly for an interval ({quads})"
     return f"{said}; in a second training it took {interval_text(twins.ratio, twins.low, twins.high)} ({quads})"

@@ -283,12 +283,11 @@ def _between(low: float, high: float, digits: int) -> str:
 
 
 def unit_of(compared: Comparison | Calibration) -> str:
-    """What the number of times that something was compared counts."""
+    """What the number of times that something was compared counts: a quad, or a pair of blocks in halves, is a comparison."""
     from perfaudit.measurements import Calibration  # here: a plain scan has none
 
-    if compared.in_halves:
-        return "pair"
-    return "quad" if isinstance(compared, Calibration) or compared.basis == "screened" else "round"
+    is_screened = compared.in_halves or isinstance(compared, Calibration) or compared.basis == "screened"
+    return "comparison" if is_screened else "round"
 
 
 def _beside_expected(saving: Saving) -> str:

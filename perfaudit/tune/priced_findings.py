@@ -233,7 +233,7 @@ def _without_interval(priced: Priced, waiting: Waiting) -> Finding:
         note = f"keep what you have: {'; '.join(f'{_set(c)}: {e.left}' for c, e in seen.values())}"
         return prepend_note(finding.with_(fix=None), note)
     if own[1].left == FUTILE:
-        note = f"it {FUTILE} in {own[1].quads} quads and was not measured further"
+        note = f"it {FUTILE} in {own[1].quads} comparisons and was not measured further"
         if finding.rule in FOR_MEMORY:
             return prepend_note(finding, f"{note}; what its patch saves is memory")
         note = f"{note}; {NOT_SHOWN}"

@@ -317,7 +317,7 @@ def test_a_climb_shows_what_was_screened(project: Project, perfaudit: Run) -> No
     assert row["best_saving"] == "ladder 8 to 12 % (screened)"
     text = perfaudit("history", "20261121", "--format", "csv", "--table", "comparisons").out
     assert pd.read_csv(io.StringIO(text))["basis"].tolist() == ["screened", "screened"]
-    assert "no interval yet (2 quads, screened)" in perfaudit("history", "20261121", "--format", "html").out
+    assert "no interval yet (2 comparisons, screened)" in perfaudit("history", "20261121", "--format", "html").out
 
 
 def test_a_run_of_which_nothing_was_finished(project: Project, perfaudit: Run) -> None:

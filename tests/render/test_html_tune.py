@@ -69,7 +69,7 @@ def test_candidates_stand_beside_the_control() -> None:
     assert "1.001 [0.993, 1.009]" in rows
     order = [rows.index(name) for name in ("fusion pointwise=library", "optimizer update=fused", "attention=library")]
     assert order == sorted(order)
-    assert "0.980 [0.950, 1.010] undecided (48 quads, screened)" in rows
+    assert "0.980 [0.950, 1.010] undecided (48 comparisons, screened)" in rows
     assert "no interval yet (1 round, measured)" in rows
     assert 'class="band-control"' in text
     assert CLIMB.calibration is not None

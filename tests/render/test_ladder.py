@@ -92,21 +92,21 @@ note: a note
 
 a step takes 100.00 ms: loading 50 %, backward 36 %, forward 12 %, optimizer 1 %
 control: identical code, put in place as a patch is, took 1.001 [0.993, 1.009] of the time of your
-code (160 quads)
-noise: single quads of the control scatter by 2.0 %; a step takes 100.00 ms of processor time, all
-threads
+code (160 comparisons)
+noise: single comparisons of the control scatter by 2.0 %; a step takes 100.00 ms of processor time,
+all threads
 
 raced against your code:
 
- candidate                       of your step     verdict      raced        put in place   resolves
+ candidate                       of your step     verdict   compared        put in place   resolves
  ──────────────────────────────────────────────────────────────────────────────────────────────────
- fusion                  0.800 [0.750, 0.850]      faster   32 quads        patched code
+ fusion                  0.800 [0.750, 0.850]      faster   32 times        patched code
  pointwise=library
- optimizer               0.900 [0.880, 0.920]      faster   40 quads   set between steps
+ optimizer               0.900 [0.880, 0.920]      faster   40 times   set between steps
  update=fused
- cudnn                   0.950 [0.900, 0.990]      faster   32 quads   set between steps
+ cudnn                   0.950 [0.900, 0.990]      faster   32 times   set between steps
  benchmark=True
- attention=library       0.980 [0.950, 1.010]   undecided   48 quads   a second training      3.1 %
+ attention=library       0.980 [0.950, 1.010]   undecided   48 times   a second training      3.1 %
  compile              1.200 [no interval yet]   undecided    1 round            in fresh
  mode=default                                                                  processes
 
@@ -394,16 +394,16 @@ def test_a_knob_that_is_faster_by_less_than_it_must_is_not_said_to_be_no_faster(
 
 def test_a_control_without_an_interval_is_no_pair_of_copies() -> None:
     text = render(CLIMB.with_(calibration=replace(CONTROL, low=None, high=None, rounds=1)), verbose=True)
-    assert "\ncontrol: identical code, put in place as a patch is: too few quads for an interval (1 quad)\n" in text
+    assert "\ncontrol: identical code, put in place as a patch is: too few comparisons for an interval (1)\n" in text
     assert "two copies" not in text and "cannot be trusted" not in text
 
 
 def test_a_candidate_without_an_interval_has_no_ratio_where_it_was_screened() -> None:
     started = replace(RACED[3], ratio=1.0, low=0.0, high=float("inf"), n=2)
     text = render(CLIMB.with_(comparisons=(started,)), verbose=True, width=140)
-    assert re.search(r"attention=library +no interval yet +undecided +2 quads ", text)
+    assert re.search(r"attention=library +no interval yet +undecided +2 times ", text)
     text = render(CLIMB.with_(comparisons=(replace(started, n=0),)), verbose=True, width=140)
-    assert re.search(r"attention=library +no ratio yet +undecided +0 quads ", text)
+    assert re.search(r"attention=library +no ratio yet +undecided +0 times ", text)
 
 
 def test_a_candidate_of_which_step_and_part_were_compared_counts_once() -> None:
@@ -465,13 +465,13 @@ def test_a_control_that_excludes_one_is_in_the_first_lines(
 @pytest.mark.parametrize(
     ("twins", "said"),
     [
-        (TwinControl(8, 1.003, 0.981, 1.024), "in a second training it took 1.003 [0.981, 1.024] (8 quads)"),
-        (TwinControl(1), "in a second training it was timed too briefly for an interval (1 quad)"),
+        (TwinControl(8, 1.003, 0.981, 1.024), "in a second training it took 1.003 [0.981, 1.024] (8 comparisons)"),
+        (TwinControl(1), "in a second training it was timed too briefly for an interval (1 comparison)"),
     ],
 )
 def test_the_control_of_second_trainings_stands_beside_that_of_the_others(twins: TwinControl, said: str) -> None:
     text = render(CLIMB.with_(calibration=replace(CONTROL, of_twins=twins)), verbose=True, width=400)
-    assert f"took 1.001 [0.993, 1.009] of the time of your code (160 quads); {said}\n" in text
+    assert f"took 1.001 [0.993, 1.009] of the time of your code (160 comparisons); {said}\n" in text
 
 
 def test_a_climb_without_rungs_has_no_table_and_no_patch() -> None:
@@ -653,11 +653,11 @@ def test_what_was_raced_beside_all_others_too_has_its_column() -> None:
     assert "Beside the others: all of it against all but this one." in " ".join(text.split())
 
 
-def test_what_was_compared_is_counted_in_pairs_of_blocks() -> None:
+def test_pairs_of_blocks_are_counted_as_comparisons_too() -> None:
     raced = tuple(replace(each, in_halves=True) for each in CLIMB.comparisons)
     loader = replace(raced[0], way="loader", n=7, in_halves=False)
     control = replace(CONTROL, in_halves=True)
     text = render(CLIMB.with_(comparisons=(*raced, loader), calibration=control), verbose=True)
-    assert "40 pairs" in text and "7 quads" in text
-    assert "your code (160 pairs)" in " ".join(text.split())
-    assert "single pairs of the control scatter" in text
+    assert "40 times" in text and "7 times" in text
+    assert "your code (160 comparisons)" in " ".join(text.split())
+    assert "single comparisons of the control scatter" in text

@@ -70,7 +70,10 @@ def test_a_ratio_without_an_interval() -> None:
 
 @pytest.mark.parametrize(
     ("given_up", "said"),
-    [(False, "no ratio yet: undecided (0 pairs, screened)"), (True, "stopped early (0 pairs: it looked no faster)")],
+    [
+        (False, "no ratio yet: undecided (0 comparisons, screened)"),
+        (True, "stopped early (0 comparisons: it looked no faster)"),
+    ],
 )
 def test_what_was_screened_too_briefly_has_no_ratio(given_up: bool, said: str) -> None:
     compared = Comparison(

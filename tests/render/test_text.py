@@ -152,10 +152,10 @@ def test_patches_that_were_screened_have_a_table_of_their_own() -> None:
     assert render(Report("scan", comparisons=seen, files=1)).startswith(
         "dataloader\n\n"
         "against num_workers=0, in one running training, time per step:\n"
-        "  num_workers=2: 0.900 [0.800, 0.950] faster (16 quads, screened)\n\n"
+        "  num_workers=2: 0.900 [0.800, 0.950] faster (16 comparisons, screened)\n\n"
         "patches in one running training, each in turn with your code, time per step\n"
-        "  PA001: 0.800 [0.700, 0.900] faster (8 quads, screened)\n"
-        "  PA002: stopped early (8 quads: it looked no faster)\n\n"
+        "  PA001: 0.800 [0.700, 0.900] faster (8 comparisons, screened)\n"
+        "  PA002: stopped early (8 comparisons: it looked no faster)\n\n"
         "patched source against the source as it is, time per step\n"
         "  PA001 + PA003: 0.800 [0.700, 0.900] faster (8 rounds)\n"
     )

@@ -19,7 +19,7 @@ t.py on NVIDIA H200, driver 570.1, 2 cores, 1 thread, 1.5 GiB, torch 2.13.0, Pyt
 the machine was busy (load 1.6 on 2 cores): intervals are wider for it
 
 a step takes 40.00 ms: loading 50 %, backward 36 %, forward 12 %, optimizer 1 %
-control: identical code, put in place as a patch is: too few quads for an interval (4 quads)
+control: identical code, put in place as a patch is: too few comparisons for an interval (4)
 
 dataloader
 
@@ -189,21 +189,21 @@ def test_a_machine_of_one_core_without_a_driver() -> None:
             None,
             1.25,
             "a step takes 200.00 ms: forward 100 %, loading 0 %\n"
-            "control: identical code, put in place as a patch is: too few quads for an interval (3 quads)\n",
+            "control: identical code, put in place as a patch is: too few comparisons for an interval (3)\n",
         ),
         (
             {"loading": 0.0009, "forward": 0.1991},
             0.0,
             1.0,
             "a step takes 200.00 ms: forward 100 %\n"
-            "control: identical code, put in place as a patch is: too few quads for an interval (3 quads)\n",
+            "control: identical code, put in place as a patch is: too few comparisons for an interval (3)\n",
         ),
         (
             {"loading": 0.0},
             0.01,
             1.0,
             "a step takes 200.00 ms:\n"
-            "control: identical code, put in place as a patch is: too few quads for an interval (3 quads)\n",
+            "control: identical code, put in place as a patch is: too few comparisons for an interval (3)\n",
         ),
     ],
 )
@@ -223,14 +223,15 @@ def test_a_control_is_said_with_its_interval_in_place_of_two_copies() -> None:
     seen = Calibration(0.2, 1.0, 0.01, 1.02, 1, True, {"forward": 0.2}, low=0.99, high=1.05)
     assert calibration(Report("tune", calibration=seen)) == (
         "a step takes 200.00 ms: forward 100 %\ncontrol: identical code, put in place as a patch is, took 1.020 "
-        "[0.990, 1.050] of the time of your\ncode (1 quad)\n"
+        "[0.990, 1.050] of the time of your\ncode (1 comparison)\n"
     )
 
 
 @pytest.mark.parametrize(
     ("scatter", "wall_over_cpu", "queued", "noise"),
     [
-        (0.021, 0.5, 0.0, "single quads of the control scatter by 2.1 %; a step takes 400.00 ms of processor time, all threads"),
+        (0.021, 0.5, 0.0, "single comparisons of the control scatter by 2.1 %; a step takes 400.00 ms of processor time, "
+         "all threads"),
         (None, 1.0, 0.009, "a step takes 200.00 ms of processor time, all threads"),
         (None, 4.0, 0.25, "a step takes 50.00 ms of processor time, all threads, and they wait 50.00 ms together for cores that "
          "others hold"),
@@ -275,11 +276,11 @@ def test_a_control_that_excludes_one_says_nothing_against_what_fresh_processes_s
     assert render(screened).startswith("this run cannot be trusted")
 
 
-def test_what_was_screened_is_raced_in_one_training_and_counts_quads() -> None:
+def test_what_was_screened_is_raced_in_one_training_and_counts_comparisons() -> None:
     raced = tuple(replace(c, basis="screened", way="setting") for c in TUNE.comparisons[:2])
     text = render(TUNE.with_(comparisons=raced))
     assert "against num_workers=0, in one running training, time per step:\n" in text
-    assert "num_workers=2: 0.751 [0.720, 0.782] faster (12 quads, screened)\n" in text
+    assert "num_workers=2: 0.751 [0.720, 0.782] faster (12 comparisons, screened)\n" in text
 
 
 def test_one_knob_is_not_ranked_and_a_search_without_a_saving_says_so() -> None:

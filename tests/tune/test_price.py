@@ -159,7 +159,10 @@ def test_what_they_change_together_is_checked_as_a_patch_that_changes_all_of_it(
 
 def test_a_patch_that_saves_memory_stays_though_it_is_no_faster(pricing: Pricing) -> None:
     (found,) = pricing(gains(), switch("a").with_(rule="PA603")).findings
-    assert found.note == "it looked no faster in 4 quads and was not measured further; what its patch saves is memory"
+    assert (
+        found.note
+        == "it looked no faster in 4 comparisons and was not measured further; what its patch saves is memory"
+    )
     assert found.fix is not None
 
 
@@ -171,7 +174,7 @@ def test_only_what_pays_is_applied_together_and_one_alone_is_not_raced_again(
     assert [(f.rule, saved(f) and saved(f)[1:3]) for f in report.findings[:1]] == [("PA003", (0.2, 0.2))]  # type: ignore[index]
     assert shop.opened == [["as it is"], ["PA003 t.py"]]
     assert report.notes == ()
-    left = f"it looked no faster in 4 quads and was not measured further; {NOT_SHOWN}"
+    left = f"it looked no faster in 4 comparisons and was not measured further; {NOT_SHOWN}"
     assert {rule: note for rule, note in notes(report).items() if rule != "PA003"} == {"PA004": left, "PA005": left}
     assert [f.rule for f in report.findings if f.fix is not None] == ["PA003"]
     assert {f.rule: saved(f) for f in report.findings if f.rule != "PA003"} == {
