@@ -22,6 +22,15 @@ GRADIENT = regex(
 )
 SCORES = regex(r"energ(y|ies)$|potentials?$|stress(es)?$")
 ENVIRONMENT = regex(r"(.*\.)?\w*env(s|ironments?)?\.step", words="env")  # it acts, and trains nothing
+_ASKS = {
+    "isinstance",
+    "issubclass",
+    "hasattr",
+    "callable",
+    "type",
+    "id",
+    "print",
+}  # builtins that run nothing of a model
 EVALUATION = regex(r"_?(test|eval|evaluate|evaluation|validate|validation)(_(epoch|one_epoch|loop|model|set))?")
 
 
@@ -62,7 +71,7 @@ def _is_list_of_scores(source: Source, node: ast.AST) -> bool:
 
 def _hands_model_out(source: Source, call: ast.Call, model: str) -> bool:
     """Whether a call lets code that is not in this file work on the model: `attack(model, x)`, `Attack(model)(x)`."""
-    if called_function(source, call) is None and gets(call, model):
+    if called_function(source, call) is None and gets(call, model) and not _asks(source, call):
         return True
     root: ast.AST = call.func
     while isinstance(root, (ast.Attribute, ast.Call)):
@@ -71,6 +80,11 @@ def _hands_model_out(source: Source, call: ast.Call, model: str) -> bool:
         return False
     made = resolve(source, root)
     return isinstance(made, ast.Call) and called_function(source, made) is None and gets(made, model)
+
+
+def _asks(source: Source, call: ast.Call) -> bool:
+    """Whether a call only asks what a model is: `isinstance(model, Twins)`."""
+    return isinstance(call.func, ast.Name) and call.func.id in _ASKS and not source.lookup(call.func)
 
 
 def gets(call: ast.Call, model: str) -> bool:
