@@ -25,6 +25,8 @@ def _frozen_modules(source: Source) -> frozenset[str] | None:
             value = assigned_value(source, node)
             if isinstance(value, ast.Constant) and value.value is True and _is_parameter(source, node.value):
                 continue  # trained again: it freezes nothing
+            if _is_read_from_file(source, node.value):
+                continue
             if value is None or not is_false(source, value):
                 return None
             found.add(_whose(source, node.value))
@@ -53,6 +55,12 @@ def _whose(source: Source, node: ast.expr) -> str:
 def _is_parameter(source: Source, node: ast.expr) -> bool:
     """Whether a name is a parameter of a module, in a loop over them."""
     return isinstance(node, ast.Name) and bool(_whose(source, node)) and _whose(source, node) != node.id
+
+
+def _is_read_from_file(source: Source, node: ast.expr) -> bool:
+    """Whether a name is a tensor that torch makes of what it reads, in a program that reads files of a later torch."""
+    made = resolve(source, node)
+    return isinstance(made, ast.Call) and (source.qualified_name(made.func) or "").startswith("torch._utils.")
 
 
 def may_be_frozen(source: Source, model: str) -> bool:
