@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import TypeGuard
 
 from perfaudit.static.source import LOOPS, Source
 from perfaudit.static.source.syntax import walk
@@ -14,15 +15,31 @@ MOVES = {"cuda", "to", "cpu", "float"}  # methods of a model that return it as i
 
 
 def handed_name(node: ast.expr) -> str:
-    """The model that an argument hands on: of `model`, `model.cuda()` and `DataParallel(model)`; "" where it is no name."""
+    """The model that an argument hands on: of `model`, `model.cuda()`, `model.eval()` and `DataParallel(model)`.
+
+    "" where it is no name.
+    """
     while isinstance(node, ast.Call):
-        if isinstance(node.func, ast.Attribute) and node.func.attr in MOVES:
+        if isinstance(node.func, ast.Attribute) and (node.func.attr in MOVES or is_plain_eval(node)):
             node = node.func.value
         elif last_name(node.func).endswith("DataParallel") and node.args:
             node = node.args[0]
         else:
             return ""
     return dotted_name(node)
+
+
+def is_plain_eval(node: ast.AST) -> bool:
+    """`model.eval()`, or an `eval` of anything else that is given nothing."""
+    return isinstance(node, ast.Call) and last_name(node.func) == "eval" and not node.args and not node.keywords
+
+
+def hands_on(call: ast.AST | None, model: str) -> bool:
+    """Whether a call is given a model that is put into eval mode as it is handed on: `test(model.eval(), loader)`."""
+    if not isinstance(call, ast.Call):
+        return False
+    given = (argument for argument in (*call.args, *(k.value for k in call.keywords)) if handed_name(argument) == model)
+    return any(is_plain_eval(node) for argument in given for node in walk(argument))
 
 
 def is_eval(node: ast.AST) -> bool:
@@ -61,6 +78,20 @@ def _kept_under_its_name(statement: ast.stmt, call: ast.Call) -> str:
     return dotted_name(call.func.value) if is_given and isinstance(call.func, ast.Attribute) else ""
 
 
+def _handed_on(source: Source, statement: ast.stmt, call: ast.Call) -> str:
+    """The model of `acc = test(model.eval(), loader)`; "" where the call is no argument of another, in a plain statement."""
+    outer = source.parent(call)
+    while isinstance(outer, (ast.Attribute, ast.keyword)) or _moves(outer):  # `model.eval().cuda()`
+        outer = source.parent(outer)
+    is_plain = isinstance(statement, (ast.Expr, ast.Assign, ast.AugAssign, ast.Return))
+    model = handed_name(call)
+    return model if is_plain and hands_on(outer, model) else ""
+
+
+def _moves(node: ast.AST | None) -> TypeGuard[ast.Call]:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in MOVES
+
+
 def models_put_in_eval_mode(source: Source, call: ast.Call) -> list[tuple[str, ast.stmt]]:
     """The models that a call of `eval` or `train(False)` is for, each with the statement behind which it is in eval mode.
 
@@ -76,7 +107,11 @@ def models_put_in_eval_mode(source: Source, call: ast.Call) -> list[tuple[str, a
     elif isinstance(statement, ast.Expr) and isinstance(loop, ast.For) and loop.body == [statement]:
         target, models, statement = loop.target, loop.iter, loop
     else:
-        names = {put_in_eval_mode(source, call), _kept_under_its_name(statement, call)}
+        names = {
+            put_in_eval_mode(source, call),
+            _kept_under_its_name(statement, call),
+            _handed_on(source, statement, call),
+        }
         return [(name, statement) for name in sorted(names - {""})]
     listed = resolve(source, models)
     if not isinstance(listed, (ast.Tuple, ast.List)) or dotted_name(target) != dotted_name(call.func.value):
@@ -85,7 +120,12 @@ def models_put_in_eval_mode(source: Source, call: ast.Call) -> list[tuple[str, a
 
 
 def in_eval_mode(source: Source, statement: ast.stmt, model: str) -> Iterator[ast.stmt]:
-    """The plain statements behind the one that puts a model into eval mode, until one may end that."""
+    """The plain statements behind the one that puts a model into eval mode, until one may end that.
+
+    That itself where it hands the model on.
+    """
+    if any(hands_on(node, model) for node in walk(statement)):
+        yield statement
     block = source.block(statement)
     for item in block[next(n for n, item in enumerate(block) if item is statement) + 1 :]:
         if any(ends_eval_mode(source, node, model) for node in walk(item)):

@@ -5,7 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from perfaudit.static.checks.eval_without_no_grad.eval_mode import ends_eval_mode, handed_name, plain_statements
+from perfaudit.static.checks.eval_without_no_grad.eval_mode import (
+    ends_eval_mode,
+    handed_name,
+    hands_on,
+    plain_statements,
+)
 from perfaudit.static.checks.eval_without_no_grad.model_runs import has_same
 from perfaudit.static.checks.eval_without_no_grad.surroundings import plain_decorators, plain_surroundings
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Loop, Source
@@ -34,6 +39,8 @@ def evaluations(source: Source, statement: ast.stmt, model: str) -> Iterator[tup
     around = source.parent(statement)
     if isinstance(around, LOOPS) and not ends_eval_mode(source, around, model):
         yield around, model
+    if any(hands_on(node, model) for node in walk(statement)):
+        yield from _evaluations_by_call(source, statement, model)
     block = source.block(statement)
     for item in block[next(n for n, item in enumerate(block) if item is statement) + 1 :]:
         yield from ((loop, model) for loop in outermost_loops(item))
