@@ -42,6 +42,13 @@ def hands_on(call: ast.AST | None, model: str) -> bool:
     return any(is_plain_eval(node) for argument in given for node in walk(argument))
 
 
+def is_handed_on(statement: ast.stmt, model: str) -> bool:
+    """Whether a statement calls something with the model, and puts it into eval mode as it hands it on, each time."""
+    calls = [node for node in walk(statement) if isinstance(node, ast.Call)]
+    given = [c for c in calls if any(handed_name(a) == model for a in (*c.args, *(k.value for k in c.keywords)))]
+    return bool(given) and all(hands_on(call, model) for call in given)
+
+
 def is_eval(node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and last_name(node.func) == "eval"
 
@@ -124,7 +131,7 @@ def in_eval_mode(source: Source, statement: ast.stmt, model: str) -> Iterator[as
 
     That itself where it hands the model on.
     """
-    if any(hands_on(node, model) for node in walk(statement)):
+    if is_handed_on(statement, model):
         yield statement
     block = source.block(statement)
     for item in block[next(n for n, item in enumerate(block) if item is statement) + 1 :]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from perfaudit.static.checks.eval_without_no_grad.eval_mode import (
     ends_eval_mode,
     handed_name,
-    hands_on,
+    is_handed_on,
     plain_statements,
 )
 from perfaudit.static.checks.eval_without_no_grad.model_runs import has_same
@@ -39,7 +39,7 @@ def evaluations(source: Source, statement: ast.stmt, model: str) -> Iterator[tup
     around = source.parent(statement)
     if isinstance(around, LOOPS) and not ends_eval_mode(source, around, model):
         yield around, model
-    if any(hands_on(node, model) for node in walk(statement)):
+    if is_handed_on(statement, model):
         yield from _evaluations_by_call(source, statement, model)
     block = source.block(statement)
     for item in block[next(n for n, item in enumerate(block) if item is statement) + 1 :]:

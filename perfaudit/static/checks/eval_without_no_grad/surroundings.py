@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import functools
 
 from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, Function, Source
-from perfaudit.static.understanding.names import calls_by_last_name, last_name
+from perfaudit.static.source.syntax import walk
+from perfaudit.static.understanding.called_functions import called_function
+from perfaudit.static.understanding.names import calls_by_last_name, dotted_name, last_name
 from perfaudit.static.understanding.no_grad import SET_GRAD, in_no_grad
 from perfaudit.static.understanding.values import enclosing_function
 
@@ -18,8 +21,11 @@ HOOK = regex(  # functions that a framework calls, without gradients as a rule
 DIFFERENTIATES = ("torch.autograd.grad", "torch.autograd.functional.", "torch.func.", "functorch.")
 PLAIN_CONTEXT = regex(
     r"(^|[._])(autocast|nullcontext|suppress|open|tqdm|trange|progress\w*|\w*bar|timer?|record_function|profile\w*"
-    r"|catch_warnings|TemporaryDirectory|SummaryWriter)$|^torch\.(cuda\.)?(device|stream)$"
+    r"|catch_warnings|TemporaryDirectory|SummaryWriter|start_run|File)$|^wandb\.init$|^torch\.(cuda\.)?(device|stream)$"
 )
+_OF_GRADIENTS = regex(r"grad|inference|eval|train|mode|stack|enter", words="grad|inference|eval|train|mode|stack|enter")
+# modules that set no gradients
+_MEASURES = {"time", "timeit", "datetime", "sys", "os", "psutil", "logging", "math", "gc", "resource", "logger", "log"}
 PLAIN_DECORATORS = {"staticmethod", "classmethod", "wraps", "record", "main", "command", "option", "argument"}
 
 
@@ -78,7 +84,40 @@ def plain_surroundings(source: Source, node: ast.AST) -> bool:
 
 def _is_plain_context(source: Source, node: ast.expr) -> bool:
     name = source.qualified_name(node.func) if isinstance(node, ast.Call) else None
-    return bool(PLAIN_CONTEXT.search(name or (last_name(node.func) if isinstance(node, ast.Call) else last_name(node))))
+    if PLAIN_CONTEXT.search(name or (last_name(node.func) if isinstance(node, ast.Call) else last_name(node))):
+        return True
+    return isinstance(node, ast.Call) and _is_own_context(source, node)
+
+
+def _is_own_context(source: Source, call: ast.Call) -> bool:
+    """Whether a call makes a context of a function of the program that leaves gradients as they are: one that takes the time.
+
+    A generator with `contextmanager` above it that names nothing of gradients or modes, and runs nothing but what it is given
+    and a few modules of Python's.
+    """
+    name = source.qualified_name(call.func)
+    found = source.neighbours.definition_of(name) if name and source.neighbours is not None else None
+    there, function = found or (source, called_function(source, call))
+    if not isinstance(function, FUNCTIONS) or [last_name(d) for d in function.decorator_list] != ["contextmanager"]:
+        return False
+    nodes = [node for statement in function.body for node in walk(statement)]
+    named = (last_name(n).lower() for n in nodes if isinstance(n, (ast.Name, ast.Attribute)))
+    if any(_OF_GRADIENTS.search(name) for name in named) or any(
+        isinstance(n, (ast.With, ast.AsyncWith)) for n in nodes
+    ):
+        return False
+    return all(_measures(there, function, node) for node in nodes if isinstance(node, ast.Call))
+
+
+def _measures(source: Source, function: Function, call: ast.Call) -> bool:
+    """Whether a call is one of a builtin, a clock or a log, or a method of what the function around it is given or makes."""
+    root = dotted_name(call.func).partition(".")[0]
+    if called_function(source, call) is not None or not root:
+        return isinstance(call.func, ast.Attribute) and isinstance(
+            call.func.value, ast.Call | ast.Constant | ast.JoinedStr
+        )
+    module = (source.qualified_name(call.func) or root).partition(".")[0]
+    return module in _MEASURES or root in source.bound_in(function) or hasattr(builtins, root)
 
 
 def plain_decorators(function: Function) -> bool:
