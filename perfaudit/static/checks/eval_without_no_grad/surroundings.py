@@ -9,6 +9,7 @@ import functools
 from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.source.syntax import walk
+from perfaudit.static.understanding.backward import backward_calls
 from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.names import calls_by_last_name, dotted_name, last_name
 from perfaudit.static.understanding.no_grad import SET_GRAD, in_no_grad
@@ -31,10 +32,19 @@ PLAIN_DECORATORS = {"staticmethod", "classmethod", "wraps", "record", "main", "c
 
 @functools.lru_cache(maxsize=4)  # the same for every loop of a file
 def _program_sets_gradients(source: Source) -> bool:
-    """Whether the file switches gradients off in general, or differentiates by itself."""
+    """Whether the file switches gradients off in general, or differentiates by itself, other than in a function that trains."""
     if any(isinstance(source.parent(c), ast.Expr) for name in SET_GRAD for c in source.calls(name)):
         return True
-    return any((source.qualified_name(c.func) or "").startswith(DIFFERENTIATES) for c in source.nodes(ast.Call))
+    calls = (c for c in source.nodes(ast.Call) if (source.qualified_name(c.func) or "").startswith(DIFFERENTIATES))
+    return any(not _is_in_training(source, call) for call in calls)
+
+
+def _is_in_training(source: Source, call: ast.Call) -> bool:
+    """Whether a call stands in a function of no class that runs a backward pass too: it trains, and no evaluation runs it."""
+    function = enclosing_function(source, call)
+    if function is None or source.enclosing(function, ast.ClassDef) is not None:
+        return False
+    return any(enclosing_function(source, backward) is function for backward in backward_calls(source))
 
 
 def gradients_are_off(source: Source, call: ast.Call) -> bool:
