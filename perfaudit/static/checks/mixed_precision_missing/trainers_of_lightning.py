@@ -29,9 +29,18 @@ def trains_on_gpu(source: Source, call: ast.Call) -> bool:
 
 
 def _fits(source: Source, call: ast.Call) -> bool:
-    """Whether a trainer is asked to fit, as far as what stands behind it in its block tells; else whether any is in the file."""
+    """Whether a trainer is asked to fit, as far as what stands behind it in its block tells; else whether any is in the file.
+
+    It is known by the name that it is bound to, elsewhere in the file by a trainer's: scalers fit, too.
+    """
     statement = source.statement(call)
-    block = source.block(statement)
-    behind = [item for item in block if item.lineno >= statement.lineno]
-    asked = {last_name(node.func) for item in behind for node in ast.walk(item) if isinstance(node, ast.Call)}
-    return "fit" in asked or (not asked & _EVALUATES and bool(source.calls(".fit")))
+    names = {last_name(target) for target in statement.targets} if isinstance(statement, ast.Assign) else set()
+    behind = [item for item in source.block(statement) if item.lineno >= statement.lineno]
+    calls = [node.func for item in behind for node in ast.walk(item) if isinstance(node, ast.Call)]
+    methods = [func for func in calls if isinstance(func, ast.Attribute)]
+    asked = {method.attr for method in methods if method.value is call or last_name(method.value) in names - {""}}
+    if "fit" in asked or asked & _EVALUATES:
+        return "fit" in asked
+    fits = [use.func.value for use in source.calls(".fit") if isinstance(use.func, ast.Attribute)]
+    owners = {last_name(owner.func if isinstance(owner, ast.Call) else owner) for owner in fits}
+    return bool(owners & (names - {""})) or any("trainer" in owner.lower() for owner in owners)
