@@ -12,7 +12,7 @@ from perfaudit.findings import Finding, Fix, Location, Saving
 from perfaudit.records import replace
 from perfaudit.render.paint import Paint, plain
 from perfaudit.report import Report, UnusedSuppression
-from perfaudit.rules import Rule
+from perfaudit.rules import STABLE_BY_DECISION, Rule
 
 if TYPE_CHECKING:  # a plain scan has none of them
     from perfaudit.measurements import Calibration, Comparison
@@ -240,7 +240,9 @@ def reading_text(rule: Rule, link: Callable[[str], str] = _page_and_heading) -> 
             f"{reading.mended} of the {others} that were not right {'is' if reading.mended == 1 else 'are'} mended since"
         )
     if rule.tier == "stable" and not reading.is_mostly_right:
-        said.append("it stays stable by decision (docs/scan.md, Tiers)")
+        is_decided = rule.id in STABLE_BY_DECISION
+        why = "by decision" if is_decided else "as one of the rules that the project began with"
+        said.append(f"it stays stable {why} (docs/scan.md, Tiers)")
     where = " and ".join(link(page) for page in reading.where.split(" and "))
     return f"{shown}; {'; '.join(said)} ({where})"
 

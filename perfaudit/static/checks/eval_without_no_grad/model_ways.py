@@ -6,7 +6,6 @@ import ast
 from collections.abc import Iterable
 
 from perfaudit.static.checks.eval_without_no_grad.model_runs import switches_gradients
-from perfaudit.static.checks.eval_without_no_grad.objects import is_module
 from perfaudit.static.checks.eval_without_no_grad.surroundings import plain_decorators
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.source.syntax import walk
@@ -48,6 +47,9 @@ def _is_built_as_module(source: Source, built: ast.expr) -> bool:
         return True
     classes = source.lookup(built) if isinstance(built, ast.Name) else []
     found = classes[0] if len(classes) == 1 else None
+    # Imported here: few models keep a part under a name in capitals.
+    from perfaudit.static.checks.eval_without_no_grad.objects import is_module
+
     return isinstance(found, ast.ClassDef) and is_module(source, found, source.neighbours)
 
 
