@@ -51,7 +51,7 @@ def draws_nothing(collate: Any) -> bool:
 
 
 def _is_of_transformers(kind: type | FunctionType) -> bool:
-    return kind.__module__.partition(".")[0] == "transformers"
+    return (kind.__module__ or "").partition(".")[0] == "transformers"
 
 
 def are_alike(found: Reply) -> bool:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
+from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -639,6 +639,7 @@ def of_transformers(name: str, **fields: object) -> object:
         ("torch's own", False),
         (default_collator, False),
         (lambda samples: samples, True),  # nobody knows
+        (FunctionType(default_collator.__code__, {}), True),  # of no module
         (of_transformers("DataCollatorWithPadding"), False),
         (type("DataCollatorWithPadding", (), {})(), True),  # of somebody else
         (of_transformers("DataCollatorForLanguageModeling", mlm=False), False),
