@@ -17,7 +17,19 @@ from perfaudit.rules import rule_heads
 from perfaudit.static.registry import run_checks
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.answers import remember
-from perfaudit.static.understanding.members import attributes_of
+from perfaudit.static.understanding.backward import backward_calls
+from perfaudit.static.understanding.called_functions import callers
+from perfaudit.static.understanding.devices import uses_cuda
+from perfaudit.static.understanding.families import roots_of
+from perfaudit.static.understanding.loaders import passes
+from perfaudit.static.understanding.members import attributes, attributes_of
+from perfaudit.static.understanding.rarely import runs_rarely
+from perfaudit.static.understanding.step_loops import step_loops
+
+
+def callers_of_first(source: Source) -> object:
+    return callers(source, source.nodes(ast.FunctionDef)[0])
+
 
 HEAD = "import torch\nfrom torch import nn\n\n"
 
@@ -216,4 +228,41 @@ def test_an_answer_is_found_once_for_each_part() -> None:
     assert asked == [("a.py", "ab"), ("a.py", "c"), ("b.py", "ab")]
     ends = weakref.ref(first)
     del first
+    assert ends() is None
+
+
+STEPS = """import torch
+
+def timed(function):
+    return function
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(3, 8, 3)
+
+loader = torch.utils.data.DataLoader(data)
+for step, x in enumerate(loader):
+    loss = timed(net)(x.cuda()).mean()
+    loss.backward()
+    optimizer.step()
+    if step % 100 == 0:
+        print(loss)
+"""
+
+
+@pytest.mark.parametrize("ask", [attributes, backward_calls, callers_of_first, passes, roots_of, step_loops, uses_cuda])
+def test_what_is_known_of_a_file_ends_with_it(ask: Callable[[Source], object]) -> None:
+    source = Source("a.py", STEPS)
+    assert ask(source)
+    ends = weakref.ref(source)
+    del source
+    assert ends() is None
+
+
+def test_a_condition_ends_with_its_file() -> None:
+    source = Source("a.py", STEPS)
+    assert any(runs_rarely(source, call, source.tree) for call in source.nodes(ast.Call))
+    ends = weakref.ref(source.nodes(ast.If)[0].test)
+    del source
     assert ends() is None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from functools import lru_cache
 
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
+from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.members import attributes
 from perfaudit.static.understanding.values import Known, argument, constant, enclosing_function
 
@@ -64,7 +64,7 @@ def _is_hidden(source: Source, linear: ast.Call, width: int) -> bool:
     )
 
 
-@lru_cache(maxsize=2)
+@remember
 def _vocabularies(source: Source) -> frozenset[int]:
     """The numbers of entries of the embeddings of a file that are plain numbers."""
     sizes = (_size(source, call, "num_embeddings", 0) for call in source.calls("torch.nn.Embedding"))
@@ -105,7 +105,7 @@ def _field(source: Source, name: str) -> ast.expr | None:
     return fields[0] if not is_set else None
 
 
-@lru_cache(maxsize=2)
+@remember
 def _fields(source: Source) -> dict[str, list[ast.expr | None]]:
     """The values of the annotated names in class bodies."""
     table: dict[str, list[ast.expr | None]] = {}

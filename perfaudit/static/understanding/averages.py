@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 import ast
-import functools
 import math
 
 from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, Function, Source
+from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.names import calls_by_last_name, last_name
 from perfaudit.static.understanding.values import assigned_value
 
@@ -148,7 +148,7 @@ def _only_definition(source: Source, call: ast.Call) -> Function | None:
     return found[0] if len(found) == 1 and isinstance(found[0], FUNCTIONS) else None
 
 
-@functools.lru_cache(maxsize=4)  # asked for each average
+@remember  # asked for each average
 def may_mix_types(source: Source) -> bool:
     """Whether weights and their average may differ in dtype, or be no plain tensors: lists of them may not go together."""
     return bool(_MIXED.search(_AUTOCAST.sub("", source.code)))

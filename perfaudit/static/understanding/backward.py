@@ -9,6 +9,7 @@ import re
 from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
 from perfaudit.static.source.syntax import lies_in
+from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.members import is_own, own_values
 from perfaudit.static.understanding.names import dotted_name, last_name
 
@@ -18,7 +19,7 @@ _UPDATES = regex(r"update|optimi[sz]e|(^|_)step|learn|backprop", words="update|o
 _BACKWARD_IN_TEXT = regex(r"backward\s*\(|loss_scaler\s*\(")
 
 
-@functools.lru_cache(maxsize=4)  # several rules ask for the same file
+@remember  # several rules ask for the same file
 def backward_calls(source: Source) -> tuple[ast.Call, ...]:
     """Calls that run a backward pass: `x.backward()`, `accelerator.backward(x)`, `loss_scaler(x, optimizer)`.
 
@@ -38,7 +39,7 @@ def runs_backward(text: str) -> bool:
     return _BACKWARD_IN_TEXT.search(text) is not None
 
 
-@functools.lru_cache(maxsize=4)
+@remember
 def losses_handed_over(source: Source) -> dict[int, tuple[ast.Call, ast.expr]]:
     """Calls of functions of other files that run a backward pass on what they are given, with what that is; by the call's id.
 

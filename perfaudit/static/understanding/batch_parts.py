@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-import functools
 
 from perfaudit.records import NamedTuple
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
 from perfaudit.static.source.syntax import walk
+from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.called_functions import callers
 from perfaudit.static.understanding.generators import iterable_behind
 from perfaudit.static.understanding.loaders import (
@@ -228,7 +228,7 @@ def _loaders_passed_on(source: Source, node: ast.expr, depth: int) -> Calls | No
     return _what_is_iterated(source, node, depth - 1) if own is None and depth else own
 
 
-@functools.lru_cache(maxsize=4)
+@remember
 def unseen_takes(source: Source) -> tuple[ast.Call, ...]:
     """The `next(batches)` of training loops, of an attribute that a function of another file gives, or of an iterator over a
     parameter: it shows no loader.

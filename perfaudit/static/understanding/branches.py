@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from functools import lru_cache
 
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
+from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.members import attributes
 
 Branch = tuple[ast.AST, bool | None]
@@ -61,7 +61,7 @@ def leaves_between(source: Source, first: ast.expr, second: ast.expr) -> bool:
     )
 
 
-@lru_cache(maxsize=2)
+@remember
 def _jumps(source: Source) -> dict[ast.AST, list[ast.stmt]]:
     """The statements that leave a function or a turn of a loop, by the function they stand in."""
     table: dict[ast.AST, list[ast.stmt]] = {}

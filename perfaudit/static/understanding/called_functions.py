@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-import functools
 
 from perfaudit.static.source import FUNCTIONS, Function, Source
+from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.backward import updates_weights
 from perfaudit.static.understanding.names import last_name
 
@@ -53,7 +53,7 @@ def callers(source: Source, function: Function) -> tuple[ast.Call, ...]:
     return _callers(source).get(id(function), ())
 
 
-@functools.lru_cache(maxsize=4)
+@remember
 def _callers(source: Source) -> dict[int, tuple[ast.Call, ...]]:
     table: dict[int, tuple[ast.Call, ...]] = {}
     names = {definition.name for definition in source.definitions}
@@ -63,7 +63,7 @@ def _callers(source: Source) -> dict[int, tuple[ast.Call, ...]]:
     return table
 
 
-@functools.lru_cache(maxsize=4)
+@remember
 def calls_of_functions(source: Source) -> tuple[tuple[ast.Call, Function], ...]:
     """The calls of a file that run a function of it, each with that function."""
     called = ((call, called_function(source, call)) for call in source.nodes(ast.Call))
@@ -77,7 +77,7 @@ def assigned_once(source: Source, name: ast.Name) -> ast.expr:
     return parent.value if isinstance(parent, ast.Assign) and parent.targets[0] is bindings[0] else name
 
 
-@functools.lru_cache(maxsize=4)  # asked for every call of a file
+@remember  # asked for every call of a file
 def _function_names(source: Source) -> frozenset[str]:
     awaited = (function.name for function in source.nodes(ast.AsyncFunctionDef))
     return frozenset((*awaited, *(function.name for function in source.nodes(ast.FunctionDef))))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-import functools
 import re
 
 from perfaudit.expressions import regex
 from perfaudit.static.source import Source
+from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.called_functions import assigned_once
 from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.values import resolve
@@ -23,7 +23,7 @@ _GPU_CALLS = {  # not `is_available` and `manual_seed_all`, which programs for t
 } | {"torch.cuda.amp.autocast", "torch.cuda.amp.GradScaler", "torch.nn.DataParallel", "deepspeed.initialize"}
 
 
-@functools.lru_cache(maxsize=4)  # several rules ask for the same file
+@remember  # several rules ask for the same file
 def uses_accelerator(source: Source) -> bool:
     """Whether the program, as far as this file shows, moves something to an accelerator."""
     if any(call.func.attr == "cuda" for call in source.calls(".cuda") if isinstance(call.func, ast.Attribute)):
@@ -66,7 +66,7 @@ def _is_given_cpu(source: Source, node: ast.expr) -> bool:
     return bool(stores) and not any(names_accelerator(source, store) for store in stores)
 
 
-@functools.lru_cache(maxsize=4)  # several rules ask for the same file
+@remember  # several rules ask for the same file
 def uses_cuda(source: Source) -> bool:
     """Whether the program uses an accelerator that, as far as this file shows, may be a CUDA one.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import functools
 from collections.abc import Iterator
 
 from perfaudit.expressions import regex
@@ -225,7 +224,7 @@ def _is_evaluation(source: Source, call: ast.Call) -> bool:
     return bool(_NO_TRAINING.search(last_name(call.func).lower())) or in_no_grad(source, call)
 
 
-@functools.lru_cache(maxsize=4)
+@remember
 def _no_grad_names(source: Source) -> frozenset[str]:
     """What the file uses that turns gradients off, by its documented name."""
     nodes = (*source.nodes(ast.Attribute), *source.nodes(ast.Name))

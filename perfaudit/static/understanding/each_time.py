@@ -79,12 +79,12 @@ def _is_passed(source: Source, ancestor: ast.AST, child: ast.AST, within: Loop |
         return False
     if isinstance(ancestor, ast.If) and child is not ancestor.test:
         in_body = isinstance(child, ast.stmt) and source.block(child) is ancestor.body
-        is_met = not is_rare_part(ancestor, child) and _is_met(source, ancestor.test, within, in_body)
+        is_met = not is_rare_part(source, ancestor, child) and _is_met(source, ancestor.test, within, in_body)
         branch = ancestor.body if in_body else ancestor.orelse
         is_met = is_met or _is_met_but_at_first(ancestor, branch, in_body)
         if not is_met and not _holds_updates(source, branch, None, within):
             return False
-    elif is_rare_part(ancestor, child):
+    elif is_rare_part(source, ancestor, child):
         return False
     elif isinstance(ancestor, ast.IfExp):
         if child is not ancestor.test and not _is_steady(source, ancestor.test, within):
@@ -159,7 +159,7 @@ def _holds_updates(source: Source, block: list[ast.stmt], behind: ast.stmt | Non
     return bool(updates) and all(any(lies_in(call, statement) for statement in held) for call in updates)
 
 
-@functools.lru_cache(maxsize=4)  # asked for each condition on the way to each node of a loop
+@remember  # asked for each condition on the way to each node of a loop
 def _updates(source: Source) -> tuple[ast.Call, ...]:
     """The calls that update weights, by themselves or in a function of this file, which runs one in no loop."""
     steps = [call for call in source.calls(".step") if updates_weights(call)]

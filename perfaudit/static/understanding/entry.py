@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-import functools
 import sys
 
 from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.project.frameworks import has_trainer, running_frameworks
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
+from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.demonstrations import is_main_guard
 from perfaudit.static.understanding.devices import uses_cuda
@@ -54,7 +54,7 @@ _LOOKS = {  # calls in a main block that train nothing
 _STARTS_PROCESSES = regex(r"spawn|multiprocessing|Process\(", words="spawn|multiprocessing|Process(")
 
 
-@functools.lru_cache(maxsize=4)  # several rules ask for the same file
+@remember  # several rules ask for the same file
 def script_loops(source: Source) -> tuple[StepLoop, ...]:
     """The training loops of a script that trains on CUDA, none where another file or a framework runs the training.
 
@@ -95,7 +95,7 @@ def imported_files_say(source: Source, mark: str) -> bool:
     return source.neighbours is not None and source.neighbours.imports_carry(mark)
 
 
-@functools.lru_cache(maxsize=4)  # several rules ask for the same file
+@remember  # several rules ask for the same file
 def is_script(source: Source, loops: tuple[StepLoop, ...]) -> bool:
     """Whether this is the file that is run where the model is: no library, no master of remote workers."""
     if any(name.startswith("torch.distributed.rpc") for name in source.aliases.values()):
@@ -195,7 +195,7 @@ def setting(source: Source, place: ast.stmt, dotted: str, rest: str) -> edit.Edi
     return edit.together(edit.insert_before(source, place, f"{name}{rest}"), imported)
 
 
-@functools.lru_cache(maxsize=4)  # asked for each loader
+@remember  # asked for each loader
 def runs_unguarded(source: Source) -> bool:
     """Whether the file runs a program as it is imported: loops, or functions of its own with loops, and no main guard.
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-from functools import lru_cache
 
 from perfaudit.static.source import Source
+from perfaudit.static.understanding.answers import remember
 
 
 def family(source: Source, definition: ast.ClassDef) -> frozenset[int]:
@@ -21,7 +21,7 @@ def family(source: Source, definition: ast.ClassDef) -> frozenset[int]:
     return frozenset(found)
 
 
-@lru_cache(maxsize=2)
+@remember
 def roots_of(source: Source) -> dict[int, frozenset[int]]:
     """By class: those of its family that descend from none. Two classes share a part of their families where they share a root.
 
@@ -43,7 +43,7 @@ def roots_of(source: Source) -> dict[int, frozenset[int]]:
     return {id(definition): family(source, definition) & ends for definition in source.nodes(ast.ClassDef)}
 
 
-@lru_cache(maxsize=2)
+@remember
 def derived_from(source: Source) -> dict[int, list[int]]:
     """By root: itself and the classes that descend from it."""
     table: dict[int, list[int]] = {}
@@ -53,7 +53,7 @@ def derived_from(source: Source) -> dict[int, list[int]]:
     return table
 
 
-@lru_cache(maxsize=2)
+@remember
 def _bases(source: Source) -> dict[int, list[int]]:
     """The bases of each class that may be classes of the same file."""
     here = source.bound_in(source.tree)

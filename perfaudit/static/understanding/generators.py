@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import ast
 import builtins
-import functools
 
 from perfaudit.static.source import Function, Source
+from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.elsewhere import Elsewhere, generator_elsewhere
 from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.values import assigned_value
 
 
-@functools.lru_cache(maxsize=64)  # several rules ask for the same loops
+@remember  # several rules ask for the same loops
 def iterable_behind(source: Source, call: ast.Call) -> ast.expr | None:
     """`loader` of `logger.log_every(loader, 10)`, where that is a generator that yields its items as they are."""
     if not call.args or (isinstance(call.func, ast.Name) and hasattr(builtins, call.func.id)):

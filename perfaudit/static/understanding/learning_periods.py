@@ -28,7 +28,7 @@ def is_in_learning_period(source: Source, node: ast.AST, within: ast.AST, few_tu
     child = node
     for ancestor in source.ancestors(node):
         skip = skip_before(source, child) if isinstance(child, ast.stmt) else None
-        if is_rare_part(ancestor, child) and not _is_period(
+        if is_rare_part(source, ancestor, child) and not _is_period(
             source, ancestor.test if isinstance(ancestor, ast.If) else None, few_turns
         ):
             return False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import functools
 from collections.abc import Callable
 
 from perfaudit.expressions import regex
@@ -11,6 +10,7 @@ from perfaudit.records import NamedTuple
 from perfaudit.static import edit
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.source.syntax import walk
+from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.called_functions import assigned_once, called_function, callers
 from perfaudit.static.understanding.families import family
 from perfaudit.static.understanding.generators import iterable_behind
@@ -61,7 +61,7 @@ def pin_memory(source: Source, call: ast.Call) -> edit.Edits | None:
 # ---- which loader --------------------------------------------------------------------------------------------------
 
 
-@functools.lru_cache(maxsize=4)  # several rules ask for the same file
+@remember  # several rules ask for the same file
 def passes(source: Source) -> tuple[Pass, ...]:
     """Every loop of a file that surely runs over DataLoaders of this file, in document order."""
     if not source.calls(LOADER):
@@ -76,7 +76,7 @@ def passes(source: Source) -> tuple[Pass, ...]:
     return tuple(found)
 
 
-@functools.lru_cache(maxsize=4)
+@remember
 def passes_side_by_side(source: Source) -> tuple[Pass, ...]:
     """The loops over several DataLoaders of this file at once, a pass for each: `for (x, y), (u, v) in zip(labelled, others)`."""
     found = []
@@ -95,7 +95,7 @@ def passes_side_by_side(source: Source) -> tuple[Pass, ...]:
     return tuple(found)
 
 
-@functools.lru_cache(maxsize=4)
+@remember
 def unseen_passes(source: Source) -> tuple[Pass, ...]:
     """The training loops over what the file is handed: a parameter, or an attribute of an object; it shows no loader.
 
@@ -105,7 +105,7 @@ def unseen_passes(source: Source) -> tuple[Pass, ...]:
     return _unseen(source, is_handed_in)
 
 
-@functools.lru_cache(maxsize=4)
+@remember
 def perhaps_passes(source: Source) -> tuple[Pass, ...]:
     """As `unseen_passes`, and loops over what functions of other files return, or over an element of such a thing."""
     return _unseen(source, _comes_from_elsewhere)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -108,7 +107,7 @@ def _own_backward_calls(source: Source, root: Loop | Function) -> Iterator[ast.C
             yield call
 
 
-@functools.lru_cache(maxsize=2)
+@remember
 def _backward_calls_by_function(source: Source) -> dict[ast.AST | None, list[ast.Call]]:
     """The calls that run a backward pass, by the innermost function that they stand in."""
     table: dict[ast.AST | None, list[ast.Call]] = {}
@@ -129,7 +128,7 @@ def _handed_to_backward(source: Source, root: Loop | Function) -> Iterator[ast.e
                     yield argument
 
 
-@functools.lru_cache(maxsize=2)
+@remember
 def _names_given_to_backward(source: Source) -> dict[ast.AST, set[str]]:
     """What the functions of a file run backward passes on, by function, as `key` writes it."""
     given: dict[ast.AST, set[str]] = {}

@@ -10,6 +10,7 @@ from operator import itemgetter
 from perfaudit.expressions import regex
 from perfaudit.static.source import Source
 from perfaudit.static.source.syntax import walk
+from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.families import derived_from, roots_of
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.values import assigned_value
@@ -22,7 +23,7 @@ def is_own(node: ast.AST) -> bool:
     return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
 
 
-@lru_cache(maxsize=2)
+@remember
 def attributes(source: Source) -> dict[str, list[ast.Attribute]]:
     """Every attribute that is read or set in a file, by its name."""
     table: dict[str, list[ast.Attribute]] = {}
@@ -73,7 +74,7 @@ def _owners(source: Source) -> _Owners:
     return _Owners(source)
 
 
-@lru_cache(maxsize=2)
+@remember
 def texts(source: Source) -> frozenset[str]:
     """Every text that may name an attribute: `getattr(model, "conv1")`, the name of a layer to hook.
 
@@ -103,7 +104,7 @@ def _is_other_text(source: Source, constant: ast.Constant) -> bool:
     return False
 
 
-@lru_cache(maxsize=8)
+@remember
 def opens_itself(source: Source, definition: ast.ClassDef) -> bool:
     """Whether the class reaches its layers otherwise than by name: its children in a loop, or a computed name."""
     for node in walk(definition):
@@ -146,7 +147,7 @@ def built_as(source: Source, node: ast.AST, attribute: str) -> list[ast.Call]:
     return made
 
 
-@lru_cache(maxsize=2)
+@remember
 def _stores(source: Source) -> dict[tuple[int, str], list[ast.Attribute]]:
     """Assignments to `self.name` by the class they stand in and the name."""
     table: dict[tuple[int, str], list[ast.Attribute]] = {}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-import functools
 
 from perfaudit.expressions import regex
 from perfaudit.static.source import Source
+from perfaudit.static.understanding.answers import remember
 
 _OF_OPTIMIZERS = regex(r"opt|scaler|adam|sgd|solver")
 
@@ -16,7 +16,7 @@ def last_name(node: ast.AST) -> str:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
-@functools.lru_cache(maxsize=2)
+@remember
 def calls_by_last_name(source: Source) -> dict[str, list[ast.Call]]:
     """The calls of a file in document order, by the last part of what they call as it is written."""
     table: dict[str, list[ast.Call]] = {}

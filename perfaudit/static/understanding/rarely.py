@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import functools
 import re
 
 from perfaudit.expressions import regex
@@ -21,7 +20,9 @@ def runs_rarely(source: Source, node: ast.AST, within: ast.AST) -> bool:
     """Whether a condition between the node and the loop makes it run on few iterations (`if step % 100 == 0`)."""
     child = node
     for ancestor in source.ancestors(node):
-        if is_rare_part(ancestor, child) or (isinstance(child, ast.stmt) and skip_before(source, child) is not None):
+        if is_rare_part(source, ancestor, child) or (
+            isinstance(child, ast.stmt) and skip_before(source, child) is not None
+        ):
             return True
         if ancestor is within:
             return False
@@ -29,14 +30,14 @@ def runs_rarely(source: Source, node: ast.AST, within: ast.AST) -> bool:
     return False
 
 
-def is_rare_part(parent: ast.AST, child: ast.AST) -> bool:
+def is_rare_part(source: Source, parent: ast.AST, child: ast.AST) -> bool:
     """Whether this part of a statement or expression runs seldom: a rare branch, an error's handler or message."""
     if isinstance(parent, (ast.If, ast.IfExp)) and child is not parent.test:
         body = parent.body if isinstance(parent.body, list) else [parent.body]
-        return rare_when(parent.test) is any(part is child for part in body)
+        return _rare_outcome(source, parent.test) is any(part is child for part in body)
     if isinstance(parent, ast.BoolOp):
         before = parent.values[: next((n for n, value in enumerate(parent.values) if value is child), 0)]
-        return any(rare_when(value) is isinstance(parent.op, ast.And) for value in before)
+        return any(_rare_outcome(source, value) is isinstance(parent.op, ast.And) for value in before)
     if isinstance(parent, ast.Assert):
         return child is parent.msg
     return isinstance(parent, (ast.ExceptHandler, ast.Raise))
@@ -59,7 +60,11 @@ def _first_skip(source: Source, first: ast.stmt) -> ast.If | None:
     return None
 
 
-@functools.lru_cache(maxsize=4096)  # asked for each place behind it, of which a chain of `elif` has many
+@remember  # asked for each place behind it, of which a chain of `elif` has many
+def _rare_outcome(_: Source, test: ast.expr) -> bool | None:
+    return rare_when(test)
+
+
 def rare_when(test: ast.expr) -> bool | None:
     """The outcome that a condition seldom has: True for `step % 100 == 0`, False for `step % 100`, None if unknown."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):

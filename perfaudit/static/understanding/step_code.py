@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import bisect
-import functools
 from collections.abc import Iterator
 
 from perfaudit.expressions import regex
@@ -80,7 +79,7 @@ def _code_run_by(source: Source, root: Loop | Function, helpers: tuple[Function,
     return tuple(code)
 
 
-@functools.lru_cache(maxsize=2)
+@remember
 def _around_steps(source: Source) -> frozenset[int]:
     """The ids of what stands around a training loop of the file."""
     return frozenset(id(ancestor) for step in step_loops(source) for ancestor in source.ancestors(step.loop))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-import functools
 
 from perfaudit.records import NamedTuple
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Loop, Source
 from perfaudit.static.source.syntax import lies_in
+from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.backward import backward_calls, updates_weights
 from perfaudit.static.understanding.called_functions import calls_of_functions
 from perfaudit.static.understanding.evaluation import EVALUATION_NAME
@@ -30,7 +30,7 @@ class StepLoop(NamedTuple):
     helpers: tuple[Function, ...]
 
 
-@functools.lru_cache(maxsize=4)  # several rules ask for the same file
+@remember  # several rules ask for the same file
 def step_loops(source: Source) -> tuple[StepLoop, ...]:
     """The training loops of a file, in document order."""
     backward = backward_calls(source)

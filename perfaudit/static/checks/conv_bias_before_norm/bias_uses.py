@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator
-from functools import cache, lru_cache
+from functools import cache
 
 from perfaudit.expressions import regex
 from perfaudit.static.checks.conv_bias_before_norm.flow import Layer
 from perfaudit.static.source import FUNCTIONS, Source
+from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.branches import branches
 from perfaudit.static.understanding.losses import arguments_of
 from perfaudit.static.understanding.members import attributes
@@ -76,7 +77,7 @@ def _gives_first_value(source: Source, read: ast.expr) -> bool:
     return (given.value if isinstance(given, ast.Attribute) and given.attr == "data" else given) is read
 
 
-@lru_cache(maxsize=2)
+@remember
 def _bias_reads(source: Source) -> tuple[list[tuple[ast.expr, ast.expr]], list[str]]:
     """Where some layer's bias is used as if it were there, each with the layer; and texts such as "conv1.bias"."""
     reads: list[tuple[ast.expr, ast.expr]] = [(node, node.value) for node in attributes(source).get("bias", [])]
@@ -313,7 +314,7 @@ def _is_part_of_self(node: ast.expr) -> bool:
     return isinstance(node, ast.Name) and node.id == "self"
 
 
-@lru_cache(maxsize=2)
+@remember
 def _unseen_initialisers(source: Source) -> tuple[tuple[str, ast.Call], ...]:
     found = []
     here = {function.name for function in source.nodes(ast.FunctionDef)}

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import TypeGuard
 
 from perfaudit.records import NamedTuple, record
 from perfaudit.static.checks.conv_bias_before_norm.layer_rows import DESCRIPTIVE, SEQUENTIAL, Row, arguments, rows
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
 from perfaudit.static.source.syntax import walk
+from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.branches import Path, Where, branches, exclude_each_other, leaves_between
 from perfaudit.static.understanding.members import attributes_of, is_own, opens_itself, texts
 from perfaudit.static.understanding.values import assigned_value
@@ -38,7 +38,7 @@ class Link(NamedTuple):
     where: Where = ()
 
 
-@lru_cache(maxsize=2)
+@remember
 def links(source: Source, seconds: frozenset[int]) -> tuple[Link, ...]:
     """Every link of a file whose second layer is wanted, in order of the first layer.
 
@@ -380,7 +380,7 @@ def _only_value(source: Source, consumer: ast.Call, name: ast.Name) -> ast.expr 
     return None if in_loop or is_read_later else before.value
 
 
-@lru_cache(maxsize=2)
+@remember
 def _own_names(source: Source, function: ast.AST) -> dict[str, list[ast.Name]]:
     """Every mention of each variable that no function inside this one mentions, by name."""
     table: dict[str, list[ast.Name]] = {}

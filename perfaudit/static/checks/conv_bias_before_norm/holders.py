@@ -7,10 +7,10 @@ a class beside it that it never names, unless somebody may hand it one of those.
 from __future__ import annotations
 
 import ast
-from functools import lru_cache
 
 from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, Source
+from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.members import attributes
 
 _THROUGH = {"modules", "named_modules", "children", "named_children"}
@@ -100,7 +100,7 @@ def may_hold(source: Source, definition: ast.ClassDef, layer: ast.Call) -> bool:
     return isinstance(top, ast.ClassDef) and definition.name in _bases(source, top)
 
 
-@lru_cache(maxsize=4)
+@remember
 def _reachable_by_class(source: Source) -> dict[str, frozenset[str] | None]:
     """The functions and classes of the module that each of its classes names, directly or through others; None for any."""
     tops = {node.name: node for node in source.tree.body if isinstance(node, (*FUNCTIONS, ast.ClassDef))}

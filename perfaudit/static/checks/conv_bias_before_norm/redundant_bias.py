@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
 
 from perfaudit.records import NamedTuple
 from perfaudit.static import edit
@@ -20,6 +19,7 @@ from perfaudit.static.checks.conv_bias_before_norm.flow import Layer, Link, link
 from perfaudit.static.checks.conv_bias_before_norm.wrapped_layers import wrapper_built
 from perfaudit.static.registry import Proposal, Seen
 from perfaudit.static.source import FUNCTIONS, Function, Source
+from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.branches import Where, is_steady, text_where_all, text_where_none
 from perfaudit.static.understanding.defaults import default, default_class, written_default
 from perfaudit.static.understanding.names import last_name
@@ -130,7 +130,7 @@ def _default_kind(source: Source, call: ast.Call) -> str:
     return (source.qualified_name(default) or "") if default is not None else ""
 
 
-@lru_cache(maxsize=2)
+@remember
 def _norms_built(source: Source) -> frozenset[int]:
     """Ids of the calls that may build a norm that subtracts a mean over the batch or the positions."""
     named = {id(call) for kind in _NORMS for call in source.calls(kind)}

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
-import functools
 from collections.abc import Iterator
 
 from perfaudit.expressions import regex
 from perfaudit.static.checks.data_parallel.program import Program, Refused, without_moves
 from perfaudit.static.source import FUNCTIONS, Source
+from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.model_parts import is_module_class, parts_of
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.values import assigned_value
@@ -43,7 +43,7 @@ def refuse_layers(program: Program) -> None:
         _refuse_class(source, definition)
 
 
-@functools.lru_cache(maxsize=4)  # asked for each model that is wrapped
+@remember  # asked for each model that is wrapped
 def has_batch_norm(source: Source) -> bool:
     """Whether the model may have batch norm, whose statistics are those of a process' share."""
     built = (source.qualified_name(call.func) or "" for call in source.nodes(ast.Call))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import functools
 import re
 from collections.abc import Iterator
 
@@ -34,6 +33,7 @@ from perfaudit.static.checks.dataloader_no_workers.sample_work import (
 from perfaudit.static.registry import Joined, Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
 from perfaudit.static.source.syntax import walk
+from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.backward import runs_backward
 from perfaudit.static.understanding.batch_parts import is_made_on_host
 from perfaudit.static.understanding.called_functions import called_function, callers
@@ -224,7 +224,7 @@ def _names_another_device(source: Source) -> bool:
     return bool(named) and "cuda" not in named
 
 
-@functools.lru_cache(maxsize=4)  # asked for every loader of a file
+@remember  # asked for every loader of a file
 def _moves_batches(source: Source) -> bool:
     """Whether something is moved to a device inside a loop or a comprehension, as batches are; or in what a loop calls.
 

@@ -10,6 +10,7 @@ from perfaudit.static.checks.dataloader_no_workers.samples import Found, class_o
 from perfaudit.static.project.neighbours import Neighbours
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
 from perfaudit.static.source.syntax import walk
+from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.called_functions import assigned_once, called_function
 from perfaudit.static.understanding.devices import device_text, moves_to_device
 from perfaudit.static.understanding.loaders import given_to
@@ -126,7 +127,7 @@ def _comes_later(source: Source, binding: ast.AST, use: ast.Name) -> bool:
     return not any(id(ancestor) in around for ancestor in source.ancestors(binding))
 
 
-@functools.lru_cache(maxsize=4)
+@remember
 def _stores(source: Source) -> dict[str, list[ast.AST]]:
     """Attributes that are assigned to, by their name."""
     table: dict[str, list[ast.AST]] = {}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-import functools
 import re
 
 from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Loop, Source
+from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.backward import backward_calls
 from perfaudit.static.understanding.called_functions import calls_of_functions
 from perfaudit.static.understanding.calls_by_name import calls_in_sight
@@ -160,7 +160,7 @@ def _runs_each_step(source: Source, call: ast.Call) -> bool:
     return any(runs_each_time(source, call, loop) for loop in around)
 
 
-@functools.lru_cache(maxsize=4)
+@remember
 def _step_loops_by_id(source: Source) -> dict[int, Loop]:
     """The training loops of a file that number no epochs."""
     return {id(step.loop): step.loop for step in step_loops(source) if not counts_epochs(step.loop)}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-import functools
 
 from perfaudit.static.checks.ema_per_parameter_loop.plain_numbers import given_elsewhere, has_common_name, values_given
 from perfaudit.static.source import FUNCTIONS, Function, Source
+from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.members import attributes, is_own, own_values, stores_of
 from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.values import assigned_value
@@ -34,7 +34,7 @@ def _is_changed(source: Source, module: ast.expr) -> bool:
     return ast.unparse(module) in _modules_set_into(source)
 
 
-@functools.lru_cache(maxsize=2)
+@remember
 def _modules_set_into(source: Source) -> frozenset[str]:
     """What has an attribute set, as it is written."""
     return frozenset(

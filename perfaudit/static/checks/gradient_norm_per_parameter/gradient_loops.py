@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Loop, Source
+from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.backward import backward_calls
 from perfaudit.static.understanding.called_functions import callers
 from perfaudit.static.understanding.each_time import runs_each_time
@@ -59,7 +60,7 @@ def is_gradient(node: ast.expr, parameter: str, named: dict[str, ast.expr]) -> b
     )
 
 
-@functools.lru_cache(maxsize=2)
+@remember
 def _code_of_steps(source: Source) -> list[Loop | Function]:
     """The loops that make steps on an accelerator, and what they call each time."""
     steps = [s for s in step_loops(source) if not takes_few_long_steps(source, s) and not trains_on_host(source, s)]

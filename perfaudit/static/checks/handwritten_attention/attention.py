@@ -8,16 +8,16 @@ them wanted elsewhere, and such a product is never given back.
 from __future__ import annotations
 
 import ast
-from functools import lru_cache
 
 from perfaudit.static.checks.handwritten_attention.attention_fallbacks import is_wanted_so
 from perfaudit.static.checks.handwritten_attention.attention_reader import Reader
 from perfaudit.static.checks.handwritten_attention.attention_values import Chain, want
 from perfaudit.static.source import FUNCTIONS, Function, Source
+from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.names import last_name
 
 
-@lru_cache(maxsize=2)
+@remember
 def written_out(source: Source) -> tuple[Chain, ...]:
     """Every attention of a file that is written out and whose scores and weights serve nothing else."""
     done: dict[int, Chain] = {}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-from functools import lru_cache
 
 from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, Function, Source
+from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.names import last_name
 
 FUSED = regex(
@@ -37,7 +37,7 @@ def is_wanted_so(source: Source, function: Function) -> bool:
     return _speaks_of_fused(source) and isinstance(unit, _UNITS) and _is_beside_fused(source, unit)
 
 
-@lru_cache(maxsize=2)
+@remember
 def _speaks_of_fused(source: Source) -> bool:
     return FUSED.search(source.text) is not None
 
@@ -68,7 +68,7 @@ def _code(source: Source, statement: ast.stmt) -> str:
     return _OWN_FUNCTION.sub("", text) if _names_its_own(source) else text
 
 
-@lru_cache(maxsize=2)
+@remember
 def _names_its_own(source: Source) -> bool:
     """Whether the file defines a function by the name of torch's operator, which it writes out there."""
     return any(isinstance(d, FUNCTIONS) and d.name == _OPERATOR for d in source.definitions)

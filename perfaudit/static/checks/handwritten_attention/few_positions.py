@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
-from functools import lru_cache
 
 from perfaudit.expressions import regex
 from perfaudit.static.checks.handwritten_attention.named_numbers import numbers_in, parameters, values_named
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.source.syntax import walk
+from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.names import last_name
 
 FEW = 64  # positions, 8 by 8: readers call the windows of 49 and 64 positions of vision transformers hardly worth a change
@@ -49,7 +49,7 @@ def _cuts_into_many(source: Source) -> bool:
     return any(count > FEW for count in _counts_of_patches(source))
 
 
-@lru_cache(maxsize=4)
+@remember
 def _counts_of_patches(source: Source) -> tuple[int, ...]:
     """How many patches the largest image that a file names is cut into, by the smallest patch that it names."""
     if not source.mentions("patch"):
@@ -94,7 +94,7 @@ def _names_window(node: ast.AST) -> bool:
     return any(isinstance(n, (ast.Name, ast.Attribute)) and _is_window(last_name(n)) for n in walk(node))
 
 
-@lru_cache(maxsize=2)
+@remember
 def _window_sizes(source: Source) -> tuple[int | None, ...]:
     """The sides of windows that parameters default to and calls give in a file; None for one that is not known.
 

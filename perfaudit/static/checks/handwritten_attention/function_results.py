@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from perfaudit.static.checks.handwritten_attention.attention_products import PRODUCTS
@@ -11,6 +10,7 @@ from perfaudit.static.checks.handwritten_attention.attention_steps import give_u
 from perfaudit.static.checks.handwritten_attention.attention_values import PLAIN, Value, chains, join_values, want
 from perfaudit.static.source import Function, Source
 from perfaudit.static.source.syntax import walk
+from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.names import last_name
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _may_matter(source: Source, function: Function, given: bool) -> bool:
     return not is_generator and (given or makes_products)
 
 
-@lru_cache(maxsize=2)
+@remember
 def _read_before(source: Source) -> dict[Function, tuple[bool, bool]]:
     """Whether functions of a file are generators, and make products, of those that were asked about."""
     return {}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-import functools
 
 from perfaudit.static.source import Source
+from perfaudit.static.understanding.answers import remember
 
 LIBRARIES = {"functorch", "higher", "learn2learn", "pyhessian", "torchopt"}  # they ask for them inside
 _TRANSFORMS = {"hessian", "hvp", "vhp", "jvp", "jacobian", "jacrev", "jacfwd", "vmap", "linearize", "gradgradcheck"}
@@ -21,7 +21,7 @@ def place_of_second_derivatives(source: Source) -> str:
     return found.rpartition("/")[2]
 
 
-@functools.lru_cache(maxsize=4)  # asked for each attention
+@remember  # asked for each attention
 def differentiates_twice(source: Source) -> bool:
     """Whether a file asks for a graph of the gradients, for another transform than `grad`, or leaves it to a library."""
     targets = set(source.aliases.values())

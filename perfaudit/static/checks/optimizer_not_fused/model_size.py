@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-import functools
 
 from perfaudit.static.source import LOOPS, Source
 from perfaudit.static.source.syntax import walk
+from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.model_parts import builds_of_library, is_module_class, module_classes, whole_models
 from perfaudit.static.understanding.values import constant
 
@@ -25,7 +25,7 @@ _WHOLE = {f"torch.nn.{name}" for name in ("Transformer", "TransformerEncoder", "
 _REPEATS = (*LOOPS, ast.ListComp, ast.GeneratorExp)
 
 
-@functools.lru_cache(maxsize=4)  # asked for each optimizer of a file
+@remember  # asked for each optimizer of a file
 def has_large_model(source: Source) -> bool:
     """Whether a file builds a model of many weights or of many layers; False where it does not show what it builds."""
     if whole_models(source) or any(source.calls(name) for name in _WHOLE):

@@ -22,6 +22,7 @@ from perfaudit.static.checks.transfer_blocks_host.pinned_loaders import (
 from perfaudit.static.old_torch import raises_since_1_1
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
+from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.batch_parts import (
     Part,
     batch_part,
@@ -210,7 +211,7 @@ def _may_be_encoding(source: Source, receiver: ast.expr) -> bool:
     return any(_may_be_one(source, receiver, use) for use in uses)
 
 
-@functools.lru_cache(maxsize=2)
+@remember
 def _mapping_uses(source: Source) -> dict[str, list[ast.Name]]:
     """Where a name is used as a mapping, by name."""
     table: dict[str, list[ast.Name]] = {}
