@@ -106,11 +106,19 @@ def _in_whole_steps(source: Source, steps: Iterable[WholeStep], runs: Runs) -> I
         inside = enclosing_function(source, places[0])
         where = f" in `{inside.name}`" if inside is not None and inside is not root else ""
         more = f"; {len(places) - 1} more such place{'s' if len(places) > 2 else ''} there" if len(places) > 1 else ""
-        by = f"that `{root.name}` makes for the loop of another file"
-        by = f"of which `{root.name}` is a part: {step.run_by} calls it" if step.run_by else by
-        by = f"that Lightning's trainer makes by `{root.name}`" if step.gets_batch else by
-        message = f"`{_text(source, places[0])}`{where} makes the host wait for the device on every step {by}{more}"
+        waits = f"`{_text(source, places[0])}`{where} makes the host wait for the device on every step"
+        message = f"{waits} {_made_by(step)}{more}"
         yield Seen(places[0], message, Proposal(_advice(source, places[0], step.gets_batch)), tuple(places), hot=True)
+
+
+def _made_by(step: WholeStep) -> str:
+    """Which step it is that waits, for messages."""
+    name = step.function.name
+    if step.gets_batch:
+        return f"that Lightning's trainer makes by `{name}`"
+    if step.run_by:
+        return f"of which `{name}` is a part: {step.run_by} calls it"
+    return f"that `{name}` makes for the loop of another file"
 
 
 class _Wait(NamedTuple):
@@ -261,8 +269,7 @@ def _on_accelerator(source: Source) -> bool:
     is_named = uses_accelerator(source)
     if has_trainer_for_gpu(source) or (is_named and not shows_devices_only(source)):
         return True
-    named = {text for constant in source.nodes(ast.Constant) if (text := device_text(constant)) and not is_named}
-    if source.neighbours is None or (named and not (named == {"cpu"} and _moves_elsewhere(source))):
+    if source.neighbours is None or (not is_named and _is_on_host_by_name(source)):
         return False
     marks = ("accelerator", "accelerator if there is one")
     if any(source.neighbours.is_imported_by_a_marked_file(mark) for mark in marks):
@@ -270,6 +277,12 @@ def _on_accelerator(source: Source) -> bool:
     if STEP in source.text and source.neighbours.some_importer(has_trainer_for_gpu, calling=("Trainer",)):
         return True
     return source.neighbours.imports_carry("accelerator")
+
+
+def _is_on_host_by_name(source: Source) -> bool:
+    """Whether a file that uses no accelerator names a device, and moves nothing to one that another file gives."""
+    named = {device_text(constant) for constant in source.nodes(ast.Constant)} - {""}
+    return bool(named) and not (named == {"cpu"} and _moves_elsewhere(source))
 
 
 def _moves_elsewhere(source: Source) -> bool:
