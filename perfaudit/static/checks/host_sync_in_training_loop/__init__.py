@@ -11,6 +11,7 @@ from perfaudit.records import NamedTuple
 from perfaudit.static import edit
 from perfaudit.static.checks.host_sync_in_training_loop.device_sums import sums_on_device
 from perfaudit.static.checks.host_sync_in_training_loop.lightning_steps import STEP, lightning_steps
+from perfaudit.static.checks.host_sync_in_training_loop.shown_devices import shows_devices_only
 from perfaudit.static.checks.host_sync_in_training_loop.whole_steps import WholeStep, whole_steps
 from perfaudit.static.registry import Joined, Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Loop, Source
@@ -22,7 +23,7 @@ from perfaudit.static.understanding.devices import device_text, has_trainer_for_
 from perfaudit.static.understanding.each_time import runs_each_time, runs_in_any_case
 from perfaudit.static.understanding.elsewhere import Elsewhere, called_each_step, called_from
 from perfaudit.static.understanding.epochs import takes_few_long_steps
-from perfaudit.static.understanding.host_models import shows_devices_only, trains_on_host
+from perfaudit.static.understanding.host_models import trains_on_host
 from perfaudit.static.understanding.kinds import Kind
 from perfaudit.static.understanding.losses import backpropagated_names, key, losses_returned
 from perfaudit.static.understanding.names import dotted_name, last_name
