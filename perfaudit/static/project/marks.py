@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from perfaudit.expressions import matches_at_lines_with, regex
 from perfaudit.static.project.loader_marks import marks_of_loaders
 
@@ -11,12 +13,14 @@ _TO_ACCELERATOR = tuple(
     for pattern in (
         *(rb"%s%s\b" % (quote, name) for name in (b"cuda", b"mps", b"xpu") for quote in (b'"', b"'")),
         *(rb"\.cuda\(", rb"\.to\(\s*(?:\w+\.)*device\b", rb"accelerator\.prepare"),
-        *(rb"accelerator=[\"']gpu[\"']", rb"gpus=(?<![a-zA-Z_]gpus=)(?!0\b|None\b|[\"']{2})"),  # of a trainer
+        rb"accelerator=[\"']gpu[\"']",  # of a trainer
     )
 )
+# Of a trainer, too; not in a comment, nor `--gpus=2` of a command line. Searched only where the word is.
+_GPUS = regex(rb"^[^#\n]*(?<![a-zA-Z_-])gpus=(?!0\b|None\b|[\"']{2})", re.MULTILINE)
 _AUTO = regex(rb"accelerator=[\"']auto[\"']")
 _MAC_WORDS = (b'"mps', b"'mps", b".mps")
-_ACCELERATOR_WORDS = (b"cuda", b"device", b"accelerator", b"mps", b"xpu", b"gpus=")
+_ACCELERATOR_WORDS = (b"cuda", b"device", b"accelerator", b"mps", b"xpu")
 _SECOND_WORDS = (b"create_graph", b"autograd", b"torch.func", b"functorch", b"learn2learn", b"pyhessian", b"torchopt")
 _MIXED_TYPES = tuple(
     regex(pattern)
@@ -51,7 +55,7 @@ def marks_of_bytes(data: bytes) -> frozenset[str]:
         marks.append("weights")
     if b"torch" in data or b"\0" in data:  # null bytes: another encoding, in which the word would look otherwise
         marks.append("torch")
-    if any(word in data for word in _ACCELERATOR_WORDS) and any(p.search(data) for p in _TO_ACCELERATOR):
+    if _may_move_to_accelerator(data):
         marks.append("accelerator")
     if b"TrainingArguments(" in data:
         marks.append("trainer")  # of transformers, which trains a model of torch's for a file that need not say so
@@ -75,6 +79,12 @@ def marks_of_bytes(data: bytes) -> frozenset[str]:
     if b".grad.detach_(" in data:
         marks.append("gradients detached in place")
     return frozenset((*marks, *_marks_of_age(data)))
+
+
+def _may_move_to_accelerator(data: bytes) -> bool:
+    if any(word in data for word in _ACCELERATOR_WORDS) and any(p.search(data) for p in _TO_ACCELERATOR):
+        return True
+    return b"gpus=" in data and _GPUS.search(data) is not None
 
 
 def _marks_of_age(data: bytes) -> tuple[str, ...]:

@@ -42,6 +42,22 @@ def test_glance_at_packages_of_which_a_module_is_imported_by_a_name(name: str, p
     assert glance(f"net = open({name})\n".encode()).picked == ()
 
 
+@pytest.mark.parametrize(
+    ("text", "is_told"),
+    [
+        (b"Trainer(gpus=2).fit(model)", True),
+        (b"Trainer(\n    gpus=args.gpus,\n)", True),
+        (b"Trainer(gpus=0)", False),
+        (b"Trainer(num_gpus=2)", False),
+        (b"# Trainer(gpus=2)", False),
+        (b"Trainer(devices=1)  # gpus=2", False),
+        (b'"""python train.py --gpus=2"""', False),
+    ],
+)
+def test_glance_at_a_trainer_that_is_given_gpus(text: bytes, is_told: bool) -> None:
+    assert ("accelerator" in glance(text + b"\n").marks) is is_told
+
+
 SIZE = 400_000  # bytes; a first look at 80 kB of dots took five minutes, at as much of `.to(` one
 HOSTILE = {
     "dots": b"from " + b"." * SIZE + b"!import",
@@ -51,6 +67,7 @@ HOSTILE = {
     "continued imports": b"from a import b,\\\n" * (SIZE // 18),
     "casts": b"half\n" + b".to(" * (SIZE // 4),
     "names in texts": b"import_module(" + b"'a.b.c.d.e.f" * (SIZE // 12),
+    "trainers in one line": b"gpus=0;" * (SIZE // 7),
     "one line": b"x = 1; " + b"import " * (10 * SIZE // 7),
 }
 
