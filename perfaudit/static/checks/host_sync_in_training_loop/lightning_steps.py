@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from perfaudit.static.checks.host_sync_in_training_loop.whole_steps import WholeStep
 from perfaudit.static.project.neighbours import Neighbours
 from perfaudit.static.source import FUNCTIONS, Function, Source
+from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.demonstrations import is_test
 from perfaudit.static.understanding.losses import losses_returned
 from perfaudit.static.understanding.names import last_name
@@ -23,7 +24,8 @@ def lightning_steps(source: Source) -> Iterator[WholeStep]:
         if not isinstance(owner, ast.ClassDef) or is_test(source, function):
             continue
         if _is_of_lightning(source, owner, source.neighbours):
-            yield WholeStep(function, given_back=tuple(_losses(source, function)), gets_batch=True)
+            losses = tuple(_losses(source, function))
+            yield WholeStep(function, given_back=losses, gets_batch=True, has_arrays=_collates_arrays(source))
 
 
 def _is_of_lightning(
@@ -43,6 +45,20 @@ def _is_of_lightning(
         if _is_of_lightning(found[0], found[1], neighbours, hops - 1):
             return True
     return False
+
+
+@remember
+def _collates_arrays(source: Source) -> bool:
+    """Whether a function of the file that puts batches together, for a loader of the file, makes arrays of NumPy."""
+    keywords = (keyword for call in source.nodes(ast.Call) for keyword in call.keywords)
+    names = {last_name(keyword.value) for keyword in keywords if keyword.arg == "collate_fn"}
+    functions = (d for d in source.definitions if isinstance(d, FUNCTIONS) and d.name in names)
+    return any(
+        (source.qualified_name(node.func) or "").startswith("numpy.")
+        for function in functions
+        for node in ast.walk(function)
+        if isinstance(node, ast.Call)
+    )
 
 
 def _losses(source: Source, function: Function) -> Iterator[ast.expr]:

@@ -30,13 +30,14 @@ class WholeStep(NamedTuple):
     """A function that a loop of another file runs on each step; `run_by` says what calls it there, for messages.
 
     given_back: what it returns to a caller that runs the backward pass on it. gets_batch: whether what it is given first
-    is a batch whose tensors its caller has moved to the device.
+    is a batch whose tensors its caller has moved to the device. has_arrays: whether arrays of NumPy are seen to be put into it.
     """
 
     function: Function
     run_by: str = ""
     given_back: tuple[ast.expr, ...] = ()
     gets_batch: bool = False
+    has_arrays: bool = False
 
     def at(self, source: Source) -> Elsewhere:
         """With a call that passes the batch at most, for what else is passed is not in sight."""
@@ -45,7 +46,7 @@ class WholeStep(NamedTuple):
 
     def kind_of_given(self, node: ast.expr) -> Kind:
         """What the function is given: of a batch, whatever it holds may be a tensor on the device."""
-        return Kind.MAYBE if self.gets_batch else Kind.UNKNOWN
+        return Kind.MAYBE if self.gets_batch and not self.has_arrays else Kind.UNKNOWN
 
 
 def whole_steps(source: Source) -> Iterator[WholeStep]:
