@@ -19,6 +19,7 @@ from perfaudit.static.source import Source
 from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.backward import backward_calls
 from perfaudit.static.understanding.called_functions import callers
+from perfaudit.static.understanding.defaults import leaves_out
 from perfaudit.static.understanding.devices import uses_cuda
 from perfaudit.static.understanding.families import roots_of
 from perfaudit.static.understanding.loaders import passes
@@ -126,22 +127,42 @@ def evaluations(count: int) -> str:
     )
 
 
-def work(text: str) -> int:
-    """How many calls a scan of this text makes, after one that has imported what it needs."""
+def loaders(count: int) -> str:
+    """Functions that each make a loader and hand their options on to it."""
+    return (
+        HEAD
+        + "net = nn.Linear(4, 4).cuda()\n"
+        + "".join(
+            f"def load{n}(data, **options{n}):\n"
+            f"    return torch.utils.data.DataLoader(data, batch_size=4, **options{n})\n"
+            f"for x in load{n}(rows, shuffle=True):\n"
+            "    net(x.cuda()).sum().backward()\n"
+            for n in range(count)
+        )
+    )
+
+
+def calls_made(run: Callable[[], object]) -> int:
+    """How many calls of functions something makes."""
     count = 0
 
     def note(frame: FrameType, event: str, argument: object) -> None:
         nonlocal count
         count += event in ("call", "c_call")
 
-    run_checks(Source("a.py", text), rule_heads())
-    source = Source("a.py", text)
     sys.setprofile(note)
     try:
-        run_checks(source, rule_heads())
+        run()
     finally:
         sys.setprofile(None)
     return count
+
+
+def work(text: str) -> int:
+    """How many calls a scan of this text makes, after one that has imported what it needs."""
+    run_checks(Source("a.py", text), rule_heads())
+    source = Source("a.py", text)
+    return calls_made(lambda: run_checks(source, rule_heads()))
 
 
 @pytest.mark.parametrize(
@@ -149,6 +170,16 @@ def work(text: str) -> int:
 )
 def test_twice_the_file_is_about_twice_the_work(make: Callable[[int], str]) -> None:
     assert work(make(100)) < 2.6 * work(make(50))
+
+
+def test_what_one_function_leaves_out_takes_the_same_in_a_longer_file() -> None:
+    def work_of_second(count: int) -> int:
+        source = Source("a.py", loaders(count))
+        first, second, *_ = source.calls("torch.utils.data.DataLoader")
+        assert leaves_out(source, first, "num_workers")
+        return calls_made(lambda: leaves_out(source, second, "num_workers"))
+
+    assert work_of_second(40) == work_of_second(20)
 
 
 def test_a_chain_of_a_thousand_conditions_is_read() -> None:

@@ -91,11 +91,15 @@ class Variables(Places):
                 table.setdefault(name.id, []).append(name)
         return table
 
+    def reads_of(self, name: str) -> list[ast.Name]:
+        """Every read of a name, whatever it stands for."""
+        return self._loads.get(name, [])
+
     def uses_of(self, binding: ast.AST, name: str) -> list[ast.Name]:
         """Every read of the variable that this node binds, in its scope and the functions nested in it."""
         if name not in self._variables:
             by_variable: dict[int, tuple[list[ast.AST], list[ast.Name]]] = {}
-            for use in self._loads.get(name, []):
+            for use in self.reads_of(name):
                 bound = self.lookup(use)
                 by_variable.setdefault(id(bound), (bound, []))[1].append(use)
             self._variables[name] = list(by_variable.values())

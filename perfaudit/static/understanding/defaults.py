@@ -159,7 +159,7 @@ def _is_used(source: Source, function: Function) -> bool:
     """Whether a call of a function, or of the class whose constructor it is, belongs to a program: to no test and no trial."""
     owner = source.parent(function)
     name = owner.name if isinstance(owner, ast.ClassDef) and function.name == "__init__" else function.name
-    for call in (call for call in source.nodes(ast.Call) if last_name(call.func) == name):
+    for call in calls_by_last_name(source).get(name, ()):
         is_tried = any(is_main_guard(a) for a in source.ancestors(call)) and not backward_calls(source)
         if not is_tried and not is_test(source, call):
             return True
@@ -227,14 +227,12 @@ def _is_overridden(
             return True
     calls = calls_by_last_name(source).get(name, [])
     called = {id(call.func) for call in calls}
-    called |= {id(call.args[0]) for call in source.nodes(ast.Call) if last_name(call.func) == "super" and call.args}
+    called |= {id(call.args[0]) for call in calls_by_last_name(source).get("super", ()) if call.args}
     elsewhere = source.neighbours.calls_by_importers(name) if source.neighbours is not None else []
     is_constructor = isinstance(owner, ast.ClassDef) and function.name == "__init__"
     if (is_constructor or needs_call) and not calls and not elsewhere:
         return True
-    if any(
-        use.id == name and id(use) not in called and isinstance(use.ctx, ast.Load) for use in source.nodes(ast.Name)
-    ):
+    if any(id(use) not in called for use in source.reads_of(name)):
         return True
     positional = [a.arg for a in (*function.args.posonlyargs, *function.args.args)][skipped:]
     place = positional.index(parameter.arg) if parameter.arg in positional else None
