@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from perfaudit.expressions import regex
 from perfaudit.static import edit
-from perfaudit.static.checks.mixed_precision_missing.trainers_of_lightning import TRAINERS, trains_on_gpu
+from perfaudit.static.checks.mixed_precision_missing.trainers_of_lightning import TRAINERS, fits_on_gpu
 from perfaudit.static.checks.mixed_precision_missing.training_starts import starts_training
 from perfaudit.static.project.batch_shapes import (
     COLLATES,
@@ -141,7 +141,7 @@ def cudnn_benchmark_off(source: Source, module: ast.Module) -> Iterator[Seen]:
 def trainer_of_lightning(source: Source, call: ast.Call) -> Iterator[Seen]:
     """Lightning's Trainer, which leaves the flag as it is unless it is told otherwise."""
     told = [argument(source, call, name) for name in ("benchmark", "deterministic")]
-    if any(value is not ABSENT for value in told) or not trains_on_gpu(source, call):
+    if any(value is not ABSENT for value in told) or not fits_on_gpu(source, call):
         return
     built = any(source.calls(name) for name in CONVOLUTIONS) or bool(whole_models(source))
     if not (built or imported_files_say(source, "convolutions")) or imported_files_say(source, "cudnn"):

@@ -156,12 +156,12 @@ def changes_default_device(source: Source) -> bool:
     return any(isinstance(source.parent(call), ast.withitem) for call in source.calls("torch.device"))
 
 
-def has_trainer_told_of_gpu(source: Source) -> bool:
+def has_trainer_given_gpus(source: Source) -> bool:
     """Whether a trainer of this file is told to use the GPU: `Trainer(accelerator="gpu")`, `Trainer(gpus=1)`.
 
     `accelerator="cuda"` names a device, which `uses_cuda` sees.
     """
-    return any(_is_told_of_gpu(source, call) for call in _trainers(source))
+    return any(_is_given_gpus(source, call) for call in _trainers(source))
 
 
 def has_trainer_for_gpu(source: Source) -> bool:
@@ -174,7 +174,7 @@ def is_trainer_for_gpu(source: Source, call: ast.Call) -> bool:
 
     Its older package, `pytorch_lightning`, had the CPU by default.
     """
-    if _is_told_of_gpu(source, call):
+    if _is_given_gpus(source, call):
         return True
     told = _keywords(call).get("accelerator")
     if isinstance(told, ast.Constant):
@@ -183,7 +183,7 @@ def is_trainer_for_gpu(source: Source, call: ast.Call) -> bool:
     return is_alone and source.qualified_name(call.func) in _TRAINERS_ON_GPU
 
 
-def _is_told_of_gpu(source: Source, call: ast.Call) -> bool:
+def _is_given_gpus(source: Source, call: ast.Call) -> bool:
     given = _keywords(call)
     gpus, told = given.get("gpus"), given.get("accelerator")
     if isinstance(told, ast.IfExp) and asks_for_gpu(source, told.test):

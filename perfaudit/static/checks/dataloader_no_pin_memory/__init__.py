@@ -41,7 +41,7 @@ from perfaudit.static.understanding.defaults import Default, default_in_sight
 from perfaudit.static.understanding.devices import (
     changes_default_device,
     device_text,
-    has_trainer_told_of_gpu,
+    has_trainer_given_gpus,
     moves_to_device,
     uses_cuda,
 )
@@ -191,7 +191,7 @@ def _goes_to_gpu(source: Source, call: ast.Call) -> bool:
 
     By the trainer or the function that gets it, where this file uses a GPU or a file of the same program does.
     """
-    on_gpu = uses_cuda(source) or has_trainer_told_of_gpu(source)
+    on_gpu = uses_cuda(source) or has_trainer_given_gpus(source)
     if on_gpu and (_moves_batches(source) or _feeds_model(source, call)):
         return True
     if not _is_handed_on(source, call) or _names_another_device(source):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.checks.mixed_precision_missing.decided import decides_precision
-from perfaudit.static.checks.mixed_precision_missing.trainers_of_lightning import TRAINERS, trains_on_gpu
+from perfaudit.static.checks.mixed_precision_missing.trainers_of_lightning import TRAINERS, fits_on_gpu
 from perfaudit.static.checks.mixed_precision_missing.training_starts import shown_start, starts_training, training_call
 from perfaudit.static.model_width import LAYERS, NARROW, WIDTH, marks_of_width
 from perfaudit.static.old_torch import lacks_autocast
@@ -103,10 +103,10 @@ def mixed_precision_missing(source: Source, module: ast.Module) -> Iterator[Seen
     yield Seen(place, message, Proposal(TITLE, edits), hot=True)
 
 
-def _has_large_model(source: Source, is_by_trainer: bool = False) -> bool:
+def _has_large_model(source: Source, is_framework_known: bool = False) -> bool:
     """Whether the model is wide enough for tensor cores, as far as this file and those that it imports say.
 
-    is_by_trainer: whether it is known which framework runs the training, and how.
+    is_framework_known: whether the caller knows the framework that runs the training; else one in an imported file silences.
     """
     if trains_small_rows(source):
         return False
@@ -117,7 +117,7 @@ def _has_large_model(source: Source, is_by_trainer: bool = False) -> bool:
     # Imported here: many scripts hold their model.
     from perfaudit.static.checks.mixed_precision_missing.reached_width import may_reach_width
 
-    if imported_files_say(source, "framework") and not is_by_trainer:
+    if imported_files_say(source, "framework") and not is_framework_known:
         return False
     if source.neighbours and source.neighbours.picked_carry(NARROW):
         return False  # of several models that an option picks from, none may be small
@@ -158,7 +158,7 @@ def trainer_of_lightning_in_float32(source: Source, call: ast.Call) -> Iterator[
     told = [argument(source, call, name) for name in ("precision", "plugins", "amp_backend", "amp_level")]
     if any(value is not ABSENT for value in told) or "precision" in source.text_of(call):  # in a comment: it was tried
         return
-    if not trains_on_gpu(source, call):
+    if not fits_on_gpu(source, call):
         return
     strategy = argument(source, call, "strategy")
     if strategy is not ABSENT and not str(constant(source, strategy)).startswith(("ddp", "auto", "dp")):
@@ -167,7 +167,7 @@ def trainer_of_lightning_in_float32(source: Source, call: ast.Call) -> Iterator[
         return
     if "matmul_precision" in source.text or imported_files_say(source, "tf32"):  # matmuls are on the tensor cores
         return
-    if not _has_large_model(source, is_by_trainer=True) or lacks_autocast(source):
+    if not _has_large_model(source, is_framework_known=True) or lacks_autocast(source):
         return
     yield Seen(
         call,

@@ -17,7 +17,7 @@ _EVALUATES = {"test", "validate", "predict"}
 _TRIES_OUT = {"fast_dev_run", "overfit_batches", "barebones"}
 
 
-def trains_on_gpu(source: Source, call: ast.Call) -> bool:
+def fits_on_gpu(source: Source, call: ast.Call) -> bool:
     """Whether a trainer fits a model on a GPU where there is one, and nothing is unpacked into its arguments.
 
     Not one that tries a model out on a few batches, nor one in a test.
