@@ -22,6 +22,7 @@ FOR_FEW_FILES = (
     f"{CHECKS}.eval_without_no_grad.chosen_by_call",
     f"{CHECKS}.eval_without_no_grad.no_eval_mode",
     f"{CHECKS}.eval_without_no_grad.objects",
+    f"{CHECKS}.eval_without_no_grad.tested_by_method",
     f"{CHECKS}.host_sync_in_training_loop.turns",
     f"{CHECKS}.loss_accumulates_graph.readers",
     f"{CHECKS}.transfer_blocks_host.evaluations",

@@ -45,6 +45,9 @@ def _keeps_a_module(source: Source, store: ast.Attribute) -> bool:
 def _is_built_as_module(source: Source, built: ast.expr) -> bool:
     if (source.qualified_name(built) or "").startswith("torch.nn."):
         return True
+    # Imported here: few models keep a part under a name in capitals.
+    from perfaudit.static.checks.eval_without_no_grad.objects import is_module
+
     classes = source.lookup(built) if isinstance(built, ast.Name) else []
     found = classes[0] if len(classes) == 1 else None
     # Imported here: few models keep a part under a name in capitals.
