@@ -50,9 +50,6 @@ def _is_built_as_module(source: Source, built: ast.expr) -> bool:
 
     classes = source.lookup(built) if isinstance(built, ast.Name) else []
     found = classes[0] if len(classes) == 1 else None
-    # Imported here: few models keep a part under a name in capitals.
-    from perfaudit.static.checks.eval_without_no_grad.objects import is_module
-
     return isinstance(found, ast.ClassDef) and is_module(source, found, source.neighbours)
 
 
