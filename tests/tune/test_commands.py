@@ -238,7 +238,7 @@ def test_a_knob_that_cannot_matter_here_says_why(project: Project, perfaudit: Ru
         (("tune", "nowhere.py"), "perfaudit: nowhere.py: no such file\n"),
         (
             ("tune", "broken.py"),
-            "broken.py: it raised SyntaxError: invalid syntax (broken.py:1), before its first step",
+            "broken.py: SyntaxError: invalid syntax (broken.py:1)",
         ),
         (("tune", "broken.py", "--factory", "model=net"), "broken.py does not import: SyntaxError: invalid syntax"),
         (
