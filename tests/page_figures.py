@@ -341,8 +341,8 @@ def _climb() -> tuple[str, list[str]]:
         r["ladder"]["said"] for r in records if (r["program"], r["state"], r["budget"]) == ("char_gpt", "calm", 120.0)
     )
     others = [r["ladder"]["said"] for r in records if r["program"] == "mingpt_chars"]
-    (told,) = (each for each in others if each[3] == "measured")
-    assert (said[3], len(others)) == ("measured", 3)
+    first, second = (each for each in others if each[3] == "measured")
+    assert (said[3], len(others)) == ("measured", 4)
     minutes = [r for r in records if (r["commit"], r["state"], r["budget"]) == ("sample_models", "calm", 60.0)]
     assert all(r["ladder"]["patches"] and not r["ladder"]["trouble"] for r in minutes), (
         "it says that each hands one over"
@@ -364,7 +364,9 @@ def _climb() -> tuple[str, list[str]]:
         ),
         f"Models and losses of {IN_WORDS[len({row[0] for row in of_others})]} programs by other people",
         "Of two of them the longer climb finds nothing",
-        "One of them measured {:.3f} [{:.3f}, {:.3f}] of the step".format(*told[:3]),
+        f"{IN_WORDS[len(others)].capitalize()} climbs of a minute",
+        "{:.3f} [{:.3f}, {:.3f}] of the step, where the bare loops behind it found no gain".format(*first[:3]),
+        "and {:.3f} [{:.3f}, {:.3f}]; the two others".format(*second[:3]),
     ]
 
 
