@@ -32,6 +32,7 @@ from perfaudit.static.understanding.devices import names_accelerator, uses_cuda
 from perfaudit.static.understanding.evaluation import only_evaluates
 from perfaudit.static.understanding.how_often import runs_every_step
 from perfaudit.static.understanding.loaders import LOADER, perhaps_passes
+from perfaudit.static.understanding.values import resolve
 
 # A cast on the GPU gives these values, too.
 SAME_EVERYWHERE = {"torch.float", "torch.float32", "torch.long", "torch.int64"}
@@ -146,9 +147,9 @@ def _blocking_copy(source: Source, call: ast.Call) -> Part | None:
     if not isinstance(call.func, ast.Attribute) or not _goes_to_device(source, call):
         return None
     part = batch_part(source, call.func.value)
-    if part is None or not is_of_pinned(source, part):
-        return None
     copied = without_variable(source, call.func.value)
+    if part is None or not is_of_pinned(source, part, _key_taken(source, copied)):
+        return None
     if _may_be_encoding(source, copied):
         return None
     is_whole = not part.loaders and not _is_picked_out(source, copied) and not _is_taken_apart(source, part)
@@ -163,6 +164,16 @@ def _blocking_copy(source: Source, call: ast.Call) -> Part | None:
     from perfaudit.static.checks.transfer_blocks_host.host_writes import host_may_write
 
     return None if host_may_write(source, call, part, goes) else part
+
+
+def _key_taken(source: Source, node: ast.expr) -> str:
+    """The key under which what is copied stands in its batch: of `batch["image"]`, also through a name; "" if not known."""
+    value = resolve(source, node)
+    if not isinstance(value, ast.Subscript) or not isinstance(value.slice, ast.Constant):
+        return ""
+    whole = batch_part(source, value.value)
+    is_whole = whole is not None and len(whole.names) == 1 and isinstance(value.value, ast.Name)
+    return value.slice.value if is_whole and isinstance(value.slice.value, str) else ""
 
 
 def _is_in_function_of_its_own(source: Source, call: ast.Call, part: Part) -> bool:

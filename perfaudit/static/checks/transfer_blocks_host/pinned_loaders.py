@@ -39,9 +39,12 @@ BATCH_SIZE, COLLATE, PIN_MEMORY = 1, 6, 7  # positions in DataLoader.__init__ of
 _PIN_SETTING = regex(r"pin_mem(ory)?")
 
 
-def is_of_pinned(source: Source, part: Part) -> bool:
-    """Whether a part of a batch is of loaders in sight that all pin it; so it is where none are in sight."""
-    return all(pins_tensors(source, loader, part) for loader in part.loaders)
+def is_of_pinned(source: Source, part: Part, key: str = "") -> bool:
+    """Whether a part of a batch is of loaders in sight that all pin it; so it is where none are in sight.
+
+    key: under which it stands in the batch, where that is known.
+    """
+    return all(pins_tensors(source, loader, part, key) for loader in part.loaders)
 
 
 def is_pinned_where_made(source: Source, part: Part) -> bool:
@@ -99,10 +102,10 @@ def program_says(source: Source, mark: str) -> bool:
     return source.neighbours is not None and source.neighbours.program_carries(mark)
 
 
-def pins_tensors(source: Source, call: ast.Call, part: Part | None = None) -> bool:
+def pins_tensors(source: Source, call: ast.Call, part: Part | None = None, key: str = "") -> bool:
     """Whether a loader surely pins on a machine with a GPU, and this part of its batches has no `.to` of its own.
 
-    Without a part, whether it yields tensors at all.
+    Without a part, whether it yields tensors at all. key: that of the part, where the batch is a dict.
     """
     pinned = argument(source, call, "pin_memory", PIN_MEMORY)
     if isinstance(pinned, ast.expr):
@@ -116,7 +119,11 @@ def pins_tensors(source: Source, call: ast.Call, part: Part | None = None) -> bo
     collate = argument(source, call, "collate_fn", COLLATE)
     if collate is not ABSENT and not _collates_as_usual(source, collate):
         tensors = _tensors_returned(source, collate) if isinstance(collate, ast.expr) else []
-        if not any(tensors) or (part is not None and not _is_one_of(source, part, tensors)):
+        keyed = _tensors_by_key(source, collate) if isinstance(collate, ast.expr) else {}
+        is_one = (
+            keyed.get(key, all(keyed.values())) if keyed else part is not None and _is_one_of(source, part, tensors)
+        )
+        if not any((*tensors, *keyed.values())) or (part is not None and not is_one):
             return False
     batch_size = argument(source, call, "batch_size", BATCH_SIZE)
     return constant(source, batch_size) is not None
@@ -204,6 +211,26 @@ def _tensors_returned(source: Source, collate: ast.expr) -> list[bool]:
         all(is_made_on_host(there, element) or holds_tensors(there, element) for element in elements)
         for elements in zip(*tuples, strict=True)
     ]
+
+
+def _tensors_by_key(source: Source, collate: ast.expr) -> dict[str, bool]:
+    """Of the dict that a collate function of the project writes where it returns, which keys hold tensors that it makes itself.
+
+    Empty for any other function.
+    """
+    there, function = _function_meant(source, collate)
+    if function is None:
+        return {}
+    returned = [n.value for n in ast.walk(function) if isinstance(n, ast.Return) and there.scope(n) is function]
+    only = returned[0] if len(returned) == 1 else None
+    if not isinstance(only, ast.Dict):
+        return {}
+    found = {}
+    for name, value in zip(only.keys, only.values, strict=True):
+        if not isinstance(name, ast.Constant) or not isinstance(name.value, str):
+            return {}
+        found[name.value] = is_made_on_host(there, value) or holds_tensors(there, value)
+    return found
 
 
 def _is_one_of(source: Source, part: Part, tensors: list[bool]) -> bool:
