@@ -33,6 +33,7 @@ def test_found_where_the_call_stands_in_a_context_of_another_file_that_takes_the
     [
         CLOCK.replace("    yield\n", "    with torch.no_grad():\n        yield\n"),
         CLOCK.replace("    yield\n", "    quiet()\n    yield\n") + "\ndef quiet():\n    pass\n",
+        CLOCK.replace("    yield\n", "    Quiet().begin()\n    yield\n") + "\nclass Quiet:\n    pass\n",
         CLOCK.replace("@contextmanager", "@managed"),
     ],
 )

@@ -122,10 +122,10 @@ def _is_own_context(source: Source, call: ast.Call) -> bool:
 def _measures(source: Source, function: Function, call: ast.Call) -> bool:
     """Whether a call is one of a builtin, a clock or a log, or a method of what the function around it is given or makes."""
     root = dotted_name(call.func).partition(".")[0]
-    if called_function(source, call) is not None or not root:
-        return isinstance(call.func, ast.Attribute) and isinstance(
-            call.func.value, ast.Call | ast.Constant | ast.JoinedStr
-        )
+    if called_function(source, call) is not None:
+        return False
+    if not root:  # of what another call gives, which is looked at by itself
+        return isinstance(call.func, ast.Attribute)
     module = (source.qualified_name(call.func) or root).partition(".")[0]
     return module in _MEASURES or root in source.bound_in(function) or hasattr(builtins, root)
 
