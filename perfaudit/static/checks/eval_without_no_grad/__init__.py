@@ -47,8 +47,16 @@ def _seen_in(source: Source) -> dict[int, list[Seen]]:
         for loop, seen in _unrecorded_evaluations(source, call) if calls else _in_train_mode(source, call):
             if id(loop) not in known:
                 known.add(id(loop))
-                found.setdefault(id(call), []).append(seen)
+                found.setdefault(id(call), []).append(_of_demonstration(source, loop, seen))
     return found
+
+
+def _of_demonstration(source: Source, loop: Loop | Function, seen: Seen) -> Seen:
+    """The finding, as a hint where the loop demonstrates a model."""
+    # Imported here: most files have nothing to tell.
+    from perfaudit.static.checks.eval_without_no_grad.demonstrated import demonstrates
+
+    return seen._replace(hint=True) if demonstrates(source, loop) else seen
 
 
 def _in_train_mode(source: Source, call: ast.Call) -> Iterator[tuple[Loop | Function, Seen]]:
