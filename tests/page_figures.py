@@ -340,10 +340,13 @@ def _climb() -> tuple[str, list[str]]:
     (said,) = (
         r["ladder"]["said"] for r in records if (r["program"], r["state"], r["budget"]) == ("char_gpt", "calm", 120.0)
     )
-    others = [r["ladder"]["said"] for r in records if r["program"] == "mingpt_chars"]
+    of_mingpt = [r["ladder"] for r in records if r["program"] == "mingpt_chars"]
+    others, sets = [found["said"] for found in of_mingpt], {tuple(sorted(found["patches"])) for found in of_mingpt}
     first, second = (each for each in others if each[3] == "measured")
     assert (said[3], len(others)) == ("measured", 4)
     minutes = [r for r in records if (r["commit"], r["state"], r["budget"]) == ("sample_models", "calm", 60.0)]
+    long = [r for r in records if (r["program"], r["state"], r["budget"]) == ("photo_resnet", "calm", 120.0)]
+    assert sum("not handed over" in r["applied"] for r in long) == 2
     assert all(r["ladder"]["patches"] and not r["ladder"]["trouble"] for r in minutes), (
         "it says that each hands one over"
     )
@@ -365,6 +368,8 @@ def _climb() -> tuple[str, list[str]]:
         f"Models and losses of {IN_WORDS[len({row[0] for row in of_others})]} programs by other people",
         "Of two of them the longer climb finds nothing",
         f"{IN_WORDS[len(others)].capitalize()} climbs of a minute",
+        f"handed over {IN_WORDS[len(sets)]} sets of patches",
+        f"Two of the {IN_WORDS[len(long)]} climbs of two minutes of calm `photo_resnet` handed nothing over",
         "{:.3f} [{:.3f}, {:.3f}] of the step, where the bare loops behind it found no gain".format(*first[:3]),
         "and {:.3f} [{:.3f}, {:.3f}]; the two others".format(*second[:3]),
     ]
