@@ -8,8 +8,8 @@ from pathlib import Path, PurePath
 TRACE = "perfaudit.trace.json"  # of `run --export chrome`
 PROFILE = "perfaudit.profile.json"  # of `--profile` beside it
 SCALARS = "perfaudit.tensorboard"  # the folder of `run --export tensorboard`
-RUNS = ".perfaudit"
-_FILES, _FOLDERS = {TRACE, PROFILE}, {SCALARS, RUNS}
+FOLDER = ".perfaudit"  # in which runs and gates are kept
+_FILES, _FOLDERS = {TRACE, PROFILE}, {SCALARS, FOLDER}
 _REPORT = re.compile(rb'\s*\{\s*"schema":\s*"perfaudit\.report/')
 _PAGE = re.compile(rb"<!DOCTYPE html>.{0,2000}?<title>perfaudit ", re.DOTALL)
 _BEGINNING = 4096  # bytes of a file that are looked at

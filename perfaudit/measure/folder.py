@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from perfaudit.errors import UserError
-from perfaudit.files import Folder
+from perfaudit.files import Folder, own_outputs
 
-FOLDER = ".perfaudit"
+FOLDER = own_outputs.FOLDER
 
 
 def own_folder(folder: Path, *below: str, make: bool = False) -> Folder:

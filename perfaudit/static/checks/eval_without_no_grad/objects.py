@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from perfaudit.expressions import regex
+from perfaudit.static.checks.eval_without_no_grad.bases import derives_from
 from perfaudit.static.checks.eval_without_no_grad.wanted_gradients import needs_gradients
 from perfaudit.static.project.neighbours import Neighbours
 from perfaudit.static.source import FUNCTIONS, Function, Source
@@ -15,7 +16,6 @@ from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.opaque import is_opaque, judges
 
 _TRAINS = regex(r"backward|optim")
-_MAX_BASES = 4  # classes looked through, each with its bases
 
 
 def may_train(source: Source, owner: ast.ClassDef, method: Function, model: str) -> bool:
@@ -59,21 +59,13 @@ def _is_on_object(func: ast.expr) -> bool:
     return dotted_name(func).startswith("self.")
 
 
-def is_module(source: Source, definition: ast.ClassDef, neighbours: Neighbours | None, depth: int = _MAX_BASES) -> bool:
+def is_module(source: Source, definition: ast.ClassDef, neighbours: Neighbours | None) -> bool:
     """Whether a class derives from a module of torch's or Lightning's, by its bases here and in other files of the project."""
-    for base in definition.bases:
-        dotted = source.qualified_name(base) or ""
-        if dotted.startswith("torch.nn.") or last_name(base) == "LightningModule":
-            return True
-        above = source.lookup(base) if isinstance(base, ast.Name) else []
-        found: tuple[Source, ast.AST] | None = (source, above[0]) if len(above) == 1 else None
-        if found is None and dotted and neighbours is not None:
-            found = neighbours.definition_of(dotted, None if source.neighbours is neighbours else source)
-        if found is None or not isinstance(found[1], ast.ClassDef) or not depth:
-            continue
-        if is_module(found[0], found[1], neighbours, depth - 1):
-            return True
-    return False
+    return derives_from(source, definition, neighbours, _is_module_of_library)
+
+
+def _is_module_of_library(source: Source, base: ast.expr) -> bool:
+    return (source.qualified_name(base) or "").startswith("torch.nn.") or last_name(base) == "LightningModule"
 
 
 def _with_bases(source: Source, definition: ast.ClassDef) -> list[ast.ClassDef]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from perfaudit.static.checks.eval_without_no_grad.bases import derives_from
 from perfaudit.static.checks.host_sync_in_training_loop.whole_steps import WholeStep
-from perfaudit.static.project.neighbours import Neighbours
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.demonstrations import is_test
@@ -14,7 +14,6 @@ from perfaudit.static.understanding.losses import losses_returned
 from perfaudit.static.understanding.names import last_name
 
 STEP = "training_step"
-_MAX_BASES = 4  # classes looked through, each with its bases
 
 
 def lightning_steps(source: Source) -> Iterator[WholeStep]:
@@ -23,28 +22,13 @@ def lightning_steps(source: Source) -> Iterator[WholeStep]:
         owner = source.parent(function)
         if not isinstance(owner, ast.ClassDef) or is_test(source, function):
             continue
-        if _is_of_lightning(source, owner, source.neighbours):
+        if derives_from(source, owner, source.neighbours, _is_of_lightning):
             losses = tuple(_losses(source, function))
             yield WholeStep(function, given_back=losses, gets_batch=True, has_arrays=_collates_arrays(source))
 
 
-def _is_of_lightning(
-    source: Source, owner: ast.ClassDef, neighbours: Neighbours | None, hops: int = _MAX_BASES
-) -> bool:
-    """Whether a class derives from `LightningModule`, by its bases here and in other files of the project."""
-    for base in owner.bases:
-        if last_name(base) == "LightningModule":
-            return True
-        above = source.lookup(base) if isinstance(base, ast.Name) else []
-        found: tuple[Source, ast.AST] | None = (source, above[0]) if len(above) == 1 else None
-        dotted = source.qualified_name(base) or ""
-        if found is None and dotted and neighbours is not None:
-            found = neighbours.definition_of(dotted, None if source.neighbours is neighbours else source)
-        if found is None or not isinstance(found[1], ast.ClassDef) or not hops:
-            continue
-        if _is_of_lightning(found[0], found[1], neighbours, hops - 1):
-            return True
-    return False
+def _is_of_lightning(_: Source, base: ast.expr) -> bool:
+    return last_name(base) == "LightningModule"
 
 
 @remember
