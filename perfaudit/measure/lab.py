@@ -37,7 +37,7 @@ class ChildLab:
     target_of: the target as a child is told it, where each is told something of its own. start_of: what is done with the
     parameters that a script begins with (see `training.script_start`); where something is, the first variant is built before the
     others, which may begin with its parameters. own_ends: errors by which a script ends, and that are its own. seconds_checking:
-    what all checks have taken so far.
+    what all checks have taken so far. known: seconds of a step, by key, as they were seen before.
     """
 
     target: dict[str, Any]  # JSON: file and names
@@ -53,6 +53,7 @@ class ChildLab:
     ran: dict[str, str] = field(default_factory=dict)  # SHA-256 of the files that ran unpatched, by path
     own_ends: set[str] = field(default_factory=set)
     seconds_checking: float = 0.0
+    known: Mapping[str, float] = field(default_factory=dict)
     _as_it_is: ChildSubject | None = None  # of the script, unpatched
 
     def here(self) -> LabHere:
@@ -144,7 +145,8 @@ class ChildLab:
                 self._as_it_is = subject if not (variant.overlay or variant.applied) else self._as_it_is
                 subject.is_own_end = partial(self._is_own_end, subject)
             subject.block(1)
-            subject.seconds_per_step = subject.block(2 + min(ahead, 64)).seconds_per_step
+            known = self.known.get(variant.key) if not ahead else None
+            subject.seconds_per_step = known or subject.block(2 + min(ahead, 64)).seconds_per_step
             return subject
         except ChildFailed as failure:
             child.close()

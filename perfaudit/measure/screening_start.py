@@ -62,13 +62,14 @@ def prepare_screening(
     keys = (BASE, *prepared.variants)
     take_turns = bool(prepared.loaders) or "twin" in prepared.ways.values()
     is_long = not terms.rivals
-    paces = balance_paces(
-        {
-            key: _pace(prepared.loader_of(key), block, key in prepared.loaders and is_long, take_turns, period)
-            for key in keys
-        },
-        terms.base,
-    )
+    paces = {
+        key: _pace(prepared.loader_of(key), block, key in prepared.loaders and is_long, take_turns, period)
+        for key in keys
+    }
+    if (
+        not terms.rivals
+    ):  # of rivals, three quads choose, and the steps of a base that waits for data are the longest by far
+        paces = balance_paces(paces, terms.base)
     others = [key for key in keys if key not in (terms.base, *CONTROLS)]
     controls = [key for key in CONTROLS if key in keys]
     race = Race(others, _with_controls(terms, controls, prepared, slots), paces, slots, controls, period)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 from perfaudit.knobs import knob
 from perfaudit.measure.clock import Deadline
@@ -19,7 +19,7 @@ from perfaudit.measure.pace import (
 )
 from perfaudit.measure.quads import FEWEST, USUAL_LOOK
 from perfaudit.tune.candidates import Candidate
-from perfaudit.tune.climb_state import Climb
+from perfaudit.tune.climb_state import Climb, looks_paying, ratio_of
 from perfaudit.tune.profile import Profile
 from perfaudit.tune.screening import SLICE
 
@@ -46,7 +46,8 @@ LARGE_SHARE = (
     0.5  # of the step; what works on more is worth a word, allowed or not, and is raced first where it is a loader
 )
 SMALL_SHARE = 0.1  # of the step; what can gain no more is asked last
-MUCH = 0.25  # of the step; who saves so much is served better by a measured figure than by the next few percent
+MUCH = 0.25  # of the step; who saves so much is served better by a measured figure than by the next few percent,
+SOME = 0.05  # which are less than this
 
 
 class UntilSomeGoTogether(Deadline):
@@ -147,8 +148,8 @@ def seconds_to_screen(profile: Profile, state: Climb, left: float) -> float:
 def seconds_together(profile: Profile, state: Climb, left: float, gains_much: bool = False) -> float:
     """Of what is left, the seconds for racing together what pays: the final race gives way to it, the check does not.
 
-    gains_much: what was shown to pay saves MUCH. The final race gives way then only where what pays could not be told together
-    at all.
+    gains_much: what was shown to pay saves MUCH. Then this race gives way to the final one, which says what all of it saves: 0
+    where both have no time, unless another patch looks as if it saved SOME.
     """
     sure = [candidate for candidate in state.candidates.values() if not candidate.lacks and state.is_sure(candidate)]
     sure = list({candidate.knob: candidate for candidate in sure}.values())
@@ -157,9 +158,17 @@ def seconds_together(profile: Profile, state: Climb, left: float, gains_much: bo
     least = USUAL_LOOK * seconds_of_quads(profile, [sure], ())
     least = least * TOGETHER_QUADS / USUAL_LOOK if gains_much else least
     enough = before_race >= TOGETHER_SECONDS + least
-    if enough and gains_much:
+    if gains_much and enough:
         return before_race
+    if gains_much and before_race >= 0 and not _may_gain_more(state, {candidate.knob for candidate in sure}):
+        return 0.0
     return max(before_race if enough else before_check, BESIDE_SHARE * left)
+
+
+def _may_gain_more(state: Climb, knobs: Container[str]) -> bool:
+    """Whether a patch of another knob than these looks as if it saved SOME of the step."""
+    others = [each for each in state.allowed_candidates if each.knob not in knobs and looks_paying(state, each)]
+    return any(ratio_of(state, each) <= 1 - SOME for each in others)
 
 
 def seconds_beside(profile: Profile, state: Climb, left: float) -> float:

@@ -224,12 +224,13 @@ def _race(
                 lambda variant: module.phases_on(bout.survey, variant.settings),
             )  # fmt: skip
 
-        lab = session.workshop.lab(check, verifier.start_of)
         is_short = all(is_clear(bout, variant) for variant in bout.finalists)
         rounds, block = (SHORT_ROUNDS, SHORT_BLOCK_SECONDS) if is_short else (ROUNDS, BLOCK_SECONDS)
+        known = known_seconds(bout) if is_short else {}
+        lab = session.workshop.lab(check, verifier.start_of, known)
         measure(
             lab, [bout.base, *bout.finalists, *beside], bout.ledger, deadline, 2, race_of(bout), rounds=rounds,
-            block_seconds=block, settled=settled_keys, memo=session.record, known=known_seconds(bout) if is_short else None,
+            block_seconds=block, settled=settled_keys, memo=session.record, known=known,
         )  # fmt: skip
 
 

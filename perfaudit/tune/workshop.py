@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -103,12 +103,17 @@ class Children:
             self._preload()  # in the nursery that takes the place of this one
         return 0.0
 
-    def lab(self, check: Check | None = None, start_of: StartOf = no_start) -> ChildLab:
-        """A lab whose variants pass `check` when they are built; it raises TrialFailed for one that does not."""
+    def lab(
+        self, check: Check | None = None, start_of: StartOf = no_start, known: Mapping[str, float] | None = None
+    ) -> ChildLab:
+        """A lab whose variants pass `check` when they are built; it raises TrialFailed for one that does not.
+
+        known: seconds of a step, by key, as far as they were seen before.
+        """
         self.close()
         lab = ChildLab(self.target.to_json(), self.device, timeout=self.timeout, fresh=self.fresh, check=check)
         lab.target_of = partial(target_json, self.target)
-        lab.start_of = start_of
+        lab.start_of, lab.known = start_of, known or {}
         lab.on_open = lambda variant: self.watch.opening(variant_name(variant.settings))
         return lab
 

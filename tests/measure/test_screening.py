@@ -895,3 +895,17 @@ def test_times_are_those_of_the_slowest_rank(start: Start) -> None:
     raced = beside(OtherRank(seconds=1.0), training)
     seconds = raced.run(300.0)["entrants"]["fast"]["seconds"]
     assert min(seconds) == 1.0
+
+
+def test_rivals_lose_no_steps_to_a_rhythm_and_have_a_base_of_one_step(start: Start) -> None:
+    """The fastest of them is measured afterwards; a base that waits for its data takes most of the time of the race."""
+    _, training = start()
+    many = Loader(training, 0.5, num_workers=12, prefetch_factor=2)
+    races = [
+        prepare_screening(training, [Candidate("many", loader=many)], Terms(0.01, seed, rivals=True), Turns())
+        for seed in range(12)
+    ]
+    for race in races:
+        race.run(100.0)
+        assert race.race.paces[BASE].block == race.race.paces[CONTROL].block == 1
+    assert sum(race._lost for race in races) == 0

@@ -9,6 +9,7 @@ import pytest
 from surveys import facts
 
 from perfaudit.measure import child, environment, lab
+from perfaudit.measure.child_subject import ChildSubject
 from perfaudit.measure.facts import to_json
 from perfaudit.measure.lab import ChildLab
 from perfaudit.measure.ledger import Variant
@@ -159,3 +160,12 @@ def test_a_child_that_answers_once_answers_nothing_more_and_says_so() -> None:
     assert leaving.ask({"do": "losses"}, 1.0) == {"do": "losses"}
     with pytest.raises(child.ChildFailed, match="has left"):
         leaving.ask({"do": "memory"}, 1.0)
+
+
+def test_no_steps_are_made_to_find_out_how_long_one_takes_where_that_is_known(described: type[FakeChild]) -> None:
+    described.room = {"free": 100 * GIB, "taken": 10 * GIB}
+    lab = ChildLab({}, "auto")
+    lab.known = {"b": 0.2}
+    opened = lab.open(VARIANTS)
+    assert described.log.count("block") == 5
+    assert [one.seconds_per_step for one in opened.values() if isinstance(one, ChildSubject)] == [0.1, 0.2, 0.1]

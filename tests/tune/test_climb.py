@@ -1148,7 +1148,7 @@ def test_the_ladder_as_json(climbing: Climbing) -> None:
     assert set(data["files"][0]) >= {"before", "after"}
 
 
-@pytest.mark.parametrize(("gain", "stays"), [(0.9, True), (0.97, False)])
+@pytest.mark.parametrize(("gain", "stays"), [(0.9, True), (0.94, False)])
 def test_what_only_looks_as_if_it_paid_is_decided_beside_the_others(
     climbing: Climbing, clock: FakeClock, gain: float, stays: bool
 ) -> None:
@@ -1173,6 +1173,20 @@ def test_what_only_looks_as_if_it_paid_is_decided_beside_the_others(
     else:
         assert rungs["b"].dropped.startswith("undecided: beside the others it takes 0.9")
         assert report.comparisons
+
+
+def test_where_much_is_gained_a_measured_figure_comes_before_a_patch_that_may_gain_little(
+    climbing: Climbing, clock: FakeClock
+) -> None:
+    def speed(on: Switches) -> float:
+        return (0.6 if on["a"] else 1.0) * (0.97 if on["b"] else 1.0) * (0.5 if on["c"] else 1.0)
+
+    report = climbing(Shop(clock, speed, noise=0.35), Switch("a"), Switch("b"), Switch("c"), budget=21.0)
+    found = ladder(report)
+    assert {(rung.knob, rung.beside) for rung in found.rungs} == {("a", None), ("c", None)}
+    assert (found.basis, found.trouble, found.undecided) == ("measured", "", ("b",))
+    assert found.ratio == pytest.approx(0.3)
+    assert patched(report) == {"a": 1, "b": 0, "c": 1}
 
 
 def test_in_a_short_time_what_looks_as_if_it_paid_is_raced_together_at_once(

@@ -359,6 +359,19 @@ def test_what_saves_much_is_raced_together_in_what_the_final_race_leaves(left: f
     assert seconds_together(profile, state, 39.0) == pytest.approx(39.0 - to_check)  # else it gives way there
 
 
+@pytest.mark.parametrize(("ratio", "gives_way"), [(0.97, True), (0.9, False)])
+def test_what_saves_much_is_not_raced_together_where_the_final_race_has_just_its_time(
+    ratio: float, gives_way: bool
+) -> None:
+    """Unless another patch, not told yet, looks as if it saved some percent more."""
+    profile = profile_of(survey_of(), seconds_per_step=0.1)
+    open_one = (candidate("compile"), None, [math.log(ratio)] * 8, "")
+    state = climb((loader(2), SURE, [-0.2] * 8, ""), (candidate("fusion"), SURE, [-0.2] * 8, ""), open_one)
+    left = seconds_to_check(profile) + seconds_to_race(profile, [loader(2)]) + 1.0
+    expected = 0.0 if gives_way else left - seconds_to_check(profile)
+    assert seconds_together(profile, state, left, gains_much=True) == pytest.approx(expected)
+
+
 def test_a_race_of_another_loader_takes_as_much_longer_as_its_ready_batches_take() -> None:
     """Two workers with two batches each have four ready: in twelve blocks that makes 48 steps."""
     profile = profile_of(survey_of(), seconds_per_step=0.1)

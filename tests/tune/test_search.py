@@ -92,7 +92,7 @@ class Shop:
     def facts(self) -> Facts:
         return facts(project_files=("t.py",), factories={}, factory_files={})
 
-    def lab(self, check: Check | None = None, start_of: Any = None) -> ChildLab:
+    def lab(self, check: Check | None = None, start_of: Any = None, known: Any = None) -> ChildLab:
         return self
 
     def open(self, variants: Sequence[Variant]) -> dict[str, ChildSubject | TrialFailed]:

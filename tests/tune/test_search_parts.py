@@ -108,7 +108,7 @@ class Called:
             workshop=SimpleNamespace(lab=self.lab), record="record", questions=questions, memory_limit=7
         )
 
-    def lab(self, check: Any = None, start_of: Any = None) -> str:
+    def lab(self, check: Any = None, start_of: Any = None, known: Any = None) -> str:
         self.check = check
         return "lab"
 
