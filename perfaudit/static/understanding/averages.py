@@ -11,7 +11,8 @@ import math
 from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.answers import remember
-from perfaudit.static.understanding.names import calls_by_last_name, last_name
+from perfaudit.static.understanding.calls_by_name import calls_by_last_name
+from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.values import assigned_value
 
 # A sum of products: coefficients by the operands that are multiplied, as text, in order.

@@ -5,9 +5,19 @@ from __future__ import annotations
 import ast
 
 from perfaudit.static.source import Source
+from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.names import last_name
 
 Calls = list[tuple[Source, ast.Call]]  # each with its file
+
+
+@remember
+def calls_by_last_name(source: Source) -> dict[str, list[ast.Call]]:
+    """The calls of a file in document order, by the last part of what they call as it is written."""
+    table: dict[str, list[ast.Call]] = {}
+    for call in source.nodes(ast.Call):
+        table.setdefault(last_name(call.func), []).append(call)
+    return table
 
 
 def calls_in_importers(source: Source, name: str) -> Calls:
@@ -22,4 +32,4 @@ def calls_in_sight(source: Source, name: str) -> Calls:
 
 
 def _calls(source: Source, name: str) -> Calls:
-    return [(source, call) for call in source.nodes(ast.Call) if last_name(call.func) == name]
+    return [(source, call) for call in calls_by_last_name(source).get(name, ())]

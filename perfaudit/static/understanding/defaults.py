@@ -12,9 +12,10 @@ from perfaudit.records import NamedTuple
 from perfaudit.static.call_index import shape_of
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.backward import backward_calls
+from perfaudit.static.understanding.calls_by_name import calls_by_last_name
 from perfaudit.static.understanding.demonstrations import is_main_guard, is_test
 from perfaudit.static.understanding.members import attributes
-from perfaudit.static.understanding.names import calls_by_last_name, last_name
+from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.values import ABSENT, UNKNOWN, Argument, Known, argument, assigned_value, constant
 
 _OPTIONS = regex(r"(^|\.|_)(args?|opts?|options|hparams|hps|cfg|conf|config|params|flags)$", re.IGNORECASE)

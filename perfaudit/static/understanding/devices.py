@@ -30,7 +30,7 @@ def uses_accelerator(source: Source) -> bool:
         return True
     if any(isinstance(c.value, str) and _is_accelerator(c.value) for c in source.nodes(ast.Constant)):
         return True
-    if trains_by_itself_on_gpu(source):
+    if calls_what_needs_gpu(source):
         return True
     keywords = [k for call in source.nodes(ast.Call) for k in call.keywords if k.arg in ("device", "device_map")]
     devices = [k.value for k in keywords if k.arg == "device"]
@@ -43,7 +43,7 @@ def uses_accelerator(source: Source) -> bool:
     return any(not isinstance(value, ast.Constant) for value in copies)  # some other `DataParallel`
 
 
-def trains_by_itself_on_gpu(source: Source) -> bool:
+def calls_what_needs_gpu(source: Source) -> bool:
     """Whether the file calls what needs a GPU or moves things to one without being told: an `Accelerator`, `DataParallel`."""
     if _LAUNCHERS & set(source.aliases.values()):
         return True
@@ -164,23 +164,23 @@ def has_trainer_given_gpus(source: Source) -> bool:
     return any(_is_given_gpus(source, call) for call in _trainers(source))
 
 
-def has_trainer_for_gpu(source: Source) -> bool:
+def has_trainer_that_takes_gpu(source: Source) -> bool:
     """Whether a trainer of this file uses the GPU where there is one, told or not."""
-    return any(is_trainer_for_gpu(source, call) for call in _trainers(source))
+    return any(takes_gpu(source, call) for call in _trainers(source))
 
 
-def is_trainer_for_gpu(source: Source, call: ast.Call) -> bool:
+def takes_gpu(source: Source, trainer: ast.Call) -> bool:
     """Whether a trainer uses the GPU where there is one: also by `accelerator="auto"`, which Lightning has by default.
 
     Its older package, `pytorch_lightning`, had the CPU by default.
     """
-    if _is_given_gpus(source, call):
+    if _is_given_gpus(source, trainer):
         return True
-    told = _keywords(call).get("accelerator")
+    told = _keywords(trainer).get("accelerator")
     if isinstance(told, ast.Constant):
         return told.value in ("auto", "cuda")
-    is_alone = not {"accelerator", "", "gpus"} & _keywords(call).keys()
-    return is_alone and source.qualified_name(call.func) in _TRAINERS_ON_GPU
+    is_alone = not {"accelerator", "", "gpus"} & _keywords(trainer).keys()
+    return is_alone and source.qualified_name(trainer.func) in _TRAINERS_ON_GPU
 
 
 def _is_given_gpus(source: Source, call: ast.Call) -> bool:

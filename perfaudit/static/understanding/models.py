@@ -6,7 +6,8 @@ import ast
 import builtins
 
 from perfaudit.static.source import FUNCTIONS, Function, Source
-from perfaudit.static.understanding.names import calls_by_last_name, dotted_name, last_name
+from perfaudit.static.understanding.calls_by_name import calls_by_last_name
+from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.values import argument, assigned_value, enclosing_function
 
 _RETURN_MODEL = {"to", "cuda", "cpu", "train", "eval", "float", "double", "half", "bfloat16", "requires_grad_"}

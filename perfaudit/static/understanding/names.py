@@ -5,8 +5,6 @@ from __future__ import annotations
 import ast
 
 from perfaudit.expressions import regex
-from perfaudit.static.source import Source
-from perfaudit.static.understanding.answers import remember
 
 _OF_OPTIMIZERS = regex(r"opt|scaler|adam|sgd|solver")
 
@@ -14,15 +12,6 @@ _OF_OPTIMIZERS = regex(r"opt|scaler|adam|sgd|solver")
 def last_name(node: ast.AST) -> str:
     """The last part of a name or an attribute chain: "loss" of `loss` and of `self.out.loss`; "" for anything else."""
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
-
-
-@remember
-def calls_by_last_name(source: Source) -> dict[str, list[ast.Call]]:
-    """The calls of a file in document order, by the last part of what they call as it is written."""
-    table: dict[str, list[ast.Call]] = {}
-    for call in source.nodes(ast.Call):
-        table.setdefault(last_name(call.func), []).append(call)
-    return table
 
 
 def dotted_name(node: ast.AST) -> str:

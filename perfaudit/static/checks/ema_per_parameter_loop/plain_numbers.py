@@ -7,9 +7,10 @@ import re
 
 from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, Function, Source
+from perfaudit.static.understanding.calls_by_name import calls_by_last_name
 from perfaudit.static.understanding.defaults import default
 from perfaudit.static.understanding.members import attributes, is_own, own_values, stores_of
-from perfaudit.static.understanding.names import calls_by_last_name, last_name
+from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.values import assigned_value, constant
 
 _ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow, ast.FloorDiv, ast.Mod)

@@ -36,9 +36,10 @@ from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
 from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.backward import backward_calls
 from perfaudit.static.understanding.called_functions import called_function
+from perfaudit.static.understanding.calls_by_name import calls_by_last_name
 from perfaudit.static.understanding.elsewhere import called_elsewhere
 from perfaudit.static.understanding.models import is_visible
-from perfaudit.static.understanding.names import calls_by_last_name, last_name
+from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.values import enclosing_function
 
 FAST_PATHS = {

@@ -11,7 +11,8 @@ from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.backward import backward_calls
 from perfaudit.static.understanding.called_functions import called_function
-from perfaudit.static.understanding.names import calls_by_last_name, dotted_name, last_name
+from perfaudit.static.understanding.calls_by_name import calls_by_last_name
+from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.no_grad import SET_GRAD, in_no_grad
 from perfaudit.static.understanding.values import enclosing_function
 

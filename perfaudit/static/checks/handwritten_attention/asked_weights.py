@@ -8,9 +8,10 @@ import re
 from perfaudit.expressions import regex
 from perfaudit.records import record
 from perfaudit.static.source import FUNCTIONS, Function, Source
+from perfaudit.static.understanding.calls_by_name import calls_by_last_name
 from perfaudit.static.understanding.defaults import written_default
 from perfaudit.static.understanding.members import is_own, own_values
-from perfaudit.static.understanding.names import calls_by_last_name, last_name
+from perfaudit.static.understanding.names import last_name
 
 _FLAG = regex(r"(output|return|need|ret|get)_?\w{0,8}?(att|weight|score|map|prob)|^vis(uali[sz]e)?$", re.IGNORECASE)
 

@@ -19,7 +19,7 @@ from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.backward import backward_calls
 from perfaudit.static.understanding.demonstrations import is_main_guard, is_test
 from perfaudit.static.understanding.device_calls import is_text
-from perfaudit.static.understanding.devices import device_text, has_trainer_for_gpu, names_cpu, uses_accelerator
+from perfaudit.static.understanding.devices import device_text, has_trainer_that_takes_gpu, names_cpu, uses_accelerator
 from perfaudit.static.understanding.each_time import runs_each_time, runs_in_any_case
 from perfaudit.static.understanding.elsewhere import Elsewhere, called_each_step, called_from
 from perfaudit.static.understanding.epochs import takes_few_long_steps
@@ -268,14 +268,14 @@ def _seen_elsewhere(source: Source, waits: list[_Wait], calls: list[ast.Call]) -
 def _on_accelerator(source: Source) -> bool:
     """Whether the program uses one: by this file, or, where it names no device at all, one that imports it or that it imports."""
     is_named = uses_accelerator(source)
-    if has_trainer_for_gpu(source) or (is_named and not shows_devices_only(source)):
+    if has_trainer_that_takes_gpu(source) or (is_named and not shows_devices_only(source)):
         return True
     if source.neighbours is None or (not is_named and _is_on_host_by_name(source)):
         return False
     marks = ("accelerator", "accelerator if there is one")
     if any(source.neighbours.is_imported_by_a_marked_file(mark) for mark in marks):
         return True
-    if STEP in source.text and source.neighbours.some_importer(has_trainer_for_gpu, calling=("Trainer",)):
+    if STEP in source.text and source.neighbours.some_importer(has_trainer_that_takes_gpu, calling=("Trainer",)):
         return True
     return source.neighbours.imports_carry("accelerator")
 

@@ -7,12 +7,12 @@ import ast
 from perfaudit.static.project.frameworks import running_frameworks
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.devices import (
+    calls_what_needs_gpu,
     changes_default_device,
     device_text,
     moves_to_device,
     names_accelerator,
     names_cpu,
-    trains_by_itself_on_gpu,
 )
 from perfaudit.static.understanding.host_classes import names_device
 from perfaudit.static.understanding.names import last_name
@@ -23,7 +23,7 @@ def shows_devices_only(source: Source) -> bool:
 
     What a framework runs, and what names a device for code that is not in sight, may be moved by that.
     """
-    if running_frameworks(source.aliases.values()) or trains_by_itself_on_gpu(source) or changes_default_device(source):
+    if running_frameworks(source.aliases.values()) or calls_what_needs_gpu(source) or changes_default_device(source):
         return False
     calls = source.nodes(ast.Call)
     if any(moves_to_device(source, call) or names_device(call) or _loads_to_device(source, call) for call in calls):

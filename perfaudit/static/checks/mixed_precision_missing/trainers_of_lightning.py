@@ -6,7 +6,7 @@ import ast
 
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.demonstrations import is_test
-from perfaudit.static.understanding.devices import is_trainer_for_gpu
+from perfaudit.static.understanding.devices import takes_gpu
 from perfaudit.static.understanding.names import last_name
 
 TRAINERS = (
@@ -25,7 +25,7 @@ def fits_on_gpu(source: Source, call: ast.Call) -> bool:
     given = {keyword.arg for keyword in call.keywords}
     if None in given or _TRIES_OUT & given or call.args or is_test(source, call):
         return False
-    return _fits(source, call) and is_trainer_for_gpu(source, call)
+    return _fits(source, call) and takes_gpu(source, call)
 
 
 def _fits(source: Source, call: ast.Call) -> bool:
