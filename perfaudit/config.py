@@ -288,10 +288,16 @@ def apply_config(findings: Iterable[Finding], config: Config, rules: Mapping[str
         return finding.rule in off[path]
 
     def at_level(finding: Finding) -> Finding:
-        if finding.parts:  # the worst of its rules
-            parts = tuple(map(at_level, finding.parts))
-            return finding.with_(parts=parts, severity=min((part.severity for part in parts), key=SEVERITIES.index))
         given = levels.get(finding.rule)
         return finding.with_(severity=given) if given is not None and finding.severity != "hint" else finding
 
-    return tuple(map(at_level, only(findings, lambda finding: not is_off(finding))))
+    def at_levels(finding: Finding) -> tuple[Finding, ...]:
+        if not finding.parts:
+            return (at_level(finding),)
+        parts = tuple(map(at_level, finding.parts))
+        if len({part.severity == "hint" for part in parts}) > 1:  # as findings are joined in the first place
+            return parts
+        return (finding.with_(parts=parts, severity=min((part.severity for part in parts), key=SEVERITIES.index)),)
+
+    kept = only(findings, lambda finding: not is_off(finding))
+    return tuple(part for finding in kept for part in at_levels(finding))

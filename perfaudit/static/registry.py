@@ -312,7 +312,10 @@ def finding_of(source: Source, rule: Rule, seen: Seen) -> Finding:
 
 
 def join_findings(findings: list[Finding]) -> list[Finding]:
-    """The findings, one for two of them where the check of the one has said what it is together with the other."""
+    """The findings, one for two of them where the check of the one has said what it is together with the other.
+
+    A hint is joined to hints only: what is hardly worth a change is no part of what is, nor of its patch.
+    """
     there = {(finding.rule, finding.location): finding for finding in findings}
     gone: set[tuple[str, Location | None]] = set()
     kept = []
@@ -320,12 +323,13 @@ def join_findings(findings: list[Finding]) -> list[Finding]:
         if (both := finding.instead) is not None:
             finding = finding.with_(instead=None)
             others = [(rule, finding.location) for rule in both.also]
-            if there.keys() >= set(others):
+            parts = (finding, *(there[other] for other in others if other in there))
+            are_hints = {part.severity == "hint" for part in parts}
+            if len(parts) > len(others) and len(are_hints) == 1:
                 gone |= set(others)
-                parts = (finding, *(there[other] for other in others))
                 prints = tuple(part.fingerprint for part in parts)
                 known_as = {"fingerprint": finding.fingerprint, "text_digest": finding.text_digest, "merged": prints}
-                worst = min((part.severity for part in parts), key=SEVERITIES.index)  # one of them may be a hint
+                worst = min((part.severity for part in parts), key=SEVERITIES.index)
                 finding = both.with_(parts=parts, severity=worst, **known_as)
         kept.append(finding)
     return [finding for finding in kept if (finding.rule, finding.location) not in gone]

@@ -172,6 +172,55 @@ def test_the_worst_severity_of_its_rules(
     assert (finding["severity"], finding["also"]) == (expected, ["PA102"])
 
 
+def test_settings_that_make_one_rule_a_hint_part_the_two(
+    project: Callable[..., Path], perfaudit: Callable[..., Done]
+) -> None:
+    project(
+        **{
+            "train.py": PROGRAM % "loader = DataLoader(ds, 64)",
+            "pyproject.toml": "[tool.perfaudit]\nselect = ['PA1']\n[tool.perfaudit.severity]\nPA101 = 'hint'\n",
+        }
+    )
+    report = json.loads(perfaudit("scan", ".", "--format", "json").out)
+    (finding,) = report["findings"]
+    assert (finding["rule"], finding["parts"], report["hints_left_out"]) == ("PA102", [], 1)
+
+
+VALIDATION = """import torch
+from torch.utils.data import DataLoader
+
+train_loader = DataLoader(train_set, num_workers=4, pin_memory=True, persistent_workers=True)
+val_loader = DataLoader(val_set, num_workers=4)
+
+def train(model):
+    for epoch in range(100):
+        for x, y in train_loader:
+            model(x.cuda()).backward()
+        with torch.no_grad():
+            for x, y in val_loader:
+                model(x.cuda())
+"""
+
+
+def test_a_hint_stays_outside_of_a_warning_and_its_patch(
+    project: Callable[..., Path], perfaudit: Callable[..., Done]
+) -> None:
+    """Workers that an evaluation starts anew are hardly worth a word, unpinned batches are worth one."""
+    project(**{"train.py": VALIDATION})
+    scan = ("scan", "train.py", "--format", "json", "--ignore", "PA104", "--select")
+    for select, rules in (("PA1", ["PA102"]), ("PA102,PA103", ["PA102", "PA103"])):
+        report = json.loads(perfaudit(*scan, select).out)
+        findings = report["findings"]
+        assert [(f["rule"], f["also"], f["parts"]) for f in findings] == [(rule, [], []) for rule in rules]
+        assert report["hints_left_out"] == 2 - len(rules)
+    assert [f["severity"] for f in findings] == ["warning", "hint"]
+    lines = [[line for line in f["fix"]["diff"].splitlines() if line.startswith("+val")] for f in findings]
+    assert lines == [
+        ["+val_loader = DataLoader(val_set, num_workers=4, pin_memory=True)"],
+        ["+val_loader = DataLoader(val_set, num_workers=4, persistent_workers=True)"],
+    ]
+
+
 def test_json_has_the_fingerprints_of_both() -> None:
     (finding,) = found("loader = DataLoader(ds, 64)")
     alone = [found("loader = DataLoader(ds, 64)", rule)[0].fingerprint for rule in ("PA101", "PA102")]
