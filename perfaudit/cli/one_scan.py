@@ -89,7 +89,8 @@ def scan_as_asked(asked: ScanOptions) -> int:
             return report
         from perfaudit.static.baseline import compare_with_known
 
-        new, old, gone = compare_with_known(report.findings, known, plan.places, plan.selected)
+        unread = (skipped.path for skipped in report.skipped)
+        new, old, gone = compare_with_known(report.findings, known, plan.places, plan.selected, unread)
         return report.with_(findings=new, known=old, gone=gone)
 
     report = plan.scan_all()

@@ -167,17 +167,22 @@ def known_findings(baseline: Path) -> tuple[Known, ...]:
 def write_known(path: Path, plan: Plan) -> None:
     """Write what a scan finds into the baseline, whatever its severity; what it did not look at stays as it was.
 
-    Hints only where they were asked for: the same statement may be in a loop one day, and then it is new.
+    So does what is known of a file that could not be read: nobody knows whether that is gone. Hints only where they were
+    asked for: the same statement may be in a loop one day, and then it is new.
     """
-    from perfaudit.static.baseline import as_known, is_below, read_baseline, write_baseline
+    from perfaudit.static.baseline import as_known, is_below, of_unread, read_baseline, write_baseline
 
     before = read_baseline(path) if path.exists() else ()
     places = plan.places
+    report = plan.scan_all()
+    now = as_known(f for f in report.findings if f.severity != "hint" or plan.is_shown(f))
     kept = [k for k in before if not (is_below(k.path, places) and k.rule in plan.selected)]
-    now = as_known(f for f in plan.scan_all().findings if f.severity != "hint" or plan.is_shown(f))
-    write_baseline(path, [*kept, *now])
+    looked_for = [k for k in before if is_below(k.path, places) and k.rule in plan.selected]
+    unsure = of_unread(looked_for, now, (skipped.path for skipped in report.skipped))
+    write_baseline(path, [*kept, *unsure, *now])
     elsewhere = f", {len(kept)} kept that this scan does not look at" if kept else ""
-    say(f"{path}: {len(now)} finding{'' if len(now) == 1 else 's'} accepted{elsewhere}")
+    unread = f", {len(unsure)} kept of files that could not be read" if unsure else ""
+    say(f"{path}: {len(now)} finding{'' if len(now) == 1 else 's'} accepted{elsewhere}{unread}")
 
 
 def fix_stdin(plan: Plan, report: Report, unsafe: bool, allow: frozenset[str], output: Path | None) -> Report:

@@ -80,13 +80,36 @@ def as_known(findings: Iterable[Finding]) -> list[Known]:
     return [Known(f.location.path if f.location else "", f.rule, f.text_digest, f.message) for f in found]
 
 
+def of_unread(before: Iterable[Known], now: Iterable[Known], unread: Iterable[str]) -> list[Known]:
+    """What a baseline has of files that were not read, or not all of them, beyond what is found there now.
+
+    Nobody knows whether it is gone.
+    """
+    paths = frozenset(unread)
+    found = Counter((k.path, k.rule, k.digest) for k in now if k.path in paths)
+    left = []
+    for known in before:
+        key = (known.path, known.rule, known.digest)
+        if known.path not in paths:
+            continue
+        if found[key] > 0:
+            found[key] -= 1
+        else:
+            left.append(known)
+    return left
+
+
 def compare_with_known(
-    findings: tuple[Finding, ...], known: tuple[Known, ...], was_looked_at: Iterable[str], rules: frozenset[str]
+    findings: tuple[Finding, ...],
+    known: tuple[Known, ...],
+    was_looked_at: Iterable[str],
+    rules: frozenset[str],
+    unread: Iterable[str] = (),
 ) -> tuple[tuple[Finding, ...], int, int]:
     """Findings that are new, how many are known, and how many of the baseline are gone.
 
-    was_looked_at: the files and folders of this scan, as shown in reports; rules: those that ran. What another scan would
-    look at is not gone.
+    was_looked_at: the files and folders of this scan, as shown in reports; rules: those that ran; unread: the files that could
+    not be read. What another scan would look at is not gone, and of what could not be read nobody knows.
     """
     left = Counter((k.path, k.rule, k.digest) for k in known)
     unmatched = []
@@ -104,7 +127,12 @@ def compare_with_known(
         else:
             new.add(id(finding))
     places = tuple(was_looked_at)
-    gone = sum(n for (path, rule, _), n in left.items() if n > 0 and rule in rules and is_below(path, places))
+    unsure = frozenset(unread)
+    gone = sum(
+        n
+        for (path, rule, _), n in left.items()
+        if n > 0 and rule in rules and path not in unsure and is_below(path, places)
+    )
     shown_as_new = tuple(only(findings, lambda part: id(part) in new))
     return shown_as_new, len(parts) - len(new), max(0, gone - (len(unmatched) - len(new)))
 

@@ -47,6 +47,24 @@ def test_what_a_scan_does_not_look_at_stays_known(project: Project, perfaudit: R
     assert json.loads(done.out)["baseline"] == {"known": 1, "gone": 0}
 
 
+BROKEN = TRAIN + "print 1\n"
+
+
+@pytest.mark.parametrize("place", ["b.py", "."])
+def test_what_is_known_of_a_file_that_cannot_be_read_stays(project: Project, perfaudit: Run, place: str) -> None:
+    folder = project(**{"a.py": TRAIN, "b.py": TRAIN, "c.py": TRAIN})
+    scan = ("scan", "a.py", "c.py", place, "--select", "PA501", "--baseline", "k.json")
+    perfaudit(*scan, "--update-baseline")
+    (folder / "b.py").write_text(BROKEN)
+    (folder / "c.py").write_text("import torch\n")
+    assert json.loads(perfaudit(*scan, "--format", "json").out)["baseline"] == {"known": 1, "gone": 1}
+    done = perfaudit(*scan, "--update-baseline")
+    assert "k.json: 1 finding accepted, 1 kept of files that could not be read\n" in done.err
+    assert [entry["path"] for entry in json.loads((folder / "k.json").read_text())["findings"]] == ["a.py", "b.py"]
+    (folder / "b.py").write_text("import torch\n")
+    assert "1 finding accepted\n" in perfaudit(*scan, "--update-baseline").err
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
