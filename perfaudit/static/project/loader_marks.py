@@ -16,7 +16,7 @@ PINNING_ON, PINNING_OFF, SURELY_PAGEABLE = (
 # The arguments of a loader, with brackets in brackets; what lies deeper is not read.
 _LOADER_CALL = regex(rb"DataLoader\(((?:[^()]++|\((?:[^()]++|\([^()]*+\))*+\))*+)\)")
 _PINS = regex(
-    rb"pin_memory\s*=\s*\(?(?:True\b|torch\.cuda\.is_available\(\)|(?:self\.|args\.)?(?:use_|is_)?(?:cuda|gpu)\b"
+    rb"pin_memory\s*=\s*\(?(?:True\b|torch\.cuda\.is_available\(\)|(?:\w+\.){0,3}(?:use_|is_)?(?:cuda|gpu)\b"
     rb"|(?:self\.|args\.)?device(?:\.type)?\s*(?:!=\s*[\"']cpu|==\s*[\"']cuda)[\"'])"
 )
 _GIVEN_WHETHER = regex(rb"pin_memory\s*=\s*pin_memory\b")  # in `def make_loader(images, pin_memory=True):`

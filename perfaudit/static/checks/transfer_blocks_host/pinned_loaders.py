@@ -20,7 +20,6 @@ from perfaudit.static.understanding.batch_parts import (
     is_made_on_host,
     unseen_takes,
 )
-from perfaudit.static.understanding.devices import asks_for_gpu, device_text
 from perfaudit.static.understanding.elsewhere import method_meant
 from perfaudit.static.understanding.loaders import LOADER, passes, perhaps_passes, unseen_passes
 from perfaudit.static.understanding.names import last_name
@@ -32,7 +31,6 @@ from perfaudit.static.understanding.values import (
     constant,
     dict_items,
     is_true,
-    resolve,
 )
 
 BATCH_SIZE, COLLATE, PIN_MEMORY = 1, 6, 7  # positions in DataLoader.__init__ of every torch since 1.0
@@ -109,10 +107,7 @@ def pins_tensors(source: Source, call: ast.Call, part: Part | None = None, key: 
     """
     pinned = argument(source, call, "pin_memory", PIN_MEMORY)
     if isinstance(pinned, ast.expr):
-        from perfaudit.static.checks.transfer_blocks_host.option_of_gpu import is_off_by_option_only
-
-        asks = _asks_for_gpu(source, pinned) or _is_switched_on(source, pinned) or is_off_by_option_only(source, pinned)
-        if not (is_true(source, pinned) or asks or _is_on_by_setting(source, pinned)):
+        if not (is_true(source, pinned) or _is_on_with_gpu(source, pinned) or _is_on_by_setting(source, pinned)):
             return False
     elif pinned is ABSENT or not _is_pinned_by_key(source, call):
         return False
@@ -129,42 +124,26 @@ def pins_tensors(source: Source, call: ast.Call, part: Part | None = None, key: 
     return constant(source, batch_size) is not None
 
 
+def _is_on_with_gpu(source: Source, node: ast.expr) -> bool:
+    """Whether a flag is True wherever there is a GPU, or by default: `args.pin_mem` unless the command line says otherwise.
+
+    Not a parameter of a file whose callers are not in sight.
+    """
+    # Imported here: most loaders are told a literal.
+    from perfaudit.static.checks.transfer_blocks_host.flags_of_gpu import is_on_with_gpu
+    from perfaudit.static.understanding.defaults import default_in_sight
+
+    if is_on_with_gpu(source, node):
+        return True
+    is_in_sight = source.neighbours is not None or isinstance(node, ast.Attribute)
+    found = default_in_sight(source, node) if is_in_sight else None
+    return found is not None and found.value is True
+
+
 def _is_on_by_setting(source: Source, node: ast.expr) -> bool:
     """Whether a setting says it, `config.PIN_MEM`, that the program writes as True wherever it writes one."""
     is_setting = isinstance(node, ast.Attribute) and _PIN_SETTING.fullmatch(last_name(node).lower()) is not None
     return is_setting and program_says(source, PINNING_ON) and not program_says(source, PINNING_OFF)
-
-
-def _is_switched_on(source: Source, node: ast.expr) -> bool:
-    """Whether a flag is False at first and set to True where there is a GPU: `if torch.cuda.is_available(): args.pin = True`."""
-    if isinstance(node, ast.Attribute):
-        stores: list[ast.AST] = [a for a in source.nodes(ast.Attribute) if a.attr == node.attr and _is_stored(a)]
-    else:
-        stores = list(source.lookup(node)) if isinstance(node, ast.Name) else []
-    on = [store for store in stores if _is_set_to(source, store, value=True)]
-    off = [store for store in stores if _is_set_to(source, store, value=False)]
-    if not on or len(on) + len(off) < len(stores) or any(source.enclosing(store, ast.If) for store in off):
-        return False
-    last = max(source.span(store).end for store in off) if off else 0
-    return all(source.span(store).start > last and _is_under_gpu_test(source, store) for store in on)
-
-
-def _is_stored(node: ast.Attribute) -> bool:
-    return isinstance(node.ctx, ast.Store)
-
-
-def _is_set_to(source: Source, store: ast.AST, *, value: bool) -> bool:
-    written = assigned_value(source, store)
-    return isinstance(written, ast.Constant) and written.value is value
-
-
-def _is_under_gpu_test(source: Source, node: ast.AST) -> bool:
-    around = source.enclosing(node, ast.If)
-    if not isinstance(around, ast.If) or not any(source.statement(node) is item for item in around.body):
-        return False
-    joined = isinstance(around.test, ast.BoolOp) and isinstance(around.test.op, ast.And)
-    tests = around.test.values if joined and isinstance(around.test, ast.BoolOp) else [around.test]
-    return any(asks_for_gpu(source, resolve(source, test) or test) for test in tests)
 
 
 def _collates_as_usual(source: Source, collate: Argument) -> bool:
@@ -261,18 +240,8 @@ def _is_pinned_by_key(source: Source, call: ast.Call) -> bool:
             if value is None:
                 return False
             values.append(value)
-    return all(is_true(source, value) or _asks_for_gpu(source, value) for value in values)
+    return all(is_true(source, value) or _is_on_with_gpu(source, value) for value in values)
 
 
 def _is_key(node: ast.expr | None) -> bool:
     return isinstance(node, ast.Constant) and node.value == "pin_memory"
-
-
-def _asks_for_gpu(source: Source, node: ast.expr) -> bool:
-    """`torch.cuda.is_available()`, or `device.type == "cuda"`, also through a name."""
-    value = resolve(source, node)
-    if isinstance(value, ast.Call):
-        return source.qualified_name(value.func) == "torch.cuda.is_available"
-    if not isinstance(value, ast.Compare) or len(value.ops) != 1 or not isinstance(value.ops[0], ast.Eq):
-        return False
-    return device_text(value.comparators[0]) == "cuda"
