@@ -8,6 +8,7 @@ import pytest
 
 from perfaudit.rules import all_rules
 from perfaudit.static.project import Project
+from perfaudit.static.project.loader_marks import marks_of_loaders
 from perfaudit.static.registry import run_checks
 from perfaudit.static.source import Source
 
@@ -46,6 +47,12 @@ train(Net(), loader_of(images), optimizer)
     [
         (DATA, SCRIPT, True),
         (SET_WHERE_GPU, SCRIPT, True),
+        (
+            SET_WHERE_GPU.replace("torch.cuda.is_available()", "True if torch.cuda.is_available() else False"),
+            SCRIPT,
+            True,
+        ),
+        (SET_WHERE_GPU.replace("torch.cuda.is_available()", "params.cuda"), SCRIPT, True),
         (SET_WHERE_GPU.replace("torch.cuda.is_available()", "decide()"), SCRIPT, False),
         (SET_WHERE_GPU.replace("    return", "    if few:\n        pin_memory = False\n    return"), SCRIPT, False),
         (DATA.replace("pin_memory=True", "pin_memory=False"), SCRIPT, False),
@@ -60,3 +67,10 @@ def test_loaders_that_pin_unless_a_call_says_otherwise(tmp_path: Path, data: str
     project = Project(sorted(tmp_path.glob("*.py")))
     source = Source("engine.py", ENGINE, project.seen_from(tmp_path / "engine.py"))
     assert bool(run_checks(source, all_rules(), frozenset(["PA104"]))) is is_told
+
+
+def test_a_data_set_with_transforms_in_the_call_of_its_loader() -> None:
+    """Brackets in brackets: of the set, of a row of transforms, of one of them, and of what that is given."""
+    made = "DataLoader(Digits('data', transform=Compose([ToTensor(), Normalize((0.13,), (0.3,))])), 64, **options)"
+    text = f"options = {{'num_workers': 1, 'pin_memory': True}} if cuda else {{}}\nloader = {made}\n"
+    assert marks_of_loaders(text.encode()) & {"pinned loaders", "pageable loaders"} == {"pinned loaders"}

@@ -13,8 +13,15 @@ PINNING_ON, PINNING_OFF, SURELY_PAGEABLE = (
     "pinning off by a setting",
     "surely pageable loaders",
 )
+_DEEPEST = 5  # brackets in those of a loader: a data set, its transforms, one of them, and what that is given
+
+
+def _in_brackets(levels: int) -> bytes:
+    return rb"\([^()]*+\)" if levels < 2 else rb"\((?:[^()]++|" + _in_brackets(levels - 1) + rb")*+\)"
+
+
 # The arguments of a loader, with brackets in brackets; what lies deeper is not read.
-_LOADER_CALL = regex(rb"DataLoader\(((?:[^()]++|\((?:[^()]++|\([^()]*+\))*+\))*+)\)")
+_LOADER_CALL = regex(rb"DataLoader\(((?:[^()]++|" + _in_brackets(_DEEPEST) + rb")*+)\)")
 _PINS = regex(
     rb"pin_memory\s*=\s*\(?(?:True\b|torch\.cuda\.is_available\(\)|(?:\w+\.){0,3}(?:use_|is_)?(?:cuda|gpu)\b"
     rb"|(?:self\.|args\.)?device(?:\.type)?\s*(?:!=\s*[\"']cpu|==\s*[\"']cuda)[\"'])"

@@ -23,10 +23,11 @@ _WORDS = (
     *(b"use_amp", b"args.amp", b"ixed_precision", b"ixed precision", b"ixed-precision", b"create_graph"),
     *(b"set_default_dtype", b"torch.float64", b".double(", b"torch.fft", b"torch.complex"),
 )
-# Types that NumPy is told, and those of a table of all types; float64 that a new tensor is made with, and metrics that convert
-# what they compare.
+# Types that NumPy is told, and those of a table of all types; what a tensor is asked for, `x.dtype == torch.float64`; float64
+# that a new tensor is made with, and metrics that convert what they compare.
 _BESIDE_PRECISION = regex(
     rb"(?:np|numpy)\.b?float16|[{,]\s{0,80}torch\.(?:b?float16|float64)\s*:|dtype\s*=\s*torch\.float64|(?:features?|logits?|preds?|outputs?|targets?|labels?)\.double\(\)"
+    rb"|\.dtype\s*(?:==|!=|(?:not\s+)?in|is(?:\s+not)?)\s*[\[(]?(?:\s*+torch\.\w++\s*+,?+)++"
     rb"|(?<=\.to\()torch\.float16(?=\))|\.double\(\)(?=\s*/|\.(?!cuda|to\b|train|eval|requires_grad))"
     rb"|(?:linspace|arange|zeros|ones|eye|rand|randn)\((?:[^()\n]|\([^()\n]{0,40}\)){1,80}\)\.double\(\)"
 )

@@ -215,7 +215,11 @@ def _is_bound_elsewhere(source: Source, binding: ast.Name, depth: int) -> bool:
 
 
 def _without_count(source: Source, target: ast.expr, over: ast.expr) -> tuple[ast.expr, ast.expr]:
-    """The target and iterable of a loop without `enumerate` and the number it adds, also inside a progress bar."""
+    """The target and iterable of a loop without `enumerate` and the number it adds, also inside a progress bar.
+
+    And without an `iter` in the head of the loop, which begins anew there each time.
+    """
+    over = _without_iter(source, over)
     inner = _without_progress(source, over)
     if isinstance(inner, ast.Name):  # `numbered = enumerate(loader)` in a statement of its own
         inner = assigned_once(source, inner)
@@ -223,7 +227,15 @@ def _without_count(source: Source, target: ast.expr, over: ast.expr) -> tuple[as
         return target, over
     if not isinstance(target, (ast.Tuple, ast.List)) or len(target.elts) != 2:
         return target, over
-    return target.elts[1], inner.args[0]
+    return target.elts[1], _without_iter(source, inner.args[0])
+
+
+def _without_iter(source: Source, over: ast.expr) -> ast.expr:
+    """`loader` of `iter(loader)`."""
+    match over:
+        case ast.Call(func=ast.Name(id="iter") as name, args=[inner], keywords=[]) if not source.lookup(name):
+            return inner
+    return over
 
 
 def loaders(source: Source, node: ast.expr, known: frozenset[int] = frozenset()) -> Calls | None:
@@ -389,22 +401,21 @@ def _loaders_in_dict(source: Source, node: ast.expr, known: frozenset[int]) -> C
         return loaders(source, node.value, known)
     if isinstance(node, ast.Dict):
         return known_calls([loaders(source, value, known) for value in node.values]) if node.values else ()
+    if isinstance(node, ast.Call):  # of a function of this file that makes the dict
+        function = called_function(source, node)
+        returned = [
+            n.value for n in source.nodes(ast.Return) if source.enclosing(n, *FUNCTIONS, ast.Lambda) is function
+        ]
+        return known_calls([_dict_behind(source, value, known) for value in returned]) if function else None
     if isinstance(node, ast.Name) and len(bindings := source.lookup(node)) == 1:
-        value = assigned_value(source, bindings[0])
-        if value is None or id(value) in known:
-            return None
+        given = given_to(source, bindings[0]) if isinstance(bindings[0], ast.arg) else None
+        values: list[ast.expr | None] = [*(given or [assigned_value(source, bindings[0])])]
         added = [_loaders_added(source, use, known) for use in source.uses_of(bindings[0], node.id)]
         return known_calls(
-            [_loaders_in_dict(source, value, known | {id(value)}), *(calls for calls in added if calls != ())]
+            [*(_dict_behind(source, value, known) for value in values), *(calls for calls in added if calls != ())]
         )
     if isinstance(node, ast.Attribute) and (stores := _own_stores(source, node)):  # `self.loaders["train"]`
-        values = [assigned_value(source, store) for store in stores]
-        kept = [
-            _loaders_in_dict(source, value, known | {id(value)})
-            if value is not None and id(value) not in known
-            else None
-            for value in values
-        ]
+        kept = [_dict_behind(source, assigned_value(source, store), known) for store in stores]
         uses = [
             a
             for a in attributes(source)[node.attr]
@@ -413,6 +424,12 @@ def _loaders_in_dict(source: Source, node: ast.expr, known: frozenset[int]) -> C
         added = [_loaders_added(source, use, known) for use in uses]
         return known_calls([*kept, *(calls for calls in added if calls != ())])
     return None
+
+
+def _dict_behind(source: Source, value: ast.expr | None, known: frozenset[int]) -> Calls | None:
+    """The loaders of a dict that something is given; None where that cannot be told, or leads back to where it is asked."""
+    is_new = value is not None and id(value) not in known
+    return _loaders_in_dict(source, value, known | {id(value)}) if is_new and value is not None else None
 
 
 def _loaders_added(source: Source, use: ast.Name | ast.Attribute, known: frozenset[int]) -> Calls | None:
@@ -424,9 +441,3 @@ def _loaders_added(source: Source, use: ast.Name | ast.Attribute, known: frozens
         return ()
     value = assigned_value(source, parent)
     return loaders(source, value, known) if value is not None else None
-
-
-# ---- what is a batch -----------------------------------------------------------------------------------------------
-
-
-# ---- what is a batch no longer -------------------------------------------------------------------------------------

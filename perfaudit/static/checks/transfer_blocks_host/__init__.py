@@ -20,6 +20,7 @@ from perfaudit.static.checks.transfer_blocks_host.pinned_loaders import (
     program_says,
 )
 from perfaudit.static.old_torch import raises_since_1_1
+from perfaudit.static.project.loader_marks import ASKED_TO_PIN
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
 from perfaudit.static.understanding.answers import remember
@@ -45,7 +46,7 @@ def transfer_blocks_host(source: Source, _: ast.Module) -> Iterator[Seen]:
     own = source.calls(LOADER)
     pins_here = any(pins_tensors(source, call) for call in own)
     pins_elsewhere = is_handed_pinned(source, own) or is_pinned_by_setting(source, own)
-    may_be_made_pinned = bool(perhaps_passes(source)) and program_says(source, "pinned loaders")
+    may_be_made_pinned = bool(perhaps_passes(source)) and program_says(source, ASKED_TO_PIN)
     fed = list(fed_batches(source, _goes_to_device, pins_tensors))
     if not (pins_here or pins_elsewhere or may_be_made_pinned or fed):
         return

@@ -47,7 +47,7 @@ def is_of_pinned(source: Source, part: Part, key: str = "") -> bool:
 
 def is_pinned_where_made(source: Source, part: Part) -> bool:
     """Whether a loop runs over loaders that other files make, and all of them pin what torch's own function collates."""
-    if part.loaders or not program_says(source, "pinned loaders"):
+    if part.loaders or not program_says(source, ASKED_TO_PIN):
         return False
     # Imported here: most loaders are in sight.
     from perfaudit.static.checks.transfer_blocks_host.loaders_elsewhere import loaders_elsewhere
