@@ -69,6 +69,41 @@ def test_loaders_that_pin_unless_a_call_says_otherwise(tmp_path: Path, data: str
     assert bool(run_checks(source, all_rules(), frozenset(["PA104"]))) is is_told
 
 
+TENSORS = """
+import torch
+
+def collate(samples):
+    images = [image for image, _ in samples]
+    images = torch.stack(images)
+    return images, torch.tensor([label for _, label in samples])
+"""
+COLLATING = """
+from torch.utils.data import DataLoader
+from data import collate
+from engine import train
+
+loader = DataLoader(pairs, 32, pin_memory=True, collate_fn=collate)
+tests = DataLoader(others, 32)
+train(Net(), loader, optimizer)
+"""
+
+
+@pytest.mark.parametrize(
+    ("data", "is_told"),
+    [
+        (TENSORS, True),
+        (TENSORS.replace("return images, torch.tensor(", "return images, list("), False),
+        (TENSORS.replace("images = torch.stack(images)", "images = pad(images)"), False),
+    ],
+)
+def test_a_third_file_collates_tensors(tmp_path: Path, data: str, is_told: bool) -> None:
+    for name, text in {"engine.py": ENGINE, "data.py": data, "script.py": COLLATING}.items():
+        (tmp_path / name).write_text(text)
+    project = Project(sorted(tmp_path.glob("*.py")))
+    source = Source("engine.py", ENGINE, project.seen_from(tmp_path / "engine.py"))
+    assert bool(run_checks(source, all_rules(), frozenset(["PA104"]))) is is_told
+
+
 def test_a_data_set_with_transforms_in_the_call_of_its_loader() -> None:
     """Brackets in brackets: of the set, of a row of transforms, of one of them, and of what that is given."""
     made = "DataLoader(Digits('data', transform=Compose([ToTensor(), Normalize((0.13,), (0.3,))])), 64, **options)"

@@ -409,7 +409,7 @@ def _loaders_in_dict(source: Source, node: ast.expr, known: frozenset[int]) -> C
         return known_calls([_dict_behind(source, value, known) for value in returned]) if function else None
     if isinstance(node, ast.Name) and len(bindings := source.lookup(node)) == 1:
         given = given_to(source, bindings[0]) if isinstance(bindings[0], ast.arg) else None
-        values: list[ast.expr | None] = [*(given or [assigned_value(source, bindings[0])])]
+        values = [assigned_value(source, bindings[0])] if given is None else [*given]
         added = [_loaders_added(source, use, known) for use in source.uses_of(bindings[0], node.id)]
         return known_calls(
             [*(_dict_behind(source, value, known) for value in values), *(calls for calls in added if calls != ())]

@@ -13,6 +13,7 @@ from perfaudit.static.project.loader_marks import (
     PINNING_ON,
     SURELY_PAGEABLE,
 )
+from perfaudit.static.project.neighbours import Neighbours
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.batch_parts import (
     Part,
@@ -46,7 +47,10 @@ def is_of_pinned(source: Source, part: Part, key: str = "") -> bool:
 
 
 def is_pinned_where_made(source: Source, part: Part) -> bool:
-    """Whether a loop runs over loaders that other files make, and all of them pin what torch's own function collates."""
+    """Whether a loop runs over loaders that other files make, and all of them pin what torch's own function collates.
+
+    Or what a function of the project does that returns nothing but tensors which it makes itself.
+    """
     if part.loaders or not program_says(source, ASKED_TO_PIN):
         return False
     # Imported here: most loaders are in sight.
@@ -55,8 +59,12 @@ def is_pinned_where_made(source: Source, part: Part) -> bool:
     own = [one for one in perhaps_passes(source) if one.loop is part.taken]
     made = loaders_elsewhere(source, own[0].over) if len(own) == 1 else []
     return bool(made) and all(
-        pins_tensors(there, call)
-        and ((collate := argument(there, call, "collate_fn", COLLATE)) is ABSENT or _collates_as_usual(there, collate))
+        pins_tensors(there, call, neighbours=source.neighbours)
+        and (
+            (collate := argument(there, call, "collate_fn", COLLATE)) is ABSENT
+            or _collates_as_usual(there, collate, source.neighbours)
+            or _collates_tensors_only(there, collate, source.neighbours)
+        )
         for there, call in made
     )
 
@@ -100,10 +108,13 @@ def program_says(source: Source, mark: str) -> bool:
     return source.neighbours is not None and source.neighbours.program_carries(mark)
 
 
-def pins_tensors(source: Source, call: ast.Call, part: Part | None = None, key: str = "") -> bool:
+def pins_tensors(
+    source: Source, call: ast.Call, part: Part | None = None, key: str = "", neighbours: Neighbours | None = None
+) -> bool:
     """Whether a loader surely pins on a machine with a GPU, and this part of its batches has no `.to` of its own.
 
-    Without a part, whether it yields tensors at all. key: that of the part, where the batch is a dict.
+    Without a part, whether it yields tensors at all. key: that of the part, where the batch is a dict. neighbours: those of the
+    file that is scanned, where the loader is in another one.
     """
     pinned = argument(source, call, "pin_memory", PIN_MEMORY)
     if isinstance(pinned, ast.expr):
@@ -112,9 +123,9 @@ def pins_tensors(source: Source, call: ast.Call, part: Part | None = None, key: 
     elif pinned is ABSENT or not _is_pinned_by_key(source, call):
         return False
     collate = argument(source, call, "collate_fn", COLLATE)
-    if collate is not ABSENT and not _collates_as_usual(source, collate):
-        tensors = _tensors_returned(source, collate) if isinstance(collate, ast.expr) else []
-        keyed = _tensors_by_key(source, collate) if isinstance(collate, ast.expr) else {}
+    if collate is not ABSENT and not _collates_as_usual(source, collate, neighbours):
+        tensors = _tensors_returned(source, collate, neighbours) if isinstance(collate, ast.expr) else []
+        keyed = _tensors_by_key(source, collate, neighbours) if isinstance(collate, ast.expr) else {}
         is_one = (
             keyed.get(key, all(keyed.values())) if keyed else part is not None and _is_one_of(source, part, tensors)
         )
@@ -146,17 +157,26 @@ def _is_on_by_setting(source: Source, node: ast.expr) -> bool:
     return is_setting and program_says(source, PINNING_ON) and not program_says(source, PINNING_OFF)
 
 
-def _collates_as_usual(source: Source, collate: Argument) -> bool:
+def _collates_as_usual(source: Source, collate: Argument, neighbours: Neighbours | None = None) -> bool:
     """Whether a collate function is torch's own one, or returns in any case what that makes of the samples it has padded."""
     if not isinstance(collate, ast.expr):
         return False
     if _is_default_collate(source, collate):
         return True
-    there, function = _function_meant(source, collate)
+    there, function = _function_meant(source, collate, neighbours)
     if function is None:
         return False
     returned = [n.value for n in ast.walk(function) if isinstance(n, ast.Return) and there.scope(n) is function]
     return bool(returned) and all(isinstance(v, ast.Call) and _is_default_collate(there, v.func) for v in returned)
+
+
+def _collates_tensors_only(source: Source, collate: Argument, neighbours: Neighbours | None) -> bool:
+    """Whether a collate function of the project returns tensors that it makes itself, and nothing else."""
+    if not isinstance(collate, ast.expr):
+        return False
+    keyed = _tensors_by_key(source, collate, neighbours)
+    made = (*_tensors_returned(source, collate, neighbours), *keyed.values())
+    return bool(made) and all(made)
 
 
 def _is_default_collate(source: Source, node: ast.expr) -> bool:
@@ -164,12 +184,12 @@ def _is_default_collate(source: Source, node: ast.expr) -> bool:
     return name.startswith("torch.utils.data.") and name.endswith(".default_collate")
 
 
-def _function_meant(source: Source, collate: ast.expr) -> tuple[Source, Function | None]:
+def _function_meant(source: Source, collate: ast.expr, neighbours: Neighbours | None) -> tuple[Source, Function | None]:
     """The function of the project that an expression stands for, and its file."""
     found: list[ast.AST] = list(source.lookup(collate)) if isinstance(collate, ast.Name) else []
-    there = source
-    if not found and source.neighbours is not None and (dotted := source.qualified_name(collate)):
-        defined = source.neighbours.definition_of(dotted)
+    there, known = source, source.neighbours or neighbours
+    if not found and known is not None and (dotted := source.qualified_name(collate)):
+        defined = known.definition_of(dotted, None if known is source.neighbours else source)
         there, found = (defined[0], [defined[1]]) if defined is not None else (source, [])
     if not found and isinstance(collate, ast.Attribute) and (method := method_meant(source, collate)) is not None:
         there, found = method[0], [method[1]]
@@ -177,9 +197,9 @@ def _function_meant(source: Source, collate: ast.expr) -> tuple[Source, Function
     return there, only if isinstance(only, FUNCTIONS) else None
 
 
-def _tensors_returned(source: Source, collate: ast.expr) -> list[bool]:
+def _tensors_returned(source: Source, collate: ast.expr, neighbours: Neighbours | None) -> list[bool]:
     """Which elements of the tuple that a collate function of the project returns are tensors that it makes itself."""
-    there, function = _function_meant(source, collate)
+    there, function = _function_meant(source, collate, neighbours)
     if function is None:
         return []
     returned = [n.value for n in ast.walk(function) if isinstance(n, ast.Return) and there.scope(n) is function]
@@ -192,12 +212,12 @@ def _tensors_returned(source: Source, collate: ast.expr) -> list[bool]:
     ]
 
 
-def _tensors_by_key(source: Source, collate: ast.expr) -> dict[str, bool]:
+def _tensors_by_key(source: Source, collate: ast.expr, neighbours: Neighbours | None) -> dict[str, bool]:
     """Of the dict that a collate function of the project writes where it returns, which keys hold tensors that it makes itself.
 
     Empty for any other function.
     """
-    there, function = _function_meant(source, collate)
+    there, function = _function_meant(source, collate, neighbours)
     if function is None:
         return {}
     returned = [n.value for n in ast.walk(function) if isinstance(n, ast.Return) and there.scope(n) is function]
