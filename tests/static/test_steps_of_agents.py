@@ -450,3 +450,39 @@ def test_a_base_class_in_a_file_that_trains_nothing_is_not_parsed(
     model = "import torch\nfrom base import Base\nclass Model(Base):\n    def loss(self, x):\n        return x.cuda().item()\n"
     told(tmp_path, {"base.py": base, "model.py": model}, "model.py")
     assert ("base.py" in parsed) is is_parsed
+
+
+ALGORITHM = """
+    import torch
+
+    class Plain(torch.nn.Module):
+        def __init__(self, network):
+            super().__init__()
+            self.network = network.cuda()
+            self.optimizer = torch.optim.Adam(network.parameters())
+
+        def update(self, minibatches):
+            loss = self.network(minibatches).mean()
+            self.optimizer.zero_grad()
+            loss.backward()
+            self.optimizer.step()
+            return {"loss": loss.item()}
+"""
+RUNNER = """
+    from algorithms import Plain
+
+    algorithm = Plain(network)
+    for step in range(5000):
+        values = algorithm.update(next(minibatches))
+        for name, value in %s:
+            kept[name].append(value)
+"""
+
+
+@pytest.mark.parametrize(
+    ("over", "lines"),
+    [("values.items()", ['return {"loss": loss.item()}']), ("play(env)", [])],
+)
+def test_a_loop_over_a_dict_is_no_episode(tmp_path: Path, over: str, lines: list[str]) -> None:
+    files = {"algorithms.py": ALGORITHM, "run.py": RUNNER % over}
+    assert told(tmp_path, files, "algorithms.py") == lines

@@ -147,7 +147,15 @@ def _is_each_turn(there: Source, call: ast.Call, loop: Loop) -> bool:
     if _is_at_end(there, call, loop):
         return False
     inside = (node for part in loop.body for node in ast.walk(part) if isinstance(node, LOOPS))
-    return all(is_over_written_values(node) or runs_rarely(there, node, loop) for node in inside)
+    return all(
+        is_over_written_values(node) or _goes_through_dict(node) or runs_rarely(there, node, loop) for node in inside
+    )
+
+
+def _goes_through_dict(loop: Loop) -> bool:
+    """Whether a loop goes through what a dict holds, `for name, value in losses.items()`: that is no episode."""
+    over = loop.iter if isinstance(loop, (ast.For, ast.AsyncFor)) else None
+    return isinstance(over, ast.Call) and not over.args and last_name(over.func) in ("items", "keys", "values")
 
 
 def _is_at_end(there: Source, call: ast.Call, loop: ast.AST) -> bool:
