@@ -1332,18 +1332,20 @@ def train(config):
 
 
 @pytest.mark.parametrize(
-    ("script", "lines"),
+    ("script", "told"),
     [
-        ('from training import train\n\ntrain({"device": "cuda:0"})\n', [12]),
+        ('from training import train\n\ntrain({"device": "cuda:0"})\n', [(12, "safe")]),
         ('from training import train\n\ntrain({"device": "cpu"})\n', []),
-        ('from training import train\n\ntrain({"device": "mps" if mac else "cuda"})\n', []),
+        ('from training import train\n\ntrain({"device": "mps" if mac else "cuda"})\n', [(12, "manual")]),
         ('print("cuda")\n', []),  # it does not run together with that file
     ],
 )
-def test_the_device_of_a_copy_may_be_named_by_the_script(tmp_path: Path, script: str, lines: list[int]) -> None:
+def test_the_device_of_a_copy_may_be_named_by_the_script(
+    tmp_path: Path, script: str, told: list[tuple[int, str]]
+) -> None:
     folder = write(tmp_path, {"training.py": OWN_DEVICE, "main.py": script})
     found = findings_in(folder, "training.py", {"PA104"})
-    assert [f.location.line for f in found if f.location] == lines
+    assert [(f.location.line, f.fix.safety) for f in found if f.location and f.fix] == told
 
 
 EPOCH = """

@@ -61,12 +61,14 @@ def transfer_blocks_host(source: Source, _: ast.Module) -> Iterator[Seen]:
         is_seen = pins_here and is_of_pinned(source, part)
         if is_seen if part.loaders else pins_elsewhere or is_pinned_where_made(source, part):
             handed.setdefault(id(part.taken), []).append(item)
-    if not (places or handed or fed) or not uses_cuda(source) or _has_doubtful_copies(source):
+    if not (places or handed or fed) or not uses_cuda(source) or _is_read_early(source):
         return
-    yield from fed
     is_hint = only_evaluates(source) or raises_since_1_1(source)  # where it runs, the argument may be `async`
     for found in places.values():
         yield _seen_copies(source, [call for call, _ in found], found[0][1], is_hint)
+    if _may_be_mac(source):
+        return
+    yield from fed
     for items in handed.values():
         yield _seen_elsewhere(source, items)
 
@@ -99,7 +101,9 @@ def _seen_copies(source: Source, calls: list[ast.Call], part: Part, is_hint: boo
 
     title = "copy with `non_blocking=True`"
     is_helper = any(_is_in_function_of_its_own(source, call, part) for call in calls)
-    if part.loaders and is_helper:
+    if _may_be_mac(source):
+        title, edits = f"{title} where the device is CUDA: on a Mac, asynchronous copies have lost data", None
+    elif part.loaders and is_helper:
         title, edits = f"{title}, if nobody writes into the batch behind it", None
     elif _imports_transformers(source) and any(isinstance(_copied_tensor(source, call), ast.Name) for call in calls):
         title, edits = f"{title}, where what is copied are tensors", None
@@ -255,10 +259,16 @@ def _is_mapping_use(source: Source, use: ast.Name) -> bool:
     return isinstance(parent, ast.keyword) and parent.arg is None
 
 
-def _has_doubtful_copies(source: Source) -> bool:
-    """Whether copies may be read too early: from another stream, or on a Mac, where asynchronous copies lose data."""
+def _is_read_early(source: Source) -> bool:
+    """Whether copies may be read too early, from another stream, or nothing says that the device is CUDA's."""
     if any(source.calls(name) for name in STREAMS):
         return True
-    if "cuda" not in source.text and (not program_says(source, "cuda") or program_says(source, "mac")):
+    return "cuda" not in source.text and not (program_says(source, "cuda") or "torch.accelerator" in source.text)
+
+
+@remember
+def _may_be_mac(source: Source) -> bool:
+    """Whether the program may run on a Mac, too, where asynchronous copies lose data."""
+    if "cuda" not in source.text and program_says(source, "mac"):
         return True
     return _MAC.search(source.text) is not None or "torch.accelerator" in source.text
