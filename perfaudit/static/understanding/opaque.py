@@ -57,7 +57,7 @@ _MEASURES = regex(  # names of what judges or shows outputs, prepares text or ma
 def is_familiar(source: Source, call: ast.Call) -> bool:
     """Whether what a call runs is a builtin, of torch or another well-known library, or a method of plain values."""
     func = call.func
-    if _library(source, func):
+    if is_library(source, func):
         return True
     if isinstance(func, ast.Attribute):
         return func.attr in _METHODS
@@ -79,7 +79,8 @@ def is_familiar(source: Source, call: ast.Call) -> bool:
     return len(made) == len(own) > 0 and all(_is_layer(source, value) for value in made)
 
 
-def _library(source: Source, node: ast.expr) -> bool:
+def is_library(source: Source, node: ast.expr) -> bool:
+    """Whether an expression is of the standard library or a well-known one, by its name: `torchvision.transforms.ToTensor`."""
     name = source.qualified_name(node)
     return name is not None and name.partition(".")[0] in LIBRARIES
 
@@ -89,7 +90,7 @@ def _is_layer(source: Source, made: ast.expr) -> bool:
     if isinstance(made, ast.IfExp):
         return _is_layer(source, made.body) and _is_layer(source, made.orelse)
     if isinstance(made, ast.Attribute):
-        return _library(source, made) and made.attr.endswith("Tensor")
+        return is_library(source, made) and made.attr.endswith("Tensor")
     name = (source.qualified_name(made.func) if isinstance(made, ast.Call) else None) or ""
     return name.startswith(("torch.nn.", "torchmetrics.")) and "Parallel" not in name
 

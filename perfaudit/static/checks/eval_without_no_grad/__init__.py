@@ -27,7 +27,7 @@ from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
 from perfaudit.static.understanding.elsewhere import class_of
 
 
-@check("PA801", call=(".eval", ".train", ".parameters", ".load_state_dict"))
+@check("PA801", call=(".eval", ".train", ".parameters", ".load_state_dict", "torch.load"))
 def eval_without_no_grad(source: Source, call: ast.Call) -> Iterator[Seen]:
     found = _seen_in(source).get(id(call), ())
     # A torch from before 1.0 may have no `no_grad` yet.
@@ -38,12 +38,13 @@ def eval_without_no_grad(source: Source, call: ast.Call) -> Iterator[Seen]:
 def _seen_in(source: Source) -> dict[int, list[Seen]]:
     """What is said of each `eval()` of a file; each loop once, for the first model that it evaluates.
 
-    Where it has none, of the first `parameters()` of a model, or `load_state_dict()`.
+    Where it has none, of the first `parameters()` of a model, of `load_state_dict()`, or of `torch.load()`.
     """
     found: dict[int, list[Seen]] = {}
     known: set[int] = set()
     calls = [*source.calls(".eval"), *filter(is_train_false, source.calls(".train"))]
-    for call in calls or [*source.calls(".parameters"), *source.calls(".load_state_dict")]:
+    others = [call for name in (".parameters", ".load_state_dict", "torch.load") for call in source.calls(name)]
+    for call in calls or others:
         for loop, seen in _unrecorded_evaluations(source, call) if calls else _in_train_mode(source, call):
             if id(loop) not in known:
                 known.add(id(loop))
@@ -62,17 +63,16 @@ def _of_demonstration(source: Source, loop: Loop | Function, seen: Seen) -> Seen
 def _in_train_mode(source: Source, call: ast.Call) -> Iterator[tuple[Loop | Function, Seen]]:
     """The evaluations of a file that puts no model into eval mode."""
     # Imported here: most files that evaluate say so.
-    from perfaudit.static.checks.eval_without_no_grad.no_eval_mode import (
-        evaluated_in_training_mode,
-        evaluations_with_loaded_weights,
-        model_asked,
-    )
+    if not (isinstance(call.func, ast.Attribute) and call.func.attr == "parameters"):
+        from perfaudit.static.checks.eval_without_no_grad.loaded_models import evaluations_with_loaded_weights
+
+        yield from evaluations_with_loaded_weights(source, call)
+        return
+    from perfaudit.static.checks.eval_without_no_grad.no_eval_mode import evaluated_in_training_mode, model_asked
     from perfaudit.static.checks.eval_without_no_grad.tested_by_method import tests_by_method
 
-    is_loading = isinstance(call.func, ast.Attribute) and call.func.attr == "load_state_dict"
-    yield from (evaluations_with_loaded_weights if is_loading else evaluated_in_training_mode)(source, call)
-    if not is_loading:
-        yield from tests_by_method(source, call, model_asked(source, call))
+    yield from evaluated_in_training_mode(source, call)
+    yield from tests_by_method(source, call, model_asked(source, call))
 
 
 def _unrecorded_evaluations(source: Source, call: ast.Call) -> Iterator[tuple[Loop | Function, Seen]]:

@@ -27,6 +27,19 @@ def given_by_builders(source: Source, call: ast.Call) -> list[tuple[str, ast.stm
     return [given for use in callers(source, function) if (given := _name_given(source, use, place)) is not None]
 
 
+def given_by_callers(source: Source, call: ast.Call, model: str) -> list[tuple[str, ast.stmt]]:
+    """The names that callers give to a model which the function around a call returns under its name, on every way out."""
+    function = source.enclosing(call, *FUNCTIONS)
+    if not isinstance(function, FUNCTIONS) or any(isinstance(n, (ast.Yield, ast.YieldFrom)) for n in walk(function)):
+        return []
+    returned = [n for n in walk(function) if isinstance(n, ast.Return) and source.enclosing(n, *FUNCTIONS) is function]
+    places = {_place_of(model, node.value) for node in returned}
+    place = places.pop() if len(places) == 1 else None
+    if place is None:
+        return []
+    return [given for use in callers(source, function) if (given := _name_given(source, use, place)) is not None]
+
+
 def _place_returned(source: Source, function: Function, call: ast.Call) -> int | None:
     """Where in what a function returns the model stands; None where not every way out returns it."""
     returned = [n for n in walk(function) if isinstance(n, ast.Return) and source.enclosing(n, *FUNCTIONS) is function]

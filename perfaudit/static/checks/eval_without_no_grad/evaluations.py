@@ -54,12 +54,17 @@ def _evaluations_by_call(
 ) -> Iterator[tuple[Loop, str]]:
     """The loops of functions of this file that a statement calls with the model, directly or through others."""
     for call in (n for plain in plain_statements(statement) for n in walk(plain) if isinstance(n, ast.Call)):
-        function = called_function(source, call)
-        if function is None or not plain_decorators(function) or not plain_surroundings(source, call):
-            continue
-        taken = {model} if has_same(source, call, function, model) else set()
-        for name in names_given(call, function, {model}) | own_names(call, model) | taken:
-            yield from in_eval_mode_still(source, function, name, calls - 1)
+        yield from evaluations_in_called(source, call, model, calls)
+
+
+def evaluations_in_called(source: Source, call: ast.Call, model: str, calls: int) -> Iterator[tuple[Loop, str]]:
+    """The loops of the function of this file that a call runs with the model, and of those that it hands the model to."""
+    function = called_function(source, call)
+    if function is None or not plain_decorators(function) or not plain_surroundings(source, call):
+        return
+    taken = {model} if has_same(source, call, function, model) else set()
+    for name in names_given(call, function, {model}) | own_names(call, model) | taken:
+        yield from in_eval_mode_still(source, function, name, calls - 1)
 
 
 def in_eval_mode_still(source: Source, function: Function, model: str, calls: int) -> Iterator[tuple[Loop, str]]:

@@ -1,24 +1,26 @@
-"""Evaluations of a file that never puts the model into eval mode: of one that trains, and of a script that loads weights."""
+"""Evaluations of a file that trains and never puts the model into eval mode."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from perfaudit.expressions import regex
 from perfaudit.static.checks.eval_without_no_grad.callers import calls_elsewhere
 from perfaudit.static.checks.eval_without_no_grad.escape import graph_escapes, proves_no_graph
+from perfaudit.static.checks.eval_without_no_grad.eval_mode import handed_name
 from perfaudit.static.checks.eval_without_no_grad.frozen import may_be_frozen
 from perfaudit.static.checks.eval_without_no_grad.model_runs import by_models, records_graph, runs_model
 from perfaudit.static.checks.eval_without_no_grad.surroundings import functions_around, gradients_are_off
-from perfaudit.static.checks.eval_without_no_grad.unseen_calls import unseen_call
+from perfaudit.static.checks.eval_without_no_grad.unseen_calls import gives_data, unseen_call
 from perfaudit.static.checks.eval_without_no_grad.wanted_gradients import needs_gradients
 from perfaudit.static.registry import Proposal, Seen
 from perfaudit.static.source import FUNCTIONS, LOOPS, Loop, Source
 from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.answers import remember
-from perfaudit.static.understanding.backward import backward_calls
-from perfaudit.static.understanding.loaders import loaders
+from perfaudit.static.understanding.backward import backward_calls, updates_weights
+from perfaudit.static.understanding.called_functions import callers
+from perfaudit.static.understanding.losses import arguments_of
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.step_loops import step_loops
 
@@ -32,16 +34,39 @@ _AROUND = {"enumerate", "tqdm"}
 
 
 def evaluated_in_training_mode(source: Source, call: ast.Call) -> Iterator[tuple[Loop, Seen]]:
-    """Of a model whose parameters are asked for, the loops over the batches of a test that run it, in a file that trains.
+    """Of a model whose parameters are asked for, the loops that run it and train nothing, in a file that trains.
 
-    Those are told by the name of what they go through, or of the function around them. Only where no model of the file is put
-    into eval mode: else that says which loops evaluate.
+    Only where no model of the file is put into eval mode: else that says which loops evaluate.
     """
     model = model_asked(source, call)
     if model and _first_asked(source)[model] is call:  # what is said of a model is said by its name, and once
-        loops = _loops_of_tests(source).get(model)
-        if loops and any(_runs(source, loop, model) for loop in _loops_that_train(source).get(model, ())):
-            yield from _loops_that_record(source, loops, model)
+        if not any(_runs(source, loop, model) for loop in _loops_that_train(source).get(model, ())):
+            return
+        for loop, name in _evaluations_of(source, model):
+            is_test = _goes_through_test(loop) or _is_in_evaluation(source, loop)
+            if (seen := recorded_for_nothing(source, loop, name, is_test=is_test)) is not None:
+                yield loop, seen
+
+
+def _evaluations_of(source: Source, model: str) -> Iterator[tuple[Loop, str]]:
+    """The loops that train nothing and may run a model, each with its name there: that of a parameter that is handed it."""
+    for name, loops in _loops_that_train_nothing(source).items():
+        for loop in loops:
+            if name == model or model in _handed_to(source, loop, name):
+                yield loop, name
+
+
+def _handed_to(source: Source, loop: Loop, name: str) -> set[str]:
+    """The models that calls in this file hand to a parameter of the function around a loop."""
+    function = source.enclosing(loop, *FUNCTIONS)
+    if not isinstance(function, FUNCTIONS) or not any(a.arg == name for a in function.args.args):
+        return set()
+    return {
+        handed_name(value)
+        for use in callers(source, function)
+        for parameter, value in arguments_of(use, function)
+        if parameter == name
+    }
 
 
 @remember
@@ -54,39 +79,30 @@ def _first_asked(source: Source) -> dict[str, ast.Call]:
 
 
 @remember
-def _loops_of_tests(source: Source) -> dict[str, list[ast.For]]:
-    """The loops over the batches of a test, by the name of each model that they may run."""
-    loops = (loop for loop in source.nodes(ast.For) if _goes_through_test(loop) or _is_in_evaluation(source, loop))
-    return by_models(source, loops)
+def _loops_that_train_nothing(source: Source) -> dict[str, list[Loop]]:
+    """The outermost loops that reach no backward pass and no optimizer step, by the name of each model that they may run."""
+    trains: set[int] = set()
+    pending: list[ast.AST] = [*backward_calls(source), *(c for c in source.calls(".step") if updates_weights(c))]
+    while pending:
+        for around in source.ancestors(pending.pop()):
+            if id(around) not in trains:
+                trains.add(id(around))
+                pending += callers(source, around) if isinstance(around, FUNCTIONS) else ()
+    loops = (loop for loop in walk(source.tree) if isinstance(loop, (ast.For, ast.While)) and id(loop) not in trains)
+    return by_models(source, [loop for loop in loops if _is_outermost(source, loop, trains)])
+
+
+def _is_outermost(source: Source, loop: Loop, trains: set[int]) -> bool:
+    """Whether no loop around a loop, in the same function, trains nothing as well."""
+    function = source.enclosing(loop, *FUNCTIONS)
+    around = source.enclosing(loop, *LOOPS, within=function) if function is not None else source.enclosing(loop, *LOOPS)
+    return around is None or id(around) in trains
 
 
 @remember
 def _loops_that_train(source: Source) -> dict[str, list[Loop]]:
     """The training loops, by the name of each model that they may run, also through a function of this file."""
     return by_models(source, (step.loop for step in step_loops(source)))
-
-
-def evaluations_with_loaded_weights(source: Source, call: ast.Call) -> Iterator[tuple[Loop, Seen]]:
-    """Of a model that is given saved weights, the loops over batches in the same function that run it, in a file that never
-    trains: no backward pass, no optimizer, and no model in eval mode. None where a model is put into training mode: batch norm
-    or dropout is meant to behave as in training.
-    """
-    model = model_asked(source, call)
-    if model and not source.calls(".train") and not backward_calls(source) and not source.mentions("optim"):
-        loops = (
-            loop
-            for loop in _loops_by_scope(source).get(id(source.scope(call)), ())
-            if _goes_through_test(loop) or loaders(source, loop.iter)
-        )
-        yield from _loops_that_record(source, loops, model)
-
-
-@remember
-def _loops_by_scope(source: Source) -> dict[int, list[ast.For]]:
-    found: dict[int, list[ast.For]] = {}
-    for loop in source.nodes(ast.For):
-        found.setdefault(id(source.scope(loop)), []).append(loop)
-    return found
 
 
 def model_asked(source: Source, call: ast.Call) -> str:
@@ -97,30 +113,44 @@ def model_asked(source: Source, call: ast.Call) -> str:
     return "" if model and may_be_frozen(source, model) else model
 
 
-def _loops_that_record(source: Source, loops: Iterable[ast.For], model: str) -> Iterator[tuple[Loop, Seen]]:
-    """Those of the loops that run the model and record a graph, of which nothing leaves the loop."""
-    for loop in loops:
-        runs = _runs(source, loop, model)
-        if not runs or not all(records_graph(source, run) for run in runs):
-            continue
-        if gradients_are_off(source, runs[0]) or calls_elsewhere(source, functions_around(source, loop) or []).off:
-            continue
-        if needs_gradients(source, loop, model) or proves_no_graph(loop, runs) or graph_escapes(source, loop, runs):
-            continue
-        if unseen_call(source, loop, runs, model, frozenset()) is None:
-            first = min(runs, key=lambda run: (run.lineno, run.col_offset))
-            message = f"`{source.brief(first)}` evaluates, but records a graph, which no backward pass uses"
-            yield (
-                loop,
-                Seen(first, message, Proposal("run the loop under `torch.no_grad()`, and the model in eval mode")),
-            )
+def recorded_for_nothing(
+    source: Source,
+    loop: Loop,
+    model: str,
+    ways: frozenset[str] = frozenset(),
+    is_known: bool = True,
+    is_test: bool = True,
+) -> Seen | None:
+    """What is said of a loop that runs the model and records a graph, of which nothing leaves the loop; None of any other.
+
+    is_known: nothing is said where code that is not in this file may differentiate; else that is a condition. is_test: its
+    model belongs in eval mode.
+    """
+    runs = _runs(source, loop, model, ways)
+    if not runs or not all(records_graph(source, run) for run in runs):
+        return None
+    if gradients_are_off(source, runs[0]) or calls_elsewhere(source, functions_around(source, loop) or []).off:
+        return None
+    if needs_gradients(source, loop, model) or proves_no_graph(loop, runs):
+        return None
+    if graph_escapes(source, loop, runs, in_order=not is_known):
+        return None
+    unseen = unseen_call(source, loop, runs, model, ways)
+    if unseen is not None and is_known:
+        return None
+    first = min(runs, key=lambda run: (run.lineno, run.col_offset))
+    message = f"`{source.brief(first)}` evaluates, but records a graph, which no backward pass uses"
+    is_told = unseen is None or gives_data(source, unseen)
+    condition = "" if is_told or unseen is None else f", if `{source.brief(unseen)}` differentiates nothing"
+    mode = ", and the model in eval mode" if is_test else ""
+    return Seen(first, message, Proposal(f"run the loop under `torch.no_grad()`{mode}{condition}"))
 
 
-def _runs(source: Source, loop: Loop, model: str) -> list[ast.Call]:
-    return [node for node in walk(loop) if isinstance(node, ast.Call) and runs_model(source, node, model)]
+def _runs(source: Source, loop: Loop, model: str, ways: frozenset[str] = frozenset()) -> list[ast.Call]:
+    return [node for node in walk(loop) if isinstance(node, ast.Call) and runs_model(source, node, model, ways)]
 
 
-def _is_in_evaluation(source: Source, loop: ast.For) -> bool:
+def _is_in_evaluation(source: Source, loop: Loop) -> bool:
     """Whether a loop is the outermost one of a function that evaluates by its name: `def evaluate_test_set(model, data)`."""
     function = source.enclosing(loop, *FUNCTIONS)
     if not isinstance(function, FUNCTIONS) or not _EVALUATES.fullmatch(function.name.lower()):
@@ -128,8 +158,10 @@ def _is_in_evaluation(source: Source, loop: ast.For) -> bool:
     return source.enclosing(loop, *LOOPS, within=function) is None
 
 
-def _goes_through_test(loop: ast.For) -> bool:
+def _goes_through_test(loop: Loop) -> bool:
     """Whether a loop goes through what has the name of the loader of a test: `for x, y in tqdm(test_loader)`."""
+    if isinstance(loop, ast.While):
+        return False
     over = loop.iter
     while isinstance(over, ast.Call) and last_name(over.func) in _AROUND and over.args:
         over = over.args[0]

@@ -17,7 +17,7 @@ from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.elsewhere import called_elsewhere
 from perfaudit.static.understanding.names import dotted_name, last_name
-from perfaudit.static.understanding.opaque import is_opaque, made_of, reports
+from perfaudit.static.understanding.opaque import is_library, is_opaque, made_of, reports
 
 MODEL = regex(r"model|net(work)?$|encoder|decoder|backbone", re.IGNORECASE)
 MODEL_METHODS = {
@@ -65,7 +65,9 @@ def unseen_call(
             is_held = bool(_root(call.func) & holders) and not reports(call)
             if root is loop and not is_held and _gives_batches(loop, call, models):
                 continue
-            if is_held or (is_opaque(source, call) and not _is_plain_elsewhere(source, call)):
+            if is_held or (
+                is_opaque(source, call) and not (_is_of_library(source, call) or _is_plain_elsewhere(source, call))
+            ):
                 if not gives_data(source, call):
                     return call
                 of_data = of_data or call
@@ -110,6 +112,18 @@ def gives_data(source: Source, call: ast.Call) -> bool:
 
 def _is_class_call(node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and last_name(node.func)[:1].isupper()
+
+
+def _is_of_library(source: Source, call: ast.Call) -> bool:
+    """Whether a call is of what a library in sight makes, which has no model: `Image.open(path).convert("RGB")`."""
+    node: ast.AST = call.func
+    is_made = False
+    while isinstance(node, (ast.Attribute, ast.Call)):
+        if isinstance(node, ast.Call):
+            given = (*node.args, *(keyword.value for keyword in node.keywords))
+            is_made = is_library(source, node.func) and not any(MODEL.search(last_name(value)) for value in given)
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return is_made
 
 
 def _is_plain_elsewhere(source: Source, call: ast.Call) -> bool:
