@@ -20,6 +20,7 @@ FOR_FEW_FILES = (
     f"{CHECKS}.ema_per_parameter_loop.patch",
     f"{CHECKS}.ema_per_parameter_loop.updated_average",
     f"{CHECKS}.eval_without_no_grad.chosen_by_call",
+    f"{CHECKS}.eval_without_no_grad.loaded_models",
     f"{CHECKS}.eval_without_no_grad.no_eval_mode",
     f"{CHECKS}.eval_without_no_grad.objects",
     f"{CHECKS}.eval_without_no_grad.tested_by_method",

@@ -24,7 +24,10 @@ from perfaudit.static.checks.eval_without_no_grad.surroundings import functions_
 from perfaudit.static.old_torch import needs_old_torch, raises_since_1_1
 from perfaudit.static.registry import Seen, check
 from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
+from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.elsewhere import class_of
+from perfaudit.static.understanding.names import last_name
+from perfaudit.static.understanding.no_grad import in_no_grad
 
 
 @check("PA801", call=(".eval", ".train", ".parameters", ".load_state_dict", "torch.load"))
@@ -41,15 +44,41 @@ def _seen_in(source: Source) -> dict[int, list[Seen]]:
     Where it has none, of the first `parameters()` of a model, of `load_state_dict()`, or of `torch.load()`.
     """
     found: dict[int, list[Seen]] = {}
-    known: set[int] = set()
+    known: dict[int, Loop | Function] = {}
     calls = [*source.calls(".eval"), *filter(is_train_false, source.calls(".train"))]
     others = [call for name in (".parameters", ".load_state_dict", "torch.load") for call in source.calls(name)]
     for call in calls or others:
         for loop, seen in _unrecorded_evaluations(source, call) if calls else _in_train_mode(source, call):
             if id(loop) not in known:
-                known.add(id(loop))
+                known[id(loop)] = loop
                 found.setdefault(id(call), []).append(_of_demonstration(source, loop, seen))
+    if calls and _may_evaluate_more(source, list(known.values())):
+        for call in source.calls(".parameters"):
+            for loop, seen in _in_train_mode(source, call):
+                if not any(_overlap(loop, other) for other in known.values()):
+                    known[id(loop)] = loop
+                    found.setdefault(id(call), []).append(_of_demonstration(source, loop, seen))
     return found
+
+
+def _may_evaluate_more(source: Source, known: list[Loop | Function]) -> bool:
+    """Whether a file has a loop beside these that runs a model which is asked for its parameters, with gradients, and has no
+    backward pass in it.
+    """
+    asked = {last_name(call.func.value) for call in source.calls(".parameters") if isinstance(call.func, ast.Attribute)}
+    trained = [call.lineno for call in source.calls(".backward")]
+    for loop in source.nodes(ast.For) if trained and asked - {"", "self"} else ():
+        lines = range(loop.lineno, (loop.end_lineno or loop.lineno) + 1)
+        if any(line in lines for line in trained) or any(_overlap(loop, other) for other in known):
+            continue
+        runs = (node for node in walk(loop) if isinstance(node, ast.Call) and last_name(node.func) in asked)
+        if any(not in_no_grad(source, run) for run in runs):
+            return True
+    return False
+
+
+def _overlap(loop: Loop | Function, other: Loop | Function) -> bool:
+    return loop.lineno <= (other.end_lineno or 0) and other.lineno <= (loop.end_lineno or 0)
 
 
 def _of_demonstration(source: Source, loop: Loop | Function, seen: Seen) -> Seen:

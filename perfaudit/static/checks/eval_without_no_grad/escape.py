@@ -20,7 +20,7 @@ _FREE = {  # attributes and functions behind which there is no graph
     *("item", "tolist", "detach", "data", "numpy", "shape", "size", "dtype", "device", "argmax", "argmin"),
     *("argsort", "eq", "ne", "gt", "ge", "lt", "le", "long", "int", "bool", "byte", "any", "all", "isnan"),
     *("nonzero", "numel", "dim", "ndim", "len", "float", "str", "print", "round", "isinstance", "range", "keys"),
-    "format",
+    *("format", "multinomial", "bincount", "one_hot", "logical_and", "logical_or", "logical_not"),
 }
 _TO_NUMPY = regex(  # functions of numpy that take no tensor with a graph, and those that convert one, as their names say
     r"math\.\w+|(np|numpy)\.(array|asarray|isin|in1d|concatenate|vstack|hstack|searchsorted|unique|digitize)|(\w+\.)*\w*(to|as|get|2)_?numpy",

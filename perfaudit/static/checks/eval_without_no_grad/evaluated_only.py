@@ -35,13 +35,14 @@ from perfaudit.static.registry import Proposal, Seen
 from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
 from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.backward import backward_calls
-from perfaudit.static.understanding.called_functions import called_function
+from perfaudit.static.understanding.called_functions import called_function, callers
 from perfaudit.static.understanding.calls_by_name import calls_by_last_name
 from perfaudit.static.understanding.elsewhere import called_elsewhere
 from perfaudit.static.understanding.models import is_visible
 from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.values import enclosing_function
 
+_OF_TRAINING = ("optim", "autograd", "requires_grad", "requires_grad_", "grad_fn", "grad")
 FAST_PATHS = {
     f"torch.nn.{name}"
     for name in (
@@ -157,12 +158,14 @@ def _seen_loop(
     if graph_escapes(source, loop, carrying):
         if not graph_escapes(source, loop, carrying, in_order=True):
             return Seen(first, f"{message} uses", Proposal("run the loop under `torch.no_grad()`"))
-        if not _only_evaluates(source, enclosing_function(source, loop)):
+        kept = f"`{source.brief(first)}` runs in eval mode, but records a graph, and what is kept of it holds on to it"
+        if _only_evaluates(source, enclosing_function(source, loop)):
+            advice = "run the function under `torch.no_grad()`, if nothing differentiates what it returns"
+            return Seen(first, kept, Proposal(advice))
+        if not _is_script_that_evaluates(source, enclosing_function(source, loop)):
             return None
         return Seen(
-            first,
-            f"`{source.brief(first)}` runs in eval mode, but records a graph, and what is kept of it holds on to it",
-            Proposal("run the function under `torch.no_grad()`, if nothing differentiates what it returns"),
+            first, kept, Proposal("run the loop under `torch.no_grad()`, if nothing differentiates what is kept")
         )
     if (unseen := unseen_call(source, loop, runs, name, ways)) is not None:
         condition = f", if `{source.brief(unseen)}` differentiates nothing"
@@ -193,6 +196,14 @@ def _keeps_results(source: Source) -> bool:
         last_name(node.value) == "self" and (around := enclosing_function(source, node)) and around.name == "forward"
         for node in kept
     )
+
+
+def _is_script_that_evaluates(source: Source, function: Function | None) -> bool:
+    """Whether a function is run by its own file, which no file imports and which speaks of no backward pass and no optimizer."""
+    if source.neighbours is None or backward_calls(source) or any(map(source.mentions, _OF_TRAINING)):
+        return False
+    is_run = function is None or function.name == "main" or bool(callers(source, function))
+    return is_run and not source.neighbours.is_imported()
 
 
 def _only_evaluates(source: Source, function: Function | None) -> bool:

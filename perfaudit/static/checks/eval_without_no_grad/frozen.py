@@ -126,12 +126,32 @@ def records_nothing(source: Source, definition: ast.ClassDef) -> bool:
 
 
 def differentiates(source: Source, definition: ast.ClassDef) -> bool:
-    """Whether a class of models differentiates by itself, as one that adapts to a few samples before it answers."""
-    calls = [node for node in walk(definition) if isinstance(node, ast.Call)]
+    """Whether a class of models differentiates where it is run, as one that adapts to a few samples before it answers.
+
+    A method that trains, beside `forward`, is no part of a run.
+    """
+    methods = {item.name: item for item in definition.body if isinstance(item, FUNCTIONS)}
+    starts = [method for name, method in methods.items() if name.startswith("forward") or name == "__call__"]
+    reached = [method for start in starts for method in methods_run(start, methods)]
+    parts: list[ast.AST] = [*reached] or [definition]
+    calls = [node for part in parts for node in walk(part) if isinstance(node, ast.Call)]
     return any(
         last_name(call.func) == "backward" or (source.qualified_name(call.func) or "").startswith(DIFFERENTIATES)
         for call in calls
     )
+
+
+def methods_run(method: Function, methods: dict[str, Function]) -> list[Function]:
+    """A method and those of its class that it runs on `self`, also by calling `self` itself."""
+    pending, found = [method], [method]
+    while pending:
+        for call in (node for node in walk(pending.pop()) if isinstance(node, ast.Call)):
+            name = "forward" if dotted_name(call.func) == "self" else last_name(call.func) if is_own(call.func) else ""
+            called = methods.get(name)
+            if called is not None and not any(called is known for known in found):
+                pending.append(called)
+                found.append(called)
+    return found
 
 
 def _leaves_gradients_out(source: Source, method: Function) -> bool:

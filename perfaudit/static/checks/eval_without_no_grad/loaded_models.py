@@ -15,8 +15,9 @@ from perfaudit.static.checks.eval_without_no_grad.frozen import (
     may_be_frozen,
     records_nothing,
 )
+from perfaudit.static.checks.eval_without_no_grad.model_runs import runs_inside
 from perfaudit.static.checks.eval_without_no_grad.model_ways import ways_to_run
-from perfaudit.static.checks.eval_without_no_grad.no_eval_mode import recorded_for_nothing
+from perfaudit.static.checks.eval_without_no_grad.no_eval_mode import recorded_for_nothing, runs
 from perfaudit.static.registry import Seen
 from perfaudit.static.source import FUNCTIONS, LOOPS, Loop, Source
 from perfaudit.static.source.syntax import walk
@@ -43,9 +44,15 @@ def evaluations_with_loaded_weights(source: Source, call: ast.Call) -> Iterator[
         if any(records_nothing(inside, found) or differentiates(inside, found) for inside, found in classes):
             continue
         ways = ways_to_run(classes)
-        for loop, name in _loops_behind(source, statement, model):
-            if (seen := recorded_for_nothing(source, loop, name, ways, is_known=False)) is not None:
-                yield loop, seen
+        told = [
+            (loop, name, seen)
+            for loop, name in _loops_behind(source, statement, model)
+            if (seen := recorded_for_nothing(source, loop, name, ways, is_known=False)) is not None
+        ]
+        for loop, name, seen in told:
+            inner = [runs_inside(source, run, name, ways) for run in runs(source, loop, name, ways)]
+            if not all(each and all(_lies_in_one(source, run, told) for run in each) for each in inner):
+                yield loop, seen  # else it is told by the loops of the functions that it calls
 
 
 @remember
@@ -84,6 +91,12 @@ def _bound_to_loaded(statement: ast.stmt, call: ast.Call) -> str:
             return ""
         value = value.func.value
     return dotted_name(statement.targets[0])
+
+
+def _lies_in_one(source: Source, run: ast.Call, told: list[tuple[Loop, str, Seen]]) -> bool:
+    """Whether a run stands in one of the loops that are told."""
+    around = {id(ancestor) for ancestor in source.ancestors(run)}
+    return any(id(loop) in around for loop, _, _ in told)
 
 
 def _class_here(source: Source, call: ast.Call) -> Iterator[tuple[Source, ast.ClassDef]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
+from perfaudit.static.checks.eval_without_no_grad.frozen import methods_run
 from perfaudit.static.checks.eval_without_no_grad.model_runs import switches_gradients
 from perfaudit.static.checks.eval_without_no_grad.surroundings import plain_decorators
 from perfaudit.static.source import FUNCTIONS, Function, Source
@@ -25,7 +26,7 @@ def ways_to_run(classes: Iterable[tuple[Source, ast.ClassDef]]) -> frozenset[str
     for source, definition in classes:
         methods = {item.name: item for item in definition.body if isinstance(item, FUNCTIONS)}
         for name, method in methods.items():
-            reached = _methods_run(method, methods)
+            reached = methods_run(method, methods)
             is_plain = all(plain_decorators(m) and not switches_gradients(source, m) for m in reached)
             if name not in _BUILDS and is_plain and any(_runs_a_layer(source, definition, m) for m in reached):
                 found.add(name)
@@ -51,19 +52,6 @@ def _is_built_as_module(source: Source, built: ast.expr) -> bool:
     classes = source.lookup(built) if isinstance(built, ast.Name) else []
     found = classes[0] if len(classes) == 1 else None
     return isinstance(found, ast.ClassDef) and is_module(source, found, source.neighbours)
-
-
-def _methods_run(method: Function, methods: dict[str, Function]) -> list[Function]:
-    """A method and those of its class that it runs on `self`, also by calling `self` itself."""
-    pending, found = [method], [method]
-    while pending:
-        for call in (node for node in walk(pending.pop()) if isinstance(node, ast.Call)):
-            name = "forward" if dotted_name(call.func) == "self" else last_name(call.func) if is_own(call.func) else ""
-            called = methods.get(name)
-            if called is not None and not any(called is known for known in found):
-                pending.append(called)
-                found.append(called)
-    return found
 
 
 def _runs_a_layer(source: Source, definition: ast.ClassDef, method: Function) -> bool:

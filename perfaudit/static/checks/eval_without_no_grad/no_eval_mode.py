@@ -36,14 +36,17 @@ _AROUND = {"enumerate", "tqdm"}
 def evaluated_in_training_mode(source: Source, call: ast.Call) -> Iterator[tuple[Loop, Seen]]:
     """Of a model whose parameters are asked for, the loops that run it and train nothing, in a file that trains.
 
-    Only where no model of the file is put into eval mode: else that says which loops evaluate.
+    In whatever mode the model is: another function, or file, may have set it.
     """
     model = model_asked(source, call)
     if model and _first_asked(source)[model] is call:  # what is said of a model is said by its name, and once
-        if not any(_runs(source, loop, model) for loop in _loops_that_train(source).get(model, ())):
+        if not any(runs(source, loop, model) for loop in _loops_that_train(source).get(model, ())):
             return
         for loop, name in _evaluations_of(source, model):
             is_test = _goes_through_test(loop) or _is_in_evaluation(source, loop)
+            if not is_test and not _goes_through_data(loop):
+                continue
+            is_test = is_test and not source.calls(".eval")  # else the mode is set somewhere
             if (seen := recorded_for_nothing(source, loop, name, is_test=is_test)) is not None:
                 yield loop, seen
 
@@ -106,9 +109,9 @@ def _loops_that_train(source: Source) -> dict[str, list[Loop]]:
 
 
 def model_asked(source: Source, call: ast.Call) -> str:
-    """The model of `model.parameters()`; "" where some model of the file is put into eval mode, or records nothing."""
+    """The model of `model.parameters()`; "" where it may record nothing."""
     model = dotted_name(call.func.value) if isinstance(call.func, ast.Attribute) else ""
-    if model == "self" or source.calls(".eval") or not source.imports_torch or source.mentions("volatile"):
+    if model == "self" or not source.imports_torch or source.mentions("volatile"):
         return ""
     return "" if model and may_be_frozen(source, model) else model
 
@@ -126,19 +129,19 @@ def recorded_for_nothing(
     is_known: nothing is said where code that is not in this file may differentiate; else that is a condition. is_test: its
     model belongs in eval mode.
     """
-    runs = _runs(source, loop, model, ways)
-    if not runs or not all(records_graph(source, run) for run in runs):
+    found = runs(source, loop, model, ways)
+    if not found or not all(records_graph(source, run) for run in found):
         return None
-    if gradients_are_off(source, runs[0]) or calls_elsewhere(source, functions_around(source, loop) or []).off:
+    if gradients_are_off(source, found[0]) or calls_elsewhere(source, functions_around(source, loop) or []).off:
         return None
-    if needs_gradients(source, loop, model) or proves_no_graph(loop, runs):
+    if needs_gradients(source, loop, model) or proves_no_graph(loop, found):
         return None
-    if graph_escapes(source, loop, runs, in_order=not is_known):
+    if graph_escapes(source, loop, found, in_order=not is_known):
         return None
-    unseen = unseen_call(source, loop, runs, model, ways)
+    unseen = unseen_call(source, loop, found, model, ways)
     if unseen is not None and is_known:
         return None
-    first = min(runs, key=lambda run: (run.lineno, run.col_offset))
+    first = min(found, key=lambda run: (run.lineno, run.col_offset))
     message = f"`{source.brief(first)}` evaluates, but records a graph, which no backward pass uses"
     is_told = unseen is None or gives_data(source, unseen)
     condition = "" if is_told or unseen is None else f", if `{source.brief(unseen)}` differentiates nothing"
@@ -146,7 +149,7 @@ def recorded_for_nothing(
     return Seen(first, message, Proposal(f"run the loop under `torch.no_grad()`{mode}{condition}"))
 
 
-def _runs(source: Source, loop: Loop, model: str, ways: frozenset[str] = frozenset()) -> list[ast.Call]:
+def runs(source: Source, loop: Loop, model: str, ways: frozenset[str] = frozenset()) -> list[ast.Call]:
     return [node for node in walk(loop) if isinstance(node, ast.Call) and runs_model(source, node, model, ways)]
 
 
@@ -156,6 +159,13 @@ def _is_in_evaluation(source: Source, loop: Loop) -> bool:
     if not isinstance(function, FUNCTIONS) or not _EVALUATES.fullmatch(function.name.lower()):
         return False
     return source.enclosing(loop, *LOOPS, within=function) is None
+
+
+def _goes_through_data(loop: Loop) -> bool:
+    """Whether a loop goes through something else than numbers: a few samples are drawn by `for n in range(9)`."""
+    return isinstance(loop, (ast.For, ast.AsyncFor)) and not any(
+        isinstance(node, ast.Call) and last_name(node.func) in ("range", "xrange", "trange") for node in walk(loop.iter)
+    )
 
 
 def _goes_through_test(loop: Loop) -> bool:

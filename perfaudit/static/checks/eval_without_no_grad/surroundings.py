@@ -21,6 +21,7 @@ HOOK = regex(  # functions that a framework calls, without gradients as a rule
     words="_step|on_|configure_|_epoch_|forward",
 )
 DIFFERENTIATES = ("torch.autograd.grad", "torch.autograd.functional.", "torch.func.", "functorch.")
+_RUN_BY_CALLS = ("forward", "__call__", "__init__")
 PLAIN_CONTEXT = regex(
     r"(^|[._])(autocast|nullcontext|suppress|open|tqdm|trange|progress\w*|\w*bar|timer?|record_function|profile\w*"
     r"|catch_warnings|TemporaryDirectory|SummaryWriter|start_run|File)$|^wandb\.init$|^torch\.(cuda\.)?(device|stream)$"
@@ -33,11 +34,49 @@ PLAIN_DECORATORS = {"staticmethod", "classmethod", "wraps", "record", "main", "c
 
 @functools.lru_cache(maxsize=4)  # the same for every loop of a file
 def _program_sets_gradients(source: Source) -> bool:
-    """Whether the file switches gradients off in general, or differentiates by itself, other than in a function that trains."""
+    """Whether the file switches gradients off in general, or differentiates by itself where no function is around."""
     if any(isinstance(source.parent(c), ast.Expr) for name in SET_GRAD for c in source.calls(name)):
         return True
+    return any(enclosing_function(source, call) is None for call in _differentiating_calls(source))
+
+
+@functools.lru_cache(maxsize=4)
+def _differentiating_calls(source: Source) -> tuple[ast.Call, ...]:
+    """Where the file differentiates by itself, other than in a function that trains."""
     calls = (c for c in source.nodes(ast.Call) if (source.qualified_name(c.func) or "").startswith(DIFFERENTIATES))
-    return any(not _is_in_training(source, call) for call in calls)
+    return tuple(call for call in calls if not _is_in_training(source, call))
+
+
+def _may_differentiate(source: Source, node: ast.AST) -> bool:
+    """Whether the function around a node, or one that it may call, differentiates by itself; of no function, any of the file.
+
+    Functions are followed by their names, and a model that is called may run any `forward` of the file. What nobody here calls
+    may be for a model of another file.
+    """
+    calls = _differentiating_calls(source)
+    if not calls:
+        return False
+    around = [a for a in source.ancestors(node) if isinstance(a, FUNCTIONS)]
+    if not around:
+        return True
+    definitions: dict[str, list[Function]] = {}
+    for definition in source.definitions:
+        if isinstance(definition, FUNCTIONS):
+            definitions.setdefault(definition.name, []).append(definition)
+    pending = [*around, *(f for name in _RUN_BY_CALLS for f in definitions.get(name, ()))]
+    met = {id(function) for function in pending}
+    while pending:
+        function = pending.pop()
+        named = {last_name(n) for n in walk(function) if isinstance(n, (ast.Name, ast.Attribute))}
+        for further in (f for name in named for f in definitions.get(name, ())):
+            if id(further) not in met:
+                met.add(id(further))
+                pending.append(further)
+    for call in calls:
+        functions = [a for a in source.ancestors(call) if isinstance(a, FUNCTIONS)]
+        if any(id(f) in met for f in functions) or not any(calls_by_last_name(source).get(f.name) for f in functions):
+            return True
+    return False
 
 
 def _is_in_training(source: Source, call: ast.Call) -> bool:
@@ -50,7 +89,9 @@ def _is_in_training(source: Source, call: ast.Call) -> bool:
 
 def gradients_are_off(source: Source, call: ast.Call) -> bool:
     """Whether gradients are switched off for the program, for the parameters, or by who calls the function around."""
-    return _program_sets_gradients(source) or functions_around(source, call) is None
+    if _program_sets_gradients(source) or _may_differentiate(source, call):
+        return True
+    return functions_around(source, call) is None
 
 
 def gradients_may_be_off(source: Source, call: ast.Call) -> bool:

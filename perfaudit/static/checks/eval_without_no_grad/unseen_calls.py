@@ -32,6 +32,7 @@ MODEL_METHODS = {
     "modules",
     "zero_grad",
 }
+_OF_MODELS = (".eval", ".load_state_dict")  # what a model is asked for, and hardly anything else that is called
 _LOADERS = regex(r"(train|val|test|predict)_dataloader")
 _OF_DATA_MODULE = regex(r"(train|val|test|predict)_dataloader|setup|prepare_data|teardown|batch_size|num_workers")
 
@@ -46,7 +47,8 @@ def unseen_call(
     of_data: ast.Call | None = None
     if any(_wraps_a_model(source, made) for run in runs for made in made_of(source, run.func)):
         return runs[0]
-    models = {model, *(dotted_name(c.func.value) for c in source.calls(".eval") if isinstance(c.func, ast.Attribute))}
+    asked = (c for name in _OF_MODELS for c in source.calls(name))
+    models = {model, *(dotted_name(c.func.value) for c in asked if isinstance(c.func, ast.Attribute))}
     holders = _holders(source, frozenset(models))
     pending: list[tuple[ast.AST, set[str]]] = [(loop, models)]
     known: set[int] = set()
@@ -60,7 +62,7 @@ def unseen_call(
             is_model = dotted_name(call.func).removesuffix(".forward").removesuffix(".module") in run_here - {""}
             called = last_name(call.func)
             is_model = is_model or (call in runs and (called in ways or LAYER.fullmatch(called) is not None))
-            if is_model or _is_method_of(call, run_here) or is_train_false(call):
+            if is_model or _is_method_of(call, run_here) or is_train_false(call) or called == "zero_grad":
                 continue
             is_held = bool(_root(call.func) & holders) and not reports(call)
             if root is loop and not is_held and _gives_batches(loop, call, models):
@@ -115,14 +117,29 @@ def _is_class_call(node: ast.AST) -> bool:
 
 
 def _is_of_library(source: Source, call: ast.Call) -> bool:
-    """Whether a call is of what a library in sight makes, which has no model: `Image.open(path).convert("RGB")`."""
-    node: ast.AST = call.func
+    """Whether a call is of what a library in sight makes, which has no model: `Image.open(path).convert("RGB")`.
+
+    Also under a name that nothing else is bound to: `image = Image.open(path)`, then `image.rotate(90)`.
+    """
+    if _is_made_by_library(source, call.func):
+        return True
+    root: ast.AST = call.func
+    while isinstance(root, (ast.Attribute, ast.Call)):
+        root = root.func if isinstance(root, ast.Call) else root.value
+    if not isinstance(root, ast.Name):
+        return False
+    made = made_of(source, root)
+    return len(made) == len(source.lookup(root)) > 0 and all(_is_made_by_library(source, value) for value in made)
+
+
+def _is_made_by_library(source: Source, value: ast.AST) -> bool:
+    """Whether a value is what a library's function gives that is handed no model, or a method of that."""
     is_made = False
-    while isinstance(node, (ast.Attribute, ast.Call)):
-        if isinstance(node, ast.Call):
-            given = (*node.args, *(keyword.value for keyword in node.keywords))
-            is_made = is_library(source, node.func) and not any(MODEL.search(last_name(value)) for value in given)
-        node = node.func if isinstance(node, ast.Call) else node.value
+    while isinstance(value, (ast.Attribute, ast.Call)):
+        if isinstance(value, ast.Call):
+            given = (*value.args, *(keyword.value for keyword in value.keywords))
+            is_made = is_library(source, value.func) and not any(MODEL.search(last_name(each)) for each in given)
+        value = value.func if isinstance(value, ast.Call) else value.value
     return is_made
 
 

@@ -32,6 +32,7 @@ _ASKS = {
     "print",
 }  # builtins that run nothing of a model
 EVALUATION = regex(r"_?(test|eval|evaluate|evaluation|validate|validation)(_(epoch|one_epoch|loop|model|set))?")
+_EVALUATES = regex(r"(^|_)(test|eval|evaluate|evaluation|validate|validation|valid|predict|infer|inference)(_|$)")
 
 
 def needs_gradients(source: Source, loop: Loop | Function, model: str) -> bool:
@@ -42,12 +43,12 @@ def needs_gradients(source: Source, loop: Loop | Function, model: str) -> bool:
     functions = [function for call in calls if (function := called_function(source, call))]
     own_steps = [c for c in calls if last_name(c.func) == "step" and called_function(source, c) in functions]
     around = enclosing_function(source, loop)
-    is_evaluation = around is not None and bool(EVALUATION.fullmatch(around.name))
+    is_evaluation = around is not None and bool(_EVALUATES.search(around.name.lower()))
+    if any(isinstance(node, (ast.Yield, ast.YieldFrom, ast.Await)) for node in walk(loop)):
+        return True  # the caller would run under no_grad in between
     for node in [n for root in (loop, *functions) for n in walk(root)]:
-        if isinstance(node, (ast.Yield, ast.YieldFrom, ast.Await)):  # the caller would run under no_grad in between
-            return True
         if isinstance(node, (ast.Name, ast.Attribute)) and GRADIENT.search(last_name(node).lower()):
-            is_habit = is_evaluation and dotted_name(node) == f"{model}.zero_grad"  # nothing fills them there
+            is_habit = is_evaluation and _is_only_set_to_zero(source, node)  # nothing fills them there
             # `torch.autograd` of its `Variable`
             is_habit = is_habit or source.qualified_name(source.parent(node)) == VARIABLE
             if not is_habit and not _is_list_of_scores(source, node) and source.qualified_name(node) not in NO_GRAD:
@@ -59,6 +60,15 @@ def needs_gradients(source: Source, loop: Loop | Function, model: str) -> bool:
         if is_switch and last_name(getattr(node, "func", node)) in ("train", "step") and node not in own_steps:
             return True
     return False
+
+
+def _is_only_set_to_zero(source: Source, node: ast.AST) -> bool:
+    """Whether a name stands in the statement `optimizer.zero_grad()`: out of habit, where nothing else speaks of gradients."""
+    statement = source.statement(node)
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    return (
+        isinstance(call, ast.Call) and last_name(call.func) == "zero_grad" and any(n is node for n in walk(call.func))
+    )
 
 
 def _is_list_of_scores(source: Source, node: ast.AST) -> bool:
