@@ -267,6 +267,15 @@ def test_a_generator_that_is_not_exhausted(load: Load) -> None:
         assert list(module.batches()) == [0, -1, -2]
 
 
+def test_a_coroutine_that_waits(load: Load) -> None:
+    module = load("async def f(x):\n    return x\n")
+    waiting = module.f(1)
+    with pytest.raises(NotSwappable, match="f is a coroutine that is running"):
+        variant(module, ("return x", "return -x"))
+    waiting.close()
+    variant(module, ("return x", "return -x"))
+
+
 def test_results_that_are_kept(load: Load) -> None:
     module = load("import functools\n@functools.lru_cache\ndef f(x):\n    return x\n")
     with pytest.raises(NotSwappable, match=r"f is behind functools\.lru_cache"):

@@ -1,4 +1,4 @@
-"""Settings put into a running training and taken back: it is as one in which nothing was entered, to the bit."""
+"""Settings and code put into a running training and taken back: it is as one in which nothing was entered, to the bit."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ from perfaudit.knobs import all_knobs, knob
 from perfaudit.measurements import Settings
 from perfaudit.target.flags import flags
 from perfaudit.target.names import Target
+from perfaudit.training.code_change import code_change
+from perfaudit.training.code_variant import prepare
 from perfaudit.training.factory_training import FactoryTraining
 from perfaudit.training.setting_variant import SettingVariant
 from perfaudit.training.start_of_step import Numbers
+from perfaudit.training.together import Together
 
 Build = Callable[..., FactoryTraining]
 TARGET = """
@@ -35,6 +38,11 @@ def build_optimizer(model):
 
 def build_ema(model):
     return AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9))
+"""
+STEP = """
+def training_step(model, batch):
+    images, labels = batch
+    return nn.functional.cross_entropy(model(images), labels)
 """
 ADAM, SGD = "AdamW(model.parameters(), lr=1e-2)", "SGD(model.parameters(), lr=1e-2, momentum=0.9)"
 # A setting of each knob that can be put into a training that runs, with the optimizer beside it.
@@ -59,12 +67,15 @@ CASES = pytest.mark.parametrize(("name", "settings", "optimizer"), IN_PLACE)
 
 @pytest.fixture
 def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Build]:
+    import torch
+
+    torch.set_num_threads(1)  # also before the first test of a process: losses of several tests are compared to the bit
     monkeypatch.chdir(tmp_path)
     built: list[FactoryTraining] = []
 
-    def start(optimizer: str = ADAM) -> FactoryTraining:
+    def start(optimizer: str = ADAM, text: str = TARGET) -> FactoryTraining:
         name = f"target_{len(built)}.py"
-        (tmp_path / name).write_text(TARGET.replace("OPTIMIZER", optimizer))
+        (tmp_path / name).write_text(text.replace("OPTIMIZER", optimizer))
         built.append(FactoryTraining(Target(name, {}), "cpu", seed=3))
         return built[-1]
 
@@ -192,6 +203,27 @@ def test_numbers_are_put_back_after_a_format_was_tried(build: Build, optimizer: 
                 value.fill_(float("nan"))
     numbers.put_back()
     assert kept_of(training) == before
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("nothing_compiled")
+def test_a_training_whose_code_was_swapped_goes_on_to_the_bit(build: Build) -> None:
+    """With an import that only the patch has, and a setting beside it."""
+    untouched = losses(build(text=TARGET + STEP), 6)
+    training = build(text=TARGET + STEP)
+    first = losses(training, 3)
+    step, *_ = training.step_functions()
+    before, own, names = state(training), step.__code__, set(step.__globals__)
+    text = Path("target_1.py").read_text()
+    patched = "import math\n" + text.replace("model(images)", "model(math.pi * images)")
+    setting = SettingVariant(lambda: knob("optimizer").in_place(training, {"update": "fused"}))
+    variant = Together([prepare([code_change("target_1.py", text, patched)]), setting])
+    variant.enter()
+    assert (step.__code__ is own, set(step.__globals__) - names) == (False, {"math"})
+    assert state(training) != before
+    variant.leave()
+    assert (step.__code__ is own, set(step.__globals__), state(training)) == (True, names, before)
+    assert [*first, *losses(training, 3)] == untouched
 
 
 def kept_of(training: Any) -> list[Any]:

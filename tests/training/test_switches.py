@@ -139,3 +139,50 @@ def test_patches_of_a_loop_take_turns_with_it_and_leave_it_as_it_was(tmp_path: P
     assert [value for value in found["wide"] if value == "wide"] == ["wide"] * 3
     assert set(found["log"]) == {"float"}
     assert found["globals"] == []  # nothing is left in the script's own names
+
+
+# The losses of twelve steps, over the end of an epoch; the patch is in place for those that are asked for.
+LOSSES = """
+import json, os, sys
+from perfaudit.target import overlay
+from perfaudit.target.names import Target
+from perfaudit.target.working_folder import begin
+begin()
+overlay.install({})
+from perfaudit.training.patch_in_place import patch_in_place
+from perfaudit.training.script_training import ScriptTraining
+from perfaudit.training.switches import load_with_switches
+from perfaudit.training.together import Together
+before, after, inside = json.loads(sys.argv[1])
+load_with_switches({"train.py": (before, [after])})
+training = ScriptTraining(Target("train.py", {}, ()))
+variant = Together(patch_in_place({"train.py": (before, after)}).variants)
+losses = []
+for step in range(12):
+    if step in inside:
+        variant.enter()
+    training.whole_step()
+    losses.append(float(training.last_loss).hex())
+    variant.leave()
+print("\\n" + json.dumps(losses), flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.slow
+def test_a_script_whose_loop_was_switched_goes_on_to_the_bit(tmp_path: Path) -> None:
+    """The patch reads the loss in another way, in the loop and in a function, which changes nothing of what is learnt."""
+    (tmp_path / "train.py").write_text(SCRIPT)
+    after = SCRIPT.replace("loss.item()", "loss.detach().double().item()").replace(
+        "return self.one(x)", "return self.one(x).clone()"
+    )
+
+    def losses(*inside: int) -> list[str]:
+        done = run_code(LOSSES, "losses.py", [json.dumps([SCRIPT, after, inside])], tmp_path)
+        assert done.out.strip(), done.err[-2000:]
+        found: list[str] = json.loads(done.out.splitlines()[-1])
+        return found
+
+    untouched = losses()
+    assert len(set(untouched)) > 1
+    assert losses(3, 4, 5, 8) == untouched
