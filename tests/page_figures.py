@@ -311,7 +311,7 @@ def _method() -> tuple[str, list[str]]:
         f"{IN_WORDS[len(all_knobs())].capitalize()} knobs:",
         f"{IN_WORDS[len(all_knobs())]} knobs pay together",
         f"judged after {', '.join(pair_looks[:-1])} and {pair_looks[-1]} pairs of blocks, or {', '.join(quad_looks[:-1])} and "
-        f"{quad_looks[-1]} quads, in the one training, after "
+        f"{quad_looks[-1]} comparisons in turn, in the one training, after "
         f"{', '.join(looks[:-1])} and {looks[-1]} generations in fresh processes, with {_percent(stats.ERROR)} error in all",
         f"`GOMP_SPINCOUNT={nursery.SPIN_COUNT}`",
         f"(as many as fit into two seconds, {tolerance.FEWEST_STEPS} to {tolerance.MOST_STEPS})",
@@ -400,8 +400,8 @@ def _calibration() -> tuple[str, list[str]]:
         f"{same[2]} pairs of identical real trainings",
         f"others used it (load {float(same[11]):.0f}, {version}, one thread,",
         *rows,
-        "If neighbouring quads had a correlation of 0.3 (the machine alone does not cause that), identical code would be called "
-        f"different in {min(alike):.0f} to {max(alike):.0f} % of comparisons",
+        "If neighbouring comparisons had a correlation of 0.3 (the machine alone does not cause that), identical code would be "
+        f"called different in {min(alike):.0f} to {max(alike):.0f} % of comparisons",
     ]
 
 

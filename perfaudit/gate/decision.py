@@ -182,7 +182,8 @@ def _why_undecided(record: TargetRecord, low: float, high: float, limit: float, 
         slow = f" (a step takes {seconds:.2g} s)" if seconds > 0.1 else ""
         pairs = "1 pair" if len(groups) == 1 else f"{len(groups)} pairs"
         where = f"{pairs} of processes" if record.one is None else "one training"
-        few = f"{quads} quads of blocks in {where} are too few for an interval{slow}"
+        made, are = ("1 comparison", "is") if quads == 1 else (f"{quads} comparisons", "are")
+        few = f"{made} in {where} {are} too few for an interval{slow}"
         return f"interrupted: {few}" if record.interrupted else f"{few}: raise --budget"
     return f"the interval reaches from below +{100 * tolerated:g} % to above +{100 * limit:g} %"
 
@@ -200,8 +201,10 @@ def _why_unmeasured(record: TargetRecord) -> str:
     if not record.pairs:
         return "not reached: the budget ended before its turn; raise --budget"
     seconds = record.pairs[-1].quad_seconds
-    quad = "the shortest quad of blocks" + (f" ({seconds:.2g} s)" if seconds else "")
-    return f"nothing was measured: once both versions had started, the budget had no room for {quad}; raise --budget"
+    shortest = "the shortest comparison" + (f" ({seconds:.2g} s)" if seconds else "")
+    return (
+        f"nothing was measured: once both versions had started, the budget had no room for {shortest}; raise --budget"
+    )
 
 
 def _per_sample(record: TargetRecord) -> list[str]:

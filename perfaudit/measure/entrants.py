@@ -47,7 +47,7 @@ NEAR = 1.10
 # takes no time from the others, and is in the way only where it is slow.
 FUTILE_PAIRS, ERRORS_FROM_IT = 8, 2.0
 FAILED = "with it"  # how the reason begins why a candidate failed, which says nothing of its speed
-UNDECIDED = "undecided after the last look"  # a further one would be a further chance to be wrong
+UNDECIDED = "undecided after all comparisons"  # a further one would be a further chance to be wrong
 
 
 @dataclass(slots=True)

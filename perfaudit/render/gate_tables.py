@@ -26,9 +26,7 @@ _COUNTERS = (
     "| target | verdict | counter of one step | {before} | {after} | difference | where |\n"
     "|---|---|---|--:|--:|---|---|\n"
 )
-_TIMES = (
-    "| target | verdict | a step takes | ratio | interval | pairs | quads | why |\n|---|---|---|--:|--:|--:|--:|---|\n"
-)
+_TIMES = "| target | verdict | a step takes | ratio | interval | pairs | comparisons | why |\n|---|---|---|--:|--:|--:|--:|---|\n"
 
 
 def opening(gate: Gate, text: Text) -> str:

@@ -44,6 +44,7 @@ WHY_NONE = {
 }  # what pays
 TWIN = "where a second training lies in memory changes its time too: that is not in the interval"
 CHOSEN = " (it chose the patches, too, so all of it may save less)"
+NOT_TAKEN = "not taken, and why"  # above what is not in the patch and might be
 
 
 def climb(report: Report, paint: Paint, width: int, verbose: bool = False) -> list[str]:
@@ -439,7 +440,7 @@ def _patch(found: Ladder, paint: Paint, width: int) -> str:
 def _left_text(report: Report, width: int) -> str:
     """What is not in the patch and might be, one line a reason."""
     lines = [wrap(f"{', '.join(names)}: {reason}", width, "  ") for reason, names in knobs_left(report).items()]
-    return "\n".join(["left:", *lines]) + "\n" if lines else ""
+    return "\n".join([f"{NOT_TAKEN}:", *lines]) + "\n" if lines else ""
 
 
 def knobs_left(report: Report) -> dict[str, list[str]]:

@@ -32,11 +32,10 @@ def time_sentences(timed: TimeVerdict, gate: Gate) -> list[str]:
     if timed.ratio is not None:
         said.append(f"{interval_words(timed)}: {_ratio(timed)}{_steps(timed, ' → ')}")
     if timed.pairs:
-        said.append(
-            f"{count(timed.pairs, 'pair')} of processes, {count(timed.quads, 'quad')} of blocks, interleaved in this run"
-        )
+        pairs = f"{count(timed.pairs, 'pair')} of processes"
+        said.append(f"{count(timed.quads, 'comparison')} in {pairs}, interleaved in this run")
     elif timed.way == "one training":
-        said.append(f"{count(timed.quads, 'quad')} of blocks in one training{same_again(timed)}")
+        said.append(f"{count(timed.quads, 'comparison')} in one training{same_again(timed)}")
     said += [why_this_way(timed)] if timed.why_so else []
     said += filter(None, [_meaning(timed), timed.reason, f"accepted: {timed.accepted}" if timed.accepted else ""])
     return said

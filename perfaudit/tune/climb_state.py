@@ -287,12 +287,10 @@ def _too_small_words(seen: Interval, candidate: Candidate) -> str:
         saved = (
             f"between {math.floor(1000 * (1 - high)) / 10:.1f} and {100 * (1 - low):.0f} %"  # never as much as it must
         )
-        must = (
-            f"for a patch it must save {100 * least:.0f} % for certain, which the last look of this race did not show"
-        )
+        must = f"for a patch it must save {100 * least:.0f} % for certain, which the whole race did not show"
         return f"it is faster, and saves {saved}; {must}: {figure}{f'; {calmer}' if looks_larger else ''}"
     if looks_larger:
-        shown = f"the last look of this race did not show that it gains {100 * least:.0f} %"
+        shown = f"the whole race did not show that it gains {100 * least:.0f} %"
         return f"it looked faster, but {shown}: {figure}; {calmer}"
     return f"its effect is smaller than this race can show, however long it is: {figure}"
 

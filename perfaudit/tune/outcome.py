@@ -21,7 +21,7 @@ from perfaudit.tune.too_short import is_too_short
 
 UNDECIDED = "keep what you have: the budget was too small to decide anything"
 TOO_SHORT = "keep what you have: the training is too short to decide anything"
-LAST_LOOK = "this race had its last look, so a longer budget shows no more"
+LAST_LOOK = "this race made all its rounds, so a longer budget shows no more"
 
 
 def trials_of(bout: Bout) -> list[Trial]:

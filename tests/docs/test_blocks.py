@@ -178,7 +178,7 @@ SAID = {
     "control:": ("control: identical code, put in place as a patch is",),
     "[": ("looked no faster", " still racing"),
     "precision": (" would pay", " of the step, screened)", " and is not allowed: `"),
-    "left:": ("would take ", "of the step (screened); "),
+    "not": ("not taken, and why", "would take ", "of the step (screened); "),
     "against": (", in fresh processes, ",),
     "old.pt:": (
         " values",

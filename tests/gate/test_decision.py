@@ -170,7 +170,7 @@ def test_edges(pairs: list[list[float]], ended: bool, verdict: str) -> None:
 
 def test_what_cannot_be_told_says_why() -> None:
     one = time_verdict(record([0.2] * 3), ended=True)
-    assert one.reason == "3 quads of blocks in 1 pair of processes are too few for an interval: raise --budget"
+    assert one.reason == "3 comparisons in 1 pair of processes are too few for an interval: raise --budget"
     assert (one.low, one.high, one.smallest) == (0.0, math.inf, None)
     wide = time_verdict(record(*[[-0.05, 0.05, -0.05, 0.05]] * 4))
     assert (wide.verdict, wide.reason) == ("inconclusive", "the interval reaches from below +1 % to above +5 %")

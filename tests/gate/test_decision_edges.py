@@ -96,33 +96,33 @@ def test_averages_that_equal_the_threshold_are_not_above_it() -> None:
     assert signed_rank.p_above([1.0, 1.0, 1.0], 0.9) == 1 / 8
 
 
-FEW = "quads of blocks in"
+FEW = "too few for an interval"
 
 
 @pytest.mark.parametrize(
     ("seen", "interrupted", "reason"),
     [
-        (record(1, 3), False, f"3 {FEW} 1 pair of processes are too few for an interval: raise --budget"),
-        (record(2, 2), True, f"interrupted: 4 {FEW} 2 pairs of processes are too few for an interval"),
-        (record(1, 1, 0.1), False, f"1 {FEW} 1 pair of processes are too few for an interval: raise --budget"),
+        (record(1, 3), False, f"3 comparisons in 1 pair of processes are {FEW}: raise --budget"),
+        (record(2, 2), True, f"interrupted: 4 comparisons in 2 pairs of processes are {FEW}"),
+        (record(1, 1, 0.1), False, f"1 comparison in 1 pair of processes is {FEW}: raise --budget"),
         (
             record(1, 1, 0.25, 0.1),
             False,
-            f"1 {FEW} 1 pair of processes are too few for an interval (a step takes 0.25 s): raise --budget",
+            f"1 comparison in 1 pair of processes is {FEW} (a step takes 0.25 s): raise --budget",
         ),
         (record(0), True, "not reached: interrupted before its turn"),
         (TargetRecord("t.py", pairs=[Pair("head", 1)]), True, "interrupted before anything was measured"),
         (
             TargetRecord("t.py", pairs=[Pair("head", 1)]),
             False,
-            "nothing was measured: once both versions had started, the budget had no room for the shortest quad of blocks; "
+            "nothing was measured: once both versions had started, the budget had no room for the shortest comparison; "
             "raise --budget",
         ),
         (
             TargetRecord("t.py", pairs=[Pair("head", 1, quad_seconds=9.0), Pair("head", 2, quad_seconds=12.34)]),
             False,
             "nothing was measured: once both versions had started, the budget had no room for "
-            "the shortest quad of blocks (12 s); raise --budget",
+            "the shortest comparison (12 s); raise --budget",
         ),
         (TargetRecord("t.py", failures={"base": "why"}), False, "the reference does not run: why"),
     ],

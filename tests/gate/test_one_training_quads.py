@@ -77,8 +77,8 @@ def test_between_looks_nothing_is_settled_that_was_not() -> None:
     ("quads", "reason"),
     [
         (0, "nothing was measured within the budget, because the first steps in one training took it: raise --budget"),
-        (1, "1 quads of blocks in one training are too few for an interval: raise --budget"),
-        (5, "5 quads of blocks in one training are too few for an interval: raise --budget"),
+        (1, "1 comparison in one training is too few for an interval: raise --budget"),
+        (5, "5 comparisons in one training are too few for an interval: raise --budget"),
     ],
 )
 def test_too_little_is_inconclusive(quads: int, reason: str) -> None:

@@ -491,7 +491,7 @@ def test_a_quad_that_would_outlast_the_budget_is_not_begun(clock: FakeClock) -> 
     found = time_verdict(record, ended=True)
     assert (found.verdict, found.ratio, found.smallest) == ("inconclusive", None, None)
     assert found.reason == (
-        "nothing was measured: once both versions had started, the budget had no room for the shortest quad of blocks (48 s); "
+        "nothing was measured: once both versions had started, the budget had no room for the shortest comparison (48 s); "
         "raise --budget"
     )
 
@@ -520,7 +520,7 @@ def test_an_interrupted_gate_is_not_told_to_raise_its_budget(clock: FakeClock) -
     with pytest.raises(KeyboardInterrupt):
         time_pairs(lab, records, Deadline(120, clock))
     assert [verdict.reason for verdict in judged_together(records)] == [
-        "interrupted: 1 quads of blocks in 1 pair of processes are too few for an interval",
+        "interrupted: 1 comparison in 1 pair of processes is too few for an interval",
         "not reached: interrupted before its turn",
     ]
 

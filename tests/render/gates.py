@@ -73,7 +73,7 @@ OPEN_FAILS = report(
     Gate(
         MAIN, "ref", "inconclusive", COMMIT, True, times=(
             replace(OPEN, low=0.0, high=float("inf"), quads=3, pairs=1, smallest=None,
-                    reason="3 quads of blocks in 1 pair of processes are too few for an interval: raise --budget"),
+                    reason="3 comparisons in 1 pair of processes are too few for an interval: raise --budget"),
         ),
     )
 )  # fmt: skip

@@ -224,18 +224,17 @@ def test_how_both_versions_were_compared_and_why() -> None:
     )
     said = time_sentences(one, Gate("main", "ref", "pass"))
     assert said[1:3] == [
-        "24 quads of blocks in one training; identical code beside it: 0.991 to 1.004",
+        "24 comparisons in one training; identical code beside it: 0.991 to 1.004",
         "only functions differ",
     ]
     assert "wall/CPU time 1.01 in your code's steps" in said[3]
     row = "in one training; identical code beside it: 0.991 to 1.004; only functions differ |"
     assert row in renderer("markdown")(report(Gate(MAIN, "ref", "pass", times=(one,))))
     assert (
-        time_sentences(replace(one, control=None), Gate("main", "ref", "pass"))[1]
-        == "24 quads of blocks in one training"
+        time_sentences(replace(one, control=None), Gate("main", "ref", "pass"))[1] == "24 comparisons in one training"
     )
     pairs = replace(EVEN, way="pairs of processes", why_so="data.csv differs, and is no Python")
     assert time_sentences(pairs, Gate("main", "ref", "pass"))[1:3] == [
-        "4 pairs of processes, 16 quads of blocks, interleaved in this run",
+        "16 comparisons in 4 pairs of processes, interleaved in this run",
         "in pairs of processes, because data.csv differs, and is no Python",
     ]

@@ -56,7 +56,7 @@ the patch of all of it (changes rounding, order):
 
 """
 LEFT = """\
-left:
+not taken, and why:
   cudnn: taken out again: the others are as fast without it
   batch_size, ema: it changes algorithm
   compile: no time was left for it in the budget
@@ -311,7 +311,7 @@ def test_the_first_lines_on_eighty_columns() -> None:
 
 def test_what_no_race_has_told_of_is_not_undecided() -> None:
     text = ladder(report(Ladder(undecided=("b", "c"))), plain, 100)[-1]
-    assert text == "left:\n  b, c: not raced: the race ended before it told anything\n"
+    assert text == "not taken, and why:\n  b, c: not raced: the race ended before it told anything\n"
 
 
 def test_a_climb_that_measured_nothing_has_no_basis_in_json() -> None:
@@ -353,7 +353,8 @@ def test_what_was_raced_too_briefly_is_not_said_to_be_without_gain() -> None:
 
 def test_a_knob_without_time_is_left_and_is_not_one_that_cannot_matter() -> None:
     text = render(report(Ladder(), not_applicable=(NotApplicable("ema", NO_TIME, late=True),)))
-    assert text == "no patch was raced; 1 not reached (ema)\n\nleft:\n  ema: no time was left for it in the budget\n"
+    said = "not taken, and why:\n  ema: no time was left for it in the budget\n"
+    assert text == f"no patch was raced; 1 not reached (ema)\n\n{said}"
 
 
 @pytest.mark.parametrize(
@@ -379,7 +380,9 @@ def test_why_a_knob_of_much_of_the_step_is_not_in_the_patch_is_told(
     )
     control = replace(CONTROL, phases={"loading": loading, "forward": 0.1 - loading})
     parts = ladder(report(Ladder(undecided=undecided), calibration=control, comparisons=raced), plain, 200)
-    assert [part for part in parts if part.startswith("left:")] == ([f"left:\n  {said}\n"] if said else [])
+    assert [part for part in parts if part.startswith("not taken")] == (
+        [f"not taken, and why:\n  {said}\n"] if said else []
+    )
 
 
 def test_a_knob_that_is_faster_by_less_than_it_must_is_not_said_to_be_no_faster() -> None:

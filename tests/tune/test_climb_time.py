@@ -293,7 +293,7 @@ def test_what_had_its_last_look_is_no_matter_of_time() -> None:
     assert (found.undecided_candidates, ladder_of(found).left) == ([settings[1]], ())
 
 
-MUST = "for a patch it must save 1 % for certain, which the last look of this race did not show"
+MUST = "for a patch it must save 1 % for certain, which the whole race did not show"
 
 
 @pytest.mark.parametrize(
@@ -310,7 +310,7 @@ MUST = "for a patch it must save 1 % for certain, which the last look of this ra
         ),
         (
             (0.879, 0.781, 1.01),
-            "it looked faster, but the last look of this race did not show that it gains 1 %: update=fused took 0.879 "
+            "it looked faster, but the whole race did not show that it gains 1 %: update=fused took 0.879 "
             "[0.781, 1.010] of your step; run it again on a calmer machine",
         ),
     ],

@@ -234,7 +234,7 @@ def test_a_race_that_had_its_last_look_is_said_to_be_over(generations: int, is_o
         bout.ledger.generations.append(Generation("transfer race", rounds))
     words = winner_of(bout).words
     assert words.startswith("keep what you have: nothing else was shown to gain 1 % or more; effects under ")
-    assert words.endswith("seen; this race had its last look, so a longer budget shows no more") is is_over
+    assert words.endswith("seen; this race made all its rounds, so a longer budget shows no more") is is_over
 
 
 def test_where_every_other_setting_failed_the_reasons_are_told() -> None:

@@ -46,7 +46,7 @@ def test_the_report_says_how_many_pairs_tell_nothing() -> None:
 
 
 def test_what_left_undecided_has_not_failed() -> None:
-    assert Raced({"optimizer": Seen(3, "undecided after the last look")}).failures == {}
+    assert Raced({"optimizer": Seen(3, "undecided after all comparisons")}).failures == {}
 
 
 def test_what_a_step_takes_stays_known_where_the_training_was_built_again() -> None:

@@ -160,7 +160,7 @@ def tune_body(report: Report, exact: Report) -> Markup:
             section("Every candidate that was raced", "raced", _race_ratios(report, report.comparisons, with_knob=True))
         )
     parts.append(_knobs(report, exact))
-    parts.append(section("What is left", "left", _what_is_left(report)))
+    parts.append(section("What was not taken, and why", "left", _what_is_left(report)))
     return together(parts)
 
 
