@@ -11,8 +11,11 @@ from perfaudit.target.provenance import Site, users_call
 
 
 @contextlib.contextmanager
-def autocasts() -> Iterator[set[str]]:
-    """The set it gives gathers the types that autocast is entered with inside."""
+def autocasts(off: set[tuple[str, Site]] | None = None) -> Iterator[set[str]]:
+    """The set it gives gathers the types that autocast is entered with inside.
+
+    off: gathers where the user's code switches autocast off: the type of device, and the call.
+    """
     import torch
 
     seen: set[str] = set()
@@ -21,26 +24,8 @@ def autocasts() -> Iterator[set[str]]:
     def note_and_enter(self: Any) -> Any:
         if self._enabled:
             seen.add(str(self.fast_dtype).removeprefix("torch."))
-        return enter(self)  # type: ignore[no-untyped-call]  # torch's
-
-    torch.autocast.__enter__ = note_and_enter  # type: ignore[method-assign]  # put back below
-    try:
-        yield seen
-    finally:
-        torch.autocast.__enter__ = enter  # type: ignore[method-assign]
-
-
-@contextlib.contextmanager
-def autocasts_off() -> Iterator[set[tuple[str, Site]]]:
-    """The set it gives gathers where the user's code switches autocast off inside: the type of device, and the call."""
-    import torch
-
-    seen: set[tuple[str, Site]] = set()
-    enter = torch.autocast.__enter__
-
-    def note_and_enter(self: Any) -> Any:
-        if not self._enabled and (site := users_call(sys._getframe(1))) is not None:
-            seen.add((self.device, site))
+        elif off is not None and (site := users_call(sys._getframe(1))) is not None:
+            off.add((self.device, site))
         return enter(self)  # type: ignore[no-untyped-call]  # torch's
 
     torch.autocast.__enter__ = note_and_enter  # type: ignore[method-assign]  # put back below

@@ -26,7 +26,7 @@ from perfaudit.script.tally import samples_of
 from perfaudit.script.unseeded_streams import seed_unseeded
 from perfaudit.target import overlay
 from perfaudit.target.accelerator import accelerator_of
-from perfaudit.target.autocasts import autocasts, autocasts_off
+from perfaudit.target.autocasts import autocasts
 from perfaudit.target.built_otherwise import loaders_built, optimizers_built
 from perfaudit.target.load import as_module, where, words_of_error
 from perfaudit.target.names import Target
@@ -137,8 +137,7 @@ class ScriptTraining(ScriptPlaces):
     def _torch_is_there(self) -> None:
         seed_all(self.seed)
         self._origins.watch()
-        self.autocasts = self._first_step.enter_context(autocasts())
-        self.autocasts_off = self._first_step.enter_context(autocasts_off())
+        self.autocasts = self._first_step.enter_context(autocasts(self.autocasts_off))
         self._site_of = [
             self._open.enter_context(loaders_built(self._overrides_in_force, self._owners.note_loader)),
             self._open.enter_context(optimizers_built(self._optimizer_overrides, self._owners.note_optimizer)),
