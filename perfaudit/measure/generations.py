@@ -10,7 +10,7 @@ from functools import partial
 from perfaudit.measure.clock import Deadline, WallClock
 from perfaudit.measure.elsewhere import Nodes, Work, run_on
 from perfaudit.measure.journal import Kept
-from perfaudit.measure.lab import ChildLab, LabHere
+from perfaudit.measure.lab import ChildLab
 from perfaudit.measure.ledger import Block, Generation, Json, Ledger, Variant
 from perfaudit.measure.runner import BLOCK_SECONDS, ENDS_EARLY, Processes, TooLarge
 from perfaudit.measure.stats import LOOKS
@@ -317,13 +317,13 @@ class _Race:
 
 
 def measure_there(
-    lab: LabHere, plan: GenerationPlan, number: int, ledger: Ledger, left: float
+    lab: ChildLab, plan: GenerationPlan, number: int, ledger: Ledger, left: float
 ) -> tuple[Generation | None, Json, float]:
     """Measure one generation on this node: what was seen, the ledger's state after it, and its seconds per step.
 
     ledger: without generations. left: seconds until the deadline.
     """
-    race = _Race(lab.lab(), plan, ledger, Deadline(left, WallClock()), lambda ledger: set())
+    race = _Race(lab, plan, ledger, Deadline(left, WallClock()), lambda ledger: set())
     race.number = number
     if race.is_open():
         race.measure()

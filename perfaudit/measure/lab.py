@@ -28,6 +28,10 @@ def no_start(variant: Variant) -> None:
     """Nothing is done with the parameters that a variant begins with."""
 
 
+def _tell_nobody(variant: Variant) -> None:
+    """A variant is opened, and nobody wants to know."""
+
+
 @dataclass(slots=True)
 class ChildLab:
     """Opens variants of one target in children. `facts` keeps what each variant's child said when it was built.
@@ -47,7 +51,7 @@ class ChildLab:
     fresh: bool = False
     facts: dict[str, Facts] = field(default_factory=dict)
     check: Callable[[Any, Variant, Facts], None] | None = None  # Any: a Child, or one that answers once
-    on_open: Callable[[Variant], None] = lambda variant: None
+    on_open: Callable[[Variant], None] = _tell_nobody
     start_of: StartOf = no_start
     target_of: Callable[[Child], dict[str, Any]] | None = None
     ran: dict[str, str] = field(default_factory=dict)  # SHA-256 of the files that ran unpatched, by path
@@ -56,9 +60,11 @@ class ChildLab:
     known: Mapping[str, float] = field(default_factory=dict)
     _as_it_is: ChildSubject | None = None  # of the script, unpatched
 
-    def here(self) -> LabHere:
-        """What a node needs to make the same lab. Variants are not checked there, nor do they begin with given parameters."""
-        return LabHere(self.target, self.device, self.seed, self.timeout, self.fresh, dict(self.ran), self.target_of)
+    def here(self) -> ChildLab:
+        """The same lab for a node. Variants are not checked there, nor do they begin with given parameters."""
+        lab = ChildLab(self.target, self.device, self.seed, self.timeout, self.fresh)
+        lab.ran, lab.target_of = dict(self.ran), self.target_of
+        return lab
 
     def open(self, variants: Sequence[Variant]) -> dict[str, ChildSubject | TrialFailed]:
         """All variants built and warm, as many starting at once as there are cores.
@@ -208,25 +214,6 @@ class ChildLab:
 def _without_lines(error: str) -> str:
     """An error as it is told, without the number of its line, which a patch may have moved."""
     return re.sub(r":\d+( in [^()]+\))", r"\1", error)
-
-
-@dataclass(frozen=True, slots=True)
-class LabHere:
-    """A lab without its processes, as plain data."""
-
-    target: dict[str, Any]  # JSON
-    device: str
-    seed: int
-    timeout: float
-    fresh: bool
-    ran: dict[str, str]
-    target_of: Callable[[Child], dict[str, Any]] | None
-
-    def lab(self) -> ChildLab:
-        """A lab in this process."""
-        lab = ChildLab(self.target, self.device, self.seed, self.timeout, self.fresh)
-        lab.ran, lab.target_of = dict(self.ran), self.target_of
-        return lab
 
 
 class _Leaving:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +20,8 @@ from perfaudit.measure.clock import Deadline
 from perfaudit.measure.generations import measure
 from perfaudit.measure.journal import Journal, Json, Kept
 from perfaudit.measure.judge import comparison, settled_variants
+from perfaudit.measure.lab import ChildLab
 from perfaudit.measure.ledger import Ledger, Variant, from_json, to_json
-
-
-@dataclass(frozen=True)
-class Here:
-    speeds: dict[str, float]
-
-    def lab(self) -> FakeLab:
-        return FakeLab(FakeClock(), self.speeds)
 
 
 class Lab(FakeLab):
@@ -38,8 +31,8 @@ class Lab(FakeLab):
         self.opened += 1
         return super().open(given)
 
-    def here(self) -> Here:
-        return Here(self.speeds)
+    def here(self) -> FakeLab:
+        return FakeLab(FakeClock(), self.speeds)
 
 
 class Memo(Kept):
@@ -77,11 +70,12 @@ def test_all_but_the_first_generation_go_out_up_to_the_next_look(clock: FakeCloc
 def test_what_fails_on_a_node_is_a_result(clock: FakeClock) -> None:
     lab, ledger, nodes = Lab(clock, {"a": 0.010, "b": 0.008, "c": 0.009}), Ledger(), FakeNodes(2)
     a, b, c = variants("a", "b", "c")
-    there = Here(lab.speeds)
 
     class Failing(Lab):
-        def here(self) -> Any:
-            return FailingHere(there.speeds)
+        def here(self) -> FakeLab:
+            there = super().here()
+            there.fails_to_open["b"] = "out of memory"
+            return there
 
     lab = Failing(clock, lab.speeds)
     measure(lab, [a, b, c], ledger, Deadline(1000, clock), 1, nodes=nodes)
@@ -89,9 +83,8 @@ def test_what_fails_on_a_node_is_a_result(clock: FakeClock) -> None:
     assert ledger.generations_with("a", "c", "race") == 12
 
 
-@dataclass(frozen=True)
-class FailingHere(Here):
-    def lab(self) -> FakeLab:
-        lab = super().lab()
-        lab.fails_to_open["b"] = "out of memory"
-        return lab
+def test_a_lab_goes_to_a_node_without_what_belongs_to_this_process() -> None:
+    lab = ChildLab({"file": "train.py"}, "cpu", 3, check=lambda *_: None, on_open=lambda variant: None)
+    lab.ran, lab.own_ends = {"train.py": "digest"}, {"an end"}
+    there = pickle.loads(pickle.dumps(lab.here()))
+    assert there == ChildLab({"file": "train.py"}, "cpu", 3, ran={"train.py": "digest"})
