@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from perfaudit.gate.decision import Settles
 from perfaudit.gate.one_lab import ChildOneLab
 from perfaudit.gate.one_training import IN_ONE, race_one
-from perfaudit.gate.pair_lab import Built, LabHere, PairLab
+from perfaudit.gate.pair_lab import Built, PairLab
 from perfaudit.gate.records import TargetRecord
 from perfaudit.measure.clock import Deadline, WallClock
 from perfaudit.measure.elsewhere import Nodes, Work, run_on
@@ -78,8 +78,10 @@ class InOne:
         return None
 
 
-def race_there(lab: LabHere, number: int, record: TargetRecord, seconds: float, settles: Settles) -> tuple[Json, Built]:
+def race_there(
+    lab: Callable[[], PairLab], number: int, record: TargetRecord, seconds: float, settles: Settles
+) -> tuple[Json, Built]:
     """Race target `number` in one training on this node for so many seconds: the record's state, and what was built."""
-    there = lab.lab()
+    there = lab()
     race_one(ChildOneLab(there), number, record, Deadline(seconds, WallClock()), settles, Watch())
     return record.state(), there.facts_and_digests()

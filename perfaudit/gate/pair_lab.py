@@ -6,8 +6,9 @@ import contextlib
 import math
 import os
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -116,10 +117,10 @@ class PairLab:
             f"(one has taken {taken / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free beside it)"
         )
 
-    def here(self) -> LabHere:
-        """What a node needs to make the same lab."""
-        ran = tuple((side, path, digest) for (side, path), digest in self.ran.items())
-        return LabHere(tuple(self.targets), self.base, self.device, self.timeout, tuple(self.former.items()), ran)
+    def here(self) -> Callable[[], PairLab]:
+        """What makes the same lab on a node."""
+        asked = tuple(self.targets), self.base, self.device, self.timeout
+        return partial(PairLab, *asked, {}, dict(self.former), dict(self.ran))
 
     def facts_and_digests(self) -> Built:
         """What was built, for the lab that this one stands for."""
@@ -190,24 +191,6 @@ class PairLab:
         for real, digest in facts.digests.items():
             if self.ran.setdefault((side, real), digest) != digest:
                 raise TrialFailed(f"{os.path.relpath(real)} changed while it was measured")
-
-
-@dataclass(frozen=True, slots=True)
-class LabHere:
-    """A lab without its processes. ran: what `PairLab.ran` holds, as rows."""
-
-    targets: tuple[Target, ...]
-    base: Checkout | None
-    device: str
-    timeout: float
-    former: tuple[tuple[str, str], ...]
-    ran: tuple[tuple[Side, str, str], ...]
-
-    def lab(self) -> PairLab:
-        """A lab in this process."""
-        lab = PairLab(self.targets, self.base, self.device, self.timeout, {}, dict(self.former))
-        lab.ran.update({(side, path): digest for side, path, digest in self.ran})
-        return lab
 
 
 def _warm_up(subject: SideSubject, loader: Loader, seconds: float) -> None:

@@ -12,7 +12,7 @@ from perfaudit.gate.decision import LIMIT, LOOKS, PAIRS, TOLERATED, is_settled
 from perfaudit.gate.one_lab import ChildOneLab
 from perfaudit.gate.one_on_nodes import time_in_one_training_on
 from perfaudit.gate.one_training import IN_ONE, time_in_one_training
-from perfaudit.gate.pair_lab import Built, LabHere, PairLab
+from perfaudit.gate.pair_lab import Built, PairLab
 from perfaudit.gate.pair_plan import SHORTEST, Plan, drawn_seed, first_side_and_order, plan_pair, shorten_plan
 from perfaudit.gate.records import (
     SIDES,
@@ -274,13 +274,13 @@ class _Given(_Pace):
 
 
 def measure_there(
-    lab: LabHere, number: int, record: TargetRecord, pair: int, seed: int, seconds: float, left: float
+    lab: Callable[[], PairLab], number: int, record: TargetRecord, pair: int, seed: int, seconds: float, left: float
 ) -> PairThere:
     """Measure pair `pair` of target `number` on this node.
 
     record: with its last pair. seconds: of steps. left: seconds until the deadline.
     """
-    known, there = len(record.pairs), lab.lab()
+    known, there = len(record.pairs), lab()
     pace = _Given(Deadline(left, WallClock()), None, seconds)
     series = _Pairs(there, number, [record] * (number + 1), pace, seed, Watch(), lambda record: None)
     series.earlier = pair - known
