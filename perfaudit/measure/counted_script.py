@@ -29,7 +29,7 @@ STEPS, FEWEST = 8, 4  # that are counted; a log line under `if step % 10 == 0` i
 ENOUGH_SECONDS = 20.0  # after which the fewest are enough
 
 
-def count_script(training: Any, found: Reply, enough: float = ENOUGH_SECONDS) -> None:  # Any: ScriptTraining
+def count_script(training: Any, found: Reply, enough: float) -> None:  # Any: ScriptTraining
     """Counters of a typical step of a script, into `found`: see `counters.counters`.
 
     A step is from one update's end to the next one's, all that the script does there, without loading batches. Where more than

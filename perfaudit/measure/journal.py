@@ -35,6 +35,7 @@ _ENDS = ("finished", "interrupted", "out of time", "failed")
 # Options of the command line that a start line holds, by their name there.
 _OPTIONS = {"memory": "--memory", "allow": "--allow", "names": "--factory", "on": "--on"}
 _SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+_IDS_SHOWN = 10  # of runs, where several are meant
 _NAMES_TRIED = 20  # ids hold four random hex digits beside the second
 
 Json = dict[str, Any]  # Any: nested JSON
@@ -414,6 +415,6 @@ def _names_in_words(names: object) -> str:
     return ", ".join(map(str, names)) if isinstance(names, list) and names else "none"
 
 
-def _ids_in_words(ids: list[str], shown: int = 10) -> str:
-    more = f" and {len(ids) - shown} older" if len(ids) > shown else ""
-    return ", ".join(ids[:shown]) + more
+def _ids_in_words(ids: list[str]) -> str:
+    more = f" and {len(ids) - _IDS_SHOWN} older" if len(ids) > _IDS_SHOWN else ""
+    return ", ".join(ids[:_IDS_SHOWN]) + more

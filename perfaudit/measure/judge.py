@@ -207,7 +207,7 @@ def told_clock(ledger: Ledger, base: Variant, clock: ClockName) -> ClockName:
     return "wall" if clock == "own" and counted >= (1 - NEXT_TO_NOTHING) * passed else clock
 
 
-def typical_step(ledger: Ledger, key: str, clock: ClockName = "wall") -> float | None:
+def typical_step(ledger: Ledger, key: str, clock: ClockName) -> float | None:
     """The median seconds of a variant's step by this clock; None where none was timed."""
     steps = [SECONDS[clock]((block, block)) for block in ledger.blocks(key)]
     return statistics.median(steps) if steps else None

@@ -19,7 +19,7 @@ Json = dict[str, Any]  # Any: nested JSON
 _OF_THE_COMMAND = {"PYTHONPATH", "PWD", "OLDPWD"}  # where the code lies
 
 
-def process_state(scratch: str = "") -> Json:
+def process_state(scratch: str) -> Json:
     """Under "files", digests by real path; under "shared", what all trainings of the process have in common, by name.
 
     scratch: below it each process has a folder of another name, which variables may name.

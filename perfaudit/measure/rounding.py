@@ -28,7 +28,7 @@ _ROUNDED = {
 
 
 @contextlib.contextmanager
-def rounded_from_torch_on(kind: str, draw: int = 0) -> Iterator[None]:
+def rounded_from_torch_on(kind: str, draw: int) -> Iterator[None]:
     """The same as `rounded_to`, from when torch is imported, which is left to whoever imports it."""
     with contextlib.ExitStack() as inside:
         after_import("torch", lambda: inside.enter_context(rounded_to(kind, draw)))

@@ -198,7 +198,7 @@ class Screening:
     def _updates(self) -> int:
         return getattr(self.training, "updates", 0)
 
-    def _take_back(self, but: str = BASE) -> None:
+    def _take_back(self, but: str) -> None:
         """Take back what is in place, if it is not this. Raises LeavesSomething, and leaves its mark: it is to blame."""
         if self._inside in (BASE, but):
             return

@@ -65,10 +65,10 @@ def change_of_trees(path: str, old: ast.Module, new: ast.Module) -> CodeChange:
     return CodeChange(path, tuple(functions), imports)
 
 
-def parse_source(text: str, path: str = "") -> ast.Module:
+def parse_source(text: str, path: str) -> ast.Module:
     """The tree of a file. Raises NotSwappable."""
     try:
-        return ast.parse(text, path or "<unknown>")
+        return ast.parse(text, path)
     except (SyntaxError, ValueError) as error:
         raise NotSwappable(f"{path} does not parse: {error}") from error
 

@@ -12,7 +12,7 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 STEPS = frozenset({"step", "backward"})  # methods whose callers may be on the stack where a step ends
 
 
-def stepping_units(tree: ast.Module, others: frozenset[str] = frozenset()) -> dict[Way, str]:
+def stepping_units(tree: ast.Module, others: frozenset[str]) -> dict[Way, str]:
     """Outermost functions that make steps, or call by name one that does, with their names; () for the top level.
 
     More than these may be among them: what is called `step` need not be an optimizer's.

@@ -40,7 +40,7 @@ def said_of_losses(
     names: list[str],
     reference: Reference,
     doubt: str,
-    note: Callable[[Tolerance], None] = lambda limit: None,
+    note: Callable[[Tolerance], None],
 ) -> str:
     """What comparing them shows, in words. Raises TrialFailed where they are not what was promised.
 

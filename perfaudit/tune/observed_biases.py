@@ -26,6 +26,7 @@ from perfaudit.static.understanding.branches import branches
 from perfaudit.static.understanding.members import attributes
 
 RULES = ("PA201", "PA202")
+LAYERS_NAMED = 3  # of those that a call has built
 _POSITIONS = {**dict.fromkeys(CONVOLUTIONS, BIAS), "torch.nn.Linear": LINEAR_BIAS}
 
 Json = dict[str, Any]  # Any: nested JSON
@@ -141,9 +142,9 @@ def _layers_in_words(layers: list[Layer]) -> str:
     return f"{built} ({_layer_names(layers)})"
 
 
-def _layer_names(layers: list[Layer], most: int = 3) -> str:
-    names = [f"`{layer.name}`" for layer in layers[:most]]
-    return ", ".join([*names, "…"] if len(layers) > most else names)
+def _layer_names(layers: list[Layer]) -> str:
+    names = [f"`{layer.name}`" for layer in layers[:LAYERS_NAMED]]
+    return ", ".join([*names, "…"] if len(layers) > LAYERS_NAMED else names)
 
 
 # ---- what reading alone missed ---------------------------------------------------------------------------------------

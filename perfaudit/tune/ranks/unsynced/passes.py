@@ -68,11 +68,7 @@ def _owner_zeroed(call: ast.Call) -> str:
 
 
 def use_of_gradients(
-    sources: Sequence[Source],
-    source: Source,
-    found: Accumulation,
-    model: ast.expr,
-    others: Sequence[Accumulation] = (),
+    sources: Sequence[Source], source: Source, found: Accumulation, model: ast.expr, others: Sequence[Accumulation]
 ) -> str:
     """What may look at gradients, or change them, in each pass and not behind the last one alone; "" for nothing.
 
