@@ -30,9 +30,7 @@ def learn(session: Session, profile: Profile, knobs: list[str]) -> Profile:
         return replace(profile, survey=survey)
     session.watch.stage("observing one step of it")
     merged = observed_findings(session, survey)
-    notes = [f"not observed: {problem}" for problem in merged.problems]
-    notes += [f"{f.rule} at {f.location}: withdrawn, {f.note}" for f in merged.withdrawn]
-    return replace(profile, survey=replace(survey, findings=merged.findings), notes=(*profile.notes, *notes))
+    return replace(profile, survey=replace(survey, findings=merged.findings), notes=(*profile.notes, *merged.notes))
 
 
 def _never_run(session: Session, findings: list[Finding], knobs: list[str]) -> frozenset[str]:

@@ -33,6 +33,12 @@ class Merged:
     withdrawn: tuple[Finding, ...] = ()
     problems: tuple[str, ...] = ()  # what could not be observed, and why
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a report says of what could not be observed, and of what is taken back."""
+        taken_back = (f"{each.location}: {each.rule} is taken back: {each.note}" for each in self.withdrawn)
+        return (*(f"not observed: {problem}" for problem in self.problems), *taken_back)
+
 
 def observed_findings(session: Session, survey: Survey, seconds: float | None = None) -> Merged:
     """The findings of a survey, with what a child says of a run of the training as it is.
@@ -44,7 +50,7 @@ def observed_findings(session: Session, survey: Survey, seconds: float | None = 
     try:
         reply = session.questions.ask("observe", Variant("observe", "", {}), command)[1]
     except ChildFailed as failure:
-        return Merged(survey.findings, problems=(f"the training was not observed: {failure}",))
+        return Merged(survey.findings, problems=(str(failure),))
     return merge_findings(survey.findings, reply, _on_accelerator(session, survey))
 
 

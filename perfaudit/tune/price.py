@@ -198,15 +198,13 @@ def _observe(
         return replace(profile, survey=survey, notes=(*profile.notes, why))
     session.watch.stage("observing a step")
     seen = observed_findings(session, survey, seconds=max(OBSERVING_SECONDS, OBSERVING_SHARE * budget))
-    notes = [f"not observed: {problem}" for problem in seen.problems]
-    notes += [f"{each.location}: {each.rule} is taken back: {each.note}" for each in seen.withdrawn]
     places = {finding.location for finding in report.findings}
     new = [f for f in seen.findings if f.location not in places and (selected is None or f.rule in selected)]
     for place in (finding.location for finding in new):
         if place is not None:
             lines.setdefault(place.path, set()).update(range(place.line, place.end_line + 1))
     findings = (*(f for f in seen.findings if f.location in places), *new)
-    return replace(profile, survey=replace(survey, findings=findings), notes=(*profile.notes, *notes))
+    return replace(profile, survey=replace(survey, findings=findings), notes=(*profile.notes, *seen.notes))
 
 
 def _sort(survey: Survey, lines: Lines, priced: Priced) -> None:

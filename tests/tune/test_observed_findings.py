@@ -350,7 +350,7 @@ class FakeWorkshop:
 @pytest.mark.parametrize(
     ("reply", "problems"),
     [
-        (None, ("the training was not observed: training_step raised ValueError",)),
+        (None, ("training_step raised ValueError",)),
         ({"problems": ["syncs: a step under observation failed"]}, ("syncs: a step under observation failed",)),
         ({}, ()),
     ],

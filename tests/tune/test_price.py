@@ -26,6 +26,7 @@ from perfaudit.target.names import Target
 from perfaudit.tune import price as pricing_module
 from perfaudit.tune.candidates import PATCH, Candidate
 from perfaudit.tune.history import comparisons
+from perfaudit.tune.observed_findings import Merged
 from perfaudit.tune.price import price
 from perfaudit.tune.priced_findings import Priced, Waiting, _with_saving, findings_of
 from perfaudit.tune.race_results import Raced, Seen
@@ -58,7 +59,7 @@ def pricing(monkeypatch: pytest.MonkeyPatch, clock: FakeClock, project: Callable
             if looked is not None:
                 looked.append(seconds)
             kept = survey.findings if shown is None else shown
-            return types.SimpleNamespace(findings=tuple(kept), withdrawn=tuple(withdrawn), problems=tuple(problems))
+            return Merged(tuple(kept), tuple(withdrawn), tuple(problems))
 
         monkeypatch.setattr(pricing_module, "observed_findings", observed)
         shop = speed if isinstance(speed, Shop) else Shop(clock, speed)
