@@ -17,10 +17,10 @@ from typing import Any
 from perfaudit.errors import NoBatches, TargetError
 from perfaudit.measure.agreement import Alone
 from perfaudit.measure.base_steps import BaseSteps
-from perfaudit.measure.entrants import BASE, CONTROL, CONTROLS
+from perfaudit.measure.entrants import BASE, CONTROL
+from perfaudit.measure.faults import Faults, updates_of
 from perfaudit.measure.own_time import Stopwatch, cores_of_process
 from perfaudit.measure.preparation import (
-    DIVERGES,
     LeavesSomething,
     Preparation,
     ends_in_words,
@@ -30,7 +30,6 @@ from perfaudit.measure.preparation import (
 )
 from perfaudit.measure.race import Race, Turn
 from perfaudit.training import Training, Variant
-from perfaudit.training.start_of_step import is_finite
 from perfaudit.training.together import Together
 
 Json = dict[str, Any]  # Any: nested JSON
@@ -39,8 +38,6 @@ BLOCKS_OF_QUAD = 3  # which shares one with the next
 # Of a race's seconds, those in steps that only shift what comes at even distances: beside loaders that no longer wait, in a few
 # quads of which the base's steps take half the time, they would take a quarter of it.
 MOST_LOST = 0.15
-RAISED_IN_A_ROW = 5  # turns in which a step raised: more are no bad sample now and then
-RAISED_WITH_SEVERAL = 8  # turns with several in place in which a step raised, where none did of the training as it is
 
 
 @dataclass(slots=True)
@@ -48,10 +45,7 @@ class Screening:
     """A race in this process, of candidates that are prepared for it.
 
     mark: called with the key of what is put in place. counts_own: waiting for cores that others hold is left out, see `own_time`;
-    never where loaders are raced. strikes: by key, how often losses became NaN or infinite with it in place; the numbers of the
-    preparation are put back then. raised: how often a step raised where the next one ran, and what. why_apart: what went wrong
-    with several candidates in place, since which one at a time is; "" where nothing did. period: steps of a round, 1 where
-    none of different length take turns, see `step_kinds`.
+    never where loaders are raced. period: steps of a round, 1 where none of different length take turns, see `step_kinds`.
 
     Each of several ranks has a screening of the same; times are those of the slowest.
     """
@@ -62,24 +56,17 @@ class Screening:
     counts_own: bool = False
     period: int = 1
     base_steps: BaseSteps = field(default_factory=BaseSteps)
-    strikes: dict[str, int] = field(default_factory=dict)
-    raised: tuple[int, str] = (0, "")
-    why_apart: str = ""
+    faults: Faults = field(init=False)
     training: Training = field(init=False)
     agreement: Alone = field(init=False)
     _turns: Generator[Turn, float, None] = field(init=False)
     _turn: Turn | None = field(init=False)
-    _raised_in_a_row: int = 0
-    _raised_with: dict[str, int] = field(default_factory=dict)
-    _is_learning: bool = field(init=False)
     _own_loader: Any = field(init=False)
     _chance: random.Random = field(init=False)
     _inside: str = BASE  # what was entered
     _has_turn: str = BASE  # whose loader workers go on
     _trouble: str = ""
     _is_over: bool = False  # the trouble is that the training has come to its end
-    _end: Json | None = None
-    _nan_together: int = 0
     _seconds: float = 0.0  # of all turns so far, with those that
     _lost: float = 0.0  # only shift what comes at even distances
     _longest: float = 0.0  # seconds of a block, on the wall: an evaluation may be in it
@@ -88,7 +75,7 @@ class Screening:
     def __post_init__(self) -> None:
         self.training, self.agreement = self.prepared.training, self.prepared.agreement
         self._own_loader = self.training.loader  # others may be in its place later
-        self._is_learning = self.prepared.learns()
+        self.faults = Faults(self.prepared, self.race, self._put)
         self._chance = random.Random(self.race.terms.seed)
         self._turns = self.race.turns()
         self._turn = next(self._turns, None)
@@ -112,7 +99,7 @@ class Screening:
         except Exception as error:
             entrants, has_ended = self.race.entrants.values(), self.training.has_ended
             is_told = any(entrant.log_ratios or (has_ended and entrant.left) for entrant in entrants)
-            if not (is_told or self.why_apart or self.race.pairs_seen):
+            if not (is_told or self.faults.why_apart or self.race.pairs_seen):
                 with ends_in_words(self.training):
                     raise
             self._trouble = str(error) if isinstance(error, TargetError) else f"a step raises {error_words(error)}"
@@ -179,8 +166,8 @@ class Screening:
             "ended": self._turn is None,
             "trouble": self._trouble,
             "over": self._is_over,
-            "learns": self._is_learning,
-            "raised": list(self.raised),
+            "learns": self.faults.learns,
+            "raised": list(self.faults.raised),
             "block": self.race.paces[self.race.base].block,
             "base": self.base_steps.summary(),
             "counts_own": self.counts_own,
@@ -189,14 +176,10 @@ class Screening:
             "in_halves": sorted(self.race.in_halves),
             "pairs": self.race.pairs_seen,
             "pairs_left_out": self.race.pairs_left_out,
-            "apart": self.why_apart,
-            "end": self._end,
-            "updates": self._updates,
+            "apart": self.faults.why_apart,
+            "end": self.faults.end,
+            "updates": updates_of(self.training),
         }
-
-    @property
-    def _updates(self) -> int:
-        return getattr(self.training, "updates", 0)
 
     def _take_back(self, but: str) -> None:
         """Take back what is in place, if it is not this. Raises LeavesSomething, and leaves its mark: it is to blame."""
@@ -243,7 +226,7 @@ class Screening:
         except Exception as error:
             fault = error
         if why := self.agreement.refusal(f"{words_of_a_step(fault)}{self.agreement.here}" if fault else ""):
-            return self._fail(turn.key, why, fault)
+            return self.faults.leave(turn.key, why, fault)
         try:
             restarts = len(training.restart_seconds)
             watch = Stopwatch()
@@ -251,17 +234,12 @@ class Screening:
                 training.whole_step()
             training.synchronize()
         except (Exception, SystemExit) as error:
-            return self._after_raising(turn.key, training, error)
-        self._raised_in_a_row = 0
+            return self.faults.after_raising(turn.key, training, error)
         spent, restarted = watch.time_spent(), sum(training.restart_seconds[restarts:])
         seconds = self.agreement.slowest((spent.own(cores_of_process()) if self.counts_own else spent.wall) - restarted)
         phases = training.phases.take()
-        if self._is_learning and self._has_no_number(training):
-            if turn.key in self.race.together:
-                return self._after_nan_together()
-            self._learn_again(turn.key, training)
-            if turn.key != self.race.base and not self.race.entrants[turn.key].is_open:
-                return 0.0
+        if (instead := self.faults.after_step(turn.key, training)) is not None:
+            return instead
         if is_base:
             wall = self.agreement.slowest(spent.wall - restarted)
             seen = {"steps": turn.steps, "counted": seconds, "wall": wall, "cpu": spent.process, "queued": spent.queued}
@@ -271,126 +249,6 @@ class Screening:
             self.base_steps.add_of_kind("" if turn.in_pair else turn.key, turn.steps, seconds, spent.process)
         restart: float = self.agreement.slowest(turn.steps * training.restart_per_step())
         return float(seconds + restart) * _of_batch(self._own_loader, training.loader)
-
-    def _has_no_number(self, training: Any) -> bool:
-        """Whether the last loss is NaN or infinite, on any rank."""
-        return self.agreement.any(not is_finite(training.last_loss))
-
-    def _fail(self, key: str, why: str, error: BaseException | None) -> float:
-        """Take a variant out that raises. Raises the error where it is the base. error: None where another rank raises it."""
-        if key == self.race.base:
-            raise error or TargetError(why)
-        self._put(BASE)
-        self.training.phases.take()
-        if key in self.race.together:
-            return self._race_apart(why)
-        self.race.fail(key, why)
-        return 0.0
-
-    def _race_apart(self, why: str) -> float:
-        """From now on put one in place at a time: with several of them a step fails, so which is to blame is not known."""
-        self._put(BASE)
-        self.prepared.put_numbers_back()
-        self.why_apart = why
-        self.race.break_up()
-        return 0.0
-
-    def _after_nan_together(self) -> float:
-        """Put the numbers back after losses that are none with several in place; the second time that is what goes wrong with
-        them.
-
-        Where the training as it is diverges, too, nobody is to blame, and losses are looked at no more.
-        """
-        self._put(BASE)
-        if not self.prepared.put_numbers_back():
-            self._is_learning = False
-            return math.nan
-        self._nan_together += 1
-        if self._base_diverges():
-            self._is_learning = False
-        elif self._nan_together > 1:
-            return self._race_apart(DIVERGES)
-        return math.nan
-
-    def _after_raising(self, key: str, training: Any, error: BaseException) -> float:
-        """NaN where another step runs: one sample was bad. A variant with which that raises, too, leaves with the reason.
-
-        So does one with which steps raise twice as often as with your own code, which makes most of the steps: it fails with the
-        short batch that ends an epoch, say.
-
-        Raises the error where it is the training that cannot go on.
-        """
-        is_own = training is self.training and (training.has_ended or training.loader is self._own_loader)
-        is_over = isinstance(error, NoBatches) and is_own
-        if is_over:
-            raise error
-        training.phases.take()  # of the step that was not finished
-        if training.has_ended:  # a script that raises has no next step
-            why = f"{words_of_a_step(error)}{self.agreement.here}"
-            inside = sorted(self.race.together.get(key, {key}) - {BASE, *CONTROLS})
-            self._end = {"words": why, "with": inside, "updates": self._updates}
-            if key in self.race.together:
-                self.why_apart = why
-            elif key not in (self.race.base, *CONTROLS):
-                self.race.fail(key, why)
-            raise error
-        try:
-            training.whole_step()
-            training.synchronize()
-        except (Exception, SystemExit):
-            self._put(BASE)
-            if training is self.training and key != self.race.base:
-                training.phases.take()
-                training.whole_step()  # where this raises, too, the training has ended, whatever is in place
-            return self._fail(key, words_of_a_step(error), error)
-        training.phases.take()
-        self._raised_in_a_row += 1
-        if self._raised_in_a_row > RAISED_IN_A_ROW:
-            raise error
-        self._raised_with[key] = self._raised_with.get(key, 0) + 1
-        without = sum(self._raised_with.get(each, 0) for each in (self.race.base, *CONTROLS))
-        if key in self.race.together:  # of steps of your own code there are few
-            with_several = sum(self._raised_with.get(each, 0) for each in self.race.together)
-            if with_several >= RAISED_WITH_SEVERAL and not without:
-                return self._fail(key, words_of_a_step(error), error)
-        elif key not in (self.race.base, *CONTROLS) and self._raised_with[key] >= 2 * (1 + without):
-            return self._fail(key, words_of_a_step(error), error)
-        self.raised = (self.raised[0] + 1, error_words(error))
-        return math.nan
-
-    def _learn_again(self, key: str, training: Any) -> None:
-        """Put the numbers back after losses that are none. A candidate to which that happens twice, and to nobody else, leaves.
-
-        Where it happens to two, the training diverges by itself, and losses are looked at no more. Both may happen in a row, so
-        that the base makes a step before a candidate is to blame.
-        """
-        self.strikes[key] = self.strikes.get(key, 0) + 1
-        others = self.strikes.keys() - {key}
-        if training is not self.training and not others:  # a twin, which hurts nobody else
-            self.race.fail(key, DIVERGES)
-            del self.strikes[key]
-            return
-        if self.prepared.numbers is None or others or key == self.race.base:
-            self._is_learning = False
-        if self.prepared.numbers is not None and training is self.training:
-            self._put(BASE)
-            self.prepared.put_numbers_back()
-        if self._is_learning and self.strikes[key] > 1:
-            if training is self.training and self._base_diverges():
-                self._is_learning = False
-                return
-            self.race.fail(key, DIVERGES)
-            del self.strikes[key]
-
-    def _base_diverges(self) -> bool:
-        """Whether the losses are none in a step of the training as it is, after which its numbers are put back."""
-        training = self.training
-        training.whole_step()
-        training.synchronize()
-        training.phases.take()
-        found = self._has_no_number(training)
-        self.prepared.put_numbers_back()
-        return found
 
 
 def _of_batch(base: Any, own: Any) -> float:
