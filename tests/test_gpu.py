@@ -211,7 +211,7 @@ def test_candidates_are_raced_in_blocks_between_two_waits(project: Callable[...,
     ]
     prepared, state = screened("train.py", entrants, 20.0)
     assert prepared["refused"] == {}
-    assert prepared["ways"] == {"format": "setting", "twin": "twin", "control": "control"}
+    assert prepared["ways"] == {"format": "setting", "twin": "twin", "control": "twin"}
     assert state["block"] >= 5
     assert state["base"]["phases"]["forward"] > 0  # by events
     assert all(entrant["log_ratios"] for entrant in state["entrants"].values())
