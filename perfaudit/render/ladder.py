@@ -32,7 +32,7 @@ IN_HALVES = (
     "Screened: timed with half of the other patches in place, so that it lies between what a patch gains alone and what it gains "
     "beside all the others."
 )
-BESIDE = "Beside the others: all of it against all but this one."
+BESIDE = "Beside the others: all patches against all but this one."
 SCREENED_MEANS = "Screened: timed in turn in one running training, before losses were compared."
 PHASE_OF_KNOB = {"dataloader": "loading", "optimizer": "optimizer", "ema": "average"}
 LARGE = 0.25  # of the step; chosen
@@ -43,7 +43,7 @@ WHY_NONE = {
     FILE_CHANGED: "no patch is handed over, because a file changed meanwhile",
 }  # what pays
 TWIN = "where a second training lies in memory changes its time too: that is not in the interval"
-CHOSEN = " (it chose the patches, too, so all of it may save less)"
+CHOSEN = " (it chose the patches, too, so they may save less)"
 NOT_TAKEN = "not taken, and why"  # above what is not in the patch and might be
 
 
@@ -279,7 +279,7 @@ def _rungs(found: Ladder, paint: Paint, width: int) -> str:
     rows += [_row("-", rung, len(stayed)) for rung in found.rungs if rung.dropped]
     if found.screened is not None and len(stayed) > 1:
         together = _changes(found.changes)
-        rows.append(["   all of it together", interval_text(*found.screened), "", together])
+        rows.append(["   all patches together", interval_text(*found.screened), "", together])
     first = "of the step, screened" if are_halves(found) else "alone, screened"
     columns = ["   patch", first, "beside the others", "also changes"]
     if not shows_beside(found):
@@ -368,12 +368,12 @@ def final_race(found: Ladder) -> str:
         race = "not decided, no round was finished"
         if found.rounds:
             race = f"not decided after {count(found.rounds, 'round')}{_so_far(found)}"
-        said = f"final race: {race}; {_all_of_it(found)[1]}, screened{clock}: {_ratio(found)}"
+        said = f"final race: {race}; the patch, screened{clock}: {_ratio(found)}"
         said += f" ({TWIN})" if found.has_twin else ""
         said += CHOSEN if found.is_chosen_by_it else ""
     else:
         rounds = count(found.rounds, "round")
-        said = f"final race, {_all_of_it(found)[0]} against your code in fresh processes ({rounds}{clock}): {_ratio(found)}"
+        said = f"final race, the patch against your code in fresh processes ({rounds}{clock}): {_ratio(found)}"
     if found.high < 1 and (gained := saving_of_patch(found)):
         said += f"; saves {gained}"
     if (peaks := known_peaks(found)) and (before := size(peaks[0])) != (after := size(peaks[1])):
@@ -398,11 +398,6 @@ def known_peaks(found: Ladder) -> tuple[int, int] | None:
     if has_other_loader or not found.peak_memory_bytes or not found.patched_peak_memory_bytes:
         return None
     return found.peak_memory_bytes, found.patched_peak_memory_bytes
-
-
-def _all_of_it(found: Ladder) -> tuple[str, str]:
-    """What is handed over, raced against the user's code and raced in one training."""
-    return ("all of it", "all of it together") if is_several(found) else ("the patch", "the patch")
 
 
 def is_several(found: Ladder) -> bool:
@@ -430,8 +425,7 @@ def _patch(found: Ladder, paint: Paint, width: int) -> str:
     if not found.files:
         return ""
     changes = f"changes {', '.join(found.changes)}" if found.changes else "changes nothing but speed"
-    of_all = " of all of it" if is_several(found) else ""
-    lines = [paint(f"the patch{of_all} ({changes}):", "cyan")]
+    lines = [paint(f"the patch ({changes}):", "cyan")]
     for item in found.files:
         lines += [f"  {line}" if line else "" for line in painted_diff(item.diff, paint)]
     return "\n".join(lines) + "\n"

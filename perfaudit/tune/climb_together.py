@@ -45,7 +45,7 @@ def race_beside(session: Session, profile: Profile, state: Climb, screen: Screen
         if state.together() is not None and quads < USUAL_LOOK:
             return
         session.watch.stage(
-            "all that pays together, and without each one: figures are the time of all of it over that of what is named"
+            "all that pays together, and without each one: figures are the time of all patches over that of what is named"
         )
         state.parts = _parts(state, with_each=quads >= FEWEST)
         words = {BASE: "your code", ALL: "all patches", SURE: "what pays alone"}

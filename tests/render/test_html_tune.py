@@ -38,7 +38,7 @@ def test_the_result_comes_first() -> None:
         "perfaudit tune: t.py",
         "100.0 ms → 70.0 ms a step (1.43 x), 2 patches, verified",
         "1 undecided (attention), 1 not reached (compile)",
-        "Final race, all of it against your code in fresh processes (12 rounds): 0.700 [0.650, 0.750]; saves 30.00 s "
+        "Final race, the patch against your code in fresh processes (12 rounds): 0.700 [0.650, 0.750]; saves 30.00 s "
         "[25.00 s, 35.00 s] in a thousand steps; peak memory 4.0 MiB → 2.0 MiB",
         "Verified: 5 steps agree",
     ]

@@ -36,18 +36,18 @@ TABLE = """\
  (t.py:9)
  2  use F.gelu (t.py:4)               0.800 [0.750, 0.850]              not raced           nothing
  -  search algorithms (t.py:1)        0.950 [0.900, 0.990]   1.002 [0.991, 1.013]         taken out
-    all of it together                0.710 [0.690, 0.730]                          rounding, order
+    all patches together              0.710 [0.690, 0.730]                          rounding, order
 
-Ratios of the time of a step: below 1 is faster. Alone: against your code. Beside the others: all of
-it against all but this one. Screened: timed in turn in one running training, before losses were
-compared.
+Ratios of the time of a step: below 1 is faster. Alone: against your code. Beside the others: all
+patches against all but this one. Screened: timed in turn in one running training, before losses
+were compared.
 """
 FINAL = """\
-final race, all of it against your code in fresh processes (12 rounds): 0.700 [0.650, 0.750]; saves
+final race, the patch against your code in fresh processes (12 rounds): 0.700 [0.650, 0.750]; saves
 30.00 s [25.00 s, 35.00 s] in a thousand steps; peak memory 4.0 MiB -> 2.0 MiB
 """
 PATCH = """\
-the patch of all of it (changes rounding, order):
+the patch (changes rounding, order):
   --- a/t.py
   +++ b/t.py
   @@ -1,2 +1,2 @@
@@ -148,7 +148,7 @@ def test_what_is_in_colour() -> None:
     painted = [line for line in text.splitlines() if line.startswith(("\x1b", "  \x1b"))]
     assert painted[0] == f"\x1b[1m{RESULT}\x1b[0m"
     assert painted[2:9] == [
-        "\x1b[36mthe patch of all of it (changes rounding, order):\x1b[0m",
+        "\x1b[36mthe patch (changes rounding, order):\x1b[0m",
         "  \x1b[1m--- a/t.py\x1b[0m",
         "  \x1b[1m+++ b/t.py\x1b[0m",
         "  \x1b[36m@@ -1,2 +1,2 @@\x1b[0m",
@@ -319,14 +319,14 @@ def test_a_climb_that_measured_nothing_has_no_basis_in_json() -> None:
     assert to_json(report(LADDER))["ladder"]["basis"] == "measured"
 
 
-def test_one_patch_is_not_called_all_of_it() -> None:
+def test_one_patch_is_not_called_all_patches() -> None:
     for basis, said in (
         ("measured", "final race, the patch against your code in fresh processes"),
         ("screened", "final race: not decided after 12 rounds; the patch, screened: 0.700"),
     ):
         text = "\n".join(ladder(report(LADDER.with_(rungs=(GELU, GONE), basis=basis)), plain, 200))
         assert said in text and "\nthe patch (changes rounding, order):\n" in text
-        assert "all of it together" not in text and "of all of it" not in text
+        assert "all patches together" not in text
 
 
 @pytest.mark.parametrize(
@@ -485,7 +485,7 @@ def test_a_climb_without_rungs_has_no_table_and_no_patch() -> None:
 def test_a_single_rung_has_no_others_beside_it() -> None:
     table, race, *_ = ladder(report(LADDER.with_(rungs=(GELU,), screened=(0.8, 0.7, 0.9))), plain, 100)
     assert " 1  use F.gelu (t.py:4)   0.800 [0.750, 0.850]                            nothing\n" in table
-    assert "not raced" not in table and "all of it together" not in table
+    assert "not raced" not in table and "all patches together" not in table
     assert race.startswith("final race")
 
 
@@ -498,35 +498,35 @@ def test_a_rung_that_was_not_screened_says_so() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({}, "final race, all of it against your code in fresh processes (12 rounds): 0.700 [0.650, 0.750]; saves"),
+        ({}, "final race, the patch against your code in fresh processes (12 rounds): 0.700 [0.650, 0.750]; saves"),
         (
             {"rounds": 1, "clock": "cpu"},
-            "final race, all of it against your code in fresh processes (1 round, processor",
+            "final race, the patch against your code in fresh processes (1 round, processor",
         ),
         (
             {"basis": "screened", "rounds": 0},
-            "final race: not decided, no round was finished; all of it together, screened: 0.700 [0.650, 0.750]; saves 30.00 s",
+            "final race: not decided, no round was finished; the patch, screened: 0.700 [0.650, 0.750]; saves 30.00 s",
         ),
         (
             {"basis": "screened", "rounds": 3},
-            "final race: not decided after 3 rounds; all of it together, screened: 0.700 [0.650, 0.750]; saves 30.00 s",
+            "final race: not decided after 3 rounds; the patch, screened: 0.700 [0.650, 0.750]; saves 30.00 s",
         ),
         (
             {"basis": "screened", "rounds": 3, "final_so_far": (0.96, 0.85, 1.08)},
-            "final race: not decided after 3 rounds, at 0.960 [0.850, 1.080]; all of it together, screened: 0.700 [0.650, 0.750]",
+            "final race: not decided after 3 rounds, at 0.960 [0.850, 1.080]; the patch, screened: 0.700 [0.650, 0.750]",
         ),
         (
             {"basis": "screened", "rounds": 1, "final_so_far": (0.96, 0.0, float("inf"))},
-            "final race: not decided after 1 round, at 0.960; all of it together, screened: 0.700 [0.650, 0.750]",
+            "final race: not decided after 1 round, at 0.960; the patch, screened: 0.700 [0.650, 0.750]",
         ),
         (
             {"basis": "screened", "rounds": 0, "is_chosen_by_it": True},
-            "final race: not decided, no round was finished; all of it together, screened: 0.700 [0.650, 0.750] (it chose the "
-            "patches, too, so all of it may save less); saves 30.00 s",
+            "final race: not decided, no round was finished; the patch, screened: 0.700 [0.650, 0.750] (it chose the "
+            "patches, too, so they may save less); saves 30.00 s",
         ),
         (
             {"basis": "screened", "rounds": 3, "has_twin": True},
-            "final race: not decided after 3 rounds; all of it together, screened: 0.700 [0.650, 0.750] (where a second "
+            "final race: not decided after 3 rounds; the patch, screened: 0.700 [0.650, 0.750] (where a second "
             "training lies in memory changes its time too: that is not in the interval); saves 30.00 s",
         ),
     ],
@@ -537,7 +537,7 @@ def test_the_line_of_the_final_race(changes: dict[str, Any], said: str) -> None:
 
 def test_a_race_without_proof_saves_nothing_and_one_without_figures_is_not_told() -> None:
     race = ladder(report(LADDER.with_(high=1.0, peak_memory_bytes=None)), plain, 400)[1]
-    assert race == "final race, all of it against your code in fresh processes (12 rounds): 0.700 [0.650, 1.000]\n"
+    assert race == "final race, the patch against your code in fresh processes (12 rounds): 0.700 [0.650, 1.000]\n"
     assert not any("final race" in part for part in ladder(report(LADDER.with_(ratio=None)), plain, 400))
     short = LADDER.with_(low=0.0, high=float("inf"), peak_memory_bytes=None)
     assert ladder(report(short), plain, 400)[1].endswith(" (12 rounds): 0.700 [no interval yet]\n")
@@ -567,10 +567,10 @@ def test_memory_that_workers_take_over_is_no_gain() -> None:
 def test_a_patch_that_changes_nothing_but_speed() -> None:
     parts = ladder(report(LADDER.with_(changes=())), plain, 100)
     assert (
-        "    all of it together                0.710 [0.690, 0.730]                                  nothing\n"
+        "    all patches together              0.710 [0.690, 0.730]                                  nothing\n"
         in parts[0]
     )
-    assert parts[2].startswith("the patch of all of it (changes nothing but speed):\n  --- a/t.py\n")
+    assert parts[2].startswith("the patch (changes nothing but speed):\n  --- a/t.py\n")
 
 
 @pytest.mark.parametrize("lacking", [{"seconds_per_step": None}, {"ratio": None}, {"high": float("inf")}])
@@ -653,7 +653,7 @@ def test_what_was_raced_beside_all_others_too_has_its_column() -> None:
     text = render(report(of_halves(optimizer=(0.91, 0.895, 0.925))))
     (head,) = [line for line in text.splitlines() if "also changes" in line]
     assert "of the step, screened" in head and "beside the others" in head
-    assert "Beside the others: all of it against all but this one." in " ".join(text.split())
+    assert "Beside the others: all patches against all but this one." in " ".join(text.split())
 
 
 def test_pairs_of_blocks_are_counted_as_comparisons_too() -> None:

@@ -285,7 +285,7 @@ def _last_bar(found: Ladder, base: float) -> list[BarRow]:
     ratio, low, high = interval
     basis = (found.basis or "screened") if found.ratio is not None else "screened"
     ends = (base * low, base * high) if math.isfinite(high) else (None, None)
-    name = "all of it together" if is_several(found) else "the patch"
+    name = "all patches together" if is_several(found) else "the patch"
     return [
         BarRow(
             f"{name}, {basis}",
