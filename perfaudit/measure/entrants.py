@@ -28,7 +28,7 @@ from perfaudit.measure.stats import Look
 
 # Keys of the training as it is, and of identical code that is put in place as candidates are. Beside candidates that are raced in
 # halves, those that are twins have a control of their own.
-BASE, CONTROL, TWIN_CONTROL = "base", "control", "control of twins"
+BASE, CONTROL, TWIN_CONTROL = "base", "control", "control (second training)"
 CONTROLS = (CONTROL, TWIN_CONTROL)
 HALVES = "halves"  # the way of a control that is raced in these, see `way_of_control`
 DECIDED = "decided"
