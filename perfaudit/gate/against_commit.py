@@ -6,7 +6,7 @@ import contextlib
 import platform
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import TypeVar
@@ -71,30 +71,14 @@ def against_commit(request: Request, known: Known, watch: Watch) -> None:
         former = former_files(targets, reference)
         renamed = {target.file: former[target.label][0] for target in targets if target.label in former}
         known.notes += [f"{file} was {before} in {known.against}" for file, before in renamed.items()]
-        _look_for_targets(request, known, reference, former)
         known.new_targets = {target.label for target in targets if is_new(target, reference)} - former.keys()
-        there = [target for target in targets if target.label not in known.new_targets]
-        new = [target for target in targets if target.label in known.new_targets]
+        beside = _Beside(request, known, targets, reference, former, watch)
+        if request.layers != ("findings",):
+            beside.look_for_targets()
         if "counters" in request.layers:
-            began = time.monotonic()
-            for target in targets:
-                known.counters[target.label] = (
-                    _counters(request, known, target, former, reference, watch)
-                    if target in there
-                    else new_counters(request, known, target, watch)
-                )
-            if (spent := time.monotonic() - began) > settings.budget and "time" in request.layers:
-                budget = f"the {settings.budget:.0f} s of --budget, which are for the times alone"
-                known.notes.append(f"counting took {spent:.0f} s besides {budget}")
-        failed = {name for name, verdict in known.counters.items() if verdict.verdict == "failed"}
-        timed = [target for target in there if target.label not in failed]
+            beside.judge_counters()
         if "time" in request.layers:
-            for name in sorted(failed & {target.label for target in there}):
-                known.times[name] = TimeVerdict(name, "not_judged", "it does not run, as its counters say")
-            for target in new:
-                known.times[target.label] = _new_time(request, known, target, watch)
-        if "time" in request.layers and timed:
-            _time(request, known, timed, former, reference, watch)
+            beside.judge_times()
 
 
 def _start_line(request: Request, targets: Sequence[Target], reference: Reference) -> Json:
@@ -147,110 +131,136 @@ def _take_acceptances(request: Request, known: Known, reference: Reference) -> N
     known.notes += [note] if note else []
 
 
-def _look_for_targets(request: Request, known: Known, reference: Reference, former: Former) -> None:
-    """Say of targets that the reference alone has that nothing is compared with them; where none is left, it is a failure."""
-    if request.layers == ("findings",):
-        return
-    if request.targets:
-        known.notes += [
-            f"{file}: a target in {known.against} and none here, so nothing is compared with it"
-            for file in gone_targets(request, reference)
-            if file not in {before for before, _ in former.values()}
-        ]
-        return
-    known.notes.append("no target: no file here defines factories, so counters and time are not judged")
-    if not reference.folder.is_dir():
-        return
-    with contextlib.suppress(TargetError):
-        gone = Path(choose_target([], reference.folder).file).name
-        why = f"{known.against} defines factories there, and no file here does"
-        known.counters[gone] = CountersVerdict(gone, "failed", why)
+@dataclass(frozen=True, slots=True)
+class _Beside:
+    """Targets as they are here and in the reference, in the layers that run them. former: see `targets_there.former_files`."""
 
+    request: Request
+    known: Known
+    targets: Sequence[Target]
+    reference: Reference
+    former: Former
+    watch: Watch
 
-def _counters(
-    request: Request, known: Known, target: Target, former: Former, reference: Reference, watch: Watch
-) -> CountersVerdict:
-    """The reference is counted once, and again only where it differs: what it does not repeat is no difference."""
-    there = replace(target, file=former[target.label][0]) if target.label in former else target
-    try:
-        watch.stage(f"counting a step of {target.label}: your code")
-        side = "your code"
-        enough = request.enough_seconds
-        after = known.counted[target.label] = count(target, None, request.device, request.timeout, enough=enough)
-        side = "the reference"
-        for twice in (False, True):
-            watch.stage(f"counting a step of {target.label}: the reference{', again' if twice else ''}")
-            before = count(there, reference, request.device, request.timeout, twice=twice, enough=enough)
-            verdict = compare_counters(target.label, before, after, request.settings.tolerance)
-            same = verdict.verdict == "pass" and not verdict.changes
-            if same and verdict.set_aside.keys() <= after.set_aside.keys() | after.absent.keys():
-                break
-    except (ChildFailed, UserError) as failure:
-        return CountersVerdict(target.label, "failed", f"{side} does not run: {failure}{hint(side, str(failure))}")
-    accepted = with_acceptances(verdict, known.baseline, known.accepted, fingerprint(after.training_facts, host()))
-    return _of_the_same_training(accepted, former)
+    def look_for_targets(self) -> None:
+        """Say of targets that the reference alone has that nothing is compared with them; where none is left, it is a failure."""
+        known, reference = self.known, self.reference
+        if self.targets:
+            known.notes += [
+                f"{file}: a target in {known.against} and none here, so nothing is compared with it"
+                for file in gone_targets(self.request, reference)
+                if file not in {before for before, _ in self.former.values()}
+            ]
+            return
+        known.notes.append("no target: no file here defines factories, so counters and time are not judged")
+        if not reference.folder.is_dir():
+            return
+        with contextlib.suppress(TargetError):
+            gone = Path(choose_target([], reference.folder).file).name
+            why = f"{known.against} defines factories there, and no file here does"
+            known.counters[gone] = CountersVerdict(gone, "failed", why)
 
+    def judge_counters(self) -> None:
+        """The counters of all targets; new ones have nothing to be compared with."""
+        known, budget, began = self.known, self.request.settings.budget, time.monotonic()
+        for target in self.targets:
+            known.counters[target.label] = (
+                new_counters(self.request, known, target, self.watch)
+                if target.label in known.new_targets
+                else self._counters(target)
+            )
+        if (spent := time.monotonic() - began) > budget and "time" in self.request.layers:
+            said = f"the {budget:.0f} s of --budget, which are for the times alone"
+            known.notes.append(f"counting took {spent:.0f} s besides {said}")
 
-def _of_the_same_training(verdict: Verdict, former: Former) -> Verdict:
-    """Where a file of another name and text was compared with: that got worse against what may have been another training."""
-    before, alike = former.get(verdict.target, ("", 100))
-    if verdict.verdict != "regressed" or alike == 100:
-        return verdict
-    doubt = f"{before}, of which {alike} % stand in {verdict.target}, may have been another training"
-    return replace(verdict, verdict="inconclusive", reason="; ".join(filter(None, [verdict.reason, doubt])))
+    def judge_times(self) -> None:
+        """The times of all targets that run; those of which counters say that they do not are not run once more."""
+        known = self.known
+        there = {target.label: target for target in self.targets if target.label not in known.new_targets}
+        failed = {name for name, verdict in known.counters.items() if verdict.verdict == "failed"}
+        for name in sorted(failed & there.keys()):
+            known.times[name] = TimeVerdict(name, "not_judged", "it does not run, as its counters say")
+        for target in self.targets:
+            if target.label in known.new_targets:
+                known.times[target.label] = self._new_time(target)
+        if timed := [target for name, target in there.items() if name not in failed]:
+            self._time(timed)
+
+    def _counters(self, target: Target) -> CountersVerdict:
+        """The reference is counted once, and again only where it differs: what it does not repeat is no difference."""
+        request, known = self.request, self.known
+        asked = request.device, request.timeout
+        there = replace(target, file=self.former[target.label][0]) if target.label in self.former else target
+        try:
+            self.watch.stage(f"counting a step of {target.label}: your code")
+            side = "your code"
+            enough = request.enough_seconds
+            after = known.counted[target.label] = count(target, None, *asked, enough=enough)
+            side = "the reference"
+            for twice in (False, True):
+                self.watch.stage(f"counting a step of {target.label}: the reference{', again' if twice else ''}")
+                before = count(there, self.reference, *asked, twice=twice, enough=enough)
+                verdict = compare_counters(target.label, before, after, request.settings.tolerance)
+                same = verdict.verdict == "pass" and not verdict.changes
+                if same and verdict.set_aside.keys() <= after.set_aside.keys() | after.absent.keys():
+                    break
+        except (ChildFailed, UserError) as failure:
+            return CountersVerdict(target.label, "failed", f"{side} does not run: {failure}{hint(side, str(failure))}")
+        accepted = with_acceptances(verdict, known.baseline, known.accepted, fingerprint(after.training_facts, host()))
+        return self._of_the_same_training(accepted)
+
+    def _new_time(self, target: Target) -> TimeVerdict:
+        """A new target has nothing to be compared with, but it must run: its counters say so, or one step does."""
+        request, known = self.request, self.known
+        if target.label not in known.counters:
+            self.watch.stage(f"running a step of {target.label}, which is new")
+            try:
+                known.counted[target.label] = count(target, None, request.device, request.timeout, twice=False)
+            except (ChildFailed, UserError) as failure:
+                return TimeVerdict(target.label, "failed", f"your code does not run: {failure}")
+        return TimeVerdict(target.label, "not_judged", f"new: {known.against} does not have it")
+
+    def _time(self, targets: Sequence[Target]) -> None:
+        request, known, settings = self.request, self.known, self.request.settings
+        self.watch.stage("timing both versions, interleaved")
+        known.records = [TargetRecord(target.label, known.against) for target in targets]
+        earlier = known.journal.take_earlier_records(NODES, request.on)
+        try:
+            with request.nodes(earlier[-1]["nodes"] if earlier else None) as nodes:
+                if nodes is not None:
+                    known.journal.append(NODES, key=request.on, nodes=nodes.kind_as_json)
+                    known.notes.append(f"timed on {nodes.words}")  # whose kind is known by now
+                time_targets(
+                    targets,
+                    self.reference,
+                    known.records,
+                    settings.budget,
+                    settings.max_regression,
+                    settings.tolerate,
+                    request.device,
+                    request.timeout,
+                    known.against,
+                    watch=self.watch,
+                    facts=known.built,
+                    journal=known.journal,
+                    former={label: before for label, (before, _) in self.former.items()},
+                    nodes=nodes,
+                )
+        finally:  # an interruption leaves pairs that say something
+            for verdict in judged_together(known.records, settings.max_regression, settings.tolerate):
+                accepted = time_with_acceptances(verdict, known.accepted)
+                known.times[verdict.target] = self._of_the_same_training(accepted)
+
+    def _of_the_same_training(self, verdict: Verdict) -> Verdict:
+        """Where a file of another name and text was compared with: that got worse against what may have been another training."""
+        before, alike = self.former.get(verdict.target, ("", 100))
+        if verdict.verdict != "regressed" or alike == 100:
+            return verdict
+        doubt = f"{before}, of which {alike} % stand in {verdict.target}, may have been another training"
+        return replace(verdict, verdict="inconclusive", reason="; ".join(filter(None, [verdict.reason, doubt])))
 
 
 def hint(side: str, failure: str) -> str:
     """What to do where the reference lacks a file that may be here, "" else."""
     lacks = side == "the reference" and ("FileNotFoundError" in failure or "No such file" in failure)
     return "; what git ignores, such as data, is not in the reference: --link FOLDER puts it there" if lacks else ""
-
-
-def _new_time(request: Request, known: Known, target: Target, watch: Watch) -> TimeVerdict:
-    """A new target has nothing to be compared with, but it must run: its counters say so, or one step does."""
-    if target.label not in known.counters:
-        watch.stage(f"running a step of {target.label}, which is new")
-        try:
-            known.counted[target.label] = count(target, None, request.device, request.timeout, twice=False)
-        except (ChildFailed, UserError) as failure:
-            return TimeVerdict(target.label, "failed", f"your code does not run: {failure}")
-    return TimeVerdict(target.label, "not_judged", f"new: {known.against} does not have it")
-
-
-def _time(
-    request: Request,
-    known: Known,
-    targets: Sequence[Target],
-    former: Former,
-    reference: Reference,
-    watch: Watch,
-) -> None:
-    settings = request.settings
-    watch.stage("timing both versions, interleaved")
-    known.records = [TargetRecord(target.label, known.against) for target in targets]
-    earlier = known.journal.take_earlier_records(NODES, request.on)
-    try:
-        with request.nodes(earlier[-1]["nodes"] if earlier else None) as nodes:
-            if nodes is not None:
-                known.journal.append(NODES, key=request.on, nodes=nodes.kind_as_json)
-                known.notes.append(f"timed on {nodes.words}")  # whose kind is known by now
-            time_targets(
-                targets,
-                reference,
-                known.records,
-                settings.budget,
-                settings.max_regression,
-                settings.tolerate,
-                request.device,
-                request.timeout,
-                known.against,
-                watch=watch,
-                facts=known.built,
-                journal=known.journal,
-                former={label: before for label, (before, _) in former.items()},
-                nodes=nodes,
-            )
-    finally:  # an interruption leaves pairs that say something
-        for verdict in judged_together(known.records, settings.max_regression, settings.tolerate):
-            accepted = time_with_acceptances(verdict, known.accepted)
-            known.times[verdict.target] = _of_the_same_training(accepted, former)
