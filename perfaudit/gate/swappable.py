@@ -118,7 +118,8 @@ def _check(path: str, here: str, there: str) -> None:
 
 def as_of_a_change(refusal: str) -> str:
     """What the engine says of a patch, for a change that somebody made."""
-    return refusal.replace("the patch", "the change").replace("patched text", "other version")
+    of_a_change = refusal.replace("the patch changes", "the change is in").replace("the patch", "the change")
+    return of_a_change.replace("patched text", "other version")
 
 
 def _lasting(tree: ast.Module) -> Counter[str]:

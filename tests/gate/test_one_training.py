@@ -366,7 +366,7 @@ def test_a_longer_step_is_found_in_one_training_and_taken_back_as_a_gain(reposit
 def test_what_a_step_does_not_run_goes_to_pairs_of_processes(repository: Repository) -> None:
     repository.write(**{"train.py": TRAIN.replace("nn.Linear(64, 256), ", "nn.Linear(64, 128), nn.Linear(128, 256), ")})
     record = timed(10.0)
-    assert record.why == "a step does not run build_model, which the change changes"
+    assert record.why == "a step does not run build_model, which the change is in"
     assert (record.way, record.one) == ("pairs of processes", None)
     assert record.pairs and not record.failures
 
@@ -376,7 +376,7 @@ def test_what_a_step_does_not_run_goes_to_pairs_of_processes(repository: Reposit
     ("old", "new", "reason"),
     [
         ("num_workers=0", "num_workers=1", "the loader has workers, which keep the code that they were started with"),
-        ("batch_size=64", "batch_size=32", "a step does not run build_dataloader, which the change changes"),
+        ("batch_size=64", "batch_size=32", "a step does not run build_dataloader, which the change is in"),
         ("    return nn.Seq", "    made = torch.get_num_threads()\n    torch.set_num_threads(1)\n    return nn.Seq",
          "train.py: the change is about what may last beyond a step: torch.set_num_threads(1)"),
     ],

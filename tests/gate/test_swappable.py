@@ -79,12 +79,12 @@ def test_other_bodies_of_functions_are_swapped(both: Both, new: str) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
-        ("RATE = 0.1", "RATE = 0.2", "the change changes line 3, which ran on import"),
+        ("RATE = 0.1", "RATE = 0.2", "the change is in line 3, which ran on import"),
         ("RATE = 0.1", "RATE = 0.1\ntorch.set_num_threads(1)", "which ran on import"),
         ("import torch\n", "import torch\nimport math\n", "which ran on import"),
-        ("size = 8", "size = 9", "the change changes line 7, which ran on import"),
-        ("times=1", "times=2", "the change changes the parameters of training_step"),
-        ("def training_step", "@torch.no_grad()\ndef training_step", "the change changes the decorators or the name"),
+        ("size = 8", "size = 9", "the change is in line 7, which ran on import"),
+        ("times=1", "times=2", "the change is in the parameters of training_step"),
+        ("def training_step", "@torch.no_grad()\ndef training_step", "the change is in the decorators or the name"),
         (
             "    return loss\n",
             "    return loss\n\n\ndef other():\n    pass\n",
