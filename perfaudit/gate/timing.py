@@ -203,9 +203,7 @@ class _Pairs:
             expected = left - deadline.seconds_left()
             if whole := blocks[: len(blocks) // 4 * 4]:
                 pair.quads.append(Quad(tuple(whole)))
-                for side in SIDES:
-                    seconds = statistics.median(block.seconds(record.typical) for block in whole if block.side == side)
-                    self.watch.block(f"{record.target}, {_side_name(side)}", seconds)
+                self._show(whole)
             for side in SIDES:
                 if side in there.ended and not record.groups():
                     there.fail(side, self._why(there.ended[side]))
@@ -225,15 +223,14 @@ class _Pairs:
         record.take(found.state)
         record.pairs += [found.pair] if found.was_open else []
         self.lab.take(found.built, record)
-        for side in SIDES:
-            if seconds := [
-                block.seconds(record.typical)
-                for quad in found.pair.quads
-                for block in quad.blocks
-                if block.side == side
-            ]:
-                self.watch.block(f"{record.target}, {_side_name(side)}", statistics.median(seconds))
+        self._show([block for quad in found.pair.quads for block in quad.blocks])
         self.settle(record)
+
+    def _show(self, blocks: Sequence[TimedBlock]) -> None:
+        """Tell who watches what a step of each side took in these blocks."""
+        for side, name in (("base", "reference"), ("head", "head")):
+            if seconds := [block.seconds(self.record.typical) for block in blocks if block.side == side]:
+                self.watch.block(f"{self.record.target}, {name}", statistics.median(seconds))
 
     def recall(self, piece: Pair, state: Json) -> None:
         self.record.pairs += [piece] if piece.quads else []
@@ -247,10 +244,6 @@ class _Pairs:
 
     def _why(self, failure: TrialFailed) -> str:
         return f"{failure} (in process pair {self.done + 1}, after it had run)" if self.done else str(failure)
-
-
-def _side_name(side: Side) -> str:
-    return "reference" if side == "base" else "head"
 
 
 @dataclass(frozen=True, slots=True)
