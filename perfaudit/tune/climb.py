@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from perfaudit.errors import NothingMeasured
 from perfaudit.knobs import Refused, knob
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Deadline
@@ -53,7 +52,7 @@ from perfaudit.tune.search import pointless
 from perfaudit.tune.session import Session
 from perfaudit.tune.shares import in_order
 from perfaudit.tune.short_names import short_names
-from perfaudit.tune.workshop import as_user_error
+from perfaudit.tune.workshop import fault_of_own_code
 
 CHECKED_WITHIN = 0.5  # of the time that a check is expected to take: for less than that the budget is not outlasted
 OUTLASTING_SHARE = (
@@ -236,7 +235,5 @@ def _race_alone(session: Session, profile: Profile, state: Climb, screen: Screen
         screen.race("alone", Lineup(entrants, words), deadline, state.alone, enough=lambda: is_enough(state))
     except ChildFailed as failure:
         if not state.alone.entrants:
-            if failure.kind == "ended" and session.target.is_script:
-                raise as_user_error(session.target, failure, session.timeout) from failure
-            raise NothingMeasured(f"{session.target}: your code as it is could not be measured: {failure}") from failure
+            raise fault_of_own_code(session.target, failure, session.timeout) from failure
         state.alone.notes.append(f"the training in which patches are raced ended early: {failure}")

@@ -52,7 +52,7 @@ from perfaudit.tune.screening import Screen, calibration_of
 from perfaudit.tune.session import INTERRUPTED, Session, interruptible
 from perfaudit.tune.short_names import short_names
 from perfaudit.tune.too_short import ended_words, is_too_short, longer_words, too_short_words
-from perfaudit.tune.workshop import Children, as_user_error, workshop_for
+from perfaudit.tune.workshop import Children, as_user_error, fault_of_own_code, workshop_for
 
 AT_ONCE = 4  # patches in one race of fresh processes beside the unpatched code: five that each hold the model
 STAGE = "patches"
@@ -288,10 +288,7 @@ def _screen(session: Session, profile: Profile, priced: Priced, deadline: Deadli
                 _screen_together(session, priced, screen, session.deadline(TOGETHER_SHARE * deadline.seconds_left()))
         except ChildFailed as failure:
             if not priced.raced.entrants:
-                if failure.kind == "ended" and session.target.is_script:
-                    raise as_user_error(session.target, failure, session.timeout) from failure
-                why = f"your code as it is could not be measured: {failure}"
-                raise NothingMeasured(f"{session.target}: {why}") from failure
+                raise fault_of_own_code(session.target, failure, session.timeout) from failure
             priced.raced.notes.append(f"the training in which patches are raced ended early: {failure}")
 
 

@@ -239,3 +239,10 @@ def as_user_error(target: Target, failure: ChildFailed, timeout: float) -> UserE
     if failure.kind == "oom":
         return NothingMeasured(f"{target.file}: one training step does not fit into memory: {failure}")
     return TargetError(str(failure))
+
+
+def fault_of_own_code(target: Target, failure: ChildFailed, timeout: float) -> UserError:
+    """That the code as it is could not be measured; of a script that has ended, what `as_user_error` says of it."""
+    if failure.kind == "ended" and target.is_script:
+        return as_user_error(target, failure, timeout)
+    return NothingMeasured(f"{target}: your code as it is could not be measured: {failure}")
