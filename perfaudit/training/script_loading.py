@@ -66,12 +66,16 @@ class ScriptLoading:
     @property
     def restart_seconds(self) -> list[float]:
         """Of each epoch of another loader in the place of the script's: see `Loading`. The script's own are in its steps."""
-        return self.loading.restart_seconds if self.loading is not None and self.loading is not self._own else []
+        return self._other.restart_seconds if self._other is not None else []
 
     def restart_per_step(self) -> float:
         """Seconds that beginning an epoch of another loader takes, shared out among its steps."""
-        is_others = self.loading is not None and self.loading is not self._own
-        return self.loading.restart_per_step() if self.loading is not None and is_others else 0.0
+        return self._other.restart_per_step() if self._other is not None else 0.0
+
+    @property
+    def _other(self) -> Loading | None:
+        """That of another loader in the place of the script's; None where the script's own is in place."""
+        return self.loading if self.loading is not self._own else None
 
     def other_loading(self, overrides: dict[str, Any]) -> Loading:
         """A loader over the same samples, built with these arguments instead of the script's. Raises TargetError."""
@@ -102,7 +106,7 @@ class ScriptLoading:
 
     def is_other(self, loader: Any) -> bool:
         """Whether a loader is the one that is in the place of the script's."""
-        return self.loading is not None and self.loading is not self._own and self.loading.loader is loader
+        return self._other is not None and self._other.loader is loader
 
     def is_over(self, batches: int) -> bool:
         """Whether a pass over the script's loader has given all its batches, those of another in its place among them."""
@@ -110,18 +114,14 @@ class ScriptLoading:
 
     def load(self, original: Callable[[Any], Batch], batches: Any) -> Batch:
         """The next batch of the script's loader, or of that which is in its place. batches: the script's iterator."""
-        load = original if self.loading is None or self.loading is self._own else self._load_other
+        other = self._other
         if self.loads is None:
-            return load(batches)
+            return original(batches) if other is None else other.next_batch()
         began = _clocks()
-        batch = load(batches)
+        batch = original(batches) if other is None else other.next_batch()
         wall, cpu, queued, own = (now - then for now, then in zip(_clocks(), began, strict=True))
         self.loads.append(Load(wall, cpu, queued, own, batch))
         return batch
-
-    def _load_other(self, batches: Any) -> Batch:
-        assert self.loading is not None
-        return self.loading.next_batch()
 
 
 def _gives_as_torch_does(kind: type) -> bool:
