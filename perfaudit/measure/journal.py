@@ -23,6 +23,7 @@ from perfaudit import files
 from perfaudit.errors import UserError, refusal
 from perfaudit.files import Folder, Refused
 from perfaudit.measure.folder import FOLDER, own_folder
+from perfaudit.measure.start_lines import difference
 from perfaudit.reading import TooLarge, read_bytes
 
 SCHEMA = "perfaudit.run/1"
@@ -32,9 +33,6 @@ SETTINGS = (".toml", ".yaml", ".yml", ".json", ".cfg", ".ini")  # endings of fil
 MAX_RUN_BYTES = 32 << 20  # of one journal: a million numbers; as JSON of empty lists it takes 0.7 GB of memory
 MAX_RUNS_BYTES = 128 << 20  # of those that are read at once, the newest first
 _ENDS = ("finished", "interrupted", "out of time", "failed")
-# Options of the command line that a start line holds, by their name there.
-_OPTIONS = {"memory": "--memory", "allow": "--allow", "names": "--factory", "on": "--on"}
-_SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 _IDS_SHOWN = 10  # of runs, where several are meant
 _NAMES_TRIED = 20  # ids hold four random hex digits beside the second
 
@@ -210,7 +208,7 @@ def begin(folder: Path, resume: bool) -> Begin:
             raise UserError(
                 f"--resume: no run of `perfaudit {command}` in this folder is unfinished; `perfaudit history` lists them"
             )
-        if differs := same_work(read_run(path).start, start):
+        if differs := difference(read_run(path).start, start):
             raise UserError(f"--resume: {path.stem} cannot be resumed: {differs}; run it again without --resume")
         return Journal.resume(path)
 
@@ -286,51 +284,6 @@ def _files(folder: Path) -> list[Path]:
         return []
 
 
-def same_work(then: Json, now: Json) -> str:
-    """What differs between two start lines so that resuming would mix measurements; one line, "" if nothing does.
-
-    The budget may differ: it decides how much is measured, not what.
-    """
-    then, now = _as_read(then), _as_read(now)
-    for name in ("command", "target"):
-        if then.get(name) != now.get(name):
-            return f"the {name} was {then.get(name)}, now it is {now.get(name)}"
-    if sorted(then.get("knobs") or ()) != sorted(now.get("knobs") or ()):
-        return f"the knobs were {_names_in_words(then.get('knobs'))}, now they are {_names_in_words(now.get('knobs'))}"
-    if changed := _changed_files(then.get("files") or {}, now.get("files") or {}):
-        more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
-        return changed[0] + more
-    for part, left_out in (("environment", ()), ("options", ("budget",))):
-        before, after = then.get(part) or {}, now.get(part) or {}
-        for name in sorted(before.keys() | after.keys()):
-            if name not in left_out and before.get(name) != after.get(name):
-                if part == "options" and name in _OPTIONS:
-                    return _option_words(name, before.get(name), after.get(name))
-                return f"{name} was {before.get(name)}, now it is {after.get(name)}"
-    return ""
-
-
-def _option_words(name: str, then: object, now: object) -> str:
-    """That an option of the command line is another one: as it is typed, then and now."""
-    before, after = _as_typed(name, then), _as_typed(name, now)
-    if not before:
-        return f"it was started without {_OPTIONS[name]}, and now with {after}"
-    return f"it was started with {before}, and now {f'with {after}' if after else 'without it'}"
-
-
-def _as_typed(name: str, value: Any) -> str:  # Any: what JSON holds
-    """An option of a start line as it is typed, "" where it was not given."""
-    option = _OPTIONS[name]
-    if value is None or value in (0, "", {}):
-        return ""
-    if name == "memory":
-        size, unit = next(((size, unit) for size, unit in _SIZES if not value % size), (1, ""))
-        return f"{option} {value // size}{unit}"
-    if name == "names":
-        return " ".join(f"{option} {role}={factory}" for role, factory in value.items())
-    return f"{option} {','.join(value) or 'safe'}" if name == "allow" else f"{option} {value}"
-
-
 def _new_file(runs: Folder, began: float) -> str:
     """The name of an empty file of our own, which says the local time at which it began."""
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(began))
@@ -391,28 +344,6 @@ def _mend(path: Path, whole: bytes) -> None:
 
 def _trouble(path: Path, error: OSError) -> str:
     return f"{path}: not written: {files.reason(error)}; what is measured from here on cannot be resumed"
-
-
-def _changed_files(then: Json, now: Json) -> list[str]:
-    words = []
-    for path in sorted(then.keys() | now.keys()):
-        if path not in now:
-            words.append(f"{path} was read then and is not now")
-        elif path not in then:
-            words.append(f"{path} was not read then and is now")
-        elif then[path] != now[path]:
-            words.append(f"{path} has changed")
-    return words
-
-
-def _as_read(start: Json) -> Json:
-    """The start line as a file gives it back: tuples are lists there."""
-    read: Json = json.loads(json.dumps(start))
-    return read
-
-
-def _names_in_words(names: object) -> str:
-    return ", ".join(map(str, names)) if isinstance(names, list) and names else "none"
 
 
 def _ids_in_words(ids: list[str]) -> str:

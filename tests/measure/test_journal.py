@@ -17,15 +17,8 @@ from fake_clock import FakeClock
 from perfaudit.errors import UserError
 from perfaudit.measure import journal as journals
 from perfaudit.measure.folder import measuring
-from perfaudit.measure.journal import (
-    SCHEMA,
-    Journal,
-    all_runs,
-    find_run,
-    latest_unfinished,
-    read_run,
-    same_work,
-)
+from perfaudit.measure.journal import SCHEMA, Journal, all_runs, find_run, latest_unfinished, read_run
+from perfaudit.measure.start_lines import difference
 
 START: dict[str, Any] = {  # Any: nested JSON
     "command": "tune",
@@ -291,9 +284,9 @@ def changed(**parts: object) -> dict[str, Any]:  # Any: nested JSON
         (changed(options={"budget": 1, "device": "cpu", "memory": 0}), "device was auto, now it is cpu"),
     ],
 )
-def test_same_work(tmp_path: Path, now: dict[str, Any], said: str) -> None:
+def test_what_differs_between_start_lines(tmp_path: Path, now: dict[str, Any], said: str) -> None:
     then = read_run(file_of(begun(tmp_path))).start
-    assert same_work(then, now) == said
+    assert difference(then, now) == said
 
 
 @pytest.mark.parametrize(
@@ -308,7 +301,7 @@ def test_same_work(tmp_path: Path, now: dict[str, Any], said: str) -> None:
     ],
 )
 def test_another_option_is_told_as_it_is_typed(then: dict[str, Any], now: dict[str, Any], said: str) -> None:
-    assert same_work(changed(options=then), changed(options=now)) == f"it was started {said}"
+    assert difference(changed(options=then), changed(options=now)) == f"it was started {said}"
 
 
 def test_the_latest_unfinished(tmp_path: Path, clock: FakeClock) -> None:
