@@ -486,3 +486,13 @@ RUNNER = """
 def test_a_loop_over_a_dict_is_no_episode(tmp_path: Path, over: str, lines: list[str]) -> None:
     files = {"algorithms.py": ALGORITHM, "run.py": RUNNER % over}
     assert told(tmp_path, files, "algorithms.py") == lines
+
+
+@pytest.mark.parametrize(("name", "is_told"), [("test_algorithms.py", True), ("once.py", False)])
+def test_a_call_in_a_test_says_nothing_of_the_loop(tmp_path: Path, name: str, is_told: bool) -> None:
+    once = (
+        "from algorithms import Plain\n\nalgorithm = choose(Plain)(network)\nvalues = algorithm.update(minibatches)\n"
+    )
+    runner = (RUNNER % "values.items()").replace("Plain(network)", "choose(Plain)(network)")
+    found = told(tmp_path, {"algorithms.py": ALGORITHM, "run.py": runner, name: once}, "algorithms.py")
+    assert bool(found) is is_told

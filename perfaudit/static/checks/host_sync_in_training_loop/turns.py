@@ -11,6 +11,7 @@ from perfaudit.static.call_index import CallShape, shape_of
 from perfaudit.static.project.neighbours import Neighbours
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Loop, Source
 from perfaudit.static.understanding.called_functions import callers
+from perfaudit.static.understanding.demonstrations import is_test
 from perfaudit.static.understanding.elsewhere import built_by
 from perfaudit.static.understanding.epochs import counts_epochs
 from perfaudit.static.understanding.evaluation import EVALUATION_NAME
@@ -61,9 +62,10 @@ def is_called_in_loop(source: Source, function: Function, neighbours: Neighbours
 
     What is surely called on an object of its class decides; where no call is, all do that have its name, pass as many
     arguments, and are asked of something that may learn: `bar.update(1)` on each turn says nothing of `agent.update(batch)`
-    on every thousandth.
+    on every thousandth. What a test calls trains nothing.
     """
-    sites = [site for site in _sites(source, function, neighbours) if site.is_meant is not False]
+    found = (site for site in _sites(source, function, neighbours) if site.is_meant is not False)
+    sites = [site for site in found if not is_test(site.there, site.call)]
     if any(site.is_meant for site in sites):
         return any(runs_on_turns(site.there, site.call) for site in sites if site.is_meant)
     unclear = [site for site in sites if _may_learn(source, function, site)]
