@@ -21,7 +21,7 @@ _WORDS = (
     ),
     *(b"apex.amp", b"apex.fp16", b"FP16"),  # its optimizers and layers decide nothing
     *(b"use_amp", b"args.amp", b"ixed_precision", b"ixed precision", b"ixed-precision", b"create_graph"),
-    *(b"set_default_dtype", b"torch.float64", b".double(", b"torch.fft", b"torch.complex"),
+    *(b"set_default_dtype", b"torch.float64", b".double(", b"torch.fft", b"torch.complex", b"optim.LBFGS"),
 )
 # Types that NumPy is told, and those of a table of all types; what a tensor is asked for, `x.dtype == torch.float64`; float64
 # that a new tensor is made with, and metrics that convert what they compare.

@@ -13,13 +13,14 @@ from perfaudit.static.understanding.names import last_name
 # Begins with a letter that stands for itself, and looks back from behind the word: so "sample" is passed over fast.
 _AMP = regex(r"[aA][mM][pP](?<![a-zA-Z_][aA][mM][pP])(?![a-zA-Z])")
 _OPTION_OF_AMP = regex(r"(?:use|enable|with|args|opt)_amp", re.IGNORECASE, words="_amp")
-_OTHER_WORDS = regex(  # `corrects.double() / len(data)` is a number for people
+# `corrects.double() / len(data)` is a number for people; LBFGS lives on small differences of gradients.
+_OTHER_WORDS = regex(
     r"autocast|GradScaler|fp16|bf16|float16|\.half\(|mixed.?precision"
-    r"|float64|\.double\((?!\)\s*/)|\bfft|create_graph"
+    r"|float64|\.double\((?!\)\s*/)|\bfft|create_graph|\boptim\.LBFGS|\bLBFGS\("
     r"|complex(?:32|64|128|_?(?:mul|conv|linear|bmm|norm|relu|tensor))|(?:as|is|torch\.|\b)_?complex\(|dtype\s*=\s*complex\b"
     r"|torch\.sparse|scipy\.sparse|to_sparse|sparse_(?:coo|csr|mx|adj|tensor|mm)|sparse_?(?:tensor|adam)|\bspmm\b|spconv|minkowski",
     re.IGNORECASE,
-    words="autocast|gradscaler|fp16|bf16|float16|.half(|mixed|float64|.double(|fft|create_graph|complex|sparse|spmm|spconv|minkowski",
+    words="autocast|gradscaler|fp16|bf16|float16|.half(|mixed|float64|.double(|fft|create_graph|lbfgs|complex|sparse|spmm|spconv|minkowski",
 )
 # Options of which other files would say so if they read them: `marks_of_precision` knows these words.
 _KNOWN_OPTION = regex(r"fp16|bf16|float16|mixed_precision|use_amp")
