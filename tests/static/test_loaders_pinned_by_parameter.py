@@ -104,6 +104,52 @@ def test_a_third_file_collates_tensors(tmp_path: Path, data: str, is_told: bool)
     assert bool(run_checks(source, all_rules(), frozenset(["PA104"]))) is is_told
 
 
+FITTING = """
+import torch
+
+def fit(train_loader, model, optimizer):
+    for epoch in range(100):
+        train_epoch(model, train_loader, optimizer)
+
+def train_epoch(model, loader, optimizer):
+    for x, y in loader:
+        model(x.cuda(), y.cuda()).backward()
+        optimizer.step()
+"""
+CALLING = """
+from torch.utils.data import DataLoader
+from engine import fit
+
+loader = DataLoader(pairs, 32, pin_memory=%s)
+tests = DataLoader(others, 32)
+fit(loader, Net(), optimizer)
+"""
+
+
+@pytest.mark.parametrize(
+    ("engine", "pins", "is_told"),
+    [
+        (FITTING, "True", True),
+        (FITTING, "False", False),
+        (FITTING + "\ntrain_epoch(net, batches, optimizer)\n", "True", False),
+        (FITTING + "\nways = {'epoch': train_epoch}\n", "True", False),
+        (
+            FITTING.replace("train_epoch(model, train_loader,", "train_epoch(model, shuffle(train_loader),"),
+            "True",
+            False,
+        ),
+    ],
+)
+def test_a_function_hands_on_the_loader_that_it_is_handed(
+    tmp_path: Path, engine: str, pins: str, is_told: bool
+) -> None:
+    for name, text in {"engine.py": engine, "script.py": CALLING % pins}.items():
+        (tmp_path / name).write_text(text)
+    project = Project(sorted(tmp_path.glob("*.py")))
+    source = Source("engine.py", engine, project.seen_from(tmp_path / "engine.py"))
+    assert bool(run_checks(source, all_rules(), frozenset(["PA104"]))) is is_told
+
+
 def test_a_data_set_with_transforms_in_the_call_of_its_loader() -> None:
     """Brackets in brackets: of the set, of a row of transforms, of one of them, and of what that is given."""
     made = "DataLoader(Digits('data', transform=Compose([ToTensor(), Normalize((0.13,), (0.3,))])), 64, **options)"

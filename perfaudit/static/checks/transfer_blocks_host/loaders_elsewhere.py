@@ -76,20 +76,27 @@ def _loaders_of_call(
 
 
 def _loaders_handed_in(there: Source, neighbours: Neighbours, parameter: ast.arg, depth: int) -> Found | None:
-    """What the files that import this one pass for a parameter; None where this file passes anything itself."""
+    """What all calls in this file and in those that import it pass for a parameter; None where one passes another thing.
+
+    `fit(model, loader)` that a script calls hands the loader on to `train_epoch(model, loader)` of its own file.
+    """
     function = there.enclosing(parameter, *FUNCTIONS, ast.Lambda)
-    if not isinstance(function, FUNCTIONS) or there.neighbours is not neighbours or callers(there, function):
+    if not isinstance(function, FUNCTIONS) or there.neighbours is not neighbours:
         return None
-    owner = there.parent(function)
+    own, owner = callers(there, function), there.parent(function)
     name, first = function.name, 0
     if isinstance(owner, ast.ClassDef):
-        if function.name != "__init__":
+        name, first = (owner.name if name == "__init__" else name), 1
+        if function.name != "__init__" and (not own or calls_in_importers(there, name)):  # of which object is not told
             return None
-        name, first = owner.name, 1
+    elif own and len(there.uses_of(function, name)) != len(own):
+        return None
     names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)][first:]
     place = names.index(parameter.arg) if parameter.arg in names else None
+    is_method = isinstance(owner, ast.ClassDef) and function.name != "__init__"
+    calls = [(there, call) for call in own] + ([] if is_method else _calls_of(there, neighbours, name))
     found: Found = []
-    for other, call in _calls_of(there, neighbours, name):
+    for other, call in calls:
         given = argument(other, call, parameter.arg, place)
         made = _loaders_behind(other, neighbours, given, depth) if isinstance(given, ast.expr) else None
         if made is None:
