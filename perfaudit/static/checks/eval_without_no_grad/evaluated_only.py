@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from perfaudit.records import record
 from perfaudit.static import edit
 from perfaudit.static.checks.eval_without_no_grad.callers import calls_elsewhere
 from perfaudit.static.checks.eval_without_no_grad.escape import graph_escapes, leaves_no_graph, proves_no_graph
@@ -207,9 +208,25 @@ def _is_script_that_evaluates(source: Source, function: Function | None) -> bool
 
 
 def _only_evaluates(source: Source, function: Function | None) -> bool:
-    """Whether a function evaluates, by its name, and no function that calls it runs a backward pass."""
+    """Whether a function evaluates, by its name, and no function that calls it runs a backward pass, here or in another file."""
     if function is None or not EVALUATION.fullmatch(function.name):
         return False
     training = [enclosing_function(source, call) for call in backward_calls(source)]
     uses = calls_by_last_name(source).get(function.name, [])
-    return bool(uses) and not any(enclosing_function(source, use) is known for use in uses for known in training)
+    if not uses:
+        return source.neighbours is not None and bool(
+            source.neighbours.some_importer(_CallsAndTrainsNot(function.name), calling=(function.name,))
+        )
+    return not any(enclosing_function(source, use) is known for use in uses for known in training)
+
+
+@record(frozen=True, slots=True)
+class _CallsAndTrainsNot:
+    """Whether a file calls a function or method of this name, and never in a function that runs a backward pass."""
+
+    name: str
+
+    def __call__(self, source: Source) -> bool:
+        training = {id(enclosing_function(source, call)) for call in backward_calls(source)}
+        uses = calls_by_last_name(source).get(self.name, [])
+        return bool(uses) and not any(id(enclosing_function(source, use)) in training for use in uses)

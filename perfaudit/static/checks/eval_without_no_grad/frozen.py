@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from perfaudit.static.checks.eval_without_no_grad.surroundings import DIFFERENTIATES
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.source.syntax import walk
+from perfaudit.static.understanding.backward import updates_weights
 from perfaudit.static.understanding.elsewhere import class_of
 from perfaudit.static.understanding.members import is_own, own_values
 from perfaudit.static.understanding.names import dotted_name, last_name
@@ -67,9 +68,23 @@ def may_be_frozen(source: Source, model: str) -> bool:
     """Whether all parameters of a model may be frozen: it, or what holds it; a part of it leaves the others."""
     frozen = _frozen_modules(source)
     if frozen is None:
-        return True
+        return not _is_trained(source, model)
     last = model.rpartition(".")[2]
     return any(m == model or model.startswith(f"{m}.") or m.rpartition(".")[2] == last for m in frozen)
+
+
+def _is_trained(source: Source, model: str) -> bool:
+    """Whether an optimizer of torch's gets all parameters of a model, or of the object that keeps it, and steps."""
+    if not any(map(updates_weights, source.calls(".step"))):
+        return False
+    owners = {model, "self"} if model.startswith("self.") else {model}
+    return any(
+        isinstance(call.func, ast.Attribute)
+        and dotted_name(call.func.value) in owners
+        and isinstance(outer := source.parent(call), ast.Call)
+        and (source.qualified_name(outer.func) or "").startswith("torch.optim.")
+        for call in source.calls(".parameters")
+    )
 
 
 def classes_elsewhere(source: Source, call: ast.Call) -> Iterator[tuple[Source, ast.ClassDef]]:

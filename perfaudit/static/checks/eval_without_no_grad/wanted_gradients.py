@@ -32,7 +32,7 @@ _ASKS = {
     "print",
 }  # builtins that run nothing of a model
 EVALUATION = regex(r"_?(test|eval|evaluate|evaluation|validate|validation)(_(epoch|one_epoch|loop|model|set))?")
-_EVALUATES = regex(r"(^|_)(test|eval|evaluate|evaluation|validate|validation|valid|predict|infer|inference)(_|$)")
+_EVALUATES = regex(r"(^|_)(test|eval|valid|predict|infer)[a-z]*(_|$)")
 
 
 def needs_gradients(source: Source, loop: Loop | Function, model: str) -> bool:
