@@ -6,14 +6,15 @@ import ast
 
 from perfaudit.static.source import LOOPS, Function, Loop, Source
 from perfaudit.static.source.syntax import walk
-from perfaudit.static.understanding.called_functions import called_function
+from perfaudit.static.understanding.called_functions import called_function, callers
 from perfaudit.static.understanding.loaders import COMPREHENSIONS
 from perfaudit.static.understanding.names import last_name
-from perfaudit.static.understanding.values import resolve
+from perfaudit.static.understanding.values import enclosing_function, resolve
 
 # A window that is opened, drawn, or waited at for a key: of OpenCV and Open3D.
 _ON_SCREEN = {"waitKey", "waitKeyEx", "create_window", "draw_geometries"}
 _REPEATS = (*LOOPS, *COMPREHENSIONS)
+_COUNTS = {"range", "xrange", "trange"}
 _FEW = 16  # samples that are written out one by one
 
 
@@ -21,12 +22,61 @@ def demonstrates(source: Source, loop: Loop | Function) -> bool:
     """Whether a loop shows each result in a window, or goes through a few samples that are written out: little is to be saved."""
     if any(isinstance(node, ast.Call) and last_name(node.func) in _ON_SCREEN for node in walk(loop)):
         return True
+    if isinstance(loop, LOOPS) and _draws_one_sample(source, loop):
+        return True
     if not isinstance(loop, ast.For) or not _are_few(source, loop.iter):
         return False
     inner = (node for node in walk(loop) if isinstance(node, _REPEATS) and node is not loop)
     called = (called_function(source, node) for node in walk(loop) if isinstance(node, ast.Call))
     own = [node for function in called if function is not None for node in walk(function) if isinstance(node, _REPEATS)]
     return not own and all(isinstance(one, ast.For) and _is_counted(one.iter) for one in inner)
+
+
+def _draws_one_sample(source: Source, loop: Loop) -> bool:
+    """Whether a loop runs a model on what it gave the turn before, as one that writes a text, and no loop runs that again."""
+    if isinstance(loop, (ast.For, ast.AsyncFor)) and last_name(getattr(loop.iter, "func", loop.iter)) not in _COUNTS:
+        return False
+    function = enclosing_function(source, loop)
+    if function is not None and any(source.enclosing(use, *LOOPS) is not None for use in callers(source, function)):
+        return False
+    made: dict[str, set[str]] = {}  # by each name that the loop binds, what it is made of
+    for node in walk(loop):
+        if isinstance(node, ast.Assign):
+            read = {n.id for n in walk(node.value) if isinstance(n, ast.Name)}
+            for name in (n.id for target in node.targets for n in walk(target) if isinstance(n, ast.Name)):
+                made.setdefault(name, set()).update(read)
+    if any(isinstance(node, _REPEATS) and node is not loop for node in walk(loop)):
+        return False
+    return any(
+        name in _all_behind(name, made) for name in made if name in _given_to_calls(loop) and _is_grown(loop, name)
+    )
+
+
+def _all_behind(name: str, made: dict[str, set[str]]) -> set[str]:
+    """The names that a name is made of, through others."""
+    found: set[str] = set()
+    pending = [name]
+    while pending:
+        for further in made.get(pending.pop(), set()) - found:
+            found.add(further)
+            pending.append(further)
+    return found
+
+
+def _given_to_calls(loop: Loop) -> set[str]:
+    return {a.id for c in walk(loop) if isinstance(c, ast.Call) for a in c.args if isinstance(a, ast.Name)}
+
+
+def _is_grown(loop: Loop, name: str) -> bool:
+    """Whether a loop puts something behind what a name holds: `tokens = torch.cat([tokens, next])`."""
+    return any(
+        isinstance(node, ast.Assign)
+        and any(isinstance(target, ast.Name) and target.id == name for target in node.targets)
+        and isinstance(node.value, ast.Call)
+        and last_name(node.value.func) in ("cat", "concat", "concatenate")
+        and any(isinstance(n, ast.Name) and n.id == name for n in walk(node.value))
+        for node in walk(loop)
+    )
 
 
 def _are_few(source: Source, over: ast.expr) -> bool:

@@ -17,7 +17,7 @@ from perfaudit.static.checks.eval_without_no_grad.frozen import (
 )
 from perfaudit.static.checks.eval_without_no_grad.model_runs import runs_inside
 from perfaudit.static.checks.eval_without_no_grad.model_ways import ways_to_run
-from perfaudit.static.checks.eval_without_no_grad.no_eval_mode import recorded_for_nothing, runs
+from perfaudit.static.checks.eval_without_no_grad.no_eval_mode import goes_through_data, recorded_for_nothing, runs
 from perfaudit.static.registry import Seen
 from perfaudit.static.source import FUNCTIONS, LOOPS, Loop, Source
 from perfaudit.static.source.syntax import walk
@@ -47,7 +47,8 @@ def evaluations_with_loaded_weights(source: Source, call: ast.Call) -> Iterator[
         told = [
             (loop, name, seen)
             for loop, name in _loops_behind(source, statement, model)
-            if (seen := recorded_for_nothing(source, loop, name, ways, is_known=False)) is not None
+            if any(goes_through_data(each) for each in walk(loop) if isinstance(each, LOOPS))
+            and (seen := recorded_for_nothing(source, loop, name, ways, is_known=False)) is not None
         ]
         for loop, name, seen in told:
             inner = [runs_inside(source, run, name, ways) for run in runs(source, loop, name, ways)]

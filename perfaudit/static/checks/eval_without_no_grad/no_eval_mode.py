@@ -44,7 +44,7 @@ def evaluated_in_training_mode(source: Source, call: ast.Call) -> Iterator[tuple
             return
         for loop, name in _evaluations_of(source, model):
             is_test = _goes_through_test(loop) or _is_in_evaluation(source, loop)
-            if not is_test and not _goes_through_data(loop):
+            if not is_test and not goes_through_data(loop):
                 continue
             is_test = is_test and not source.calls(".eval")  # else the mode is set somewhere
             if (seen := recorded_for_nothing(source, loop, name, is_test=is_test)) is not None:
@@ -161,11 +161,12 @@ def _is_in_evaluation(source: Source, loop: Loop) -> bool:
     return source.enclosing(loop, *LOOPS, within=function) is None
 
 
-def _goes_through_data(loop: Loop) -> bool:
-    """Whether a loop goes through something else than numbers: a few samples are drawn by `for n in range(9)`."""
-    return isinstance(loop, (ast.For, ast.AsyncFor)) and not any(
-        isinstance(node, ast.Call) and last_name(node.func) in ("range", "xrange", "trange") for node in walk(loop.iter)
-    )
+def goes_through_data(loop: Loop) -> bool:
+    """Whether a loop goes through something else than numbers, or counts it: a few samples are drawn by `for n in range(9)`."""
+    if not isinstance(loop, (ast.For, ast.AsyncFor)):
+        return False
+    called = {last_name(node.func) for node in walk(loop.iter) if isinstance(node, ast.Call)}
+    return "len" in called or not called & {"range", "xrange", "trange"}
 
 
 def _goes_through_test(loop: Loop) -> bool:
