@@ -25,8 +25,9 @@ from perfaudit.static.old_torch import needs_old_torch, raises_since_1_1
 from perfaudit.static.registry import Seen, check
 from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
 from perfaudit.static.source.syntax import walk
+from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.elsewhere import class_of
-from perfaudit.static.understanding.names import last_name
+from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.no_grad import in_no_grad
 
 
@@ -58,7 +59,38 @@ def _seen_in(source: Source) -> dict[int, list[Seen]]:
                 if not any(_overlap(loop, other) for other in known.values()):
                     known[id(loop)] = loop
                     found.setdefault(id(call), []).append(_of_demonstration(source, loop, seen))
-    return found
+    return {
+        key: kept
+        for key, seen in found.items()
+        if (kept := [each for each in seen if not _is_told_within(source, each, known)])
+    }
+
+
+def _is_told_within(source: Source, seen: Seen, known: dict[int, Loop | Function]) -> bool:
+    """Whether a loop runs its models only by one call of a function of this file, all of whose loops are told themselves."""
+    call = seen.node
+    function = called_function(source, call) if isinstance(call, ast.Call) else None
+    loop = next((known[id(a)] for a in source.ancestors(call) if id(a) in known), None)
+    if function is None or loop is None:
+        return False
+    inner = [
+        node for item in function.body for node in walk(item) if isinstance(node, ast.Call) and _is_model(source, node)
+    ]
+    told = [other for other in known.values() if other is not loop]
+    beside = [
+        node for node in walk(loop) if isinstance(node, ast.Call) and node is not call and _is_model(source, node)
+    ]
+    return bool(inner) and not beside and all(any(_overlap_line(node, other) for other in told) for node in inner)
+
+
+def _is_model(source: Source, call: ast.Call) -> bool:
+    """Whether a call is of a name that is asked to evaluate somewhere in the file."""
+    asked = {dotted_name(c.func.value) for c in source.calls(".eval") if isinstance(c.func, ast.Attribute)} - {""}
+    return dotted_name(call.func) in asked
+
+
+def _overlap_line(call: ast.Call, loop: Loop | Function) -> bool:
+    return loop.lineno <= call.lineno <= (loop.end_lineno or 0)
 
 
 def _may_evaluate_more(source: Source, known: list[Loop | Function]) -> bool:

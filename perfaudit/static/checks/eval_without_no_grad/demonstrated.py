@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 
 from perfaudit.static.source import LOOPS, Function, Loop, Source
 from perfaudit.static.source.syntax import walk
@@ -24,12 +25,27 @@ def demonstrates(source: Source, loop: Loop | Function) -> bool:
         return True
     if isinstance(loop, LOOPS) and _draws_one_sample(source, loop):
         return True
-    if not isinstance(loop, ast.For) or not _are_few(source, loop.iter):
+    if isinstance(loop, ast.For) and _is_for_one_turn(loop):
+        return True
+    if not isinstance(loop, ast.For):
+        return False
+    is_counted = _is_counted(loop.iter, _FEW) and enclosing_function(source, loop) is None  # else it may be run often
+    if not is_counted and not _are_few(source, loop.iter):
         return False
     inner = (node for node in walk(loop) if isinstance(node, _REPEATS) and node is not loop)
     called = (called_function(source, node) for node in walk(loop) if isinstance(node, ast.Call))
     own = [node for function in called if function is not None for node in walk(function) if isinstance(node, _REPEATS)]
     return not own and all(isinstance(one, ast.For) and _is_counted(one.iter) for one in inner)
+
+
+def _is_for_one_turn(loop: ast.For) -> bool:
+    """Whether all of a loop stands under the number of one turn: `for n, x in enumerate(loader): if n == 0: ...`."""
+    if len(loop.body) != 1 or not isinstance(loop.body[0], ast.If) or loop.body[0].orelse:
+        return False
+    match loop.body[0].test:
+        case ast.Compare(left=ast.Name(id=name), ops=[ast.Eq()], comparators=[ast.Constant(value=int())]):
+            return any(isinstance(n, ast.Name) and n.id == name for n in walk(loop.target))
+    return False
 
 
 def _draws_one_sample(source: Source, loop: Loop) -> bool:
@@ -91,7 +107,8 @@ def _are_few(source: Source, over: ast.expr) -> bool:
     return 0 < len(listed.elts) <= _FEW and not is_grown
 
 
-def _is_counted(over: ast.expr) -> bool:
-    """`range(5)`, with nothing but numbers."""
-    is_range = isinstance(over, ast.Call) and last_name(over.func) == "range"
-    return is_range and isinstance(over, ast.Call) and all(isinstance(a, ast.Constant) for a in over.args)
+def _is_counted(over: ast.expr, most: float = math.inf) -> bool:
+    """`range(5)`, with nothing but numbers, none of which is larger than this."""
+    if not isinstance(over, ast.Call) or last_name(over.func) != "range":
+        return False
+    return all(isinstance(a, ast.Constant) and isinstance(a.value, int) and a.value <= most for a in over.args)

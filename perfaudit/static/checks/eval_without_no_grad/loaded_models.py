@@ -64,8 +64,12 @@ def _may_train(source: Source) -> bool:
     if not source.mentions("optim"):
         return False
     for call in source.nodes(ast.Call):
-        given = (last_name(value) for value in (*call.args, *(keyword.value for keyword in call.keywords)))
-        if any(map(_OPTIMIZER.search, given)) and not (source.qualified_name(call.func) or "").startswith("torch."):
+        if (source.qualified_name(call.func) or "").startswith("torch."):
+            continue
+        given = [*call.args, *(keyword.value for keyword in call.keywords)]
+        made = (source.qualified_name(value.func) or "" for value in given if isinstance(value, ast.Call))
+        named = [*map(last_name, given), *(keyword.arg or "" for keyword in call.keywords)]
+        if any(map(_OPTIMIZER.search, named)) or any(name.startswith("torch.optim.") for name in made):
             return True
     return False
 
