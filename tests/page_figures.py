@@ -243,7 +243,7 @@ def _rules() -> tuple[str, list[str]]:
     )
     of_some = _all_found(
         page,
-        r"\*\*Of the (\d+) findings of (\w+) rules in (\d+) repositories \d+ are right \((\d+ %)\), \d+ true but hardly "
+        r"\*\*Of the (\d+) findings of (\w+ rules?) in (\d+) repositories \d+ are right \((\d+ %)\), \d+ true but hardly "
         r"worth saying \((\d+ %)\) and \d+ wrong \((\d+ %)\)",
     )
     (kinds,) = _found(page, r"only PA801 and PA603, whose last reading missed the 90 %\. (\d+) public repositories")
@@ -267,7 +267,7 @@ def _rules() -> tuple[str, list[str]]:
             for found in later
         ),
         *(
-            f"{found[2]} repositories, {found[1]} rules alone | one who fixes rules, so it is not independent | {found[0]} | "
+            f"{found[2]} repositories, {found[1]} alone | one who fixes rules, so it is not independent | {found[0]} | "
             f"{' | '.join(found[3:])} |"
             for found in of_some
         ),
