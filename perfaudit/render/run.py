@@ -95,8 +95,10 @@ def is_never_built(finding: Finding) -> bool:
 
 def scan_command(findings: Iterable[Finding]) -> str:
     """The command that prints these findings with their patches, "" where none has a file."""
-    files = list(dict.fromkeys(finding.location.path for finding in findings if finding.location))
-    return f"perfaudit scan {shlex.join(files)}" if files else ""
+    placed = [finding for finding in findings if finding.location]
+    files = list(dict.fromkeys(finding.location.path for finding in placed if finding.location))
+    hints = ["--severity", "hint"] if any(finding.severity == "hint" for finding in placed) else []  # else left out
+    return shlex.join(["perfaudit", "scan", *hints, *files]) if files else ""
 
 
 def may_be_tuned(run: Run) -> bool:

@@ -110,6 +110,16 @@ def said_of(run: Run, **more: Any) -> str:
     return " ".join(run_page(Report("run", run=run, **more), run, plain, 100).split())
 
 
+def test_the_command_with_patches_shows_hints_where_the_run_does() -> None:
+    """A scan leaves them out: it would say that nothing is found."""
+    run, shown = summarize(seen_of({"device": "cpu"}, forward=1.0), "train.py"), found("PA402")
+    assert "With patches: perfaudit scan train.py" in said_of(run, findings=(shown,))
+    hint = shown.with_(severity="hint")
+    assert "With patches: perfaudit scan --severity hint train.py" in said_of(run, findings=(shown, hint))
+    unbuilt = hint.with_(note=f"{NEVER_BUILT}: x")
+    assert "With patches: perfaudit scan train.py" in said_of(run, findings=(shown, unbuilt))
+
+
 def test_setup_without_a_loader_has_no_workers() -> None:
     facts = {"device": "cpu", "torch_at": 102.0, "first_batch_at": 131.0}
     text = said_of(summarize(seen_of(facts, forward=1.0), "train.py"))
