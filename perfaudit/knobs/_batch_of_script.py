@@ -63,7 +63,7 @@ def why_by_hand(survey: Survey) -> str:
     options = found[2].options if found is not None and isinstance(found[2], WhereSet) else ()
     if script is not None and (option := given_as(options, script.arguments)):
         return f"the argument {option} sets it, which is no line to patch"
-    return f"no line of the script sets it as a number{built_at(survey.facts.loader.site)}"
+    return f"no single line was found that sets it as a number{built_at(survey.facts.loader.site)}"
 
 
 def handed_over_of_script(survey: Survey, settings: Settings) -> str:

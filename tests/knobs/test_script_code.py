@@ -186,7 +186,17 @@ def test_what_is_computed_is_set_by_hand(project: Callable[..., Path]) -> None:
     assert patched(survey, "batch_size", {"batch_size": 64}) == []
     said = knob("batch_size").handed_over({"batch_size": 64}, survey)
     assert said == "set it by hand where the loader gets it (train.py:10)"
-    assert knob("batch_size").by_hand(survey) == "no line of the script sets it as a number (train.py:10)"
+    assert knob("batch_size").by_hand(survey) == "no single line was found that sets it as a number (train.py:10)"
+
+
+def test_of_two_numbers_none_is_called_the_batch_size(project: Callable[..., Path]) -> None:
+    """Nor is it said that none is there."""
+    text = (
+        TEXT.replace("data(), args.batch_size)", "data(), SIZE)") + "\nSIZE = 64 if torch.cuda.is_available() else 16\n"
+    )
+    survey = script(project(**{"train.py": text}), text)
+    assert patched(survey, "batch_size", {"batch_size": 64}) == []
+    assert knob("batch_size").by_hand(survey).startswith("no single line was found that sets it")
 
 
 @pytest.mark.parametrize(("size", "line"), [(16, 'CONFIG = {"size": 64}'), (8, "")])
