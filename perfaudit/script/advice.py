@@ -39,6 +39,11 @@ FEW_BITS = "PA304"  # the rule about bfloat16, which is not for accelerators alo
 ON_FEW_PROCESSORS = (
     "this run was on the CPU: some processors multiply bfloat16 faster, and `--precision` of `tune` measures it"
 )
+OF_TRANSFORMERS = "has the Trainer compute"  # in the message of that rule, of Hugging Face's Trainer
+BESIDE_USE_CPU = (
+    "this run was on the CPU, where the Trainer takes bf16=True only beside use_cpu=True; where that is given, `--precision` "
+    "of `tune` measures it"
+)
 FUSED = "PA402"
 FUSED_ON_CPU = (
     "this run was on the CPU: a fused update pays in some trainings there and not in others, and `perfaudit tune --optimizer` "
@@ -103,8 +108,12 @@ def order_findings(
         key=lambda each: not (each.rule.startswith(IN_STEPS) and _lies_in(each, called)),
     )
     if is_on_cpu:
-        rest = [_with_note(each, ON_FEW_PROCESSORS) if each.rule.startswith(FEW_BITS) else each for each in rest]
+        rest = [_with_note(each, _few_bits_on_cpu(each)) if each.rule.startswith(FEW_BITS) else each for each in rest]
     return (*(finding for finding, _ in large), *rest, *small, *(_with_note(each, why[id(each)]) for each in last))
+
+
+def _few_bits_on_cpu(finding: Finding) -> str:
+    return BESIDE_USE_CPU if OF_TRANSFORMERS in finding.message else ON_FEW_PROCESSORS
 
 
 def _observe_wrapped(findings: Sequence[Finding], wrapped: Wrapped | None) -> list[Finding]:

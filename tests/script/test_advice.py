@@ -12,6 +12,7 @@ from perfaudit.rules import all_rules
 from perfaudit.runs import NEVER_BUILT, RankRun, Run
 from perfaudit.script.advice import (
     ALONE,
+    BESIDE_USE_CPU,
     ELSEWHERE,
     FUSED_ON_CPU,
     NEVER_CALLED,
@@ -22,9 +23,16 @@ from perfaudit.script.advice import (
     order_findings,
 )
 from perfaudit.script.never_called import optimizers_never_used
+from perfaudit.static.scan import scan_bytes
 
 PHASES = {"data_wait": 0.5, "host_to_device": 0.0, "forward": 0.3, "backward": 0.19, "optimizer": 0.01, "average": 0.0}
 ONLY = {rule.id for rule in all_rules().values() if rule.accelerator_only}
+
+TRAINER = """\
+from transformers import Trainer, TrainingArguments
+trainer = Trainer(model=model, args=TrainingArguments(output_dir="out", num_train_epochs=3), train_dataset=data)
+trainer.train()
+"""
 
 
 def run(device: str = "cpu") -> Run:
@@ -56,6 +64,14 @@ def test_on_a_cpu_it_is_said_that_bfloat16_pays_on_some_processors_only() -> Non
     """Its message is about tensor cores."""
     notes = {device: order_findings([found("PA304")], run(device), ONLY)[0].note for device in ("cpu", "cuda")}
     assert notes == {"cpu": ON_FEW_PROCESSORS, "cuda": ""}
+
+
+def test_what_the_trainer_asks_for_beside_bfloat16_on_a_cpu_is_said() -> None:
+    """Without it `tune` has no patch to measure."""
+    report, _ = scan_bytes(TRAINER.encode(), "train.py")
+    (seen,) = [each for each in report.findings if each.rule == "PA304"]
+    notes = {device: order_findings([seen], run(device), ONLY)[0].note for device in ("cpu", "cuda")}
+    assert notes == {"cpu": BESIDE_USE_CPU, "cuda": ""}
 
 
 def test_without_phases_nothing_is_said() -> None:
