@@ -245,6 +245,13 @@ def limited_by(run: Run, of_data: str) -> str:
         if (exposed := run.communication_exposed or 0.0) >= EXPOSED_SHARE * share:
             return f"{outside}; communication that nothing hides takes {100 * exposed:.0f} % of it."
         return f"{outside}: logging, saving, an environment, or batches that the loop makes by itself."
+    if (
+        run.limited_by == "compute"
+        and not run.phases.get("data_wait")
+        and run.setup
+        and "until_loader" not in run.setup
+    ):
+        return "The step computes, and waits for no DataLoader."
     return _LIMITS[run.limited_by or "compute"]
 
 

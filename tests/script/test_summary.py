@@ -129,6 +129,15 @@ def test_setup_without_a_loader_has_no_workers() -> None:
     )
     assert "such as the first episodes of an agent." in text
     assert "worker" not in text
+    assert "The step computes, and waits for no DataLoader." in text
+
+
+def test_without_a_loader_data_do_not_come_in_time() -> None:
+    """Batches that the loop makes by itself are in other phases."""
+    read = {"device": "cpu", "torch_at": 102.0, "loader_at": 103.0, "first_batch_at": 131.0}
+    for facts, is_said in ((read, True), ({key: at for key, at in read.items() if key != "loader_at"}, False)):
+        text = said_of(summarize(seen_of(facts, forward=1.0), "train.py"))
+        assert ("data come in time" in text) == is_said
 
 
 @pytest.mark.parametrize(("load", "is_said"), [(None, False), (2.0, False), (2.5, False), (13.0, True)])
