@@ -31,7 +31,7 @@ TOLD = 10.0  # seconds between two words on how a race stands that outlast a kil
 SEED = 7
 APART = "patches are raced one at a time, since something went wrong with several of them in place"
 BUILT_AGAIN = "the training ended while it was raced, and was built again"
-TAKE_TURNS = "steps of different length come in rounds of {}: patches are raced in blocks of whole rounds"
+TAKE_TURNS = "steps of different length seem to come in rounds of {}: patches are raced in blocks of whole rounds"
 BY_ITSELF = ("with it, ", "after a step with it")  # words of a candidate that say what is in place
 NOT_LEARNING = "the losses have become NaN or infinite: times are of a training that does not learn"
 
