@@ -129,7 +129,7 @@ def _refuse_unasked(session: Session, survey: Survey, name: str, allow: frozense
     if why := module.by_hand(survey):
         raise Refused(f"{why}; {by_name(name)}")
     if late := too_little_time(module, deadline):
-        raise TooLate(late)
+        raise TooLate(f"{late}, or search it alone with --{name.replace('_', '-')}")
     if never := why_never_allowed(survey, name, allow):
         raise Refused(never)
 

@@ -92,10 +92,8 @@ def too_little_time(module: Knob, deadline: Deadline) -> str:
     """Why a knob that takes long is not begun; "" where it has its time."""
     if deadline.seconds_left() >= module.seconds_needed:
         return ""
-    return (
-        f"it needs {module.seconds_needed:.0f} s of measuring and had {deadline.seconds_left():.0f} s; give it longer "
-        f"with --budget, or search it alone with --{module.name.replace('_', '-')}"
-    )
+    had = f"it needs {module.seconds_needed:.0f} s of measuring and had {deadline.seconds_left():.0f} s"
+    return f"{had}; give it longer with --budget"
 
 
 def by_name(name: str) -> str:

@@ -98,7 +98,7 @@ def test_a_knob_that_takes_long_is_not_begun_without_its_time(
     session = begin(Sizes("some_sizes", [1], seconds_needed=30.0))
     found = search.search(session, PROFILE, "some_sizes", session.deadline(seconds), [])
     said = [(found.reason, found.late)] if isinstance(found, NotApplicable) else []
-    whole = f"{reason}; give it longer with --budget, or search it alone with --some-sizes"
+    whole = f"{reason}; give it longer with --budget"  # it is searched alone, or beside others that are named
     assert said == ([(whole, True)] if reason else [])
 
 
