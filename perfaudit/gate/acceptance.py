@@ -11,11 +11,9 @@ from typing import TypeVar
 from perfaudit.errors import ConfigError
 from perfaudit.findings import Finding
 from perfaudit.gate.baseline import Acceptance, Baseline, counter_values, gate_baseline_if_there
-from perfaudit.gate.comparable import Fingerprint
-from perfaudit.gate.comparable import compare_fingerprints as compared_environments
+from perfaudit.gate.comparable import Fingerprint, compare_fingerprints
 from perfaudit.quantities import percent
-from perfaudit.static.baseline import Known
-from perfaudit.static.baseline import compare_with_known as compared_with_known
+from perfaudit.static.baseline import Known, compare_with_known
 from perfaudit.verdicts import CountersVerdict, FindingsVerdict, GateVerdict, TimeVerdict
 
 Entry = TypeVar("Entry")
@@ -110,7 +108,7 @@ def with_acceptances(
 
 def _written_elsewhere(stored: Fingerprint, now: Fingerprint) -> list[str]:
     """Why an accepted value cannot be that of now, and what helps, where the file is of another environment; [] else."""
-    comparable = compared_environments(stored, now)
+    comparable = compare_fingerprints(stored, now)
     if comparable.level != "nothing":
         return []
     return [
@@ -149,7 +147,7 @@ def findings_with_acceptances(
     """
     if verdict.verdict != "regressed" or not accepted.findings:
         return verdict, findings
-    left, taken, _ = compared_with_known(findings, accepted.findings, (), frozenset())
+    left, taken, _ = compare_with_known(findings, accepted.findings, (), frozenset())
     if not taken:
         return verdict, findings
     counted = replace(verdict, new=len(left), accepted=verdict.accepted + taken)

@@ -10,7 +10,7 @@ from perfaudit.errors import UserError
 from perfaudit.gate.baseline import TargetState, gate_baseline_if_there, read_gate_baseline
 from perfaudit.gate.baseline_changes import factory_words
 from perfaudit.gate.comparable import Comparable, Seconds, compare_fingerprints, fingerprint, stored_time
-from perfaudit.gate.counters_compared import compare_counters as counters_compared
+from perfaudit.gate.counters_compared import compare_counters
 from perfaudit.gate.counting import count
 from perfaudit.gate.new_findings import against_known
 from perfaudit.gate.request import Known, Request, as_stored, inside_here, new_counters, own_names, take_findings
@@ -157,4 +157,4 @@ def _stored_counters(
         return CountersVerdict(target, "not_judged", f"not comparable: {comparable.reason}", dict(now.values))
     if not state.counters:
         return CountersVerdict(target, "not_judged", "the file holds no counters of it", dict(now.values))
-    return counters_compared(target, Counted.from_json(Value(state.counters)), now, settings.tolerance)
+    return compare_counters(target, Counted.from_json(Value(state.counters)), now, settings.tolerance)
