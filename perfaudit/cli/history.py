@@ -292,7 +292,7 @@ def _screened_text(compared: list[Json], to_stdout: bool) -> str:
     rows = []
     for c in sorted(compared, key=lambda c: c["ratio"] if _there(c["ratio"]) else math.inf):
         low, high = _number(c["low"]), _number(c["high"])
-        interval = f"[{low}, {high}]" if low and high else "[too few times]"
+        interval = f"[{low}, {high}]" if low and high else "[no interval]"
         quads = str(c["n"]) if _there(c["n"]) else ""
         ratio = _number(c["ratio"]) if low and high else ""  # without an interval it is none
         rows.append([f"{c['knob']} {c['candidate']}", ratio, interval, c["verdict"], quads])

@@ -300,10 +300,10 @@ CLIMB_TEXT = """\
 began 2026-11-21 20:15:03, finished after 10s, device cpu, torch 2.13.0, cores 2
 
 raced in one training, time against your code as it is
- candidate               ratio         interval  verdict    timed
- ────────────────────────────────────────────────────────────────
- optimizer update=fused  0.900   [0.880, 0.920]  faster        40
- cudnn update=fused             [too few times]  undecided      2
+ candidate               ratio        interval  verdict    timed
+ ───────────────────────────────────────────────────────────────
+ optimizer update=fused  0.900  [0.880, 0.920]  faster        40
+ cudnn update=fused              [no interval]  undecided      2
 """
 
 
