@@ -2,7 +2,7 @@
 
 All patches are raced beside each other in one training (`tune.screening`); what cannot be put in place there is raced as
 patched source in fresh processes. What pays is checked in fresh processes, each patch alone, and all of it together is raced
-there. `tune.priced_findings` says what came of it.
+there (`tune.pricing_races`). `tune.priced_findings` says what came of it.
 """
 
 from __future__ import annotations
@@ -17,57 +17,43 @@ from perfaudit.knobs._code import inside_project
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import Clock, Deadline, WallClock
 from perfaudit.measure.facts import from_json
-from perfaudit.measure.ledger import Ledger, Variant
 from perfaudit.measure.nursery import START_SECONDS
 from perfaudit.measure.time_limit import time_limit
 from perfaudit.measure.watch import Watch
 from perfaudit.measurements import NotApplicable
 from perfaudit.report import Report, to_json
 from perfaudit.target.names import Target
-from perfaudit.tune.candidates import PATCH, Candidate, alone_in_place, candidates_of, in_place, texts_of
-from perfaudit.tune.climb_time import UntilSomeGoTogether, seconds_to_check, seconds_to_race
+from perfaudit.tune.candidates import candidates_of
 from perfaudit.tune.first_steps import first_profile, needs_time, time_phases
 from perfaudit.tune.loops import OF_SEVERAL_PROCESSES, expect_candidates, expect_findings
 from perfaudit.tune.observed_findings import observed_findings
 from perfaudit.tune.own_loop import own_loop
-from perfaudit.tune.patched_source import SourceRace, check_patched, race_patched
 from perfaudit.tune.plan import candidate_of, runs
 from perfaudit.tune.priced_findings import (
     BASE,
-    TOGETHER,
     Priced,
     Waiting,
     evidence_of,
     findings_of,
     prepend_note,
-    rules_of,
     together_words,
 )
+from perfaudit.tune.pricing_races import PricingRaces
 from perfaudit.tune.profile import Profile
 from perfaudit.tune.put_by_knob import put_by_knobs
 from perfaudit.tune.race_results import notes_of
-from perfaudit.tune.race_so_far import Lineup
 from perfaudit.tune.recording import Begin, Record, start_line
-from perfaudit.tune.screening import Screen, calibration_of
+from perfaudit.tune.screening import calibration_of
 from perfaudit.tune.session import INTERRUPTED, Session, interruptible
-from perfaudit.tune.short_names import short_names
 from perfaudit.tune.too_short import ended_words, is_too_short, longer_words, too_short_words
-from perfaudit.tune.workshop import Children, as_user_error, fault_of_own_code, workshop_for
+from perfaudit.tune.workshop import Children, as_user_error, workshop_for
 
-AT_ONCE = 4  # patches in one race of fresh processes beside the unpatched code: five that each hold the model
-STAGE = "patches"
 # Times the budget, after which a question that is under way is left: ending processes takes a while besides.
 OVERTIME = 1.1
 OBSERVED_STEPS = 10  # about as many are made, some under modes that double their time
 OBSERVING_SHARE = 0.1  # of the budget
 OBSERVING_SECONDS = 10.0  # at least, where the budget is small
 ASKING_SHARE = 0.15  # of what is left, for what a knob must know before it has candidates
-SCREENING_SHARE = 0.5  # of what is left then; more of it while no two patches pay
-# Of a patch that stays undecided: they show an effect of 2 % in sample_models/digits_cnn.py, which took 60 s more for 1 %.
-MOST_QUADS = 32
-SURE = 2.0  # times what checks and the last race take; where less is left, all that pays is raced in the same training first
-TOGETHER_SHARE = 0.3  # of what is left then, for that
-FEWEST_SECONDS = 1.0  # for which a race of fresh processes is begun
 
 Lines = dict[str, set[int]]  # that run, by path
 
@@ -111,10 +97,11 @@ def price(
             asking = session.deadline(ASKING_SHARE * deadline.seconds_left())
             put_by_knobs(session, profile.survey, priced.waiting.values(), asking)
             expect_candidates(session, profile, [*priced.candidates_by_key.values()], deadline)
-            _screen(session, profile, priced, deadline)
-            _check(session, profile, priced, deadline)
-            _race_as_source(session, profile, priced, deadline)
-            _race_together(session, profile, priced, deadline)
+            races = PricingRaces(session, profile, priced, deadline)
+            races.screen()
+            races.check()
+            races.race_as_source()
+            races.race_together()
         if is_over[0] and not priced.waiting:
             over = f"the budget of {budget:.0f} s was over before anything was compared"
             raise NothingMeasured(f"{target}: {over}; give it longer with --budget")
@@ -266,112 +253,3 @@ def _list_settings(session: Session, survey: Survey, priced: Priced, deadline: D
             waiting.tried = [each for each in found if not knob(name).covers(each.settings)]  # more than what was found
         except Refused as refusal:
             priced.not_applicable.append(NotApplicable(name, str(refusal)))
-
-
-def _screen(session: Session, profile: Profile, priced: Priced, deadline: Deadline) -> None:
-    """Race all that is tried in one training, and there all that pays together."""
-    tried = priced.candidates_by_key
-    if not tried:
-        return
-    session.watch.stage("racing every patch in one training, in turn with your code")
-    entrants = [alone_in_place(candidate) for candidate in tried.values()]
-    share = session.deadline(SCREENING_SHARE * deadline.seconds_left())
-    with Screen(
-        session, lambda: session.record.keep_comparisons(evidence_of(priced)[1]), profile.only_computes
-    ) as screen:
-        try:
-            until = _until(session, profile, priced, share, deadline)
-            screen.race(STAGE, Lineup(entrants, short_names(tried), most_quads=MOST_QUADS), until, priced.raced)
-            checks = len(priced.without_doubt) + 1  # each alone, and all together, which is then raced
-            behind = checks * seconds_to_check(profile) + seconds_to_race(profile)
-            if len(priced.without_doubt) > 1 and deadline.seconds_left() < SURE * behind:
-                _screen_together(session, priced, screen, session.deadline(TOGETHER_SHARE * deadline.seconds_left()))
-        except ChildFailed as failure:
-            if not priced.raced.entrants:
-                raise fault_of_own_code(session.target, failure, session.timeout) from failure
-            priced.raced.notes.append(f"the training in which patches are raced ended early: {failure}")
-
-
-def _until(
-    session: Session, profile: Profile, priced: Priced, planned: Deadline, deadline: Deadline
-) -> UntilSomeGoTogether:
-    """When that race ends: as planned where two pay or one waits for fresh processes, and before the check where one pays.
-
-    While none does, there is nothing to keep time for.
-    """
-    to_check = deadline.seconds_left() - seconds_to_check(profile)
-    latest = session.deadline(to_check) if to_check > planned.seconds_left() else planned
-
-    def is_needed() -> bool:
-        return len(priced.paying) > 1 or priced.has_refused
-
-    return UntilSomeGoTogether(planned, latest, deadline, lambda: bool(priced.paying), is_needed)
-
-
-def _screen_together(session: Session, priced: Priced, screen: Screen, deadline: Deadline) -> None:
-    session.watch.stage(f"{len(priced.without_doubt)} patches together")
-    try:
-        entrant = in_place(TOGETHER, priced.without_doubt)
-    except ValueError as clash:
-        priced.clash = str(clash)
-        return
-    priced.all_of = priced.without_doubt
-    lineup = Lineup([entrant], {TOGETHER: "all that pay"}, most_quads=MOST_QUADS)
-    screen.race(TOGETHER, lineup, deadline, priced.beside)
-
-
-def _check(session: Session, profile: Profile, priced: Priced, deadline: Deadline) -> None:
-    """Check each patch that pays against the unpatched code, alone; those that fresh processes race are checked there."""
-    if paying := priced.without_doubt:
-        session.watch.stage(f"checking {', '.join(rules_of([candidate]) for candidate in paying)}")
-        priced.checks.seconds_to_open = profile.seconds_to_open
-        check_patched(session, profile, _sources(profile, paying, priced.checks), deadline)
-
-
-def _race_as_source(session: Session, profile: Profile, priced: Priced, deadline: Deadline) -> None:
-    """Race as patched source, a few at a time, what the training that ran cannot tell."""
-    refused = [raced for waiting in priced.waiting.values() if (raced := priced.as_source(waiting)) is not None]
-    groups = [refused[i : i + AT_ONCE] for i in range(0, len(refused), AT_ONCE)]
-    for number, group in enumerate(groups):
-        if deadline.seconds_left() < FEWEST_SECONDS:
-            return
-        session.watch.stage(f"measuring {', '.join(rules_of([candidate]) for candidate in group)} in fresh processes")
-        share = deadline.seconds_left() / (len(groups) - number + 0.5)  # half a share is kept for all patches together
-        priced.races.append(_sources(profile, group, _first_ledger(priced)))
-        race_patched(session, profile, priced.races[-1], session.deadline(share))
-
-
-def _race_together(session: Session, profile: Profile, priced: Priced, deadline: Deadline) -> None:
-    """Race all patches that pay, applied at once, against the unpatched code: savings do not add up."""
-    paying = priced.handed_over
-    if len(paying) < 2 or deadline.seconds_left() < FEWEST_SECONDS:
-        return
-    try:
-        texts = texts_of(paying)
-    except ValueError as clash:
-        priced.clash = str(clash)
-        return
-    session.watch.stage(f"measuring {len(paying)} patches together")
-    variant = Variant(TOGETHER, PATCH, {"patch": rules_of(paying)}, texts)
-    changes = tuple(sorted({change for candidate in paying for change in candidate.fix.changes}))
-    # Each was checked alone; beside one that trains otherwise, an average cannot be compared again.
-    is_checked_again = not {"algorithm", "order"} & set(changes)
-    averages = frozenset({TOGETHER} if is_checked_again and any(each.is_of_average for each in paying) else ())
-    priced.together = SourceRace(
-        BASE, (variant,), {TOGETHER: changes}, f"{STAGE} {TOGETHER}", _first_ledger(priced), of_average=averages,
-        may_count_own=profile.only_computes,
-    )  # fmt: skip
-    race_patched(session, profile, priced.together, deadline)
-
-
-def _first_ledger(priced: Priced) -> Ledger:
-    """A ledger that knows how long a process takes to be checked: a race that would not come to its first round is not begun."""
-    return Ledger(seconds_to_open=priced.checks.seconds_to_open)
-
-
-def _sources(profile: Profile, candidates: list[Candidate], ledger: Ledger) -> SourceRace:
-    """Each of these as patched source."""
-    variants = tuple(Variant(c.key, PATCH, c.settings, texts_of([c])) for c in candidates)
-    averages = frozenset(c.key for c in candidates if c.is_of_average)
-    changes = {c.key: c.fix.changes for c in candidates}
-    return SourceRace(BASE, variants, changes, STAGE, ledger, of_average=averages, may_count_own=profile.only_computes)

@@ -24,6 +24,7 @@ from perfaudit.measure.watch import Watch
 from perfaudit.report import Report
 from perfaudit.target.names import Target
 from perfaudit.tune import price as pricing_module
+from perfaudit.tune import pricing_races
 from perfaudit.tune.candidates import PATCH, Candidate
 from perfaudit.tune.history import comparisons
 from perfaudit.tune.observed_findings import Merged
@@ -238,7 +239,7 @@ def test_a_patch_with_which_a_later_step_raises_is_withdrawn_though_nothing_else
 def test_a_patch_with_which_the_first_step_raises_is_withdrawn_where_no_time_is_left_for_fresh_processes(
     pricing: Pricing, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perfaudit.tune.price.FEWEST_SECONDS", 1e6)
+    monkeypatch.setattr("perfaudit.tune.pricing_races.FEWEST_SECONDS", 1e6)
     raises = "with it, a step raises ValueError: no such kernel"
     shop = Shop(clock, gains(a=0.8, b=0.9), refused=lambda on: raises if on["a"] else "")
     found = {finding.rule: finding for finding in pricing(shop, switch("a"), switch("b")).findings}
@@ -337,13 +338,13 @@ def test_four_patches_are_raced_at_once_and_half_a_share_is_kept(
     pricing: Pricing, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     raced: list[tuple[list[str], float]] = []
-    real = pricing_module.race_patched
+    real = pricing_races.race_patched
 
     def noting(session: Any, profile: Any, race: Any, deadline: Any) -> None:
         raced.append(([variant.key for variant in race.patches], deadline.seconds_left() / whole.seconds_left()))
         real(session, profile, race, deadline)
 
-    monkeypatch.setattr(pricing_module, "race_patched", noting)
+    monkeypatch.setattr(pricing_races, "race_patched", noting)
     from perfaudit.measure.clock import Deadline
 
     whole = Deadline(400.0, clock)
@@ -408,7 +409,7 @@ def test_where_one_pays_the_others_are_raced_on_until_its_check(
     pricing: Pricing, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def quads_and_note(check: float) -> tuple[int, str]:
-        monkeypatch.setattr(pricing_module, "seconds_to_check", lambda profile: check)
+        monkeypatch.setattr(pricing_races, "seconds_to_check", lambda profile: check)
         shop = Shop(clock, gains(a=0.3, b=0.99), noise=0.03)
         report = pricing(shop, switch("a"), switch("b"), budget=2.0)
         return next(c.n for c in report.comparisons if c.candidate["patch"] == "PA004"), notes(report)["PA003"]
@@ -421,7 +422,7 @@ def test_where_one_pays_the_others_are_raced_on_until_its_check(
 def test_a_patch_whose_losses_there_was_no_time_to_compare_is_not_handed_over(
     pricing: Pricing, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pricing_module, "SCREENING_SHARE", 1.0)
+    monkeypatch.setattr(pricing_races, "SCREENING_SHARE", 1.0)
     report = pricing(Shop(clock, gains(a=0.8, b=0.985), noise=0.02), switch("a"), switch("b"), budget=2.0)
     (found,) = [f for f in report.findings if f.rule == "PA003"]
     assert found.note == "its patch is not handed over: the budget ended before its losses were compared"
@@ -607,7 +608,7 @@ def test_where_the_control_of_twins_excludes_1_only_what_is_a_twin_is_measured_i
 def test_where_the_control_excludes_1_and_no_time_is_left_nothing_is_handed_over(
     pricing: Pricing, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pricing_module, "SCREENING_SHARE", 1.0)
+    monkeypatch.setattr(pricing_races, "SCREENING_SHARE", 1.0)
     shop = Shop(clock, gains(a=0.8, b=0.985), control=1.05, noise=0.02)
     report = pricing(shop, switch("a"), switch("b"), budget=2.0)
     (found,) = [f for f in report.findings if f.rule == "PA003"]

@@ -14,10 +14,13 @@ from surveys import profile_of, survey_of
 from test_price import dial  # noqa: F401  # a fixture
 
 from perfaudit.findings import Finding, Fix, Location
+from perfaudit.measure.ledger import Ledger
 from perfaudit.rules import all_rules
 from perfaudit.tune import price
+from perfaudit.tune.candidates import texts_of
 from perfaudit.tune.loops import OF_SEVERAL_PROCESSES, candidates_of_findings
 from perfaudit.tune.priced_findings import Priced
+from perfaudit.tune.pricing_races import as_sources
 
 SWITCH = switch("a")
 ALL = {"t.py": {1, 3, 4}}
@@ -91,7 +94,7 @@ def test_findings_of_one_rule_and_file_are_measured_together(sort: Sorting) -> N
     assert (key, waiting.finding.note) == ("PA003 t.py", "observed to be so at 1 of 2 places")
     own = waiting.own
     assert (waiting.tried, own.key, own.settings) == ([own], key, {"patch": "PA003", "path": "t.py"})
-    assert price.texts_of([own]) == {"t.py": PROGRAM.replace("a = 0", "a = 1").replace("b = 0", "b = 1")}
+    assert texts_of([own]) == {"t.py": PROGRAM.replace("a = 0", "a = 1").replace("b = 0", "b = 1")}
     assert own.before == PROGRAM
 
 
@@ -116,7 +119,7 @@ def test_a_setting_that_does_not_apply_here_is_not_measured(sort: Sorting, dial:
 
 def test_what_is_raced_as_source_is_text_and_nothing_is_applied_to_it(sort: Sorting) -> None:
     (waiting,) = sort(switch("a")).waiting.values()
-    race = price._sources(profile_of(survey_of()), [waiting.own], price.Ledger())
+    race = as_sources(profile_of(survey_of()), [waiting.own], Ledger())
     assert [(v.key, v.settings, v.overlay, v.applied) for v in (race.start, race.top)] == [
         ("as it is", {"patch": "none"}, {}, ""),
         ("PA003 t.py", {"patch": "PA003", "path": "t.py"}, {"t.py": PROGRAM.replace("a = 0", "a = 1")}, ""),
