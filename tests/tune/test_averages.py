@@ -22,11 +22,12 @@ from perfaudit.measure.runner import TrialFailed
 from perfaudit.measure.watch import Watch
 from perfaudit.measurements import Settings
 from perfaudit.training import script_average
-from perfaudit.tune import final, price
+from perfaudit.tune import final
 from perfaudit.tune.averages import UNSEEN, Averages, Moved, averages_of, said_of_averages
 from perfaudit.tune.candidates import PATCH, Candidate
 from perfaudit.tune.climb_state import Climb
 from perfaudit.tune.patched_source import SourceRace
+from perfaudit.tune.pricing_races import as_sources
 from perfaudit.tune.tolerance import Reference
 from perfaudit.tune.verify import Verifier
 
@@ -189,7 +190,7 @@ PATCHES = [patch(PATCH, "PA404"), patch(PATCH, "PA406"), patch("ema"), patch(PAT
 def test_which_patches_are_of_an_average(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = [each.key for each in PATCHES[:3]]
     assert [each.key for each in PATCHES if each.is_of_average] == keys
-    assert price._sources(profile_of(survey_of()), PATCHES, Ledger()).of_average == set(keys)
+    assert as_sources(profile_of(survey_of()), PATCHES, Ledger()).of_average == set(keys)
     seen: list[SourceRace] = []
     fails = {"all": "no"}
     monkeypatch.setattr(final, "seconds_to_check", lambda profile: 0.0)

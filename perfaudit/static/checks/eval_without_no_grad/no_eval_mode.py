@@ -42,7 +42,7 @@ def evaluated_in_training_mode(source: Source, call: ast.Call) -> Iterator[tuple
     if model and _first_asked(source)[model] is call:  # what is said of a model is said by its name, and once
         if not any(runs(source, loop, model) for loop in _loops_that_train(source).get(model, ())):
             return
-        for loop, name in _evaluations_of(source, model):
+        for loop, name in _evaluations(source).get(model, ()):
             is_test = _goes_through_test(loop) or _is_in_evaluation(source, loop)
             if not is_test and not goes_through_data(loop):
                 continue
@@ -51,12 +51,17 @@ def evaluated_in_training_mode(source: Source, call: ast.Call) -> Iterator[tuple
                 yield loop, seen
 
 
-def _evaluations_of(source: Source, model: str) -> Iterator[tuple[Loop, str]]:
-    """The loops that train nothing and may run a model, each with its name there: that of a parameter that is handed it."""
+@remember
+def _evaluations(source: Source) -> dict[str, list[tuple[Loop, str]]]:
+    """The loops that train nothing, by the model that they may run, each with its name there: that of a parameter that is
+    handed it.
+    """
+    found: dict[str, list[tuple[Loop, str]]] = {}
     for name, loops in _loops_that_train_nothing(source).items():
         for loop in loops:
-            if name == model or model in _handed_to(source, loop, name):
-                yield loop, name
+            for model in {name, *_handed_to(source, loop, name)}:
+                found.setdefault(model, []).append((loop, name))
+    return found
 
 
 def _handed_to(source: Source, loop: Loop, name: str) -> set[str]:
