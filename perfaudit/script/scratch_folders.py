@@ -17,6 +17,7 @@ from perfaudit.script.request import Script
 
 PREFIX = "perfaudit_scratch_"  # of folders that are locked as long as their run lives
 _NAME = re.compile(rf"{PREFIX}[a-z0-9_]{{8}}")  # as mkdtemp makes it; a folder that a user has named is none of them
+TRIES, TRY_AGAIN_SECONDS = 5, 0.05  # of deleting a folder, into which another process may still write
 JUST_MADE = 60.0  # seconds, within which a folder that is not locked may be one that its run is about to lock
 
 
@@ -58,12 +59,16 @@ def _remove_if_left(folder: Path) -> None:
 
 
 def remove_scratch(folder: Path) -> None:
-    """Delete a folder with what overlays have left in it."""
+    """Delete a folder with what overlays have left in it. Who writes into it meanwhile keeps it there: it is tried again."""
     for work in folder.rglob("work"):  # the kernel makes them unreadable
         if not work.is_symlink():  # one of the script's own may lead anywhere
             with contextlib.suppress(OSError):
                 work.chmod(0o700)
-    shutil.rmtree(folder, ignore_errors=True)
+    for _ in range(TRIES):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            return
+        time.sleep(TRY_AGAIN_SECONDS)
 
 
 def scratch_root(script: Script, beside: Sequence[Path] = ()) -> Path:

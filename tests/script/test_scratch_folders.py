@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
-from perfaudit.script.scratch_folders import JUST_MADE, PREFIX, own_scratch, sweep
+import pytest
+
+from perfaudit.script.scratch_folders import JUST_MADE, PREFIX, own_scratch, remove_scratch, sweep
 
 
 def left(root: Path, name: str, mode: int = 0o700) -> Path:
@@ -31,3 +34,18 @@ def test_what_a_killed_run_has_left_goes_and_what_may_be_in_use_stays(tmp_path: 
         [open_to_all.name, named.name, f"{PREFIX}just_now", "mine", f"{PREFIX}a_link_0"]
     )
     assert (tmp_path / "mine" / f"{PREFIX}aside_00" / "last.pt").exists()
+
+
+def test_a_folder_into_which_another_process_still_writes_is_deleted_when_it_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, delete, tries = left(tmp_path, "met_here"), shutil.rmtree, []
+
+    def rmtree(path: Path, ignore_errors: bool) -> None:
+        tries.append(path)
+        if len(tries) > 1:
+            delete(path, ignore_errors=ignore_errors)  # the first time a file had come in the meantime
+
+    monkeypatch.setattr(shutil, "rmtree", rmtree)
+    remove_scratch(folder)
+    assert (tries, folder.exists()) == ([folder, folder], False)
