@@ -103,6 +103,8 @@ def block(record: Json) -> str:
     """The page's block: under which conditions what was printed."""
     shown = "\n".join(line.rstrip() for line in shown_lines(record["report"]))
     said = f"`make demo` runs `{record['command']}`. Part of what it printed on a {conditions(record)}; your numbers will differ:"
+    if words := record.get("older_words"):  # said of a record whose report would have other words today
+        said = f"{said.removesuffix(':')}. {words}"
     return f"{BEGIN}\n{textwrap.fill(said, WIDTH)}\n\n```console\n$ {record['command']}\n…\n\n{shown.rstrip()}\n```\n\n{END}"
 
 

