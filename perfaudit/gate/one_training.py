@@ -14,7 +14,7 @@ from typing import Protocol
 from perfaudit.gate.decision import Settles
 from perfaudit.gate.one_training_quads import QUADS, control, differs_from_itself
 from perfaudit.gate.records import OneTraining, TargetRecord
-from perfaudit.gate.swappable import NotInOneTraining, as_of_a_change
+from perfaudit.gate.swappable import IN_PLACE, NotInOneTraining, as_of_a_change
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.clock import MOST_KEPT, Deadline
 from perfaudit.measure.engine import ChildEngine, Json
@@ -84,7 +84,8 @@ def in_place() -> Iterator[None]:
     try:
         yield
     except ChildFailed as failure:
-        raise NotInOneTraining(f"with the reference's functions in place, {failure}") from failure
+        why = as_of_a_change(str(failure))
+        raise NotInOneTraining(why if IN_PLACE in why else f"{IN_PLACE}, {why}") from failure
 
 
 def _race(

@@ -21,6 +21,20 @@ from perfaudit.gate.working_files import differing
 from perfaudit.static.source import Unreadable, read_text
 from perfaudit.training.code_change import NotSwappable, code_change
 
+IN_PLACE = "with the reference's functions in place"
+# What the engine says of a patch, and what is said of a change that somebody made, in this order.
+_OF_A_PATCH = (
+    (", which the patch changes", ", where the change is"),
+    ("the patch changes", "the change is in"),
+    ("the patched text has it no longer", "the other version has no such function"),
+    ("the patch", "the change"),
+)
+_BEGINNINGS = (
+    ("with it, ", f"{IN_PLACE}, "),
+    ("after a step with it, ", f"after a step {IN_PLACE}, "),
+    ("after a step with it ", f"after a step {IN_PLACE}, "),
+)
+
 # By path, relative to the working directory: the text here, and that of the reference.
 Texts = dict[str, tuple[str, str]]
 
@@ -118,8 +132,12 @@ def _check(path: str, here: str, there: str) -> None:
 
 def as_of_a_change(refusal: str) -> str:
     """What the engine says of a patch, for a change that somebody made."""
-    of_a_change = refusal.replace("the patch changes", "the change is in").replace("the patch", "the change")
-    return of_a_change.replace("patched text", "other version")
+    for of_a_patch, of_a_change in _OF_A_PATCH:
+        refusal = refusal.replace(of_a_patch, of_a_change)
+    for of_a_patch, of_a_change in _BEGINNINGS:
+        if refusal.startswith(of_a_patch):
+            return of_a_change + refusal.removeprefix(of_a_patch)
+    return refusal
 
 
 def _lasting(tree: ast.Module) -> Counter[str]:

@@ -183,7 +183,8 @@ def test_a_step_that_raises_with_the_reference_in_place_sends_the_target_to_pair
     running = FakeRunning(clock)
     running.left = "with it, a step raises ValueError: no"
     (record,) = run(clock, FakeLab(running))
-    assert (record.one, record.why, running.is_closed) == (None, "with it, a step raises ValueError: no", True)
+    why = "with the reference's functions in place, a step raises ValueError: no"
+    assert (record.one, record.why, running.is_closed) == (None, why, True)
 
 
 def test_a_step_that_raises_with_the_control_in_place_sends_the_target_to_pairs(clock: FakeClock) -> None:
@@ -194,12 +195,25 @@ def test_a_step_that_raises_with_the_control_in_place_sends_the_target_to_pairs(
     assert (record.one, record.settled, record.why, running.is_closed) == (None, False, why, True)
 
 
-def test_a_process_that_dies_sends_the_target_to_pairs_without_what_it_had(clock: FakeClock) -> None:
+@pytest.mark.parametrize(
+    ("kind", "said", "why"),
+    [
+        ("crash", "the process ended by signal SIGSEGV",
+         "with the reference's functions in place, the process ended by signal SIGSEGV"),
+        ("step", "with it, a step raises ValueError: no; that ended the script",
+         "with the reference's functions in place, a step raises ValueError: no; that ended the script"),
+        ("step", "after a step with it torch.get_num_threads() is not what it was",
+         "after a step with the reference's functions in place, torch.get_num_threads() is not what it was"),
+    ],
+)  # fmt: skip
+def test_a_training_that_fails_sends_the_target_to_pairs_without_what_it_had(
+    clock: FakeClock, kind: str, said: str, why: str
+) -> None:
     running = FakeRunning(clock)
-    running.fails = ChildFailed("crash", "the process ended by signal SIGSEGV")
+    running.fails = ChildFailed(kind, said)
     (record,) = run(clock, FakeLab(running))
     assert (record.one, running.is_closed) == (None, True)
-    assert record.why == "with the reference's functions in place, the process ended by signal SIGSEGV"
+    assert record.why == why
 
 
 def test_a_training_that_cannot_go_on_sends_the_target_to_pairs_which_say_whose_fault_it_is(clock: FakeClock) -> None:
@@ -366,7 +380,7 @@ def test_a_longer_step_is_found_in_one_training_and_taken_back_as_a_gain(reposit
 def test_what_a_step_does_not_run_goes_to_pairs_of_processes(repository: Repository) -> None:
     repository.write(**{"train.py": TRAIN.replace("nn.Linear(64, 256), ", "nn.Linear(64, 128), nn.Linear(128, 256), ")})
     record = timed(10.0)
-    assert record.why == "a step does not run build_model, which the change is in"
+    assert record.why == "a step does not run build_model, where the change is"
     assert (record.way, record.one) == ("pairs of processes", None)
     assert record.pairs and not record.failures
 
@@ -376,7 +390,7 @@ def test_what_a_step_does_not_run_goes_to_pairs_of_processes(repository: Reposit
     ("old", "new", "reason"),
     [
         ("num_workers=0", "num_workers=1", "the loader has workers, which keep the code that they were started with"),
-        ("batch_size=64", "batch_size=32", "a step does not run build_dataloader, which the change is in"),
+        ("batch_size=64", "batch_size=32", "a step does not run build_dataloader, where the change is"),
         ("    return nn.Seq", "    made = torch.get_num_threads()\n    torch.set_num_threads(1)\n    return nn.Seq",
          "train.py: the change is about what may last beyond a step: torch.set_num_threads(1)"),
     ],

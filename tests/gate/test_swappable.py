@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,12 @@ from git_repository import Repository, settled
 
 from perfaudit.gate.checkout import Checkout
 from perfaudit.gate.gitref import Reference
-from perfaudit.gate.swappable import NotInOneTraining, texts_to_swap
+from perfaudit.gate.swappable import NotInOneTraining, as_of_a_change, texts_to_swap
+from perfaudit.measure import preparation
 from perfaudit.render.html import render as render_html
 from perfaudit.render.json import render as render_json
 from perfaudit.report import Report
+from perfaudit.training import code_change, code_variant, patch_in_place
 
 STEP = """\
 import torch
@@ -83,6 +86,7 @@ def test_other_bodies_of_functions_are_swapped(both: Both, new: str) -> None:
         ("RATE = 0.1", "RATE = 0.1\ntorch.set_num_threads(1)", "which ran on import"),
         ("import torch\n", "import torch\nimport math\n", "which ran on import"),
         ("size = 8", "size = 9", "the change is in line 7, which ran on import"),
+        ("Net(torch.nn.Module)", "Net(torch.nn.Linear)", "the change is in how the class Net is made"),
         ("times=1", "times=2", "the change is in the parameters of training_step"),
         ("def training_step", "@torch.no_grad()\ndef training_step", "the change is in the decorators or the name"),
         (
@@ -124,6 +128,41 @@ def test_any_other_change_goes_to_pairs_of_processes_either_way_round(
     both.commit = both.repository.git("-C", str(both.there), "rev-parse", "HEAD")
     with pytest.raises(NotInOneTraining, match=r"^train\.py: "):
         both.texts()
+
+
+@pytest.mark.parametrize(
+    ("of_a_patch", "of_a_change"),
+    [
+        ("a step does not run build_model, which the patch changes", "a step does not run build_model, where the change is"),
+        ("the patch changes no function", "the change is in no function"),
+        ("with the patch, step uses other variables", "with the change, step uses other variables"),
+        ("step.inner is in use, and the patched text has it no longer",
+         "step.inner is in use, and the other version has no such function"),
+        ("with it, losses become NaN or infinite", "with the reference's functions in place, losses become NaN or infinite"),
+        ("step is a generator that is running", "step is a generator that is running"),
+        ("a step raises ValueError: deal with it, now", "a step raises ValueError: deal with it, now"),
+    ],
+)  # fmt: skip
+def test_what_is_said_of_a_patch_reads_well_of_a_change(of_a_patch: str, of_a_change: str) -> None:
+    assert as_of_a_change(of_a_patch) == of_a_change
+
+
+def refusals() -> list[str]:
+    """All that code may refuse to be put in place of other code for; … stands for what is filled in."""
+    files = [code_change.__file__, code_variant.__file__, patch_in_place.__file__, preparation.__file__]
+    found = []
+    for node in (each for file in files for each in ast.walk(ast.parse(Path(file).read_text(encoding="utf-8")))):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "NotSwappable":
+            parts = getattr(node.args[0], "values", [node.args[0]])
+            found.append("".join(part.value if isinstance(part, ast.Constant) else "…" for part in parts))
+    return found
+
+
+def test_no_refusal_of_a_change_speaks_of_a_patch() -> None:
+    said = refusals()
+    assert len(said) > 20
+    of_a_change = list(map(as_of_a_change, said))
+    assert [words for words in of_a_change if "patch" in words or "which the change" in words] == []
 
 
 @pytest.mark.parametrize(
