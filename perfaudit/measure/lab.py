@@ -41,7 +41,8 @@ class ChildLab:
     target_of: the target as a child is told it, where each is told something of its own. start_of: what is done with the
     parameters that a script begins with (see `training.script_start`); where something is, the first variant is built before the
     others, which may begin with its parameters. own_ends: errors by which a script ends, and that are its own. seconds_checking:
-    what all checks have taken so far. known: seconds of a step, by key, as they were seen before.
+    what all checks have taken so far. known: seconds of a step, by key, as they were seen before; of these no steps are made to
+    find them out, unless batches of the loader lie ready and are to be used up.
     """
 
     target: dict[str, Any]  # JSON: file and names

@@ -66,9 +66,8 @@ def prepare_screening(
         key: _pace(prepared.loader_of(key), block, key in prepared.loaders and is_long, take_turns, period)
         for key in keys
     }
-    if (
-        not terms.rivals
-    ):  # of rivals, three quads choose, and the steps of a base that waits for data are the longest by far
+    # Of rivals, three quads choose, and the steps of a base that waits for data are the longest by far.
+    if not terms.rivals:
         paces = balance_paces(paces, terms.base)
     others = [key for key in keys if key not in (terms.base, *CONTROLS)]
     controls = [key for key in CONTROLS if key in keys]

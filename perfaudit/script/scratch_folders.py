@@ -59,7 +59,10 @@ def _remove_if_left(folder: Path) -> None:
 
 
 def remove_scratch(folder: Path) -> None:
-    """Delete a folder with what overlays have left in it. Who writes into it meanwhile keeps it there: it is tried again."""
+    """Delete a folder with what overlays have left in it.
+
+    Another process may still write into it, so deleting is tried a few times.
+    """
     for work in folder.rglob("work"):  # the kernel makes them unreadable
         if not work.is_symlink():  # one of the script's own may lead anywhere
             with contextlib.suppress(OSError):

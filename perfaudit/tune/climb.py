@@ -52,7 +52,7 @@ from perfaudit.tune.search import pointless
 from perfaudit.tune.session import Session
 from perfaudit.tune.shares import in_order
 from perfaudit.tune.short_names import short_names
-from perfaudit.tune.workshop import fault_of_own_code
+from perfaudit.tune.workshop import error_of_own_code
 
 CHECKED_WITHIN = 0.5  # of the time that a check is expected to take: for less than that the budget is not outlasted
 OUTLASTING_SHARE = (
@@ -235,5 +235,5 @@ def _race_alone(session: Session, profile: Profile, state: Climb, screen: Screen
         screen.race("alone", Lineup(entrants, words), deadline, state.alone, enough=lambda: is_enough(state))
     except ChildFailed as failure:
         if not state.alone.entrants:
-            raise fault_of_own_code(session.target, failure, session.timeout) from failure
+            raise error_of_own_code(session.target, failure) from failure
         state.alone.notes.append(f"the training in which patches are raced ended early: {failure}")

@@ -46,8 +46,8 @@ LARGE_SHARE = (
     0.5  # of the step; what works on more is worth a word, allowed or not, and is raced first where it is a loader
 )
 SMALL_SHARE = 0.1  # of the step; what can gain no more is asked last
-MUCH = 0.25  # of the step; who saves so much is served better by a measured figure than by the next few percent,
-SOME = 0.05  # which are less than this
+MUCH = 0.25  # of the step; who saves so much is served better by a measured figure than by the next few percent
+SOME = 0.05  # of the step; a patch that looks as if it saved this is worth a race before that figure is measured
 
 
 class UntilSomeGoTogether(Deadline):

@@ -19,7 +19,7 @@ from perfaudit.target.names import Target
 from perfaudit.tune.profile import Profile
 from perfaudit.tune.session import Session
 from perfaudit.tune.tolerance import FEWEST_STEPS, curve_of, losses_command
-from perfaudit.tune.workshop import Children, Json, as_user_error, fault_of_own_code
+from perfaudit.tune.workshop import Children, Json, as_user_error, error_of_own_code
 
 STARTS_LEFT = 2.0  # for which there is time, where libraries are imported for them; else none would be left for a race
 SLOW_START = 5.0  # seconds, from which on the import of libraries is told
@@ -99,7 +99,7 @@ def time_phases(session: Session, profile: Profile, budget: float) -> Profile:
     try:
         _, block, *more = session.questions.ask("profile", Variant("profile", "", {}), *commands)
     except ChildFailed as failure:
-        raise fault_of_own_code(session.target, failure, session.timeout) from failure
+        raise error_of_own_code(session.target, failure) from failure
     per_step, device = block["wall"] / block["steps"], profile.survey.facts.device
     notes = list(profile.notes)
     if device.phases_by_waiting:

@@ -17,7 +17,7 @@ from perfaudit.tune.race_so_far import Lineup
 from perfaudit.tune.screening import Screen
 from perfaudit.tune.session import Session
 from perfaudit.tune.short_names import short_names
-from perfaudit.tune.workshop import fault_of_own_code
+from perfaudit.tune.workshop import error_of_own_code
 
 AT_ONCE = 4  # patches in one race of fresh processes beside the unpatched code: five that each hold the model
 STAGE = "patches"
@@ -59,7 +59,7 @@ class PricingRaces:
                     self._screen_together(screen, session.deadline(TOGETHER_SHARE * deadline.seconds_left()))
             except ChildFailed as failure:
                 if not priced.raced.entrants:
-                    raise fault_of_own_code(session.target, failure, session.timeout) from failure
+                    raise error_of_own_code(session.target, failure) from failure
                 priced.raced.notes.append(f"the training in which patches are raced ended early: {failure}")
 
     def _tell(self) -> None:  # for the history of a run that is killed

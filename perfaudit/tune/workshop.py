@@ -226,10 +226,7 @@ def as_user_error(target: Target, failure: ChildFailed, timeout: float) -> UserE
     A script that hangs, or ends without a fault, before its first step has loaded: NothingMeasured, as `perfaudit run` has it.
     """
     if failure.kind in ("step", "ended", "no step"):
-        if failure.kind == "ended" and target.is_script and AT_BREAKPOINT not in str(failure):
-            longer = f"to have patches raced, {longer_words(target)}"
-            return NothingMeasured(f"{failure}, {TOO_FEW}; {longer}. `perfaudit run` reads the steps that it has")
-        return NothingMeasured(str(failure))
+        return _error_of_training(target, failure)
     if failure.kind == "timeout":
         kind = NothingMeasured if target.is_script else TargetError
         return kind(f"{target.file}: {failure}; give it longer with --timeout (now {timeout:.0f} s)")
@@ -241,8 +238,15 @@ def as_user_error(target: Target, failure: ChildFailed, timeout: float) -> UserE
     return TargetError(str(failure))
 
 
-def fault_of_own_code(target: Target, failure: ChildFailed, timeout: float) -> UserError:
-    """That the code as it is could not be measured; of a script that has ended, what `as_user_error` says of it."""
+def _error_of_training(target: Target, failure: ChildFailed) -> NothingMeasured:
+    if failure.kind == "ended" and target.is_script and AT_BREAKPOINT not in str(failure):
+        longer = f"to have patches raced, {longer_words(target)}"
+        return NothingMeasured(f"{failure}, {TOO_FEW}; {longer}. `perfaudit run` reads the steps that it has")
+    return NothingMeasured(str(failure))
+
+
+def error_of_own_code(target: Target, failure: ChildFailed) -> NothingMeasured:
+    """The error that says that the code as it is could not be measured; of a script that has ended, that of `as_user_error`."""
     if failure.kind == "ended" and target.is_script:
-        return as_user_error(target, failure, timeout)
+        return _error_of_training(target, failure)
     return NothingMeasured(f"{target}: your code as it is could not be measured: {failure}")
