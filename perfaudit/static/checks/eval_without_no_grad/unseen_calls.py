@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-import re
 
 from perfaudit.expressions import regex
 from perfaudit.static.checks.eval_without_no_grad.eval_mode import handed_name, is_train_false
 from perfaudit.static.checks.eval_without_no_grad.evaluations import names_given
+from perfaudit.static.checks.eval_without_no_grad.library_objects import MODEL, is_of_library
 from perfaudit.static.checks.eval_without_no_grad.model_runs import LAYER
 from perfaudit.static.checks.eval_without_no_grad.star_imports import called_through_star
 from perfaudit.static.checks.eval_without_no_grad.wanted_gradients import GRADIENT
@@ -17,9 +17,8 @@ from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.elsewhere import called_elsewhere
 from perfaudit.static.understanding.names import dotted_name, last_name
-from perfaudit.static.understanding.opaque import is_library, is_opaque, made_of, reports
+from perfaudit.static.understanding.opaque import is_opaque, made_of, reports
 
-MODEL = regex(r"model|net(work)?$|encoder|decoder|backbone", re.IGNORECASE)
 MODEL_METHODS = {
     "eval",
     "generate",
@@ -68,7 +67,8 @@ def unseen_call(
             if root is loop and not is_held and _gives_batches(loop, call, models):
                 continue
             if is_held or (
-                is_opaque(source, call) and not (_is_of_library(source, call) or _is_plain_elsewhere(source, call))
+                is_opaque(source, call)
+                and not (is_of_library(source, call, run_here) or _is_plain_elsewhere(source, call))
             ):
                 if not gives_data(source, call):
                     return call
@@ -114,33 +114,6 @@ def gives_data(source: Source, call: ast.Call) -> bool:
 
 def _is_class_call(node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and last_name(node.func)[:1].isupper()
-
-
-def _is_of_library(source: Source, call: ast.Call) -> bool:
-    """Whether a call is of what a library in sight makes, which has no model: `Image.open(path).convert("RGB")`.
-
-    Also under a name that nothing else is bound to: `image = Image.open(path)`, then `image.rotate(90)`.
-    """
-    if _is_made_by_library(source, call.func):
-        return True
-    root: ast.AST = call.func
-    while isinstance(root, (ast.Attribute, ast.Call)):
-        root = root.func if isinstance(root, ast.Call) else root.value
-    if not isinstance(root, ast.Name):
-        return False
-    made = made_of(source, root)
-    return len(made) == len(source.lookup(root)) > 0 and all(_is_made_by_library(source, value) for value in made)
-
-
-def _is_made_by_library(source: Source, value: ast.AST) -> bool:
-    """Whether a value is what a library's function gives that is handed no model, or a method of that."""
-    is_made = False
-    while isinstance(value, (ast.Attribute, ast.Call)):
-        if isinstance(value, ast.Call):
-            given = (*value.args, *(keyword.value for keyword in value.keywords))
-            is_made = is_library(source, value.func) and not any(MODEL.search(last_name(each)) for each in given)
-        value = value.func if isinstance(value, ast.Call) else value.value
-    return is_made
 
 
 def _is_plain_elsewhere(source: Source, call: ast.Call) -> bool:
