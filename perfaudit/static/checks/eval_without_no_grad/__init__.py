@@ -21,13 +21,13 @@ from perfaudit.static.checks.eval_without_no_grad.frozen import (
 from perfaudit.static.checks.eval_without_no_grad.model_ways import ways_to_run
 from perfaudit.static.checks.eval_without_no_grad.one_step import one_step
 from perfaudit.static.checks.eval_without_no_grad.surroundings import functions_around, gradients_are_off
+from perfaudit.static.checks.eval_without_no_grad.told_within import is_told_within
 from perfaudit.static.old_torch import needs_old_torch, raises_since_1_1
 from perfaudit.static.registry import Seen, check
 from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
 from perfaudit.static.source.syntax import walk
-from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.elsewhere import class_of
-from perfaudit.static.understanding.names import dotted_name, last_name
+from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.no_grad import in_no_grad
 
 
@@ -46,51 +46,29 @@ def _seen_in(source: Source) -> dict[int, list[Seen]]:
     """
     found: dict[int, list[Seen]] = {}
     known: dict[int, Loop | Function] = {}
+    demonstrations: set[int] = set()
+
+    def note(call: ast.Call, loop: Loop | Function, seen: Seen) -> None:
+        known[id(loop)] = loop
+        if _demonstrates(source, loop):
+            demonstrations.add(id(loop))
+            seen = seen._replace(hint=True)
+        found.setdefault(id(call), []).append(seen)
+
     calls = [*source.calls(".eval"), *filter(is_train_false, source.calls(".train"))]
     others = [call for name in (".parameters", ".load_state_dict", "torch.load") for call in source.calls(name)]
     for call in calls or others:
         for loop, seen in _unrecorded_evaluations(source, call) if calls else _in_train_mode(source, call):
             if id(loop) not in known:
-                known[id(loop)] = loop
-                found.setdefault(id(call), []).append(_of_demonstration(source, loop, seen))
+                note(call, loop, seen)
     if calls and _may_evaluate_more(source, list(known.values())):
         for call in source.calls(".parameters"):
             for loop, seen in _in_train_mode(source, call):
                 if not any(_overlap(loop, other) for other in known.values()):
-                    known[id(loop)] = loop
-                    found.setdefault(id(call), []).append(_of_demonstration(source, loop, seen))
-    return {
-        key: kept
-        for key, seen in found.items()
-        if (kept := [each for each in seen if not _is_told_within(source, each, known)])
-    }
-
-
-def _is_told_within(source: Source, seen: Seen, known: dict[int, Loop | Function]) -> bool:
-    """Whether a loop runs its models only by one call of a function of this file, all of whose loops are told themselves."""
-    call = seen.node
-    function = called_function(source, call) if isinstance(call, ast.Call) else None
-    loop = next((known[id(a)] for a in source.ancestors(call) if id(a) in known), None)
-    if function is None or loop is None:
-        return False
-    inner = [
-        node for item in function.body for node in walk(item) if isinstance(node, ast.Call) and _is_model(source, node)
-    ]
-    told = [other for other in known.values() if other is not loop]
-    beside = [
-        node for node in walk(loop) if isinstance(node, ast.Call) and node is not call and _is_model(source, node)
-    ]
-    return bool(inner) and not beside and all(any(_overlap_line(node, other) for other in told) for node in inner)
-
-
-def _is_model(source: Source, call: ast.Call) -> bool:
-    """Whether a call is of a name that is asked to evaluate somewhere in the file."""
-    asked = {dotted_name(c.func.value) for c in source.calls(".eval") if isinstance(c.func, ast.Attribute)} - {""}
-    return dotted_name(call.func) in asked
-
-
-def _overlap_line(call: ast.Call, loop: Loop | Function) -> bool:
-    return loop.lineno <= call.lineno <= (loop.end_lineno or 0)
+                    note(call, loop, seen)
+    told = frozenset(known) - demonstrations
+    kept = {key: [one for one in seen if not is_told_within(source, one, known, told)] for key, seen in found.items()}
+    return {key: seen for key, seen in kept.items() if seen}
 
 
 def _may_evaluate_more(source: Source, known: list[Loop | Function]) -> bool:
@@ -113,12 +91,11 @@ def _overlap(loop: Loop | Function, other: Loop | Function) -> bool:
     return loop.lineno <= (other.end_lineno or 0) and other.lineno <= (loop.end_lineno or 0)
 
 
-def _of_demonstration(source: Source, loop: Loop | Function, seen: Seen) -> Seen:
-    """The finding, as a hint where the loop demonstrates a model."""
+def _demonstrates(source: Source, loop: Loop | Function) -> bool:
     # Imported here: most files have nothing to tell.
     from perfaudit.static.checks.eval_without_no_grad.demonstrated import demonstrates
 
-    return seen._replace(hint=True) if demonstrates(source, loop) else seen
+    return demonstrates(source, loop)
 
 
 def _in_train_mode(source: Source, call: ast.Call) -> Iterator[tuple[Loop | Function, Seen]]:

@@ -16,6 +16,7 @@ from perfaudit.static.understanding.values import enclosing_function, resolve
 _ON_SCREEN = {"waitKey", "waitKeyEx", "create_window", "draw_geometries"}
 _REPEATS = (*LOOPS, *COMPREHENSIONS)
 _COUNTS = {"range", "xrange", "trange"}
+_JOINS = {"cat", "concat", "concatenate"}
 _FEW = 16  # samples that are written out one by one
 
 
@@ -43,9 +44,21 @@ def _is_for_one_turn(loop: ast.For) -> bool:
     if len(loop.body) != 1 or not isinstance(loop.body[0], ast.If) or loop.body[0].orelse:
         return False
     match loop.body[0].test:
-        case ast.Compare(left=ast.Name(id=name), ops=[ast.Eq()], comparators=[ast.Constant(value=int())]):
-            return any(isinstance(n, ast.Name) and n.id == name for n in walk(loop.target))
+        case ast.Compare(left=ast.Name(id=name), ops=[ast.Eq()], comparators=[ast.Constant(value=int() as turn)]):
+            return not isinstance(turn, bool) and name == _number_of_turn(loop)
     return False
+
+
+def _number_of_turn(loop: ast.For) -> str:
+    """The name that counts the turns of a loop: of `for n, x in enumerate(loader)`, and of `for n in range(9)`; else ""."""
+    over = loop.iter
+    while isinstance(over, ast.Call) and last_name(over.func) == "tqdm" and over.args:
+        over = over.args[0]
+    called = last_name(over.func) if isinstance(over, ast.Call) else ""
+    target: ast.expr | None = loop.target if called in _COUNTS else None
+    if called == "enumerate" and isinstance(loop.target, (ast.Tuple, ast.List)):
+        target = loop.target.elts[0]
+    return target.id if isinstance(target, ast.Name) else ""
 
 
 def _draws_one_sample(source: Source, loop: Loop) -> bool:
@@ -63,9 +76,8 @@ def _draws_one_sample(source: Source, loop: Loop) -> bool:
                 made.setdefault(name, set()).update(read)
     if any(isinstance(node, _REPEATS) and node is not loop for node in walk(loop)):
         return False
-    return any(
-        name in _all_behind(name, made) for name in made if name in _given_to_calls(loop) and _is_grown(loop, name)
-    )
+    grown = _given_to_calls(loop) & _names_that_grow(loop)
+    return any(name in _all_behind(name, made) for name in made if name in grown)
 
 
 def _all_behind(name: str, made: dict[str, set[str]]) -> set[str]:
@@ -83,16 +95,14 @@ def _given_to_calls(loop: Loop) -> set[str]:
     return {a.id for c in walk(loop) if isinstance(c, ast.Call) for a in c.args if isinstance(a, ast.Name)}
 
 
-def _is_grown(loop: Loop, name: str) -> bool:
-    """Whether a loop puts something behind what a name holds: `tokens = torch.cat([tokens, next])`."""
-    return any(
-        isinstance(node, ast.Assign)
-        and any(isinstance(target, ast.Name) and target.id == name for target in node.targets)
-        and isinstance(node.value, ast.Call)
-        and last_name(node.value.func) in ("cat", "concat", "concatenate")
-        and any(isinstance(n, ast.Name) and n.id == name for n in walk(node.value))
-        for node in walk(loop)
-    )
+def _names_that_grow(loop: Loop) -> set[str]:
+    """The names behind whose value a loop puts something: `tokens = torch.cat([tokens, next])`."""
+    found: set[str] = set()
+    for node in walk(loop):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and last_name(node.value.func) in _JOINS:
+            read = {n.id for n in walk(node.value) if isinstance(n, ast.Name)}
+            found |= read & {target.id for target in node.targets if isinstance(target, ast.Name)}
+    return found
 
 
 def _are_few(source: Source, over: ast.expr) -> bool:

@@ -43,6 +43,7 @@ from perfaudit.static.understanding.models import is_visible
 from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.values import enclosing_function
 
+_Found = tuple[Loop, list[ast.Call], list[ast.Call], Seen]  # with its runs, and those in functions that it calls
 _OF_TRAINING = ("optim", "autograd", "requires_grad", "requires_grad_", "grad_fn", "grad")
 FAST_PATHS = {
     f"torch.nn.{name}"
@@ -63,7 +64,7 @@ def evaluated_only(
 ) -> Iterator[tuple[Loop, Seen]]:
     """Loops that evaluate the model and no more; `ways` are methods by which it is run."""
     value = statement.value if isinstance(statement, ast.Assign) else call.func
-    found: list[tuple[Loop, list[ast.Call], list[ast.Call], Seen]] = []
+    found: list[_Found] = []
     for loop, name in (*evaluations(source, statement, model), *_in_methods(source, statement, model)):
         runs = [node for node in walk(loop) if isinstance(node, ast.Call) and runs_model(source, node, name, ways)]
         if not runs or not all(records_graph(source, run) for run in runs):
@@ -74,10 +75,20 @@ def evaluated_only(
             inside = [runs_inside(source, run, name, ways) for run in runs]
             inner = [each for some in inside for each in some] if all(inside) else []
             found.append((loop, runs, inner, seen))
-    told = {id(run) for loop, runs, _, _ in found if functions_around(source, loop) is not None for run in runs}
+    told = {id(run) for run in _runs_told(source, found)} if any(inner for _, _, inner, _ in found) else set()
     for loop, _, inner, seen in found:
         if not (inner and all(id(run) in told for run in inner)):  # by the loops of the functions that it calls
             yield loop, seen
+
+
+def _runs_told(source: Source, found: list[_Found]) -> Iterator[ast.Call]:
+    """The runs in loops that are told as more than a demonstration."""
+    # Imported here: few loops call a function that runs the model.
+    from perfaudit.static.checks.eval_without_no_grad.demonstrated import demonstrates
+
+    for loop, runs, _, _ in found:
+        if functions_around(source, loop) is not None and not demonstrates(source, loop):
+            yield from runs
 
 
 def _in_methods(source: Source, statement: ast.stmt, model: str) -> Iterator[tuple[Loop, str]]:
