@@ -185,7 +185,7 @@ def _seen_loop(
         return Seen(first, f"{message} in this file uses", Proposal(advice))
     if _keeps_results(source):
         advice = "run the loop under `torch.no_grad()`, if training does not use what `forward` keeps on `self`"
-        return Seen(first, f"{message} uses", Proposal(advice))
+        return Seen(first, f"{message} in this file uses", Proposal(advice))
     no_grad, imported = edit.name_for(source, "torch.no_grad")
     exact = is_visible(source, value) and not any(source.calls(path) for path in FAST_PATHS)
     changes = () if exact else ("rounding",)

@@ -147,9 +147,10 @@ def recorded_for_nothing(
     if unseen is not None and is_known:
         return None
     first = min(found, key=lambda run: (run.lineno, run.col_offset))
-    message = f"`{source.brief(first)}` evaluates, but records a graph, which no backward pass uses"
     is_told = unseen is None or gives_data(source, unseen)
     condition = "" if is_told or unseen is None else f", if `{source.brief(unseen)}` differentiates nothing"
+    where = " in this file" if condition else ""  # what code elsewhere does is not known
+    message = f"`{source.brief(first)}` evaluates, but records a graph, which no backward pass{where} uses"
     mode = ", and the model in eval mode" if is_test else ""
     return Seen(first, message, Proposal(f"run the loop under `torch.no_grad()`{mode}{condition}"))
 
