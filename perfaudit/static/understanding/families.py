@@ -22,6 +22,20 @@ def family(source: Source, definition: ast.ClassDef) -> frozenset[int]:
 
 
 @remember
+def relatives(source: Source, definition: ast.ClassDef) -> frozenset[int]:
+    """A class, those of this file it descends from, and those that descend from it, by id."""
+    below = _derivations(source)
+    found: set[int] = set()
+    pending = [id(definition)]
+    while pending:
+        item = pending.pop()
+        if item not in found:
+            found.add(item)
+            pending += below.get(item, ())
+    return family(source, definition) | found
+
+
+@remember
 def roots_of(source: Source) -> dict[int, frozenset[int]]:
     """By class: those of its family that descend from none. Two classes share a part of their families where they share a root.
 
@@ -29,10 +43,7 @@ def roots_of(source: Source) -> dict[int, frozenset[int]]:
     """
     bases = _bases(source)
     endless = set(bases)  # until a root is found among what they descend from
-    derived: dict[int, list[int]] = {}
-    for item, above in bases.items():
-        for base in above:
-            derived.setdefault(base, []).append(item)
+    derived = _derivations(source)
     pending = [item for item, above in bases.items() if not above]
     while pending:
         item = pending.pop()
@@ -50,6 +61,16 @@ def derived_from(source: Source) -> dict[int, list[int]]:
     for item, roots in roots_of(source).items():
         for root in roots:
             table.setdefault(root, []).append(item)
+    return table
+
+
+@remember
+def _derivations(source: Source) -> dict[int, list[int]]:
+    """By class: those of which it is a base."""
+    table: dict[int, list[int]] = {}
+    for item, above in _bases(source).items():
+        for base in above:
+            table.setdefault(base, []).append(item)
     return table
 
 

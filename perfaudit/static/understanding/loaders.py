@@ -12,7 +12,7 @@ from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.called_functions import assigned_once, called_function, callers
-from perfaudit.static.understanding.families import family
+from perfaudit.static.understanding.families import relatives
 from perfaudit.static.understanding.generators import iterable_behind
 from perfaudit.static.understanding.members import attributes, is_own
 from perfaudit.static.understanding.names import dotted_name, last_name
@@ -271,18 +271,29 @@ def _own_stores(source: Source, node: ast.Attribute) -> list[ast.Attribute] | No
 
     None for another object's attribute, or where another object's is set by the same name.
     """
-    stores = [a for a in attributes(source).get(node.attr, ()) if isinstance(a.ctx, ast.Store)]
-    if not all(is_own(one) for one in (node, *stores)):
+    mentions = _mentions(source, node.attr)
+    if not is_own(node) or any(isinstance(one.ctx, ast.Store) for one in mentions.get(None, ())):
         return None
-    return [store for store in stores if _is_of_same_object(source, store, node)]
+    return [one for one in _of_same_object(source, node) if isinstance(one.ctx, ast.Store)]
 
 
-def _is_of_same_object(source: Source, one: ast.Attribute, other: ast.Attribute) -> bool:
-    """Whether two mentions of `self` may mean one object: that of a class, or of one that derives from it in this file."""
-    first, second = source.enclosing(one, ast.ClassDef), source.enclosing(other, ast.ClassDef)
-    if first is None or second is None:
-        return False
-    return id(first) in family(source, second) or id(second) in family(source, first)
+def _of_same_object(source: Source, node: ast.Attribute) -> list[ast.Attribute]:
+    """The mentions of an attribute of `self` that may mean one object: in the class around one, or one related to it."""
+    own = source.enclosing(node, ast.ClassDef)
+    if not isinstance(own, ast.ClassDef):
+        return []
+    mentions = _mentions(source, node.attr)
+    found = [one for item in mentions.keys() & relatives(source, own) for one in mentions[item]]
+    return sorted(found, key=lambda one: (one.lineno, one.col_offset))
+
+
+@remember
+def _mentions(source: Source, name: str) -> dict[int | None, list[ast.Attribute]]:
+    """The mentions of an attribute: those of `self` by the class around them, those of other objects under None."""
+    found: dict[int | None, list[ast.Attribute]] = {}
+    for one in attributes(source).get(name, ()):
+        found.setdefault(id(source.enclosing(one, ast.ClassDef)) if is_own(one) else None, []).append(one)
+    return found
 
 
 def known_calls(found: list[Calls | None]) -> Calls | None:
@@ -403,10 +414,10 @@ def _loaders_in_dict(source: Source, node: ast.expr, known: frozenset[int]) -> C
         return known_calls([loaders(source, value, known) for value in node.values]) if node.values else ()
     if isinstance(node, ast.Call):  # of a function of this file that makes the dict
         function = called_function(source, node)
-        returned = [
-            n.value for n in source.nodes(ast.Return) if source.enclosing(n, *FUNCTIONS, ast.Lambda) is function
-        ]
-        return known_calls([_dict_behind(source, value, known) for value in returned]) if function else None
+        if function is None:
+            return None
+        returned = [n.value for n in walk(function) if isinstance(n, ast.Return) and source.scope(n) is function]
+        return known_calls([_dict_behind(source, value, known) for value in returned])
     if isinstance(node, ast.Name) and len(bindings := source.lookup(node)) == 1:
         given = given_to(source, bindings[0]) if isinstance(bindings[0], ast.arg) else None
         values = [assigned_value(source, bindings[0])] if given is None else [*given]
@@ -416,11 +427,8 @@ def _loaders_in_dict(source: Source, node: ast.expr, known: frozenset[int]) -> C
         )
     if isinstance(node, ast.Attribute) and (stores := _own_stores(source, node)):  # `self.loaders["train"]`
         kept = [_dict_behind(source, assigned_value(source, store), known) for store in stores]
-        uses = [
-            a
-            for a in attributes(source)[node.attr]
-            if isinstance(a.ctx, ast.Load) and (not is_own(a) or _is_of_same_object(source, a, node))
-        ]
+        mentions = (*_mentions(source, node.attr).get(None, ()), *_of_same_object(source, node))
+        uses = [one for one in mentions if isinstance(one.ctx, ast.Load)]
         added = [_loaders_added(source, use, known) for use in uses]
         return known_calls([*kept, *(calls for calls in added if calls != ())])
     return None

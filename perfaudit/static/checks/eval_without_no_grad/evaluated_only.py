@@ -35,6 +35,7 @@ from perfaudit.static.checks.eval_without_no_grad.wanted_gradients import EVALUA
 from perfaudit.static.registry import Proposal, Seen
 from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
 from perfaudit.static.source.syntax import walk
+from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.backward import backward_calls
 from perfaudit.static.understanding.called_functions import called_function, callers
 from perfaudit.static.understanding.calls_by_name import calls_by_last_name
@@ -201,6 +202,7 @@ def _seen_loop(
     )
 
 
+@remember
 def _keeps_results(source: Source) -> bool:
     """Whether some `forward` of the file keeps something on `self`: made without gradients, it may be used with them."""
     kept = (node for node in source.nodes(ast.Attribute) if isinstance(node.ctx, ast.Store))

@@ -9,6 +9,7 @@ import functools
 from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.source.syntax import walk
+from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.backward import backward_calls
 from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.calls_by_name import calls_by_last_name
@@ -53,30 +54,37 @@ def _may_differentiate(source: Source, node: ast.AST) -> bool:
     Functions are followed by their names, and a model that is called may run any `forward` of the file. What nobody here calls
     may be for a model of another file.
     """
-    calls = _differentiating_calls(source)
-    if not calls:
+    if not _differentiating_calls(source):
         return False
     around = [a for a in source.ancestors(node) if isinstance(a, FUNCTIONS)]
-    if not around:
-        return True
-    definitions: dict[str, list[Function]] = {}
-    for definition in source.definitions:
-        if isinstance(definition, FUNCTIONS):
-            definitions.setdefault(definition.name, []).append(definition)
-    pending = [*around, *(f for name in _RUN_BY_CALLS for f in definitions.get(name, ()))]
-    met = {id(function) for function in pending}
+    may = _that_may_differentiate(source) if around else None
+    return may is None or any(id(function) in may for function in around)
+
+
+@remember
+def _that_may_differentiate(source: Source) -> frozenset[int] | None:
+    """The functions of a file that differentiate by themselves, or may call one that does, by id; None where any code may."""
+    pending: list[Function] = []
+    for call in _differentiating_calls(source):
+        functions = [a for a in source.ancestors(call) if isinstance(a, FUNCTIONS)]
+        if not any(calls_by_last_name(source).get(function.name) for function in functions):
+            return None
+        pending += functions
+    own = [definition for definition in source.definitions if isinstance(definition, FUNCTIONS)]
+    names = {function.name for function in own}
+    naming: dict[str, dict[int, Function]] = {}  # by name of a function: those that name it
+    for node in (*source.nodes(ast.Name), *source.nodes(ast.Attribute)):
+        if (name := last_name(node)) in names:
+            naming.setdefault(name, {}).update((id(a), a) for a in source.ancestors(node) if isinstance(a, FUNCTIONS))
+    found: set[int] = set()
     while pending:
         function = pending.pop()
-        named = {last_name(n) for n in walk(function) if isinstance(n, (ast.Name, ast.Attribute))}
-        for further in (f for name in named for f in definitions.get(name, ())):
-            if id(further) not in met:
-                met.add(id(further))
-                pending.append(further)
-    for call in calls:
-        functions = [a for a in source.ancestors(call) if isinstance(a, FUNCTIONS)]
-        if any(id(f) in met for f in functions) or not any(calls_by_last_name(source).get(f.name) for f in functions):
-            return True
-    return False
+        if id(function) not in found:
+            found.add(id(function))
+            pending += naming.get(function.name, {}).values()
+    if any(id(function) in found for function in own if function.name in _RUN_BY_CALLS):
+        return None
+    return frozenset(found)
 
 
 def _is_in_training(source: Source, call: ast.Call) -> bool:

@@ -46,8 +46,7 @@ def unseen_call(
     of_data: ast.Call | None = None
     if any(_wraps_a_model(source, made) for run in runs for made in made_of(source, run.func)):
         return runs[0]
-    asked = (c for name in _OF_MODELS for c in source.calls(name))
-    models = {model, *(dotted_name(c.func.value) for c in asked if isinstance(c.func, ast.Attribute))}
+    models = {model} | _models_asked(source)
     holders = _holders(source, frozenset(models))
     pending: list[tuple[ast.AST, set[str]]] = [(loop, models)]
     known: set[int] = set()
@@ -74,6 +73,13 @@ def unseen_call(
                     return call
                 of_data = of_data or call
     return of_data
+
+
+@remember  # asked for each loop
+def _models_asked(source: Source) -> frozenset[str]:
+    """The names of what is put into eval mode or gets weights."""
+    asked = (c for name in _OF_MODELS for c in source.calls(name))
+    return frozenset(dotted_name(c.func.value) for c in asked if isinstance(c.func, ast.Attribute))
 
 
 def _gives_batches(loop: Loop, call: ast.Call, models: set[str]) -> bool:
