@@ -20,4 +20,22 @@ from perfaudit.static.project.precision_marks import marks_of_precision
     ],
 )
 def test_a_question_of_a_type_decides_nothing(text: str, decides: bool) -> None:
-    assert bool(marks_of_precision(text.encode(), "images.py")) is decides
+    assert ("precision" in marks_of_precision(text.encode(), "images.py")) is decides
+
+
+@pytest.mark.parametrize(
+    ("text", "is_on"),
+    [
+        ('torch.set_float32_matmul_precision("high")', True),
+        ("torch.set_float32_matmul_precision('medium')", True),
+        ("torch.backends.cuda.matmul.allow_tf32 = True", True),
+        ('torch.backends.cuda.matmul.fp32_precision = "tf32"', True),
+        ('torch.set_float32_matmul_precision("highest")', False),
+        ("torch.backends.cuda.matmul.allow_tf32 = False", False),
+        ('# torch.set_float32_matmul_precision("high")', False),
+        ("torch.backends.cudnn.allow_tf32 = True", False),  # of convolutions, where it is on anyway
+    ],
+)
+def test_matmuls_that_round_to_tf32_are_on_the_tensor_cores(text: str, is_on: bool) -> None:
+    assert ("tf32 on" in marks_of_precision(text.encode(), "set_up.py")) is is_on
+    assert marks_of_precision(text.encode(), "test.py") == set()

@@ -45,6 +45,12 @@ FEWER_BITS = regex(
     r"|Binar(?:y|i[sz]ed?)(?:Conv|Linear|Module|Act|Net|Tanh|Connect)|[Bb]inari[sz]e_?(?:weight|param|layer|input)|XNOR",
     words="uant|qat|bit|Bit|int8|inar|XNOR",
 )
+# Matmuls are on the tensor cores, though what they read is kept in float32.
+TF32_ON = regex(
+    r"set_float32_matmul_precision\(\s*[\"'](?:high|medium)[\"']|matmul\.(?:allow_tf32\s*=\s*True|fp32_precision\s*=\s*[\"']tf32)",
+    words="matmul_precision|matmul.",
+)
+_TF32_WORDS = (b"matmul_precision", b"matmul.")
 _INT8_OF_TABLE = regex(rb"[{,]\s{0,80}torch\.int8\s*:")  # not the end of a condition: `if dtype == torch.int8:`
 _TRAINS_NOTHING = regex(  # by the name of a file
     r"(^|_)(test|eval|val(?=[._])|valid|infer|demo|predict|generat|export|visuali[sz]|metric)"
@@ -53,13 +59,21 @@ _BIT_WORDS = (b"uant", b"bit", b"Bit", b"int8", b"inar", b"XNOR")
 
 
 def marks_of_precision(data: bytes, name: str) -> set[str]:
-    """The mark "precision" where a word of it stands in the code, or weights are kept in fewer bits.
+    """The mark "precision" where a word of it stands in the code, or weights are kept in fewer bits; "tf32 on" where matmuls
+    get it.
 
     name: that of the file. What only evaluates, by its name, decides nothing for a training that imports it.
     """
     if _TRAINS_NOTHING.search(name):
         return set()
-    return {"precision"} if _keeps_fewer_bits(data) or _decides_precision(data) else set()
+    marks = {"precision"} if _keeps_fewer_bits(data) or _decides_precision(data) else set()
+    return marks | {"tf32 on"} if _turns_tf32_on(data) else marks
+
+
+def _turns_tf32_on(data: bytes) -> bool:
+    if not any(word in data for word in _TF32_WORDS):
+        return False
+    return TF32_ON.search(without_comments(data).decode("utf-8", "replace")) is not None
 
 
 def _keeps_fewer_bits(data: bytes) -> bool:

@@ -13,7 +13,7 @@ from perfaudit.static.checks.mixed_precision_missing.trainers_of_lightning impor
 from perfaudit.static.checks.mixed_precision_missing.training_starts import shown_start, starts_training, training_call
 from perfaudit.static.model_width import LAYERS, NARROW, WIDTH, marks_of_width
 from perfaudit.static.old_torch import lacks_autocast
-from perfaudit.static.project.precision_marks import FEWER_BITS
+from perfaudit.static.project.precision_marks import FEWER_BITS, TF32_ON
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.backward import backward_calls
@@ -42,11 +42,6 @@ _DECIDED_FOR_TRAINER = regex(
 )
 # No CUDA device, a configuration elsewhere, or matmuls on the tensor cores all the same.
 _SAYS_OTHERWISE = ("use_cpu", "no_cuda", "deepspeed", "fsdp", "use_mps_device", "tf32")
-# Matmuls are on the tensor cores, though what they read is kept in float32.
-_TF32_ON = regex(
-    r"set_float32_matmul_precision\(\s*[\"'](?:high|medium)[\"']|matmul\.(?:allow_tf32\s*=\s*True|fp32_precision\s*=\s*[\"']tf32)",
-    words="matmul_precision|matmul.",
-)
 # Autocast runs these in float32.
 _SAFE_LOSSES = {"CrossEntropy", "NLL", "MSE", "L1", "SmoothL1", "BCEWithLogits", "Huber"}
 _SAFE_FUNCTIONS = {
@@ -80,7 +75,8 @@ def mixed_precision_missing(source: Source, module: ast.Module) -> Iterator[Seen
         or decides_precision(source)
         or source.says(FEWER_BITS)
         or imported_files_say(source, "precision")
-        or source.says(_TF32_ON)
+        or source.says(TF32_ON)
+        or imported_files_say(source, "tf32 on")
     ):
         return
     if not _has_large_model(source) or lacks_autocast(source):
