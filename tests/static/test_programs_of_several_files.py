@@ -421,6 +421,15 @@ def test_silent_where_a_file_of_the_program_says_it(
     assert findings_in(folder, "train.py", rules) == []
 
 
+@pytest.mark.parametrize(("value", "number"), [("high", 0), ("highest", 1)])
+def test_the_file_that_is_run_may_turn_tf32_on_for_a_training_that_it_imports(
+    tmp_path: Path, value: str, number: int
+) -> None:
+    run = f"import torch\nimport train\n\ntorch.set_float32_matmul_precision('{value}')\ntrain.main()\n"
+    folder = write(tmp_path, {"net.py": NET, "train.py": LOOP, "run.py": run})
+    assert len(findings_in(folder, "train.py", {"PA304"})) == number
+
+
 @pytest.mark.parametrize(
     ("name", "line", "number"),
     [

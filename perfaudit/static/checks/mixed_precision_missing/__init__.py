@@ -79,7 +79,7 @@ def mixed_precision_missing(source: Source, module: ast.Module) -> Iterator[Seen
         or imported_files_say(source, "tf32 on")
     ):
         return
-    if not _has_large_model(source) or lacks_autocast(source):
+    if not _has_large_model(source) or lacks_autocast(source) or _is_imported_with_tf32(source):
         return
     if start is not None:
         start = shown_start(source, start)
@@ -103,6 +103,20 @@ def mixed_precision_missing(source: Source, module: ast.Module) -> Iterator[Seen
     other = "the forward pass before it" if ".backward(" in shown else "its backward pass"
     message = f"`{shown}` and {other} run in float32, off most of the tensor cores"
     yield Seen(place, message, Proposal(TITLE, edits), hot=True)
+
+
+def _is_imported_with_tf32(source: Source) -> bool:
+    """Whether a file that imports the training, the one that is run, turns TF32 on."""
+    neighbours = source.neighbours
+    return neighbours is not None and bool(neighbours.some_importer(_turns_tf32_on, _may_turn_tf32_on))
+
+
+def _turns_tf32_on(source: Source) -> bool:
+    return source.says(TF32_ON)
+
+
+def _may_turn_tf32_on(text: str) -> bool:
+    return TF32_ON.search(text) is not None
 
 
 def _has_large_model(source: Source, is_framework_known: bool = False) -> bool:
