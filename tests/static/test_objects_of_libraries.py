@@ -47,6 +47,7 @@ def patches(imports: str, line: str) -> list[bool]:
         ("import pandas as pd\nrows = pd.read_csv('rows.csv')", "rows.sample(3).pipe(other, model)"),
         ("from PIL import Image", "Image.open(x).show(model)"),
         ("from PIL import Image", "Image.open(x).getter()(x)"),
+        ("from torch.utils.tensorboard import SummaryWriter\nnotes = SummaryWriter()", "notes.take(model, x)"),
         ("from torch.utils.data import DataLoader\nown = DataLoader(Attacks())", "x = own.dataset.craft(x)"),
         (
             "from attacks import Craft\nfrom torchvision import transforms\nchange = transforms.Compose([Craft()])",
@@ -67,6 +68,8 @@ def test_no_patch_where_somebody_elses_code_may_run(imports: str, line: str) -> 
         ("from pathlib import Path\nfolder = Path('found')", "folder.joinpath('a').touch()"),
         ("start = torch.cuda.Event()", "start.record()"),
         ("seen = torch.zeros(3)", "seen.scatter_add_(0, x, y)"),
+        ("draws = torch.Generator()", "draws.manual_seed(3)"),
+        ("from torch.utils.tensorboard import SummaryWriter\nnotes = SummaryWriter()", "notes.add_embedding(x, y)"),
         ("from torchvision import transforms", "x = transforms.Resize(3)(x).unfold(0, 1, 1)"),
         (
             "from torchvision import transforms as tv\n"

@@ -31,8 +31,11 @@ _WITH_PLAIN_OBJECTS = {  # modules of Python's whose objects run nothing of othe
     ),
     *("pathlib", "random", "re", "shutil", "statistics", "string", "tempfile", "textwrap", "time", "zipfile"),
 }
-_OF_TORCH = regex(r"torch\.([a-z]\w*|cuda\.Event|(linalg|fft|nn\.functional|special)\.\w+)")
-_BESIDE_MODELS = regex(r"torch(audio|metrics)\.|torchvision\.(transforms|io|utils)\.")
+_OF_TORCH = regex(
+    r"torch\.([a-z]\w*|(cuda\.)?\w*Tensor|Generator|cuda\.(Event|Stream)|autograd\.Variable"
+    r"|(linalg|fft|nn\.functional|special)\.\w+)"
+)
+_BESIDE_MODELS = regex(r"torch(audio|metrics|\.utils\.tensorboard)\.|torchvision\.(transforms|io|utils)\.")
 # By its name, a function that gives back an object of somebody else, or runs a function of somebody else.
 _GIVES_BACK = regex(r"(^|[._])loads?(_|$)|import|copy|compile|wrap|partial|vectorize|pyfunc|pickle|(^|\.)[vp]?map$")
 _RUN_IN_TURN = {"Compose", "RandomApply", "RandomChoice", "RandomOrder", "Lambda"}
