@@ -42,6 +42,23 @@ train(Net(), loader_of(images), optimizer)
 """
 
 
+BY_FLAG = """
+import torch
+from torch.utils.data import DataLoader
+
+use_cuda = torch.cuda.is_available()
+
+def loader_of(images, args=None):
+    return DataLoader(images, 32, num_workers=4, pin_memory=use_cuda)
+"""
+PASSED = """
+from torch.utils.data import DataLoader
+
+def loader_of(images, use_cuda=False):
+    return DataLoader(images, 32, num_workers=4, pin_memory=use_cuda)
+"""
+
+
 @pytest.mark.parametrize(
     ("data", "script", "is_told"),
     [
@@ -59,6 +76,13 @@ train(Net(), loader_of(images), optimizer)
         (DATA.replace("pin_memory=True", "pin_memory"), SCRIPT, False),
         (DATA, SCRIPT.replace("loader_of(images)", "loader_of(images, pin_memory=False)"), False),
         (DATA + "\nothers = DataLoader(pairs, 32)\n", SCRIPT, False),
+        (BY_FLAG, SCRIPT, True),
+        (BY_FLAG.replace("torch.cuda.is_available()", "False"), SCRIPT, False),
+        (BY_FLAG.replace("torch.cuda.is_available()", "decide()"), SCRIPT, False),
+        (BY_FLAG.replace("memory=use_cuda", "memory=args.use_cuda"), SCRIPT, True),
+        (BY_FLAG.replace("memory=use_cuda", "memory=args.use_cuda") + "    args.use_cuda = False\n", SCRIPT, False),
+        (PASSED, SCRIPT, False),
+        (PASSED.replace("=False", ""), SCRIPT.replace("images)", "images, args.fast)"), False),
     ],
 )
 def test_loaders_that_pin_unless_a_call_says_otherwise(tmp_path: Path, data: str, script: str, is_told: bool) -> None:

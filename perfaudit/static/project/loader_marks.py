@@ -23,9 +23,12 @@ def _in_brackets(levels: int) -> bytes:
 # The arguments of a loader, with brackets in brackets; what lies deeper is not read.
 _LOADER_CALL = regex(rb"DataLoader\(((?:[^()]++|" + _in_brackets(_DEEPEST) + rb")*+)\)")
 _PINS = regex(
-    rb"pin_memory\s*=\s*\(?(?:True\b|torch\.cuda\.is_available\(\)|(?:\w+\.){0,3}(?:use_|is_)?(?:cuda|gpu)\b"
+    rb"pin_memory\s*=\s*\(?(?:True\b|torch\.cuda\.is_available\(\)|((?:\w+\.){0,3})((?:use_|is_)?(?:cuda|gpu))\b"
     rb"|(?:self\.|args\.)?device(?:\.type)?\s*(?:!=\s*[\"']cpu|==\s*[\"']cuda)[\"'])"
 )
+# What sets such a flag, also as a default or for a call.
+_FLAG_SET = regex(rb"\b((?:use_|is_)?(?:cuda|gpu))\s*(?::\s*bool\s*)?=(?!=)\s*([^\n]*)")
+_OFF = regex(rb"\(?(?:False|None|0)\b")
 _GIVEN_WHETHER = regex(rb"pin_memory\s*=\s*pin_memory\b")  # in `def make_loader(images, pin_memory=True):`
 _GIVEN_VALUE = regex(
     rb"(?<![\w.\"'])pin_memory\s*=\s*(torch\.cuda\.is_available\(\)|[^\s,)]+)"
@@ -95,7 +98,7 @@ def _marks_of_calls(data: bytes) -> set[str]:
     calls = [match[1] for match in _LOADER_CALL.finditer(data)]
     values = _PINS_BY_KEY.findall(data) if b"pin_memory" in data else []
     by_key = bool(values) and set(values) == {b"True"}
-    pinned = [call for call in calls if (_PINS.search(call) if b"pin_memory" in call else by_key and b"**" in call)]
+    pinned = [call for call in calls if (_pins(call, data) if b"pin_memory" in call else by_key and b"**" in call)]
     marks = {"pinned loaders"} if pinned else set()
     given = [call for call in calls if _GIVEN_WHETHER.search(call)] if b"pin_memory" in data else []
     if given and set(_PIN_SETTING.findall(_without_calls(data))) == {b"True"}:
@@ -114,6 +117,20 @@ def _marks_of_calls(data: bytes) -> set[str]:
     if len(asks) < data.count(b"DataLoader(") or any(_LEAVES_PAGEABLE.search(call) for call in asks):
         marks.add(SURELY_PAGEABLE)
     return marks
+
+
+def _pins(call: bytes, data: bytes) -> bool:
+    """Whether a loader is told to pin, or by a flag of the GPU that nothing in the file turns off.
+
+    A flag by itself, other than `args.cuda`, only where the file asks for the GPU to set it: a parameter is what callers pass.
+    """
+    match = _PINS.search(call)
+    if match is None or not match[2]:
+        return match is not None
+    values = [found[2] for found in _FLAG_SET.finditer(data) if found[1] == match[2]]
+    if any(_OFF.match(value) for value in values):
+        return False
+    return bool(match[1]) or (bool(values) and all(b"cuda" in value or b"gpu" in value for value in values))
 
 
 def _without_trial(data: bytes) -> bytes:
