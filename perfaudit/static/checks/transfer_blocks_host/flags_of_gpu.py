@@ -19,42 +19,51 @@ _NO_GPU = regex(r"^(no|disable|without)_?(cuda|gpu)s?$|^(use_|force_)?cpu(_only)
 _FOLLOW = 5  # names and choices followed to a question
 
 
-def is_on_with_gpu(source: Source, node: ast.expr, depth: int = _FOLLOW) -> bool:
+def is_on_with_gpu(source: Source, node: ast.expr, depth: int = _FOLLOW, asked: frozenset[int] = frozenset()) -> bool:
     """Whether an expression is True wherever the program computes on a GPU, as it is written or by the names in it.
 
     `torch.cuda.is_available()`, `device.type == "cuda"`, `not args.no_cuda and torch.cuda.is_available()`,
     `True if use_cuda else False`; a name that is set to True where such a question holds, and to False before or else; and
-    `args.cuda`, by its name, where nothing in the file binds it.
+    `args.cuda`, by its name, where nothing in the file binds it, or what it was narrows it: `args.cuda = args.cuda and ...`.
+
+    asked: the first bindings of those names whose values are being looked at, by id.
     """
     if not depth:
         return False
     if is_off_by_option_only(source, node) or _is_switched_on(source, node, depth):
         return True
     match node:
-        case ast.Name():
-            bindings = source.lookup(node)
-            return all(_is_bound_on(source, one, depth) for one in bindings) if bindings else _has_name_of_flag(node)
-        case ast.Attribute():
-            stores = _stores(source, node)
-            if not stores and not _has_name_of_flag(node):
-                return False
-            return all(_is_bound_on(source, one, depth) for one in stores or _fields(source, node.attr))
+        case ast.Name() | ast.Attribute():
+            return _is_named_on(source, node, depth, asked)
         case ast.IfExp():
-            return constant(source, node.body) is True and _is_of_gpu(source, node.test, depth - 1)
+            return constant(source, node.body) is True and _is_of_gpu(source, node.test, depth - 1, asked)
         case ast.BoolOp(op=ast.And()):
-            return all(_is_of_gpu(source, part, depth - 1) for part in node.values)
+            return all(_is_of_gpu(source, part, depth - 1, asked) for part in node.values)
     return _asks(source, node)
 
 
-def _is_bound_on(source: Source, binding: ast.AST, depth: int) -> bool:
+def _is_named_on(source: Source, node: ast.Name | ast.Attribute, depth: int, asked: frozenset[int]) -> bool:
+    """Whether all that binds a name gives it True there; by the name alone where nothing does."""
+    is_flag = _FLAG.search(last_name(node).lower()) is not None
+    bindings = source.lookup(node) if isinstance(node, ast.Name) else _stores(source, node)
+    if bindings and id(bindings[0]) in asked:
+        return is_flag or isinstance(node, ast.Name)  # what it was before is asked too
+    if not bindings:
+        fields = _fields(source, node.attr) if is_flag and isinstance(node, ast.Attribute) else []
+        return is_flag and all(_is_bound_on(source, one, depth, asked) for one in fields)
+    known = asked | {id(bindings[0])}
+    return all(_is_bound_on(source, one, depth, known) for one in bindings)
+
+
+def _is_bound_on(source: Source, binding: ast.AST, depth: int, asked: frozenset[int]) -> bool:
     """Whether what binds a name gives it True wherever the program computes on a GPU: a parameter by what all calls pass."""
     if isinstance(binding, ast.arg):
-        return _is_passed_on(source, binding, depth)
+        return _is_passed_on(source, binding, depth, asked)
     value = assigned_value(source, binding)
-    return value is not None and is_on_with_gpu(source, value, depth - 1)
+    return value is not None and is_on_with_gpu(source, value, depth - 1, asked)
 
 
-def _is_passed_on(source: Source, parameter: ast.arg, depth: int) -> bool:
+def _is_passed_on(source: Source, parameter: ast.arg, depth: int, asked: frozenset[int]) -> bool:
     """Whether all calls in sight of a function pass such a flag for a parameter, or leave out one that is so by default.
 
     False where no call is in sight, or the function is used otherwise than called.
@@ -78,13 +87,9 @@ def _is_passed_on(source: Source, parameter: ast.arg, depth: int) -> bool:
         file, value = (source, written) if passed is ABSENT else (there, passed)
         if not isinstance(value, ast.expr):
             return False
-        if constant(file, value) is not True and not is_on_with_gpu(file, value, depth - 1):
+        if constant(file, value) is not True and not is_on_with_gpu(file, value, depth - 1, asked):
             return False
     return True
-
-
-def _has_name_of_flag(node: ast.expr) -> bool:
-    return _FLAG.search(last_name(node).lower()) is not None
 
 
 def _fields(source: Source, name: str) -> list[ast.AST]:
@@ -100,11 +105,11 @@ def _stores(source: Source, node: ast.Attribute) -> list[ast.AST]:
     return [mention for mention in mentions if isinstance(mention.ctx, ast.Store)]
 
 
-def _is_of_gpu(source: Source, node: ast.expr, depth: int) -> bool:
+def _is_of_gpu(source: Source, node: ast.expr, depth: int, asked: frozenset[int] = frozenset()) -> bool:
     """The same, or `not args.no_cuda` beside another question: who turns the GPU off copies nothing there."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not) and _NO_GPU.search(last_name(node.operand)):
         return True
-    return is_on_with_gpu(source, node, depth)
+    return is_on_with_gpu(source, node, depth, asked)
 
 
 def _asks(source: Source, node: ast.expr) -> bool:
