@@ -203,6 +203,7 @@ def _scan() -> tuple[str, list[str]]:
     speed = _record("scan_speed.json")
     row = max(speed["folders"], key=lambda folder: int(folder["files"]))
     many = next(folder for folder in speed["folders"] if "examples" in folder["folder"])["ratio_to_ast_parse"]
+    trains = next(folder for folder in speed["folders"] if folder["folder"].startswith("speechbrain"))
     one = speed["small"]["scan of one file"]
     seconds = {name: f"{tool['cpu_s']:.1f} s" for name, tool in row["tools"].items()}
     times = {name: f"{ratio:.1f} times" for name, ratio in row["ratio_to_ast_parse"].items()}
@@ -211,6 +212,9 @@ def _scan() -> tuple[str, list[str]]:
         f"{times['perfaudit cold, 1 process']} the processor time of parsing the same files and nothing else "
         f"({seconds['perfaudit cold, 1 process']} and {seconds['ast.parse']}), and {times['perfaudit warm']} with the cache of "
         "an earlier scan",
+        f"speechbrain/speechbrain ({trains['files']} files) takes "
+        f"{trains['ratio_to_ast_parse']['perfaudit cold, 1 process']:.1f} times, and "
+        f"{trains['ratio_to_ast_parse']['perfaudit warm']:.1f} times with the cache",
         f"in pytorch/examples, where most have one, it is {many['perfaudit cold, 1 process']:.1f} times, and "
         f"{many['perfaudit warm']:.1f} times with the cache",
         f"A scan of one file takes {one['cpu_ms']:.0f} ms. All of it on {speed['cores']} cores, load {speed['load'][0]} before "
