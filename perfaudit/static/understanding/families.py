@@ -10,29 +10,25 @@ from perfaudit.static.understanding.answers import remember
 
 def family(source: Source, definition: ast.ClassDef) -> frozenset[int]:
     """A class and the classes of this file it descends from, by id."""
-    bases = _bases(source)
-    found: set[int] = set()
-    pending = [id(definition)]
-    while pending:
-        item = pending.pop()
-        if item not in found:
-            found.add(item)
-            pending += bases[item]
-    return frozenset(found)
+    return _all_behind(definition, _bases(source))
 
 
 @remember
 def relatives(source: Source, definition: ast.ClassDef) -> frozenset[int]:
     """A class, those of this file it descends from, and those that descend from it, by id."""
-    below = _derivations(source)
+    return family(source, definition) | _all_behind(definition, _derivations(source))
+
+
+def _all_behind(definition: ast.ClassDef, next_ones: dict[int, list[int]]) -> frozenset[int]:
+    """A class and all that lie behind it, by id. next_ones: those behind each."""
     found: set[int] = set()
     pending = [id(definition)]
     while pending:
         item = pending.pop()
         if item not in found:
             found.add(item)
-            pending += below.get(item, ())
-    return family(source, definition) | found
+            pending += next_ones.get(item, ())
+    return frozenset(found)
 
 
 @remember

@@ -228,13 +228,13 @@ def _only_evaluates(source: Source, function: Function | None) -> bool:
     uses = calls_by_last_name(source).get(function.name, [])
     if not uses:
         return source.neighbours is not None and bool(
-            source.neighbours.some_importer(_CallsAndTrainsNot(function.name), calling=(function.name,))
+            source.neighbours.some_importer(_CallsWithoutBackward(function.name), calling=(function.name,))
         )
     return not any(enclosing_function(source, use) is known for use in uses for known in training)
 
 
 @record(frozen=True, slots=True)
-class _CallsAndTrainsNot:
+class _CallsWithoutBackward:
     """Whether a file calls a function or method of this name, and never in a function that runs a backward pass."""
 
     name: str
