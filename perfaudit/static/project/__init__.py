@@ -76,14 +76,14 @@ class Project:
         return self._glances[path]
 
     def may_have_updates(self, path: str, name: str) -> bool:
-        """Whether the file that has a class of this name may update weights, as its bytes say.
+        """Whether the file that defines a class or function of this name may update weights, as its bytes say.
 
-        Yes for one that takes the class from another file, no for one that cannot be read.
+        Yes for one that takes the name from another file, no for one that cannot be read.
         """
         if (path, name) not in self._updating:
             try:
                 data = read_bytes(path)
-                is_here = b"class %s" % name.encode() in data
+                is_here = any(word + name.encode() in data for word in (b"class ", b"def "))
                 self._updating[path, name] = not is_here or may_update_weights(data)
             except OSError:
                 self._updating[path, name] = False

@@ -94,7 +94,7 @@ class ImportedNames:
         return None
 
     def may_have_updates(self, dotted: str) -> bool:
-        """Whether the file that an imported class comes from may update weights, or takes it from another one: see `Project`."""
+        """Whether the file that an imported name comes from may update weights, or takes it from another one: see `Project`."""
         module, name = _split(dotted)
         path = self._module_file(self._folder, module) if module and name else ""
         if not path:

@@ -9,6 +9,7 @@ from perfaudit.records import NamedTuple
 from perfaudit.static.project.update_words import may_update_weights
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Loop, Source
 from perfaudit.static.source.syntax import lies_in
+from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.backward import backward_calls, losses_handed_over, updates_weights
 from perfaudit.static.understanding.called_functions import callers
 from perfaudit.static.understanding.demonstrations import is_test
@@ -225,6 +226,7 @@ def _is_part_of_step(source: Source, method: Function, there: Source, call: ast.
     return is_run_here or is_called_in_loop(there, root, source.neighbours)
 
 
+@remember  # each method that a class overrides asks
 def _updates_weights(there: Source, root: Loop | Function) -> bool:
     """Whether a loop or function runs a backward pass, or hands a loss over with an optimizer: `update(self.optim, loss)`."""
     calls = [node for part in root.body for node in ast.walk(part) if isinstance(node, ast.Call)]

@@ -7,6 +7,7 @@ import ast
 from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
 from perfaudit.static.source.syntax import lies_in
+from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.demonstrations import is_main_guard
 from perfaudit.static.understanding.devices import uses_cuda
@@ -25,6 +26,7 @@ _NO_TRAINING = regex(
 )
 
 
+@remember  # two rules ask, and the answer may take the trees of other files
 def starts_training(source: Source) -> ast.stmt | None:
     """The first statement under the main guard of a script whose training loop is in a file that it imports.
 
@@ -40,18 +42,24 @@ def starts_training(source: Source) -> ast.stmt | None:
     has_steps = imported_files_say(source, "steps")
     if not has_steps and not imported_files_say(source, "steps of a script"):  # of a file that also tries itself out
         return None
-    calls = source.nodes(ast.Call)
-    if not any(_makes_steps(source, call) for call in calls) and not (
-        has_steps
-        and any(
-            _TRAINS.search(_name_called(call)) or _hands_on_training(source, call) or _runs_training(source, call)
-            for call in calls
-        )
-    ):
+    if not _calls_training(source, has_steps):
         return None
     if is_run_by_framework(source) or imported_files_say(source, "framework"):
         return None
     return start if uses_cuda(source) or imported_files_say(source, "accelerator") else None
+
+
+def _calls_training(source: Source, has_steps: bool) -> bool:
+    """Whether a call starts a training or makes a step of one; names first, which need no tree of another file.
+
+    has_steps: whether a file that this one imports has them, and is there to be imported.
+    """
+    calls = source.nodes(ast.Call)
+    if has_steps and any(_TRAINS.search(_name_called(call)) or _hands_on_training(source, call) for call in calls):
+        return True
+    if any(_makes_steps(source, call) for call in calls):
+        return True
+    return has_steps and any(_runs_training(source, call) for call in calls)
 
 
 def _hands_on_training(source: Source, call: ast.Call) -> bool:
@@ -65,7 +73,11 @@ def _hands_on_training(source: Source, call: ast.Call) -> bool:
 def _runs_training(source: Source, call: ast.Call) -> bool:
     """Whether a call runs an imported function that trains, whatever its name: `execution.run(mode)`, `learn_all(model)`."""
     dotted = source.qualified_name(call.func)
-    found = source.neighbours.definition_of(dotted) if source.neighbours is not None and dotted else None
+    neighbours = source.neighbours
+    if neighbours is not None and dotted and neighbours.may_have_updates(dotted):
+        found = neighbours.definition_of(dotted)
+    else:
+        found = None
     if found is not None:
         there, function = found
         return isinstance(function, FUNCTIONS) and (
