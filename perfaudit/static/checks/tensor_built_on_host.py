@@ -12,7 +12,6 @@ from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
 from perfaudit.static.understanding.batch_parts import VARIABLE
 from perfaudit.static.understanding.called_functions import assigned_once
-from perfaudit.static.understanding.calls_by_name import calls_in_importers
 from perfaudit.static.understanding.defaults import written_default
 from perfaudit.static.understanding.devices import changes_default_device, names_accelerator
 from perfaudit.static.understanding.evaluation import EVALUATION_NAME
@@ -218,7 +217,7 @@ def _is_called(source: Source, node: ast.AST) -> bool:
         uses = [n for n in source.nodes(ast.Name, ast.Attribute) if last_name(n) in names and _is_read(n)]
         if any(source.enclosing(use, *LOOPS) is not None or runs_often(source, use) for use in uses):
             return True
-        if any(calls_in_importers(source, name) for name in names):
+        if source.neighbours is not None and any(map(source.neighbours.is_called_by_importers, names)):
             return True
         places = [*uses]
     return False

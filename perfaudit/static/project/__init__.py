@@ -23,6 +23,7 @@ from perfaudit.static.source.reading import Unreadable, read_text
 if TYPE_CHECKING:
     from perfaudit.static.call_index import CallIndex, CallShape
     from perfaudit.static.module_names import ModuleNames
+    from perfaudit.static.project.program_marks import Look
     from perfaudit.static.uses import Uses
 
 MAX_SOURCES = 8  # neighbours whose trees are kept; one of 100 kB takes 20 MB
@@ -48,7 +49,7 @@ class Project:
             tuple[str, str, int, frozenset[str] | None], tuple[str, Asked]
         ] = {}  # see `ImportedNames._owner`
         self._glances: dict[str, Glance | None] = {}
-        self._said: dict[str, frozenset[str]] = {}
+        self._said: dict[tuple[str, Look], set[str]] = {}
         self._module_names: dict[str, ModuleNames | None] = {}
         self._sources: dict[str, Source | None] = {}
         self._updating: dict[tuple[str, str], bool] = {}
@@ -89,20 +90,19 @@ class Project:
                 self._updating[path, name] = False
         return self._updating[path, name]
 
-    def said_to_program(self, path: str) -> frozenset[str]:
-        """What a file says that matters to a script which imports it, besides the marks of a first look."""
-        if path not in self._said:
-            from perfaudit.static.project.program_marks import marks_for_program  # only scripts ask for them
+    def says_to_program(self, path: str, mark: str) -> bool:
+        """Whether a file carries a mark that matters to a script which imports it, of a first look or of a closer one."""
+        from perfaudit.static.project.program_marks import look_for  # only scripts ask for them
 
-            seen = self.glance(path)
+        seen, look = self.glance(path), look_for(mark)
+        if seen is None or look is None:
+            return seen is not None and mark in seen.marks
+        if (path, look) not in self._said:
             try:
-                name = os.path.basename(path)
-                self._said[path] = (
-                    seen.marks | marks_for_program(read_bytes(path), seen.imports, name) if seen else frozenset()
-                )
+                self._said[path, look] = look(read_bytes(path), seen.imports, os.path.basename(path))
             except OSError:
-                self._said[path] = frozenset()
-        return self._said[path]
+                self._said[path, look] = set()
+        return mark in self._said[path, look]
 
     def module_names(self, path: str) -> ModuleNames | None:
         """What a module binds at its top level; None if it cannot be read or parsed."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from perfaudit.static.import_graph import numbers_in
@@ -54,14 +55,14 @@ class Neighbours(ImportedNames):
         return bool(self._project.graph.program(self._path) & self._project.files_with_mark(mark))
 
     def imports_carry(self, mark: str) -> bool:
-        """Whether a file of the scan that this one imports, directly or through others, says something (`said_to_program`)."""
+        """Whether a file of the scan that this one imports, directly or not, says something (`Project.says_to_program`)."""
         self.asked.imports = True
         imported = self._project.graph.imported_by(self._path)
         if mark in FIRST_LOOK:  # any file may ask for it; others are asked for by scripts
             return bool(imported & self._project.files_with_mark(mark))
         files = [self._project.files[n] for n in numbers_in(imported)]
         self.asked.files.update(files)
-        return any(mark in self._project.said_to_program(file) for file in files)
+        return any(self._project.says_to_program(file, mark) for file in files)
 
     def picked_carry(self, mark: str) -> bool:
         """Whether one of the modules says something of which this file imports one by a name that it makes up."""
@@ -70,7 +71,7 @@ class Neighbours(ImportedNames):
         packages = seen.picked if seen else ()
         files = [file for package in packages for file in self._project.layout.modules_of(self._folder, package)]
         self.asked.files.update(files)
-        return any(mark in self._project.said_to_program(file) for file in files)
+        return any(self._project.says_to_program(file, mark) for file in files)
 
     def is_imported(self, but_by: re.Pattern[str] | None = None) -> bool:
         """Whether another file of the scan imports this one, directly or not; but_by: names of files that do not count."""
@@ -84,8 +85,18 @@ class Neighbours(ImportedNames):
         self.asked.imports = self.asked.importers = True
         return self._project.calls(self._project.graph.importers(self._path), name)
 
-    def importers_calling(self, name: str) -> list[Source]:
-        """The files of the scan that import this one, directly or through others, and may call this last name; seen alone."""
+    def is_called_by_importers(self, name: str) -> bool:
+        """Whether a file of the scan that imports this one, directly or through others, calls this last name."""
+        self.asked.imports = self.asked.importers = True
+        project = self._project
+        numbers = project.numbers_calling(project.graph.importers(self._path), name)
+        return any(project.calls(1 << number, name) for number in numbers)
+
+    def importers_calling(self, name: str) -> Iterator[Source]:
+        """The files of the scan that import this one, directly or through others, and may call this last name; seen alone.
+
+        Each is read when it is asked for: of a library hundreds may be.
+        """
         self.asked.imports = self.asked.importers = True
         files = self._project.files_calling(self._project.graph.importers(self._path), name)
         return self._read(files)
@@ -98,21 +109,24 @@ class Neighbours(ImportedNames):
         self.asked.imports = self.asked.program = True
         project = self._project
         numbers = project.numbers_calling(project.program_of(self._path), name)
-        files = [project.files[n] for n in numbers if any(fits(shape) for shape in project.calls(1 << n, name))]
-        return self._read(files) if len(files) <= MAX_CALLING else []
+        fitting = (project.files[n] for n in numbers if any(fits(shape) for shape in project.calls(1 << n, name)))
+        files = list(islice(fitting, MAX_CALLING + 1))
+        return list(self._read(files)) if len(files) <= MAX_CALLING else []
 
     def program_sources(self, mark: str) -> list[Source]:
         """The files of the same program that carry a mark, each seen alone; not this file."""
         self.asked.marks.add(mark)
         self.asked.imports = True
         marked = self._project.graph.program(self._path) & self._project.files_with_mark(mark)
-        return self._read([self._project.files[number] for number in numbers_in(marked)])
+        return list(self._read([self._project.files[number] for number in numbers_in(marked)]))
 
-    def _read(self, files: list[str]) -> list[Source]:
+    def _read(self, files: list[str]) -> Iterator[Source]:
         """These files as trees; `definition_of` may be asked by them."""
-        found = [(file, source) for file in files if (source := self._project.source(file)) is not None]
-        self._folders.update({id(source): (source, os.path.dirname(file)) for file, source in found})
-        return [source for _, source in found]
+        for file in files:
+            source = self._project.source(file)
+            if source is not None:
+                self._folders[id(source)] = (source, os.path.dirname(file))
+                yield source
 
     def some_file(
         self, mark: str, fact: Callable[[Source], bool], needed: Callable[[Source], bool] | None = None

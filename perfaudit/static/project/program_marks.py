@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from perfaudit.expressions import regex
-from perfaudit.static.model_width import marks_of_width
-from perfaudit.static.project.batch_shapes import marks_of_shapes
+from perfaudit.static.model_width import LAYERS, NARROW, WIDTH, marks_of_width
+from perfaudit.static.project.batch_shapes import COLLATES, STACKS_ONLY, marks_of_shapes
 from perfaudit.static.project.convolution_marks import marks_of_convolutions
 from perfaudit.static.project.frameworks import marks_of_frameworks
 from perfaudit.static.project.precision_marks import marks_of_precision
@@ -25,19 +25,45 @@ SEEDED = "an option gives a seed by default"
 _SEED_BY_DEFAULT = regex(rb"--?\w{0,20}seed[\"'][^\n]{0,100}\bdefault\s*=\s*\d")
 
 
-def marks_for_program(data: bytes, imported: Iterable[str], name: str) -> frozenset[str]:
-    """What the text of a file of this name, which imports these names, says of how a program trains, by short marks."""
-    marks = marks_of_precision(data, name) | marks_of_convolutions(data) | marks_of_shapes(data) | marks_of_width(data)
-    marks |= marks_of_frameworks(data, imported)
+Look = Callable[[bytes, Iterable[str], str], set[str]]  # marks of a text, of what it imports, and of the name of its file
+
+
+def look_for(mark: str) -> Look | None:
+    """The look at a text that finds this mark, and others with it; None where it is none of a program's.
+
+    A script asks the files that it imports for one thing after the other, and most scripts ask for the first alone: all looks
+    at a large library take longer than its trees.
+    """
+    return _LOOKS.get(mark)
+
+
+def _settings(data: bytes, imported: Iterable[str], name: str) -> set[str]:
+    marks = set()
     if any(word in data for word in _CUDNN) and _decides_algorithms(data, name):
         marks.add("cudnn")
     if b"seed" in data and _SEED_BY_DEFAULT.search(data):
         marks.add(SEEDED)
     if any(word in data for word in _TF32):
         marks.add("tf32")
-    if b".backward(" in data and b".step(" in data:
-        marks.add("steps" if b"__main__" not in data else "steps of a script")
-    return frozenset(marks)
+    return marks
+
+
+def _steps(data: bytes, imported: Iterable[str], name: str) -> set[str]:
+    if b".backward(" not in data or b".step(" not in data:
+        return set()
+    return {"steps" if b"__main__" not in data else "steps of a script"}
+
+
+_FOUND_BY: tuple[tuple[Look, tuple[str, ...]], ...] = (
+    (_steps, ("steps", "steps of a script")),
+    (_settings, ("cudnn", SEEDED, "tf32")),
+    (lambda data, _, name: marks_of_precision(data, name), ("precision", "tf32 on")),
+    (lambda data, *_: marks_of_convolutions(data), ("convolutions", "wide convolutions")),
+    (lambda data, *_: marks_of_shapes(data), ("audio", "sizes change", COLLATES, STACKS_ONLY)),
+    (lambda data, *_: marks_of_width(data), (LAYERS, WIDTH, NARROW)),
+    (lambda data, imported, _: marks_of_frameworks(data, imported), ("framework", "library model")),
+)
+_LOOKS = {mark: look for look, marks in _FOUND_BY for mark in marks}
 
 
 def _decides_algorithms(data: bytes, name: str) -> bool:

@@ -22,7 +22,7 @@ def calls_by_last_name(source: Source) -> dict[str, list[ast.Call]]:
 
 def calls_in_importers(source: Source, name: str) -> Calls:
     """Those of the files that import this one, directly or through others; none where they are not in sight."""
-    files = source.neighbours.importers_calling(name) if source.neighbours is not None else []
+    files = source.neighbours.importers_calling(name) if source.neighbours is not None else ()
     return [each for there in files for each in _calls(there, name)]
 
 

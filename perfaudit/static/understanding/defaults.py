@@ -164,7 +164,7 @@ def _is_used(source: Source, function: Function) -> bool:
         is_tried = any(is_main_guard(a) for a in source.ancestors(call)) and not backward_calls(source)
         if not is_tried and not is_test(source, call):
             return True
-    there = source.neighbours.importers_calling(name) if source.neighbours is not None else []
+    there = source.neighbours.importers_calling(name) if source.neighbours is not None else ()
     return any(
         last_name(call.func) == name and not is_test(other, call) for other in there for call in other.nodes(ast.Call)
     )

@@ -91,7 +91,7 @@ def is_run_by_framework(source: Source) -> bool:
 
 
 def imported_files_say(source: Source, mark: str) -> bool:
-    """Whether a file of the project that this one imports, directly or not, says something (see `Project.said_to_program`)."""
+    """Whether a file of the project that this one imports, directly or not, says something (see `Project.says_to_program`)."""
     return source.neighbours is not None and source.neighbours.imports_carry(mark)
 
 

@@ -40,8 +40,8 @@ def may_survive_error(source: Source) -> bool:
     for function in training.values():
         if any(_SWALLOWS.search(ast.unparse(decorator)) for decorator in function.decorator_list):
             return True
-        elsewhere = source.neighbours.calls_by_importers(function.name) if source.neighbours is not None else []
-        if elsewhere or not _is_called_plainly(source, function):
+        is_called = source.neighbours is not None and source.neighbours.is_called_by_importers(function.name)
+        if is_called or not _is_called_plainly(source, function):
             return True
     return any(_may_train(source, node, training) for guarded in _guarded_blocks(source) for node in guarded)
 

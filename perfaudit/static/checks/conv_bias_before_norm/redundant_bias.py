@@ -116,7 +116,7 @@ def _is_called(source: Source, parameter: ast.expr) -> bool:
     name = owner.name if isinstance(owner, ast.ClassDef) and function.name == "__init__" else function.name
     if any(last_name(call.func) == name for call in source.nodes(ast.Call)):
         return True
-    return source.neighbours is not None and bool(source.neighbours.calls_by_importers(name))
+    return source.neighbours is not None and source.neighbours.is_called_by_importers(name)
 
 
 def kind_of(source: Source, call: ast.Call) -> str:

@@ -121,7 +121,7 @@ def _is_built_for_others(source: Source, call: ast.Call) -> bool:
     function = source.enclosing(call, *FUNCTIONS)
     if not isinstance(function, FUNCTIONS) or source.neighbours is None:
         return False
-    return bool(source.neighbours.calls_by_importers(function.name))
+    return source.neighbours.is_called_by_importers(function.name)
 
 
 def is_built_for_each_object(source: Source, call: ast.Call) -> bool:

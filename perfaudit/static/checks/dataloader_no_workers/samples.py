@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, Function, Source
+from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.values import assigned_value, resolve
 
@@ -273,12 +274,20 @@ def _is_held(source: Source, definition: ast.ClassDef, name: str) -> bool:
 
 def values_held(source: Source, definition: ast.ClassDef, name: str) -> Iterator[ast.expr]:
     """What is assigned to `self.name`; of `self.x, self.y = load()`, the right side."""
-    for node in ast.walk(definition):
-        if not isinstance(node, ast.Attribute) or node.attr != name or not isinstance(node.ctx, ast.Store):
-            continue
+    for node in _attributes_set(source, definition).get(name, ()):
         statement = source.statement(node)
         if isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value is not None:
             yield assigned_value(source, node) or statement.value
+
+
+@remember  # asked for each name that a class reads
+def _attributes_set(source: Source, definition: ast.ClassDef) -> dict[str, list[ast.Attribute]]:
+    """The places in a class that assign an attribute, by its name."""
+    found: dict[str, list[ast.Attribute]] = {}
+    for node in ast.walk(definition):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            found.setdefault(node.attr, []).append(node)
+    return found
 
 
 def body_of(source: Source, definition: ast.ClassDef) -> str:

@@ -144,7 +144,7 @@ def given_elsewhere(source: Source, function: Function) -> bool:
     """Whether files that import this one call the function, or build its class."""
     owner = source.parent(function)
     name = owner.name if isinstance(owner, ast.ClassDef) and function.name == "__init__" else function.name
-    return source.neighbours is not None and bool(source.neighbours.calls_by_importers(name))
+    return source.neighbours is not None and source.neighbours.is_called_by_importers(name)
 
 
 def values_given(source: Source, function: Function, parameter: ast.arg) -> list[ast.expr] | None:

@@ -40,15 +40,21 @@ def evaluations_with_loaded_weights(source: Source, call: ast.Call) -> Iterator[
     for model, statement in _models_loaded(source, call):
         if may_be_frozen(source, model):
             continue
+        loops = [
+            (loop, name)
+            for loop, name in _loops_behind(source, statement, model)
+            if any(goes_through_data(each) for each in walk(loop) if isinstance(each, LOOPS))
+        ]
+        if not loops:  # asked before the classes, which may lie in other files
+            continue
         classes = [*classes_elsewhere(source, call), *_class_here(source, call)]
         if any(records_nothing(inside, found) or differentiates(inside, found) for inside, found in classes):
             continue
         ways = ways_to_run(classes)
         told = [
             (loop, name, seen)
-            for loop, name in _loops_behind(source, statement, model)
-            if any(goes_through_data(each) for each in walk(loop) if isinstance(each, LOOPS))
-            and (seen := recorded_for_nothing(source, loop, name, ways, is_known=False)) is not None
+            for loop, name in loops
+            if (seen := recorded_for_nothing(source, loop, name, ways, is_known=False)) is not None
         ]
         for loop, name, seen in told:
             inner = [runs_inside(source, run, name, ways) for run in runs(source, loop, name, ways)]
