@@ -226,6 +226,9 @@ for x, y in DataLoader(ds, batch_size=8, pin_memory=True):
     optimizer.step()
 net.cuda()
 """
+TAKES_BATCHES = """batches = iter(DataLoader(ds, batch_size=8, pin_memory=True))
+for step in range(1000):
+    x, y = next(batches)"""
 
 
 @pytest.mark.parametrize(
@@ -245,6 +248,9 @@ def test_a_helper_of_another_file_copies_the_batch(project: Folder, helpers: str
     found = findings_in(folder, "train.py", "PA104")
     assert [(f.location.line, f.fix.safety) for f in found if f.location and f.fix] == [(5, "manual")] * len(said)
     assert all(place in f.message for place, f in zip(said, found, strict=True))
+    taken = HANDS_BATCHES.replace("for x, y in DataLoader(ds, batch_size=8, pin_memory=True):", TAKES_BATCHES)
+    found = findings_in(project(**{"helpers.py": helpers, "train.py": taken}), "train.py", "PA104")
+    assert [(f.location.line, f.fix.safety) for f in found if f.location and f.fix] == [(7, "manual")] * len(said)
     pageable = HANDS_BATCHES.replace(", pin_memory=True", "")
     assert findings_in(project(**{"helpers.py": helpers, "train.py": pageable}), "train.py", "PA104") == []
 

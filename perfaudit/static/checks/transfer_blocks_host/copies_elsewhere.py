@@ -9,7 +9,6 @@ from perfaudit.records import NamedTuple
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.batch_parts import Part, batch_part, viewed_tensor, without_variable
 from perfaudit.static.understanding.elsewhere import Elsewhere, called_elsewhere
-from perfaudit.static.understanding.loaders import passes, perhaps_passes
 from perfaudit.static.understanding.step_loops import step_loops
 from perfaudit.static.understanding.values import assigned_value
 
@@ -31,13 +30,14 @@ def copies_elsewhere(source: Source, goes: Callable[[Source, ast.Call], bool]) -
 
     goes: whether a call is a copy to an accelerator for which the host waits.
     """
-    training = {id(step.loop) for step in step_loops(source)}
-    for item in (*passes(source), *perhaps_passes(source)):
-        if id(item.loop) not in training:
-            continue
+    seen: set[int] = set()  # calls of loops in loops
+    for step in step_loops(source):
         for call in (
-            node for statement in item.loop.body for node in ast.walk(statement) if isinstance(node, ast.Call)
+            node for statement in step.loop.body for node in ast.walk(statement) if isinstance(node, ast.Call)
         ):
+            if id(call) in seen:
+                continue
+            seen.add(id(call))
             handed = [value for value in (*call.args, *(k.value for k in call.keywords)) if isinstance(value, ast.Name)]
             parts = {id(value): part for value in handed if (part := batch_part(source, value)) is not None}
             there = called_elsewhere(source, call) if parts else None
