@@ -57,6 +57,7 @@ from torch.utils.data import DataLoader
 def loader_of(images, use_cuda=False):
     return DataLoader(images, 32, num_workers=4, pin_memory=use_cuda)
 """
+ON_GPU = "import torch\nuse_cuda = not args.no_cuda and torch.cuda.is_available()\n"
 
 
 @pytest.mark.parametrize(
@@ -75,7 +76,7 @@ def loader_of(images, use_cuda=False):
         (DATA.replace("pin_memory=True", "pin_memory=False"), SCRIPT, False),
         (DATA.replace("pin_memory=True", "pin_memory"), SCRIPT, False),
         (DATA, SCRIPT.replace("loader_of(images)", "loader_of(images, pin_memory=False)"), False),
-        (DATA + "\nothers = DataLoader(pairs, 32)\n", SCRIPT, False),
+        (DATA + "\nothers = DataLoader(pairs, 32)\n", SCRIPT, True),  # which the training is not handed
         (BY_FLAG, SCRIPT, True),
         (BY_FLAG.replace("torch.cuda.is_available()", "False"), SCRIPT, False),
         (BY_FLAG.replace("torch.cuda.is_available()", "decide()"), SCRIPT, False),
@@ -83,6 +84,19 @@ def loader_of(images, use_cuda=False):
         (BY_FLAG.replace("memory=use_cuda", "memory=args.use_cuda") + "    args.use_cuda = False\n", SCRIPT, False),
         (PASSED, SCRIPT, False),
         (PASSED.replace("=False", ""), SCRIPT.replace("images)", "images, args.fast)"), False),
+        (PASSED.replace("=False", ""), ON_GPU + SCRIPT.replace("images)", "images, use_cuda)"), True),
+        (PASSED, ON_GPU + SCRIPT.replace("images)", "images, use_cuda=use_cuda)"), True),
+        (PASSED.replace("=False", "=True"), SCRIPT, True),
+        (
+            PASSED,
+            ON_GPU.replace("not args.no_cuda", "args.fast") + SCRIPT.replace("images)", "images, use_cuda)"),
+            False,
+        ),
+        (
+            PASSED.replace("    return", "    use_cuda = False\n    return"),
+            SCRIPT.replace("images)", "images, True)"),
+            False,
+        ),
     ],
 )
 def test_loaders_that_pin_unless_a_call_says_otherwise(tmp_path: Path, data: str, script: str, is_told: bool) -> None:
@@ -179,3 +193,56 @@ def test_a_data_set_with_transforms_in_the_call_of_its_loader() -> None:
     made = "DataLoader(Digits('data', transform=Compose([ToTensor(), Normalize((0.13,), (0.3,))])), 64, **options)"
     text = f"options = {{'num_workers': 1, 'pin_memory': True}} if cuda else {{}}\nloader = {made}\n"
     assert marks_of_loaders(text.encode()) & {"pinned loaders", "pageable loaders"} == {"pinned loaders"}
+
+
+STEPS = """
+from base import Tool
+
+class Classifier(Tool):
+    def train_one_epoch(self, epoch, loader):
+        for x, y in loader:
+            loss = self.model(x.cuda(), y.cuda())
+            loss.backward()
+            self.optimizer.step()
+"""
+BASE = """
+class Tool:
+    def fit(self, epochs, train_loader):
+        for epoch in range(epochs):
+            self.train_one_epoch(epoch, train_loader)
+
+    def train_one_epoch(self, epoch, loader):
+        raise NotImplementedError
+"""
+FITS = """
+from torch.utils.data import DataLoader
+from steps import Classifier
+
+tests = DataLoader(others, 32)
+tool = {"classify": Classifier}[args.task]()
+tool.fit(10, train_loader=DataLoader(pairs, 32, num_workers=4, pin_memory=True))
+"""
+
+
+@pytest.mark.parametrize(
+    ("steps", "base", "script", "is_told"),
+    [
+        (STEPS, BASE, FITS, True),
+        (STEPS, BASE, FITS.replace("=True", "=False"), False),
+        (STEPS, BASE, FITS + "tool.fit(1, tests)\n", False),
+        (STEPS, BASE, FITS + "model.fit()\n", True),  # passes too little to run it
+        (STEPS, BASE, FITS + "tool.fit(*given)\n", False),
+        (STEPS, BASE, FITS + "tool.train_one_epoch(0, tests)\n", False),
+        (STEPS + "        self.train_one_epoch(epoch, self.more)\n", BASE, FITS, False),
+        (STEPS.replace("    def", "    @logged\n    def"), BASE, FITS, False),
+        (STEPS, BASE.replace("epoch, train_loader)", "epoch, prepare(train_loader))"), FITS, False),
+    ],
+)
+def test_a_method_is_handed_loaders_through_its_base(
+    tmp_path: Path, steps: str, base: str, script: str, is_told: bool
+) -> None:
+    for name, text in {"steps.py": steps, "base.py": base, "script.py": script}.items():
+        (tmp_path / name).write_text(text)
+    project = Project(sorted(tmp_path.glob("*.py")))
+    source = Source("steps.py", steps, project.seen_from(tmp_path / "steps.py"))
+    assert bool(run_checks(source, all_rules(), frozenset(["PA104"]))) is is_told

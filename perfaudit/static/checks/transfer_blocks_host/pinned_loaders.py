@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from perfaudit.expressions import regex
 from perfaudit.static.project.loader_marks import (
@@ -21,6 +22,7 @@ from perfaudit.static.understanding.batch_parts import (
     is_made_on_host,
     unseen_takes,
 )
+from perfaudit.static.understanding.defaults import default_expression
 from perfaudit.static.understanding.elsewhere import method_meant
 from perfaudit.static.understanding.loaders import LOADER, passes, perhaps_passes, unseen_passes
 from perfaudit.static.understanding.names import last_name
@@ -33,6 +35,9 @@ from perfaudit.static.understanding.values import (
     dict_items,
     is_true,
 )
+
+if TYPE_CHECKING:
+    from perfaudit.static.checks.transfer_blocks_host.loaders_elsewhere import Made
 
 BATCH_SIZE, COLLATE, PIN_MEMORY = 1, 6, 7  # positions in DataLoader.__init__ of every torch since 1.0
 _PIN_SETTING = regex(r"pin_mem(ory)?")
@@ -59,13 +64,13 @@ def is_pinned_where_made(source: Source, part: Part) -> bool:
     own = [one for one in perhaps_passes(source) if one.loop is part.taken]
     made = loaders_elsewhere(source, own[0].over) if len(own) == 1 else []
     return bool(made) and all(
-        pins_tensors(there, call, neighbours=source.neighbours)
+        pins_tensors(one.source, one.call, neighbours=source.neighbours, made=one)
         and (
-            (collate := argument(there, call, "collate_fn", COLLATE)) is ABSENT
-            or _collates_as_usual(there, collate, source.neighbours)
-            or _collates_tensors_only(there, collate, source.neighbours)
+            (collate := argument(one.source, one.call, "collate_fn", COLLATE)) is ABSENT
+            or _collates_as_usual(one.source, collate, source.neighbours)
+            or _collates_tensors_only(one.source, collate, source.neighbours)
         )
-        for there, call in made
+        for one in made
     )
 
 
@@ -109,16 +114,22 @@ def program_says(source: Source, mark: str) -> bool:
 
 
 def pins_tensors(
-    source: Source, call: ast.Call, part: Part | None = None, key: str = "", neighbours: Neighbours | None = None
+    source: Source,
+    call: ast.Call,
+    part: Part | None = None,
+    key: str = "",
+    neighbours: Neighbours | None = None,
+    made: Made | None = None,
 ) -> bool:
     """Whether a loader surely pins on a machine with a GPU, and this part of its batches has no `.to` of its own.
 
     Without a part, whether it yields tensors at all. key: that of the part, where the batch is a dict. neighbours: those of the
-    file that is scanned, where the loader is in another one.
+    file that is scanned, where the loader is in another one. made: by what call a function of another file makes the loader.
     """
     pinned = argument(source, call, "pin_memory", PIN_MEMORY)
     if isinstance(pinned, ast.expr):
-        if not (is_true(source, pinned) or _is_on_with_gpu(source, pinned) or _is_on_by_setting(source, pinned)):
+        file, pinned = _as_asked_for(source, pinned, made)
+        if not (is_true(file, pinned) or _is_on_with_gpu(file, pinned) or _is_on_by_setting(file, pinned)):
             return False
     elif pinned is ABSENT or not _is_pinned_by_key(source, call):
         return False
@@ -133,6 +144,22 @@ def pins_tensors(
             return False
     batch_size = argument(source, call, "batch_size", BATCH_SIZE)
     return constant(source, batch_size) is not None
+
+
+def _as_asked_for(source: Source, node: ast.expr, made: Made | None) -> tuple[Source, ast.expr]:
+    """What the call passes by which a function makes the loader, with its file, where a flag is a parameter of that function."""
+    bindings = source.lookup(node) if isinstance(node, ast.Name) else []
+    only = bindings[0] if len(bindings) == 1 else None
+    if made is None or made.caller is None or made.asked is None or made.maker is None or not isinstance(only, ast.arg):
+        return source, node
+    names = [a.arg for a in (*made.maker.args.posonlyargs, *made.maker.args.args)]
+    if source.enclosing(only, *FUNCTIONS, ast.Lambda) is not made.maker:
+        return source, node
+    given = argument(made.caller, made.asked, only.arg, names.index(only.arg) if only.arg in names else None)
+    written = default_expression(made.maker, only)
+    if given is ABSENT and written is not None:
+        return source, written
+    return (made.caller, given) if isinstance(given, ast.expr) else (source, node)
 
 
 def _is_on_with_gpu(source: Source, node: ast.expr) -> bool:
