@@ -285,6 +285,55 @@ def test_batches_taken_one_by_one_of_what_another_file_makes(project: Folder) ->
         assert bool(findings_in(folder, "train.py", "PA104")) is is_told
 
 
+FETCHES = """
+import torch
+from munch import Munch
+
+class Fetcher:
+    def __init__(self, loader, args):
+        self.loader = loader
+        self.device = torch.device(args.device)
+
+    def __next__(self):
+        try:
+            x, y = next(self.batches)
+        except (AttributeError, StopIteration):
+            self.batches = iter(self.loader)
+            x, y = next(self.batches)
+        inputs = Munch(x=x, y=y, z=torch.randn(8, 16))
+        return Munch({name: value.to(self.device) for name, value in inputs.items()})
+"""
+
+
+@pytest.mark.parametrize(
+    ("fetcher", "pinned", "is_told"),
+    [
+        (FETCHES, "True", True),
+        (FETCHES.replace("Munch(x", "dict(x"), "True", True),
+        (FETCHES.replace("Munch(x=x, y=y, z=torch.randn(8, 16))", "{'x': x, 'y': y}"), "True", True),
+        (FETCHES, "False", False),
+        (FETCHES.replace("Munch(x=x", "Munch(x=prepare(x)"), "True", False),
+        (FETCHES.replace("Munch(x", "Batch(x"), "True", False),
+        (FETCHES.replace("Munch(x", "Munch(more, x"), "True", False),
+        (FETCHES.replace("__next__", "sample"), "True", False),
+        (FETCHES.replace("iter(self.loader)", "self.own()"), "True", False),
+        (FETCHES.replace(".to(self.device)", ".to(self.device, non_blocking=True)"), "True", False),
+    ],
+)
+def test_batches_that_an_iterator_of_the_project_copies(
+    project: Folder, fetcher: str, pinned: str, *, is_told: bool
+) -> None:
+    """Advice: what the steps do with them is not in sight."""
+    train = (
+        "from torch.utils.data import DataLoader\nfrom fetcher import Fetcher\n"
+        f"fetcher = Fetcher(DataLoader(images, batch_size=8, pin_memory={pinned}), args)\nmodel.cuda()\n"
+        "for step in range(1000):\n    batch = next(fetcher)\n    criterion(model(batch.x), batch.y).backward()\n"
+    )
+    folder = project(**{"fetcher.py": fetcher, "train.py": train})
+    found = findings_in(folder, "fetcher.py", "PA104")
+    assert [finding.fix.safety for finding in found if finding.fix] == ["manual"] * is_told
+
+
 MAKES_EPISODE = """
 from torch.utils.data import DataLoader
 

@@ -59,6 +59,7 @@ _NEW_TENSORS = {
     )
 }
 VARIABLE = "torch.autograd.Variable"
+_MAPPINGS = {"munch.Munch", "easydict.EasyDict"}  # made of what their keywords give
 
 
 class Part(NamedTuple):
@@ -171,9 +172,38 @@ def _element(source: Source, target: ast.expr, over: ast.expr, name: str, depth:
         if over.func.attr == "items" and isinstance(target, ast.Tuple) and is_value:
             value = target.elts[1]
             is_asked = isinstance(value, ast.Name) and value.id == name
-            return batch_part(source, over.func.value, depth - 1) if is_asked else None
-        return batch_part(source, over.func.value, depth - 1) if over.func.attr == "values" else None
+            return _part_of_mapping(source, over.func.value, depth - 1) if is_asked else None
+        return _part_of_mapping(source, over.func.value, depth - 1) if over.func.attr == "values" else None
     return batch_part(source, over, depth - 1) if isinstance(over, (ast.Name, ast.Subscript)) else None
+
+
+def _part_of_mapping(source: Source, node: ast.expr, depth: int) -> Part | None:
+    """What the values of a batch that is a mapping are, or those of one that is made of a batch taken apart: `dict(x=x, y=y)`.
+
+    Beside what is taken out of a batch, it may hold tensors that the host made.
+    """
+    bound = reaching(source, node) if isinstance(node, ast.Name) else []
+    written = assigned_value(source, bound[0]) if len(bound) == 1 else None
+    values: list[ast.expr] = []
+    if isinstance(written, ast.Dict) and None not in written.keys:
+        values = written.values
+    elif isinstance(written, ast.Call) and not written.args and _makes_mapping(source, written.func):
+        values = [keyword.value for keyword in written.keywords if keyword.arg is not None]
+        values = values if len(values) == len(written.keywords) else []
+    if not values:
+        return batch_part(source, node, depth)
+    parts = [part for value in values if (part := batch_part(source, value, depth)) is not None]
+    others = [value for value in values if batch_part(source, value, depth) is None]
+    if not parts or not all(is_made_on_host(source, value) for value in others):
+        return None
+    return Part(tuple(call for part in parts for call in part.loaders), parts[0].taken, parts[0].names)
+
+
+def _makes_mapping(source: Source, made: ast.expr) -> bool:
+    """`dict`, `Munch`"""
+    if isinstance(made, ast.Name) and made.id == "dict":
+        return not source.lookup(made)
+    return source.qualified_name(made) in _MAPPINGS
 
 
 def _next_batch(source: Source, call: ast.Call) -> Part | None:
@@ -231,9 +261,10 @@ def _loaders_passed_on(source: Source, node: ast.expr, depth: int) -> Calls | No
 @remember
 def unseen_takes(source: Source) -> tuple[ast.Call, ...]:
     """The `next(batches)` of training loops, of an attribute that a function of another file gives, or of an iterator over a
-    parameter: it shows no loader.
+    parameter: it shows no loader. And those in the `__next__` of a class, which hands batches to the steps of others.
     """
-    inside = {id(node) for step in step_loops(source) for node in walk(step.loop)}
+    iterators = [method for method in source.definitions if method.name == "__next__"]
+    inside = {id(node) for around in (*(step.loop for step in step_loops(source)), *iterators) for node in walk(around)}
     asked = ((call, iterator_asked(call)) for call in source.nodes(ast.Call) if id(call) in inside)
     return tuple(
         call
@@ -256,8 +287,10 @@ def _value_bound(source: Source, binding: ast.AST) -> ast.expr | None:
 
 
 def _goes_through_given(source: Source, iterator: ast.expr) -> bool:
-    """Whether a name is always `iter(loader)` or `enumerate(loader)` of a parameter."""
+    """Whether a name, or an attribute of `self`, is always `iter(loader)` or `enumerate(loader)` of a parameter."""
     values = [_value_bound(source, b) for b in source.lookup(iterator)] if isinstance(iterator, ast.Name) else []
+    if isinstance(iterator, ast.Attribute) and is_own(iterator):
+        values = own_values(source, iterator, iterator.attr)
     over = [
         value.args[0]
         for value in values
@@ -267,7 +300,8 @@ def _goes_through_given(source: Source, iterator: ast.expr) -> bool:
         and value.args
     ]
     return 0 < len(over) == len(values) and all(
-        isinstance(node, ast.Name) and is_handed_in(source, node) and loaders(source, node) is None for node in over
+        isinstance(node, (ast.Name, ast.Attribute)) and is_handed_in(source, node) and loaders(source, node) is None
+        for node in over
     )
 
 

@@ -165,6 +165,8 @@ def _blocking_copy(source: Source, call: ast.Call) -> Part | None:
         source, call, part
     ):
         return part  # a helper that is handed the batch: advice
+    if _is_handed_out(source, call):
+        return part  # advice, too
     # Imported here: most files copy no pinned batch.
     from perfaudit.static.checks.transfer_blocks_host.host_writes import host_may_write
 
@@ -183,6 +185,16 @@ def _key_taken(source: Source, node: ast.expr) -> str:
 
 def _is_in_function_of_its_own(source: Source, call: ast.Call, part: Part) -> bool:
     return source.enclosing(call, *FUNCTIONS) is not source.enclosing(part.taken, *FUNCTIONS)
+
+
+def _is_handed_out(source: Source, call: ast.Call) -> bool:
+    """Whether a copy stands in the `return` of a `__next__`, which hands a batch that it took to the steps of others."""
+    function = source.enclosing(call, *FUNCTIONS)
+    return (
+        isinstance(function, FUNCTIONS)
+        and function.name == "__next__"
+        and isinstance(source.statement(call), ast.Return)
+    )
 
 
 def _is_picked_out(source: Source, node: ast.expr) -> bool:
