@@ -382,9 +382,29 @@ def _is_length_of(size: ast.expr, dataset: Argument) -> bool:
 
 
 def _is_next_of_iter(source: Source, node: ast.expr) -> bool:
-    """Whether an expression is the loader in `next(iter(loader))` or `iter(loader).next()`."""
+    """Whether an expression is the loader in `next(iter(loader))`, `loader.__iter__().next()`, or in `batches = iter(loader)` of
+    which one batch is taken.
+    """
     once = source.parent(node)
-    if not isinstance(once, ast.Call) or last_name(once.func) != "iter":
+    if isinstance(once, ast.Attribute) and once.attr == "__iter__":
+        once = source.parent(once)
+    elif not isinstance(once, ast.Call) or last_name(once.func) != "iter":
         return False
-    taken = source.parent(once)
+    taken = source.parent(once) if isinstance(once, ast.Call) else None
+    if isinstance(taken, ast.Assign) and isinstance(batches := taken.targets[0], ast.Name) and len(taken.targets) == 1:
+        return _is_asked_once(source, batches)
     return last_name(taken.func if isinstance(taken, ast.Call) else taken) in ("next", "__next__") if taken else False
+
+
+def _is_asked_once(source: Source, batches: ast.Name) -> bool:
+    """Whether a name stands for one iterator, of which one batch is taken where it is made: `batch = next(batches)`."""
+    uses = source.uses_of(batches, batches.id) if len(source.lookup(batches)) == 1 else []
+    only = uses[0] if len(uses) == 1 else None
+    around = source.parent(only) if only is not None else None
+    if (
+        only is None
+        or around is None
+        or source.block(source.statement(only)) is not source.block(source.statement(batches))
+    ):
+        return False
+    return last_name(around.func if isinstance(around, ast.Call) else around) in ("next", "__next__")
