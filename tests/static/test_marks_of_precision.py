@@ -17,6 +17,8 @@ from perfaudit.static.project.precision_marks import marks_of_precision
         ("x = x.to(torch.float64)", True),
         ("optimizer = torch.optim.LBFGS(head.parameters())", True),  # lives on small differences of gradients
         ("with autocast(): model(x)", True),
+        ('parser.add_argument("--use_amplify", type=bool)', False),
+        ('parser.add_argument("--use_amp", action="store_true")', True),
     ],
 )
 def test_a_question_of_a_type_decides_nothing(text: str, decides: bool) -> None:

@@ -12,7 +12,7 @@ from perfaudit.static.understanding.names import last_name
 
 # Begins with a letter that stands for itself, and looks back from behind the word: so "sample" is passed over fast.
 _AMP = regex(r"[aA][mM][pP](?<![a-zA-Z_][aA][mM][pP])(?![a-zA-Z])")
-_OPTION_OF_AMP = regex(r"(?:use|enable|with|args|opt)_amp", re.IGNORECASE, words="_amp")
+_OPTION_OF_AMP = regex(r"(?:use|enable|with|args|opt)_amp(?![a-z])", re.IGNORECASE, words="_amp")  # not use_amplify
 # `corrects.double() / len(data)` is a number for people; LBFGS lives on small differences of gradients.
 _OTHER_WORDS = regex(
     r"autocast|GradScaler|fp16|bf16|float16|\.half\(|mixed.?precision"
