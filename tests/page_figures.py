@@ -300,14 +300,14 @@ def _tiers() -> tuple[str, list[str]]:
     names = [rule.id for rule in rules]
     missing = [rule.id for rule in rules if rule.reading is not None and not rule.reading.is_mostly_right]
     wrong = sum(reading.wrong for reading in readings)
-    assert names[-1] == "PA304" and wrong == 2, "the words below"
-    assert wrong == sum(reading.mended for reading in readings), "it says that they are mended"
+    assert names[-1] == "PA304" and "PA203" not in missing, "the words below"
+    assert not wrong, "it says that none was wrong"
     heading = "Before the mends PA203 (100 %), PA304 (85 %)"  # between the two tables of the twentieth set
-    _, read, right_before, *_ = _row_under("scan_quality.md", heading, "PA304")
+    _, read, right_before, *_ = _row_under("scan_quality.md", heading, "PA203")
     return "rules/ and benchmarks/scan_quality.md", [
         f"{', '.join(names[:-1])} and {names[-1]} are the exception, by decision. In the readings that their rule files name, "
         f"{', '.join(right[:-1])} and {right[-1]} of their findings were right",
-        f"By these figures {' and '.join(missing)} would be `preview`; PA304 would have been after the reading before, where "
+        f"By these figures {' and '.join(missing)} would be `preview`; PA203 would have been after an earlier reading, where "
         f"{right_before} of {read} were right",
     ]
 
