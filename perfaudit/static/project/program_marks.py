@@ -25,7 +25,9 @@ SEEDED = "an option gives a seed by default"
 _SEED_BY_DEFAULT = regex(rb"--?\w{0,20}seed[\"'][^\n]{0,100}\bdefault\s*=\s*\d")
 
 
-Look = Callable[[bytes, Iterable[str], str], set[str]]  # marks of a text, of what it imports, and of the name of its file
+Look = Callable[
+    [bytes, Iterable[str], str], set[str]
+]  # marks of a text, of what it imports, and of the name of its file
 
 
 def look_for(mark: str) -> Look | None:
