@@ -80,6 +80,8 @@ class FactoryTraining:
         self.last_loss: Any = None  # of the last whole step, without its graph
         self._update_before_step = False
         self._fixed: Batch | None = None
+        self._kept_loss: Any = None  # of the last step, with its graph: as long as a variable of a loop keeps it
+        self._kept_batch: Batch | None = None  # of the last whole step, likewise
         self._left_behind: frozenset[str] = frozenset()  # types of what a batch holds that does not move to the device
 
     def _build(
@@ -283,7 +285,11 @@ class FactoryTraining:
         return torch.nn.functional.cross_entropy(output, targets)
 
     def step(self, batch: Batch) -> Any:
-        """One training step on a batch that is on the device: gradients, update, average. Returns the loss tensor."""
+        """One training step on a batch that is on the device: gradients, update, average. Returns the loss tensor.
+
+        In a loop a variable keeps the loss, and with it the graph, until the next one is there, and so does this. Where the graph
+        is let go at the end of its step, the allocator returns memory that the next step asks for again, in page faults.
+        """
         mark = self.phases
         mark.begin()
         if self.set_to_none is None:
@@ -293,6 +299,7 @@ class FactoryTraining:
         mark.end("zero_grad")
         with self.around_loss():
             loss = self.loss(batch)
+        self._kept_loss = None
         mark.end("forward")
         self._backward(loss)
         mark.end("backward")
@@ -308,6 +315,7 @@ class FactoryTraining:
         if self.ema is not None and not self._update_before_step:
             self.ema()
             mark.end("average")
+        self._kept_loss = loss
         return loss
 
     def _backward(self, loss: Any) -> None:
@@ -325,7 +333,7 @@ class FactoryTraining:
 
     def whole_step(self, fixed: bool = False) -> Batch:
         """Load a batch, bring it to the device and make a step; of the fixed batch, only the step. Returns the batch."""
-        batch = self.batch(fixed)
+        batch = self._kept_batch = self.batch(fixed)
         self.last_loss = self.step(batch).detach()
         return batch
 
@@ -395,7 +403,8 @@ class FactoryTraining:
         self.accelerator.synchronize()
 
     def close(self) -> None:
-        """Let go of the loader's workers."""
+        """Let go of the loader's workers, and of the last step."""
+        self._kept_loss = self._kept_batch = None
         self.loading.close()
 
 
