@@ -299,6 +299,21 @@ def test_fidelity_is_the_step_of_a_race_and_of_a_training_over_each_other_way() 
     assert page.splitlines()[2] == command  # nothing was run beside other processes
 
 
+def test_a_script_is_held_against_its_own_loop_alone() -> None:
+    seconds = {"training": [0.2, 0.2], "bare": [0.1, 0.1], "script": [0.3, 0.33], "own": [0.3, 0.3]}
+    record = {
+        "program": "char_gpt", "state": "calm", "commit": "sample_models", "load": [1.0, 2.0], "machine": "a machine",
+        "seconds": seconds,
+    }  # fmt: skip
+    found = fidelity.page([record])
+    assert "## The base's step in a race" not in found
+    script = found.partition("## The same program as a script, in its own loop\n\n")[2].splitlines()
+    assert [script[0], script[2]] == [
+        "| program | from | machine | load | step, ms | ratio to its own loop | ratio to whole runs, long less short |",
+        "| char_gpt | sample_models | calm | 2.0 | 315.0 | 1.050 [1.000, 1.100] | – |",
+    ]
+
+
 def test_the_base_of_a_race_is_what_its_quads_were_compared_with() -> None:
     """Steps of the control of 99 and 120 ms, in quads whose blocks of the base took 100 and 100 on average."""
     control = {"seconds": [0.099, 0.120], "log_ratios": [math.log(0.99), math.log(1.2)]}
@@ -443,6 +458,16 @@ def test_the_step_of_a_race_is_that_of_a_child_as_tune_starts_it(
     monkeypatch.setattr(fidelity, "SLICE", 0.05)
     assert fidelity.race_seconds(file) > 0
     assert not (tmp_path / "updates").exists()  # which its own loop would write
+
+
+@pytest.mark.usefixtures("forks")
+def test_a_program_is_timed_as_a_script_in_its_own_loop(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(LOOP)
+    assert fidelity.script_seconds(file) > 0
+    assert [path.name for path in tmp_path.iterdir() if path.name != "__pycache__"] == [
+        "train.py"
+    ]  # what it writes is kept away
 
 
 @pytest.mark.usefixtures("forks")
