@@ -128,6 +128,75 @@ def test_the_mode_of_an_object_is_that_of_a_model_where_its_base_in_another_file
     assert rules_found(tmp_path, "PA801", base=text, run=OWN_MODE) == found
 
 
+TAGGER = """\
+import torch
+
+class Tagger(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = torch.nn.Linear(8, 8)
+
+    def decode(self, x):
+        return self.body(x)
+{more}"""
+BUILT = """\
+import torch
+from build import make_tagger
+
+def main(loader):
+    tagger = make_tagger()
+    tagger.eval()
+    for x in loader:
+        print(tagger.decode(x).argmax(1).tolist())
+"""
+DECODED = """\
+import torch
+
+def tag(model, loader):
+    model.eval()
+    for x in loader:
+        print(model.decode(x).argmax(1).tolist())
+"""
+BUILDS = "from net import Tagger\n\ndef make_tagger():\n    return Tagger()\n"
+TRAINER = "\nclass Trainer:\n    def fit(self, loss):\n        loss.backward()\n"
+
+
+@pytest.mark.parametrize(
+    ("more", "builds", "found"),
+    [
+        ("", BUILDS, ["PA801"]),
+        ("", f"{BUILDS}\ndef other():\n    return None\n", ["PA801"]),
+        ("", BUILDS.replace("return Tagger()", "return Tagger() if big else load()"), []),  # whatever that gives
+        ("\n    def forward(self, x):\n        with torch.no_grad():\n            return x\n", BUILDS, []),
+    ],
+)
+def test_a_model_that_a_function_of_another_file_builds_is_run_by_the_methods_of_its_class(
+    more: str, builds: str, found: list[str], tmp_path: Path
+) -> None:
+    assert rules_found(tmp_path, "PA801", net=TAGGER.format(more=more), build=builds, run=BUILT) == found
+
+
+@pytest.mark.parametrize(
+    ("call", "found"),
+    [
+        ("tag(Tagger(), loader)", ["PA801"]),
+        ("tag(make_tagger(), loader)", ["PA801"]),
+        ("tag(Tagger(), loader)\ntag(unknown, loader)", []),
+        ("tag(Tagger(), loader)\ntag(Trainer(), loader)", []),
+    ],
+)
+def test_a_model_that_other_files_hand_in_is_run_by_the_methods_of_its_class(
+    call: str, found: list[str], tmp_path: Path
+) -> None:
+    main = f"from build import make_tagger\nfrom net import Tagger\nfrom tags import tag\n\n{call}\n"
+    assert rules_found(tmp_path, "PA801", net=TAGGER.format(more=""), build=BUILDS, main=main, tags=DECODED) == found
+
+
+def test_a_trainer_that_a_file_builds_is_no_model_that_it_is_handed(tmp_path: Path) -> None:
+    run = "from fit import Trainer\n" + DECODED.replace("decode(x)", "forward(x)") + "\nTrainer().fit(loss)\n"
+    assert rules_found(tmp_path, "PA801", fit=f"import torch\n{TRAINER}", run=run) == ["PA801"]
+
+
 @pytest.mark.parametrize(("kind", "found"), [("TensorDataset", []), ("ConcatDataset", ["PA101"])])
 def test_datasets_that_a_function_elsewhere_returns(kind: str, found: list[str], tmp_path: Path) -> None:
     assert rules_found(tmp_path, "PA101", build=SETS.format(kind=kind), data=MODULE) == found

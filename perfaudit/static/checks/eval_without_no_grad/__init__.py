@@ -12,12 +12,12 @@ from perfaudit.static.checks.eval_without_no_grad.chosen_by_flag import evaluate
 from perfaudit.static.checks.eval_without_no_grad.eval_mode import is_train_false, models_put_in_eval_mode
 from perfaudit.static.checks.eval_without_no_grad.evaluated_only import evaluated_elsewhere, evaluated_only
 from perfaudit.static.checks.eval_without_no_grad.frozen import (
-    classes_elsewhere,
     differentiates,
     indexes_a_number,
     may_be_frozen,
     records_nothing,
 )
+from perfaudit.static.checks.eval_without_no_grad.model_classes import classes_elsewhere
 from perfaudit.static.checks.eval_without_no_grad.model_ways import ways_to_run
 from perfaudit.static.checks.eval_without_no_grad.one_step import one_step
 from perfaudit.static.checks.eval_without_no_grad.surroundings import functions_around, gradients_are_off

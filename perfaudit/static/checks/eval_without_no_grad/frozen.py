@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Iterator
 
 from perfaudit.static.checks.eval_without_no_grad.surroundings import DIFFERENTIATES
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.backward import updates_weights
-from perfaudit.static.understanding.elsewhere import class_of
-from perfaudit.static.understanding.members import is_own, own_values
+from perfaudit.static.understanding.members import is_own
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.no_grad import NO_GRAD, SET_GRAD
 from perfaudit.static.understanding.values import argument, assigned_value, is_false, resolve
@@ -85,31 +83,6 @@ def _is_trained(source: Source, model: str) -> bool:
         and (source.qualified_name(outer.func) or "").startswith("torch.optim.")
         for call in source.calls(".parameters")
     )
-
-
-def classes_elsewhere(source: Source, call: ast.Call) -> Iterator[tuple[Source, ast.ClassDef]]:
-    """The classes of other files of the project that the model of `model.eval()` may be built of.
-
-    Of a parameter, those of all models that the file builds.
-    """
-    if source.neighbours is None or not isinstance(call.func, ast.Attribute):
-        return
-    model = call.func.value
-    built_there = class_of(source, model)
-    if built_there is not None and built_there[0] is not source and isinstance(built_there[1], ast.ClassDef):
-        yield built_there[0], built_there[1]
-    kept = own_values(source, model, model.attr) if isinstance(model, ast.Attribute) and is_own(model) else []
-    is_given = isinstance(model, ast.Name) and any(isinstance(b, ast.arg) for b in source.lookup(model))
-    for built in source.nodes(ast.Call) if is_given else [resolve(source, model), *kept]:
-        dotted = source.qualified_name(built.func) if isinstance(built, ast.Call) else None
-        if (
-            dotted
-            and dotted.rpartition(".")[2][:1].isupper()
-            and dotted.partition(".")[0] not in ("torch", "torchvision")
-        ):
-            found = source.neighbours.definition_of(dotted)
-            if found is not None and isinstance(found[1], ast.ClassDef):
-                yield found[0], found[1]
 
 
 def indexes_a_number(source: Source) -> bool:

@@ -10,11 +10,11 @@ from perfaudit.static.checks.eval_without_no_grad.built_in_eval_mode import give
 from perfaudit.static.checks.eval_without_no_grad.eval_mode import MOVES
 from perfaudit.static.checks.eval_without_no_grad.evaluations import MAX_CALLS, evaluations_in_called, outermost_loops
 from perfaudit.static.checks.eval_without_no_grad.frozen import (
-    classes_elsewhere,
     differentiates,
     may_be_frozen,
     records_nothing,
 )
+from perfaudit.static.checks.eval_without_no_grad.model_classes import classes_elsewhere
 from perfaudit.static.checks.eval_without_no_grad.model_runs import runs_inside
 from perfaudit.static.checks.eval_without_no_grad.model_ways import ways_to_run
 from perfaudit.static.checks.eval_without_no_grad.no_eval_mode import goes_through_data, recorded_for_nothing, runs
