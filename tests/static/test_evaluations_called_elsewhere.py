@@ -495,3 +495,73 @@ def test_the_method_of_an_object_that_tests_once(tmp_path: Path, model: str, scr
     found = findings_in(folder, "translation.py", {"PA801"})
     assert [finding.location.line for finding in found if finding.location] == ([13] if is_told else [])
     assert not any("eval mode" in finding.fix.title for finding in found if finding.fix)
+
+
+DRIVERS = """
+import torch
+
+def train_epoch(model, loader, optimizer):
+    model.train()
+    for x, y in loader:
+        (model(x) - y).pow(2).mean().backward()
+        optimizer.step()
+
+def test(model, loader):
+    model.eval()
+    for x, y in loader:
+        print((model(x) - y).abs().max().item())
+
+def train(model, loader, test_loader, optimizer):
+    for _ in range(9):
+        train_epoch(model, loader, optimizer)
+    test(model, test_loader)
+"""
+PRUNING = """
+import torch
+from drivers import train
+
+def prune(model, loader, test_loader, optimizer):
+    model.eval()
+    print(model(torch.zeros(1, 8)).shape)
+    train(model, loader, test_loader, optimizer)
+"""
+
+
+def test_a_training_of_another_file_that_evaluates_as_well_is_no_evaluation(tmp_path: Path) -> None:
+    folder = write(tmp_path, {"drivers.py": DRIVERS, "pruning.py": PRUNING})
+    assert findings_in(folder, "pruning.py", {"PA801"}) == []
+    (finding,) = findings_in(folder, "drivers.py", {"PA801"})
+    assert finding.location is not None and finding.location.line == 13
+
+
+PREDICTION = """
+import torch
+
+def predict(model, text):
+    model.eval()
+    return model(torch.tensor(text)).argmax(1).item()
+"""
+OVER_LINES = """
+import prediction
+
+def main(model, lines):
+    {around}
+        print(prediction.predict(model, line))
+"""
+
+
+@pytest.mark.parametrize(
+    ("around", "found"),
+    [
+        ("for line in lines:", 1),
+        ("for line in range(9):", 0),  # a few samples
+        ("while line := input():", 0),
+        ("with torch.no_grad():", 0),
+        ("if line := lines[0]:", 0),
+    ],
+)
+def test_a_function_that_sets_the_mode_is_told_where_another_file_runs_it_for_each_item(
+    tmp_path: Path, around: str, found: int
+) -> None:
+    folder = write(tmp_path, {"prediction.py": PREDICTION, "main.py": OVER_LINES.format(around=around)})
+    assert len(findings_in(folder, "prediction.py", {"PA801"})) == found

@@ -41,8 +41,9 @@ def given_by_callers(source: Source, call: ast.Call, model: str) -> list[tuple[s
 
 
 def _place_returned(source: Source, function: Function, call: ast.Call) -> int | None:
-    """Where in what a function returns the model stands; None where not every way out returns it."""
+    """Where in what a function returns the model stands; None where not every way out returns it, or nothing at all."""
     returned = [n for n in walk(function) if isinstance(n, ast.Return) and source.enclosing(n, *FUNCTIONS) is function]
+    returned = [n for n in returned if n.value is not None]  # who gets nothing runs nothing
     statement = source.statement(call)
     if isinstance(statement, ast.Return):
         return _WHOLE if len(returned) == 1 and _is_moved_model(statement.value, call) else None

@@ -10,12 +10,15 @@ from perfaudit.expressions import regex
 from perfaudit.records import NamedTuple, record
 from perfaudit.static.checks.eval_without_no_grad.surroundings import gradients_may_be_off
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
+from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.elsewhere import base_elsewhere
 from perfaudit.static.understanding.names import dotted_name, last_name
 
 _TRAINS = regex(r"train|(^|_)fit($|_)|__init__|__call__")  # names of many things, most of them no evaluation
 _MAX_FUNCTIONS = 8
+_COUNTS = {"range", "xrange", "trange", "count"}
+_TRAINING = {"backward", "step", "zero_grad"}
 
 
 class CallsElsewhere(NamedTuple):
@@ -67,6 +70,32 @@ class CallsInLoops:
             and source.enclosing(call, *LOOPS) is not None
             for call in source.calls(f".{self.method}")
         )
+
+
+@record(frozen=True, slots=True)
+class CallsForData:
+    """Whether a file calls a function that it imports from a module of this name, for each item of some data."""
+
+    module: str
+    name: str
+
+    def __call__(self, source: Source) -> bool:
+        calls = (call for call in source.nodes(ast.Call) if last_name(call.func) == self.name)
+        return any(
+            (source.qualified_name(call.func) or "").split(".")[-2:] == [self.module, self.name]
+            and is_run_for_data(source, call)
+            for call in calls
+        )
+
+
+def is_run_for_data(source: Source, call: ast.Call) -> bool:
+    """Whether a loop that goes through data, and trains nothing, makes a call with gradients on."""
+    loop = source.enclosing(call, *LOOPS)
+    if not isinstance(loop, ast.For) or gradients_may_be_off(source, call):
+        return False
+    called = {last_name(node.func) for node in walk(loop) if isinstance(node, ast.Call)}
+    counts = {last_name(node.func) for node in walk(loop.iter) if isinstance(node, ast.Call)}
+    return not counts & _COUNTS and not called & _TRAINING
 
 
 def _methods_of_base_that_call(source: Source, function: Function) -> set[str]:

@@ -125,10 +125,12 @@ def evaluated_elsewhere(
             there = called_elsewhere(source, call) or called_through_star(source, call)
             if there is None or there.source is source or not plain_decorators(there.function):
                 continue
-            if not plain_surroundings(source, call) or any(is_eval(node) for node in walk(there.function)):
+            if not plain_surroundings(source, call) or _sets_modes(there.function):
                 continue  # where the other file puts it into eval mode, that file is told
             for given in {name for name, value in there.named_arguments if handed_name(value) == model}:
                 for loop, name in in_eval_mode_still(there.source, there.function, given, MAX_CALLS - 1):
+                    if _sets_modes(enclosing_function(there.source, loop)):
+                        continue  # one that trains and evaluates by turns, and is told in its own file
                     if (first := _recorded_for_nothing(there.source, loop, name, ways)) is not None:
                         where = f"{there.source.path.rpartition('/')[2]} line {first.lineno}"
                         message = (
@@ -136,6 +138,11 @@ def evaluated_elsewhere(
                             f"uses: `{there.source.brief(first)}`, {where}"
                         )
                         yield loop, Seen(call, message, Proposal("call it under `torch.no_grad()`"))
+
+
+def _sets_modes(function: Function | None) -> bool:
+    """Whether a function puts something into eval mode."""
+    return function is not None and any(is_eval(node) for node in walk(function))
 
 
 def _recorded_for_nothing(source: Source, loop: Loop, model: str, ways: frozenset[str]) -> ast.Call | None:

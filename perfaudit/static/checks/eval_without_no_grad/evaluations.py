@@ -5,16 +5,20 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from perfaudit.static.checks.eval_without_no_grad.built_in_eval_mode import given_by_builders
 from perfaudit.static.checks.eval_without_no_grad.eval_mode import (
     ends_eval_mode,
     handed_name,
     is_handed_on,
+    is_train_false,
+    models_put_in_eval_mode,
     plain_statements,
 )
 from perfaudit.static.checks.eval_without_no_grad.model_runs import has_same
 from perfaudit.static.checks.eval_without_no_grad.surroundings import plain_decorators, plain_surroundings
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Loop, Source
 from perfaudit.static.source.syntax import walk
+from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.names import dotted_name
 
@@ -23,9 +27,7 @@ MAX_CALLS = 3  # functions through which the model is handed from the one that p
 
 def loops_behind(source: Source, statement: ast.stmt, model: str) -> Iterator[Loop]:
     """The outermost loops behind a statement in its block, as long as the model stays in eval mode."""
-    block = source.block(statement)
-    after = block[next(n for n, item in enumerate(block) if item is statement) + 1 :]
-    for item in after:
+    for item in _behind(source, statement, model):
         yield from outermost_loops(item)
         if any(ends_eval_mode(source, node, model) for node in walk(item)):
             return
@@ -41,12 +43,48 @@ def evaluations(source: Source, statement: ast.stmt, model: str) -> Iterator[tup
         yield around, model
     if is_handed_on(statement, model):
         yield from _evaluations_by_call(source, statement, model)
-    block = source.block(statement)
-    for item in block[next(n for n, item in enumerate(block) if item is statement) + 1 :]:
+    for item in _behind(source, statement, model):
         yield from ((loop, model) for loop in outermost_loops(item))
         if any(ends_eval_mode(source, node, model) for node in walk(item)):
             return
         yield from _evaluations_by_call(source, item, model)
+
+
+def _behind(source: Source, statement: ast.stmt, model: str) -> Iterator[ast.stmt]:
+    """The statements behind one that puts the model into eval mode; also behind a condition that does so in each branch."""
+    block = source.block(statement)
+    rest = block[next(n for n, item in enumerate(block) if item is statement) + 1 :]
+    yield from rest
+    choice = source.parent(statement)
+    if not isinstance(choice, ast.If) or not choice.orelse:
+        return
+    if all(_leaves_in_eval_mode(source, branch, model) for branch in (choice.body, choice.orelse)):
+        yield from _behind(source, choice, model)
+
+
+def _leaves_in_eval_mode(source: Source, block: list[ast.stmt], model: str) -> bool:
+    """Whether a branch puts the model into eval mode, by itself or in each branch of a condition, and does not end that."""
+    is_put = False
+    for item in block:
+        if (model, id(item)) in _put_in_eval_mode(source):
+            is_put = True
+        elif isinstance(item, ast.If) and item.orelse:
+            is_put = all(_leaves_in_eval_mode(source, branch, model) for branch in (item.body, item.orelse)) or (
+                is_put and not any(ends_eval_mode(source, node, model) for node in walk(item))
+            )
+        elif any(ends_eval_mode(source, node, model) for node in walk(item)):
+            is_put = False
+    return is_put
+
+
+@remember
+def _put_in_eval_mode(source: Source) -> frozenset[tuple[str, int]]:
+    """The models of a file, each with the id of a statement that puts it into eval mode."""
+    calls = [*source.calls(".eval"), *filter(is_train_false, source.calls(".train"))]
+    put = (
+        pair for call in calls for pair in (*models_put_in_eval_mode(source, call), *given_by_builders(source, call))
+    )
+    return frozenset((model, id(statement)) for model, statement in put)
 
 
 def _evaluations_by_call(
