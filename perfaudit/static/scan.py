@@ -29,7 +29,12 @@ _TEST_NAME = regex(r"(^|/)(tests?/.*|testing/.*|test_[^/]*|[^/]*_test|conftest)\
 # What tests are written with: nobody trains it, whatever its text imports.
 _TEST_HELPER = regex(r"(^|/)(test(ing)?_?(utils?|helpers?|common)|mocks?|mock_[^/]*|[^/]*_mocks?)(\.py$|/)")
 _TEST_FOLDER = regex(r"(^|/)tests/")
-_TEST_TEXT = regex(rb"^[ \t]*(?:(?:import|from)[ \t]+(?:unittest|pytest)\b|def test_)|TestCase\b", re.MULTILINE)
+# A `test_model` in another function evaluates: pytest runs functions of the module, and methods.
+_TEST_TEXT = regex(
+    rb"^[ \t]*(?:import|from)[ \t]+(?:unittest|pytest)\b|TestCase\b"
+    rb"|^(?:async[ \t]+)?def test_|^[ \t]+(?:async[ \t]+)?def test_\w*\(\s*(?:self|cls)\b",
+    re.MULTILINE,
+)
 
 
 @record(frozen=True, slots=True)

@@ -34,6 +34,9 @@ def places(folder: Path, **options: object) -> list[str]:
         ("test_net.py", BAD, False),  # so does this one, by its text
         ("test_net.py", "import pytest\n" + BAD, True),
         ("test_net.py", BAD + "def test_it(): ...\n", True),
+        ("test_net.py", BAD + "async def test_it(): ...\n", True),
+        ("test_net.py", BAD + "class TestNet:\n    def test_it(\n        self\n    ): ...\n", True),
+        ("test_net.py", BAD + "def main():\n    def test_it(net): ...\n", False),  # which pytest would not run
         ("net_test.py", "from unittest import TestCase\n" + BAD, True),
         ("tests/helper.py", BAD, True),
         ("a/tests/b/helper.py", BAD, True),

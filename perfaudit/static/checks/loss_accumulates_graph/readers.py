@@ -9,7 +9,8 @@ from perfaudit.expressions import regex
 from perfaudit.static.checks.loss_accumulates_graph.additions import addition
 from perfaudit.static.checks.loss_accumulates_graph.tensors import branch
 from perfaudit.static.source import FUNCTIONS, Source
-from perfaudit.static.understanding.backward import backward_calls
+from perfaudit.static.source.syntax import walk
+from perfaudit.static.understanding.backward import backward_calls, updates_weights
 from perfaudit.static.understanding.losses import backward_operand, key, summands
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.rarely import runs_rarely
@@ -29,8 +30,21 @@ MAX_ALIASES = 3  # names followed from the sum to its readers
 
 
 def restarts_each_step(source: Source, step: StepLoop, target: ast.expr) -> bool:
-    """Whether the loop itself sets the sum anew on most steps, so that it never spans two of them."""
-    return any(not runs_rarely(source, node, step.loop) for node in starts(source, step, target))
+    """Whether the loop itself sets the sum anew on most steps, so that it never spans two of them.
+
+    Or with each update of the weights: it spans the few batches whose gradients are added up.
+    """
+    return any(
+        not runs_rarely(source, node, step.loop) or _is_beside_update(source, node)
+        for node in starts(source, step, target)
+    )
+
+
+def _is_beside_update(source: Source, node: ast.AST) -> bool:
+    """Whether the block that a node stands in updates the weights: `if n % accumulate == 0: optimizer.step(); total = 0`."""
+    parts = (part for statement in source.block(source.statement(node)) for part in walk(statement))
+    calls = (part for part in parts if isinstance(part, ast.Call) and last_name(part.func) == "step")
+    return any(map(updates_weights, calls))
 
 
 def starts(source: Source, step: StepLoop, target: ast.expr) -> Iterator[ast.AST]:
