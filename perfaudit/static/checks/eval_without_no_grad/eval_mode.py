@@ -8,10 +8,22 @@ from typing import TypeGuard
 
 from perfaudit.static.source import LOOPS, Source
 from perfaudit.static.source.syntax import walk
-from perfaudit.static.understanding.names import dotted_name, last_name
+from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.values import resolve
 
 MOVES = {"cuda", "to", "cpu", "float"}  # methods of a model that return it as it is, in the mode it was in
+
+
+def model_name(node: ast.AST) -> str:
+    """A model as it is written: `net`, `self.net`, `nets[0]` and `self.nets["encoder"]`; "" of any other expression."""
+    if isinstance(node, ast.Subscript):
+        key = node.slice.value if isinstance(node.slice, ast.Constant) else None
+        base = model_name(node.value) if isinstance(key, int) or (isinstance(key, str) and key.isidentifier()) else ""
+        return f"{base}[{key!r}]" if base else ""
+    if isinstance(node, ast.Attribute):
+        base = model_name(node.value)
+        return f"{base}.{node.attr}" if base else ""
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def handed_name(node: ast.expr) -> str:
@@ -26,7 +38,7 @@ def handed_name(node: ast.expr) -> str:
             node = node.args[0]
         else:
             return ""
-    return dotted_name(node)
+    return model_name(node)
 
 
 def is_plain_eval(node: ast.AST) -> bool:
@@ -68,7 +80,7 @@ def put_in_eval_mode(source: Source, call: ast.Call) -> str:
         return ""
     statement = source.statement(call)
     if isinstance(statement, ast.Expr) and statement.value is call:
-        return dotted_name(call.func.value)
+        return model_name(call.func.value)
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
         return ""
     value: ast.AST = statement.value
@@ -76,13 +88,13 @@ def put_in_eval_mode(source: Source, call: ast.Call) -> str:
         if not (isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute)):
             return ""
         value = value.func.value
-    return dotted_name(statement.targets[0])
+    return model_name(statement.targets[0])
 
 
 def _kept_under_its_name(statement: ast.stmt, call: ast.Call) -> str:
     """The model of `_ = model.eval()`, which gives the same model a further name; "" for any other statement."""
     is_given = isinstance(statement, ast.Assign) and statement.value is call
-    return dotted_name(call.func.value) if is_given and isinstance(call.func, ast.Attribute) else ""
+    return model_name(call.func.value) if is_given and isinstance(call.func, ast.Attribute) else ""
 
 
 def _whole_of_parts(source: Source, statement: ast.stmt, part: str) -> str:
@@ -97,7 +109,7 @@ def _whole_of_parts(source: Source, statement: ast.stmt, part: str) -> str:
     place = next(n for n, item in enumerate(block) if item is statement)
     before = block[place - 1] if place else None
     asked = before.value.func if isinstance(before, ast.Expr) and isinstance(before.value, ast.Call) else None
-    other = dotted_name(asked.value) if isinstance(asked, ast.Attribute) and asked.attr == "eval" else ""
+    other = model_name(asked.value) if isinstance(asked, ast.Attribute) and asked.attr == "eval" else ""
     return whole if other != part and other.rpartition(".")[0] == whole else ""
 
 
@@ -138,9 +150,9 @@ def models_put_in_eval_mode(source: Source, call: ast.Call) -> list[tuple[str, a
         names |= {_whole_of_parts(source, statement, name) for name in names}
         return [(name, statement) for name in sorted(names - {""})]
     listed = resolve(source, models)
-    if not isinstance(listed, (ast.Tuple, ast.List)) or dotted_name(target) != dotted_name(call.func.value):
+    if not isinstance(listed, (ast.Tuple, ast.List)) or model_name(target) != model_name(call.func.value):
         return []
-    return [(name, statement) for item in listed.elts if (name := dotted_name(item))]
+    return [(name, statement) for item in listed.elts if (name := model_name(item))]
 
 
 def in_eval_mode(source: Source, statement: ast.stmt, model: str) -> Iterator[ast.stmt]:
@@ -171,8 +183,10 @@ def ends_eval_mode(source: Source, node: ast.AST, model: str) -> bool:
 
     `net = DataParallel(net)` does neither.
     """
-    if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store):
-        return dotted_name(node) == model and not _is_moved(source, node, model)
+    if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Store):
+        if "[" in model and model.startswith(f"{model_name(node.value if isinstance(node, ast.Subscript) else node)}["):
+            return True  # another list of models, or another model in it
+        return model_name(node) == model and not _is_moved(source, node, model)
     is_mode = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "train"
     return is_mode and not is_train_false(node)
 

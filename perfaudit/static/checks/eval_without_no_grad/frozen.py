@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 
+from perfaudit.expressions import regex
 from perfaudit.static.checks.eval_without_no_grad.surroundings import DIFFERENTIATES
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.source.syntax import walk
@@ -13,6 +15,8 @@ from perfaudit.static.understanding.members import is_own
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.no_grad import NO_GRAD, SET_GRAD
 from perfaudit.static.understanding.values import argument, assigned_value, is_false, resolve
+
+_OF_NORMS = regex(r"[._]?(bn|(batch_?|layer_?)?norm|bias)\d*[._]?", re.IGNORECASE)
 
 
 @functools.lru_cache(maxsize=4)
@@ -24,7 +28,7 @@ def _frozen_modules(source: Source) -> frozenset[str] | None:
             value = assigned_value(source, node)
             if isinstance(value, ast.Constant) and value.value is True and _is_parameter(source, node.value):
                 continue  # trained again: it freezes nothing
-            if _is_read_from_file(source, node.value):
+            if _is_read_from_file(source, node.value) or _is_of_norms(source, node):
                 continue
             if value is None or not is_false(source, value):
                 return None
@@ -54,6 +58,18 @@ def _whose(source: Source, node: ast.expr) -> str:
 def _is_parameter(source: Source, node: ast.expr) -> bool:
     """Whether a name is a parameter of a module, in a loop over them."""
     return isinstance(node, ast.Name) and bool(_whose(source, node)) and _whose(source, node) != node.id
+
+
+def _is_of_norms(source: Source, node: ast.AST) -> bool:
+    """Whether a statement freezes parameters of normalization, or biases, by their names: `if "bn" in name`. The others stay."""
+    statement = source.statement(node)
+    choice = source.parent(statement)
+    if not isinstance(choice, ast.If) or not any(item is statement for item in choice.body):
+        return False
+    match choice.test:
+        case ast.Compare(left=ast.Constant(value=str() as part), ops=[ast.In()]):
+            return _OF_NORMS.fullmatch(part) is not None
+    return False
 
 
 def _is_read_from_file(source: Source, node: ast.expr) -> bool:

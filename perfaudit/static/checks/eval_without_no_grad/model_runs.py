@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from perfaudit.expressions import regex
-from perfaudit.static.checks.eval_without_no_grad.eval_mode import handed_name
+from perfaudit.static.checks.eval_without_no_grad.eval_mode import handed_name, model_name
 from perfaudit.static.checks.eval_without_no_grad.surroundings import plain_decorators, plain_surroundings
 from perfaudit.static.checks.eval_without_no_grad.wanted_gradients import GRADIENT
 from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
@@ -64,7 +64,7 @@ def by_models(source: Source, loops: Iterable[LoopT]) -> dict[str, list[LoopT]]:
         for call in (node for node in walk(loop) if isinstance(node, ast.Call)):
             function = called_function(source, call)
             called = [call, *(n for n in walk(function) if isinstance(n, ast.Call))] if function is not None else [call]
-            names.update(name for each in called for name in _owners(dotted_name(each.func)))
+            names.update(name for each in called for name in _owners(model_name(each.func)))
             if function is not None:
                 names.update(handed_name(value) for value in (*call.args, *(k.value for k in call.keywords)))
         for name in names - {""}:
@@ -91,7 +91,7 @@ def _scope_of(source: Source, node: ast.AST, name: str) -> ast.AST | None:
 
 
 def _is_run(call: ast.Call, model: str, ways: frozenset[str]) -> bool:
-    called = dotted_name(call.func)
+    called = model_name(call.func)
     if called in (model, f"{model}.module"):
         return True
     way = called.rpartition(".")[2]

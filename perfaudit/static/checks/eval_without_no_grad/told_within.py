@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 
+from perfaudit.static.checks.eval_without_no_grad.eval_mode import model_name
 from perfaudit.static.registry import Seen
 from perfaudit.static.source import Function, Loop, Source
 from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.called_functions import called_function
-from perfaudit.static.understanding.names import dotted_name
 
 
 def is_told_within(source: Source, seen: Seen, found: Mapping[int, Loop | Function], told: frozenset[int]) -> bool:
@@ -32,10 +32,10 @@ def is_told_within(source: Source, seen: Seen, found: Mapping[int, Loop | Functi
 
 def _runs_model(source: Source, node: ast.AST) -> bool:
     """Whether a node is a call of a name that is asked to evaluate somewhere in the file."""
-    return isinstance(node, ast.Call) and dotted_name(node.func) in _asked_to_evaluate(source)
+    return isinstance(node, ast.Call) and model_name(node.func) in _asked_to_evaluate(source)
 
 
 @remember
 def _asked_to_evaluate(source: Source) -> set[str]:
     asked = source.calls(".eval")
-    return {dotted_name(call.func.value) for call in asked if isinstance(call.func, ast.Attribute)} - {""}
+    return {model_name(call.func.value) for call in asked if isinstance(call.func, ast.Attribute)} - {""}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from perfaudit.expressions import regex
-from perfaudit.static.checks.eval_without_no_grad.eval_mode import handed_name, is_train_false
+from perfaudit.static.checks.eval_without_no_grad.eval_mode import handed_name, is_train_false, model_name
 from perfaudit.static.checks.eval_without_no_grad.evaluations import names_given
 from perfaudit.static.checks.eval_without_no_grad.library_objects import MODEL, is_of_library
 from perfaudit.static.checks.eval_without_no_grad.model_runs import LAYER
@@ -57,7 +57,7 @@ def unseen_call(
             function = called_function(source, call)
             if function is not None and id(function) not in known:
                 pending.append((function, models | names_given(call, function, run_here)))
-            is_model = dotted_name(call.func).removesuffix(".forward").removesuffix(".module") in run_here - {""}
+            is_model = model_name(call.func).removesuffix(".forward").removesuffix(".module") in run_here - {""}
             called = last_name(call.func)
             is_model = is_model or (call in runs and (called in ways or LAYER.fullmatch(called) is not None))
             if is_model or _is_method_of(call, run_here) or is_train_false(call) or called == "zero_grad":
@@ -79,7 +79,7 @@ def unseen_call(
 def _models_asked(source: Source) -> frozenset[str]:
     """The names of what is put into eval mode or gets weights."""
     asked = (c for name in _OF_MODELS for c in source.calls(name))
-    return frozenset(dotted_name(c.func.value) for c in asked if isinstance(c.func, ast.Attribute))
+    return frozenset(model_name(c.func.value) for c in asked if isinstance(c.func, ast.Attribute))
 
 
 def _gives_batches(loop: Loop, call: ast.Call, models: set[str]) -> bool:
@@ -177,4 +177,4 @@ def _root(node: ast.expr) -> set[str]:
 def _is_method_of(call: ast.Call, models: set[str]) -> bool:
     """Whether a call is one that models are known by: `model.eval()`, `model.generate(x)`."""
     func = call.func
-    return isinstance(func, ast.Attribute) and func.attr in MODEL_METHODS and dotted_name(func.value) in models
+    return isinstance(func, ast.Attribute) and func.attr in MODEL_METHODS and model_name(func.value) in models
