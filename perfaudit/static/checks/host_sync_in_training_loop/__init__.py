@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from perfaudit.expressions import regex
 from perfaudit.records import NamedTuple
 from perfaudit.static import edit
+from perfaudit.static.checks.host_sync_in_training_loop.branches import in_each_branch
 from perfaudit.static.checks.host_sync_in_training_loop.device_sums import sums_on_device
 from perfaudit.static.checks.host_sync_in_training_loop.lightning_steps import STEP, lightning_steps
 from perfaudit.static.checks.host_sync_in_training_loop.shown_devices import shows_devices_only
@@ -68,8 +69,15 @@ def host_sync_in_training_loop(source: Source, module: ast.Module) -> Iterator[S
         yield from _in_other_files(source, regions, others, places)
         if not places:
             continue
-        fix = sums_on_device(source, step, regions, places) or Proposal(_advice(source, places[0]))
+        is_patched = all(_runs_by_itself(source, regions, place) for place in places)
+        patch = sums_on_device(source, step, regions, places) if is_patched else None
+        fix = patch or Proposal(_advice(source, places[0]))
         yield Seen(places[0], _message(source, step, regions, places), fix, tuple(places), hot=True)
+
+
+def _runs_by_itself(source: Source, regions: tuple[Region, ...], place: ast.expr) -> bool:
+    """Whether a place runs each time, and not only it or its like in the other branch of a condition."""
+    return any(runs_each_time(source, place, region.code.root) for region in regions)
 
 
 def _is_of_torch(source: Source) -> bool:
@@ -337,8 +345,10 @@ def _syncs(
     root = region.code.root
     found = [place for node in walk(root) for place in _reads(source, region, node)]
     unique = {id(place): place for place in found}.values()
+    in_each = in_each_branch(source, root, unique) if runs is runs_each_time else frozenset()
     for place in sorted(unique, key=lambda node: (node.lineno, node.col_offset)):
-        if not runs(source, place, root) or _belongs_elsewhere(source, place, root, other_loops):
+        is_run = id(place) in in_each or runs(source, place, root)
+        if not is_run or _belongs_elsewhere(source, place, root, other_loops):
             continue
         if not any(_enters_host_world(source, node) for node in _holders(source, place, region.code)):
             yield place
