@@ -19,6 +19,7 @@ _OF_TORCHTEXT = {  # left `torchtext.data` with torchtext 0.9, for torch 1.8
     *("Field", "LabelField", "RawField", "NestedField", "ReversibleField", "BucketIterator", "BPTTIterator"),
     *("TabularDataset", "Iterator"),
 }
+_OVER_ALL = {"sum", "mean", "max", "min", "prod", "norm", "std", "var"}  # of all elements, where they are given nothing
 # What torch 1.x lacks, or has only in its last versions, as it stands in a patch.
 NEW = regex(
     r"\bfused=|\bforeach=|_foreach_|scaled_dot_product_attention|\bcompile\(|autocast|approximate=|\bmish\b|use_reentrant"
@@ -66,7 +67,7 @@ def _runs_before_1_0(source: Source) -> bool:
 
 
 def raises_since_1_1(source: Source) -> bool:
-    """Whether the file indexes a loss without dimensions (`loss.data[0]`) or unpacks a packed sequence into two: errors in
+    """Whether the file indexes a loss or sum without dimensions (`loss.data[0]`) or unpacks a packed sequence into two: errors in
     every torch since 0.5, and 1.1.
     """
     if ".data[0]" in source.text and any(_is_indexed_loss(node) for node in source.nodes(ast.Subscript)):
@@ -85,15 +86,15 @@ def _last_name(node: ast.AST) -> str:
 
 
 def _is_indexed_loss(node: ast.Subscript) -> bool:
-    """`loss.data[0]`, of whatever loss."""
+    """`loss.data[0]`, of whatever loss, and `(label != 0).sum().data[0]`: of what else has no dimensions."""
     data = node.value
     is_first = isinstance(node.slice, ast.Constant) and node.slice.value == 0
-    return (
-        is_first
-        and isinstance(data, ast.Attribute)
-        and data.attr == "data"
-        and "loss" in _last_name(data.value).lower()
-    )
+    if not is_first or not isinstance(data, ast.Attribute) or data.attr != "data":
+        return False
+    whole = data.value
+    if isinstance(whole, ast.Call) and isinstance(whole.func, ast.Attribute) and not whole.args and not whole.keywords:
+        return whole.func.attr in _OVER_ALL
+    return "loss" in _last_name(whole).lower()
 
 
 def _imports(source: Source) -> list[ast.Import | ast.ImportFrom]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import math
 
+from perfaudit.static.checks.eval_without_no_grad.eval_mode import model_name
 from perfaudit.static.source import LOOPS, Function, Loop, Source
 from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.called_functions import called_function, callers
@@ -26,7 +27,7 @@ def demonstrates(source: Source, loop: Loop | Function) -> bool:
         return True
     if isinstance(loop, LOOPS) and _draws_one_sample(source, loop):
         return True
-    if isinstance(loop, ast.For) and _is_for_one_turn(loop):
+    if isinstance(loop, ast.For) and (_is_for_one_turn(loop) or _only_warms_up(source, loop)):
         return True
     if not isinstance(loop, ast.For):
         return False
@@ -37,6 +38,26 @@ def demonstrates(source: Source, loop: Loop | Function) -> bool:
     called = (called_function(source, node) for node in walk(loop) if isinstance(node, ast.Call))
     own = [node for function in called if function is not None for node in walk(function) if isinstance(node, _REPEATS)]
     return not own and all(isinstance(one, ast.For) and _is_counted(one.iter) for one in inner)
+
+
+def _only_warms_up(source: Source, loop: ast.For) -> bool:
+    """Whether a loop of a few turns drops what its model gives: `for _ in range(3): model(zeros)`."""
+    if not _is_counted(loop.iter, _FEW):
+        return False
+    asked = {model_name(c.func.value) for c in source.calls(".eval") if isinstance(c.func, ast.Attribute)}
+    runs = [node for node in walk(loop) if isinstance(node, ast.Call) and model_name(node.func) in asked]
+    dropped = [value for item in loop.body if (value := _dropped(item)) is not None]
+    binds = [item for item in loop.body if isinstance(item, ast.Assign) and isinstance(item.targets[0], ast.Name)]
+    is_all = len(binds) + sum(isinstance(item, ast.Expr) for item in loop.body) == len(loop.body)
+    return is_all and len(runs) == 1 and dropped == runs
+
+
+def _dropped(item: ast.stmt) -> ast.expr | None:
+    """The value of a statement that nobody gets: of `model(x)` and of `_ = model(x)`."""
+    if isinstance(item, ast.Expr):
+        return item.value
+    is_kept = not isinstance(item, ast.Assign) or not isinstance(item.targets[0], ast.Name) or item.targets[0].id != "_"
+    return item.value if isinstance(item, ast.Assign) and not is_kept else None
 
 
 def _is_for_one_turn(loop: ast.For) -> bool:
