@@ -81,6 +81,47 @@ def raises_since_1_1(source: Source) -> bool:
     )
 
 
+def raises_today(source: Source) -> bool:
+    """Whether the file raises in every torch since 1.13: one of the above, an array of a loss that is indexed, or an iterator of
+    a loader that is asked for `next`: `iter(loader).next()`.
+    """
+    if raises_since_1_1(source) or indexes_a_number(source):
+        return True
+    return ".next()" in source.text and any(_asks_for_next(source, call) for call in source.calls(".next"))
+
+
+def _asks_for_next(source: Source, call: ast.Call) -> bool:
+    """`iter(loader).next()` and `loader.__iter__().next()`, also of a name that such an iterator was bound to."""
+    asked = call.func.value if isinstance(call.func, ast.Attribute) else call
+    if isinstance(asked, ast.Name):
+        bound = [source.parent(binding) for binding in source.lookup(asked)]
+        made = [b.value for b in bound if isinstance(b, ast.Assign)]
+        return len(made) == len(bound) > 0 and all(map(_is_iterator_of_loader, made))
+    return _is_iterator_of_loader(asked)
+
+
+def _is_iterator_of_loader(node: ast.expr) -> bool:
+    if not isinstance(node, ast.Call):
+        return False
+    is_built_in = isinstance(node.func, ast.Name) and node.func.id == "iter" and len(node.args) == 1
+    over = node.args[0] if is_built_in else node.func.value if isinstance(node.func, ast.Attribute) else node
+    is_asked = is_built_in or _last_name(node.func) == "__iter__"
+    return is_asked and "loader" in _last_name(over).lower()
+
+
+def indexes_a_number(source: Source) -> bool:
+    """Whether a file takes the first of a loss as an array, `loss.data.cpu().numpy()[0]`, or of one that is computed there,
+    `nll_loss(out, y).data[0]`: it has no first since torch 0.4.
+    """
+    firsts = [n.value for n in source.nodes(ast.Subscript) if isinstance(n.slice, ast.Constant) and n.slice.value == 0]
+    arrays = [v for v in firsts if isinstance(v, ast.Call) and _last_name(v.func) == "numpy"]
+    computed = [v.value for v in firsts if _last_name(v) == "data" and isinstance(v, ast.Attribute)]
+    calls = [v.func for v in computed if isinstance(v, ast.Call)]
+    return any("loss" in _last_name(part).lower() for array in arrays for part in ast.walk(array)) or any(
+        "loss" in _last_name(function).lower() for function in calls
+    )
+
+
 def _last_name(node: ast.AST) -> str:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 

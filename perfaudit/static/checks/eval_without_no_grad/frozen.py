@@ -101,19 +101,6 @@ def _is_trained(source: Source, model: str) -> bool:
     )
 
 
-def indexes_a_number(source: Source) -> bool:
-    """Whether a file takes the first of a loss as an array, `loss.data.cpu().numpy()[0]`, or of one that is computed there,
-    `nll_loss(out, y).data[0]`: it has no first since torch 0.4.
-    """
-    firsts = [n.value for n in source.nodes(ast.Subscript) if isinstance(n.slice, ast.Constant) and n.slice.value == 0]
-    arrays = [v for v in firsts if isinstance(v, ast.Call) and last_name(v.func) == "numpy"]
-    computed = [v.value for v in firsts if last_name(v) == "data" and isinstance(v, ast.Attribute)]
-    calls = [v.func for v in computed if isinstance(v, ast.Call)]
-    return any("loss" in last_name(part).lower() for array in arrays for part in walk(array)) or any(
-        "loss" in last_name(function).lower() for function in calls
-    )
-
-
 def records_nothing(source: Source, definition: ast.ClassDef) -> bool:
     """Whether a class of models freezes all its parameters when it is built, or may leave gradients out where it is run."""
     for method in (item for item in definition.body if isinstance(item, FUNCTIONS)):

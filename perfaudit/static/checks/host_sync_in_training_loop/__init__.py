@@ -14,6 +14,7 @@ from perfaudit.static.checks.host_sync_in_training_loop.device_sums import sums_
 from perfaudit.static.checks.host_sync_in_training_loop.lightning_steps import STEP, lightning_steps
 from perfaudit.static.checks.host_sync_in_training_loop.shown_devices import shows_devices_only
 from perfaudit.static.checks.host_sync_in_training_loop.whole_steps import WholeStep, whole_steps
+from perfaudit.static.old_torch import raises_today
 from perfaudit.static.registry import Joined, Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Loop, Source
 from perfaudit.static.source.syntax import walk
@@ -46,6 +47,11 @@ LOG_LEVELS = {"info", "warning", "error", "critical"}
 
 @check("PA601", ast.Module)
 def host_sync_in_training_loop(source: Source, module: ast.Module) -> Iterator[Seen]:
+    for seen in _seen_in(source):  # a program that raises waits for nothing
+        yield seen._replace(hint=True) if raises_today(source) else seen
+
+
+def _seen_in(source: Source) -> Iterator[Seen]:
     steps = step_loops(source)
     is_of_lightning = STEP in source.text
     if not (steps or backward_calls(source) or is_of_lightning or _may_be_run_by_base(source)):
