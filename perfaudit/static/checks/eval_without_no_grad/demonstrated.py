@@ -46,13 +46,13 @@ def _only_warms_up(source: Source, loop: ast.For) -> bool:
         return False
     asked = {model_name(c.func.value) for c in source.calls(".eval") if isinstance(c.func, ast.Attribute)}
     runs = [node for node in walk(loop) if isinstance(node, ast.Call) and model_name(node.func) in asked]
-    dropped = [value for item in loop.body if (value := _dropped(item)) is not None]
+    dropped = [value for item in loop.body if (value := _dropped_value(item)) is not None]
     binds = [item for item in loop.body if isinstance(item, ast.Assign) and isinstance(item.targets[0], ast.Name)]
     is_all = len(binds) + sum(isinstance(item, ast.Expr) for item in loop.body) == len(loop.body)
     return is_all and len(runs) == 1 and dropped == runs
 
 
-def _dropped(item: ast.stmt) -> ast.expr | None:
+def _dropped_value(item: ast.stmt) -> ast.expr | None:
     """The value of a statement that nobody gets: of `model(x)` and of `_ = model(x)`."""
     if isinstance(item, ast.Expr):
         return item.value

@@ -59,14 +59,14 @@ def _classes_built(there: Source, value: ast.expr, asking: Source, functions: in
         elif (called := _class_called(there, call, asking)) is not None:
             classes = [called]
         else:
-            classes = _returned(there, call, asking, functions) if functions else []
+            classes = _classes_returned(there, call, asking, functions) if functions else []
         if not classes:
             return []
         found += classes
     return found
 
 
-def _returned(there: Source, call: ast.Call, asking: Source, functions: int) -> Classes:
+def _classes_returned(there: Source, call: ast.Call, asking: Source, functions: int) -> Classes:
     """The classes of the objects that a function of another file returns: `net = make_net(layers)`."""
     made = _definition_of(there, call, asking)
     if made is None or not isinstance(made[1], FUNCTIONS):

@@ -75,8 +75,8 @@ def _seen_in(source: Source) -> Iterator[Seen]:
         yield from _in_other_files(source, regions, others, places)
         if not places:
             continue
-        is_patched = all(_runs_by_itself(source, regions, place) for place in places)
-        patch = sums_on_device(source, step, regions, places) if is_patched else None
+        by_themselves = [place for place in places if _runs_by_itself(source, regions, place)]
+        patch = sums_on_device(source, step, regions, by_themselves) if by_themselves else None
         fix = patch or Proposal(_advice(source, places[0]))
         yield Seen(places[0], _message(source, step, regions, places), fix, tuple(places), hot=True)
 
