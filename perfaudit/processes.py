@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from pathlib import Path
 
 
@@ -28,19 +27,6 @@ def started_at(pid: int) -> int | None:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return None if fields[0] in "ZX" else int(fields[19])  # a dead one that nobody has waited for is gone, too
     return None
-
-
-def ticks_of_second() -> int:
-    """Of the clock in which the system counts seconds on cores."""
-    return os.sysconf("SC_CLK_TCK")
-
-
-def seconds_on_cores(pid: int) -> float:
-    """Seconds that a process was on a core so far, with children it has waited for; 0 where that is not told. Linux."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return sum(int(field) for field in fields[11:15]) / ticks_of_second()
-    return 0.0
 
 
 def command_name(pid: int) -> str:

@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 Json = dict[str, Any]  # Any: nested JSON
 
 FEWEST_BLOCKS = 8  # of which the middle is that of a usual step
-# Which of the blocks, in order of how much of them was waiting for cores, waits as usual. Where others hold cores all the time,
-# that much of a long step is waiting as well, and is no reason for its length. Not the middle: of short blocks many meet nobody.
-USUAL_WAITING = 0.75
-
-
-class BlockTime(NamedTuple):
-    """A block: its steps, and seconds that count, of the process, on the wall, and of its threads' waiting for cores."""
-
-    steps: int
-    counted: float
-    cpu: float
-    wall: float = 0.0
-    queued: float = 0.0
 
 
 @dataclass(slots=True)
@@ -31,60 +18,41 @@ class BaseSteps:
 
     blocks: of each, seconds of a step that count, and those of the process. totals: of all of them, "steps", seconds that count
     ("counted"), on the wall ("wall"), of the process ("cpu"), of waiting for a core ("queued"), and by phase ("phases").
-    of_kind: the blocks of all, by what was in place in them: in halves few are the base's. by_others: seconds that other
-    programs were on cores in all that time; no more than that is taken for waiting for them.
+    of_kind: of the blocks of all, by what was in place in them, the same two and how many steps: in halves few are the base's.
     """
 
-    blocks: list[BlockTime] = field(default_factory=list)
-    of_kind: dict[str, list[BlockTime]] = field(default_factory=dict)
-    by_others: float = 0.0
+    blocks: list[tuple[float, float]] = field(default_factory=list)
+    of_kind: dict[str, list[tuple[float, float, int]]] = field(default_factory=dict)
     totals: Json = field(
         default_factory=lambda: dict.fromkeys(("steps", "counted", "wall", "cpu", "queued"), 0.0) | {"phases": {}}
     )
 
-    def add(self, seen: BlockTime, phases: Mapping[str, float]) -> None:
-        """One more block of the base, and its seconds by phase."""
-        self.blocks.append(seen)
-        for known, more in ((self.totals, seen._asdict()), (self.totals["phases"], phases)):
+    def add(self, seen: Mapping[str, float], phases: Mapping[str, float]) -> None:
+        """One more block: all of the totals, and seconds by phase."""
+        self.blocks.append((seen["counted"] / seen["steps"], seen["cpu"] / seen["steps"]))
+        for known, more in ((self.totals, seen), (self.totals["phases"], phases)):
             for name, value in more.items():
                 known[name] = known.get(name, 0.0) + value
 
-    def add_of_kind(self, kind: str, seen: BlockTime) -> None:
-        """One more block of any. kind: those of one kind take about as long."""
-        self.of_kind.setdefault(kind, []).append(seen)
+    def add_of_kind(self, kind: str, steps: int, counted: float, cpu: float) -> None:
+        """One more block of any: seconds of all its steps. kind: those of one kind take about as long."""
+        self.of_kind.setdefault(kind, []).append((counted / steps, cpu / steps, steps))
 
     def summary(self) -> Json:
-        """The totals, and under "long" the share of the time that a few long steps take beyond usual ones.
+        """The totals, under "usual" the middle of the blocks, and under "long" the share of the time of all that is beyond it."""
+        usual = [statistics.median(each) for each in zip(*self.blocks, strict=True)]
+        return self.totals | {"usual": usual, "long": self.share_of_long_steps}
 
-        Of the base's blocks, or of all, whichever is more.
-        """
-        kinds = [blocks for blocks in self.of_kind.values() if len(blocks) >= FEWEST_BLOCKS]
-        return self.totals | {"long": max(self._share_of_long([self.blocks]), self._share_of_long(kinds))}
-
-    def _share_of_long(self, kinds: Sequence[Sequence[BlockTime]]) -> float:
+    @property
+    def share_of_long_steps(self) -> float:
         """Of the time of all blocks, what some take beyond the middle of their kind: rollouts, an evaluation.
 
-        Of the processor time as well, because a step is long, too, while others hold the cores. Threads that spin while they wait
-        for one another spend that time as well, so what such a block waited for cores beyond the usual is left out of both.
+        Of the processor time as well, because a step is long, too, while others hold the cores.
         """
+        kinds = [blocks for blocks in self.of_kind.values() if len(blocks) >= FEWEST_BLOCKS]
         shares = []
-        for clock in ("counted", "cpu"):
-            total, beyond, waited = 0.0, 0.0, 0.0
-            for blocks in filter(None, kinds):
-                own = [getattr(block, clock) for block in blocks]
-                middle = statistics.median(mine / block.steps for mine, block in zip(own, blocks, strict=True))
-                rate = _usual_waiting(blocks)
-                total += sum(own)
-                for mine, block in zip(own, blocks, strict=True):
-                    more = mine - middle * block.steps
-                    beyond += more
-                    waited += max(0.0, min(more, block.queued - rate * block.wall))
-            waited = min(waited, self.by_others)
-            shares.append((beyond - waited) / (total - waited) if total > waited else 0.0)
+        for at in (0, 1):
+            total = sum(block[at] * block[2] for blocks in kinds for block in blocks)
+            middle = sum(statistics.median(b[at] for b in blocks) * sum(b[2] for b in blocks) for blocks in kinds)
+            shares.append(1 - middle / total if total else 0.0)
         return max(0.0, min(shares))
-
-
-def _usual_waiting(blocks: Sequence[BlockTime]) -> float:
-    """Seconds that threads usually wait for cores in a second of these blocks."""
-    rates = sorted(block.queued / block.wall if block.wall else 0.0 for block in blocks)
-    return rates[min(len(rates) - 1, int(USUAL_WAITING * len(rates)))]

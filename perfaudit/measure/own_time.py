@@ -10,15 +10,11 @@ process. That cannot be told from waiting for its other threads, so only trainin
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from perfaudit.machine.limits import usable_cores
-from perfaudit.machine.others import busy_and_all
-from perfaudit.processes import seconds_on_cores, ticks_of_second
 from perfaudit.target.flags import flags_set
 from perfaudit.target.queue_time import queued_seconds
 
@@ -52,25 +48,6 @@ class Stopwatch:
         wall, thread = time.perf_counter() - self._wall, time.thread_time() - self._thread
         process = time.process_time() - self._process
         return Spent(wall, thread, process, max(0.0, queued_seconds() - self._queued))
-
-
-class OthersWatch:
-    """How long programs that are none of this one were on the machine's cores, from now on."""
-
-    def __init__(self) -> None:
-        self._before = _seconds_of_others()
-
-    def seconds(self) -> float:
-        """Since it was made; 0 where the system does not tell."""
-        return max(0.0, _seconds_of_others() - self._before)
-
-
-def _seconds_of_others() -> float:
-    """Seconds that all cores were busy so far, less those of this process and of its workers, those that have ended included."""
-    if (ticks := busy_and_all()) is None:
-        return 0.0
-    workers = sum(seconds_on_cores(worker.pid) for worker in multiprocessing.active_children() if worker.pid)
-    return ticks[0] / ticks_of_second() - sum(os.times()[:4]) - workers
 
 
 def cores_of_process() -> int:

@@ -16,10 +16,10 @@ from typing import Any
 
 from perfaudit.errors import NoBatches, TargetError
 from perfaudit.measure.agreement import Alone
-from perfaudit.measure.base_steps import BaseSteps, BlockTime
+from perfaudit.measure.base_steps import BaseSteps
 from perfaudit.measure.entrants import BASE, CONTROL
 from perfaudit.measure.faults import Faults, updates_of
-from perfaudit.measure.own_time import OthersWatch, Stopwatch, cores_of_process
+from perfaudit.measure.own_time import Stopwatch, cores_of_process
 from perfaudit.measure.preparation import (
     LeavesSomething,
     Preparation,
@@ -88,7 +88,7 @@ class Screening:
         Where the training itself cannot go on, "trouble" says why, and "over" whether it has come to its end. Raises what it
         raised where there is nothing yet.
         """
-        ends, others = time.perf_counter() + seconds, OthersWatch()
+        ends = time.perf_counter() + seconds
         self._trouble, self._is_over = "", False
         try:
             while self._turn is not None and self.agreement.goes_on(repr(self._turn), time.perf_counter() < ends):
@@ -106,7 +106,6 @@ class Screening:
             self._is_over = isinstance(error, NoBatches)
         finally:
             self._put(BASE)
-        self.base_steps.by_others += others.seconds()
         if last:
             self.race.end(last)
         return self.state()
@@ -243,11 +242,11 @@ class Screening:
             return instead
         if is_base:
             wall = self.agreement.slowest(spent.wall - restarted)
-            self.base_steps.add(BlockTime(turn.steps, seconds, spent.process, wall, spent.queued), phases)
+            seen = {"steps": turn.steps, "counted": seconds, "wall": wall, "cpu": spent.process, "queued": spent.queued}
+            self.base_steps.add(seen, phases)
         if turn.is_timed:
             self._longest = max(self._longest, spent.wall)
-            seen = BlockTime(turn.steps, seconds, spent.process, spent.wall, spent.queued)
-            self.base_steps.add_of_kind("" if turn.in_pair else turn.key, seen)
+            self.base_steps.add_of_kind("" if turn.in_pair else turn.key, turn.steps, seconds, spent.process)
         restart: float = self.agreement.slowest(turn.steps * training.restart_per_step())
         return float(seconds + restart) * _of_batch(self._own_loader, training.loader)
 

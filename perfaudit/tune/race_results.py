@@ -110,7 +110,8 @@ class Raced:
     def share_of_long_steps(self) -> float:
         """Of the time, what some steps take beyond a usual one: rollouts, an evaluation. 0 where that is not told.
 
-        See `measure.base_steps`. An earlier version has told the base's usual step, from which its own share comes.
+        Of the base's, or of all that were raced, whichever is more: in halves the base has few. Of its processor time as well: a
+        step is long, too, while others hold the cores.
         """
         steps, usual, of_all = self.base.get("steps"), self.base.get("usual"), float(self.base.get("long", 0.0))
         if not steps or not usual:

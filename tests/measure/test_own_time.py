@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from perfaudit.measure import own_time
 from perfaudit.measure.holder import Holder
 from perfaudit.measure.own_time import Spent, asleep_share, cores_of_process
 from perfaudit.measure.verbs.timing import asleep
@@ -74,19 +73,3 @@ def test_a_step_that_raises_leaves_as_many_threads() -> None:
     with pytest.raises(ValueError):
         asleep_share(raises, 1)
     assert torch.get_num_threads() == threads
-
-
-def test_what_others_computed_is_less_what_this_process_and_its_workers_did(monkeypatch: pytest.MonkeyPatch) -> None:
-    machine, own, worker = iter([(1000, 0, 2), (2000, 0, 2)]), iter([(1.0,) * 5, (2.0,) * 5]), iter([0.5, 1.5])
-    monkeypatch.setattr(own_time, "busy_and_all", lambda: next(machine))
-    monkeypatch.setattr(own_time, "ticks_of_second", lambda: 100)
-    monkeypatch.setattr(own_time, "os", SimpleNamespace(times=lambda: next(own)))
-    workers = SimpleNamespace(active_children=lambda: [SimpleNamespace(pid=7)])
-    monkeypatch.setattr(own_time, "multiprocessing", workers)
-    monkeypatch.setattr(own_time, "seconds_on_cores", lambda pid: next(worker))
-    assert own_time.OthersWatch().seconds() == pytest.approx(10.0 - 4 * 1.0 - 1.0)
-
-
-def test_where_the_system_tells_nothing_others_computed_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_time, "busy_and_all", lambda: None)
-    assert own_time.OthersWatch().seconds() == 0.0
