@@ -17,12 +17,11 @@ round. It is the median of the rounds, and its interval goes by ranks.
 
 Like is held against like: the training over the bare loop, and the script over the program's own loop. The factories of a
 program do not say what its own loop does besides (reading the loss, printing, clipping gradients), so the ratio of a training
-to the own loop has that in it as well. In char_gpt the own loop keeps the graphs of twenty steps by a sum of losses (PA603): a
-step of it met 7,500 to 26,000 page faults, one of the bare loop 400 to 4,800, and with such a sum 14,100 to 22,700. In four
-rounds on one thread, in turn by three steps, that took 1.10 times the processor time of the bare loop, and with the sum 1.15.
+to the own loop has that in it as well. In char_gpt the own loop keeps the graphs of twenty steps by a sum of losses (PA603),
+and the allocator has to ask the system for memory in every step.
 
 Steps of two processes of identical code differ by a few percent. Of three rounds an interval is the whole range, and six are
-the fewest with one of 95 %. A round's ratio scattered by some 3 %, so that the median of twelve is known to some 2 %.
+the fewest with one of 95 %.
 
 A run is a line of fidelity.jsonl; the table shows the last of each program and state.
 """

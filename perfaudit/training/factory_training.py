@@ -333,8 +333,10 @@ class FactoryTraining:
 
     def whole_step(self, fixed: bool = False) -> Batch:
         """Load a batch, bring it to the device and make a step; of the fixed batch, only the step. Returns the batch."""
-        batch = self._kept_batch = self.batch(fixed)
+        batch = self.batch(fixed)
+        self._kept_batch = None  # a step that raises for want of memory is tried again without it
         self.last_loss = self.step(batch).detach()
+        self._kept_batch = batch
         return batch
 
     def samples_in(self, batch: Batch) -> int:

@@ -94,7 +94,7 @@ def test_what_a_step_made_lives_as_long_as_in_a_loop(training: FactoryTraining) 
     assert ours[3] == ("loading", [True], [True])
 
 
-def test_a_step_that_raised_keeps_no_graph(training: FactoryTraining) -> None:
+def test_a_step_that_raised_keeps_neither_graph_nor_batch(training: FactoryTraining) -> None:
     """The next step has its memory: a graph that was not walked back holds all that its layers have put out."""
     user = user_module(training)
     training.whole_step()
@@ -102,6 +102,7 @@ def test_a_step_that_raised_keeps_no_graph(training: FactoryTraining) -> None:
     with pytest.raises(ValueError, match="no gradient"):
         training.whole_step()
     assert [each() is not None for each in user.losses] == [False, False]
+    assert [each() is not None for each in user.batches] == [False, False]
 
 
 def test_a_training_that_is_closed_keeps_nothing(training: FactoryTraining) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
@@ -79,12 +80,12 @@ class Project:
     def may_have_updates(self, path: str, name: str) -> bool:
         """Whether the file that defines a class or function of this name may update weights, as its bytes say.
 
-        Yes for one that takes the name from another file, no for one that cannot be read.
+        Yes for one that does not define it at its top level and so may take it from another file; no for one that cannot be read.
         """
         if (path, name) not in self._updating:
             try:
                 data = read_bytes(path)
-                is_here = any(word + name.encode() in data for word in (b"class ", b"def "))
+                is_here = re.search(rb"^(?:class|def|async def) %s\b" % re.escape(name).encode(), data, re.MULTILINE)
                 self._updating[path, name] = not is_here or may_update_weights(data)
             except OSError:
                 self._updating[path, name] = False
@@ -92,9 +93,9 @@ class Project:
 
     def says_to_program(self, path: str, mark: str) -> bool:
         """Whether a file carries a mark that matters to a script which imports it, of a first look or of a closer one."""
-        from perfaudit.static.project.program_marks import look_for  # only scripts ask for them
+        from perfaudit.static.project.program_marks import look_finding  # only scripts ask for them
 
-        seen, look = self.glance(path), look_for(mark)
+        seen, look = self.glance(path), look_finding(mark)
         if seen is None or look is None:
             return seen is not None and mark in seen.marks
         if (path, look) not in self._said:

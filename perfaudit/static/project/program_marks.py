@@ -25,21 +25,20 @@ SEEDED = "an option gives a seed by default"
 _SEED_BY_DEFAULT = regex(rb"--?\w{0,20}seed[\"'][^\n]{0,100}\bdefault\s*=\s*\d")
 
 
-Look = Callable[
-    [bytes, Iterable[str], str], set[str]
-]  # marks of a text, of what it imports, and of the name of its file
+# Marks of a text, of what it imports, and of the name of its file.
+Look = Callable[[bytes, Iterable[str], str], set[str]]
 
 
-def look_for(mark: str) -> Look | None:
-    """The look at a text that finds this mark, and others with it; None where it is none of a program's.
+def look_finding(mark: str) -> Look | None:
+    """The look at a text that finds this mark; None for a mark that only a first look finds.
 
-    A script asks the files that it imports for one thing after the other, and most scripts ask for the first alone: all looks
-    at a large library take longer than its trees.
+    A script asks the files that it imports for one thing after the other, and most ask for the first alone. To look for
+    everything in each file of a large library takes longer than to parse the file.
     """
     return _LOOKS.get(mark)
 
 
-def _settings(data: bytes, imported: Iterable[str], name: str) -> set[str]:
+def _find_settings(data: bytes, imported: Iterable[str], name: str) -> set[str]:
     marks = set()
     if any(word in data for word in _CUDNN) and _decides_algorithms(data, name):
         marks.add("cudnn")
@@ -50,15 +49,15 @@ def _settings(data: bytes, imported: Iterable[str], name: str) -> set[str]:
     return marks
 
 
-def _steps(data: bytes, imported: Iterable[str], name: str) -> set[str]:
+def _find_steps(data: bytes, imported: Iterable[str], name: str) -> set[str]:
     if b".backward(" not in data or b".step(" not in data:
         return set()
     return {"steps" if b"__main__" not in data else "steps of a script"}
 
 
 _FOUND_BY: tuple[tuple[Look, tuple[str, ...]], ...] = (
-    (_steps, ("steps", "steps of a script")),
-    (_settings, ("cudnn", SEEDED, "tf32")),
+    (_find_steps, ("steps", "steps of a script")),
+    (_find_settings, ("cudnn", SEEDED, "tf32")),
     (lambda data, _, name: marks_of_precision(data, name), ("precision", "tf32 on")),
     (lambda data, *_: marks_of_convolutions(data), ("convolutions", "wide convolutions")),
     (lambda data, *_: marks_of_shapes(data), ("audio", "sizes change", COLLATES, STACKS_ONLY)),

@@ -189,6 +189,23 @@ def test_whether_the_file_that_a_class_comes_from_may_update_weights(project: Fo
     assert {Path(path).stem for path in seen.asked.files} == {"trains", "handed", "computes", "given", "starred"}
 
 
+def test_whether_the_file_that_a_function_comes_from_may_update_weights(project: Folder) -> None:
+    """A method or another function by such a name beside it is not what is imported."""
+    folder = project(
+        **{
+            "trains.py": "async def run():\n    optimizer.step()",
+            "computes.py": "def run(x):\n    return x",
+            "method.py": "from trains import run\n\nclass Plot:\n    def run(self): ...",
+            "longer.py": "from trains import run\n\ndef run_all(): ...",
+            "chosen.py": "try:\n    from trains import run\nexcept ImportError:\n    def run(): ...",
+            "model.py": "",
+        }
+    )
+    seen = Project(sorted(folder.glob("*.py"))).seen_from(folder / "model.py")
+    names = ("trains", "computes", "method", "longer", "chosen")
+    assert [name for name in names if not seen.may_have_updates(f"{name}.run")] == ["computes"]
+
+
 @pytest.mark.parametrize(
     "name", ["opt", "self.optimizerD", "optimizer_generator", "self.Optimizer", "scaler", "adam_1", "sgd"]
 )

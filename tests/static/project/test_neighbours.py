@@ -83,6 +83,23 @@ def test_calls_by_importers(project: Folder) -> None:
     assert shapes == [CallShape(0, frozenset({"n"})), CallShape(1)]
 
 
+def test_whether_an_importer_calls_a_name(project: Folder) -> None:
+    """What is asked depends on the importers, whether one calls the name or not; what only says the name calls nothing."""
+    folder = project(
+        **{
+            "data.py": "def make(): ...\n\ndef keep(): ...",
+            "train.py": "import data\ndata.make()",
+            "talks.py": "import data  # keep",
+            "other.py": "keep()",
+        }
+    )
+    project_of_scan = Project(sorted(folder.glob("*.py")))
+    for name, is_called in (("make", True), ("keep", False)):
+        neighbours = project_of_scan.seen_from(folder / "data.py")
+        assert neighbours.is_called_by_importers(name) is is_called
+        assert neighbours.asked.importers
+
+
 def test_some_file(project: Folder) -> None:
     folder = project(**{"a.py": "m.bias", "b.py": "m.bias.zero_()", "c.py": "zero_()", "d.py": "m.bias ("})
     neighbours = Project(sorted(folder.glob("*.py"))).seen_from(folder / "a.py")
