@@ -122,7 +122,8 @@ def _named_part(source: Source, name: ast.Name, depth: int) -> Part | None:
     found = [part for part in parts if part is not None]
     if not found or len(found) < len(parts):
         return None
-    return Part(tuple(call for part in found for call in part.loaders), found[0].taken, found[0].names)
+    names = dict.fromkeys(each for part in found for each in part.names)
+    return Part(tuple(call for part in found for call in part.loaders), found[0].taken, tuple(names))
 
 
 def _is_of_training(source: Source, part: Part) -> bool:
@@ -178,32 +179,72 @@ def _element(source: Source, target: ast.expr, over: ast.expr, name: str, depth:
 
 
 def _part_of_mapping(source: Source, node: ast.expr, depth: int) -> Part | None:
-    """What the values of a batch that is a mapping are, or those of one that is made of a batch taken apart: `dict(x=x, y=y)`.
+    """What the values of a batch that is a mapping are, or those of a dict that is made of one batch: `dict(x=x, y=y)`.
 
-    Beside what is taken out of a batch, it may hold tensors that the host made.
+    Such a dict may hold tensors that the host made as well. The names are those of all its values.
     """
-    bound = reaching(source, node) if isinstance(node, ast.Name) else []
-    written = assigned_value(source, bound[0]) if len(bound) == 1 else None
-    values: list[ast.expr] = []
-    if isinstance(written, ast.Dict) and None not in written.keys:
-        values = written.values
-    elif isinstance(written, ast.Call) and not written.args and _makes_mapping(source, written.func):
-        values = [keyword.value for keyword in written.keywords if keyword.arg is not None]
-        values = values if len(values) == len(written.keywords) else []
-    if not values:
+    values = _values_put_in(source, node)
+    if not isinstance(node, ast.Name) or not values:
         return batch_part(source, node, depth)
-    parts = [part for value in values if (part := batch_part(source, value, depth)) is not None]
-    others = [value for value in values if batch_part(source, value, depth) is None]
-    if not parts or not all(is_made_on_host(source, value) for value in others):
+    parts: list[Part] = []
+    names = [node.id]
+    for value in values:
+        part = batch_part(source, value, depth)
+        if part is not None:
+            parts.append(part)
+            names += part.names
+        elif is_made_on_host(source, value):
+            names += _names_of_parts(source, value)
+        else:
+            return None
+    if not parts or any(part.taken is not parts[0].taken for part in parts):
         return None
-    return Part(tuple(call for part in parts for call in part.loaders), parts[0].taken, parts[0].names)
+    loaders_of_all = tuple(call for part in parts for call in part.loaders)
+    return Part(loaders_of_all, parts[0].taken, tuple(dict.fromkeys(names)))
 
 
-def _makes_mapping(source: Source, made: ast.expr) -> bool:
-    """`dict`, `Munch`"""
-    if isinstance(made, ast.Name) and made.id == "dict":
-        return not source.lookup(made)
-    return source.qualified_name(made) in _MAPPINGS
+def _values_put_in(source: Source, node: ast.expr) -> list[ast.expr]:
+    """The values of which a dict is made, `dict(x=x, y=y)` or `{"x": x}`; none where more may be put in before it is read."""
+    bound = reaching(source, node) if isinstance(node, ast.Name) else []
+    made = assigned_value(source, bound[0]) if len(bound) == 1 else None
+    if not isinstance(node, ast.Name) or made is None:
+        return []
+    between = (use for use in source.uses_of(bound[0], node.id) if source.span(made).end <= source.span(use).start)
+    if not all(_reads_mapping(source, use) for use in between if source.span(use).start < source.span(node).start):
+        return []
+    if isinstance(made, ast.Dict):
+        return made.values if None not in made.keys else []
+    is_by_name = isinstance(made, ast.Call) and not made.args and _makes_mapping(source, made.func)
+    keywords = made.keywords if isinstance(made, ast.Call) and is_by_name else []
+    return [keyword.value for keyword in keywords] if all(keyword.arg is not None for keyword in keywords) else []
+
+
+def _makes_mapping(source: Source, function: ast.expr) -> bool:
+    """Whether a function makes a mapping of its keywords: `dict`, or `Munch` of a library."""
+    if isinstance(function, ast.Name) and function.id == "dict":
+        return not source.lookup(function)
+    return source.qualified_name(function) in _MAPPINGS
+
+
+def _reads_mapping(source: Source, use: ast.Name) -> bool:
+    """Whether a name is only asked for what the mapping holds: `batch["x"]`, `batch.keys()`."""
+    parent = source.parent(use)
+    if isinstance(parent, ast.Subscript):
+        return parent.value is use and isinstance(parent.ctx, ast.Load)
+    return isinstance(parent, ast.Attribute) and parent.attr in ("items", "values", "keys", "get")
+
+
+def _names_of_parts(source: Source, node: ast.expr, depth: int = 3) -> tuple[str, ...]:
+    """The names of parts of batches that an expression is computed of, also through variables: it may share their memory."""
+    found: tuple[str, ...] = ()
+    for name in (each for each in walk(node) if isinstance(each, ast.Name)):
+        part = batch_part(source, name)
+        if part is not None:
+            found += part.names
+        elif depth:
+            values = [assigned_value(source, binding) for binding in reaching(source, name)]
+            found += tuple(n for v in values if v is not None for n in _names_of_parts(source, v, depth - 1))
+    return found
 
 
 def _next_batch(source: Source, call: ast.Call) -> Part | None:
@@ -260,8 +301,9 @@ def _loaders_passed_on(source: Source, node: ast.expr, depth: int) -> Calls | No
 
 @remember
 def unseen_takes(source: Source) -> tuple[ast.Call, ...]:
-    """The `next(batches)` of training loops, of an attribute that a function of another file gives, or of an iterator over a
-    parameter: it shows no loader. And those in the `__next__` of a class, which hands batches to the steps of others.
+    """The `next(batches)` that show no loader, in training loops and in the `__next__` of a class that hands batches to others.
+
+    `batches` is an attribute that a function of another file gives, or an iterator over a parameter.
     """
     iterators = [method for method in source.definitions if method.name == "__next__"]
     inside = {id(node) for around in (*(step.loop for step in step_loops(source)), *iterators) for node in walk(around)}
