@@ -7,6 +7,7 @@ import re
 
 from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Loop, Source
+from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.backward import backward_calls
 from perfaudit.static.understanding.called_functions import calls_of_functions
@@ -15,7 +16,7 @@ from perfaudit.static.understanding.demonstrations import is_shown_only
 from perfaudit.static.understanding.each_time import runs_each_time
 from perfaudit.static.understanding.epochs import counts_epochs
 from perfaudit.static.understanding.evaluation import only_evaluates
-from perfaudit.static.understanding.loaders import Pass, passes
+from perfaudit.static.understanding.loaders import COMPREHENSIONS, Pass, passes
 from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.step_loops import step_loops
 from perfaudit.static.understanding.values import (
@@ -399,12 +400,26 @@ def _is_next_of_iter(source: Source, node: ast.expr) -> bool:
 def _is_asked_once(source: Source, batches: ast.Name) -> bool:
     """Whether a name stands for one iterator, of which one batch is taken where it is made: `batch = next(batches)`."""
     uses = source.uses_of(batches, batches.id) if len(source.lookup(batches)) == 1 else []
-    only = uses[0] if len(uses) == 1 else None
-    around = source.parent(only) if only is not None else None
-    if (
-        only is None
-        or around is None
-        or source.block(source.statement(only)) is not source.block(source.statement(batches))
-    ):
+    if len(uses) != 1:
         return False
-    return last_name(around.func if isinstance(around, ast.Call) else around) in ("next", "__next__")
+    own, around = source.statement(uses[0]), source.parent(uses[0])
+    if source.block(own) is not source.block(source.statement(batches)) or _runs_again(source, uses[0], own):
+        return False
+    if isinstance(around, ast.Attribute):  # not where the method alone is kept, to be called later
+        called = source.parent(around)
+        return around.attr in ("next", "__next__") and isinstance(called, ast.Call) and called.func is around
+    return isinstance(around, ast.Call) and last_name(around.func) in ("next", "__next__")
+
+
+def _runs_again(source: Source, node: ast.expr, statement: ast.stmt) -> bool:
+    """Whether an expression may run several times in its statement: in the test of a `while`, a comprehension or a lambda."""
+    if isinstance(statement, ast.While):
+        return True
+    for ancestor in source.ancestors(node):
+        if ancestor is statement:
+            return False
+        if isinstance(ancestor, ast.Lambda):
+            return True
+        if isinstance(ancestor, COMPREHENSIONS) and not any(n is node for n in walk(ancestor.generators[0].iter)):
+            return True
+    return False
