@@ -27,7 +27,7 @@ MAX_CALLS = 3  # functions through which the model is handed from the one that p
 
 def loops_behind(source: Source, statement: ast.stmt, model: str) -> Iterator[Loop]:
     """The outermost loops behind a statement in its block, as long as the model stays in eval mode."""
-    for item in _behind(source, statement, model):
+    for item in _statements_behind(source, statement, model):
         yield from outermost_loops(item)
         if any(ends_eval_mode(source, node, model) for node in walk(item)):
             return
@@ -43,14 +43,14 @@ def evaluations(source: Source, statement: ast.stmt, model: str) -> Iterator[tup
         yield around, model
     if is_handed_on(statement, model):
         yield from _evaluations_by_call(source, statement, model)
-    for item in _behind(source, statement, model):
+    for item in _statements_behind(source, statement, model):
         yield from ((loop, model) for loop in outermost_loops(item))
         if any(ends_eval_mode(source, node, model) for node in walk(item)):
             return
         yield from _evaluations_by_call(source, item, model)
 
 
-def _behind(source: Source, statement: ast.stmt, model: str) -> Iterator[ast.stmt]:
+def _statements_behind(source: Source, statement: ast.stmt, model: str) -> Iterator[ast.stmt]:
     """The statements behind one that puts the model into eval mode; also behind a condition that does so in each branch."""
     block = source.block(statement)
     rest = block[next(n for n, item in enumerate(block) if item is statement) + 1 :]
@@ -59,7 +59,7 @@ def _behind(source: Source, statement: ast.stmt, model: str) -> Iterator[ast.stm
     if not isinstance(choice, ast.If) or not choice.orelse:
         return
     if all(_leaves_in_eval_mode(source, branch, model) for branch in (choice.body, choice.orelse)):
-        yield from _behind(source, choice, model)
+        yield from _statements_behind(source, choice, model)
 
 
 def _leaves_in_eval_mode(source: Source, block: list[ast.stmt], model: str) -> bool:

@@ -61,7 +61,7 @@ def _is_parameter(source: Source, node: ast.expr) -> bool:
 
 
 def _is_of_norms(source: Source, node: ast.AST) -> bool:
-    """Whether a statement freezes parameters of normalization, or biases, by their names: `if "bn" in name`. The others stay."""
+    """Whether a statement freezes parameters of normalization, or biases, by their names: `if "bn" in name`."""
     statement = source.statement(node)
     choice = source.parent(statement)
     if not isinstance(choice, ast.If) or not any(item is statement for item in choice.body):

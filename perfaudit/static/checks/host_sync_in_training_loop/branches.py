@@ -14,9 +14,9 @@ _UNSURE = (ast.If, ast.While, ast.Try, ast.Match, ast.IfExp, ast.BoolOp, ast.Lam
 
 
 def in_each_branch(source: Source, root: Loop | Function, places: Collection[ast.expr]) -> frozenset[int]:
-    """The ids of places in a branch of a condition that runs each time, of which each branch has such a place.
+    """The ids of places in the branches of a condition that runs each time, where both branches have one.
 
-    None of which runs each time by itself: the `else` of `if mean is None: ...` does.
+    Not of a condition of which one branch counts as run each time by itself, as the `else` of `if mean is None:` does.
     """
     found: dict[int, tuple[ast.If, dict[bool, list[ast.expr]]]] = {}
     for place in places:
@@ -35,7 +35,7 @@ def in_each_branch(source: Source, root: Loop | Function, places: Collection[ast
 
 
 def _choice_around(source: Source, root: Loop | Function, place: ast.expr) -> tuple[ast.If | None, bool]:
-    """The condition in a branch of which a place surely runs, and whether that is its first; None where it stands in no such."""
+    """The condition with a branch that surely runs a place, and whether that is the first one; None where there is no such."""
     child: ast.AST = place
     for ancestor in source.ancestors(place):
         if ancestor is root or (isinstance(child, ast.stmt) and skip_before(source, child) is not None):

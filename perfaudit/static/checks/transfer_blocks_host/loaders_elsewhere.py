@@ -18,8 +18,11 @@ from perfaudit.static.understanding.values import argument
 _MOST_STEPS = 4  # from file to file, and from a name to what it is bound to
 
 
-class Made(NamedTuple):
-    """A DataLoader call and its file; where a function of that file makes it for a call, that call, its file and the function."""
+class MadeLoader(NamedTuple):
+    """A call that makes a DataLoader, and its file.
+
+    Where a function returns that loader to a call elsewhere: the function is `maker`, the call `asked`, and its file `caller`.
+    """
 
     source: Source
     call: ast.Call
@@ -28,7 +31,7 @@ class Made(NamedTuple):
     maker: Function | None = None
 
 
-Found = list[Made]
+Found = list[MadeLoader]
 Calls = list[tuple[Source, ast.Call]]
 
 
@@ -44,7 +47,7 @@ def loaders_elsewhere(source: Source, over: ast.expr) -> Found:
 def _loaders_behind(there: Source, scanned: Source, node: ast.expr, depth: int) -> Found | None:
     own = loaders(there, node)
     if own is not None:
-        return [Made(there, call) for call in own]
+        return [MadeLoader(there, call) for call in own]
     if not depth:
         return None
     if isinstance(node, ast.Call):
@@ -84,7 +87,7 @@ def _loaders_of_call(there: Source, scanned: Source, call: ast.Call, place: tupl
     if found is None or not isinstance(found[1], FUNCTIONS):
         return None
     made = loaders_returned(found[0], found[1], place)
-    return [Made(found[0], one, there, call, found[1]) for one in made] if made is not None else None
+    return [MadeLoader(found[0], one, there, call, found[1]) for one in made] if made is not None else None
 
 
 def _loaders_handed_in(there: Source, scanned: Source, parameter: ast.arg, depth: int) -> Found | None:
@@ -127,9 +130,11 @@ def _calls_of(there: Source, scanned: Source, function: Function) -> Calls | Non
 def _calls_of_method(there: Source, scanned: Source, method: Function) -> Calls | None:
     """The calls in the program by the name of a method that pass as much as it wants, whatever the object; None if too many."""
     own = callers(there, method)
-    if own and there is scanned and not calls_in_importers(there, method.name):
+    if scanned.neighbours is None:
+        return None
+    if own and there is scanned and not scanned.neighbours.is_called_by_importers(method.name):
         return [(there, call) for call in own]
-    if method.decorator_list or scanned.neighbours is None:
+    if method.decorator_list:
         return None
     files = scanned.neighbours.program_calling(method.name, lambda shape: fits(there, method, shape))
     if not files:

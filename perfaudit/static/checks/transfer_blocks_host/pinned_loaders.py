@@ -37,7 +37,7 @@ from perfaudit.static.understanding.values import (
 )
 
 if TYPE_CHECKING:
-    from perfaudit.static.checks.transfer_blocks_host.loaders_elsewhere import Made
+    from perfaudit.static.checks.transfer_blocks_host.loaders_elsewhere import MadeLoader
 
 BATCH_SIZE, COLLATE, PIN_MEMORY = 1, 6, 7  # positions in DataLoader.__init__ of every torch since 1.0
 _PIN_SETTING = regex(r"pin_mem(ory)?")
@@ -119,7 +119,7 @@ def pins_tensors(
     part: Part | None = None,
     key: str = "",
     neighbours: Neighbours | None = None,
-    made: Made | None = None,
+    made: MadeLoader | None = None,
 ) -> bool:
     """Whether a loader surely pins on a machine with a GPU, and this part of its batches has no `.to` of its own.
 
@@ -128,7 +128,7 @@ def pins_tensors(
     """
     pinned = argument(source, call, "pin_memory", PIN_MEMORY)
     if isinstance(pinned, ast.expr):
-        file, pinned = _as_asked_for(source, pinned, made)
+        file, pinned = _flag_as_passed(source, pinned, made)
         if not (is_true(file, pinned) or _is_on_with_gpu(file, pinned) or _is_on_by_setting(file, pinned)):
             return False
     elif pinned is ABSENT or not _is_pinned_by_key(source, call):
@@ -146,8 +146,8 @@ def pins_tensors(
     return constant(source, batch_size) is not None
 
 
-def _as_asked_for(source: Source, node: ast.expr, made: Made | None) -> tuple[Source, ast.expr]:
-    """What the call passes by which a function makes the loader, with its file, where a flag is a parameter of that function."""
+def _flag_as_passed(source: Source, node: ast.expr, made: MadeLoader | None) -> tuple[Source, ast.expr]:
+    """The value of a flag and its file: of a parameter of the function that makes the loader, what the call of it passes."""
     bindings = source.lookup(node) if isinstance(node, ast.Name) else []
     only = bindings[0] if len(bindings) == 1 else None
     if made is None or made.caller is None or made.asked is None or made.maker is None or not isinstance(only, ast.arg):
