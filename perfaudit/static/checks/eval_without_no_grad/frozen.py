@@ -7,6 +7,7 @@ import functools
 import re
 
 from perfaudit.expressions import regex
+from perfaudit.static.checks.eval_without_no_grad.eval_mode import model_name
 from perfaudit.static.checks.eval_without_no_grad.surroundings import DIFFERENTIATES
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.source.syntax import walk
@@ -32,7 +33,7 @@ def _frozen_modules(source: Source) -> frozenset[str] | None:
                 continue
             if value is None or not is_false(source, value):
                 return None
-            found.add(_whose(source, node.value))
+            found |= _models_of(source, _whose(source, node.value), node.value)
     for call in source.calls(".requires_grad_"):
         if not isinstance(call.func, ast.Attribute) or not is_false(source, argument(source, call, "requires_grad", 0)):
             return None
@@ -53,6 +54,28 @@ def _whose(source: Source, node: ast.expr) -> str:
     if isinstance(listed.value, ast.Subscript) and (whole := dotted_name(listed.value.value)):
         return f"{whole}.[]"  # a layer, `net.layers[i]`
     return dotted_name(listed.value)
+
+
+def _models_of(source: Source, module: str, node: ast.AST) -> set[str]:
+    """A module, and the models that a loop around a place gives that name: of `for net in (a, b)` both of these."""
+    loop = source.enclosing(node, ast.For)
+    while loop is not None:
+        if any(isinstance(part, ast.Name) and part.id == module for part in walk(loop.target)):
+            return {module, *_models_in(loop.iter)}
+        loop = source.enclosing(loop, ast.For)
+    return {module}
+
+
+def _models_in(over: ast.expr) -> set[str]:
+    """The models that a loop goes through: those of `(a, b)`, and "nets.[]" of `nets`, `nets.values()`, `enumerate(nets)`."""
+    if isinstance(over, (ast.Tuple, ast.List)):
+        return {name for element in over.elts if (name := model_name(element))}
+    if isinstance(over, ast.Call) and isinstance(over.func, ast.Name):
+        return {name for given in over.args for name in _models_in(given)}
+    if isinstance(over, ast.Call) and isinstance(over.func, ast.Attribute) and over.func.attr in ("values", "items"):
+        over = over.func.value
+    name = dotted_name(over)
+    return {f"{name}.[]"} if name else set()
 
 
 def _is_parameter(source: Source, node: ast.expr) -> bool:
@@ -79,12 +102,31 @@ def _is_read_from_file(source: Source, node: ast.expr) -> bool:
 
 
 def may_be_frozen(source: Source, model: str) -> bool:
-    """Whether all parameters of a model may be frozen: it, or what holds it; a part of it leaves the others."""
+    """Whether all parameters of a model may be frozen: it, or what holds it; a part of it leaves the others.
+
+    A model that a list or dict keeps may be any of those that the file freezes under another name.
+    """
     frozen = _frozen_modules(source)
     if frozen is None:
         return not _is_trained(source, model)
+    if frozen and "[" in model:
+        return True
     last = model.rpartition(".")[2]
-    return any(m == model or model.startswith(f"{m}.") or m.rpartition(".")[2] == last for m in frozen)
+    if any(m == model or model.startswith(f"{m}.") or m.rpartition(".")[2] == last for m in frozen):
+        return True
+    return bool(frozen) and _is_one_of(source, model, frozen)
+
+
+def _is_one_of(source: Source, model: str, frozen: frozenset[str]) -> bool:
+    """Whether a model is given its name from a list or dict of those: `net = nets[0]`, `for net in nets`."""
+    loops = (loop for loop in source.nodes(ast.For) if _models_in(loop.iter) & frozen)
+    taken = (
+        statement
+        for statement in source.nodes(ast.Assign)
+        if isinstance(statement.value, ast.Subscript) and f"{dotted_name(statement.value.value)}.[]" in frozen
+    )
+    targets = [*(loop.target for loop in loops), *(target for statement in taken for target in statement.targets)]
+    return any(model_name(part) == model for target in targets for part in walk(target))
 
 
 def _is_trained(source: Source, model: str) -> bool:
