@@ -44,7 +44,7 @@ def _only_warms_up(source: Source, loop: ast.For) -> bool:
     """Whether a loop of a few turns drops what its model gives: `for _ in range(3): model(zeros)`."""
     if not _is_counted(loop.iter, _FEW):
         return False
-    asked = {model_name(c.func.value) for c in source.calls(".eval") if isinstance(c.func, ast.Attribute)}
+    asked = {model_name(c.func.value) for c in source.calls(".eval") if isinstance(c.func, ast.Attribute)} - {""}
     runs = [node for node in walk(loop) if isinstance(node, ast.Call) and model_name(node.func) in asked]
     dropped = [value for item in loop.body if (value := _dropped_value(item)) is not None]
     binds = [item for item in loop.body if isinstance(item, ast.Assign) and isinstance(item.targets[0], ast.Name)]

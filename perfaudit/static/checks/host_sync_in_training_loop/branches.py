@@ -5,12 +5,23 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection
 
-from perfaudit.static.source import Function, Loop, Source
+from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
 from perfaudit.static.understanding.each_time import runs_each_time
 from perfaudit.static.understanding.rarely import skip_before
 
-_SURE = (ast.For, ast.With, ast.stmt, ast.expr, ast.keyword)
-_UNSURE = (ast.If, ast.While, ast.Try, ast.Match, ast.IfExp, ast.BoolOp, ast.Lambda, ast.FunctionDef, ast.ClassDef)
+_SURE = (ast.stmt, ast.expr, ast.keyword)  # what stands in these runs where they do, but for those below
+_UNSURE = (
+    ast.If,
+    ast.While,
+    ast.Try,
+    ast.TryStar,
+    ast.Match,
+    ast.IfExp,
+    ast.BoolOp,
+    ast.Lambda,
+    *FUNCTIONS,
+    ast.ClassDef,
+)
 
 
 def in_each_branch(source: Source, root: Loop | Function, places: Collection[ast.expr]) -> frozenset[int]:
