@@ -66,6 +66,7 @@ def _runs_before_1_0(source: Source) -> bool:
     return raises_since_1_1(source)
 
 
+@functools.lru_cache(maxsize=4)  # asked for each finding
 def raises_since_1_1(source: Source) -> bool:
     """Whether the file indexes a loss or sum without dimensions (`loss.data[0]`) or unpacks a packed sequence into two: errors in
     every torch since 0.5, and 1.1.
@@ -81,45 +82,28 @@ def raises_since_1_1(source: Source) -> bool:
     )
 
 
-def raises_today(source: Source) -> bool:
-    """Whether the file raises in every torch since 1.13: one of the above, an array of a loss that is indexed, or an iterator of
-    a loader that is asked for `next`: `iter(loader).next()`.
-    """
-    if raises_since_1_1(source) or indexes_a_number(source):
-        return True
-    return ".next()" in source.text and any(_asks_for_next(source, call) for call in source.calls(".next"))
-
-
-def _asks_for_next(source: Source, call: ast.Call) -> bool:
-    """`iter(loader).next()` and `loader.__iter__().next()`, also of a name that such an iterator was bound to."""
-    asked = call.func.value if isinstance(call.func, ast.Attribute) else call
-    if isinstance(asked, ast.Name):
-        bound = [source.parent(binding) for binding in source.lookup(asked)]
-        made = [b.value for b in bound if isinstance(b, ast.Assign)]
-        return len(made) == len(bound) > 0 and all(map(_is_iterator_of_loader, made))
-    return _is_iterator_of_loader(asked)
-
-
-def _is_iterator_of_loader(node: ast.expr) -> bool:
-    if not isinstance(node, ast.Call):
-        return False
-    is_built_in = isinstance(node.func, ast.Name) and node.func.id == "iter" and len(node.args) == 1
-    over = node.args[0] if is_built_in else node.func.value if isinstance(node.func, ast.Attribute) else node
-    is_asked = is_built_in or _last_name(node.func) == "__iter__"
-    return is_asked and "loader" in _last_name(over).lower()
-
-
 def indexes_a_number(source: Source) -> bool:
-    """Whether a file takes the first of a loss as an array, `loss.data.cpu().numpy()[0]`, or of one that is computed there,
+    """Whether a file has one of `indexed_numbers`."""
+    return bool(indexed_numbers(source))
+
+
+@functools.lru_cache(maxsize=4)  # as above
+def indexed_numbers(source: Source) -> tuple[ast.Subscript, ...]:
+    """The first of a loss as an array, `loss.data.cpu().numpy()[0]`, or of one that is computed there,
     `nll_loss(out, y).data[0]`: it has no first since torch 0.4.
     """
-    firsts = [n.value for n in source.nodes(ast.Subscript) if isinstance(n.slice, ast.Constant) and n.slice.value == 0]
-    arrays = [v for v in firsts if isinstance(v, ast.Call) and _last_name(v.func) == "numpy"]
-    computed = [v.value for v in firsts if _last_name(v) == "data" and isinstance(v, ast.Attribute)]
-    calls = [v.func for v in computed if isinstance(v, ast.Call)]
-    return any("loss" in _last_name(part).lower() for array in arrays for part in ast.walk(array)) or any(
-        "loss" in _last_name(function).lower() for function in calls
-    )
+    if "[0]" not in source.text or (".numpy()" not in source.text and ".data[0]" not in source.text):
+        return ()
+    firsts = (n for n in source.nodes(ast.Subscript) if isinstance(n.slice, ast.Constant) and n.slice.value == 0)
+    return tuple(node for node in firsts if _is_of_loss(node.value))
+
+
+def _is_of_loss(value: ast.expr) -> bool:
+    """Whether a value is a loss as an array, or the data of one that is computed there."""
+    if isinstance(value, ast.Call) and _last_name(value.func) == "numpy":
+        return any("loss" in _last_name(part).lower() for part in ast.walk(value))
+    computed = value.value if isinstance(value, ast.Attribute) and value.attr == "data" else None
+    return isinstance(computed, ast.Call) and "loss" in _last_name(computed.func).lower()
 
 
 def _last_name(node: ast.AST) -> str:

@@ -19,9 +19,10 @@ from perfaudit.static.checks.eval_without_no_grad.frozen import (
 from perfaudit.static.checks.eval_without_no_grad.model_classes import classes_elsewhere
 from perfaudit.static.checks.eval_without_no_grad.model_ways import ways_to_run
 from perfaudit.static.checks.eval_without_no_grad.one_step import one_step
+from perfaudit.static.checks.eval_without_no_grad.raises_today import raises_today
 from perfaudit.static.checks.eval_without_no_grad.surroundings import functions_around, gradients_are_off
 from perfaudit.static.checks.eval_without_no_grad.told_within import is_told_within
-from perfaudit.static.old_torch import indexes_a_number, needs_old_torch, raises_today
+from perfaudit.static.old_torch import indexes_a_number, needs_old_torch
 from perfaudit.static.registry import Seen, check
 from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
 from perfaudit.static.source.syntax import walk
@@ -34,7 +35,7 @@ from perfaudit.static.understanding.no_grad import in_no_grad
 def eval_without_no_grad(source: Source, call: ast.Call) -> Iterator[Seen]:
     found = _seen_in(source).get(id(call), ())
     # A torch from before 1.0 may have no `no_grad` yet.
-    yield from (seen._replace(hint=True) for seen in found) if found and raises_today(source) else found
+    yield from (seen._replace(hint=True) if raises_today(source, seen.node) else seen for seen in found)
 
 
 @functools.lru_cache(maxsize=4)  # two models that are put into eval mode for one loop make one finding

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Iterator
 from perfaudit.expressions import regex
 from perfaudit.records import NamedTuple
 from perfaudit.static import edit
+from perfaudit.static.checks.eval_without_no_grad.raises_today import raises_today
 from perfaudit.static.checks.host_sync_in_training_loop.branches import in_each_branch
 from perfaudit.static.checks.host_sync_in_training_loop.device_sums import sums_on_device
 from perfaudit.static.checks.host_sync_in_training_loop.lightning_steps import STEP, lightning_steps
 from perfaudit.static.checks.host_sync_in_training_loop.shown_devices import shows_devices_only
 from perfaudit.static.checks.host_sync_in_training_loop.whole_steps import WholeStep, whole_steps
-from perfaudit.static.old_torch import raises_today
 from perfaudit.static.registry import Joined, Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Loop, Source
 from perfaudit.static.source.syntax import walk
@@ -48,7 +48,7 @@ LOG_LEVELS = {"info", "warning", "error", "critical"}
 @check("PA601", ast.Module)
 def host_sync_in_training_loop(source: Source, module: ast.Module) -> Iterator[Seen]:
     for seen in _seen_in(source):  # a program that raises waits for nothing
-        yield seen._replace(hint=True) if raises_today(source) else seen
+        yield seen._replace(hint=True) if raises_today(source, seen.node) else seen
 
 
 def _seen_in(source: Source) -> Iterator[Seen]:
