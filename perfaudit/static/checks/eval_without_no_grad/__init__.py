@@ -16,6 +16,7 @@ from perfaudit.static.checks.eval_without_no_grad.frozen import (
     may_be_frozen,
     records_nothing,
 )
+from perfaudit.static.checks.eval_without_no_grad.kept_models import classes_kept
 from perfaudit.static.checks.eval_without_no_grad.model_classes import classes_elsewhere
 from perfaudit.static.checks.eval_without_no_grad.model_ways import ways_to_run
 from perfaudit.static.checks.eval_without_no_grad.one_step import one_step
@@ -121,7 +122,8 @@ def _unrecorded_evaluations(source: Source, call: ast.Call) -> Iterator[tuple[Lo
     if source.mentions("volatile") and (needs_old_torch(source) or indexes_a_number(source)):
         return  # `Variable(x, volatile=True)` records nothing there
     classes = [*classes_elsewhere(source, call)]
-    if any(records_nothing(inside, found) or differentiates(inside, found) for inside, found in classes):
+    kept = classes_kept(source, call.func) if isinstance(call.func, ast.Attribute) else ()
+    if any(records_nothing(inside, found) or differentiates(inside, found) for inside, found in (*classes, *kept)):
         return
     ways = ways_to_run([*classes, *_classes_here(source, call)])
     for model, statement in models:

@@ -7,6 +7,7 @@ import ast
 from perfaudit.expressions import regex
 from perfaudit.static.checks.eval_without_no_grad.eval_mode import handed_name, is_train_false, model_name
 from perfaudit.static.checks.eval_without_no_grad.evaluations import names_given
+from perfaudit.static.checks.eval_without_no_grad.kept_models import may_be_made_elsewhere
 from perfaudit.static.checks.eval_without_no_grad.library_objects import MODEL, is_of_library
 from perfaudit.static.checks.eval_without_no_grad.model_runs import LAYER
 from perfaudit.static.checks.eval_without_no_grad.star_imports import called_through_star
@@ -17,8 +18,7 @@ from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.elsewhere import called_elsewhere
 from perfaudit.static.understanding.names import dotted_name, last_name
-from perfaudit.static.understanding.opaque import is_library, is_opaque, made_of, reports
-from perfaudit.static.understanding.values import assigned_value
+from perfaudit.static.understanding.opaque import is_opaque, made_of, reports
 
 MODEL_METHODS = {
     "eval",
@@ -47,7 +47,7 @@ def unseen_call(
     of_data: ast.Call | None = None
     if any(_wraps_a_model(source, made) for run in runs for made in made_of(source, run.func)):
         return runs[0]
-    if any(_is_made_elsewhere(source, run.func) for run in runs):
+    if any(may_be_made_elsewhere(source, run.func) for run in runs):
         return runs[0]
     models = {model} | _models_asked(source)
     holders = _holders(source, frozenset(models))
@@ -134,18 +134,6 @@ def _is_plain_elsewhere(source: Source, call: ast.Call) -> bool:
     if any(GRADIENT.search(last_name(node)) for node in nodes if isinstance(node, (ast.Name, ast.Attribute))):
         return False
     return not any(is_opaque(there.source, inner) for inner in nodes if isinstance(inner, ast.Call))
-
-
-def _is_made_elsewhere(source: Source, model: ast.expr) -> bool:
-    """Whether a model that a list or dict keeps may be made by code of another file: by something that is put into it."""
-    kept = next((node for node in walk(model) if isinstance(node, ast.Subscript)), None)
-    if kept is None:
-        return False
-    name = dotted_name(kept.value)
-    stores = [n for n in source.nodes(ast.Subscript) if isinstance(n.ctx, ast.Store) and dotted_name(n.value) == name]
-    put = [value for store in stores if (value := assigned_value(source, store)) is not None]
-    calls = (n for value in (*put, *made_of(source, kept.value)) for n in walk(value) if isinstance(n, ast.Call))
-    return any(is_opaque(source, call) and not is_library(source, call.func) for call in calls)
 
 
 def _wraps_a_model(source: Source, made: ast.expr) -> bool:
