@@ -20,6 +20,7 @@ from perfaudit.static.checks.eval_without_no_grad.kept_models import classes_kep
 from perfaudit.static.checks.eval_without_no_grad.model_classes import classes_elsewhere
 from perfaudit.static.checks.eval_without_no_grad.model_ways import ways_to_run
 from perfaudit.static.checks.eval_without_no_grad.one_step import one_step
+from perfaudit.static.checks.eval_without_no_grad.parts import whole_of_parts
 from perfaudit.static.checks.eval_without_no_grad.raises_today import raises_today
 from perfaudit.static.checks.eval_without_no_grad.surroundings import functions_around, gradients_are_off
 from perfaudit.static.checks.eval_without_no_grad.told_within import is_told_within
@@ -126,6 +127,7 @@ def _unrecorded_evaluations(source: Source, call: ast.Call) -> Iterator[tuple[Lo
     if any(records_nothing(inside, found) or differentiates(inside, found) for inside, found in (*classes, *kept)):
         return
     ways = ways_to_run([*classes, *_classes_here(source, call)])
+    whole = whole_of_parts(source, source.statement(call))
     for model, statement in models:
         if may_be_frozen(source, model):
             continue
@@ -137,6 +139,8 @@ def _unrecorded_evaluations(source: Source, call: ast.Call) -> Iterator[tuple[Lo
             *one_step(source, statement, model, ways),
         )
         for loop, seen in found:
+            if whole is not None and model == whole.name and not whole.is_all:
+                seen = seen._replace(message=seen.message.replace(" in eval mode", " with parts in eval mode", 1))
             if functions_around(source, loop) is None:
                 continue
             elsewhere = calls_elsewhere(source, functions_around(source, call) or [])

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import TypeGuard
 
+from perfaudit.static.checks.eval_without_no_grad.parts import whole_of_parts
 from perfaudit.static.source import LOOPS, Source
 from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.names import last_name
@@ -97,22 +98,6 @@ def _kept_under_its_name(statement: ast.stmt, call: ast.Call) -> str:
     return model_name(call.func.value) if is_given and isinstance(call.func, ast.Attribute) else ""
 
 
-def _whole_of_parts(source: Source, statement: ast.stmt, part: str) -> str:
-    """The model whose parts are put into eval mode one by one, of the last of them: `net.encoder.eval()`, `net.decoder.eval()`.
-
-    "" of a part that stands alone: the others may be trained.
-    """
-    whole = part.rpartition(".")[0]
-    if not whole or whole == "self" or not isinstance(statement, ast.Expr):
-        return ""
-    block = source.block(statement)
-    place = next(n for n, item in enumerate(block) if item is statement)
-    before = block[place - 1] if place else None
-    asked = before.value.func if isinstance(before, ast.Expr) and isinstance(before.value, ast.Call) else None
-    other = model_name(asked.value) if isinstance(asked, ast.Attribute) and asked.attr == "eval" else ""
-    return whole if other != part and other.rpartition(".")[0] == whole else ""
-
-
 def _handed_on(source: Source, statement: ast.stmt, call: ast.Call) -> str:
     """The model of `acc = test(model.eval(), loader)`; "" where the call is no argument of another, in a plain statement."""
     outer = source.parent(call)
@@ -147,7 +132,8 @@ def models_put_in_eval_mode(source: Source, call: ast.Call) -> list[tuple[str, a
             _kept_under_its_name(statement, call),
             _handed_on(source, statement, call),
         }
-        names |= {_whole_of_parts(source, statement, name) for name in names}
+        if (whole := whole_of_parts(source, statement)) is not None:
+            names.add(whole.name)
         return [(name, statement) for name in sorted(names - {""})]
     listed = resolve(source, models)
     if not isinstance(listed, (ast.Tuple, ast.List)) or model_name(target) != model_name(call.func.value):
