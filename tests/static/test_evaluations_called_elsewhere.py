@@ -534,6 +534,48 @@ def test_a_training_of_another_file_that_evaluates_as_well_is_no_evaluation(tmp_
     assert finding.location is not None and finding.location.line == 13
 
 
+MIDDLE = """
+import torch
+
+def score(model, loader):
+    for x, y in loader:
+        print((model(x) - y).abs().max().item())
+
+def test(model, loader):
+    model.eval()
+    score(model, loader)
+
+def run(model, loader):
+    {call}(model, loader)
+"""
+HANDS_OVER = """
+import torch
+from middle import run
+
+def main(model, loader):
+    model.eval()
+    run(model, loader)
+"""
+
+
+@pytest.mark.parametrize(("call", "told_here"), [("test", []), ("score", [7])])
+def test_a_function_on_the_way_that_sets_the_mode_is_told_in_its_own_file(
+    tmp_path: Path, call: str, told_here: list[int]
+) -> None:
+    folder = write(tmp_path, {"middle.py": MIDDLE.format(call=call), "main.py": HANDS_OVER})
+    found = findings_in(folder, "main.py", {"PA801"})
+    assert [finding.location.line for finding in found if finding.location] == told_here
+    (finding,) = findings_in(folder, "middle.py", {"PA801"})
+    assert finding.location is not None and finding.location.line == 6
+
+
+def test_a_function_on_the_way_that_sets_no_mode_is_told_where_it_is_called(tmp_path: Path) -> None:
+    middle = MIDDLE.format(call="score").replace("    model.eval()\n", "")
+    folder = write(tmp_path, {"middle.py": middle, "main.py": HANDS_OVER})
+    (finding,) = findings_in(folder, "main.py", {"PA801"})
+    assert finding.location is not None and finding.location.line == 7
+
+
 PREDICTION = """
 import torch
 

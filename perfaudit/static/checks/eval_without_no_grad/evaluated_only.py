@@ -129,8 +129,8 @@ def evaluated_elsewhere(
                 continue  # where the other file puts it into eval mode, that file is told
             for given in {name for name, value in there.named_arguments if handed_name(value) == model}:
                 for loop, name in in_eval_mode_still(there.source, there.function, given, MAX_CALLS - 1):
-                    if _sets_modes(enclosing_function(there.source, loop)):
-                        continue  # one that trains and evaluates by turns, and is told in its own file
+                    if _is_told_there(there.source, there.function, loop):
+                        continue  # as one that trains and evaluates by turns
                     if (first := _recorded_for_nothing(there.source, loop, name, ways)) is not None:
                         where = f"{there.source.path.rpartition('/')[2]} line {first.lineno}"
                         message = (
@@ -138,6 +138,30 @@ def evaluated_elsewhere(
                             f"uses: `{there.source.brief(first)}`, {where}"
                         )
                         yield loop, Seen(call, message, Proposal("call it under `torch.no_grad()`"))
+
+
+def _is_told_there(source: Source, called: Function, loop: Loop) -> bool:
+    """Whether the function around a loop puts something into eval mode, or one on the way to it from what is called."""
+    reached = _functions_run(source, called)
+    around = [enclosing_function(source, loop)]
+    for _ in range(MAX_CALLS):
+        if any(map(_sets_modes, around)):
+            return True
+        calls = [call for function in around if function is not None for call in callers(source, function)]
+        around = [function for call in calls if id(function := enclosing_function(source, call)) in reached]
+    return False
+
+
+def _functions_run(source: Source, function: Function) -> set[int]:
+    """The ids of a function and of those of its file that it runs, directly or through others."""
+    found: set[int] = set()
+    pending = [function]
+    for _ in range(MAX_CALLS):
+        found |= set(map(id, pending))
+        calls = [node for one in pending for node in walk(one) if isinstance(node, ast.Call)]
+        called = {id(inner): inner for call in calls if (inner := called_function(source, call)) is not None}
+        pending = [inner for key, inner in called.items() if key not in found]
+    return found
 
 
 def _sets_modes(function: Function | None) -> bool:
