@@ -433,7 +433,7 @@ def is_made_on_host(source: Source, node: ast.expr, depth: int = 6) -> bool:
         if name == VARIABLE:
             return bool(node.args) and is_made_on_host(source, node.args[0], depth - 1)
         if name in _NEW_TENSORS:
-            return True
+            return not any(keyword.arg in ("pin_memory", None) for keyword in node.keywords)
         if not isinstance(node.func, ast.Attribute):
             return False
         if node.func.attr == "contiguous" and (_is_reordered(source, node.func.value) or _is_turned(source, node)):

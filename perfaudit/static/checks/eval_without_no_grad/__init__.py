@@ -124,9 +124,11 @@ def _unrecorded_evaluations(source: Source, call: ast.Call) -> Iterator[tuple[Lo
         return  # `Variable(x, volatile=True)` records nothing there
     classes = [*classes_elsewhere(source, call)]
     kept = classes_kept(source, call.func) if isinstance(call.func, ast.Attribute) else ()
-    if any(records_nothing(inside, found) or differentiates(inside, found) for inside, found in (*classes, *kept)):
+    here = [*_classes_here(source, call)]
+    seen_classes = (*classes, *kept, *here)
+    if any(records_nothing(inside, found) or differentiates(inside, found) for inside, found in seen_classes):
         return
-    ways = ways_to_run([*classes, *_classes_here(source, call)])
+    ways = ways_to_run([*classes, *here])
     whole = whole_of_parts(source, source.statement(call))
     for model, statement in models:
         if may_be_frozen(source, model):

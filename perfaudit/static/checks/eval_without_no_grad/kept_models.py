@@ -32,8 +32,20 @@ def list_of(model: ast.AST) -> ast.expr | None:
 
 def may_be_made_elsewhere(source: Source, model: ast.expr) -> bool:
     """Whether a list or dict keeps a model that code of another file may make: by something that is, or may be, put into it."""
-    held = list_of(model)
+    held = list_of(model) or _list_gone_through(source, model)
     return held is not None and _may_hold_other(source, held, _CALLS)
+
+
+def _list_gone_through(source: Source, model: ast.expr) -> ast.expr | None:
+    """`nets` where a model is `net` of `for net in nets` or of `for net in nets.values()`."""
+    bound = source.lookup(model) if isinstance(model, ast.Name) else []
+    loop = source.parent(bound[0]) if len(bound) == 1 else None
+    if not isinstance(loop, ast.For) or loop.target is not bound[0]:
+        return None
+    through = loop.iter
+    if isinstance(through, ast.Call) and isinstance(through.func, ast.Attribute) and through.func.attr == "values":
+        through = through.func.value
+    return through if dotted_name(through) else None
 
 
 def classes_kept(source: Source, model: ast.expr) -> Iterator[tuple[Source, ast.ClassDef]]:
@@ -51,8 +63,11 @@ def _may_hold_other(source: Source, held: ast.expr, calls: int) -> bool:
         return True
     bound, uses = _mentions(source, held)
     given = [binding for binding in bound if isinstance(binding, ast.arg)]
-    is_known = all(isinstance(b, ast.arg) or assigned_value(source, b) is not None for b in bound)
-    if not bound or not is_known or any(_may_grow(source, use, calls) for use in uses):
+    values = [assigned_value(source, binding) for binding in bound if not isinstance(binding, ast.arg)]
+    if not bound or None in values or any(_may_grow(source, use, calls) for use in uses):
+        return True
+    others = [value for value in values if value is not None and dotted_name(value)]  # other names of the same list
+    if any(not calls or _may_hold_other(source, other, calls - 1) for other in others):
         return True
     made = (call for value in _put_into(source, held) for call in _calls_behind(source, value))
     return any(_is_foreign(source, call) for call in made) or any(
@@ -66,14 +81,15 @@ def _mentions(source: Source, held: ast.expr) -> tuple[Sequence[ast.AST], Sequen
         bound = source.lookup(held)
         return bound, [use for binding in bound[:1] for use in source.uses_of(binding, held.id)]
     name = dotted_name(held)
-    own = [node for node in source.nodes(ast.Attribute) if dotted_name(node) == name]
-    return [n for n in own if not isinstance(n.ctx, ast.Load)], [n for n in own if isinstance(n.ctx, ast.Load)]
+    own = [node for node in source.nodes(ast.Attribute) if node.attr == name.rpartition(".")[2]]
+    bound = [node for node in own if not isinstance(node.ctx, ast.Load) and dotted_name(node) == name]
+    return bound, [node for node in own if isinstance(node.ctx, ast.Load)]  # also of the object under another name
 
 
 def _may_hold_other_when_called(source: Source, parameter: ast.arg, calls: int) -> bool:
-    """Whether a call in this file hands such a list to a function."""
+    """Whether a call in this file hands such a list to a function; of a constructor the calls are not looked for."""
     function = source.enclosing(parameter, *FUNCTIONS)
-    if not isinstance(function, FUNCTIONS):
+    if not isinstance(function, FUNCTIONS) or function.name == "__init__":
         return True
     handed = (dict(arguments_of(call, function)).get(parameter.arg) for call in callers(source, function))
     for value in (value for value in handed if value is not None):
@@ -92,7 +108,9 @@ def _may_grow(source: Source, use: ast.expr, calls: int) -> bool:
         case ast.Subscript() if parent.value is use:
             around = source.parent(parent)
             is_unclear = isinstance(parent.ctx, ast.Store) and assigned_value(source, parent) is None
-            return is_unclear or (isinstance(around, ast.Attribute) and around.attr in _ADDS)  # to a list in it
+            is_put_in = isinstance(around, ast.Subscript) and not isinstance(around.ctx, ast.Load)
+            is_put_in = is_put_in or (isinstance(around, ast.Attribute) and around.attr in _ADDS)
+            return is_unclear or is_put_in  # to a list in it
         case ast.Attribute():
             return parent.attr not in _LEAVES_AS_IT_IS
         case ast.For() | ast.comprehension() | ast.Compare() | ast.BoolOp() | ast.UnaryOp() | ast.If() | ast.Starred():
