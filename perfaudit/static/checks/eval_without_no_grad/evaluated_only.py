@@ -148,7 +148,11 @@ def _is_told_there(source: Source, called: Function, loop: Loop) -> bool:
         if any(map(_sets_modes, around)):
             return True
         calls = [call for function in around if function is not None for call in callers(source, function)]
-        around = [function for call in calls if id(function := enclosing_function(source, call)) in reached]
+        # Each function once: one may be called from many places.
+        next_ones = {
+            id(function): function for call in calls if (function := enclosing_function(source, call)) is not None
+        }
+        around = [function for key, function in next_ones.items() if key in reached]
     return False
 
 
