@@ -49,6 +49,9 @@ class Project:
         self.owners: dict[
             tuple[str, str, int, frozenset[str] | None], tuple[str, Asked]
         ] = {}  # see `ImportedNames._owner`
+        self.meanings: dict[
+            tuple[str, str, int, frozenset[str] | None], tuple[str, Asked]
+        ] = {}  # see `ImportedNames._meant_in`
         self._glances: dict[str, Glance | None] = {}
         self._said: dict[tuple[str, Look], set[str]] = {}
         self._module_names: dict[str, ModuleNames | None] = {}

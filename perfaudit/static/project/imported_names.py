@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from perfaudit.expressions import regex
@@ -134,6 +135,20 @@ class ImportedNames:
         if not path:
             owner = self._owner(folder, module, hops - 1, bases)  # `layers.nn.Conv2d`
             return canonical(f"{owner}.{name}") if owner else ""
+        return self._meant_in(path, name, hops, bases)
+
+    def _meant_in(self, path: str, name: str, hops: int, bases: frozenset[str] | None) -> str:
+        """What a name stands for that a file of the project may bind: see `_follow`.
+
+        Hundreds of files of a library import the same base class: the project keeps the answer, and what was asked for it.
+        """
+        key = (path, name, hops, bases)
+        if key not in self._project.meanings:
+            with self._asking_anew() as asked:
+                self._project.meanings[key] = self._read_in(path, name, hops, bases), asked
+        return self._noted_answer(*self._project.meanings[key])
+
+    def _read_in(self, path: str, name: str, hops: int, bases: frozenset[str] | None) -> str:
         self.asked.files.add(path)
         seen = self._project.glance(path)
         if seen is None or not seen.may_bind(name, _last_names(bases)):
@@ -146,7 +161,7 @@ class ImportedNames:
             head, _, tail = written.partition(".")
             base = found.imports.get(head)
             if base is None:
-                return self._follow(folder, f"{module}.{head}", hops - 1, bases) if not tail and head != name else ""
+                return self._meant_in(path, head, hops - 1, bases) if not tail and head != name and hops > 1 else ""
             meant = self._follow(inside, f"{base}.{tail}" if tail else base, hops - 1, bases)
             return meant if meant in (bases or PLAIN_BASES) else ""
         if name in found.imports:
@@ -167,16 +182,25 @@ class ImportedNames:
             folder, module = os.path.dirname(folder), module[1:]
         key = (folder, module, hops, bases)
         if key not in self._project.owners:
-            asked, noted = self.asked, self._noted
-            self.asked, self._noted = Asked(), set()
-            try:
-                self._project.owners[key] = self._follow(folder, module, hops, bases), self.asked
-            finally:
-                self.asked, self._noted = asked, noted
-        owner, seen = self._project.owners[key]
-        self.asked.files |= seen.files
-        self.asked.modules |= seen.modules
-        return owner
+            with self._asking_anew() as asked:
+                self._project.owners[key] = self._follow(folder, module, hops, bases), asked
+        return self._noted_answer(*self._project.owners[key])
+
+    @contextmanager
+    def _asking_anew(self) -> Iterator[Asked]:
+        """What is asked within is noted in this alone."""
+        asked, noted = self.asked, self._noted
+        self.asked, self._noted = Asked(), set()
+        try:
+            yield self.asked
+        finally:
+            self.asked, self._noted = asked, noted
+
+    def _noted_answer(self, answer: str, asked: Asked) -> str:
+        """An answer that the project keeps; what was asked for it is noted."""
+        self.asked.files |= asked.files
+        self.asked.modules |= asked.modules
+        return answer
 
     def _stars_that_bind(self, path: str, name: str, hops: int) -> Sequence[str]:
         """The star imports of a module that may bind a name, directly or through others; the last one first."""
