@@ -49,3 +49,41 @@ def test_a_loader_is_handed_to_what_a_star_import_takes(
     project = Project(sorted(tmp_path.glob("*.py")))
     source = Source("engine.py", ENGINE, project.seen_from(tmp_path / "engine.py"))
     assert bool(run_checks(source, all_rules(), frozenset(["PA104"]))) is is_told
+
+
+DATA = """
+from torch.utils.data import DataLoader
+
+def get_data(path):
+    return DataLoader(Photos(path), 32, num_workers=4, pin_memory=True)
+"""
+TRAINING = """
+import torch
+from data import *
+from others import *
+
+loader = get_data("photos")
+for x, y in loader:
+    model(x.cuda(), y.cuda()).backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("training", "others", "is_told"),
+    [
+        (TRAINING, "def show(x): ...\n", True),
+        (TRAINING.replace("get_data(", "others.get_data("), "def show(x): ...\n", False),
+        (TRAINING, DATA.replace("pin_memory=True", ""), False),  # of the other file
+        (TRAINING.replace("from others", "from installed"), "def show(x): ...\n", False),  # which may have one, too
+        (TRAINING.replace("\nloader", "\nget_data = wrap(get_data)\nloader"), "def show(x): ...\n", False),
+    ],
+)
+def test_a_loader_is_made_by_what_a_star_import_takes(
+    tmp_path: Path, training: str, others: str, is_told: bool
+) -> None:
+    for name, text in {"data.py": DATA, "training.py": training, "others.py": others}.items():
+        (tmp_path / name).write_text(text)
+    project = Project(sorted(tmp_path.glob("*.py")))
+    source = Source("training.py", training, project.seen_from(tmp_path / "training.py"))
+    assert bool(run_checks(source, all_rules(), frozenset(["PA104"]))) is is_told

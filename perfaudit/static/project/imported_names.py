@@ -124,6 +124,23 @@ class ImportedNames:
                 return False
         return False
 
+    def bound_by_star(self, name: str, by: Source) -> tuple[Source, list[ast.AST]] | None:
+        """What binds a name that only `from module import *` can have bound in a file: the last such module that has it.
+
+        by: the file that is scanned, or one in which something was found. None where a package that is installed may bind it.
+        """
+        if name in by.assigned_names or name in by.aliases:
+            return None
+        asker = by if id(by) in self._folders else None
+        for star in reversed([n for n in by.nodes(ast.ImportFrom) if n.names[0].name == "*"]):
+            module = "." * star.level + (star.module or "")
+            joined = module + name if not module.strip(".") else f"{module}.{name}"
+            if found := self.bindings_of(joined, asker):
+                return found
+            if not self.is_own_module(joined, asker):
+                return None
+        return None
+
     def _follow(self, folder: str, dotted: str, hops: int, bases: frozenset[str] | None = None) -> str:
         """What a name stands for; bases: classes of torch's of which any subclass counts, None for plain ones."""
         if dotted.partition(".")[0] == "torch":

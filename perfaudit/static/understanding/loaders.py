@@ -211,7 +211,11 @@ def _is_bound_elsewhere(source: Source, binding: ast.Name, depth: int) -> bool:
     while isinstance(owner, ast.Attribute):
         owner = owner.value
     module = source.aliases.get(owner.id, "") if isinstance(owner, ast.Name) else ""
-    return bool(module) and source.neighbours is not None and source.neighbours.is_own_module(module)
+    if source.neighbours is None or not isinstance(owner, ast.Name):
+        return False
+    if module or owner is not value.func or source.lookup(owner):
+        return bool(module) and source.neighbours.is_own_module(module)
+    return source.neighbours.bound_by_star(owner.id, source) is not None
 
 
 def _without_count(source: Source, target: ast.expr, over: ast.expr) -> tuple[ast.expr, ast.expr]:

@@ -80,14 +80,22 @@ def _loaders_of_binding(there: Source, scanned: Source, binding: ast.Name, depth
 
 def _loaders_of_call(there: Source, scanned: Source, call: ast.Call, place: tuple[int, int] | None) -> Found | None:
     """What a function of another file returns to a call, or the element at `place` of a row of that length."""
-    dotted = there.qualified_name(call.func)
-    if scanned.neighbours is None or dotted is None:
-        return None
-    found = scanned.neighbours.definition_of(dotted, None if there is scanned else there)
+    found = _definition_meant(there, scanned, call.func)
     if found is None or not isinstance(found[1], FUNCTIONS):
         return None
     made = loaders_returned(found[0], found[1], place)
     return [MadeLoader(found[0], one, there, call, found[1]) for one in made] if made is not None else None
+
+
+def _definition_meant(there: Source, scanned: Source, node: ast.expr) -> tuple[Source, ast.AST] | None:
+    """What an expression names in another file of the project; of `from data import *` what only that can have bound."""
+    neighbours, by = scanned.neighbours, None if there is scanned else there
+    if neighbours is None:
+        return None
+    if dotted := there.qualified_name(node):
+        return neighbours.definition_of(dotted, by)
+    found = neighbours.bound_by_star(node.id, there) if isinstance(node, ast.Name) and not there.lookup(node) else None
+    return (found[0], found[1][0]) if found is not None and len(found[1]) == 1 else None
 
 
 def _loaders_handed_in(there: Source, scanned: Source, parameter: ast.arg, depth: int) -> Found | None:
